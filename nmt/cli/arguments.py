@@ -1,0 +1,58 @@
+"""The few flags that stand beside `key=value` on a command line."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from nmt.errors import UserError
+
+
+@dataclass(frozen=True)
+class Arguments:
+    """A command line, taken apart."""
+
+    overrides: tuple[str, ...] = ()
+    """`key=value`, in order."""
+    help: bool = False
+    version: bool = False
+    show: bool = False
+    """Print the finished options instead of running."""
+    sweep: bool = False
+    """Run once for each combination of values that stand separated by commas."""
+    config_dir: str | None = None
+    """A folder with more YAML files, searched beside the ones that come with the program."""
+
+
+def read_arguments(arguments: Sequence[str]) -> Arguments:
+    """Takes a command line apart.
+
+    Raises:
+        UserError: an unknown flag, or one without its value.
+    """
+    overrides: list[str] = []
+    found: dict[str, bool] = {}
+    config_dir: str | None = None
+    rest = list(arguments)
+    while rest:
+        argument = rest.pop(0)
+        name, equals, value = argument.partition("=")
+        if argument in ("-h", "--help"):
+            found["help"] = True
+        elif argument == "--version":
+            found["version"] = True
+        elif argument in ("--show", "-c", "--cfg", "--cfg=job"):
+            found["show"] = True
+            if argument in ("-c", "--cfg") and rest[:1] == ["job"]:
+                rest.pop(0)
+        elif argument in ("-m", "--multirun"):
+            found["sweep"] = True
+        elif name in ("-cd", "--config-dir"):
+            if not equals and not rest:
+                raise UserError(f"{name} needs the name of a folder")
+            config_dir = value if equals else rest.pop(0)
+        elif argument.startswith("-"):
+            raise UserError(f"unknown flag {argument}: options are written key=value; --help lists them")
+        else:
+            overrides.append(argument)
+    return Arguments(tuple(overrides), config_dir=config_dir, **found)

@@ -1,0 +1,104 @@
+"""The text of `--help`: made from the option dataclasses, so that it can't drift from them."""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import inspect
+import textwrap
+import typing
+from collections.abc import Iterator
+from enum import Enum
+from pathlib import Path
+from typing import Any
+
+FLAGS = """\
+Flags
+  -h, --help               this text
+  --show                   print the finished options as YAML and stop
+  -m, --multirun           run once for each combination of values separated by commas: -m seed=1,2,3
+  -cd, --config-dir DIR    also look for YAML files in DIR (DIR/experiment/mine.yaml: experiment=mine)
+  --version                print the version
+"""
+
+
+def help_text(schema: type[Any], config_name: str, doc: str) -> str:
+    """What `--help` prints.
+
+    Args:
+        schema: the dataclass of the command's options.
+        config_name: the command's YAML file, to tell which groups it has.
+        doc: the command module's docstring; its first lines say what the command does.
+    """
+    parts = [doc.strip(), FLAGS.rstrip()]
+    if config_name == "train":
+        parts.append(_groups())
+    options = "\n".join(_options(schema, ""))
+    parts.append(f"Options (key=value, with their defaults)\n{options}")
+    return "\n\n".join(parts) + "\n"
+
+
+def _groups() -> str:
+    # Not from nmt.cli.compose: importing Hydra would double the time that --help takes.
+    package = Path(__file__).resolve().parents[1]
+    folder = package / "configs" if (package / "configs").is_dir() else package.parent / "configs"
+    lines = ["Groups (group=name picks a file of configs/)"]
+    for group in ("experiment", "data", "model", "model/positions"):
+        names = sorted(path.stem for path in (folder / group).glob("*.yaml"))
+        lines += textwrap.wrap(
+            ", ".join(names), 100, initial_indent=f"  {group + '=':<23}", subsequent_indent=" " * 25
+        )
+    return "\n".join(lines)
+
+
+def _options(schema: type[Any], prefix: str) -> Iterator[str]:
+    documentation = _documentation(schema)
+    hints = typing.get_type_hints(schema)
+    for field in dataclasses.fields(schema):
+        kind = hints[field.name]
+        key = prefix + field.name
+        if dataclasses.is_dataclass(kind) and isinstance(kind, type):
+            yield ""
+            yield f"  {key}: {_first_line(kind)}"
+            yield from _options(kind, f"{key}.")
+            continue
+        line = f"    {key}={_default(field)}"
+        choices = "|".join(kind.__members__) if isinstance(kind, type) and issubclass(kind, Enum) else ""
+        words = " ".join(
+            part for part in (f"{choices}." if choices else "", documentation.get(field.name)) if part
+        )
+        if len(line) > 46 and words:
+            yield line
+            line = ""
+        yield from textwrap.wrap(words, 110, initial_indent=f"{line:<47}", subsequent_indent=" " * 47) or [
+            line
+        ]
+
+
+def _first_line(kind: type[Any]) -> str:
+    return (inspect.getdoc(kind) or "").partition("\n")[0]
+
+
+def _default(field: dataclasses.Field[Any]) -> str:
+    value = field.default
+    if value is dataclasses.MISSING:
+        value = field.default_factory() if field.default_factory is not dataclasses.MISSING else None
+    if isinstance(value, Enum):
+        return value.name
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return str(value).lower()
+    return str(value)
+
+
+def _documentation(schema: type[Any]) -> dict[str, str]:
+    """The strings under the fields of a dataclass, which Python itself forgets."""
+    body = ast.parse(textwrap.dedent(inspect.getsource(schema))).body[0]
+    assert isinstance(body, ast.ClassDef)
+    found: dict[str, str] = {}
+    for before, after in zip(body.body, body.body[1:], strict=False):
+        if isinstance(before, ast.AnnAssign) and isinstance(before.target, ast.Name):
+            if isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant):
+                found[before.target.id] = " ".join(str(after.value.value).split())
+    return found

@@ -1,0 +1,56 @@
+"""Every option as a typed dataclass: its meaning, unit, default and check."""
+
+from nmt.config.commands import EvalConfig, Resume, TrainConfig, TranslateConfig
+from nmt.config.data import (
+    CleaningConfig,
+    DataConfig,
+    HubConfig,
+    Normalization,
+    SamplingConfig,
+    Segmentation,
+    SplitConfig,
+    TokenizerConfig,
+)
+from nmt.config.decoding import DecodingConfig
+from nmt.config.model import Activation, ModelConfig, Norm, PositionsConfig, Tie
+from nmt.config.training import (
+    Average,
+    AveragingConfig,
+    Criterion,
+    OptimizerConfig,
+    OptimizerName,
+    Precision,
+    ScheduleConfig,
+    ScheduleName,
+    TrainingConfig,
+)
+
+__all__ = [
+    "Activation",
+    "Average",
+    "AveragingConfig",
+    "CleaningConfig",
+    "Criterion",
+    "DataConfig",
+    "DecodingConfig",
+    "EvalConfig",
+    "HubConfig",
+    "ModelConfig",
+    "Norm",
+    "Normalization",
+    "OptimizerConfig",
+    "OptimizerName",
+    "PositionsConfig",
+    "Precision",
+    "Resume",
+    "SamplingConfig",
+    "ScheduleConfig",
+    "ScheduleName",
+    "Segmentation",
+    "SplitConfig",
+    "Tie",
+    "TokenizerConfig",
+    "TrainConfig",
+    "TrainingConfig",
+    "TranslateConfig",
+]

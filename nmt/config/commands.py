@@ -1,0 +1,98 @@
+"""What each command takes: the sections above put together."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import Enum
+
+from nmt.config.data import DataConfig
+from nmt.config.decoding import DecodingConfig
+from nmt.config.model import ModelConfig
+from nmt.config.training import TrainingConfig
+from nmt.errors import UserError
+
+
+class Resume(Enum):
+    """What `nmt-train` does with a run folder that holds checkpoints, or none."""
+
+    auto = "auto"
+    never = "never"
+    must = "must"
+
+
+@dataclass
+class TrainConfig:
+    """`nmt-train`: the data, the model, the training and the decoding of validation and test."""
+
+    run_dir: str = "runs/${name}"
+    """Folder of the run; relative to where the command was started."""
+    name: str = "quickstart"
+    """Name of the experiment."""
+    seed: int = 1
+    resume: Resume = Resume.auto
+    """`auto`: go on if the folder holds a checkpoint; `never`: start anew only in an empty folder;
+    `must`: fail if there is none."""
+    prepare_only: bool = False
+    """Stop after the data are prepared."""
+    data: DataConfig = field(default_factory=DataConfig)
+    model: ModelConfig = field(default_factory=ModelConfig)
+    training: TrainingConfig = field(default_factory=TrainingConfig)
+    decoding: DecodingConfig = field(default_factory=DecodingConfig)
+
+    def __post_init__(self) -> None:
+        """Checks the values."""
+        if not 0 <= self.seed < 2**32:
+            raise UserError(f"seed={self.seed}: must be between 0 and {2**32 - 1}")
+
+
+@dataclass
+class TranslateConfig:
+    """`nmt-translate`: a model folder, text in, text out."""
+
+    model_dir: str = "???"
+    """A model or run folder."""
+    input: str | None = None
+    """Text file, a sentence a line; default: standard input."""
+    output: str | None = None
+    """File for the translations; default: standard output."""
+    scores: bool = False
+    """Write `score<TAB>translation`; the score is the length-normalised log-probability."""
+    device: str = "auto"
+    """`auto`, `cpu`, `cuda` or `cuda:1`."""
+    precision: str = "fp32"
+    """`fp32`, or `bf16` or `fp16` where speed matters more than equal text in every batch."""
+    threads: int = 0
+    """CPU threads; 0: one a core."""
+    decoding: DecodingConfig = field(default_factory=DecodingConfig)
+
+
+@dataclass
+class EvalConfig:
+    """`nmt-eval`: a model on a test set, or hypothesis files on references."""
+
+    model_dir: str | None = None
+    """A model or run folder; its own data unless `source` and `references` are given."""
+    data: DataConfig | None = None
+    """Other data than the model's own, such as `data=quickstart`; their `split` is scored."""
+    split: str = "test"
+    """`valid` or `test` of the data."""
+    source: str | None = None
+    """Text file to translate with `model_dir` instead of its own data."""
+    references: str | None = None
+    """Text file of reference translations, line for line."""
+    hypotheses: str | None = None
+    """Text file of translations to score; no model is needed then."""
+    baseline: str | None = None
+    """Another hypotheses file: adds paired bootstrap resampling against it."""
+    target_lang: str | None = None
+    """Language of the references when there is no model to tell; chooses BLEU's tokeniser."""
+    groups: str | None = None
+    """Text file with one label a line; each label is scored beside the whole."""
+    output: str | None = None
+    """File for the translations of `model_dir`."""
+    json: str | None = None
+    """File for the report as JSON."""
+    device: str = "auto"
+    precision: str = "fp32"
+    threads: int = 0
+    decoding: DecodingConfig = field(default_factory=DecodingConfig)

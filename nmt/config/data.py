@@ -1,0 +1,163 @@
+"""Options of the data stage: where sentence pairs come from, how they are cleaned, cut up and batched."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any
+
+from nmt.config.checks import at_least, between, check
+from nmt.errors import UserError
+
+
+class Segmentation(Enum):
+    """How SentencePiece finds its pieces."""
+
+    unigram = "unigram"
+    bpe = "bpe"
+
+
+class Normalization(Enum):
+    """SentencePiece's normalisation rules; `identity` keeps the text as it is."""
+
+    nmt_nfkc = "nmt_nfkc"
+    nmt_nfkc_cf = "nmt_nfkc_cf"
+    nfkc = "nfkc"
+    nfkc_cf = "nfkc_cf"
+    identity = "identity"
+
+
+@dataclass
+class HubConfig:
+    """A data set of the Hugging Face hub (or a local folder of the same layout), read through `datasets`."""
+
+    path: str | None = None
+    """Name on the hub such as `wmt/wmt14`, or a local folder of the same layout."""
+    name: str | None = None
+    """Configuration of the data set, such as `de-en`."""
+    revision: str | None = None
+    """Commit, tag or branch; resolved to a commit at first use and recorded."""
+
+
+@dataclass
+class SplitConfig:
+    """Where one split comes from: exactly one of a hub split, two text files, one table, or a test set."""
+
+    split: str | None = None
+    """Split of the hub data set named in `data.hub`, such as `train`."""
+    source: Any = None
+    """Text file or files (plain, .gz, .xz, .zst; a list or a quoted glob for several), a sentence a line."""
+    target: Any = None
+    """The other side of `source`, line for line."""
+    path: Any = None
+    """TSV, JSONL or Parquet file or files (a list or a quoted glob for several)."""
+    sacrebleu: str | None = None
+    """A test set of sacreBLEU by name and nothing else, such as `wmt14/full`."""
+    groups: str | None = None
+    """Text file with one label a line; scores are reported for each label beside the whole."""
+
+
+@dataclass
+class TokenizerConfig:
+    """SentencePiece, always with byte fallback: nothing is ever unknown."""
+
+    segmentation: Segmentation = Segmentation.unigram
+    """`unigram` or `bpe`."""
+    vocab_size: int = 8000
+    """Pieces, special ones and bytes included; lowered, with a warning, where the text allows fewer."""
+    joint: bool = True
+    """One vocabulary for both sides, or one a side."""
+    character_coverage: float = 1.0
+    """Share of the characters that get pieces of their own; the rest is spelt in bytes."""
+    normalization: Normalization = Normalization.nmt_nfkc
+    """What is done to text before it is cut."""
+    user_symbols: list[str] = field(default_factory=list)
+    """Strings that are always one piece."""
+    sample_pairs: int = 250_000
+    """Pairs the pieces are learnt from: the whole of a smaller corpus, a fixed sample of a larger one."""
+
+    def __post_init__(self) -> None:
+        """Checks the values."""
+        check("data.tokenizer.vocab_size", self.vocab_size, at_least(300))
+        check("data.tokenizer.character_coverage", self.character_coverage, between(0.98, 1.0))
+        check("data.tokenizer.sample_pairs", self.sample_pairs, at_least(1))
+
+
+@dataclass
+class CleaningConfig:
+    """What is dropped from the training pairs; every rule counts what it dropped."""
+
+    max_pieces: int = 256
+    """A longer side (in pieces, EOS not counted) drops the pair; 0 keeps all."""
+    max_ratio: float = 9.0
+    """Longer side over shorter side, in characters; 0 keeps all."""
+    drop_identical: bool = True
+    """Drop pairs whose sides are the same text."""
+    drop_duplicates: bool = True
+    """Keep the first of several equal pairs."""
+    drop_control: bool = True
+    """Drop pairs with control characters other than a tab."""
+    drop_leaked: bool = True
+    """Drop pairs whose source or target stands, the same but for spacing and case, in validation or test."""
+
+    def __post_init__(self) -> None:
+        """Checks the values."""
+        check("data.cleaning.max_pieces", self.max_pieces, at_least(0))
+        if self.max_ratio != 0:
+            check("data.cleaning.max_ratio", self.max_ratio, at_least(1.0))
+
+
+@dataclass
+class SamplingConfig:
+    """Subword regularisation of the training pairs, fresh each epoch (Kudo 2018; Provilkov et al. 2020)."""
+
+    alpha: float = 0.0
+    """0: none. Unigram: the smoothing of the sampling distribution (0.1 is strong, 0.5 mild);
+    BPE: the share of merges dropped (BPE-dropout, 0.1 in the paper)."""
+
+    def __post_init__(self) -> None:
+        """Checks the values."""
+        check("data.sampling.alpha", self.alpha, between(0.0, 1.0))
+
+
+@dataclass
+class DataConfig:
+    """The data stage as a whole."""
+
+    name: str = "???"
+    """What the data are called in logs and reports."""
+    source_lang: str = "???"
+    """Language code of the source side, such as `en`."""
+    target_lang: str = "???"
+    """Language code of the target side; BLEU's tokeniser follows it."""
+    hub: HubConfig = field(default_factory=HubConfig)
+    train: SplitConfig = field(default_factory=SplitConfig)
+    valid: SplitConfig = field(default_factory=SplitConfig)
+    test: SplitConfig = field(default_factory=SplitConfig)
+    source_key: str = "source"
+    """Column or key of the source side in tables; `0` for the first column of a TSV without a header."""
+    target_key: str = "target"
+    """Column or key of the target side; `1` for the second column of a TSV without a header."""
+    cleaning: CleaningConfig = field(default_factory=CleaningConfig)
+    tokenizer: TokenizerConfig = field(default_factory=TokenizerConfig)
+    sampling: SamplingConfig = field(default_factory=SamplingConfig)
+    max_tokens: int = 4096
+    """Target tokens a micro-batch holds at most, EOS counted."""
+    max_source_ratio: float = 1.5
+    """Source tokens a micro-batch holds at most, as a multiple of `max_tokens`."""
+    block_pairs: int = 65_536
+    """Pairs of a block, the unit in which an epoch is sampled, packed and resumed."""
+    workers: int = 0
+    """Processes that prepare the data; 0: one a core."""
+    cache_dir: str | None = None
+    """Where prepared data are kept; default: `nmt` in the user's cache folder."""
+
+    def __post_init__(self) -> None:
+        """Checks the values."""
+        check("data.max_tokens", self.max_tokens, at_least(16))
+        check("data.max_source_ratio", self.max_source_ratio, at_least(1.0))
+        check("data.block_pairs", self.block_pairs, at_least(1))
+        check("data.workers", self.workers, at_least(0))
+        for key in ("source_lang", "target_lang"):
+            if not getattr(self, key):
+                raise UserError(f"data.{key} is empty: give a language code such as data.{key}=en")

@@ -1,0 +1,69 @@
+"""Options of the Transformer (Vaswani et al. 2017); the defaults are its base model."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import Enum
+
+from nmt.config.checks import at_least, check, share
+from nmt.errors import UserError
+
+
+class Norm(Enum):
+    """Where layer normalisation stands: after the residual sum, as in the paper, or before the sub-layer."""
+
+    post = "post"
+    pre = "pre"
+
+
+class Tie(Enum):
+    """Which weights are one: both embeddings and the softmax, the target's two, or none."""
+
+    all = "all"
+    target = "target"
+    none = "none"
+
+
+class Activation(Enum):
+    """Non-linearity of the feed-forward layers."""
+
+    relu = "relu"
+    gelu = "gelu"
+    silu = "silu"
+
+
+@dataclass
+class PositionsConfig:
+    """Positional encoding, by the name it is registered under in `nmt.model.positions`."""
+
+    name: str = "sinusoidal"
+
+
+@dataclass
+class ModelConfig:
+    """Shape and regularisation of the model."""
+
+    encoder_layers: int = 6
+    decoder_layers: int = 6
+    d_model: int = 512
+    d_ff: int = 2048
+    heads: int = 8
+    norm: Norm = Norm.post
+    activation: Activation = Activation.relu
+    tie: Tie = Tie.all
+    positions: PositionsConfig = field(default_factory=PositionsConfig)
+    dropout: float = 0.1
+    """On embeddings and sub-layer outputs (section 5.4 of the paper)."""
+    ffn_dropout: float = 0.0
+    """Inside the feed-forward layers, after the activation; not in the paper."""
+
+    def __post_init__(self) -> None:
+        """Checks the values."""
+        for key in ("encoder_layers", "decoder_layers", "d_model", "d_ff", "heads"):
+            check(f"model.{key}", getattr(self, key), at_least(1))
+        for key in ("dropout", "ffn_dropout"):
+            check(f"model.{key}", getattr(self, key), share())
+        if self.d_model % self.heads:
+            raise UserError(
+                f"model.d_model={self.d_model} is no multiple of model.heads={self.heads}: change one of them"
+            )

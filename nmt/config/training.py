@@ -1,0 +1,162 @@
+"""Options of training: arithmetic, optimizer, schedule, validation, checkpoints."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import Enum
+
+from nmt.config.checks import above, at_least, check, decay, share
+from nmt.errors import UserError
+
+
+class Precision(Enum):
+    """Numbers of the matrix products; weights, norms, softmax and loss stay in fp32."""
+
+    auto = "auto"
+    fp32 = "fp32"
+    bf16 = "bf16"
+    fp16 = "fp16"
+
+
+class OptimizerName(Enum):
+    """Adam as in the paper, or with decoupled weight decay."""
+
+    adam = "adam"
+    adamw = "adamw"
+
+
+class ScheduleName(Enum):
+    """Shape of the learning rate over the updates."""
+
+    noam = "noam"
+    inverse_sqrt = "inverse_sqrt"
+    linear = "linear"
+    constant = "constant"
+
+
+class Criterion(Enum):
+    """What `best` and early stopping go by."""
+
+    bleu = "bleu"
+    loss = "loss"
+
+
+class Average(Enum):
+    """Which checkpoints the final model is the mean of."""
+
+    none = "none"
+    last = "last"
+    best = "best"
+
+
+@dataclass
+class OptimizerConfig:
+    """Adam (section 5.3 of the paper)."""
+
+    name: OptimizerName = OptimizerName.adam
+    beta1: float = 0.9
+    beta2: float = 0.98
+    epsilon: float = 1e-9
+    weight_decay: float = 0.0
+
+    def __post_init__(self) -> None:
+        """Checks the values."""
+        for key in ("beta1", "beta2"):
+            check(f"training.optimizer.{key}", getattr(self, key), decay())
+        check("training.optimizer.epsilon", self.epsilon, above(0.0))
+        check("training.optimizer.weight_decay", self.weight_decay, at_least(0.0))
+
+
+@dataclass
+class ScheduleConfig:
+    """Learning rate; `noam` is equation 3 of the paper, the others rise linearly to `peak`."""
+
+    name: ScheduleName = ScheduleName.noam
+    warmup_updates: int = 4000
+    scale: float = 1.0
+    """Factor on `noam`."""
+    peak: float = 7e-4
+    """Highest learning rate of `inverse_sqrt`, `linear` and `constant`."""
+    final: float = 0.0
+    """Learning rate at `training.max_updates` of `linear`."""
+
+    def __post_init__(self) -> None:
+        """Checks the values."""
+        check("training.schedule.warmup_updates", self.warmup_updates, at_least(0))
+        check("training.schedule.scale", self.scale, above(0.0))
+        check("training.schedule.peak", self.peak, above(0.0))
+        check("training.schedule.final", self.final, at_least(0.0))
+
+
+@dataclass
+class AveragingConfig:
+    """Checkpoint averaging (section 6.1 of the paper)."""
+
+    kind: Average = Average.last
+    count: int = 5
+
+    def __post_init__(self) -> None:
+        """Checks the values."""
+        check("training.averaging.count", self.count, at_least(1))
+
+
+@dataclass
+class TrainingConfig:
+    """The training loop as a whole."""
+
+    max_updates: int = 100_000
+    max_epochs: int | None = None
+    max_minutes: float | None = None
+    """Stop after so many minutes of training, earlier sessions of the run counted in."""
+    micro_batches: int = 1
+    """Batches an update is made of, whatever the number of processes."""
+    devices: str = "auto"
+    """Processes: a number, or `auto`: one a GPU, or without GPUs one a core, at most `micro_batches`."""
+    precision: Precision = Precision.auto
+    label_smoothing: float = 0.1
+    clip_norm: float = 0.0
+    """Gradients of a larger norm are scaled down to it; 0 leaves them."""
+    optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
+    schedule: ScheduleConfig = field(default_factory=ScheduleConfig)
+    averaging: AveragingConfig = field(default_factory=AveragingConfig)
+    validate_every: int = 1000
+    """Updates between validations; 0: at the end of every epoch."""
+    validate_sentences: int = 0
+    """Validate on the first so many sentences; 0: on all."""
+    checkpoint_every: int = 1000
+    """Updates between checkpoints; 0: at every validation."""
+    keep_checkpoints: int = 5
+    """Scheduled checkpoints kept, beside those the averaging and `best` need."""
+    criterion: Criterion = Criterion.bleu
+    patience: int = 0
+    """Stop after so many validations without a better criterion; 0: never."""
+    log_every: int = 50
+    """Updates between lines in `metrics.jsonl` and TensorBoard."""
+    deterministic: bool = False
+    """Bitwise repeatable on CUDA, slower; on the CPU it always is."""
+    threads: int = 0
+    """CPU threads of this process; 0: the cores there are, shared among the processes."""
+
+    def __post_init__(self) -> None:
+        """Checks the values."""
+        for key in ("max_updates", "micro_batches", "keep_checkpoints", "log_every"):
+            check(f"training.{key}", getattr(self, key), at_least(1))
+        for key in (
+            "validate_every",
+            "validate_sentences",
+            "checkpoint_every",
+            "patience",
+            "clip_norm",
+            "threads",
+        ):
+            check(f"training.{key}", getattr(self, key), at_least(0))
+        check("training.clip_norm", self.clip_norm, at_least(0))
+        if self.max_epochs is not None:
+            check("training.max_epochs", self.max_epochs, at_least(1))
+        if self.max_minutes is not None:
+            check("training.max_minutes", self.max_minutes, above(0.0))
+        check("training.label_smoothing", self.label_smoothing, share())
+        if self.devices != "auto" and not (self.devices.isdecimal() and int(self.devices) >= 1):
+            raise UserError(
+                f"training.devices={self.devices}: must be auto or a number of processes, 1 or more"
+            )

@@ -1,0 +1,169 @@
+"""Options from YAML and the command line: what composes, and what each mistake is told."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from nmt.cli.arguments import Arguments, read_arguments
+from nmt.cli.compose import compose_jobs, configs_folder
+from nmt.config import EvalConfig, TrainConfig, TranslateConfig
+from nmt.errors import UserError
+
+
+def composed(*overrides: str) -> TrainConfig:
+    (job,) = compose_jobs(TrainConfig, "train", Arguments(overrides))
+    return job
+
+
+def names(group: str) -> list[str]:
+    return sorted(path.stem for path in (configs_folder() / group).glob("*.yaml"))
+
+
+LOCAL = ("data=local", "data.source_lang=en", "data.target_lang=de")
+
+
+def test_nothing_else_is_the_quickstart() -> None:
+    config = composed()
+    assert (config.name, config.run_dir, config.data.name) == ("quickstart", "runs/quickstart", "quickstart")
+
+
+def test_other_data_is_another_experiment() -> None:
+    config = composed(*LOCAL)
+    assert config.run_dir == "runs/local"
+    assert (config.model.d_model, config.training.max_updates) == (512, 100_000)
+
+
+@pytest.mark.parametrize("name", names("experiment"))
+def test_every_experiment_composes(name: str) -> None:
+    config = composed(f"experiment={name}")
+    assert (config.name, config.run_dir) == (name, f"runs/{name}")
+
+
+@pytest.mark.parametrize("name", names("model"))
+def test_every_model_composes(name: str) -> None:
+    composed(f"model={name}", "model/positions=sinusoidal")
+
+
+@pytest.mark.parametrize(
+    ("name", "layers", "width", "updates", "dropout", "averaged"),
+    [
+        ("wmt14_en_de_base", 6, 512, 100_000, 0.1, 5),
+        ("wmt14_en_de_big", 6, 1024, 300_000, 0.3, 20),
+        ("wmt14_en_fr_base", 6, 512, 100_000, 0.1, 5),
+        ("wmt14_en_fr_big", 6, 1024, 300_000, 0.1, 20),
+    ],
+)
+def test_the_papers_systems(
+    name: str, layers: int, width: int, updates: int, dropout: float, averaged: int
+) -> None:
+    config = composed(f"experiment={name}")
+    assert (config.model.encoder_layers, config.model.d_model, config.model.dropout) == (
+        layers,
+        width,
+        dropout,
+    )
+    assert config.model.norm.name == "post"
+    training = config.training
+    assert (training.max_updates, training.averaging.count, training.label_smoothing) == (
+        updates,
+        averaged,
+        0.1,
+    )
+    assert (training.schedule.name.name, training.schedule.warmup_updates) == ("noam", 4000)
+    assert (training.optimizer.beta2, training.optimizer.epsilon) == (0.98, 1e-9)
+    assert config.data.max_tokens * training.micro_batches == 25_000
+    assert (config.decoding.beam_size, config.decoding.length_penalty) == (4, 0.6)
+    assert config.data.tokenizer.vocab_size == (37_000 if "en_de" in name else 32_000)
+    assert (config.data.source_lang, config.data.target_lang) == ("en", "de" if "en_de" in name else "fr")
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("model.d_modl=3", "model.d_modl: there is no such option; did you mean model.d_model?"),
+        ("foo=1", "foo: there is no such option (--help lists all)"),
+        ("+data.foo=2", "+data.foo: there is no such option (--help lists all)"),
+        ("model.d_model=x", "model.d_model: value 'x' of type 'str' could not be converted to Integer"),
+        ("model.norm=mid", "model.norm: invalid value 'mid', expected one of [post, pre]"),
+        (
+            "experiment=foo",
+            "experiment=foo: there is no such experiment (--help lists all); there are multi30k",
+        ),
+        ("model=bas", "model=bas: there is no such model; did you mean model=base?; there are base, big"),
+        ("data.max_tokens=1", "data.max_tokens=1: must be 16 or more"),
+        ("foo", "foo: options are written key=value"),
+        ("data.train.source=[a", "data.train.source=[a: can't be read"),
+        ("data.train.source=a b=c", "data.train.source=a b=c: can't be read"),
+        ("seed=1,2", "seed=1,2: several values run as a sweep; add -m"),
+        ("seed=null", "seed: field 'seed' is not Optional"),
+        ("run_dir=${foo}", "Interpolation key 'foo' not found"),
+        ("decoding.beam_size=0", "decoding.beam_size=0: must be 1 or more"),
+    ],
+)
+def test_mistakes_are_told_in_one_line(override: str, message: str) -> None:
+    with pytest.raises(UserError) as caught:
+        composed(override)
+    assert str(caught.value).startswith(message)
+    assert "\n" not in str(caught.value)
+
+
+def test_what_must_be_given_is_named() -> None:
+    with pytest.raises(UserError) as caught:
+        compose_jobs(TranslateConfig, "translate", Arguments())
+    assert str(caught.value) == "model_dir must be given: add model_dir=..."
+
+
+def test_paths_with_odd_characters_need_hydras_quotes() -> None:
+    config = composed(*LOCAL, "data.train.source='a b,c=d.txt'", "data.train.target=[x.de,y.de]")
+    assert config.data.train.source == "a b,c=d.txt"
+    assert config.data.train.target == ["x.de", "y.de"]
+
+
+def test_a_sweep_is_the_product_and_names_its_folders() -> None:
+    jobs = compose_jobs(
+        TrainConfig, "train", Arguments(("seed=1,2", "model.norm=pre,post", "name=x"), sweep=True)
+    )
+    assert [job.run_dir for job in jobs] == [
+        "runs/x/seed=1,model.norm=pre",
+        "runs/x/seed=1,model.norm=post",
+        "runs/x/seed=2,model.norm=pre",
+        "runs/x/seed=2,model.norm=post",
+    ]
+    assert [job.seed for job in jobs] == [1, 1, 2, 2]
+
+
+def test_a_model_translates_as_it_was_tested_unless_told_otherwise(tmp_path: Path) -> None:
+    (tmp_path / "model.safetensors").write_bytes(b"")
+    (tmp_path / "config.yaml").write_text("decoding:\n  beam_size: 7\n  length_penalty: 1.5\n")
+    overrides = (f"model_dir={tmp_path}", "decoding.length_penalty=0.2")
+    (job,) = compose_jobs(EvalConfig, "eval", Arguments(overrides))
+    assert (job.decoding.beam_size, job.decoding.length_penalty) == (7, 0.2)
+
+
+def test_a_damaged_model_configuration_is_named(tmp_path: Path) -> None:
+    (tmp_path / "model.safetensors").write_bytes(b"")
+    (tmp_path / "config.yaml").write_text("decoding: [")
+    with pytest.raises(UserError, match=r"config.yaml: is damaged"):
+        compose_jobs(EvalConfig, "eval", Arguments((f"model_dir={tmp_path}",)))
+
+
+def test_experiments_of_ones_own(tmp_path: Path) -> None:
+    (tmp_path / "experiment").mkdir()
+    (tmp_path / "experiment" / "mine.yaml").write_text("# @package _global_\nname: mine\nseed: 5\n")
+    (job,) = compose_jobs(TrainConfig, "train", Arguments(("experiment=mine",), config_dir=str(tmp_path)))
+    assert (job.name, job.seed, job.run_dir) == ("mine", 5, "runs/mine")
+    with pytest.raises(UserError, match="no such folder"):
+        compose_jobs(TrainConfig, "train", Arguments(config_dir=str(tmp_path / "none")))
+
+
+def test_arguments() -> None:
+    assert read_arguments(["a=1", "-m", "--config-dir", "x"]) == Arguments(
+        ("a=1",), sweep=True, config_dir="x"
+    )
+    assert read_arguments(["--config-dir=x", "--cfg", "job"]) == Arguments(show=True, config_dir="x")
+    assert read_arguments(["-h"]).help and read_arguments(["--version"]).version
+    for wrong, words in ((["--foo"], "unknown flag --foo"), (["--config-dir"], "needs the name of a folder")):
+        with pytest.raises(UserError, match=words):
+            read_arguments(wrong)

@@ -1,0 +1,45 @@
+"""`--help` tells every option there is, quickly and without the heavy libraries."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+from omegaconf import OmegaConf
+
+from nmt.cli.compose import _keys
+from nmt.cli.help import help_text
+from nmt.config import EvalConfig, TrainConfig, TranslateConfig
+
+
+@pytest.mark.parametrize(
+    ("schema", "name"), [(TrainConfig, "train"), (TranslateConfig, "translate"), (EvalConfig, "eval")]
+)
+def test_every_option_is_there(schema: type, name: str) -> None:
+    text = help_text(schema, name, "What it does.")
+    assert text.startswith("What it does.\n")
+    config = OmegaConf.structured(schema)
+    for key in _keys(config):
+        mark = f"\n  {key}: " if key in text and f"    {key}=" not in text else f"\n    {key}="
+        assert mark in text, key
+    assert all(len(line) <= 116 for line in text.splitlines())
+
+
+def test_groups_and_choices_are_told() -> None:
+    text = help_text(TrainConfig, "train", "x")
+    assert "experiment=            multi30k, quickstart, wmt14_en_de_base" in text
+    assert "post|pre." in text
+
+
+@pytest.mark.parametrize("module", ["train", "translate", "evaluate"])
+def test_help_imports_nothing_heavy(module: str) -> None:
+    code = (
+        f"import sys; sys.argv=['nmt', '--help']; from nmt.cli.{module} import main\n"
+        "try: main()\nexcept SystemExit as end: assert end.code == 0\n"
+        "heavy = {'torch', 'hydra', 'datasets', 'sacrebleu', 'sentencepiece', 'numpy'} & set(sys.modules)\n"
+        "assert not heavy, heavy"
+    )
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert result.returncode == 0, result.stderr
+    assert "Options (key=value" in result.stdout

@@ -1,0 +1,60 @@
+"""The option dataclasses: their checks, and the YAML files that fill them."""
+
+from __future__ import annotations
+
+import pytest
+
+from nmt.config import (
+    DataConfig,
+    DecodingConfig,
+    ModelConfig,
+    OptimizerConfig,
+    SamplingConfig,
+    ScheduleConfig,
+    TokenizerConfig,
+    TrainConfig,
+    TrainingConfig,
+)
+from nmt.errors import UserError
+
+
+@pytest.mark.parametrize(
+    ("section", "values", "message"),
+    [
+        (DataConfig, {"max_tokens": 1}, "data.max_tokens=1: must be 16 or more"),
+        (DataConfig, {"source_lang": ""}, "data.source_lang is empty"),
+        (TokenizerConfig, {"vocab_size": 10}, "data.tokenizer.vocab_size=10: must be 300 or more"),
+        (TokenizerConfig, {"character_coverage": 0.5}, "data.tokenizer.character_coverage=0.5"),
+        (SamplingConfig, {"alpha": 1.5}, "data.sampling.alpha=1.5: must be between 0.0 and 1.0"),
+        (ModelConfig, {"heads": 7}, "model.d_model=512 is no multiple of model.heads=7"),
+        (ModelConfig, {"dropout": 1.0}, "model.dropout=1.0: must be 0 or more and at most 0.99"),
+        (ModelConfig, {"encoder_layers": 0}, "model.encoder_layers=0: must be 1 or more"),
+        (DecodingConfig, {"beam_size": 0}, "decoding.beam_size=0: must be 1 or more"),
+        (DecodingConfig, {"nbest": 5}, "decoding.nbest=5 is more than decoding.beam_size=4"),
+        (DecodingConfig, {"length_penalty": float("nan")}, "decoding.length_penalty=nan"),
+        (OptimizerConfig, {"beta2": 1.0}, "training.optimizer.beta2=1.0: must be 0 or more and less than 1"),
+        (OptimizerConfig, {"epsilon": 0.0}, "training.optimizer.epsilon=0.0: must be more than 0"),
+        (ScheduleConfig, {"peak": 0.0}, "training.schedule.peak=0.0"),
+        (TrainingConfig, {"max_updates": 0}, "training.max_updates=0: must be 1 or more"),
+        (TrainingConfig, {"devices": "two"}, "training.devices=two: must be auto"),
+        (TrainingConfig, {"devices": "0"}, "training.devices=0: must be auto"),
+        (TrainingConfig, {"max_minutes": 0.0}, "training.max_minutes=0.0: must be more than 0"),
+        (TrainConfig, {"seed": -1}, "seed=-1: must be between 0 and 4294967295"),
+    ],
+)
+def test_bad_values_are_named(section: type, values: dict[str, object], message: str) -> None:
+    with pytest.raises(UserError) as caught:
+        section(**values)
+    assert str(caught.value).startswith(message)
+
+
+def test_the_defaults_are_the_papers_base_model() -> None:
+    model, training, decoding = ModelConfig(), TrainingConfig(), DecodingConfig()
+    assert (model.encoder_layers, model.decoder_layers) == (6, 6)
+    assert (model.d_model, model.d_ff, model.heads, model.dropout) == (512, 2048, 8, 0.1)
+    assert (model.norm.name, model.tie.name, model.activation.name) == ("post", "all", "relu")
+    assert training.label_smoothing == 0.1
+    optimizer, schedule = training.optimizer, training.schedule
+    assert (optimizer.beta1, optimizer.beta2, optimizer.epsilon) == (0.9, 0.98, 1e-9)
+    assert (schedule.name.name, schedule.warmup_updates) == ("noam", 4000)
+    assert (decoding.beam_size, decoding.length_penalty, decoding.max_length_offset) == (4, 0.6, 50)

@@ -1,0 +1,108 @@
+"""The machine's facts, seeds, and files written whole or not at all."""
+
+from __future__ import annotations
+
+import errno
+from pathlib import Path
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nmt import runtime
+from nmt.config import Precision
+from nmt.errors import UserError
+from nmt.runtime import choose_device, choose_precision, make_folder, mix, replaced
+
+
+def test_mix_is_what_it_always_was() -> None:
+    """Runs on disk resume by these numbers: they never change."""
+    assert mix(1) == 8567619917541546768
+    assert mix(1, 2) == 7199479353940798044
+    assert mix(2, 1) == 347512167633396807
+
+
+@given(st.lists(st.integers(0, 2**32), min_size=1, max_size=4))
+def test_mix_fits_every_generator(values: list[int]) -> None:
+    assert 0 <= mix(*values) < 2**63
+    assert mix(*values) == mix(*values)
+
+
+def test_mix_tells_neighbours_apart() -> None:
+    assert len({mix(1, update, micro) for update in range(100) for micro in range(20)}) == 2000
+
+
+def test_replaced_takes_the_old_files_place(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_text("old")
+    with replaced(path) as temporary:
+        temporary.write_text("new")
+        assert path.read_text() == "old"
+    assert path.read_text() == "new"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_replaced_leaves_nothing_after_a_failure(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_text("old")
+    with pytest.raises(RuntimeError, match="broke"), replaced(path) as temporary:
+        temporary.write_text("half")
+        raise RuntimeError("broke")
+    assert path.read_text() == "old"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.parametrize(
+    ("number", "words"),
+    [
+        (errno.ENOSPC, "no space is left"),
+        (errno.EROFS, "read-only"),
+        (errno.EACCES, "permission is denied"),
+    ],
+)
+def test_a_disk_that_refuses_is_told_in_words(tmp_path: Path, number: int, words: str) -> None:
+    with pytest.raises(UserError, match=words), replaced(tmp_path / "file") as temporary:
+        temporary.write_text("half")
+        raise OSError(number, "no")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_replaced_into_a_folder_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="does not exist"), replaced(tmp_path / "none" / "file") as temporary:
+        temporary.write_text("text")
+
+
+def test_make_folder_where_a_file_stands(tmp_path: Path) -> None:
+    (tmp_path / "taken").write_text("")
+    with pytest.raises(UserError, match="taken"):
+        make_folder(tmp_path / "taken")
+    with pytest.raises(UserError, match="taken"):
+        make_folder(tmp_path / "taken" / "below")
+
+
+@pytest.mark.parametrize("name", ["tpu", "cuda:x", "cpu:x", "", "meta", "cuda:99"])
+def test_devices_that_are_not_there(name: str) -> None:
+    with pytest.raises(UserError, match=f"device={name}: "):
+        choose_device(name)
+
+
+def test_devices_that_are() -> None:
+    assert choose_device("cpu") == torch.device("cpu")
+    assert choose_device("auto").type == ("cuda" if torch.cuda.is_available() else "cpu")
+
+
+@pytest.mark.parametrize(
+    ("flags", "chosen"),
+    [
+        ({"avx2"}, Precision.fp32),
+        ({"avx2", "avx512_bf16"}, Precision.bf16),
+        ({"amx_bf16", "amx_tile"}, Precision.bf16),
+    ],
+)
+def test_precision_follows_the_processor(
+    flags: set[str], chosen: Precision, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(runtime, "_cpu_flags", lambda: flags)
+    assert choose_precision(Precision.auto, torch.device("cpu")) is chosen
+    assert choose_precision(Precision.fp32, torch.device("cpu")) is Precision.fp32
