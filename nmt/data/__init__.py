@@ -1,0 +1,1 @@
+"""From raw text to flat batches of ids: corpus, cleaning, tokenizer, store, batching."""

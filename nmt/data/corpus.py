@@ -1,0 +1,218 @@
+"""Sentence pairs as they come: where each split's text is found, and one way to read it all."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import zip_longest
+from pathlib import Path
+from typing import Any
+
+from nmt.config import DataConfig, SplitConfig
+from nmt.data.hub import open_hub
+from nmt.data.tables import Pair, read_table, table_reader
+from nmt.data.testsets import find_test_set
+from nmt.data.text import expand, file_facts, read_lines
+from nmt.errors import UserError
+
+
+@dataclass(frozen=True)
+class Corpus:
+    """The pairs of one split, raw: nothing is stripped, cleaned or dropped."""
+
+    name: str
+    """What it is called in logs and messages."""
+    facts: dict[str, Any]
+    """What identifies the content, the same on every machine: files by name, size and SHA-256; a hub set by
+    path, configuration, commit and split."""
+    read: Callable[[], Iterator[Pair]] = field(repr=False)
+    """Starts reading from the beginning; `pairs` is the same with a check."""
+    key: str = "data"
+    """The option it came from, for messages."""
+    num_pairs: int | None = None
+    """Its size, where that is known beforehand."""
+
+    def pairs(self) -> Iterator[Pair]:
+        """Yields (source, target) in order, streamed; may be called again.
+
+        Raises:
+            UserError: a file is damaged, the sides differ in length, or there is no pair at all.
+        """
+        empty = True
+        for pair in self.read():
+            empty = False
+            yield pair
+        if empty:
+            raise UserError(f"{self.key}: {self.name} holds no sentence pair")
+
+
+@dataclass(frozen=True)
+class HeldOut:
+    """Validation or test text, raw and whole, line for line."""
+
+    name: str
+    sources: list[str] = field(repr=False)
+    references: list[str] = field(repr=False)
+    groups: list[str] | None = field(repr=False)
+    """A label a line, or none."""
+    facts: dict[str, Any]
+    """As in `Corpus`."""
+
+
+def is_given(split: SplitConfig) -> bool:
+    """Whether a split names any data."""
+    return bool(_kinds(split))
+
+
+def open_corpus(split: SplitConfig, data: DataConfig, key: str) -> Corpus:
+    """Finds the data of a split and what identifies them, without reading the pairs yet.
+
+    Args:
+        split: where the pairs come from.
+        data: languages, column names and the hub set.
+        key: full name of the option, such as `data.train`.
+
+    Raises:
+        UserError: nothing is given, or more than one kind of source, half a pair of files, or data that
+            cannot be found.
+    """
+    kinds = _kinds(split)
+    if not kinds:
+        raise UserError(_nothing_given(data, key))
+    if len(kinds) > 1:
+        raise UserError(
+            f"{key}: {' and '.join(kinds)} are both given, and only one can be: "
+            f"add {key}.{kinds[0]}=null to drop the first"
+        )
+    return {
+        "split": _from_hub,
+        "text": _from_text,
+        "source": _from_text,
+        "target": _from_text,
+        "path": _from_tables,
+        "sacrebleu": _from_test_set,
+    }[kinds[0]](split, data, key)
+
+
+def read_held_out(split: SplitConfig, data: DataConfig, key: str) -> HeldOut:
+    """Reads a validation or test split whole; every line stays, blank ones too.
+
+    Args:
+        split: where the text comes from.
+        data: languages, column names and the hub set.
+        key: full name of the option, such as `data.test`.
+
+    Raises:
+        UserError: as `open_corpus` and `Corpus.pairs`, and where the groups are not one a line.
+    """
+    corpus = open_corpus(split, data, key)
+    pairs = list(corpus.pairs())
+    groups, facts = None, corpus.facts
+    if split.groups is not None:
+        files = expand(split.groups, f"{key}.groups")
+        groups = [label for path in files for label in read_lines(path)]
+        facts = facts | {"groups": [file_facts(path) for path in files]}
+        if len(groups) != len(pairs):
+            raise UserError(
+                f"{key}.groups={split.groups}: has {len(groups)} labels, but there are {len(pairs)} pairs"
+            )
+    return HeldOut(corpus.name, [pair[0] for pair in pairs], [pair[1] for pair in pairs], groups, facts)
+
+
+def _kinds(split: SplitConfig) -> list[str]:
+    given = [
+        name for name in ("split", "source", "target", "path", "sacrebleu") if _is_set(getattr(split, name))
+    ]
+    return [name for name in given if not (name == "target" and "source" in given)]
+
+
+def _is_set(value: Any) -> bool:
+    return value not in (None, "", "???") and value != []
+
+
+def _nothing_given(data: DataConfig, key: str) -> str:
+    name = key.rpartition(".")[2]
+    hub = f", or {key}.split={name} of {data.hub.path}" if data.hub.path else ""
+    source, target = f"{name}.{data.source_lang}", f"{name}.{data.target_lang}"
+    return (
+        f"{key} names no data: set {key}.source={source} {key}.target={target} (two text files), "
+        f"or {key}.path={name}.tsv (TSV, JSONL or Parquet){hub}"
+    )
+
+
+def _from_text(split: SplitConfig, data: DataConfig, key: str) -> Corpus:
+    for given, missing in (("source", "target"), ("target", "source")):
+        if not _is_set(getattr(split, missing)):
+            lang = data.target_lang if missing == "target" else data.source_lang
+            raise UserError(
+                f"{key}.{given} is given without {key}.{missing}: add the other side, "
+                f"such as {key}.{missing}={key.rpartition('.')[2]}.{lang}"
+            )
+    sources, targets = expand(split.source, f"{key}.source"), expand(split.target, f"{key}.target")
+    if len(sources) != len(targets):
+        raise UserError(
+            f"{key}: {len(sources)} source files but {len(targets)} target files; they must come in pairs"
+        )
+    facts = {
+        "source": [file_facts(path) for path in sources],
+        "target": [file_facts(path) for path in targets],
+    }
+    name = f"{_names(sources)} + {_names(targets)}"
+    return Corpus(name, facts, partial(_read_text, list(zip(sources, targets, strict=True)), key), key)
+
+
+def _read_text(files: list[tuple[Path, Path]], key: str) -> Iterator[Pair]:
+    for source, target in files:
+        counts = [0, 0]
+        for pair in zip_longest(read_lines(source), read_lines(target)):
+            counts[0] += pair[0] is not None
+            counts[1] += pair[1] is not None
+            if counts[0] == counts[1]:
+                yield pair
+        if counts[0] != counts[1]:
+            raise UserError(
+                f"{key}: {source} has {counts[0]} lines but {target} has {counts[1]}; "
+                "the two must correspond line for line"
+            )
+
+
+def _from_tables(split: SplitConfig, data: DataConfig, key: str) -> Corpus:
+    files = expand(split.path, f"{key}.path")
+    for path in files:
+        table_reader(path)
+    facts = {
+        "files": [file_facts(path) for path in files],
+        "keys": [data.source_key, data.target_key, data.source_lang, data.target_lang],
+    }
+    return Corpus(_names(files), facts, partial(_read_tables, files, data), key)
+
+
+def _read_tables(files: list[Path], data: DataConfig) -> Iterator[Pair]:
+    for path in files:
+        yield from read_table(path, data)
+
+
+def _from_test_set(split: SplitConfig, data: DataConfig, key: str) -> Corpus:
+    assert split.sacrebleu is not None
+    source, target = find_test_set(split.sacrebleu, data.source_lang, data.target_lang, f"{key}.sacrebleu")
+    languages = f"{data.source_lang}-{data.target_lang}"
+    facts = {
+        "sacrebleu": split.sacrebleu,
+        "languages": languages,
+        "source": [file_facts(source)],
+        "target": [file_facts(target)],
+    }
+    return Corpus(f"{split.sacrebleu} {languages}", facts, partial(_read_text, [(source, target)], key), key)
+
+
+def _from_hub(split: SplitConfig, data: DataConfig, key: str) -> Corpus:
+    assert split.split is not None
+    if not data.hub.path:
+        raise UserError(f"{key}.split={split.split}: is a split of a hub data set, so set data.hub.path too")
+    found = open_hub(data, split.split, key)
+    return Corpus(found.name, found.facts, found.pairs, key, found.num_pairs)
+
+
+def _names(files: list[Path]) -> str:
+    return files[0].name + (f" and {len(files) - 1} more" if len(files) > 1 else "")

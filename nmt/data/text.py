@@ -1,0 +1,155 @@
+"""Text files: one sentence a line, plain or compressed, read strictly; and what identifies them."""
+
+from __future__ import annotations
+
+import glob
+import gzip
+import hashlib
+import io
+import lzma
+import zlib
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import nmt
+from nmt.errors import UserError
+from nmt.runtime import progress
+
+BUNDLED = "bundled:"
+"""Paths that begin like this lie in the bundled corpus, such as `bundled:quickstart/train.en.gz`."""
+
+_MAGIC = {".gz": b"\x1f\x8b", ".xz": b"\xfd7zXZ\x00", ".zst": b"\x28\xb5\x2f\xfd"}
+_BOM = b"\xef\xbb\xbf"
+_CHUNK = 1 << 20
+
+
+def read_lines(path: Path) -> Iterator[str]:
+    r"""Yields the lines of a UTF-8 file, without their ends.
+
+    A line ends at `\n` (or `\r\n`) and nowhere else; a last line needs no end. The compression (gzip, xz,
+    Zstandard) is seen from the content. A byte order mark at the start is dropped.
+
+    Args:
+        path: the file.
+
+    Raises:
+        UserError: the file cannot be read, is damaged, or is not UTF-8 (named with its line).
+    """
+    number = 0
+    try:
+        with open(path, "rb") as raw, _uncompressed(raw, path) as lines:
+            for number, line in enumerate(lines, start=1):
+                if number == 1:
+                    line = line.removeprefix(_BOM)
+                if line.endswith(b"\n"):
+                    line = line[:-2] if line.endswith(b"\r\n") else line[:-1]
+                yield line.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise UserError(_not_utf8(path, number, error)) from None
+    except (EOFError, gzip.BadGzipFile, zlib.error, lzma.LZMAError) as error:
+        raise UserError(
+            f"{path}: damaged after line {number} ({error}): fetch or compress it again"
+        ) from None
+    except OSError as error:
+        if error.errno is None:  # pyarrow's Zstandard reports damage so
+            raise UserError(
+                f"{path}: damaged after line {number} ({error}): fetch or compress it again"
+            ) from None
+        raise UserError(f"{path}: cannot be read: {error.strerror}") from None
+
+
+def _uncompressed(raw: io.BufferedReader, path: Path) -> io.BufferedIOBase:
+    start = raw.peek(8)
+    found = next((suffix for suffix, magic in _MAGIC.items() if start.startswith(magic)), None)
+    if found == ".gz":
+        return gzip.GzipFile(fileobj=raw)
+    if found == ".xz":
+        return lzma.LZMAFile(raw)
+    if found == ".zst":
+        import pyarrow as pa
+
+        stream = pa.CompressedInputStream(pa.PythonFile(raw, mode="r"), "zstd")
+        return io.BufferedReader(stream, _CHUNK)
+    if path.suffix in _MAGIC:
+        raise UserError(f"{path}: named {path.suffix}, but its content is not compressed that way")
+    return raw
+
+
+def _not_utf8(path: Path, number: int, error: UnicodeDecodeError) -> str:
+    looks = ", it looks like UTF-16" if number == 1 and error.object[:2] in (b"\xff\xfe", b"\xfe\xff") else ""
+    return (
+        f"{path}:{number}: not valid UTF-8 (byte 0x{error.object[error.start]:02x}{looks}): "
+        "convert the file to UTF-8, for example with iconv"
+    )
+
+
+def one_line(text: str) -> str:
+    """A sentence from a table or data set as one line: breaks at its ends go, those inside become spaces."""
+    if "\n" in text:
+        return " ".join(part.removesuffix("\r") for part in text.strip("\r\n").split("\n"))
+    return text
+
+
+def expand(value: Any, key: str) -> list[Path]:
+    """Turns the value of an option into files.
+
+    Args:
+        value: a path, a glob, or a list of them. `bundled:` stands for the bundled data, `~` for the home
+            folder. A glob's files come in order of their names.
+        key: full name of the option, for the message.
+
+    Returns:
+        The files, at least one; all exist.
+
+    Raises:
+        UserError: nothing is given, a file is missing or is no file, or a glob matches nothing.
+    """
+    values = list(value) if isinstance(value, Sequence) and not isinstance(value, str) else [value]
+    values = [item for item in values if item is not None and str(item) not in ("", "???")]
+    if not values:
+        raise UserError(f"{key} is not given: name a file, a list such as [a,b] or a quoted glob")
+    return [path for item in values for path in _expand_one(str(item), key)]
+
+
+def _expand_one(value: str, key: str) -> list[Path]:
+    if value.startswith(BUNDLED):
+        path = bundled_folder() / value.removeprefix(BUNDLED)
+    else:
+        path = Path(value).expanduser()
+    if path.is_file():
+        return [path]
+    if path.is_dir():
+        raise UserError(f"{key}={value}: is a folder; name the files in it, for example with a quoted glob")
+    if path.exists():
+        raise UserError(f"{key}={value}: is not a regular file; it is read several times, so save it as one")
+    if glob.has_magic(value):
+        found = sorted(Path(name) for name in glob.glob(str(path), recursive=True) if Path(name).is_file())
+        if found:
+            return found
+        raise UserError(f"{key}={value}: no file matches (looked for {path.absolute()})")
+    raise UserError(f"{key}={value}: there is no such file (looked at {path.absolute()})")
+
+
+def bundled_folder() -> Path:
+    """The folder that holds `quickstart/`: the package's own in a wheel, `data/` in a checkout.
+
+    Raises:
+        UserError: the installation lacks the bundled data.
+    """
+    package = Path(nmt.__file__).resolve().parent
+    for folder in (package, package.parent / "data"):
+        if (folder / "quickstart").is_dir():
+            return folder
+    raise UserError(f"the bundled corpus is missing beside {package}: install the program again")
+
+
+def file_facts(path: Path) -> dict[str, Any]:
+    """What identifies a file on any machine: its name, size in bytes and SHA-256; not where it lies."""
+    digest = hashlib.sha256()
+    size = path.stat().st_size
+    with open(path, "rb") as file, progress(total=size, unit="B", description=f"Checking {path.name}") as bar:
+        while chunk := file.read(_CHUNK):
+            digest.update(chunk)
+            bar.update(len(chunk))
+    return {"name": path.name, "bytes": size, "sha256": digest.hexdigest()}

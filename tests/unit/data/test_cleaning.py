@@ -1,0 +1,208 @@
+"""Each rule on literal pairs, and the report of what they dropped."""
+
+from __future__ import annotations
+
+import json
+import pickle
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nmt.config import CleaningConfig
+from nmt.data.cleaning import (
+    RULES,
+    CleaningReport,
+    LeakedRule,
+    PieceRule,
+    build_rules,
+    first_rule,
+    normal_text,
+    pair_hash,
+    text_hash,
+)
+from nmt.data.corpus import HeldOut
+
+HELD_OUT = (
+    HeldOut("valid", ["A dog runs .", ""], ["Ein Hund rennt .", ""], None, {}),
+    HeldOut("test", ["Big  Cat"], ["Große Katze"], None, {}),
+)
+
+CASES = [
+    ("a dog", "ein Hund", None),
+    ("", "ein Hund", "empty"),
+    ("a dog", "", "empty"),
+    ("", "", "empty"),
+    ("a\tdog", "ein Hund", None),
+    ("a dog", "ein\x00 Hund", "control"),
+    ("a\x07 dog", "ein Hund", "control"),
+    ("a dog", "ein\x85Hund", "control"),
+    ("a dog", "ein\x1fHund", "control"),
+    ("a dog", "ein\rHund", "control"),
+    ("a\u200bdog", "ein\u2028Hund", None),  # format and separator, not control
+    ("a\xa0dog", "ein Hund \ue000 \U0001f600", None),
+    ("Obama", "Obama", "identical"),
+    ("OBAMA", "Obama", "identical"),
+    ("STRASSE", "straße", "identical"),
+    ("Obama", "Obama.", None),
+    ("ab", "123456789012345678", None),  # exactly nine times as long
+    ("ab", "1234567890123456789", "ratio"),
+    ("1234567890123456789", "ab", "ratio"),
+    ("好", "123456789", None),  # in characters, not bytes
+    ("好", "1234567890", "ratio"),
+    ("A dog runs .", "etwas anderes", "leaked"),
+    ("a Dog  runs.", "etwas anderes", "leaked"),
+    ("something else", "EIN HUND RENNT.", "leaked"),
+    ("Ein Hund rennt .", "etwas anderes", None),  # held out on the other side only
+    ("bigcat", "etwas anderes", "leaked"),
+    ("a dog runs", "ein Hund rennt", None),
+    ("\x07", "\x07", "control"),  # the first rule in order counts
+]
+
+
+@pytest.mark.parametrize(("source", "target", "expected"), CASES)
+def test_rules(source: str, target: str, expected: str | None) -> None:
+    rule = first_rule(build_rules(CleaningConfig(), *HELD_OUT), source, target)
+    assert (rule.name if rule else None) == expected
+
+
+def test_every_rule_has_cases_and_words() -> None:
+    assert set(RULES) == {expected for _, _, expected in CASES if expected}
+    assert all(rule.words for rule in RULES.values())
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "name"),
+    [
+        ("drop_control", False, "control"),
+        ("drop_identical", False, "identical"),
+        ("max_ratio", 0, "ratio"),
+        ("drop_leaked", False, "leaked"),
+    ],
+)
+def test_rules_can_be_switched_off(option: str, value: object, name: str) -> None:
+    rules = build_rules(CleaningConfig(**{option: value}), *HELD_OUT)
+    assert [rule.name for rule in rules] == [other for other in RULES if other != name]
+
+
+def test_nothing_held_out_nothing_leaked() -> None:
+    assert "leaked" not in [rule.name for rule in build_rules(CleaningConfig())]
+
+
+def test_ratio_is_the_option() -> None:
+    rules = build_rules(CleaningConfig(max_ratio=1.5))
+    assert first_rule(rules, "ab", "123") is None
+    assert first_rule(rules, "ab", "1234") is not None
+
+
+def test_rules_travel_to_other_processes() -> None:
+    rules = pickle.loads(pickle.dumps(build_rules(CleaningConfig(), *HELD_OUT)))
+    assert first_rule(rules, "a dog runs.", "x y z") is not None
+
+
+@given(st.text(), st.text())
+def test_leaked_is_what_the_plain_comparison_finds(one: str, other: str) -> None:
+    def loose(text: str) -> str:
+        return "".join(text.casefold().split())
+
+    expected = bool(loose(one)) and loose(one) == loose(other)
+    assert LeakedRule([one], []).drops(other, "x") is expected
+    assert LeakedRule([], [one]).drops("x", other) is expected
+
+
+@pytest.mark.parametrize(
+    ("max_pieces", "lengths", "expected"),
+    [
+        (4, (4, 4), False),
+        (4, (5, 1), True),
+        (4, (1, 5), True),
+        (4, (0, 1), True),
+        (4, (1, 0), True),
+        (0, (9999, 1), False),
+        (0, (0, 9), True),
+    ],
+)
+def test_pieces(max_pieces: int, lengths: tuple[int, int], expected: bool) -> None:
+    rule = PieceRule(CleaningConfig(max_pieces=max_pieces))
+    assert rule.drops(*lengths) is expected
+    pair = np.array([lengths[0], 1], np.uint16), np.array([lengths[1], 1], np.uint16)
+    assert rule.mask(*pair).tolist() == [expected, False]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [("a", "a"), ("  a  b\t", "a  b"), ("\u3000a\xa0", "a"), (" \u2028", ""), ("\ufeffa", "\ufeffa")],
+)
+def test_normal_text(text: str, expected: str) -> None:
+    assert normal_text(text) == expected
+
+
+class TestHashes:
+    def test_are_these_on_every_machine(self) -> None:
+        # As `b2sum -l 64` gives them, read from the last byte to the first.
+        assert text_hash("") == 0xB4B2797457A0A6E4
+        assert text_hash("Grüße") == 0x92A39084B758AB06
+        assert pair_hash("a", "b") == 0x4A96FB57CBDEEDA8
+
+    def test_do_not_depend_on_the_process(self) -> None:
+        code = "from nmt.data.cleaning import pair_hash; print(pair_hash('a', 'ü'))"
+        run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+        assert int(run.stdout) == pair_hash("a", "ü")
+
+    def test_know_where_a_side_ends(self) -> None:
+        assert (
+            len({pair_hash("ab", "c"), pair_hash("a", "bc"), pair_hash("", "abc"), pair_hash("abc", "")}) == 4
+        )
+
+    @given(st.lists(st.tuples(st.text(), st.text()), unique=True))
+    def test_fit_64_bits_and_differ(self, pairs: list[tuple[str, str]]) -> None:
+        hashes = np.array([pair_hash(*pair) for pair in pairs], np.uint64)
+        assert len(set(hashes.tolist())) == len(pairs)
+
+
+class TestReport:
+    def report(self) -> CleaningReport:
+        report = CleaningReport()
+        report.keep(994)
+        for number in range(5):
+            report.drop("ratio", "one side is far longer than the other", f"s{number}", f"t{number}")
+        report.drop("empty", "one side is empty", "", "t")
+        return report
+
+    def test_as_dict(self) -> None:
+        assert json.loads(json.dumps(self.report().as_dict())) == {
+            "pairs": 1000,
+            "kept": 994,
+            "dropped": {"empty": 1, "ratio": 5},
+            "examples": {"empty": [["", "t"]], "ratio": [["s0", "t0"], ["s1", "t1"], ["s2", "t2"]]},
+        }
+
+    def test_table(self) -> None:
+        assert self.report().table() == (
+            "pairs read                                      1,000  100.0%\n"
+            "dropped: one side is empty                          1    0.1%\n"
+            "dropped: one side is far longer than the other      5    0.5%\n"
+            "kept                                              994   99.4%"
+        )
+
+    def test_merge(self) -> None:
+        other = CleaningReport(kept=6)
+        other.drop("duplicate", "an equal pair came before", "a", "b")
+        other.drop("empty", "one side is empty", "x", "")
+        merged = self.report().merge(other)
+        assert (merged.total, merged.kept) == (1008, 1000)
+        assert merged.as_dict()["dropped"] == {"empty": 2, "ratio": 5, "duplicate": 1}
+        assert merged.examples["empty"] == [("", "t"), ("x", "")]
+        assert "an equal pair came before" in merged.table()
+        assert self.report().merge(CleaningReport()) == CleaningReport().merge(self.report()) == self.report()
+
+    def test_examples_are_short(self) -> None:
+        report = CleaningReport()
+        report.drop("length", "a side is too long", "s" * 10_000, "t")
+        assert report.examples["length"] == [("s" * 200, "t")]
+
+    def test_nothing_read(self) -> None:
+        assert CleaningReport().table() == "pairs read  0    0.0%\nkept        0    0.0%"

@@ -1,0 +1,247 @@
+"""Hub data sets: folders of their layout, the commit that is read, the cache, and no network."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import datasets
+import huggingface_hub
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from nmt.config import DataConfig, HubConfig
+from nmt.data.hub import HubSplit, open_hub
+from nmt.errors import UserError
+
+SPLITS = {"train": 3, "validation": 1, "test": 1}
+README = "---\nconfigs:\n" + "".join(
+    f"- config_name: {name}\n  data_files:\n"
+    + "".join(f"  - split: {split}\n    path: {name}/{split}-*\n" for split in SPLITS)
+    for name in ("de-en", "fr-en")
+)
+COMMIT = "0123456789abcdef0123456789abcdef01234567"
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "hf")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path / "hf"
+
+
+@pytest.fixture
+def wmt(tmp_path: Path) -> Path:
+    """A folder laid out as `wmt/wmt14` is on the hub, two pairs a file."""
+    folder = tmp_path / "copies" / "wmt14"
+    for lang in ("de", "fr"):
+        (folder / f"{lang}-en").mkdir(parents=True)
+        for split, count in SPLITS.items():
+            for part in range(count):
+                rows = [
+                    {lang: f"{lang} {split} {part} {row}", "en": f"en {split} {part} {row}"} for row in (0, 1)
+                ]
+                name = f"{lang}-en/{split}-{part:05d}-of-{count:05d}.parquet"
+                pq.write_table(pa.table({"translation": rows}), folder / name)
+    (folder / "README.md").write_text(README + "---\n# A card\n")
+    return folder
+
+
+def options(path: Path | str, name: str | None = None, **more: Any) -> DataConfig:
+    fields = {"name": "t", "source_lang": "en", "target_lang": "de"} | more
+    return DataConfig(hub=HubConfig(str(path), name, fields.pop("revision", None)), **fields)
+
+
+def opened(path: Path | str, name: str | None = None, split: str = "train", **more: Any) -> HubSplit:
+    return open_hub(options(path, name, **more), split, "data.train")
+
+
+TRAIN = [(f"en train {part} {row}", f"de train {part} {row}") for part in range(3) for row in (0, 1)]
+
+
+@pytest.mark.parametrize("readme", [README + "---\n", "# A card without configurations\n", None])
+def test_folder(wmt: Path, readme: str | None) -> None:
+    (wmt / "README.md").unlink()
+    if readme:
+        (wmt / "README.md").write_text(readme)
+    train = opened(wmt, "de-en")
+    assert list(train.pairs()) == list(train.pairs()) == TRAIN
+    assert train.num_pairs == 6
+    valid = opened(wmt, "de-en", "validation")
+    assert list(valid.pairs()) == [(f"en validation 0 {row}", f"de validation 0 {row}") for row in (0, 1)]
+
+
+def test_languages_choose_the_direction(wmt: Path) -> None:
+    swapped = opened(wmt, "de-en", source_lang="de", target_lang="en")
+    assert list(swapped.pairs()) == [(target, source) for source, target in TRAIN]
+    french = opened(wmt, "fr-en", "test", target_lang="fr")
+    assert next(french.pairs()) == ("en test 0 0", "fr test 0 0")
+
+
+def test_part_of_a_split(wmt: Path) -> None:
+    assert list(opened(wmt, "de-en", "train[:2]").pairs()) == TRAIN[:2]
+
+
+def test_columns_named_like_the_languages(tmp_path: Path) -> None:
+    (tmp_path / "multi30k").mkdir()
+    (tmp_path / "multi30k/train.jsonl").write_text('{"en": "a\\n", "de": "b"}\n{"en": null, "de": "c"}\n')
+    assert list(opened("multi30k").pairs()) == [("a", "b"), ("", "c")]
+
+
+def test_a_part_of_a_set_whose_card_tells_more(wmt: Path) -> None:
+    card = (
+        README
+        + "dataset_info:\n- config_name: de-en\n  splits:\n  - name: train\n    num_examples: 4508785\n"
+    )
+    (wmt / "README.md").write_text(card + "---\n")
+    assert list(opened(wmt, "de-en").pairs()) == TRAIN
+
+
+def test_facts_of_a_folder_do_not_tell_where_it_lies(wmt: Path, tmp_path: Path) -> None:
+    facts = opened(wmt, "de-en").facts
+    assert facts["folder"] == "wmt14"
+    assert [file["name"] for file in facts["files"]] == [
+        f"train-0000{part}-of-00003.parquet" for part in range(3)
+    ]
+    shutil.copytree(wmt, tmp_path / "elsewhere/wmt14")
+    assert opened("elsewhere/wmt14", "de-en").facts == facts
+    assert str(tmp_path) not in repr(facts)
+
+
+@pytest.mark.parametrize(
+    ("name", "split", "languages", "message"),
+    [
+        ("cs-en", "train", ("en", "de"), "data.hub.name=cs-en: .* no such configuration, only de-en, fr-en"),
+        (None, "train", ("en", "de"), r"data.hub.path=.*Config name is missing.*'de-en', 'fr-en'"),
+        (
+            "de-en",
+            "dev",
+            ("en", "de"),
+            "data.train.split=dev: .* no such split, only train, validation, test",
+        ),
+        ("de-en", "train[:x]", ("en", "de"), r"data.train.split=train\[:x\]: "),
+        (
+            "de-en",
+            "train",
+            ("en", "cs"),
+            r"no column target or translation.cs or cs .*translation.de, translation.en",
+        ),
+    ],
+)
+def test_mistakes(wmt: Path, name: str | None, split: str, languages: tuple[str, str], message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        opened(wmt, name, split, source_lang=languages[0], target_lang=languages[1])
+
+
+def test_folder_without_configurations(wmt: Path, tmp_path: Path) -> None:
+    (wmt / "README.md").unlink()
+    with pytest.raises(UserError, match="data.hub.name=cs-en: .*only de-en, fr-en"):
+        opened(wmt, "cs-en")
+    (tmp_path / "flat").mkdir()
+    (tmp_path / "flat/train.jsonl").write_text('{"en": "a", "de": "b"}\n')
+    with pytest.raises(UserError, match="data.hub.name=de-en: .*set data.hub.name=null"):
+        opened("flat", "de-en")
+    (tmp_path / "nothing").mkdir()
+    with pytest.raises(UserError, match="data.hub.path=nothing: .*any data files"):
+        opened("nothing")
+
+
+def test_damaged_file(wmt: Path) -> None:
+    file = wmt / "de-en/train-00001-of-00003.parquet"
+    file.write_bytes(file.read_bytes()[:50])
+    with pytest.raises(UserError, match="data.hub.path=.*could not be read"):
+        opened(wmt, "de-en")
+
+
+def test_column_that_holds_no_text(tmp_path: Path) -> None:
+    (tmp_path / "numbers").mkdir()
+    (tmp_path / "numbers/train.jsonl").write_text('{"en": "a", "de": 1}\n')
+    with pytest.raises(UserError, match="numbers train: column 'de' must hold text, not int64"):
+        list(opened("numbers").pairs())
+
+
+class TestRemote:
+    """The hub's part is played here: only what it answers is replaced."""
+
+    @pytest.fixture
+    def answer(self, monkeypatch: pytest.MonkeyPatch) -> Callable[[Any], None]:
+        def set_answer(value: Any) -> None:
+            def dataset_info(
+                self: Any, repo_id: str, *, revision: str | None = None, timeout: float = 0
+            ) -> Any:
+                if isinstance(value, Exception):
+                    raise value
+                return SimpleNamespace(sha=value)
+
+            monkeypatch.setattr(huggingface_hub.HfApi, "dataset_info", dataset_info)
+
+        return set_answer
+
+    @pytest.fixture
+    def cached(self, wmt: Path, cache: Path) -> Path:
+        """The cache as it is after `wmt/wmt14` was loaded from the hub."""
+        opened(wmt, "de-en")
+        (done,) = (cache / "wmt14/de-en/0.0.0").glob("*/dataset_info.json")
+        shutil.copytree(done.parent, cache / f"wmt___wmt14/de-en/0.0.0/{COMMIT}")
+        return cache
+
+    def test_offline_takes_the_cached_revision(self, cached: Path, answer: Any) -> None:
+        answer(ConnectionError("no network"))
+        train = opened("wmt/wmt14", "de-en")
+        assert list(train.pairs()) == TRAIN
+        assert train.facts == {"hub": "wmt/wmt14", "revision": COMMIT, "config": "de-en", "split": "train",
+                               "num_pairs": 6, "keys": ["translation.en", "translation.de"]}  # fmt: skip
+        assert datasets.config.HF_HUB_OFFLINE is False
+
+    def test_offline_never_passes_another_revision_off(self, cached: Path, answer: Any) -> None:
+        answer(ConnectionError("no network"))
+        assert list(opened("wmt/wmt14", "de-en", revision=COMMIT).pairs()) == TRAIN
+        with pytest.raises(UserError, match=f"data.hub.revision={'f' * 40}: .*the cache holds {COMMIT} only"):
+            opened("wmt/wmt14", "de-en", revision="f" * 40)
+
+    def test_offline_and_not_cached(self, cache: Path, answer: Any) -> None:
+        answer(ConnectionError("no network"))
+        with pytest.raises(UserError) as error:
+            opened("wmt/wmt14", "de-en")
+        message = str(error.value)
+        assert "wmt/wmt14 de-en could not be fetched (no network)" in message
+        assert str(cache) in message
+        assert "data=local data.train.source=" in message
+        assert "\n" not in message
+
+    def test_offline_and_another_configuration_cached(self, cached: Path, answer: Any) -> None:
+        answer(ConnectionError("no network"))
+        with pytest.raises(
+            UserError, match="data.hub.name=cs-en: .*Available configs in the cache: .'de-en'"
+        ):
+            opened("wmt/wmt14", "cs-en")
+
+    def test_the_commit_found_is_the_one_loaded(
+        self, wmt: Path, answer: Any, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        asked = {}
+
+        def load_dataset_builder(path: str, **arguments: Any) -> Any:
+            asked.update(arguments, path=path)
+            builder = real(str(wmt), name=arguments["name"])
+            builder.hash = arguments["revision"]
+            return builder
+
+        real = datasets.load_dataset_builder
+        monkeypatch.setattr(datasets, "load_dataset_builder", load_dataset_builder)
+        answer(COMMIT)
+        assert opened("wmt/wmt14", "de-en", revision="main").facts["revision"] == COMMIT
+        assert asked == {"path": "wmt/wmt14", "name": "de-en", "revision": COMMIT}
+
+    def test_no_such_set(self) -> None:
+        with pytest.raises(UserError, match="data.hub.path=a/b/c: neither a folder here nor a data set"):
+            opened("a/b/c")
+
+    def test_other_errors_are_bugs(self, answer: Any) -> None:
+        answer(KeyError("bug"))
+        with pytest.raises(KeyError):
+            opened("wmt/wmt14", "de-en")
