@@ -1,0 +1,258 @@
+"""Scores a model on a test set, or finished translations against references.
+
+  nmt-eval model_dir=runs/quickstart                      the model's own test set (split=valid: validation)
+  nmt-eval model_dir=DIR data=NAME                        the test set of other data
+  nmt-eval model_dir=DIR source=FILE references=FILE      files of your own
+  nmt-eval hypotheses=FILE references=FILE target_lang=de translations from anywhere
+
+baseline=FILE adds a significance test against other translations, groups=FILE a row for each label,
+json=FILE keeps the report, output=FILE the translations.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from nmt.cli.app import run
+from nmt.config import DataConfig, DecodingConfig, EvalConfig, Precision, SplitConfig
+from nmt.errors import UserError
+from nmt.evaluation.report import Report
+from nmt.evaluation.scores import looks_tokenized, metrics_for, require_equal_counts, score, score_groups
+from nmt.evaluation.significance import compare
+from nmt.runtime import choose_device, choose_precision, log, progress, replaced, set_threads
+
+if TYPE_CHECKING:
+    from nmt.bundle import Bundle
+
+TEXTS = ("source", "hypotheses", "baseline", "references", "groups")
+"""Keys that name text files; all that are given must stand line for line."""
+
+
+def evaluate(config: EvalConfig) -> None:
+    """Scores what `config` names and prints the table on standard output.
+
+    Raises:
+        UserError: keys that don't go together, files that can't be read or written or are of unequal
+            length, a model that can't be loaded or has no data of its own left.
+    """
+    check_keys(config)
+    task = _read_files(config)
+    bundle = _load(config, task)
+    task.check()
+    if bundle is not None:
+        task.texts["hypotheses"] = _translate(config, bundle, task)
+        if config.output is not None:
+            _write(config.output, "".join(f"{line}\n" for line in task.texts["hypotheses"]))
+    elif looks_tokenized(task.texts["hypotheses"], task.texts["references"]):
+        log.warning(
+            "%s looks tokenised (lines end in ' .'): scores are for raw text, detokenise it first",
+            task.names["hypotheses"],
+        )
+    report = task.report()
+    if config.json is not None:
+        _write(config.json, json.dumps(report.as_dict(), ensure_ascii=False, indent=2) + "\n")
+    print(report.table(), end="")
+
+
+def main() -> None:
+    """Entry point of `nmt-eval`."""
+    run(evaluate, EvalConfig, "eval", __doc__ or "")
+
+
+@dataclass
+class Task:
+    """What is to be scored.
+
+    Attributes:
+        title: the report's first line.
+        target_lang: language of the references.
+        texts: key → lines.
+        names: key → how the text is called in messages.
+        details: what the JSON tells beside the scores.
+    """
+
+    title: str = ""
+    target_lang: str = ""
+    texts: dict[str, list[str]] = field(default_factory=dict)
+    names: dict[str, str] = field(default_factory=dict)
+    details: dict[str, Any] = field(default_factory=dict)
+
+    def add(self, key: str, lines: list[str], name: str) -> None:
+        """Adds a text."""
+        self.texts[key] = lines
+        self.names[key] = name
+
+    def check(self) -> None:
+        """Finds what would make scoring fail, before hours go into translating."""
+        require_equal_counts({self.names[key]: len(lines) for key, lines in self.texts.items()})
+        metrics_for(self.target_lang)
+
+    def report(self) -> Report:
+        """Scores the texts."""
+        texts, lang = self.texts, self.target_lang
+        pair = texts["hypotheses"], texts["references"]
+        return Report(
+            title=self.title,
+            scores=score(*pair, lang),
+            groups=score_groups(*pair, texts["groups"], lang) if "groups" in texts else {},
+            comparison=compare(pair[0], texts["baseline"], pair[1], lang) if "baseline" in texts else None,
+            details=self.details,
+        )
+
+
+def check_keys(config: EvalConfig) -> None:
+    """Checks which keys stand together.
+
+    Raises:
+        UserError: naming the keys.
+    """
+    given = {key for key in (*TEXTS, "model_dir", "data", "output") if getattr(config, key) is not None}
+    if not given & {"model_dir", "hypotheses"}:
+        raise UserError("nothing to score: give model_dir=DIR, or hypotheses=FILE and references=FILE")
+    if {"model_dir", "hypotheses"} <= given:
+        raise UserError(
+            "model_dir and hypotheses exclude each other: give one; baseline=FILE compares two systems"
+        )
+    if "hypotheses" in given:
+        for key in ("source", "data", "output"):
+            if key in given:
+                raise UserError(
+                    f"{key} goes with model_dir=DIR: hypotheses={config.hypotheses} is translated already"
+                )
+        if config.decoding != DecodingConfig():
+            raise UserError(
+                f"decoding goes with model_dir=DIR: hypotheses={config.hypotheses} is translated already"
+            )
+        if "references" not in given:
+            raise UserError(f"hypotheses={config.hypotheses} needs references=FILE")
+    elif len(given & {"source", "references"}) == 1:
+        raise UserError(
+            "source and references go together: give both, or neither for the model's own test set"
+        )
+    elif {"source", "data"} <= given:
+        raise UserError(
+            "source and data exclude each other: give source=FILE and references=FILE, or data=NAME"
+        )
+    if config.split not in ("valid", "test"):
+        raise UserError(f"split={config.split}: must be valid or test")
+    if config.precision not in Precision.__members__:
+        raise UserError(f"precision={config.precision}: must be one of {', '.join(Precision.__members__)}")
+    _check_outputs(config)
+
+
+def _check_outputs(config: EvalConfig) -> None:
+    inputs = {_path(value): key for key in TEXTS if (value := getattr(config, key)) is not None}
+    for key in ("output", "json"):
+        value = getattr(config, key)
+        if value is None:
+            continue
+        path = _path(value)
+        if path in inputs:
+            raise UserError(f"{key}={value}: would overwrite {inputs[path]}; give another name")
+        if path.is_dir():
+            raise UserError(f"{key}={value}: is a folder; name a file")
+        if not path.parent.is_dir():
+            raise UserError(f"{key}={value}: there is no folder {path.parent}; create it first")
+        inputs[path] = key
+
+
+def _read_files(config: EvalConfig) -> Task:
+    from nmt.data.text import expand, read_lines
+
+    task = Task(target_lang=config.target_lang or "")
+    for key in TEXTS:
+        value = getattr(config, key)
+        if value is not None:
+            lines = [line for path in expand(value, key) for line in read_lines(path)]
+            task.add(key, lines, f"{key}={value}")
+            task.details.setdefault("files", {})[key] = value
+    task.title = f"{config.hypotheses} on {config.references}"
+    return task
+
+
+def _load(config: EvalConfig, task: Task) -> Bundle | None:
+    """Loads the model, if there is one, and adds to the task what only the model knows."""
+    if config.model_dir is None:
+        return None
+    from nmt.bundle import load_bundle
+
+    bundle = load_bundle(config.model_dir)
+    own = bundle.config.data
+    data = config.data or own
+    if (data.source_lang, data.target_lang) != (own.source_lang, own.target_lang):
+        log.warning(
+            "the model translates from %s to %s, these data are from %s to %s",
+            *(own.source_lang, own.target_lang, data.source_lang, data.target_lang),
+        )
+    task.target_lang = config.target_lang or data.target_lang
+    task.title = f"{config.model_dir} on {config.references}"
+    if config.references is None:
+        _read_data(config, bundle, data, task)
+    task.details["model_dir"] = config.model_dir
+    return bundle
+
+
+def _read_data(config: EvalConfig, bundle: Bundle, data: DataConfig, task: Task) -> None:
+    from nmt.data.corpus import is_given, read_held_out
+
+    key = f"data.{config.split}"
+    split: SplitConfig = getattr(data, config.split)
+    whose = f"data={data.name}" if config.data else f"the model in {bundle.folder}"
+    if not is_given(split):
+        other = "valid" if config.split == "test" else "test"
+        raise UserError(f"{whose} has no {key}: try split={other}, or give source=FILE and references=FILE")
+    try:
+        held_out = read_held_out(split, data, key)
+    except UserError as error:
+        if config.data:
+            raise
+        raise UserError(
+            f"{error} (recorded with {whose}; if its data have moved, give source=FILE and references=FILE)"
+        ) from error
+    task.title = f"{config.model_dir} on {data.name} ({config.split}), {data.source_lang}-{data.target_lang}"
+    task.add("source", held_out.sources, f"{key}'s source")
+    task.add("references", held_out.references, f"{key}'s target")
+    if held_out.groups is not None and config.groups is None:
+        task.add("groups", held_out.groups, f"{key}.groups")
+    task.details |= {"split": config.split, "data": held_out.facts}
+
+
+def _translate(config: EvalConfig, bundle: Bundle, task: Task) -> list[str]:
+    from nmt.decoding.translator import Translator
+
+    set_threads(config.threads)
+    device = choose_device(config.device)
+    precision = choose_precision(Precision[config.precision], device)
+    translator = Translator(
+        bundle.model, bundle.tokenizer, config.decoding, device=device, precision=precision
+    )
+    sources = task.texts["source"]
+    with progress(total=len(sources), unit="sentences", description="Translating") as bar:
+        translations = translator.translate(sources, bar.update)
+    if truncated := sum(translation.truncated > 0 for translation in translations):
+        limit = config.decoding.max_source_tokens
+        log.warning(
+            f"{truncated:,} of {len(sources):,} sources: cut to {limit:,} tokens (decoding.max_source_tokens)"
+        )
+    task.details |= {"decoding": asdict(config.decoding), "precision": precision.name}
+    return [translation.hypotheses[0].text for translation in translations]
+
+
+def _path(value: str) -> Path:
+    return Path(value).expanduser().resolve()  # a link stays one, what it leads to is written
+
+
+def _write(value: str, text: str) -> None:
+    path = _path(value)
+    if path.exists() and not path.is_file():
+        path.write_bytes(text.encode())  # a pipe or device is written to, not replaced
+        return
+    with replaced(path) as temporary:
+        temporary.write_bytes(text.encode())
+
+
+if __name__ == "__main__":
+    main()

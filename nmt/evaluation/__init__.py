@@ -1,0 +1,1 @@
+"""Evaluation: hypotheses and references in; scores, significance and a report out."""

@@ -1,0 +1,342 @@
+"""nmt-eval: which keys go together, what is read, translated, scored and written."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from nmt.cli.evaluate import evaluate
+from nmt.config import DataConfig, DecodingConfig, EvalConfig, SplitConfig, TrainConfig
+from nmt.errors import UserError
+
+SIGNATURES = """\
+BLEU|nrefs:1|case:mixed|eff:no|tok:{tokenizer}|smooth:exp|version:{version}
+chrF2|nrefs:1|case:mixed|eff:yes|nc:6|nw:0|space:no|version:{version}
+TER|nrefs:1|case:lc|tok:tercom|norm:no|punct:yes|asian:no|version:{version}
+"""
+
+
+def signatures(tokenizer: str = "13a") -> str:
+    import sacrebleu
+
+    return SIGNATURES.format(tokenizer=tokenizer, version=sacrebleu.__version__)
+
+
+@pytest.fixture
+def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Small texts of three lines in the working folder."""
+    monkeypatch.chdir(tmp_path)
+    for name, lines in {
+        "hyp": ["the cat sat on the mat", "a dog", "hello world again ."],
+        "ref": ["the cat sat on a mat", "a dog", "hello world again."],
+        "src": ["ON THE MAT THE CAT SAT", "A DOG", ""],
+        "labels": ["pets", "pets", "other"],
+        "short": ["one", "two"],
+    }.items():
+        Path(name).write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    return tmp_path
+
+
+HELD_OUT = SimpleNamespace(
+    sources=["ON THE MAT THE CAT SAT", "A DOG", ""],
+    references=["on the mat the cat sat", "a cat", "nothing"],
+    groups=["x", "y", "y"],
+    facts={"sha256": "abc"},
+    name="pets",
+)
+
+
+class FakeTranslator:
+    """Translates by writing small; sentences of more than four words it cuts."""
+
+    calls: list[Any] = []
+
+    def __init__(
+        self, model: Any, tokenizer: Any, config: DecodingConfig, *, device: Any, precision: Any
+    ) -> None:
+        FakeTranslator.calls.append((config, str(device), precision.name))
+
+    def translate(self, lines: Sequence[str], advance: Callable[[int], object]) -> list[Any]:
+        advance(len(lines))
+        return [
+            SimpleNamespace(
+                hypotheses=(SimpleNamespace(text=line.lower(), score=0.0),),
+                truncated=4 if len(line) > 20 else 0,
+            )
+            for line in lines
+        ]
+
+
+@pytest.fixture
+def model(monkeypatch: pytest.MonkeyPatch) -> TrainConfig:
+    """A model in `run` that translates pets from English to German; everything around it is a stand-in."""
+    config = TrainConfig(data=DataConfig(name="pets", source_lang="en", target_lang="de"))
+    config.data.test = SplitConfig(source="pets.en", target="pets.de")
+    bundle = SimpleNamespace(folder=Path("run/model"), config=config, model=None, tokenizer=None, results={})
+
+    def is_given(split: SplitConfig) -> bool:
+        return split != SplitConfig()
+
+    def read_held_out(split: SplitConfig, data: DataConfig, key: str) -> Any:
+        if split.source == "gone.en":
+            raise UserError(f"{key}.source=gone.en: there is no such file")
+        assert (split, key) == (data.test, "data.test")
+        return HELD_OUT
+
+    FakeTranslator.calls = []
+    monkeypatch.setitem(sys.modules, "nmt.bundle", SimpleNamespace(load_bundle=lambda path: bundle))
+    monkeypatch.setitem(sys.modules, "nmt.decoding.translator", SimpleNamespace(Translator=FakeTranslator))
+    monkeypatch.setitem(
+        sys.modules, "nmt.data.corpus", SimpleNamespace(read_held_out=read_held_out, is_given=is_given)
+    )
+    return config
+
+
+def test_files_give_a_table_and_nothing_else(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    evaluate(EvalConfig(hypotheses="hyp", references="ref"))
+    assert (
+        capsys.readouterr().out
+        == (
+            "hyp on ref\n"
+            "\n"
+            "                  sentences     BLEU    chrF2      TER\n"
+            "hypotheses                3    69.82    86.84    27.27\n"
+            "\n"
+            "Higher BLEU and chrF2 are better, and lower TER.\n"
+        )
+        + signatures()
+    )
+    assert {path.name for path in files.iterdir()} == {"hyp", "ref", "src", "labels", "short"}
+
+
+def test_groups_baseline_and_json(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    evaluate(
+        EvalConfig(hypotheses="hyp", references="ref", groups="labels", baseline="ref", json="report.json")
+    )
+    table = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in table[3:11]] == [
+        *("all", "95%", "pets", "other", "baseline", "95%", "difference", "p-value")
+    ]
+    report = json.loads((files / "report.json").read_text(encoding="utf-8"))
+    assert report["sentences"] == 3
+    assert {label: group["sentences"] for label, group in report["groups"].items()} == {"pets": 2, "other": 1}
+    assert report["baseline"]["chrf"]["baseline"] == 100.0
+    assert report["files"] == {
+        "hypotheses": "hyp",
+        "references": "ref",
+        "groups": "labels",
+        "baseline": "ref",
+    }
+
+
+def test_target_language_chooses_the_tokenizer(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    evaluate(EvalConfig(hypotheses="hyp", references="ref", target_lang="zh"))
+    assert "|tok:zh|" in capsys.readouterr().out
+
+
+def test_tokenised_hypotheses_are_warned_about(files: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING, "nmt"):
+        evaluate(EvalConfig(hypotheses="hyp", references="ref"))
+    assert [record.getMessage() for record in caplog.records] == [
+        "hypotheses=hyp looks tokenised (lines end in ' .'): scores are for raw text, detokenise it first"
+    ]
+
+
+def test_a_model_is_scored_on_its_own_test_set(
+    files: Path, model: TrainConfig, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    decoding = DecodingConfig(beam_size=7)
+    evaluate(EvalConfig(model_dir="run", device="cpu", output="out", json="report.json", decoding=decoding))
+    out = capsys.readouterr().out
+    assert out.startswith("run on pets (test), en-de\n")
+    assert [line.split()[:2] for line in out.splitlines()[3:6]] == [["all", "3"], ["x", "1"], ["y", "2"]]
+    assert (files / "out").read_text(encoding="utf-8") == "on the mat the cat sat\na dog\n\n"
+    assert FakeTranslator.calls == [(decoding, "cpu", "fp32")]
+    report = json.loads((files / "report.json").read_text(encoding="utf-8"))
+    assert (report["model_dir"], report["split"], report["data"]) == ("run", "test", {"sha256": "abc"})
+    assert (report["decoding"]["beam_size"], report["precision"]) == (7, "fp32")
+    assert "1 of 3 sources: cut to 1,024 tokens (decoding.max_source_tokens)" in caplog.text
+
+
+def test_a_model_is_scored_on_files(
+    files: Path, model: TrainConfig, capsys: pytest.CaptureFixture[str]
+) -> None:
+    evaluate(EvalConfig(model_dir="run", device="cpu", source="src", references="ref", baseline="hyp"))
+    out = capsys.readouterr().out
+    assert out.startswith("run on ref\n")
+    assert "baseline " in out and "  x " not in out
+
+
+def test_a_model_is_scored_on_other_data(
+    files: Path, model: TrainConfig, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    other = DataConfig(name="ted", source_lang="en", target_lang="zh", test=SplitConfig(split="test"))
+    evaluate(EvalConfig(model_dir="run", device="cpu", data=other))
+    out = capsys.readouterr().out
+    assert out.startswith("run on ted (test), en-zh\n")
+    assert "|tok:zh|" in out
+    assert "the model translates from en to de, these data are from en to zh" in caplog.text
+
+
+def test_data_that_moved_are_explained(files: Path, model: TrainConfig) -> None:
+    model.data.test.source = "gone.en"
+    with pytest.raises(UserError) as caught:
+        evaluate(EvalConfig(model_dir="run", device="cpu"))
+    assert str(caught.value) == (
+        "data.test.source=gone.en: there is no such file (recorded with the model in run/model; "
+        "if its data have moved, give source=FILE and references=FILE)"
+    )
+
+
+def test_a_model_without_that_split(files: Path, model: TrainConfig) -> None:
+    with pytest.raises(UserError) as caught:
+        evaluate(EvalConfig(model_dir="run", device="cpu", split="valid"))
+    assert str(caught.value) == (
+        "the model in run/model has no data.valid: try split=test, or give source=FILE and references=FILE"
+    )
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({}, "nothing to score: give model_dir=DIR, or hypotheses=FILE and references=FILE"),
+        (
+            {"references": "ref"},
+            "nothing to score: give model_dir=DIR, or hypotheses=FILE and references=FILE",
+        ),
+        ({"hypotheses": "hyp"}, "hypotheses=hyp needs references=FILE"),
+        (
+            {"hypotheses": "hyp", "model_dir": "run"},
+            "model_dir and hypotheses exclude each other: give one; baseline=FILE compares two systems",
+        ),
+        (
+            {"hypotheses": "hyp", "references": "ref", "source": "src"},
+            "source goes with model_dir=DIR: hypotheses=hyp is translated already",
+        ),
+        (
+            {"hypotheses": "hyp", "references": "ref", "output": "out"},
+            "output goes with model_dir=DIR: hypotheses=hyp is translated already",
+        ),
+        (
+            {"hypotheses": "hyp", "references": "ref", "decoding": DecodingConfig(beam_size=2)},
+            "decoding goes with model_dir=DIR: hypotheses=hyp is translated already",
+        ),
+        (
+            {"model_dir": "run", "source": "src"},
+            "source and references go together: give both, or neither for the model's own test set",
+        ),
+        (
+            {"model_dir": "run", "references": "ref"},
+            "source and references go together: give both, or neither for the model's own test set",
+        ),
+        (
+            {"model_dir": "run", "references": "ref", "source": "src", "data": DataConfig("x", "en", "de")},
+            "source and data exclude each other: give source=FILE and references=FILE, or data=NAME",
+        ),
+        ({"model_dir": "run", "split": "train"}, "split=train: must be valid or test"),
+        (
+            {"model_dir": "run", "precision": "fp8"},
+            "precision=fp8: must be one of auto, fp32, bf16, fp16",
+        ),
+        (
+            {"hypotheses": "hyp", "references": "ref", "json": "no/report.json"},
+            "json=no/report.json: there is no folder FOLDER/no; create it first",
+        ),
+        (
+            {"hypotheses": "hyp", "references": "ref", "json": "./ref"},
+            "json=./ref: would overwrite references; give another name",
+        ),
+        (
+            {"model_dir": "run", "json": "out", "output": "out"},
+            "json=out: would overwrite output; give another name",
+        ),
+        (
+            {"hypotheses": "hyp", "references": "ref", "json": "."},
+            "json=.: is a folder; name a file",
+        ),
+        (
+            {"hypotheses": "hyp", "references": "short"},
+            "unequal numbers of sentences: hypotheses=hyp has 3, references=short has 2; "
+            "they must stand line for line",
+        ),
+        (
+            {"hypotheses": "hyp", "references": "ref", "groups": "short"},
+            "unequal numbers of sentences: hypotheses=hyp has 3, references=ref has 3, groups=short has 2; "
+            "they must stand line for line",
+        ),
+    ],
+)
+def test_mistakes_are_told_by_key(
+    options: dict[str, Any], message: str, files: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(UserError) as caught:
+        evaluate(EvalConfig(**options))
+    assert str(caught.value) == message.replace("FOLDER", str(files.resolve()))
+    assert capsys.readouterr().out == ""
+    assert not (files / "out").exists()
+
+
+def test_a_device_is_written_to_and_stays_one(files: Path) -> None:
+    evaluate(EvalConfig(hypotheses="ref", references="ref", json="/dev/null"))
+    assert Path("/dev/null").is_char_device()
+
+
+def test_a_link_stays_one(files: Path) -> None:
+    (files / "link").symlink_to("report.json")
+    evaluate(EvalConfig(hypotheses="ref", references="ref", json="link"))
+    assert (files / "link").is_symlink()
+    assert json.loads((files / "report.json").read_text(encoding="utf-8"))["bleu"] == pytest.approx(100)
+
+
+def test_unequal_files_are_found_before_translating(files: Path, model: TrainConfig) -> None:
+    with pytest.raises(UserError, match="source=src has 3, baseline=short has 2, references=ref has 3;"):
+        evaluate(EvalConfig(model_dir="run", device="cpu", source="src", references="ref", baseline="short"))
+    assert FakeTranslator.calls == []
+
+
+@pytest.fixture
+def nmt_eval() -> Callable[..., subprocess.CompletedProcess[str]]:
+    """The real command in a process of its own."""
+
+    def call(*arguments: str) -> subprocess.CompletedProcess[str]:
+        code = "import sys; sys.argv[0] = 'nmt-eval'; from nmt.cli.evaluate import main; main()"
+        command = [sys.executable, "-c", code, *arguments]
+        environment = {**os.environ, "PYTHONPATH": os.fspath(Path(__file__).parents[3])}
+        return subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+
+    return call
+
+
+def test_the_command(files: Path, nmt_eval: Callable[..., subprocess.CompletedProcess[str]]) -> None:
+    done = nmt_eval("hypotheses=ref", "references=ref", "json=report.json")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith("ref on ref\n")
+    assert "hypotheses                3   100.00   100.00     0.00\n" in done.stdout
+    assert json.loads((files / "report.json").read_text(encoding="utf-8"))["sentences"] == 3
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([], "nothing to score: give model_dir=DIR, or hypotheses=FILE and references=FILE"),
+        (["hypotheses=hyp", "references=none"], "references=none: there is no such file"),
+        (["hypotheses=hyp", "reference=ref"], "reference: there is no such option"),
+        (["model_dir=nowhere"], "model_dir=nowhere: there is no such folder"),
+    ],
+)
+def test_mistakes_take_one_line(
+    arguments: list[str], message: str, files: Path, nmt_eval: Callable[..., subprocess.CompletedProcess[str]]
+) -> None:
+    done = nmt_eval(*arguments)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith(f"nmt-eval: {message}")
+    assert done.stderr.count("\n") == 1

@@ -1,0 +1,100 @@
+"""The report: tables written out, and the JSON."""
+
+from __future__ import annotations
+
+import json
+
+from nmt.evaluation.report import Report
+from nmt.evaluation.scores import Scores
+from nmt.evaluation.significance import Comparison, Difference
+
+SIGNATURES = {
+    "bleu": "nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|version:2.6.0",
+    "chrf": "nrefs:1|case:mixed|eff:yes|nc:6|nw:0|space:no|version:2.6.0",
+    "ter": "nrefs:1|case:lc|tok:tercom|norm:no|punct:yes|asian:no|version:2.6.0",
+}
+WHOLE = Scores(bleu=27.339, chrf=56.124, ter=160.5, signatures=SIGNATURES, sentences=3003)
+NEWS = Scores(bleu=30.0, chrf=60.0, ter=58.0, signatures=SIGNATURES, sentences=2000)
+TED = Scores(bleu=9.5, chrf=40.25, ter=90.0, signatures=SIGNATURES, sentences=1003)
+COMPARISON = Comparison(
+    bleu=Difference(baseline=26.5, delta=0.839, p_value=0.012, interval=0.55, baseline_interval=0.5),
+    chrf=Difference(baseline=56.5, delta=-0.376, p_value=0.34, interval=0.4, baseline_interval=0.45),
+    ter=Difference(baseline=160.5, delta=0.0, p_value=1.0, interval=1.25, baseline_interval=1.5),
+    signatures=SIGNATURES,
+    resamples=1000,
+    seed="12345",
+)
+
+PLAIN = """\
+runs/base on wmt14 (test), en-de
+
+                  sentences     BLEU    chrF2      TER
+hypotheses             3003    27.34    56.12   160.50
+
+Higher BLEU and chrF2 are better, and lower TER.
+BLEU|nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|version:2.6.0
+chrF2|nrefs:1|case:mixed|eff:yes|nc:6|nw:0|space:no|version:2.6.0
+TER|nrefs:1|case:lc|tok:tercom|norm:no|punct:yes|asian:no|version:2.6.0
+"""
+
+FULL = """\
+ours.de on reference.de
+
+                  sentences     BLEU    chrF2      TER
+all                    3003    27.34    56.12   160.50
+  95% interval                 ±0.55    ±0.40    ±1.25
+  news                 2000    30.00    60.00    58.00
+  (no label)           1003     9.50    40.25    90.00
+baseline               3003    26.50    56.50   160.50
+  95% interval                 ±0.50    ±0.45    ±1.50
+difference                     +0.84    -0.38    +0.00
+  p-value                      0.012    0.340    1.000
+
+Higher BLEU and chrF2 are better, and lower TER. The p-value is the chance of so
+large a difference between two equally good systems, by paired bootstrap
+resampling (1000 resamples, seed 12345).
+BLEU|nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|version:2.6.0
+chrF2|nrefs:1|case:mixed|eff:yes|nc:6|nw:0|space:no|version:2.6.0
+TER|nrefs:1|case:lc|tok:tercom|norm:no|punct:yes|asian:no|version:2.6.0
+"""
+
+
+def test_plain_table() -> None:
+    assert Report("runs/base on wmt14 (test), en-de", WHOLE).table() == PLAIN
+
+
+def test_table_with_groups_and_baseline() -> None:
+    report = Report("ours.de on reference.de", WHOLE, {"news": NEWS, "": TED}, COMPARISON)
+    assert report.table() == FULL
+
+
+def test_long_labels_leave_the_numbers_in_80_columns() -> None:
+    table = Report("t", WHOLE, {"parliamentary proceedings " * 4: NEWS, "x": TED}).table()
+    assert max(map(len, table.splitlines())) == 80
+    rows = [line for line in table.splitlines() if line.startswith("  ")]
+    assert rows[1] == "  parliamentary proceedings parliamenta...       2000    30.00    60.00    58.00"
+    assert rows[2].endswith("       1003     9.50    40.25    90.00")
+
+
+def test_json_keeps_the_shape_of_results_json() -> None:
+    assert Report("t", WHOLE).as_dict() == {"title": "t", **WHOLE.as_dict()}
+
+
+def test_json_with_everything() -> None:
+    report = Report("t", WHOLE, {"news": NEWS}, COMPARISON, {"split": "test"}).as_dict()
+    assert json.loads(json.dumps(report)) == report
+    assert report["groups"] == {"news": NEWS.as_dict()}
+    assert report["baseline"]["bleu"] == {
+        "baseline": 26.5,
+        "delta": 0.839,
+        "p_value": 0.012,
+        "interval": 0.55,
+        "baseline_interval": 0.5,
+    }
+    assert report["split"] == "test"
+
+
+def test_a_p_value_of_few_sentences_comes_with_a_warning() -> None:
+    few = Scores(bleu=1.0, chrf=1.0, ter=1.0, signatures=SIGNATURES, sentences=99)
+    assert "Of fewer than 100" in " ".join(Report("t", few, {}, COMPARISON).table().split())
+    assert "fewer than" not in Report("t", few).table()

@@ -1,0 +1,200 @@
+"""Scores: literal values, signatures, tokenizers by language, groups, and texts that don't match."""
+
+from __future__ import annotations
+
+import logging
+import subprocess
+import sys
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nmt.errors import UserError
+from nmt.evaluation.scores import (
+    Scores,
+    bleu,
+    looks_tokenized,
+    metrics_for,
+    score,
+    score_groups,
+    tokenizer_for,
+)
+
+HYPOTHESES = ["the cat sat on the mat", "a dog", "hello world again ."]
+REFERENCES = ["the cat sat on a mat", "a dog", "hello world again."]
+
+
+def version() -> str:
+    import sacrebleu
+
+    return str(sacrebleu.__version__)
+
+
+def test_known_scores_and_signatures() -> None:
+    found = score(HYPOTHESES, REFERENCES, "de")
+    # Counted by hand: n-grams that match, of those there are; as many words as the references, so no penalty.
+    assert found.bleu == pytest.approx(100 * (11 / 12 * 7 / 9 * 4 / 6 * 2 / 4) ** 0.25, abs=1e-9)
+    assert found.chrf == pytest.approx(86.84259670711486, abs=1e-9)
+    assert found.ter == pytest.approx(100 * 3 / 11, abs=1e-9)  # one word replaced; "again ." for "again."
+    assert found.sentences == 3
+    assert found.signatures == {
+        "bleu": f"nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|version:{version()}",
+        "chrf": f"nrefs:1|case:mixed|eff:yes|nc:6|nw:0|space:no|version:{version()}",
+        "ter": f"nrefs:1|case:lc|tok:tercom|norm:no|punct:yes|asian:no|version:{version()}",
+    }
+
+
+@pytest.mark.parametrize(
+    ("hypotheses", "expected"),
+    [
+        (REFERENCES, (100.0, 100.0, 0.0)),
+        (["", "", ""], (0.0, 0.0, 100.0)),
+        (["1 2 3", "4", "5"], (0.0, 0.0, 100.0)),
+    ],
+)
+def test_ends_of_the_scale(hypotheses: list[str], expected: tuple[float, float, float]) -> None:
+    found = score(hypotheses, REFERENCES, "de")
+    assert (found.bleu, found.chrf, found.ter) == pytest.approx(expected, abs=1e-9)
+
+
+def test_short_output_is_penalised_for_brevity() -> None:
+    # Every n-gram matches, but 5 words stand for 6: exp(1 - 6/5).
+    assert bleu(["the cat sat on a"], ["the cat sat on a mat"], "de") == pytest.approx(81.87307530779819)
+
+
+def test_scores_as_results_json_holds_them() -> None:
+    signatures = {"bleu": "b", "chrf": "c", "ter": "t"}
+    assert Scores(bleu=1.5, chrf=2.5, ter=3.5, signatures=signatures, sentences=4).as_dict() == {
+        "bleu": 1.5,
+        "chrf": 2.5,
+        "ter": 3.5,
+        "signatures": {"bleu": "b", "chrf": "c", "ter": "t"},
+        "sentences": 4,
+    }
+
+
+@given(
+    st.lists(st.tuples(st.text("abc .", max_size=20), st.text("abc .", max_size=20)), min_size=1, max_size=6)
+)
+def test_bleu_alone_is_the_bleu_of_all(pairs: list[tuple[str, str]]) -> None:
+    hypotheses, references = [pair[0] for pair in pairs], [pair[1] for pair in pairs]
+    assert bleu(hypotheses, references, "de") == score(hypotheses, references, "de").bleu
+
+
+@pytest.mark.parametrize(
+    ("language", "expected"),
+    [
+        ("de", "13a"),
+        ("en_US", "13a"),
+        ("zh", "zh"),
+        ("zh-TW", "zh"),
+        ("ZH_cn", "zh"),
+        ("zho_Hans", "zh"),
+        ("ja", "ja-mecab"),
+        ("jpn_Jpan", "ja-mecab"),
+        ("ko", "ko-mecab"),
+        ("kor_Hang", "ko-mecab"),
+        ("zha", "13a"),  # Zhuang is not Chinese
+        ("", "13a"),
+    ],
+)
+def test_tokenizer_follows_the_language(language: str, expected: str) -> None:
+    assert tokenizer_for(language) == expected
+
+
+def test_chinese_is_scored_by_character() -> None:
+    found = score(["我喜欢猫。"], ["我喜欢狗。"], "zh")
+    # 4 of 5 characters, 2 of 4 pairs, 1 of 3 triples, no quadruple: smoothing gives half a match.
+    assert found.bleu == pytest.approx(100 * (4 / 5 * 2 / 4 * 1 / 3 * 0.5 / 2) ** 0.25, abs=1e-9)
+    assert "tok:zh" in found.signatures["bleu"]
+    assert found.ter == pytest.approx(20.0)  # one character of five, not the whole "word"
+    assert "norm:yes|punct:yes|asian:yes" in found.signatures["ter"]
+
+
+@pytest.mark.parametrize(
+    ("language", "module", "extra"),
+    [("ja", "ja_mecab", "sacrebleu[ja]"), ("ko", "ko_mecab", "sacrebleu[ko]")],
+)
+def test_missing_tokenizer_names_what_to_install(
+    language: str, module: str, extra: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(f"sacrebleu.tokenizers.tokenizer_{module}.MeCab", None)
+    for use in (score, bleu):
+        with pytest.raises(UserError) as caught:
+            use(["a"], ["a"], language)
+        assert str(caught.value) == (
+            f"BLEU for target_lang={language} needs the tokenizer {language}-mecab, which is not installed: "
+            f'pip install "{extra}"'
+        )
+
+
+@pytest.mark.parametrize(
+    ("hypotheses", "references", "message"),
+    [
+        (
+            ["a"],
+            ["a", "b"],
+            "unequal numbers of sentences: hypotheses has 1, references has 2; they must stand line for line",
+        ),
+        ([], [], "no sentences to score: hypotheses and references are empty"),
+        (
+            [],
+            ["a"],
+            "unequal numbers of sentences: hypotheses has 0, references has 1; they must stand line for line",
+        ),
+    ],
+)
+def test_texts_that_do_not_match(hypotheses: list[str], references: list[str], message: str) -> None:
+    for use in (score, bleu):
+        with pytest.raises(UserError) as caught:
+            use(hypotheses, references, "de")
+        assert str(caught.value) == message
+
+
+def test_groups_are_scored_by_themselves_in_order_of_appearance() -> None:
+    found = score_groups(HYPOTHESES, REFERENCES, ["ted", "news", "ted"], "de")
+    assert list(found) == ["ted", "news"]
+    assert found["ted"] == score([HYPOTHESES[0], HYPOTHESES[2]], [REFERENCES[0], REFERENCES[2]], "de")
+    assert found["news"].sentences == 1
+    assert found["news"].chrf == 100.0
+
+
+def test_groups_must_match_too() -> None:
+    with pytest.raises(UserError, match="hypotheses has 3, references has 3, groups has 1;"):
+        score_groups(HYPOTHESES, REFERENCES, ["ted"], "de")
+
+
+@pytest.mark.parametrize(
+    ("hypotheses", "references", "expected"),
+    [
+        (["So be it ."] * 3, ["So be it."] * 3, True),
+        (["So be it ."] * 3, ["So be it ."] * 3, False),  # the references are written so, too
+        (["So be it ."] + ["Yes."] * 9, ["So be it."] + ["Yes."] * 9, True),
+        (["So be it ."] + ["Yes."] * 10, ["So be it."] + ["Yes."] * 10, False),
+        (["Yes."], ["Yes."], False),
+    ],
+)
+def test_tokenised_hypotheses_are_noticed(
+    hypotheses: list[str], references: list[str], expected: bool
+) -> None:
+    assert looks_tokenized(hypotheses, references) is expected
+
+
+def test_sacrebleu_keeps_quiet(caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]) -> None:
+    with caplog.at_level(logging.INFO):
+        score(["so be it ."] * 120, ["so be it ."] * 120, "zh")
+    assert not caplog.records
+    assert capfd.readouterr() == ("", "")
+
+
+def test_importing_costs_neither_sacrebleu_nor_torch() -> None:
+    code = (
+        "import sys, nmt.evaluation.report, nmt.evaluation.significance\n"
+        "sys.exit(sum(name in sys.modules for name in ('sacrebleu', 'torch', 'numpy')))"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_metrics_stand_under_the_keys_of_results_json() -> None:
+    assert list(metrics_for("de")) == ["bleu", "chrf", "ter"]
