@@ -1,0 +1,202 @@
+"""A trained model as a folder: its configuration, weights, SentencePiece models and results."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from omegaconf import OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from nmt.config import TrainConfig
+from nmt.data.tokenizer import Tokenizer
+from nmt.errors import UserError
+from nmt.model.transformer import Transformer
+from nmt.runtime import fsync_folder, make_folder, told
+
+CONFIG, WEIGHTS, RESULTS = "config.yaml", "model.safetensors", "results.json"
+
+
+@dataclass(frozen=True)
+class Bundle:
+    """A trained model and all that belongs to it."""
+
+    folder: Path
+    config: TrainConfig
+    """What it was trained with."""
+    model: Transformer
+    """On the CPU, in evaluation mode."""
+    tokenizer: Tokenizer
+    results: dict[str, Any]
+    """What `results.json` holds."""
+
+
+def save_bundle(
+    folder: Path,
+    config: TrainConfig,
+    weights: Mapping[str, Tensor],
+    tokenizer: Tokenizer,
+    results: Mapping[str, Any],
+) -> None:
+    """Writes a model folder whole or not at all: beside its place first, then renamed.
+
+    Raises:
+        UserError: the disk is full, or the folder can't be written to.
+    """
+    fresh = folder.with_name(f".{folder.name}.{os.getpid()}.tmp")
+    shutil.rmtree(fresh, ignore_errors=True)
+    try:
+        make_folder(fresh)
+        with told(folder):
+            write_weights(fresh / WEIGHTS, weights)
+            tokenizer.save(fresh)
+            (fresh / CONFIG).write_text(config_to_yaml(config), encoding="utf-8")
+            (fresh / RESULTS).write_text(json.dumps(results, indent=2, ensure_ascii=False) + "\n", "utf-8")
+            for path in sorted(fresh.iterdir()):
+                with open(path, "rb") as file:
+                    os.fsync(file.fileno())
+            if folder.exists():
+                old = folder.with_name(f".{folder.name}.{os.getpid()}.old")
+                folder.rename(old)
+                fresh.rename(folder)
+                shutil.rmtree(old, ignore_errors=True)
+            else:
+                fresh.rename(folder)
+            fsync_folder(folder.parent)
+    finally:
+        shutil.rmtree(fresh, ignore_errors=True)
+
+
+def load_bundle(path: str | Path) -> Bundle:
+    """Reads a model.
+
+    Args:
+        path: a model folder, or a run folder that holds one.
+
+    Raises:
+        UserError: the folder is none, or damaged.
+    """
+    folder = find_model_folder(path)
+    config = read_config(folder / CONFIG)
+    tokenizer = Tokenizer.load(folder)
+    model = Transformer(config.model, tokenizer.source_vocab_size, tokenizer.target_vocab_size)
+    load_weights(model, read_weights(folder / WEIGHTS), folder / WEIGHTS)
+    results = folder / RESULTS
+    return Bundle(
+        folder=folder,
+        config=config,
+        model=model.eval(),
+        tokenizer=tokenizer,
+        results=json.loads(results.read_text(encoding="utf-8")) if results.is_file() else {},
+    )
+
+
+def find_model_folder(path: str | Path) -> Path:
+    """The model folder that `path` is, or that the run folder `path` holds.
+
+    Raises:
+        UserError: it is neither.
+    """
+    given = Path(path)
+    for folder in (given / "model", given):
+        if (folder / WEIGHTS).is_file() and (folder / CONFIG).is_file():
+            return folder
+    if not given.exists():
+        raise UserError(f"model_dir={path}: there is no such folder (looked for {given.absolute()})")
+    if (given / "checkpoints").is_dir():
+        raise UserError(
+            f"model_dir={path}: its training has not ended, so there is no model yet; "
+            f"the same nmt-train command goes on with it"
+        )
+    raise UserError(
+        f"model_dir={path}: is no model folder: neither it nor its folder model/ has {CONFIG} and {WEIGHTS}"
+    )
+
+
+def write_weights(path: Path, weights: Mapping[str, Tensor]) -> None:
+    """Writes tensors as a safetensors file; those that share memory are written under each of their names."""
+    save_file({name: tensor.detach().cpu().contiguous().clone() for name, tensor in weights.items()}, path)
+
+
+def read_weights(path: Path) -> dict[str, Tensor]:
+    """Reads a safetensors file.
+
+    Raises:
+        UserError: it is missing or damaged.
+    """
+    try:
+        return load_file(path)
+    except FileNotFoundError as error:
+        raise UserError(f"{path}: there is no such file") from error
+    except SafetensorError as error:
+        raise UserError(f"{path}: is damaged ({error}); take another copy of it") from error
+
+
+def load_weights(model: Transformer, weights: Mapping[str, Tensor], path: Path) -> None:
+    """Puts weights into a model.
+
+    Args:
+        model: of the shape that the weights are for.
+        weights: by name, as `model.state_dict()` names them.
+        path: where they come from, for the error.
+
+    Raises:
+        UserError: names or shapes differ: they belong to another vocabulary or configuration.
+    """
+    own = model.state_dict()
+    for name in sorted(own.keys() ^ weights.keys()):
+        raise UserError(
+            f"{path}: belongs to another model: {'it lacks' if name in own else 'it has an unknown'} {name}"
+        )
+    for name, tensor in own.items():
+        if tensor.shape != weights[name].shape:
+            there, here = tuple(weights[name].shape), tuple(tensor.shape)
+            what = "another vocabulary" if "embedding" in name else "another configuration"
+            raise UserError(f"{path}: belongs to {what}: {name} is {there} there and {here} here")
+    model.load_state_dict(dict(weights))
+
+
+def config_to_yaml(config: TrainConfig) -> str:
+    """A configuration as YAML, every option in it."""
+    return OmegaConf.to_yaml(OmegaConf.structured(config))
+
+
+def read_config(path: Path) -> TrainConfig:
+    """Reads a configuration that `config_to_yaml` wrote.
+
+    Raises:
+        UserError: the file is missing, damaged, or has options that this version does not know.
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+    except FileNotFoundError as error:
+        raise UserError(f"{path}: there is no such file") from error
+    except UnicodeDecodeError as error:
+        raise UserError(f"{path}: is damaged: it is no UTF-8 text") from error
+    return config_from_yaml(text, str(path))
+
+
+def config_from_yaml(text: str, where: str) -> TrainConfig:
+    """The configuration that `text` holds; `where` names it in the error."""
+    try:
+        merged = OmegaConf.merge(OmegaConf.structured(TrainConfig), OmegaConf.create(text))
+        config = OmegaConf.to_object(merged)
+    except UserError as error:
+        raise UserError(f"{where}: {error}") from error
+    except (OmegaConfBaseException, ValueError, TypeError) as error:
+        first = (str(error).splitlines() or [""])[0]
+        raise UserError(f"{where}: is no configuration of this version of nmt: {first}") from error
+    except Exception as error:
+        if type(error).__module__.startswith("yaml"):
+            raise UserError(f"{where}: is damaged: it is no YAML") from error
+        raise
+    assert isinstance(config, TrainConfig)
+    return config

@@ -1,0 +1,291 @@
+"""Translates text with a trained model, a line at a time.
+
+  nmt-translate model_dir=runs/quickstart                      on a terminal: type sentences
+  nmt-translate model_dir=DIR < a.txt > b.txt                  as a filter
+  nmt-translate model_dir=DIR input=a.txt output=b.txt         from file to file, all or nothing
+
+Every line in gives one line out. With scores=true it is SCORE<TAB>TRANSLATION, where the score is the
+length-normalised log-probability. With decoding.nbest=N every line in gives N lines out, best first,
+NUMBER<TAB>SCORE<TAB>TRANSLATION, where the number is that of the line in, from 1; where there are fewer
+than N translations the rest have the score -inf and no text.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import stat
+import sys
+import time
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, BinaryIO
+
+from nmt.cli.app import run
+from nmt.config import Precision, TranslateConfig
+from nmt.errors import UserError
+from nmt.runtime import (
+    cache_folder,
+    choose_device,
+    choose_precision,
+    log,
+    progress,
+    replaced,
+    set_threads,
+    told,
+)
+
+if TYPE_CHECKING:
+    from nmt.decoding.translator import Translation, Translator
+
+WINDOW = 16
+"""Batches of `decoding.max_sentences` that are read before any of their lines is written."""
+HISTORY_LINES = 1000
+
+
+def translate(config: TranslateConfig) -> None:
+    """Translates what `config` names.
+
+    Raises:
+        UserError: the model, the input or the output can't be used.
+    """
+    lines, total = _open_input(config)
+    _check_output(config)
+    translator = load_translator(config)
+    if config.input is None and config.output is None and sys.stdin.isatty():
+        converse(translator, config)
+    else:
+        with _open_output(config) as out:
+            filter_lines(translator, config, lines, total, out)
+
+
+def main() -> None:
+    """Entry point of `nmt-translate`."""
+    run(translate, TranslateConfig, "translate", __doc__ or "")
+
+
+def load_translator(config: TranslateConfig) -> Translator:
+    """The model of `config.model_dir` on the device that `config` asks for."""
+    if config.precision not in Precision.__members__:
+        raise UserError(f"precision={config.precision}: must be one of {', '.join(Precision.__members__)}")
+    from nmt.bundle import load_bundle
+    from nmt.decoding.translator import Translator
+
+    set_threads(config.threads)
+    device = choose_device(config.device)
+    precision = choose_precision(Precision[config.precision], device)
+    bundle = load_bundle(config.model_dir)
+    return Translator(bundle.model, bundle.tokenizer, config.decoding, device=device, precision=precision)
+
+
+def filter_lines(
+    translator: Translator, config: TranslateConfig, lines: Iterable[str], total: int | None, out: BinaryIO
+) -> None:
+    """Writes the translations of `lines` to `out`, and a summary to the log.
+
+    Args:
+        translator: does the work.
+        config: `scores`, `output` and `decoding` are used.
+        lines: the input.
+        total: how many there are; None: they come as somebody writes them, so that each is answered as soon
+            as it is there.
+        out: where the translations go.
+    """
+    start, num_lines, num_tokens = time.monotonic(), 0, 0
+    window = WINDOW * config.decoding.max_sentences
+    hide = total is None or (config.output is None and sys.stdout.isatty())
+    with contextlib.ExitStack() as stack:
+        bar = (
+            None
+            if hide
+            else stack.enter_context(progress(total=total, unit="lines", description="Translating"))
+        )
+        for translation in translator.stream(lines, window, wait=total is not None):
+            num_lines += 1
+            num_tokens += translation.num_tokens
+            out.write(formatted(translation, num_lines, config))
+            if total is None:
+                out.flush()
+            if bar is not None:
+                bar.update(1)
+            _tell_truncation(translation, num_lines, config)
+        out.flush()
+    seconds = time.monotonic() - start
+    rate = num_lines / max(seconds, 1e-9)
+    log.info(f"{num_lines:,} lines, {num_tokens:,} tokens, {seconds:,.1f} s, {rate:,.0f} lines/s")
+
+
+def formatted(translation: Translation, number: int, config: TranslateConfig) -> bytes:
+    """The lines written for input line `number`, from 1; see the module's docstring."""
+    nbest = config.decoding.nbest
+    scored = [(f"{hypothesis.score:.4f}", hypothesis.text) for hypothesis in translation.hypotheses]
+    if nbest > 1:
+        scored += [("-inf", "")] * (nbest - len(scored))
+        return "".join(f"{number}\t{score}\t{text}\n" for score, text in scored).encode()
+    [(score, text)] = scored
+    return (f"{score}\t{text}\n" if config.scores else f"{text}\n").encode()
+
+
+def _tell_truncation(translation: Translation, number: int, config: TranslateConfig) -> None:
+    if translation.truncated:
+        limit = config.decoding.max_source_tokens
+        log.warning(
+            f"line {number}: cut to {limit:,} of {translation.truncated:,} tokens "
+            "(decoding.max_source_tokens)"
+        )
+
+
+# Input and output
+
+
+def _open_input(config: TranslateConfig) -> tuple[Iterable[str], int | None]:
+    """The lines, and how many there are; None where they only come as somebody writes them.
+
+    A file is read twice, so that a flaw in its last line is told now and not after hours.
+    """
+    if config.input is None:
+        if sys.stdin is None:
+            raise UserError("there is no standard input: give input=FILE")
+        descriptor = sys.stdin.fileno()
+        total = None
+        if stat.S_ISREG(os.fstat(descriptor).st_mode):
+            start = os.lseek(descriptor, 0, os.SEEK_CUR)
+            total = sum(1 for _ in standard_input(descriptor))
+            os.lseek(descriptor, start, os.SEEK_SET)
+        return standard_input(descriptor), total
+    from nmt.data.text import read_lines
+
+    path = Path(config.input).expanduser()
+    if not path.exists():
+        raise UserError(f"input={config.input}: there is no such file (looked at {path.absolute()})")
+    if path.is_dir():
+        raise UserError(f"input={config.input}: is a folder; name a file")
+    return read_lines(path), sum(1 for _ in read_lines(path)) if path.is_file() else None
+
+
+def standard_input(descriptor: int) -> Iterator[str]:
+    r"""Yields lines as they arrive; they end at `\n` (or `\r\n`) and nowhere else.
+
+    Args:
+        descriptor: read without a buffered file around it: its lock, held by a thread that waits for input,
+            would keep the program from ending.
+
+    Raises:
+        UserError: a line is not UTF-8.
+    """
+    number = 0
+    for number, line in enumerate(_byte_lines(descriptor), start=1):
+        if number == 1:
+            line = line.removeprefix(b"\xef\xbb\xbf")
+        try:
+            yield line.removesuffix(b"\r").decode()
+        except UnicodeDecodeError as error:
+            raise UserError(
+                f"standard input, line {number}: not valid UTF-8 (byte 0x{line[error.start]:02x}): "
+                "convert it first, for example with iconv"
+            ) from None
+
+
+def _byte_lines(descriptor: int) -> Iterator[bytes]:
+    begun: list[bytes] = []  # of a line whose end has not come yet
+    while chunk := os.read(descriptor, 1 << 16):
+        first, *others = chunk.split(b"\n")
+        begun.append(first)
+        for other in others:
+            yield b"".join(begun)
+            begun = [other]
+    if last := b"".join(begun):
+        yield last
+
+
+def _check_output(config: TranslateConfig) -> None:
+    """Finds what would make writing fail, before hours go into translating."""
+    if config.output is None:
+        return
+    path = Path(config.output).expanduser()
+    if path.is_dir():
+        raise UserError(f"output={config.output}: is a folder; name a file")
+    if not path.parent.is_dir():
+        raise UserError(f"output={config.output}: there is no folder {path.parent}; create it first")
+    if not path.is_file():
+        return
+    source = os.fstat(sys.stdin.fileno()) if config.input is None else Path(config.input).expanduser().stat()
+    if os.path.samestat(source, path.stat()):
+        raise UserError(f"output={config.output}: is the input, too; give another name")
+
+
+@contextlib.contextmanager
+def _open_output(config: TranslateConfig) -> Iterator[BinaryIO]:
+    if config.output is None:
+        with told(Path("standard output")):
+            yield sys.stdout.buffer
+        return
+    path = Path(config.output).expanduser().resolve()  # a link stays one
+    if path.exists() and not path.is_file():
+        with open(path, "wb") as out:  # a pipe or device is written to, not replaced
+            yield out
+        return
+    with replaced(path) as temporary, open(temporary, "wb") as out:
+        yield out
+
+
+# On a terminal
+
+
+def converse(translator: Translator, config: TranslateConfig) -> None:
+    """Translates what is typed, until Ctrl-D; Ctrl-C cancels a line or its translation."""
+    print("Type a sentence and press Enter. Ctrl-C cancels it, Ctrl-D ends.", file=sys.stderr)
+    number = 0
+    with _history():
+        while True:
+            try:
+                lines = _ask()
+                if not any(line.strip() for line in lines):
+                    continue
+                for translation in translator.translate(lines):
+                    number += 1
+                    _tell_truncation(translation, number, config)
+                    sys.stdout.buffer.write(formatted(translation, number, config))
+                sys.stdout.buffer.flush()
+            except EOFError:
+                print(file=sys.stderr)
+                return
+            except KeyboardInterrupt:
+                print(file=sys.stderr)
+            except UnicodeError:
+                print("That was not UTF-8: set the terminal to it.", file=sys.stderr)
+
+
+def _ask() -> list[str]:
+    """What is typed: a line, or the lines of a text pasted whole."""
+    if sys.stdout.isatty():
+        text = input("> ")  # the prompt is readline's, which redraws it
+    else:
+        print("> ", end="", file=sys.stderr, flush=True)
+        text = input()
+    text.encode()  # other bytes arrive as lone surrogates, which fail here
+    return text.split("\n")
+
+
+@contextlib.contextmanager
+def _history() -> Iterator[None]:
+    """Line editing, and what was typed in earlier sessions under the arrow keys."""
+    try:
+        import readline
+    except ImportError:
+        yield  # not on this machine
+        return
+    path = cache_folder() / "history"
+    with contextlib.suppress(OSError):
+        readline.read_history_file(path)
+    readline.set_history_length(HISTORY_LINES)
+    try:
+        yield
+    finally:
+        with contextlib.suppress(OSError):  # a history is nice to have, no more
+            path.parent.mkdir(parents=True, exist_ok=True)
+            readline.write_history_file(path)
+
+
+if __name__ == "__main__":
+    main()

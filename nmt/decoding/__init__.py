@@ -1,0 +1,1 @@
+"""From a trained model to text: beam search and the translator around it."""

@@ -1,0 +1,197 @@
+"""Text in, text out: lines are tokenised, batched by length, translated, and returned in their order."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+import torch
+
+from nmt.config import DecodingConfig, Precision
+from nmt.data.batching import Batch
+from nmt.data.tokenizer import BOS_ID, EOS_ID, PAD_ID, UNK_ID, Tokenizer
+from nmt.decoding.search import Hypothesis, beam_search
+from nmt.decoding.windows import full_windows, ready_windows
+from nmt.errors import UserError
+from nmt.model import Transformer
+
+_DTYPES = {Precision.bf16: torch.bfloat16, Precision.fp16: torch.float16}
+
+
+@dataclass(frozen=True)
+class ScoredText:
+    """A translation and how probable the model finds it.
+
+    Attributes:
+        text: one line, without its end.
+        score: log-probability divided by the length penalty.
+    """
+
+    text: str
+    score: float
+
+
+@dataclass(frozen=True)
+class Translation:
+    """What became of one line.
+
+    Attributes:
+        hypotheses: best first; one or more, at most `decoding.nbest`.
+        truncated: 0, or the number of tokens of a source that was cut to `decoding.max_source_tokens`.
+        num_tokens: target tokens of the best hypothesis, EOS counted; 0 for a blank line.
+    """
+
+    hypotheses: tuple[ScoredText, ...]
+    truncated: int = 0
+    num_tokens: int = 0
+
+
+BLANK = Translation((ScoredText("", 0.0),))
+"""What becomes of a line with nothing to translate: certainly the empty line."""
+
+
+class Translator:
+    """A model and its tokenizer, ready to translate.
+
+    Args:
+        model: is moved to `device`.
+        tokenizer: the one it was trained with.
+        config: beam search and batches.
+        device: where to compute.
+        precision: of the matrix products; in fp32 the text is equal whatever lines stand beside a line.
+    """
+
+    def __init__(
+        self,
+        model: Transformer,
+        tokenizer: Tokenizer,
+        config: DecodingConfig,
+        *,
+        device: torch.device,
+        precision: Precision = Precision.fp32,
+    ) -> None:
+        self.model = model.to(device)
+        self.tokenizer = tokenizer
+        self.config = config
+        self.device = device
+        self.dtype = _DTYPES.get(precision)
+
+    def translate(
+        self, lines: Sequence[str], advance: Callable[[int], object] = lambda num_lines: None
+    ) -> list[Translation]:
+        """Translates lines of any content.
+
+        Args:
+            lines: a line that is blank or has no pieces is not shown to the model and becomes the empty line.
+            advance: told the number of lines in each finished batch, such as a progress bar's `update`.
+
+        Returns:
+            A translation for each line, in order.
+
+        Raises:
+            UserError: the model's probabilities are NaN, or a batch does not fit the device's memory.
+        """
+        blank = [not line.strip() for line in lines]
+        pieces = self.tokenizer.encode_source(
+            ["" if is_blank else line for line, is_blank in zip(lines, blank, strict=True)]
+        )
+        limit = self.config.max_source_tokens - 1  # EOS is the last token
+        rows = [row for row, ids in enumerate(pieces) if ids]
+        sources = [pieces[row][:limit] for row in rows]
+        advance(len(lines) - len(rows))
+        found: list[list[Hypothesis]] = [[] for _ in sources]
+        lengths = [len(source) + 1 for source in sources]
+        with _evaluating(self.model):
+            for batch in batches_by_length(lengths, self.config.max_tokens, self.config.max_sentences):
+                results = self._search([sources[place] for place in batch])
+                for place, hypotheses in zip(batch, results, strict=True):
+                    found[place] = hypotheses
+                advance(len(batch))
+
+        texts = iter(self.tokenizer.decode_target([one.ids for hypotheses in found for one in hypotheses]))
+        translations = [BLANK] * len(lines)
+        for row, hypotheses in zip(rows, found, strict=True):
+            num_source_tokens = len(pieces[row]) + 1
+            translations[row] = Translation(
+                hypotheses=tuple(ScoredText(next(texts), one.score) for one in hypotheses),
+                truncated=num_source_tokens if num_source_tokens > limit + 1 else 0,
+                num_tokens=len(hypotheses[0].ids) + 1,
+            )
+        return translations
+
+    def stream(self, lines: Iterable[str], window: int, *, wait: bool = True) -> Iterator[Translation]:
+        """Translates lines as they come.
+
+        Args:
+            lines: any number.
+            window: lines read before the first of them is returned; the more, the better the batches.
+            wait: False: don't wait for a full window when some lines are there, so that a slow writer gets
+                each answer before its next line.
+
+        Yields:
+            A translation for each line, in order.
+        """
+        for part in full_windows(lines, window) if wait else ready_windows(lines, window):
+            yield from self.translate(part)
+
+    def _search(self, sources: Sequence[Sequence[int]]) -> list[list[Hypothesis]]:
+        batch = Batch.of(sources, [()] * len(sources)).to(self.device)
+        factor, offset = self.config.max_length_factor, self.config.max_length_offset
+        autocast = torch.autocast(self.device.type, self.dtype, enabled=self.dtype is not None)
+        try:
+            with torch.inference_mode(), autocast:
+                memory = self.model.encode(batch.source_ids, batch.source)
+                return beam_search(
+                    self.model.step,
+                    self.model.start(memory, batch.source),
+                    num_sentences=len(sources),
+                    max_lengths=[int(length * factor) + offset for length in batch.source.lengths],
+                    config=self.config,
+                    bos_id=BOS_ID,
+                    eos_id=EOS_ID,
+                    forbidden=(PAD_ID, BOS_ID, UNK_ID),
+                    device=self.device,
+                )
+        except FloatingPointError as error:
+            raise UserError(
+                "the model's probabilities are not numbers (NaN): its weights are damaged, or its values are "
+                "too large for fp16, and precision=fp32 helps"
+            ) from error
+        except torch.OutOfMemoryError as error:
+            raise UserError(
+                f"a batch does not fit the memory of {self.device}: lower decoding.max_tokens="
+                f"{self.config.max_tokens} or decoding.max_sentences={self.config.max_sentences}"
+            ) from error
+
+
+def batches_by_length(lengths: Sequence[int], max_tokens: int, max_sentences: int) -> list[list[int]]:
+    """Groups sentences of like length, the longest first: what does not fit the memory shows at once.
+
+    Args:
+        lengths: tokens of each sentence.
+        max_tokens: of a batch, padding included; a sentence that alone has more gets its own batch.
+        max_sentences: of a batch.
+
+    Returns:
+        The indices of each batch; every index is in exactly one.
+    """
+    batches: list[list[int]] = []
+    for index in sorted(range(len(lengths)), key=lambda index: -lengths[index]):
+        room = min(max_sentences, max_tokens // lengths[batches[-1][0]]) if batches else 0
+        if batches and len(batches[-1]) < room:
+            batches[-1].append(index)
+        else:
+            batches.append([index])
+    return batches
+
+
+@contextlib.contextmanager
+def _evaluating(model: Transformer) -> Iterator[None]:
+    """Without dropout; a model in training goes back to it."""
+    was_training = model.training
+    model.eval()
+    try:
+        yield
+    finally:
+        model.train(was_training)

@@ -1,0 +1,53 @@
+"""nmt-translate with a model that shouts: its pipes and terminals without torch.
+
+The line `wait` is never translated, only Ctrl-C ends it. A terminal becomes the process's own, so that Ctrl-C
+reaches it.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import sys
+import termios
+import threading
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from nmt.cli import translate
+from nmt.decoding.windows import full_windows, ready_windows
+
+
+@dataclass(frozen=True)
+class Scored:
+    text: str
+    score: float
+
+
+@dataclass(frozen=True)
+class Shout:
+    hypotheses: tuple[Scored, ...]
+    num_tokens: int
+    truncated: int
+
+
+class Shouter:
+    def translate(self, lines: Sequence[str]) -> list[Shout]:
+        if "wait" in lines:
+            print("working", file=sys.stderr, flush=True)
+            threading.Event().wait()
+        return [
+            Shout((Scored(line.upper(), -0.5),), len(line.split()), 2345 if line.startswith("long") else 0)
+            for line in lines
+        ]
+
+    def stream(self, lines: Iterable[str], window: int, *, wait: bool = True) -> Iterator[Shout]:
+        for part in full_windows(lines, window) if wait else ready_windows(lines, window):
+            yield from self.translate(part)
+
+
+if __name__ == "__main__":
+    if os.isatty(0):
+        fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+    translate.load_translator = lambda config: Shouter()
+    translate.main()

@@ -1,0 +1,326 @@
+"""nmt-translate's reading and writing: files, pipes and terminals, with a model that shouts."""
+
+from __future__ import annotations
+
+import logging
+import os
+import pty
+import select
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import IO, Any
+
+import pytest
+from shouting_translate import Scored, Shout, Shouter
+
+from nmt.cli import translate as command
+from nmt.config import DecodingConfig, TranslateConfig
+from nmt.errors import UserError
+
+SCRIPT = Path(__file__).with_name("shouting_translate.py")
+PATIENCE = 120  # seconds; only a program that hangs takes that long
+LONG_TOLD = "line 2: cut to 1,024 of 2,345 tokens (decoding.max_source_tokens)"
+
+
+def shout(*scored: tuple[str, float]) -> Shout:
+    return Shout(tuple(Scored(text, score) for text, score in scored), 1, 0)
+
+
+@pytest.mark.parametrize(
+    ("options", "translation", "written"),
+    [
+        ({}, shout(("Grüße", -0.25)), "Grüße\n"),
+        ({"scores": True}, shout(("Grüße", -0.25)), "-0.2500\tGrüße\n"),
+        (
+            {"decoding": DecodingConfig(nbest=2)},
+            shout(("a", -1.0), ("b", -2.0)),
+            "7\t-1.0000\ta\n7\t-2.0000\tb\n",
+        ),
+        ({"decoding": DecodingConfig(nbest=3)}, shout(("", 0.0)), "7\t0.0000\t\n7\t-inf\t\n7\t-inf\t\n"),
+    ],
+)
+def test_formatted(options: dict[str, Any], translation: Shout, written: str) -> None:
+    assert command.formatted(translation, 7, TranslateConfig("m", **options)) == written.encode()
+
+
+@pytest.mark.parametrize(
+    ("content", "lines"),
+    [
+        (b"", []),
+        (b"\n", [""]),
+        (b"a", ["a"]),
+        (b"a\nb\n", ["a", "b"]),
+        (b"a\n\nb", ["a", "", "b"]),
+        (b"\xef\xbb\xbfa\r\n\r\nb\r\r\n", ["a", "", "b\r"]),
+        ("a\x0cb\x00\x1c\x85\u2028\u2029c\n🙂\n".encode(), ["a\x0cb\x00\x1c\x85\u2028\u2029c", "🙂"]),
+        (b"x" * 200_000 + b"\ny", ["x" * 200_000, "y"]),
+    ],
+)
+def test_lines_end_at_newlines_and_nowhere_else(content: bytes, lines: list[str], tmp_path: Path) -> None:
+    (tmp_path / "text").write_bytes(content)
+    with open(tmp_path / "text", "rb") as file:
+        assert list(command.standard_input(file.fileno())) == lines
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    monkeypatch.setattr(command, "load_translator", lambda config: Shouter())
+    return lambda **options: command.translate(TranslateConfig("m", **options))
+
+
+def test_file_to_file(
+    run: Callable[..., None],
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    source, target = tmp_path / "in", tmp_path / "out"
+    source.write_bytes("one\nlong two\r\n\n\x0c three\u2028four".encode())
+    target.write_text("from an earlier run")
+    monkeypatch.setattr(logging.getLogger("nmt"), "propagate", True)
+    with caplog.at_level(logging.INFO, "nmt"):
+        run(input=str(source), output=str(target))
+    assert target.read_text("utf-8").split("\n") == ["ONE", "LONG TWO", "", "\x0c THREE\u2028FOUR", ""]
+    assert caplog.messages[0] == LONG_TOLD
+    assert caplog.messages[1].startswith("4 lines, 5 tokens, ")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["in", "out"]
+
+
+def test_an_empty_file(run: Callable[..., None], tmp_path: Path) -> None:
+    (tmp_path / "in").touch()
+    run(input=str(tmp_path / "in"), output=str(tmp_path / "out"))
+    assert (tmp_path / "out").read_bytes() == b""
+
+
+def test_output_through_a_link_keeps_the_link(run: Callable[..., None], tmp_path: Path) -> None:
+    (tmp_path / "in").write_text("a\n")
+    (tmp_path / "real").write_text("old")
+    (tmp_path / "link").symlink_to("real")
+    run(input=str(tmp_path / "in"), output=str(tmp_path / "link"))
+    assert (tmp_path / "link").is_symlink()
+    assert (tmp_path / "real").read_text() == "A\n"
+
+
+def test_output_to_a_device_does_not_replace_it(run: Callable[..., None], tmp_path: Path) -> None:
+    (tmp_path / "in").write_text("a\n")
+    os.mkfifo(tmp_path / "pipe")
+    reader = os.open(tmp_path / "pipe", os.O_RDONLY | os.O_NONBLOCK)
+    run(input=str(tmp_path / "in"), output=str(tmp_path / "pipe"))
+    assert os.read(reader, 100) == b"A\n"
+    os.close(reader)
+    assert (tmp_path / "pipe").is_fifo()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"input": "none"}, r"input=.*none: there is no such file"),
+        ({"input": "folder"}, r"input=.*folder: is a folder"),
+        ({"input": "latin1"}, r"latin1:2: not valid UTF-8"),
+        ({"input": "good", "output": "folder"}, r"output=.*folder: is a folder"),
+        ({"input": "good", "output": "none/out"}, r"output=.*none/out: there is no folder .*none"),
+        ({"input": "good", "output": "good"}, r"output=.*good: is the input"),
+        ({"input": "good", "output": "link"}, r"output=.*link: is the input"),
+        ({"input": "good", "output": "hard"}, r"output=.*hard: is the input"),
+    ],
+)
+def test_mistakes_with_files(
+    run: Callable[..., None], options: dict[str, str], message: str, tmp_path: Path
+) -> None:
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "good").write_text("a\n")
+    (tmp_path / "link").symlink_to("good")
+    (tmp_path / "hard").hardlink_to(tmp_path / "good")
+    (tmp_path / "latin1").write_bytes(b"a\nGr\xfc\xdfe\n")
+    before = sorted(tmp_path.iterdir())
+    with pytest.raises(UserError, match=message):
+        run(**{key: str(tmp_path / name) for key, name in options.items()})
+    assert sorted(tmp_path.iterdir()) == before
+    assert (tmp_path / "good").read_text() == "a\n"
+
+
+def test_a_failure_leaves_nothing_half_written(
+    run: Callable[..., None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stream(self: Shouter, *arguments: object, **options: object) -> Iterator[Shout]:
+        yield shout(("first", 0.0))
+        raise RuntimeError("a bug")
+
+    monkeypatch.setattr(Shouter, "stream", stream)
+    (tmp_path / "in").write_text("a\nb\n")
+    (tmp_path / "out").write_text("old")
+    with pytest.raises(RuntimeError):
+        run(input=str(tmp_path / "in"), output=str(tmp_path / "out"))
+    assert (tmp_path / "out").read_text() == "old"
+    assert len(list(tmp_path.iterdir())) == 2
+
+
+def test_an_unknown_precision() -> None:
+    with pytest.raises(UserError, match="precision=int8: must be one of auto, fp32, bf16, fp16"):
+        command.load_translator(TranslateConfig("m", precision="int8"))
+
+
+# Real processes
+
+
+def start(*arguments: str, **streams: Any) -> subprocess.Popen[bytes]:
+    streams = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE} | streams
+    environment = {**os.environ, "TERM": "dumb", "INPUTRC": os.devnull}
+    return subprocess.Popen(
+        [sys.executable, SCRIPT, "model_dir=m", *arguments],
+        env=environment,
+        start_new_session=True,
+        **streams,
+    )
+
+
+def test_a_pipe_is_answered_line_by_line() -> None:
+    process = start()
+    stdin, stdout = streams_of(process)
+    for line, answer in [
+        (b"one\n", b"ONE\n"),
+        (b"long\n", b"LONG\n"),
+        (b"\n", b"\n"),
+        (b"\xc3\xa4\n", b"\xc3\x84\n"),
+    ]:
+        stdin.write(line)
+        stdin.flush()
+        assert stdout.readline() == answer
+    rest, log = process.communicate(b"last", timeout=PATIENCE)
+    assert (process.returncode, rest) == (0, b"LAST\n")
+    assert f"warning: {LONG_TOLD}\n" in log.decode()
+    assert "5 lines, 4 tokens, " in log.decode()
+
+
+def test_a_redirected_file_is_read_from_where_it_stands(tmp_path: Path) -> None:
+    (tmp_path / "in").write_text("header\none\ntwo")
+    with open(tmp_path / "in", "rb", buffering=0) as file:
+        file.seek(len("header\n"))
+        written, log = start(stdin=file).communicate(timeout=PATIENCE)
+    assert written == b"ONE\nTWO\n"
+    assert b"2 lines" in log
+
+
+def test_wrong_bytes_name_their_line_after_what_was_right() -> None:
+    written, log = (process := start()).communicate(b"one\ntwo\nGr\xfc\xdfe\nfour\n", timeout=PATIENCE)
+    assert process.returncode == 2
+    assert written == b"ONE\nTWO\n"
+    [line] = log.decode().splitlines()
+    assert "standard input, line 3: not valid UTF-8 (byte 0xfc)" in line
+
+
+def test_nobody_reads_on() -> None:
+    process = start()
+    stdin, stdout = streams_of(process)
+    stdin.write(b"one\n")
+    stdin.flush()
+    assert stdout.readline() == b"ONE\n"
+    stdout.close()
+    stdin.write(b"two\n")
+    stdin.close()
+    assert process.wait(PATIENCE) == 141
+    assert process.stderr is not None
+    assert process.stderr.read() == b""
+
+
+def test_interrupt_while_waiting_for_a_line() -> None:
+    process = start()
+    stdin, stdout = streams_of(process)
+    stdin.write(b"one\n")
+    stdin.flush()
+    assert stdout.readline() == b"ONE\n"
+    process.send_signal(signal.SIGINT)
+    _, log = process.communicate(timeout=PATIENCE)
+    assert process.returncode == 130
+    assert b"Traceback" not in log
+
+
+def test_interrupt_leaves_no_output_file(tmp_path: Path) -> None:
+    process = start(f"output={tmp_path / 'out'}")
+    stdin, _ = streams_of(process)
+    stdin.write(b"wait\n")
+    stdin.flush()
+    assert process.stderr is not None
+    assert process.stderr.readline() == b"working\n"
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=PATIENCE)
+    assert process.returncode == 130
+    assert list(tmp_path.iterdir()) == []
+
+
+def streams_of(process: subprocess.Popen[bytes]) -> tuple[IO[bytes], IO[bytes]]:
+    assert process.stdin is not None and process.stdout is not None
+    return process.stdin, process.stdout
+
+
+class Terminal:
+    """A pseudo-terminal, what was read from it so far, and how to wait for more."""
+
+    def __init__(self) -> None:
+        self.ours, self.theirs = pty.openpty()
+        self.seen = ""
+
+    def type(self, text: str) -> None:
+        os.write(self.ours, text.encode())
+
+    def expect(self, text: str, nudge: str = "") -> None:
+        """Reads until `text` comes; `nudge` is typed again should the program have missed it."""
+        deadline = time.monotonic() + PATIENCE
+        while text not in self.seen:
+            assert time.monotonic() < deadline, f"no {text!r} in {self.seen!r}"
+            if select.select([self.ours], [], [], 5)[0]:
+                self.seen += os.read(self.ours, 1 << 16).decode()
+            elif nudge:
+                self.type(nudge)
+        self.seen = self.seen.partition(text)[2]
+
+
+@pytest.fixture
+def terminal() -> Iterator[Terminal]:
+    terminal = Terminal()
+    yield terminal
+    os.close(terminal.ours)
+    os.close(terminal.theirs)
+
+
+def test_a_conversation(terminal: Terminal, own_cache: Path) -> None:
+    process = start(stdin=terminal.theirs, stdout=terminal.theirs, stderr=terminal.theirs)
+    terminal.expect("Ctrl-D ends")
+    terminal.expect("> ")
+    terminal.type("hello\n")
+    terminal.expect("HELLO")
+    terminal.expect("> ")
+    terminal.type("\n")  # nothing to translate
+    terminal.expect("> ")
+    terminal.type("half a li")
+    terminal.expect("half a li")
+    terminal.type("\x03")  # Ctrl-C cancels the line
+    terminal.expect("> ", nudge="\x03")
+    terminal.type("wait\n")
+    terminal.expect("working")
+    terminal.type("\x03")  # and the translation
+    terminal.expect("> ", nudge="\x03")
+    terminal.type("long and late\n")
+    terminal.expect("cut to 1,024 of 2,345")
+    terminal.expect("LONG AND LATE")
+    terminal.expect("> ")
+    terminal.type("\x04")  # Ctrl-D
+    assert process.wait(PATIENCE) == 0
+    assert "hello" in (own_cache / "history").read_text()
+
+
+def test_only_translations_go_to_a_redirected_output(terminal: Terminal) -> None:
+    process = start(stdin=terminal.theirs, stderr=terminal.theirs)
+    assert process.stdout is not None
+    for line in ("one", "two"):
+        terminal.expect("> ")
+        terminal.type(f"{line}\n")
+        assert process.stdout.readline() == line.upper().encode() + b"\n"
+    terminal.expect("> ")
+    terminal.type("\x04")
+    assert process.stdout.read() == b""
+    assert process.wait(PATIENCE) == 0

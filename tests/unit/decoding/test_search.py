@@ -1,0 +1,327 @@
+"""Beam search against a plain-Python twin, exhaustive search and hand-computed cases."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor
+
+from nmt.config import DecodingConfig
+from nmt.decoding import search
+from nmt.decoding.search import Hypothesis, beam_search, top_candidates
+
+BOS, EOS = 0, 1
+NextLogProbs = Callable[[int, tuple[int, ...]], list[float]]
+"""Sentence and ids so far -> log-probability of every id."""
+
+
+@dataclass
+class ToyState:
+    """Remembers what every hypothesis is: its sentence and its ids."""
+
+    sentences: Tensor  # (B, K)
+    ids: Tensor  # (B, K, t)
+
+    @classmethod
+    def of(cls, sentences: Sequence[int]) -> ToyState:
+        column = torch.tensor(sentences)[:, None]
+        return cls(column, torch.empty((*column.shape, 0), dtype=torch.int64))
+
+    def select(self, rows: Tensor) -> ToyState:
+        sentences = self.sentences.flatten()[rows]
+        assert (sentences == sentences[:, :1]).all(), "hypotheses of one sentence went to another"
+        return ToyState(sentences, self.ids.flatten(0, 1)[rows])
+
+
+class ToyModel:
+    """A step function over a table of log-probabilities; counts what it is asked."""
+
+    def __init__(self, next_log_probs: NextLogProbs) -> None:
+        self.next_log_probs = next_log_probs
+        self.widths: list[tuple[int, int]] = []  # (B, K) of every step
+
+    def step(self, ids: Tensor, state: ToyState) -> tuple[Tensor, ToyState]:
+        self.widths.append(tuple(ids.shape))
+        state = ToyState(state.sentences, torch.cat((state.ids, ids[:, :, None]), 2))
+        table = [
+            [self.next_log_probs(sentence, tuple(prefix[1:])) for sentence, prefix in zip(*row, strict=True)]
+            for row in zip(state.sentences.tolist(), state.ids.tolist(), strict=True)
+        ]
+        assert (state.ids[:, :, 0] == BOS).all()
+        return torch.tensor(table), state
+
+
+def run(
+    model: NextLogProbs | ToyModel,
+    max_lengths: Sequence[int],
+    *,
+    sentences: Sequence[int] | None = None,
+    forbidden: Sequence[int] = (BOS,),
+    **options: float,
+) -> list[list[Hypothesis]]:
+    model = model if isinstance(model, ToyModel) else ToyModel(model)
+    sentences = range(len(max_lengths)) if sentences is None else sentences
+    return beam_search(
+        model.step,
+        ToyState.of(list(sentences)),
+        num_sentences=len(max_lengths),
+        max_lengths=max_lengths,
+        config=DecodingConfig(**options),
+        bos_id=BOS,
+        eos_id=EOS,
+        forbidden=forbidden,
+    )
+
+
+def random_table(seed: int, vocab: int, grid: int) -> NextLogProbs:
+    """Log-probabilities that are multiples of 1/8, so that sums are exact and ties are many."""
+
+    def next_log_probs(sentence: int, ids: tuple[int, ...]) -> list[float]:
+        generator = np.random.default_rng([seed, sentence, len(ids), *ids])
+        return [-float(n) / 8 for n in generator.integers(0, grid, vocab)]
+
+    return next_log_probs
+
+
+def penalised(log_prob: float, length: int, alpha: float) -> float:
+    return float(np.float32(log_prob) / np.float32(((5 + length) / 6) ** alpha))
+
+
+def naive_search(
+    next_log_probs: NextLogProbs,
+    sentence: int,
+    max_length: int,
+    forbidden: Sequence[int],
+    config: DecodingConfig,
+) -> list[Hypothesis]:
+    """One sentence, one hypothesis at a time, the rules as the module's docstring states them."""
+    open_ones: list[tuple[tuple[int, ...], float]] = [((), 0.0)]
+    complete: list[Hypothesis] = []
+    for length in range(1, max_length + 1):
+        extensions = []
+        for number, (ids, log_prob) in enumerate(open_ones):
+            for new, change in enumerate(next_log_probs(sentence, ids)):
+                if new not in forbidden and (length < max_length or new == EOS) and change > -math.inf:
+                    extensions.append((-(log_prob + change), number, new, ids))
+        open_ones = []
+        for negative, _, new, ids in sorted(extensions)[: config.beam_size]:
+            if new == EOS:
+                score = penalised(-negative, length, config.length_penalty)
+                complete.append(Hypothesis(ids, score, -negative))
+            else:
+                open_ones.append(((*ids, new), -negative))
+        complete.sort(key=lambda hypothesis: -hypothesis.score)
+        complete = complete[: config.nbest]
+        attainable = [penalised(log_prob, max_length, config.length_penalty) for _, log_prob in open_ones]
+        if len(complete) == config.nbest and all(complete[-1].score >= bound for bound in attainable):
+            break
+    return complete
+
+
+def exhaustive_search(
+    next_log_probs: NextLogProbs, sentence: int, vocab: int, max_length: int, alpha: float
+) -> list[tuple[float, tuple[int, ...]]]:
+    """Every sequence there is, with its score; best first."""
+    words = [i for i in range(vocab) if i not in (BOS, EOS)]
+    found = []
+    for length in range(max_length):
+        for ids in itertools.product(words, repeat=length):
+            log_prob = sum(next_log_probs(sentence, ids[:i])[(*ids, EOS)[i]] for i in range(length + 1))
+            found.append((penalised(log_prob, length + 1, alpha), ids))
+    return sorted(found, key=lambda item: -item[0])
+
+
+tables = st.builds(random_table, st.integers(0, 10_000), st.just(5), st.sampled_from([3, 12, 100]))
+alphas = st.sampled_from([0.0, 0.6, 1.0, 2.0])
+
+
+@given(
+    table=tables,
+    max_lengths=st.lists(st.integers(1, 7), min_size=1, max_size=6),
+    beam=st.integers(1, 7),
+    alpha=alphas,
+    data=st.data(),
+)
+def test_equals_the_naive_twin(
+    table: NextLogProbs, max_lengths: list[int], beam: int, alpha: float, data: st.DataObject
+) -> None:
+    nbest = data.draw(st.integers(1, beam))
+    forbidden = data.draw(st.sampled_from([[BOS], [BOS, 3], []]))
+    config = DecodingConfig(beam_size=beam, nbest=nbest, length_penalty=alpha)
+    expected = [naive_search(table, i, length, forbidden, config) for i, length in enumerate(max_lengths)]
+    found = run(table, max_lengths, forbidden=forbidden, beam_size=beam, nbest=nbest, length_penalty=alpha)
+    assert found == expected
+
+
+@given(table=tables, beam=st.integers(1, 5), alpha=alphas, data=st.data())
+def test_a_sentence_does_not_depend_on_its_neighbours(
+    table: NextLogProbs, beam: int, alpha: float, data: st.DataObject
+) -> None:
+    max_lengths = [6, 2, 5, 5, 1, 7]
+    options = {"beam_size": beam, "nbest": beam, "length_penalty": alpha}
+    together = run(table, max_lengths, **options)
+    order = data.draw(st.permutations(range(6)))[: data.draw(st.integers(1, 6))]
+    apart = run(table, [max_lengths[i] for i in order], sentences=order, **options)
+    assert apart == [together[i] for i in order]
+
+
+@pytest.mark.parametrize("interval", [1, 3, 100])
+def test_looking_less_often_changes_nothing(interval: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    table, max_lengths = random_table(5, vocab=6, grid=40), [9, 3, 6, 1, 9, 4]
+    options = {"beam_size": 3, "nbest": 3}
+    expected = run(table, max_lengths, **options)
+    monkeypatch.setattr(search, "check_interval", lambda device: interval)
+    assert run(table, max_lengths, **options) == expected
+
+
+@given(table=tables, max_length=st.integers(1, 4), alpha=alphas)
+def test_a_beam_wide_enough_is_exhaustive(table: NextLogProbs, max_length: int, alpha: float) -> None:
+    every = exhaustive_search(table, 0, 5, max_length, alpha)
+    [found] = run(
+        table, [max_length], beam_size=5**max_length, nbest=min(5, len(every)), length_penalty=alpha
+    )
+    assert [one.score for one in found] == [score for score, _ in every[: len(found)]]
+    assert all((one.score, one.ids) in every for one in found)
+    assert len({one.ids for one in found}) == len(found) == min(5, len(every))
+
+
+@given(table=tables, beam=st.integers(1, 4), max_length=st.integers(1, 4), alpha=alphas)
+def test_never_better_than_exhaustive(table: NextLogProbs, beam: int, max_length: int, alpha: float) -> None:
+    every = dict((ids, score) for score, ids in exhaustive_search(table, 0, 5, max_length, alpha))
+    [found] = run(table, [max_length], beam_size=beam, nbest=beam, length_penalty=alpha)
+    assert [one.score for one in found] == sorted((one.score for one in found), reverse=True)
+    assert all(every[one.ids] == one.score for one in found)
+    assert found[0].score <= max(every.values())
+
+
+@given(table=tables, max_length=st.integers(1, 12), alpha=alphas)
+def test_beam_1_takes_the_most_probable_id_at_every_step(
+    table: NextLogProbs, max_length: int, alpha: float
+) -> None:
+    ids: tuple[int, ...] = ()
+    while len(ids) < max_length - 1:
+        log_probs = table(0, ids)
+        best = max(range(1, 5), key=lambda new: log_probs[new])
+        if best == EOS:
+            break
+        ids += (best,)
+    [[found]] = run(table, [max_length], beam_size=1, length_penalty=alpha)
+    assert found.ids == ids
+
+
+def constant(*log_probs: float) -> NextLogProbs:
+    return lambda sentence, ids: list(log_probs)
+
+
+def short_or_long(sentence: int, ids: tuple[int, ...]) -> list[float]:
+    """EOS at once for -2, or `2 2 EOS` for -2.5: the second is better once length is paid for."""
+    ending = {(): -2.0, (2,): -50.0, (2, 2): -0.5}
+    going_on = {(): -1.0, (2,): -1.0, (2, 2): -50.0}
+    return [-100.0, ending.get(ids, -50.0), going_on.get(ids, -50.0)]
+
+
+@pytest.mark.parametrize(
+    ("alpha", "ids", "score"),
+    [
+        (0.0, (), -2.0),
+        (0.6, (), -2.0),  # -2.5 / (8 / 6) ** 0.6 = -2.1036 is just not enough
+        (1.0, (2, 2), -1.875),  # -2.5 / (8 / 6) beats -2 / (6 / 6)
+    ],
+)
+def test_length_penalty_by_hand(alpha: float, ids: tuple[int, ...], score: float) -> None:
+    [[found]] = run(short_or_long, [6], beam_size=2, length_penalty=alpha)
+    assert found.ids == ids
+    assert found.score == pytest.approx(score, rel=1e-6)
+
+
+def test_the_penalty_counts_eos() -> None:
+    [[found]] = run(constant(-9.0, -9.0, -1.0), [3], beam_size=1, length_penalty=1.0)
+    assert found == Hypothesis(ids=(2, 2), score=-11.0 / (8 / 6), log_prob=-11.0)
+
+
+def test_the_last_token_is_eos_at_its_own_log_probability() -> None:
+    [found] = run(constant(-9.0, -7.0, -1.0, -2.0), [2], beam_size=3, nbest=3, length_penalty=0.0)
+    assert found == [
+        Hypothesis((), -7.0, -7.0),
+        Hypothesis((2,), -8.0, -8.0),
+        Hypothesis((3,), -9.0, -9.0),
+    ]
+
+
+def test_equal_extensions_go_by_hypothesis_then_by_id() -> None:
+    [found] = run(constant(-1.0, -1.0, -1.0, -1.0, -1.0), [3], beam_size=4, nbest=4, length_penalty=0.0)
+    # Step 1 keeps EOS, 2, 3 and 4; step 2 the first four of the equal (2 EOS) (2 2) (2 3) (2 4) (3 EOS) ...
+    assert [one.ids for one in found] == [(), (2,), (2, 2), (2, 3)]
+
+
+def test_a_vocabulary_smaller_than_the_beam() -> None:
+    [found] = run(constant(-3.0, -1.0, -2.0), [3], beam_size=8, nbest=8, length_penalty=0.0)
+    assert [one.ids for one in found] == [(), (2,), (2, 2)]
+
+
+def test_only_what_is_possible_is_found() -> None:
+    impossible = -math.inf
+    assert run(constant(-1.0, impossible, -1.0), [3]) == [[]]
+    [found] = run(constant(-1.0, -1.0, impossible), [3], beam_size=2, nbest=2)
+    assert [one.ids for one in found] == [()]
+
+
+def test_no_sentences() -> None:
+    assert run(constant(-1.0, -1.0), []) == []
+
+
+def test_search_stops_when_nothing_open_can_win() -> None:
+    model = ToyModel(constant(-9.0, -0.5, -4.0))
+    run(model, [50], beam_size=2, length_penalty=0.6)
+    # (2 ...) at -4 could reach at most -4 / (55 / 6) ** 0.6 = -1.06 in 50 tokens: worse than EOS at once.
+    assert model.widths == [(1, 1)]
+    model = ToyModel(constant(-9.0, -0.5, -1.0))
+    run(model, [50], beam_size=2, length_penalty=0.6)
+    # At -1, -2, -3 it could reach -0.26, -0.53, -0.79, so only the second step settles it.
+    assert [batch for batch, _ in model.widths] == [1, 1]
+
+
+def test_finished_sentences_leave_the_batch() -> None:
+    def next_log_probs(sentence: int, ids: tuple[int, ...]) -> list[float]:
+        ends = len(ids) == sentence
+        return [-50.0, -0.1 if ends else -30.0, -30.0 if ends else -0.1]
+
+    model = ToyModel(next_log_probs)
+    found = run(model, [10, 10, 10], beam_size=2, length_penalty=0.0)
+    assert [len(one.ids) for [one] in found] == [0, 1, 2]
+    assert [batch for batch, _ in model.widths] == [3, 2, 1]
+
+
+@pytest.mark.parametrize("when", [0, 2])
+def test_nan_is_an_error(when: int) -> None:
+    def next_log_probs(sentence: int, ids: tuple[int, ...]) -> list[float]:
+        return [math.nan if sentence == 1 and len(ids) == when else -1.0, -5.0, -1.0]
+
+    with pytest.raises(FloatingPointError, match=f"token {when + 1} is not a number"):
+        run(next_log_probs, [6, 6], forbidden=())
+
+
+@given(
+    rows=st.integers(1, 40).flatmap(
+        lambda size: st.lists(
+            st.lists(st.sampled_from([-math.inf, -2.0, -1.5, -1.0, 0.0]), min_size=size, max_size=size),
+            min_size=1,
+            max_size=4,
+        )
+    ),
+    data=st.data(),
+)
+def test_top_candidates_takes_the_lower_index_of_equals(rows: list[list[float]], data: st.DataObject) -> None:
+    count = data.draw(st.integers(1, len(rows[0])))
+    expected = [sorted(range(len(row)), key=lambda i: (-row[i], i))[:count] for row in rows]
+    values, indices = top_candidates(torch.tensor(rows), count)
+    assert indices.tolist() == expected
+    assert values.tolist() == [[row[i] for i in places] for row, places in zip(rows, expected, strict=True)]

@@ -1,0 +1,157 @@
+"""Line accounting, batches and limits of the translator, over a model that copies."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from toys import CopyModel, WordTokenizer
+
+from nmt.config import DecodingConfig, Precision
+from nmt.decoding.translator import BLANK, Translator, batches_by_length
+from nmt.errors import UserError
+
+
+def translator(model: CopyModel | None = None, nothing: Sequence[str] = (), **options: float) -> Translator:
+    return Translator(
+        model or CopyModel(),
+        WordTokenizer(nothing),
+        DecodingConfig(**options),
+        device=torch.device("cpu"),
+        precision=Precision.fp32,
+    )
+
+
+words = st.sampled_from([f"w{number}" for number in range(20)])
+spaces = st.text(st.sampled_from(" \t\x0b\x0c\r\x1c\x85\xa0\u2028\u3000"), max_size=4)
+lines = st.lists(st.one_of(spaces, st.lists(words, min_size=1, max_size=12).map(" ".join)), max_size=20)
+
+
+@given(lines=lines, beam=st.integers(1, 3), max_tokens=st.integers(1, 40), max_sentences=st.integers(1, 5))
+def test_every_line_gets_its_own_translation(
+    lines: list[str], beam: int, max_tokens: int, max_sentences: int
+) -> None:
+    found = translator(beam_size=beam, max_tokens=max_tokens, max_sentences=max_sentences).translate(lines)
+    assert [one.hypotheses[0].text for one in found] == [" ".join(line.split()) for line in lines]
+    assert [one.num_tokens for one in found] == [
+        len(line.split()) + 1 if line.split() else 0 for line in lines
+    ]
+
+
+def test_blank_lines_are_not_shown_to_the_model() -> None:
+    model = CopyModel()
+    blank = ["", " ", "\t", "\x0c", "\r", "\u2028", "\u3000\xa0", "nothing"]
+    assert translator(model, nothing=["nothing"]).translate(blank) == [BLANK] * len(blank)
+    assert model.batches == []
+
+
+def test_no_lines() -> None:
+    assert translator().translate([]) == []
+
+
+def test_long_sources_are_cut_and_say_so() -> None:
+    long = " ".join(f"w{number % 50}" for number in range(100))
+    exact = " ".join(f"w{number}" for number in range(9))
+    short, whole, cut = translator(max_source_tokens=10).translate(["w1", exact, long])
+    assert (short.truncated, whole.truncated, cut.truncated) == (0, 0, 101)
+    assert whole.hypotheses[0].text == exact
+    assert cut.hypotheses[0].text == exact  # nine words and EOS
+
+
+def test_translations_are_at_most_as_long_as_the_options_say() -> None:
+    class Endless(CopyModel):
+        def step(self, ids, state):
+            log_probs, state = super().step(ids, state)
+            return torch.full_like(log_probs, -9.0).index_fill_(2, torch.tensor([4]), -0.01), state
+
+    found = translator(
+        Endless(), beam_size=1, max_length_factor=1.5, max_length_offset=3
+    ).translate(["a", "a a a a"])  # fmt: skip
+    # 2 * 1.5 + 3 and 5 * 1.5 + 3, of which EOS is one
+    assert [one.num_tokens for one in found] == [6, 10]
+    assert [one.hypotheses[0].text for one in found] == ["a a a a a", "a a a a a a a a a"]
+
+
+def test_score_is_the_normalised_log_probability() -> None:
+    [one] = translator(beam_size=2, nbest=2, length_penalty=1.0).translate(["w1 w2"])
+    assert one.hypotheses[0].score == pytest.approx(3 * -0.0625 / (8 / 6))
+    assert len(one.hypotheses) == 2
+    assert one.hypotheses[1].score < one.hypotheses[0].score
+
+
+def test_batches_keep_their_limits_and_finished_ones_are_told() -> None:
+    model, told = CopyModel(), []
+    lines = [" ".join(["w"] * length) for length in (3, 1, 9, 2, 30, 1)] + ["", " "]
+    translator(model, max_tokens=20, max_sentences=3).translate(lines, told.append)
+    assert model.batches == [(31,), (10, 4), (3, 2, 2)]
+    assert told == [2, 1, 2, 3]
+
+
+@given(
+    lengths=st.lists(st.integers(1, 50), max_size=40),
+    max_tokens=st.integers(1, 100),
+    max_sentences=st.integers(1, 10),
+)
+def test_batches_by_length(lengths: list[int], max_tokens: int, max_sentences: int) -> None:
+    batches = batches_by_length(lengths, max_tokens, max_sentences)
+    assert sorted(index for batch in batches for index in batch) == list(range(len(lengths)))
+    for batch in batches:
+        longest = max(lengths[index] for index in batch)
+        assert len(batch) <= max_sentences
+        assert len(batch) == 1 or len(batch) * longest <= max_tokens
+    flat = [lengths[index] for batch in batches for index in batch]
+    assert flat == sorted(lengths, reverse=True)
+
+
+@pytest.mark.parametrize("wait", [True, False])
+@pytest.mark.parametrize("window", [1, 7, 1000])
+def test_stream_keeps_count_and_order(wait: bool, window: int) -> None:
+    generator = random.Random(1)
+    lines = [" ".join(f"w{generator.randrange(20)}" for _ in range(number % 5)) for number in range(50)]
+    found = list(translator().stream(iter(lines), window, wait=wait))
+    assert [one.hypotheses[0].text for one in found] == lines
+
+
+def test_dropout_is_off_and_training_goes_on() -> None:
+    model = CopyModel().train()
+    translator(model).translate(["w1"])
+    assert model.modes == [False]
+    assert model.training
+
+
+def test_nan_is_told_in_words() -> None:
+    class Broken(CopyModel):
+        def step(self, ids, state):
+            log_probs, state = super().step(ids, state)
+            return log_probs * torch.nan, state
+
+    with pytest.raises(UserError, match="NaN.*precision=fp32"):
+        translator(Broken()).translate(["w1"])
+
+
+def test_too_little_memory_is_told_in_words() -> None:
+    class Large(CopyModel):
+        def encode(self, source_ids, source):
+            raise torch.OutOfMemoryError
+
+    with pytest.raises(UserError, match="lower decoding.max_tokens=4096"):
+        translator(Large()).translate(["w1"])
+
+
+@pytest.mark.parametrize("precision", [Precision.fp32, Precision.bf16])
+def test_autocast_only_where_it_is_asked_for(precision: Precision) -> None:
+    seen = []
+
+    class Watched(CopyModel):
+        def encode(self, source_ids, source):
+            seen.append((torch.ones(2, 2) @ torch.ones(2, 2)).dtype)
+            return super().encode(source_ids, source)
+
+    Translator(
+        Watched(), WordTokenizer(), DecodingConfig(), device=torch.device("cpu"), precision=precision
+    ).translate(["w1"])
+    assert seen == [{Precision.fp32: torch.float32, Precision.bf16: torch.bfloat16}[precision]]

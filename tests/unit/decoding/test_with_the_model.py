@@ -1,0 +1,109 @@
+"""Search and translator over a real, untrained Transformer: scores are its own, batches don't matter."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from nmt.config import DecodingConfig, ModelConfig, Precision, Tie, TokenizerConfig
+from nmt.data.batching import Batch
+from nmt.data.tokenizer import BOS_ID, EOS_ID, PAD_ID, UNK_ID, Tokenizer, train_tokenizer
+from nmt.decoding.search import Hypothesis, beam_search
+from nmt.decoding.translator import Translator
+from nmt.model import Transformer
+
+CPU = torch.device("cpu")
+
+
+def some_lines(seed: int, count: int) -> list[str]:
+    generator = random.Random(seed)
+    words = "red green blue old new big small cat dog bird house tree sees likes finds".split()
+    return [" ".join(generator.choices(words, k=generator.randint(1, 9))) for _ in range(count)]
+
+
+@pytest.fixture(scope="module")
+def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> Tokenizer:
+    pairs = [(line, line) for line in some_lines(1, 100)]
+    return train_tokenizer(
+        lambda: iter(pairs), TokenizerConfig(vocab_size=300), tmp_path_factory.mktemp("tokenizer")
+    )
+
+
+@pytest.fixture(scope="module")
+def model(tokenizer: Tokenizer) -> Transformer:
+    """Its softmax weights are three times as large as usual, so that few choices are close."""
+    torch.manual_seed(4)
+    config = ModelConfig(encoder_layers=1, decoder_layers=2, d_model=32, d_ff=64, heads=4, tie=Tie.none)
+    model = Transformer(config, tokenizer.source_vocab_size, tokenizer.target_vocab_size)
+    with torch.no_grad():
+        model.output_weight.mul_(3.0)
+        model.output_weight[EOS_ID].mul_(2.0)
+    return model.eval()
+
+
+def search(
+    model: Transformer, sources: Sequence[Sequence[int]], config: DecodingConfig
+) -> list[list[Hypothesis]]:
+    batch = Batch.of(sources, [()] * len(sources))
+    with torch.inference_mode():
+        return beam_search(
+            model.step,
+            model.start(model.encode(batch.source_ids, batch.source), batch.source),
+            num_sentences=len(sources),
+            max_lengths=[length + 5 for length in batch.source.lengths],
+            config=config,
+            bos_id=BOS_ID,
+            eos_id=EOS_ID,
+            forbidden=(PAD_ID, BOS_ID, UNK_ID),
+        )
+
+
+@pytest.mark.parametrize("beam", [1, 4])
+def test_scores_are_those_of_reading_the_translation(
+    model: Transformer, tokenizer: Tokenizer, beam: int
+) -> None:
+    sources = tokenizer.encode_source(some_lines(2, 12))
+    config = DecodingConfig(beam_size=beam, nbest=beam, length_penalty=0.6)
+    found = search(model, sources, config)
+    pairs = [(source, one) for source, several in zip(sources, found, strict=True) for one in several]
+    assert len(pairs) == 12 * beam
+    batch = Batch.of([source for source, _ in pairs], [one.ids for _, one in pairs])
+    with torch.inference_mode():
+        log_probs = model.logits(model(batch)).log_softmax(-1)
+    chosen = log_probs.gather(1, batch.target_out[:, None])[:, 0]
+    for (_, one), read in zip(pairs, chosen.split(list(batch.target.lengths)), strict=True):
+        assert one.log_prob == pytest.approx(read.sum().item(), abs=1e-5 * len(read))
+        assert one.score == pytest.approx(one.log_prob / ((5 + len(read)) / 6) ** 0.6, rel=1e-6)
+
+
+@settings(max_examples=15)
+@given(data=st.data(), max_sentences=st.integers(1, 9), max_tokens=st.integers(1, 200))
+def test_the_text_is_the_same_in_every_batch(
+    model: Transformer, tokenizer: Tokenizer, data: st.DataObject, max_sentences: int, max_tokens: int
+) -> None:
+    lines = some_lines(3, 12)
+    options = {"nbest": 2, "beam_size": 3, "max_length_offset": 5}
+
+    def translate(lines: Sequence[str], **more: int) -> list[tuple[list[str], list[float], int]]:
+        config = DecodingConfig(**options, **more)
+        translator = Translator(model, tokenizer, config, device=CPU, precision=Precision.fp32)
+        return [
+            (
+                [one.text for one in found.hypotheses],
+                [one.score for one in found.hypotheses],
+                found.num_tokens,
+            )
+            for found in translator.translate(lines)
+        ]
+
+    together = translate(lines)
+    order = data.draw(st.permutations(range(12)))
+    apart = translate([lines[i] for i in order], max_sentences=max_sentences, max_tokens=max_tokens)
+    for i, (texts, scores, num_tokens) in zip(order, apart, strict=True):
+        assert (texts, num_tokens) == (together[i][0], together[i][2])
+        assert scores == pytest.approx(together[i][1], abs=1e-5 * num_tokens)

@@ -1,0 +1,127 @@
+"""A model folder: written whole, read back the same, and clear about what is wrong with it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+from nmt.bundle import (
+    config_from_yaml,
+    config_to_yaml,
+    find_model_folder,
+    load_bundle,
+    load_weights,
+    read_weights,
+    save_bundle,
+)
+from nmt.config import ModelConfig, Norm, TokenizerConfig, TrainConfig
+from nmt.data.tokenizer import Tokenizer, train_tokenizer
+from nmt.errors import UserError
+from nmt.model.transformer import Transformer
+
+WORDS = "the cat sat on a mat and saw one old dog run home again".split()
+PAIRS = [(" ".join(WORDS[i:] + WORDS[:i]), " ".join(reversed(WORDS[i:] + WORDS[:i]))) for i in range(14)]
+
+
+@pytest.fixture(scope="module")
+def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> Tokenizer:
+    return train_tokenizer(
+        lambda: iter(PAIRS), TokenizerConfig(vocab_size=320), tmp_path_factory.mktemp("tokenizer")
+    )
+
+
+@pytest.fixture
+def config() -> TrainConfig:
+    config = TrainConfig(name="small", run_dir="runs/small")
+    config.data.name, config.data.source_lang, config.data.target_lang = "toy", "en", "de"
+    config.model = ModelConfig(
+        encoder_layers=1, decoder_layers=1, d_model=16, d_ff=32, heads=2, norm=Norm.pre
+    )
+    return config
+
+
+def model_for(config: TrainConfig, tokenizer: Tokenizer) -> Transformer:
+    torch.manual_seed(1)
+    return Transformer(config.model, tokenizer.source_vocab_size, tokenizer.target_vocab_size)
+
+
+def test_round_trip(tmp_path: Path, config: TrainConfig, tokenizer: Tokenizer) -> None:
+    weights = model_for(config, tokenizer).state_dict()
+    folder = tmp_path / "run" / "model"
+    save_bundle(folder, config, weights, tokenizer, {"test": {"bleu": 1.5}})
+    bundle = load_bundle(tmp_path / "run")
+    assert bundle.folder == folder and load_bundle(folder).folder == folder
+    assert bundle.config == config
+    assert bundle.results == {"test": {"bleu": 1.5}}
+    assert bundle.tokenizer.fingerprint == tokenizer.fingerprint
+    assert not bundle.model.training
+    assert all(torch.equal(tensor, weights[name]) for name, tensor in bundle.model.state_dict().items())
+
+
+def test_saving_again_replaces_and_leaves_nothing_else(
+    tmp_path: Path, config: TrainConfig, tokenizer: Tokenizer
+) -> None:
+    weights = model_for(config, tokenizer).state_dict()
+    for score in (1, 2):
+        save_bundle(tmp_path / "model", config, weights, tokenizer, {"score": score})
+    assert json.loads((tmp_path / "model" / "results.json").read_text()) == {"score": 2}
+    assert [path.name for path in tmp_path.iterdir()] == ["model"]
+
+
+def test_configuration_as_yaml_keeps_every_option(config: TrainConfig) -> None:
+    config.training.max_minutes = 1.5
+    config.data.tokenizer.user_symbols = ["<a>"]
+    assert config_from_yaml(config_to_yaml(config), "x") == config
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("model: {d_modl: 3}", "x: is no configuration of this version of nmt: Key 'd_modl'"),
+        ("model: [", "x: is damaged: it is no YAML"),
+        ("decoding: {beam_size: 0}", "x: decoding.beam_size=0: must be 1 or more"),
+        ("- a list", "x: is damaged: it is no YAML"),
+    ],
+)
+def test_configurations_that_are_wrong(text: str, words: str) -> None:
+    with pytest.raises(UserError) as caught:
+        config_from_yaml(f"data: {{name: a, source_lang: b, target_lang: c}}\n{text}", "x")
+    assert str(caught.value).startswith(words)
+
+
+def test_folders_that_are_no_model(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="there is no such folder"):
+        find_model_folder(tmp_path / "none")
+    with pytest.raises(UserError, match="is no model folder"):
+        find_model_folder(tmp_path)
+    (tmp_path / "checkpoints").mkdir()
+    with pytest.raises(UserError, match="its training has not ended"):
+        find_model_folder(tmp_path)
+
+
+def test_weights_of_another_vocabulary_or_shape(
+    tmp_path: Path, config: TrainConfig, tokenizer: Tokenizer
+) -> None:
+    model = model_for(config, tokenizer)
+    other = Transformer(config.model, tokenizer.source_vocab_size + 1, tokenizer.target_vocab_size + 1)
+    with pytest.raises(UserError, match="w: belongs to another vocabulary"):
+        load_weights(model, other.state_dict(), Path("w"))
+    config.model.decoder_layers = 2
+    deeper = model_for(config, tokenizer)
+    with pytest.raises(UserError, match="w: belongs to another model: it has an unknown"):
+        load_weights(model, deeper.state_dict(), Path("w"))
+    with pytest.raises(UserError, match="w: belongs to another model: it lacks"):
+        load_weights(deeper, model.state_dict(), Path("w"))
+
+
+def test_damaged_weights_are_named(tmp_path: Path, config: TrainConfig, tokenizer: Tokenizer) -> None:
+    save_bundle(tmp_path / "model", config, model_for(config, tokenizer).state_dict(), tokenizer, {})
+    path = tmp_path / "model" / "model.safetensors"
+    path.write_bytes(path.read_bytes()[:100])
+    with pytest.raises(UserError, match=r"model.safetensors: is damaged"):
+        load_bundle(tmp_path)
+    with pytest.raises(UserError, match="there is no such file"):
+        read_weights(tmp_path / "none")
