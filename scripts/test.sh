@@ -1,0 +1,15 @@
+#!/usr/bin/env bash
+# Every check that a change has to pass, but for the slow tests: scripts/test.sh [options of pytest]
+#
+# Installs into .venv, with the tools, where that is not done yet. What it needs is described in setup.sh.
+set -euo pipefail
+source "$(dirname "${BASH_SOURCE[0]}")/setup.sh"
+
+set_up dev
+cd "$root"
+
+step "ruff check" ruff check
+step "ruff format" ruff format --check
+step "mypy" mypy
+step "lint-imports" lint-imports
+python -m pytest "$@"
