@@ -1,0 +1,141 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from naive_transformer import naive_attention
+from torch import Tensor
+
+from nmt.data.batching import Layout
+from nmt.model import attention
+from nmt.model.attention import Pattern, cross_attend, self_attend, split
+
+HEADS, WIDTH = 2, 3
+
+LENGTHS = [[1], [4], [3, 3, 3], [1, 5, 2, 2, 9], [7, 1, 1, 1, 1, 30, 31]]
+
+
+def naive(q: Tensor, k: Tensor, v: Tensor, pattern: Pattern) -> Tensor:
+    parts = zip(
+        q.split(pattern.queries.lengths),
+        k.split(pattern.keys.lengths),
+        v.split(pattern.keys.lengths),
+        strict=True,
+    )
+    return torch.cat([naive_attention(*part, causal=pattern.causal) for part in parts])
+
+
+def random(*shape: int, dtype: torch.dtype = torch.float64) -> Tensor:
+    generator = torch.Generator().manual_seed(sum(shape))
+    return torch.randn(*shape, generator=generator, dtype=torch.float64).to(dtype).requires_grad_()
+
+
+def assert_same_with_gradients(fast: Tensor, slow: Tensor, inputs: list[Tensor], atol: float = 1e-12) -> None:
+    torch.testing.assert_close(fast, slow, rtol=0, atol=atol)
+    grad = random(*fast.shape, dtype=fast.dtype).detach()
+    for got, expected in zip(
+        torch.autograd.grad(fast, inputs, grad), torch.autograd.grad(slow, inputs, grad), strict=True
+    ):
+        torch.testing.assert_close(got, expected, rtol=0, atol=atol)
+
+
+@pytest.fixture(params=[0, 10, 10**9], ids=["every sentence alone", "some groups", "one group"])
+def overhead(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
+    monkeypatch.setattr(attention, "_GROUP_OVERHEAD", request.param * HEADS)
+    return request.param
+
+
+@pytest.mark.parametrize("causal", [True, False])
+@pytest.mark.parametrize("lengths", LENGTHS)
+def test_self_attention_is_the_naive_one(lengths: list[int], causal: bool, overhead: int) -> None:
+    layout = Layout.of(lengths)
+    pattern = Pattern(layout, layout, HEADS, causal=causal)
+    qkv = random(sum(lengths), 3, HEADS, WIDTH)
+    assert_same_with_gradients(self_attend(qkv, pattern), naive(*qkv.unbind(1), pattern), [qkv])
+
+
+@pytest.mark.parametrize("lengths", LENGTHS)
+def test_cross_attention_is_the_naive_one(lengths: list[int], overhead: int) -> None:
+    other = [max(1, length // 2 + 3 * (i % 2)) for i, length in enumerate(lengths)]
+    pattern = Pattern(Layout.of(lengths), Layout.of(other), HEADS, causal=False)
+    q, kv = random(sum(lengths), 1, HEADS, WIDTH), random(sum(other), 2, HEADS, WIDTH)
+    assert_same_with_gradients(cross_attend(q, kv, pattern), naive(q[:, 0], *kv.unbind(1), pattern), [q, kv])
+
+
+@given(
+    st.lists(st.tuples(st.integers(1, 12), st.integers(1, 12)), min_size=1, max_size=8), st.integers(0, 200)
+)
+def test_any_lengths_and_any_grouping(lengths: list[tuple[int, int]], overhead: int) -> None:
+    queries, keys = ([pair[i] for pair in lengths] for i in (0, 1))
+    q, kv = random(sum(queries), 1, HEADS, WIDTH), random(sum(keys), 2, HEADS, WIDTH)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(attention, "_GROUP_OVERHEAD", overhead)
+        pattern = Pattern(Layout.of(queries), Layout.of(keys), HEADS, causal=False)
+        fast = cross_attend(q, kv, pattern)
+    assert_same_with_gradients(fast, naive(q[:, 0], *kv.unbind(1), pattern), [q, kv])
+
+
+def test_gradcheck() -> None:
+    layout, other = Layout.of([3, 1, 4]), Layout.of([2, 5, 1])
+    own, cross = Pattern(layout, layout, HEADS, causal=True), Pattern(layout, other, HEADS, causal=False)
+    assert torch.autograd.gradcheck(lambda x: self_attend(x, own), [random(8, 3, HEADS, WIDTH)])
+    inputs = [random(8, 1, HEADS, WIDTH), random(8, 2, HEADS, WIDTH)]
+    assert torch.autograd.gradcheck(lambda q, kv: cross_attend(q, kv, cross), inputs)
+
+
+def test_padding_is_never_seen_even_where_it_is_not_finite_elsewhere() -> None:
+    """A sentence of infinities leaves its neighbours alone, forward and backward."""
+    layout = Layout.of([3, 2])
+    pattern = Pattern(layout, layout, HEADS, causal=False)
+    qkv = random(5, 3, HEADS, WIDTH).detach()
+    qkv[3:] = torch.inf
+    qkv.requires_grad_()
+    out = self_attend(qkv, pattern)
+    (grad,) = torch.autograd.grad(out[:3].sum(), qkv)
+    assert out[:3].isfinite().all() and grad[:3].isfinite().all()
+
+
+def test_bf16_products_with_an_fp32_softmax() -> None:
+    """The sums of 300 equal weights would be off by percents were they bf16."""
+    layout = Layout.of([300, 299])
+    pattern = Pattern(layout, layout, HEADS, causal=False)
+    qkv = torch.zeros(599, 3, HEADS, WIDTH, dtype=torch.bfloat16)
+    qkv[:, 2] = 1
+    out = self_attend(qkv.requires_grad_(), pattern)
+    assert out.dtype is torch.bfloat16
+    torch.testing.assert_close(out.float(), torch.ones(599, HEADS * WIDTH), rtol=0, atol=0.004)
+    out.sum().backward()
+    assert qkv.grad.dtype is torch.bfloat16
+
+
+def test_empty_sentences_at_the_end_are_left_out() -> None:
+    """Layouts of a fixed number of sentences end in them."""
+    layout = Layout.of([2, 3, 0, 0])
+    pattern = Pattern(layout, layout, HEADS, causal=True)
+    qkv = random(5, 3, HEADS, WIDTH)
+    torch.testing.assert_close(
+        self_attend(qkv, pattern),
+        naive(*qkv.unbind(1), Pattern(Layout.of([2, 3]), Layout.of([2, 3]), HEADS, causal=True)),
+    )
+
+
+@given(
+    st.lists(st.tuples(st.integers(1, 100), st.integers(1, 100)), min_size=1, max_size=60),
+    st.integers(0, 5000),
+)
+def test_ranges_cover_all_sentences_and_cost_no_more_than_one(
+    lengths: list[tuple[int, int]], overhead: int
+) -> None:
+    q, k = np.array(sorted(lengths)).T
+    ranges = split(q, k, overhead)
+    assert [i for a, b in ranges for i in range(a, b)] == list(range(len(q)))
+    cost = sum((b - a) * int(q[a:b].max()) * int(k[a:b].max()) + overhead for a, b in ranges)
+    assert cost <= len(q) * int(q.max()) * int(k.max()) + overhead
+
+
+def test_a_long_sentence_does_not_pad_the_short_ones() -> None:
+    assert split(np.array([3] * 50 + [90]), np.array([3] * 50 + [90]), 1000.0) == [(0, 50), (50, 51)]
+    assert split(np.array([3] * 50 + [4]), np.array([3] * 50 + [4]), 1000.0) == [(0, 51)]
+    assert split(np.array([], np.int64), np.array([], np.int64), 1000.0) == []

@@ -1,0 +1,330 @@
+from __future__ import annotations
+
+import copy
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from naive_transformer import naive_hidden, naive_log_probs
+from omegaconf import OmegaConf
+from torch import Tensor
+
+from nmt.config import Activation, ModelConfig, Norm, Tie
+from nmt.data.batching import Batch
+from nmt.errors import UserError
+from nmt.model import Transformer, attention
+
+CONFIGS = Path(__file__).parents[3] / "configs" / "model"
+TINY = ModelConfig(encoder_layers=2, decoder_layers=2, d_model=12, d_ff=20, heads=3, dropout=0.2)
+PAIRS = [([5, 6, 7, 8], [9, 4]), ([], [5]), ([4], []), ([9, 8, 7, 6, 5, 4, 5], [4, 5, 6, 7, 8, 9])]
+
+VARIANTS = pytest.mark.parametrize(
+    "config",
+    [
+        TINY,
+        replace(TINY, norm=Norm.pre),
+        replace(TINY, tie=Tie.target, activation=Activation.gelu),
+        replace(TINY, tie=Tie.none, norm=Norm.pre, activation=Activation.silu, encoder_layers=1),
+    ],
+    ids=["paper", "pre", "target gelu", "none silu"],
+)
+
+
+def build(config: ModelConfig, seed: int = 0, vocab_size: int = 10) -> Transformer:
+    torch.manual_seed(seed)
+    model = (
+        Transformer(config, vocab_size if config.tie is Tie.all else vocab_size + 2, vocab_size)
+        .double()
+        .eval()
+    )
+    for parameter in model.parameters():  # biases and norms too, or a forgotten one would not show
+        torch.nn.init.normal_(parameter, std=0.5)
+    return model
+
+
+def batch_of(pairs: list[tuple[list[int], list[int]]]) -> Batch:
+    return Batch.of([source for source, _ in pairs], [target for _, target in pairs])
+
+
+def sentences(model: Transformer, pairs: list[tuple[list[int], list[int]]]) -> list[Tensor]:
+    """Log-probabilities (T, V) of each pair."""
+    batch = batch_of(pairs)
+    return list(model.logits(model(batch)).log_softmax(-1).split(batch.target.lengths))
+
+
+@VARIANTS
+def test_forward_and_gradients_are_the_naive_ones(config: ModelConfig) -> None:
+    model = build(config)
+    fast = torch.cat(sentences(model, PAIRS))
+    weights = dict(model.named_parameters())
+    slow = torch.cat(
+        [
+            naive_log_probs(weights, config, naive_hidden(weights, config, [*source, 2], [1, *target]))
+            for source, target in PAIRS
+        ]
+    )
+    torch.testing.assert_close(fast, slow, rtol=0, atol=1e-12)
+    grad = torch.randn(slow.shape, dtype=slow.dtype)
+    expected = torch.autograd.grad(slow, list(weights.values()), grad)
+    for name, got, wanted in zip(
+        weights, torch.autograd.grad(fast, list(weights.values()), grad), expected, strict=True
+    ):
+        torch.testing.assert_close(
+            got, wanted, rtol=1e-10, atol=1e-11, msg=lambda text, name=name: f"{name}: {text}"
+        )
+
+
+@VARIANTS
+def test_training_mode_without_dropout_is_evaluation(config: ModelConfig) -> None:
+    model = build(replace(config, dropout=0.0))
+    expected = model(batch_of(PAIRS))
+    assert torch.equal(model.train()(batch_of(PAIRS)), expected)
+
+
+def test_what_follows_does_not_matter() -> None:
+    model = build(TINY)
+    (one,) = sentences(model, [([4, 5], [6, 7, 8, 9])])
+    (other,) = sentences(model, [([4, 5], [6, 7, 4, 4])])
+    torch.testing.assert_close(one[:3], other[:3], rtol=0, atol=1e-13)
+    assert not torch.allclose(one[3:], other[3:])
+
+
+@pytest.mark.parametrize("overhead", [0, 60, 10**9])
+def test_neighbours_do_not_matter(overhead: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(attention, "_GROUP_OVERHEAD", overhead)
+    model = build(TINY)
+    alone = [sentences(model, [pair])[0] for pair in PAIRS]
+    for order in ([0, 1, 2, 3], [3, 1, 0, 2], [2, 3]):
+        for i, together in zip(order, sentences(model, [PAIRS[i] for i in order]), strict=True):
+            torch.testing.assert_close(together, alone[i], rtol=0, atol=1e-12)
+
+
+def decode(model: Transformer, pairs: list[tuple[list[int], list[int]]], plan: list[int]) -> list[Tensor]:
+    """Log-probabilities (T, V) of each pair, token by token.
+
+    `plan` says, step by step, how many hypotheses a sentence has: the true one, at a place that moves, and
+    rivals that read other pieces. Finished sentences leave.
+    """
+    batch = batch_of(pairs)
+    state = model.start(model.encode(batch.source_ids, batch.source), batch.source)
+    targets = [[1, *target] for _, target in pairs]
+    results: list[list[Tensor]] = [[] for _ in pairs]
+    left, true = list(range(len(pairs))), [0] * len(pairs)
+    width = 1
+    for step in range(max(map(len, targets))):
+        ids = torch.tensor(
+            [
+                [targets[i][step] if k == place else (step + k) % 10 for k in range(width)]
+                for i, place in zip(left, true, strict=True)
+            ]
+        )
+        log_probs, state = model.step(ids, state)
+        assert log_probs.shape == (len(left), width, 10)
+        for row, (i, place) in enumerate(zip(left, true, strict=True)):
+            results[i].append(log_probs[row, place])
+        new_width = plan[step % len(plan)]
+        keep = [row for row, i in enumerate(left) if len(targets[i]) > step + 1]
+        if not keep:
+            break
+        new_true = [(step + row) % new_width for row in range(len(keep))]
+        rows = [
+            [row * width + (true[row] if k == place else k % width) for k in range(new_width)]
+            for row, place in zip(keep, new_true, strict=True)
+        ]
+        if width > 1 or rows != [[row] for row in range(len(left))]:  # a greedy search has nothing to reorder
+            state = state.select(torch.tensor(rows))
+        left, true, width = [left[row] for row in keep], new_true, new_width
+    return [torch.stack(steps) for steps in results]
+
+
+@VARIANTS
+@pytest.mark.parametrize("plan", [[1], [3], [4, 1, 2]], ids=str)
+def test_steps_are_the_forward_pass(config: ModelConfig, plan: list[int]) -> None:
+    model = build(config)
+    for got, expected in zip(decode(model, PAIRS, plan), sentences(model, PAIRS), strict=True):
+        torch.testing.assert_close(got, expected, rtol=0, atol=1e-12)
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.lists(st.integers(3, 9), max_size=9),
+            st.lists(st.integers(3, 9), max_size=9),
+        ),
+        min_size=1,
+        max_size=5,
+    ),
+    st.lists(st.integers(1, 4), min_size=1, max_size=3),
+    st.sampled_from([Norm.pre, Norm.post]),
+)
+@settings(max_examples=30)
+def test_steps_are_the_forward_pass_whatever_the_lengths(
+    pairs: list[tuple[list[int], list[int]]], plan: list[int], norm: Norm
+) -> None:
+    model = build(replace(TINY, norm=norm, encoder_layers=1))
+    with torch.no_grad():
+        for pair, got in zip(pairs, decode(model, pairs, plan), strict=True):
+            torch.testing.assert_close(got, sentences(model, [pair])[0], rtol=0, atol=1e-12)
+
+
+def test_more_steps_than_the_cache_grows_by() -> None:
+    model = build(TINY)
+    pairs = [([4, 5, 6], [4 + i % 5 for i in range(300)])]
+    with torch.no_grad():
+        torch.testing.assert_close(
+            decode(model, pairs, [1])[0], sentences(model, pairs)[0], rtol=0, atol=1e-11
+        )
+
+
+def test_sources_are_held_once_however_many_hypotheses() -> None:
+    model = build(TINY)
+    batch = batch_of(PAIRS)
+    with torch.no_grad():
+        state = model.start(model.encode(batch.source_ids, batch.source), batch.source)
+        _, state = model.step(torch.ones(4, 1, dtype=torch.int64), state)
+        wide = state.select(torch.arange(4)[:, None].expand(4, 5))
+    assert wide.cross is state.cross
+    assert wide.num_hypotheses == 5
+
+
+def test_log_probabilities_are_fp32_under_bf16() -> None:
+    model = Transformer(TINY, 10, 10).eval()
+    batch = batch_of(PAIRS)
+    with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
+        state = model.start(model.encode(batch.source_ids, batch.source), batch.source)
+        log_probs, _ = model.step(torch.ones(4, 1, dtype=torch.int64), state)
+        assert model.logits(model(batch)).dtype is torch.float32
+    assert log_probs.dtype is torch.float32
+    torch.testing.assert_close(log_probs.exp().sum(-1), torch.ones(4, 1))
+
+
+def test_bf16_trains_every_weight_close_to_fp32() -> None:
+    torch.manual_seed(0)
+    model = Transformer(replace(TINY, d_model=24), 10, 10).train()
+    gradients = []
+    for enabled in (False, True):
+        model.zero_grad()
+        model.seed_dropout(3)
+        with torch.autocast("cpu", torch.bfloat16, enabled=enabled):
+            logits = model.logits(model(batch_of(PAIRS)))
+        torch.nn.functional.cross_entropy(logits, batch_of(PAIRS).target_out).backward()
+        assert all(parameter.grad.dtype is torch.float32 for parameter in model.parameters())
+        gradients.append(torch.cat([parameter.grad.flatten() for parameter in model.parameters()]))
+    assert torch.cosine_similarity(*gradients, dim=0) > 0.99
+
+
+def test_dropout_is_a_pure_function_of_the_seed() -> None:
+    model = build(replace(TINY, ffn_dropout=0.3)).train()
+    batch = batch_of(PAIRS)
+
+    def run(seed: int) -> list[Tensor]:
+        model.seed_dropout(seed)
+        out = model(batch)
+        return [out, *torch.autograd.grad(out.sum(), list(model.parameters()), allow_unused=True)]
+
+    first = run(7)
+    torch.manual_seed(99)
+    assert all(torch.equal(a, b) for a, b in zip(run(7), first, strict=True))
+    assert not torch.equal(run(8)[0], first[0])
+    twin = copy.deepcopy(model)
+    twin.seed_dropout(7)
+    model.seed_dropout(1)
+    assert torch.equal(twin(batch), first[0])
+
+
+def test_the_base_model_of_the_paper_has_its_63_million_weights() -> None:
+    with torch.device("meta"):
+        assert Transformer(ModelConfig(), 37_000, 37_000).num_parameters == 63_082_496
+
+
+@pytest.mark.parametrize(
+    ("preset", "vocab_size", "expected"),
+    [
+        ("tiny", 8_000, 2_349_056),
+        ("small", 10_000, 36_663_296),
+        ("base", 37_000, 63_082_496),
+        ("big", 37_000, 214_245_376),
+        ("quickstart", 8_000, 6_001_664),
+    ],
+)
+def test_presets(preset: str, vocab_size: int, expected: int) -> None:
+    values = OmegaConf.load(CONFIGS / f"{preset}.yaml")
+    assert values.pop("defaults") == [{"positions": "sinusoidal"}, "_self_"]
+    values.positions = OmegaConf.load(CONFIGS / "positions" / "sinusoidal.yaml")
+    schema = OmegaConf.structured(ModelConfig)
+    assert values.keys() == schema.keys()
+    config = OmegaConf.to_object(OmegaConf.merge(schema, values))
+    assert isinstance(config, ModelConfig)
+    with torch.device("meta"):
+        num_parameters = Transformer(config, vocab_size, vocab_size).num_parameters
+    assert num_parameters == expected
+
+
+def test_every_key_of_the_presets_has_its_comment() -> None:
+    for path in CONFIGS.rglob("*.yaml"):
+        for line in path.read_text().splitlines():
+            assert not line or line == "defaults:" or line == "  - _self_" or "#" in line, f"{path}: {line}"
+
+
+def test_the_names_of_the_weights_stay() -> None:
+    """Models on disk have these names."""
+    config = replace(TINY, encoder_layers=1, decoder_layers=1)
+    attention_norm = ["self_attention_norm.weight", "self_attention_norm.bias"]
+    own = ["qkv.weight", "qkv.bias", "out.weight", "out.bias"]
+    own = [f"self_attention.{name}" for name in own] + attention_norm
+    cross = ["q.weight", "q.bias", "kv.weight", "kv.bias", "out.weight", "out.bias"]
+    cross = [f"cross_attention.{name}" for name in cross] + [
+        "cross_attention_norm.weight",
+        "cross_attention_norm.bias",
+    ]
+    feed = ["inner.weight", "inner.bias", "outer.weight", "outer.bias"]
+    feed = [f"feed_forward.{name}" for name in feed] + ["feed_forward_norm.weight", "feed_forward_norm.bias"]
+    encoder = [f"encoder.0.{name}" for name in own + feed]
+    decoder = [f"decoder.0.{name}" for name in own + cross + feed]
+    final = [f"{side}_norm.{name}" for side in ("encoder", "decoder") for name in ("weight", "bias")]
+    layers = encoder + decoder
+
+    def names(tie: Tie, norm: Norm) -> list[str]:
+        return list(Transformer(replace(config, tie=tie, norm=norm), 10, 10).state_dict())
+
+    assert names(Tie.all, Norm.post) == ["target_embedding.weight", *layers]
+    assert names(Tie.target, Norm.post) == ["target_embedding.weight", "source_embedding.weight", *layers]
+    assert names(Tie.none, Norm.pre) == [
+        "target_embedding.weight",
+        "source_embedding.weight",
+        "output.weight",
+        *layers,
+        *final,
+    ]
+
+
+def test_weights_start_as_they_should() -> None:
+    torch.manual_seed(0)
+    model = Transformer(ModelConfig(1, 1, 64, 256, 4), 2000, 2000)
+    weights = dict(model.named_parameters())
+    assert weights["target_embedding.weight"].std().item() == pytest.approx(1 / 8, rel=0.02)
+    # Xavier-uniform of fan_in and fan_out; each of the fused projections by itself.
+    limits = {
+        "decoder.0.self_attention.qkv.weight": (6 / 128) ** 0.5,
+        "decoder.0.cross_attention.kv.weight": (6 / 128) ** 0.5,
+        "decoder.0.cross_attention.out.weight": (6 / 128) ** 0.5,
+        "decoder.0.feed_forward.inner.weight": (6 / 320) ** 0.5,
+        "decoder.0.feed_forward.outer.weight": (6 / 320) ** 0.5,
+    }
+    for name, limit in limits.items():
+        assert weights[name].abs().max().item() == pytest.approx(limit, rel=0.01), name
+        assert weights[name].std().item() == pytest.approx(limit / 3**0.5, rel=0.03), name
+    for name, weight in weights.items():
+        if name.endswith("bias"):
+            assert not weight.any(), name
+        elif "norm" in name:
+            assert (weight == 1).all(), name
+
+
+def test_one_matrix_for_two_vocabularies_is_the_users_mistake() -> None:
+    with pytest.raises(UserError, match=r"model\.tie=all .* 10 .* 12.*data\.tokenizer\.joint=true"):
+        Transformer(TINY, 10, 12)
+    assert Transformer(replace(TINY, tie=Tie.target), 10, 12).output_weight.shape == (12, 12)
