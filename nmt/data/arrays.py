@@ -1,0 +1,131 @@
+"""Sentences as flat arrays of ids with offsets, and safetensors files of arrays that are mapped, not read."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+Array = np.ndarray[Any, np.dtype[Any]]
+
+_DTYPES = {"U8": "<u1", "U16": "<u2", "U32": "<u4", "U64": "<u8", "I64": "<i8"}
+_NAMES = {np.dtype(dtype): name for name, dtype in _DTYPES.items()}
+
+
+class DamagedFile(Exception):
+    """A file that is not what was once written: cut short, changed or of another kind."""
+
+
+@dataclass(frozen=True, eq=False)
+class Side:
+    """One side of n sentences, laid end to end.
+
+    Attributes:
+        ids: (N,) any unsigned integers.
+        offsets: (n + 1,) integers; sentence i is `ids[offsets[i]:offsets[i + 1]]`.
+    """
+
+    ids: Array
+    offsets: Array
+
+    @classmethod
+    def of(cls, sentences: Sequence[Sequence[int]], dtype: Any = np.int64) -> Side:
+        """The sentences in the order given."""
+        lengths = np.fromiter(map(len, sentences), np.int64, len(sentences))
+        ids = np.fromiter(chain.from_iterable(sentences), dtype, int(lengths.sum()))
+        return cls(ids, offsets_of(lengths))
+
+    @classmethod
+    def concatenated(cls, sides: Sequence[Side]) -> Side:
+        """The sentences of several sides (at least one), one after the other."""
+        ids = np.concatenate([side.flat() for side in sides])
+        return cls(ids, offsets_of(np.concatenate([side.lengths() for side in sides])))
+
+    def __len__(self) -> int:
+        """Number of sentences."""
+        return len(self.offsets) - 1
+
+    def __getitem__(self, row: int) -> Array:
+        """Ids of one sentence; a view."""
+        return self.ids[int(self.offsets[row]) : int(self.offsets[row + 1])]
+
+    def __iter__(self) -> Iterator[Array]:
+        """The ids of each sentence; views."""
+        offsets = self.offsets.tolist()
+        return (self.ids[begin:end] for begin, end in zip(offsets, offsets[1:], strict=False))
+
+    def lengths(self) -> Array:
+        """(n,) int64."""
+        return np.diff(self.offsets.astype(np.int64))
+
+    def flat(self) -> Array:
+        """The ids of all sentences; a view."""
+        return self.ids[int(self.offsets[0]) : int(self.offsets[-1])]
+
+    def take(self, rows: Array) -> Side:
+        """The sentences at `rows` (n',), in that order, as a copy."""
+        starts = self.offsets[rows].astype(np.int64)
+        lengths = self.offsets[rows + 1].astype(np.int64) - starts
+        offsets = offsets_of(lengths)
+        return Side(self.ids[np.repeat(starts - offsets[:-1], lengths) + np.arange(offsets[-1])], offsets)
+
+
+def offsets_of(lengths: Array) -> Array:
+    """(n + 1,) int64 running sums of (n,) lengths, from 0."""
+    offsets = np.zeros(len(lengths) + 1, np.int64)
+    np.cumsum(lengths, out=offsets[1:])
+    return offsets
+
+
+def smallest_dtype(largest: int) -> np.dtype[Any]:
+    """The smallest of uint16, uint32 and uint64 that holds `largest`."""
+    return np.dtype("<u2" if largest < 2**16 else "<u4" if largest < 2**32 else "<u8")
+
+
+def safetensors_bytes(arrays: Mapping[str, Array], metadata: Any) -> Iterator[bytes | memoryview]:
+    """A safetensors file in pieces; the metadata (anything JSON holds) are kept as one JSON text under `nmt`.
+
+    Written here rather than by the library so that a full disk is an `OSError` and no array is copied.
+    """
+    header: dict[str, Any] = {"__metadata__": {"nmt": json.dumps(metadata, sort_keys=True)}}
+    place = 0
+    ordered = sorted(arrays.items(), key=lambda item: (-item[1].dtype.itemsize, item[0]))  # keeps all aligned
+    for name, array in ordered:
+        header[name] = {
+            "dtype": _NAMES[array.dtype],
+            "shape": list(array.shape),
+            "data_offsets": [place, place + array.nbytes],
+        }
+        place += array.nbytes
+    text = json.dumps(header, sort_keys=True).encode()
+    text += b" " * (-len(text) % 8)
+    yield len(text).to_bytes(8, "little") + text
+    for _, array in ordered:
+        yield np.ascontiguousarray(array).view(np.uint8).data
+
+
+def map_safetensors(path: Path) -> tuple[dict[str, Array], Any]:
+    """The arrays of a file, mapped, and the metadata it was written with.
+
+    Raises:
+        DamagedFile: the file is missing, cut short or not of this kind.
+    """
+    try:
+        mapped = np.asarray(np.memmap(path, np.uint8, "r"))  # the subclass is slow to index
+        size = int.from_bytes(mapped[:8].tobytes(), "little")
+        header = json.loads(mapped[8 : 8 + size].tobytes())
+        metadata = json.loads(header.pop("__metadata__")["nmt"])
+        data = mapped[8 + size :]
+        if sum(entry["data_offsets"][1] - entry["data_offsets"][0] for entry in header.values()) != len(data):
+            raise DamagedFile(f"{path} is cut short")
+        return {
+            name: data[slice(*entry["data_offsets"])].view(_DTYPES[entry["dtype"]]).reshape(entry["shape"])
+            for name, entry in header.items()
+        }, metadata
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
+        raise DamagedFile(f"{path}: {error}") from error

@@ -1,0 +1,174 @@
+"""Flat batches: which sentences go together, and how they are laid end to end without padding.
+
+Shapes: B sentences, S source tokens, T target tokens, N tokens of either side.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from nmt.data.arrays import Array, Side, offsets_of
+from nmt.data.tokenizer import BOS_ID, EOS_ID
+
+OPEN_BATCHES = 8  # what does not fit into one is tried in the next; more fills no better
+
+
+@dataclass(frozen=True, eq=False)
+class Layout:
+    """Where sentences lie in a flat stream of tokens.
+
+    Attributes:
+        cu_seqlens: (B + 1,) int32; sentence b is tokens `cu_seqlens[b]` to `cu_seqlens[b + 1]`.
+        positions: (N,) int64, each token's place in its sentence, from 0.
+        lengths: the B lengths on the host, whatever device the tensors are on.
+        max_len: the largest of them, 0 if there are none.
+    """
+
+    cu_seqlens: Tensor
+    positions: Tensor
+    lengths: tuple[int, ...]
+    max_len: int
+
+    @classmethod
+    def of(cls, lengths: Sequence[int] | Array) -> Layout:
+        """The layout of sentences of these lengths, in this order."""
+        sizes = np.asarray(lengths, np.int64)
+        offsets = offsets_of(sizes)
+        positions = np.arange(offsets[-1]) - np.repeat(offsets[:-1], sizes)
+        cu_seqlens = torch.from_numpy(offsets.astype(np.int32))
+        return cls(cu_seqlens, torch.from_numpy(positions), tuple(sizes.tolist()), int(sizes.max(initial=0)))
+
+    def to(self, device: torch.device | str, non_blocking: bool = False) -> Layout:
+        """The same on another device."""
+        cu_seqlens = self.cu_seqlens.to(device, non_blocking=non_blocking)
+        positions = self.positions.to(device, non_blocking=non_blocking)
+        return Layout(cu_seqlens, positions, self.lengths, self.max_len)
+
+    def pin_memory(self) -> Layout:
+        """The same in page-locked memory."""
+        return Layout(self.cu_seqlens.pin_memory(), self.positions.pin_memory(), self.lengths, self.max_len)
+
+
+@dataclass(frozen=True, eq=False)
+class Batch:
+    """Sentence pairs, one flat stream a side.
+
+    Attributes:
+        source_ids: (S,) int64, every sentence ending in EOS.
+        target_in: (T,) int64, every sentence beginning with BOS.
+        target_out: (T,) int64, the same shifted by one: every sentence ending in EOS.
+        source: layout of `source_ids`.
+        target: layout of `target_in` and `target_out`.
+    """
+
+    source_ids: Tensor
+    target_in: Tensor
+    target_out: Tensor
+    source: Layout
+    target: Layout
+
+    @classmethod
+    def of(cls, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]) -> Batch:
+        """The batch of these pairs (ids without BOS and EOS), in the order given."""
+        return cls.of_sides(Side.of(sources), Side.of(targets))
+
+    @classmethod
+    def of_sides(cls, source: Side, target: Side) -> Batch:
+        """The batch of pairs laid flat already (ids without BOS and EOS)."""
+        assert len(source) == len(target)
+        return cls(
+            source_ids=torch.from_numpy(_joined(source, EOS_ID, at_end=True)),
+            target_in=torch.from_numpy(_joined(target, BOS_ID, at_end=False)),
+            target_out=torch.from_numpy(_joined(target, EOS_ID, at_end=True)),
+            source=Layout.of(source.lengths() + 1),
+            target=Layout.of(target.lengths() + 1),
+        )
+
+    @property
+    def num_sentences(self) -> int:
+        """Number of pairs."""
+        return len(self.target.lengths)
+
+    @property
+    def num_target_tokens(self) -> int:
+        """Number of target tokens, EOS counted."""
+        return len(self.target_out)
+
+    def to(self, device: torch.device | str, non_blocking: bool = False) -> Batch:
+        """The same on another device."""
+        return Batch(
+            self.source_ids.to(device, non_blocking=non_blocking),
+            self.target_in.to(device, non_blocking=non_blocking),
+            self.target_out.to(device, non_blocking=non_blocking),
+            self.source.to(device, non_blocking),
+            self.target.to(device, non_blocking),
+        )
+
+    def pin_memory(self) -> Batch:
+        """The same in page-locked memory, from which a GPU copies while it computes."""
+        return Batch(
+            self.source_ids.pin_memory(),
+            self.target_in.pin_memory(),
+            self.target_out.pin_memory(),
+            self.source.pin_memory(),
+            self.target.pin_memory(),
+        )
+
+
+def pack(
+    source_lengths: Array, target_lengths: Array, order: Array, max_target: int, max_source: int
+) -> list[Array]:
+    """Cuts a random order of sentences into batches that fill their budgets.
+
+    First fit into a few open batches: a sentence too long for what is left of the oldest goes to the next,
+    and the oldest is closed when there is nowhere to go. Who shares a batch stays a matter of `order`.
+
+    Args:
+        source_lengths: lengths by row, EOS not counted (it is added here).
+        target_lengths: the same of the other side.
+        order: the rows to pack, in random order.
+        max_target: target tokens of a batch, EOS counted.
+        max_source: source tokens of a batch, EOS counted.
+
+    Returns:
+        The rows of each batch, by source length, then target length, then row. Every row of `order` is in
+        exactly one, and no batch exceeds a budget.
+    """
+    sources = (source_lengths[order].astype(np.int64) + 1).tolist()
+    targets = (target_lengths[order].astype(np.int64) + 1).tolist()
+    least = min(targets, default=0)
+    batches: list[list[int]] = []
+    opened: list[tuple[list[int], list[int]]] = []  # rows, [target tokens left, source tokens left]
+    for row, source, target in zip(order.tolist(), sources, targets, strict=True):
+        assert source <= max_source and target <= max_target, "a pair exceeds the budget of a batch"
+        for place, (rows, left) in enumerate(opened):
+            if target <= left[0] and source <= left[1]:
+                rows.append(row)
+                left[0] -= target
+                left[1] -= source
+                if left[0] < least:
+                    batches.append(opened.pop(place)[0])
+                break
+        else:
+            if len(opened) == OPEN_BATCHES:
+                batches.append(opened.pop(0)[0])
+            opened.append(([row], [max_target - target, max_source - source]))
+    batches.extend(rows for rows, _ in opened)
+    return [_by_length(np.asarray(rows), source_lengths, target_lengths) for rows in batches]
+
+
+def _by_length(rows: Array, source_lengths: Array, target_lengths: Array) -> Array:
+    return rows[np.lexsort((rows, target_lengths[rows], source_lengths[rows]))]
+
+
+def _joined(side: Side, mark: int, *, at_end: bool) -> np.ndarray[Any, np.dtype[np.int64]]:
+    """(N + B,) the sentences with `mark` before or after each."""
+    ids = side.flat()
+    offsets = side.offsets.astype(np.int64) - int(side.offsets[0])
+    return np.insert(ids.astype(np.int64), offsets[1:] if at_end else offsets[:-1], mark)

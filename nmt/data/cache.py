@@ -1,0 +1,180 @@
+"""Folders that are made once: locked meanwhile, written as NAME.part, checked and mended when opened."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from enum import Enum
+from pathlib import Path
+from typing import Any
+
+from nmt.errors import UserError
+from nmt.runtime import available_cores, fsync_folder, log, make_folder, progress, replaced, told
+
+_MANIFEST = "manifest.json"
+
+
+def fingerprint(facts: Any) -> str:
+    """64 hexadecimal digits that stand for `facts` (anything JSON holds, and enums)."""
+    return hashlib.sha256(json.dumps(facts, sort_keys=True, default=_value).encode()).hexdigest()
+
+
+def _value(member: Enum) -> Any:
+    return member.value
+
+
+def made(
+    folder: Path,
+    build: Callable[[Path], Mapping[str, Any]],
+    repair: Callable[[str], None] | None = None,
+) -> dict[str, Any]:
+    """Opens a folder, making what is missing or damaged.
+
+    Every file is compared with the checksum it was written with, by as many threads as there are cores. A
+    second process that wants the same folder waits for the first.
+
+    Args:
+        folder: its name has to stand for all that its content depends on.
+        build: fills the folder given to it and returns facts to keep. Called again in the same folder after
+            an interruption, it goes on with the files it finds there, which are whole.
+        repair: makes one file of `folder` again, of which it gets the name; without it, all is made again.
+
+    Returns:
+        The facts that `build` returned when the folder was made.
+
+    Raises:
+        UserError: the folder can't be written.
+    """
+    with cache_errors():
+        found = _manifest(folder)
+        if found is None or _damaged(folder, found["files"]):
+            make_folder(folder.parent)
+            with _locked(folder):
+                found = _manifest(folder)
+                if found is not None and not _mended(folder, found["files"], repair):
+                    found = None
+                if found is None:
+                    found = _built(folder, build)
+    facts: dict[str, Any] = found["facts"]
+    return facts
+
+
+@contextlib.contextmanager
+def cache_errors() -> Iterator[None]:
+    """Adds to the message about a file that can't be written how to have it elsewhere."""
+    try:
+        yield
+    except UserError as error:
+        if not isinstance(error.__cause__, OSError) or "data.cache_dir" in str(error):
+            raise
+        raise UserError(f"{error} (data.cache_dir=FOLDER)") from error.__cause__
+
+
+def write_file(path: Path, pieces: Iterable[bytes | memoryview]) -> None:
+    """Writes a file whole or not at all.
+
+    Raises:
+        UserError: it can't be written.
+    """
+    with cache_errors(), replaced(path) as temporary, open(temporary, "wb") as file:
+        for piece in pieces:
+            file.write(piece)
+
+
+def _manifest(folder: Path) -> dict[str, Any] | None:
+    """What is written about a whole folder; None if it is not whole."""
+    try:
+        manifest: dict[str, Any] = json.loads((folder / _MANIFEST).read_bytes())
+        if manifest.pop("fingerprint") == fingerprint(manifest):
+            return manifest
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, KeyError, AttributeError):
+        pass
+    log.warning("%s is damaged: the folder is made again", folder / _MANIFEST)
+    return None
+
+
+def _built(folder: Path, build: Callable[[Path], Mapping[str, Any]]) -> dict[str, Any]:
+    part = folder.with_name(f"{folder.name}.part")
+    with told(folder):
+        if folder.exists():
+            shutil.rmtree(folder)
+        make_folder(part)
+        for leftover in part.glob(".*.tmp"):
+            leftover.unlink()
+    try:
+        facts = dict(build(part))
+        manifest: dict[str, Any] = {"facts": facts, "files": _checksums(part)}
+        manifest["fingerprint"] = fingerprint(manifest)
+        write_file(part / _MANIFEST, [json.dumps(manifest, indent=1, sort_keys=True).encode()])
+        with told(folder):
+            os.rename(part, folder)
+            fsync_folder(folder.parent)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            part.rmdir()  # only if nothing is in it
+        raise
+    return manifest
+
+
+def _mended(folder: Path, files: dict[str, Any], repair: Callable[[str], None] | None) -> bool:
+    """Makes the damaged files again; False if that does not bring back what they were."""
+    for name in _damaged(folder, files):
+        log.warning("%s is damaged: it is made again", folder / name)
+        if repair is None:
+            return False
+        repair(name)
+        if _damaged(folder, {name: files[name]}):
+            log.warning("%s comes out otherwise than before: the whole folder is made again", folder / name)
+            return False
+    return True
+
+
+def _damaged(folder: Path, files: dict[str, Any]) -> list[str]:
+    """Names of the files that are not what they were when they were written."""
+    return [name for name, found in _checksums(folder, files).items() if found != files[name]]
+
+
+def _checksums(folder: Path, names: Iterable[str] | None = None) -> dict[str, Any]:
+    """Size and SHA-256 of files in a folder (of all in it), an empty entry for a file that can't be read."""
+    chosen = sorted(os.listdir(folder) if names is None else names)
+    checksums = {}
+    with (
+        ThreadPoolExecutor(available_cores()) as threads,
+        progress(total=None, unit="files", description="checking prepared data") as bar,
+    ):
+        for name, checksum in zip(chosen, threads.map(lambda n: _checksum(folder / n), chosen), strict=True):
+            checksums[name] = checksum
+            bar.update(1)
+    return checksums
+
+
+def _checksum(path: Path) -> dict[str, Any]:
+    try:
+        with open(path, "rb") as file:
+            digest = hashlib.file_digest(file, "sha256").hexdigest()
+            return {"bytes": file.tell(), "sha256": digest}
+    except OSError:
+        return {}
+
+
+@contextlib.contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """Keeps other processes from making the same folder; the lock ends with this process, however it ends."""
+    path = folder.with_name(f"{folder.name}.lock")
+    with contextlib.ExitStack() as stack:
+        with told(path):
+            lock = stack.enter_context(open(path, "a"))
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            log.info("another process is preparing %s: waiting for it", folder)
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        yield

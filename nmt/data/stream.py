@@ -1,0 +1,185 @@
+"""The endless stream of training batches, each a pure function of its place, made ahead of their use."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from nmt.config import DataConfig
+from nmt.data.arrays import Side
+from nmt.data.batching import Batch, pack
+from nmt.data.prefetch import Prefetch
+from nmt.data.sampling import Sampler
+from nmt.data.shuffle import Shuffle
+from nmt.data.store import Store
+from nmt.data.tokenizer import Tokenizer
+from nmt.errors import UserError
+from nmt.runtime import log, mix
+
+AHEAD = 16  # batches made ahead
+
+_EPOCH, _BATCHES, _SOURCE, _TARGET = range(4)  # what the seed at one place is used for
+
+
+@dataclass(frozen=True, order=True)
+class Cursor:
+    """The place of the next batch: epoch, block of the epoch, batch of the block; all from 0."""
+
+    epoch: int = 0
+    block: int = 0
+    batch: int = 0
+
+
+BEGINNING = Cursor()
+
+
+class BatchStream:
+    """Training batches, epoch after epoch, with the cursor that stands after each.
+
+    Which sentences share a batch is random; inside it they stand in order of length. What follows a cursor
+    depends on the data, their options and the seed alone, not on where the stream was started.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        data: DataConfig,
+        seed: int,
+        tokenizer: Tokenizer,
+        *,
+        start: Cursor = BEGINNING,
+        pick: Callable[[int], bool] | None = None,
+        pin: bool = False,
+    ) -> None:
+        """Starts the thread that makes the batches.
+
+        Args:
+            store: training pairs.
+            data: budgets, block size and sampling.
+            seed: of the run.
+            tokenizer: whose pieces are sampled from.
+            start: where to begin.
+            pick: tells for the number of a batch, counted from 0 where the stream begins, whether it is
+                wanted; in the place of others comes None, at hardly any cost.
+            pin: put batches into page-locked memory, for a GPU.
+
+        Raises:
+            UserError: no pair fits into a batch.
+        """
+        plan = _Plan(store, data, seed, tokenizer)
+        self._items = Prefetch(_batches(plan, start, pick or _every, pin), AHEAD)
+
+    def __iter__(self) -> Iterator[tuple[Batch | None, Cursor]]:
+        """Itself; it never ends."""
+        return self
+
+    def __next__(self) -> tuple[Batch | None, Cursor]:
+        """The next batch (None if it was not picked) and the cursor after it."""
+        return next(self._items)
+
+    @property
+    def seconds_waited(self) -> float:
+        """How long the consumer has waited for batches so far."""
+        return self._items.seconds_waited
+
+    def close(self) -> None:
+        """Ends the thread."""
+        self._items.close()
+
+
+def validation_batches(store: Store, max_tokens: int) -> list[Batch]:
+    """All pairs of a store, by length, in batches of at most `max_tokens` a side, or of one longer pair."""
+    source, target = store.take(np.arange(store.num_pairs))
+    source_sizes, target_sizes = source.lengths() + 1, target.lengths() + 1
+    order = np.lexsort((source_sizes, target_sizes))
+    groups: list[list[int]] = []
+    room = (0, 0)
+    for row in order.tolist():
+        if not groups or source_sizes[row] > room[0] or target_sizes[row] > room[1]:
+            groups.append([])
+            room = (max_tokens, max_tokens)
+        groups[-1].append(row)
+        room = (room[0] - int(source_sizes[row]), room[1] - int(target_sizes[row]))
+    rows = [np.array(group) for group in groups]
+    return [Batch.of_sides(source.take(group), target.take(group)) for group in rows]
+
+
+class _Plan:
+    """What the stream is made from: any block of any epoch, and how many batches it has."""
+
+    def __init__(self, store: Store, data: DataConfig, seed: int, tokenizer: Tokenizer) -> None:
+        self._store, self._seed, self._block_pairs = store, seed, data.block_pairs
+        self._max_target = data.max_tokens
+        self._max_source = int(data.max_tokens * data.max_source_ratio)
+        self._max_pieces = data.cleaning.max_pieces or max(self._max_source, self._max_target)
+        alpha = data.sampling.alpha
+        self._samplers = (
+            (
+                Sampler(tokenizer.source_processor, tokenizer.segmentation, alpha),
+                Sampler(tokenizer.target_processor, tokenizer.segmentation, alpha),
+            )
+            if alpha > 0.0
+            else None
+        )
+        self.num_blocks = -(-store.num_pairs // data.block_pairs)
+        longer = store.count_longer(self._max_source - 1, self._max_target - 1)
+        if longer == store.num_pairs:
+            raise UserError(f"data.max_tokens={data.max_tokens}: no training pair is short enough; raise it")
+        if longer:
+            log.warning(
+                "data.max_tokens=%d: %d of %d training pairs are longer than a whole batch and left out",
+                data.max_tokens, longer, store.num_pairs,
+            )  # fmt: skip
+
+    def block(self, epoch: int, block: int) -> tuple[Side, Side, list[np.ndarray]]:
+        """The pairs of a block and the rows that make up each of its batches."""
+        start = block * self._block_pairs
+        stop = min(start + self._block_pairs, self._store.num_pairs)
+        rows = Shuffle(self._store.num_pairs, mix(self._seed, _EPOCH, epoch)).rows(start, stop)
+        source, target = self._sampled(*self._store.take(rows), epoch, block)
+        source_lengths, target_lengths = source.lengths(), target.lengths()
+        fits = (source_lengths < self._max_source) & (target_lengths < self._max_target)
+        batches = pack(
+            source_lengths, target_lengths, np.flatnonzero(fits), self._max_target, self._max_source
+        )
+        order = Shuffle(len(batches), mix(self._seed, _BATCHES, epoch, block)).rows(0, len(batches))
+        return source, target, [batches[place] for place in order]
+
+    def _sampled(self, source: Side, target: Side, epoch: int, block: int) -> tuple[Side, Side]:
+        """The pairs cut up afresh; one that grows beyond what is allowed stays as it was."""
+        if self._samplers is None:
+            return source, target
+        new_source = self._samplers[0].resegment(source, mix(self._seed, _SOURCE, epoch, block))
+        new_target = self._samplers[1].resegment(target, mix(self._seed, _TARGET, epoch, block))
+        sizes = new_source.lengths(), new_target.lengths()
+        kept = (sizes[0] <= min(self._max_pieces, self._max_source - 1)) & (
+            sizes[1] <= min(self._max_pieces, self._max_target - 1)
+        )
+        rows = np.arange(len(kept)) + np.where(kept, len(kept), 0)
+        return (
+            Side.concatenated([source, new_source]).take(rows),
+            Side.concatenated([target, new_target]).take(rows),
+        )
+
+
+def _batches(
+    plan: _Plan, start: Cursor, pick: Callable[[int], bool], pin: bool
+) -> Iterator[tuple[Batch | None, Cursor]]:
+    epoch, block, first, number = start.epoch, start.block, start.batch, 0
+    while True:
+        source, target, batches = plan.block(epoch, block)
+        following = Cursor(epoch, block + 1) if block + 1 < plan.num_blocks else Cursor(epoch + 1)
+        for place, rows in enumerate(batches[first:], start=first + 1):
+            batch = None
+            if pick(number):
+                batch = Batch.of_sides(source.take(rows), target.take(rows))
+                batch = batch.pin_memory() if pin else batch
+            yield batch, Cursor(epoch, block, place) if place < len(batches) else following
+            number += 1
+        epoch, block, first = following.epoch, following.block, 0
+
+
+def _every(number: int) -> bool:
+    return True

@@ -1,0 +1,251 @@
+"""The first stage of preparation: training text, cleaned, in shards that each depend on their lines alone."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import count, islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from nmt.data.arrays import Array, Side, map_safetensors, offsets_of, safetensors_bytes
+from nmt.data.cache import made, write_file
+from nmt.data.cleaning import (
+    DUPLICATE,
+    NUM_EXAMPLES,
+    CleaningReport,
+    Rule,
+    first_rule,
+    normal_text,
+    pair_hash,
+)
+from nmt.data.corpus import Corpus
+from nmt.data.shuffle import Shuffle
+from nmt.data.store import Shard
+from nmt.data.workers import run_ordered
+from nmt.runtime import progress
+
+_REPEATS = "repeats.safetensors"  # numbers of the pairs that stood before, counted through all shards
+_SAMPLE_SEED = 20170612
+_PART_PAIRS = 1 << 22  # pairs whose hashes are sorted at a time, 24 bytes each
+
+
+@dataclass(frozen=True)
+class TextOptions:
+    """How the text is gone through.
+
+    Attributes:
+        drop_duplicates: keep the first of several equal pairs only.
+        shard_pairs: raw pairs that go into a shard.
+        workers: number of processes.
+    """
+
+    drop_duplicates: bool
+    shard_pairs: int
+    workers: int
+
+
+class Texts:
+    """Cleaned pairs, mapped.
+
+    Attributes:
+        num_shards: number of shards.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        """Opens what `clean_texts` made.
+
+        Raises:
+            UserError: a shard is missing or damaged.
+        """
+        self._shards = [Shard.open(path) for path in _shard_paths(folder)]
+        self._starts = offsets_of(np.array([len(shard.source) for shard in self._shards], np.int64))
+        self._repeats = map_safetensors(folder / _REPEATS)[0]["numbers"]
+        self.num_shards = len(self._shards)
+
+    def rows(self, shard: int) -> Array:
+        """The rows of a shard that are to be used: those that do not repeat an earlier pair."""
+        start, stop = self._starts[shard : shard + 2]
+        first, last = np.searchsorted(self._repeats, (start, stop))
+        return np.delete(np.arange(stop - start), self._repeats[first:last] - start)
+
+    def pairs(self, shard: int, rows: Array) -> tuple[list[str], list[str]]:
+        """The two sides of some rows of a shard."""
+        sides = self._shards[shard].source.take(rows), self._shards[shard].target.take(rows)
+        return list(_decoded(sides[0])), list(_decoded(sides[1]))
+
+    def sample(self, size: int) -> Iterator[tuple[str, str]]:
+        """Yields `size` pairs drawn evenly from all, in their order; all of them if there are no more."""
+        counts = offsets_of(np.diff(self._starts) - np.diff(np.searchsorted(self._repeats, self._starts)))
+        total = int(counts[-1])
+        chosen = np.sort(Shuffle(total, _SAMPLE_SEED).rows(0, min(size, total)))
+        cuts = np.searchsorted(chosen, counts)
+        for shard in np.flatnonzero(np.diff(cuts)).tolist():
+            places = chosen[cuts[shard] : cuts[shard + 1]] - counts[shard]
+            yield from zip(*self.pairs(shard, self.rows(shard)[places]), strict=True)
+
+    def report(self) -> CleaningReport:
+        """What was dropped, and why."""
+        report = CleaningReport()
+        for shard in self._shards:
+            report = report.merge(report_of(shard.facts))
+        repeats = CleaningReport()
+        for number in self._repeats[:NUM_EXAMPLES].tolist():
+            index = int(np.searchsorted(self._starts, number, "right")) - 1
+            (source,), (target,) = self.pairs(index, np.array([number - self._starts[index]]))
+            repeats.drop(DUPLICATE, "the same pair stood before", source, target)
+        if len(self._repeats):
+            repeats.dropped[DUPLICATE] = len(self._repeats)
+        repeats.keep(-len(self._repeats))
+        return report.merge(repeats)
+
+
+def clean_texts(folder: Path, corpus: Corpus, rules: Sequence[Rule], options: TextOptions) -> Texts:
+    """Reads and cleans a corpus, unless `folder` holds the result already.
+
+    Args:
+        folder: its name stands for all that the result depends on.
+        corpus: the training pairs.
+        rules: what is dropped.
+        options: the rest.
+
+    Raises:
+        UserError: the corpus can't be read, or the folder not be written.
+    """
+
+    def build(part: Path) -> dict[str, Any]:
+        tasks = _tasks(corpus, part, options.shard_pairs)
+        with progress(total=corpus.num_pairs, unit="pairs", description="Cleaning") as bar:
+            for num_pairs in run_ordered(_clean, tasks, partial(list, rules), options.workers):
+                bar.update(num_pairs)
+        _write_repeats(part, options.drop_duplicates)
+        return {}
+
+    def repair(name: str) -> None:
+        if name == _REPEATS:
+            return _write_repeats(folder, options.drop_duplicates)
+        begin = int(Path(name).stem) * options.shard_pairs
+        lines = _lines(islice(corpus.pairs(), begin, begin + options.shard_pairs))
+        _clean(list(rules), (folder / name, lines))
+
+    made(folder, build, repair)
+    return Texts(folder)
+
+
+def report_to_json(report: CleaningReport) -> dict[str, Any]:
+    """A report as a shard keeps it."""
+    return vars(report) | {"dropped": dict(report.dropped)}
+
+
+def report_of(facts: dict[str, Any]) -> CleaningReport:
+    """The report that a shard kept."""
+    return CleaningReport(**(facts | {"dropped": Counter(facts["dropped"])}))
+
+
+def repeats(hashes: Sequence[Array]) -> Array:
+    """Finds the values that stood before.
+
+    Sorted a part at a time (parts by value), so that memory stays bounded however many there are.
+
+    Args:
+        hashes: uint64 arrays, taken as one.
+
+    Returns:
+        (n,) int64 in ascending order: numbers of all but the first of equal values.
+    """
+    starts = offsets_of(np.array([len(part) for part in hashes], np.int64))
+    num_parts = np.uint64(starts[-1] // _PART_PAIRS + 1)
+    found = [np.empty(0, np.int64)]
+    for part in range(int(num_parts)):
+        chosen = [np.flatnonzero(values % num_parts == part) for values in hashes]
+        values = np.concatenate(
+            [np.empty(0, np.uint64), *(v[c] for v, c in zip(hashes, chosen, strict=True))]
+        )
+        numbers = np.concatenate(
+            [np.empty(0, np.int64), *(c + s for c, s in zip(chosen, starts, strict=False))]
+        )
+        order = np.argsort(values, kind="stable")
+        ascending = values[order]
+        found.append(numbers[order[1:][ascending[1:] == ascending[:-1]]])
+    return np.sort(np.concatenate(found))
+
+
+class _Lines:
+    """Text as it comes in, in as little memory as it takes."""
+
+    def __init__(self) -> None:
+        self._content = bytearray()
+        self._ends = [0]
+
+    def add(self, text: str) -> None:
+        self._content += text.encode()
+        self._ends.append(len(self._content))
+
+    def side(self) -> Side:
+        return Side(np.frombuffer(self._content, np.uint8), np.array(self._ends, np.int64))
+
+
+def _tasks(corpus: Corpus, folder: Path, shard_pairs: int) -> Iterator[tuple[Path, tuple[Side, Side] | None]]:
+    """The shards to be written, each with its raw lines; None for those that are there already."""
+    pairs = corpus.pairs()
+    for index in count():
+        path = folder / f"{index:05d}.safetensors"
+        block = islice(pairs, shard_pairs)
+        if path.exists():
+            lines = None
+            num_pairs = sum(1 for _ in block)
+        else:
+            lines = _lines(block)
+            num_pairs = len(lines[0])
+        if not num_pairs:
+            return
+        yield path, lines
+
+
+def _lines(pairs: Iterator[tuple[str, str]]) -> tuple[Side, Side]:
+    source, target = _Lines(), _Lines()
+    for source_text, target_text in pairs:
+        source.add(source_text)
+        target.add(target_text)
+    return source.side(), target.side()
+
+
+def _clean(rules: Sequence[Rule], task: tuple[Path, tuple[Side, Side] | None]) -> int:
+    """Cleans and writes one shard; gives the number of pairs read."""
+    path, lines = task
+    if lines is None:
+        return report_of(Shard.open(path).facts).total
+    report, hashes = CleaningReport(), []
+    kept_source, kept_target = _Lines(), _Lines()
+    for raw_source, raw_target in zip(_decoded(lines[0]), _decoded(lines[1]), strict=True):
+        source, target = normal_text(raw_source), normal_text(raw_target)
+        rule = first_rule(rules, source, target)
+        if rule is not None:
+            report.drop(rule.name, rule.words, source, target)
+            continue
+        report.keep()
+        kept_source.add(source)
+        kept_target.add(target)
+        hashes.append(pair_hash(source, target))
+    more = {"hashes": np.array(hashes, np.uint64)}
+    Shard(kept_source.side(), kept_target.side(), more, report_to_json(report)).write(path)
+    return report.total
+
+
+def _decoded(side: Side) -> Iterator[str]:
+    content = side.flat().tobytes()
+    ends = (side.offsets - side.offsets[0]).tolist()
+    return (content[begin:end].decode() for begin, end in zip(ends, ends[1:], strict=False))
+
+
+def _write_repeats(folder: Path, drop_duplicates: bool) -> None:
+    hashes = [Shard.open(path).more["hashes"] for path in _shard_paths(folder)] if drop_duplicates else []
+    write_file(folder / _REPEATS, safetensors_bytes({"numbers": repeats(hashes)}, None))
+
+
+def _shard_paths(folder: Path) -> list[Path]:
+    return sorted(path for path in folder.glob("*.safetensors") if path.name != _REPEATS)

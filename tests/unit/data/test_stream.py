@@ -1,0 +1,168 @@
+"""The endless stream of batches."""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+from functools import cache
+from pathlib import Path
+from random import Random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from nmt.config import CleaningConfig, DataConfig, SamplingConfig, TokenizerConfig
+from nmt.data.batching import Batch
+from nmt.data.store import Store
+from nmt.data.stream import BatchStream, Cursor, validation_batches
+from nmt.data.tokenizer import Tokenizer, train_tokenizer
+from nmt.errors import UserError
+
+Rows = list[tuple[list[int], list[int]]]
+
+
+@cache
+def tokenizer() -> Tokenizer:
+    import tempfile
+
+    random = Random(4)
+    words = ["".join(random.choices("abcde", k=random.randint(1, 7))) for _ in range(200)]
+    pairs = [(" ".join(random.choices(words, k=6)), " ".join(random.choices(words, k=6))) for _ in range(300)]
+    with tempfile.TemporaryDirectory() as folder:
+        return train_tokenizer(lambda: iter(pairs), TokenizerConfig(vocab_size=380), Path(folder))
+
+
+@cache
+def store(num_pairs: int = 103) -> Store:
+    """Real pieces, so that they can be sampled; a unique pair each."""
+    random = Random(num_pairs)
+    texts = [
+        "".join(random.choices("abcde    ", k=random.randint(2, 30))) + f" {i}" for i in range(num_pairs)
+    ]
+    ids = tokenizer().encode_source(texts)
+    return Store.of(ids, [sentence[::-1] for sentence in ids])
+
+
+def options(**more: object) -> DataConfig:
+    values = {"max_tokens": 60, "block_pairs": 40, "source_lang": "xx", "target_lang": "yy", **more}
+    return DataConfig(**values)  # type: ignore[arg-type]
+
+
+def content(batch: Batch | None) -> Rows:
+    assert batch is not None
+    sources = batch.source_ids.split(batch.source.lengths)
+    targets = batch.target_out.split(batch.target.lengths)
+    return [(x[:-1].tolist(), y[:-1].tolist()) for x, y in zip(sources, targets, strict=True)]
+
+
+def first(count: int, data: DataConfig, start: Cursor, seed: int = 1) -> list[tuple[Rows, Cursor]]:
+    stream = BatchStream(store(), data, seed, tokenizer(), start=start)
+    try:
+        return [(content(batch), cursor) for batch, cursor in itertools.islice(stream, count)]
+    finally:
+        stream.close()
+
+
+def epochs(count: int, data: DataConfig, seed: int = 1) -> list[list[Rows]]:
+    stream = BatchStream(store(), data, seed, tokenizer())
+    found: list[list[Rows]] = [[] for _ in range(count)]
+    epoch = 0
+    for batch, cursor in stream:
+        found[epoch].append(content(batch))
+        epoch = cursor.epoch
+        if epoch == count:
+            stream.close()
+    return found
+
+
+def test_every_epoch_has_every_pair_once_in_another_order() -> None:
+    pairs = Counter(str((store().source(i).tolist(), store().target(i).tolist())) for i in range(103))
+    found = epochs(3, options())
+    for batches in found:
+        assert Counter(str(row) for batch in batches for row in batch) == pairs
+        for batch in batches:
+            assert sum(len(y) + 1 for _, y in batch) <= 60
+            assert sum(len(x) + 1 for x, _ in batch) <= 90
+            assert [len(x) for x, _ in batch] == sorted(len(x) for x, _ in batch)
+    assert found[0] != found[1] != found[2]
+    assert found != epochs(3, options(), seed=2)
+    assert found == epochs(3, options())
+
+
+@given(st.sampled_from([0.0, 0.2]), st.integers(0, 40))
+@settings(max_examples=12)
+def test_what_follows_a_cursor_does_not_depend_on_the_start(alpha: float, skipped: int) -> None:
+    data = options(sampling=SamplingConfig(alpha=alpha))
+    whole = first(60, data, Cursor())
+    start = whole[skipped - 1][1] if skipped else Cursor()
+    assert first(60 - skipped, data, start) == whole[skipped:]
+
+
+def test_cursor_names_the_next_batch() -> None:
+    cursors = [cursor for _, cursor in first(60, options(), Cursor())]
+    assert cursors == sorted(cursors)
+    assert cursors[0] == Cursor(0, 0, 1)
+    assert Cursor(0, 1, 0) in cursors and Cursor(0, 2, 0) in cursors and Cursor(1, 0, 0) in cursors
+    assert Cursor(0, 3, 0) not in cursors
+    assert Cursor(0, 9, 9) < Cursor(1, 0, 0) < Cursor(1, 0, 1) < Cursor(1, 1, 0)
+
+
+@pytest.mark.parametrize("world", [2, 3])
+def test_ranks_share_the_batches(world: int) -> None:
+    whole = first(30, options(), Cursor())
+    for rank in range(world):
+        stream = BatchStream(store(), options(), 1, tokenizer(), pick=lambda i, r=rank: i % world == r)
+        for number, (batch, cursor) in enumerate(itertools.islice(stream, 30)):
+            assert cursor == whole[number][1]
+            assert (batch is None) == (number % world != rank)
+            assert batch is None or content(batch) == whole[number][0]
+        stream.close()
+
+
+def test_sampling_keeps_the_text_and_changes_with_the_epoch() -> None:
+    plain = {tuple(store().source(i).tolist()) for i in range(103)}
+    found = epochs(2, options(sampling=SamplingConfig(alpha=0.2)))
+    own = tokenizer()
+    for batches in found:
+        rows = [row for batch in batches for row in batch]
+        texts = Counter(own.source_processor.decode([x for x, _ in rows]))
+        assert texts == Counter(own.source_processor.decode([store().source(i).tolist() for i in range(103)]))
+        assert sum(tuple(x) not in plain for x, _ in rows) > 20
+        assert all(sum(len(y) + 1 for _, y in batch) <= 60 for batch in batches)
+    assert {str(x) for b in found[0] for x, _ in b} != {str(x) for b in found[1] for x, _ in b}
+
+
+def test_a_sample_that_grows_too_long_is_not_used() -> None:
+    longest = int(max(store().source_lengths.max(), store().target_lengths.max()))
+    data = options(sampling=SamplingConfig(alpha=0.01), cleaning=CleaningConfig(max_pieces=longest))
+    rows = [row for batch in epochs(1, data)[0] for row in batch]
+    assert len(rows) == 103
+    assert max(max(len(x), len(y)) for x, y in rows) <= longest
+
+
+def test_pairs_longer_than_a_batch_are_left_out_and_counted(caplog: pytest.LogCaptureFixture) -> None:
+    data = options(max_tokens=16, max_source_ratio=1.0)
+    short = sum(len(store().source(i)) < 16 for i in range(103))
+    assert 0 < short < 103
+    with caplog.at_level("WARNING", "nmt"):
+        rows = [row for batch in epochs(1, data)[0] for row in batch]
+    assert len(rows) == short
+    assert f"{103 - short} of 103 training pairs" in caplog.text
+    long = Store.of([[5] * 40], [[5] * 40])
+    with pytest.raises(UserError, match="data.max_tokens=16"):
+        BatchStream(long, data, 1, tokenizer())
+
+
+def test_validation_batches_hold_every_pair_once() -> None:
+    batches = validation_batches(store(), 64)
+    pairs = Counter(str((store().source(i).tolist(), store().target(i).tolist())) for i in range(103))
+    assert Counter(str(row) for batch in batches for row in content(batch)) == pairs
+    assert all(sum(batch.source.lengths) <= 64 and batch.num_target_tokens <= 64 for batch in batches)
+    assert len(batches) < 40
+
+
+def test_validation_takes_a_pair_longer_than_the_budget() -> None:
+    batches = validation_batches(Store.of([[5], [6] * 30], [[7], [8]]), 16)
+    assert [batch.num_sentences for batch in batches] == [1, 1]
+    assert validation_batches(Store.of([], []), 16) == []
