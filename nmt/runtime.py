@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import errno
 import logging
 import os
@@ -62,6 +63,23 @@ def set_threads(threads: int) -> None:
     import torch
 
     torch.set_num_threads(threads or available_cores())
+
+
+def keep_freed_memory() -> None:
+    """Lets this process keep what it frees, where the C library is glibc.
+
+    By default glibc gives every buffer over 32 MB back to the system at once, and the next one is paged in
+    anew, page by page: with logits of that size a tenth to a third of the time of training in bf16.
+    """
+    try:
+        mallopt = ctypes.CDLL(None).mallopt
+    except (AttributeError, OSError, TypeError):
+        return
+    mallopt(_M_MMAP_THRESHOLD, 1 << 30)
+    mallopt(_M_TRIM_THRESHOLD, (1 << 31) - 1)
+
+
+_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # malloc.h
 
 
 def choose_device(name: str) -> torch.device:

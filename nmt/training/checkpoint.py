@@ -1,0 +1,234 @@
+"""Checkpoints: a folder each, written beside, flushed to disk and renamed last."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import shutil
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from nmt.errors import UserError
+from nmt.runtime import fsync_folder, log, make_folder, told
+from nmt.training.progress import Progress
+
+FORMAT_VERSION = 1
+_MODEL, _OPTIMIZER, _STATE = "model.safetensors", "optimizer.safetensors", "state.json"
+_NAME = re.compile(r"update-(\d{8,})")
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A run at one moment.
+
+    Attributes:
+        progress: its counters.
+        model: name → weight, fp32.
+        optimizer: name → tensor, as `optimizer_tensors` gives them.
+    """
+
+    progress: Progress
+    model: dict[str, Tensor]
+    optimizer: dict[str, Tensor]
+
+
+class DamagedCheckpoint(Exception):
+    """A checkpoint that can't be read; the message says which file and why."""
+
+
+class CheckpointFolder:
+    """The checkpoints of one run.
+
+    Args:
+        folder: `RUN_DIR/checkpoints`; created by the first `save`.
+        fingerprints: name → what the run depends on (its options, its data); kept in every checkpoint, and
+            compared when one is loaded.
+    """
+
+    def __init__(self, folder: Path, fingerprints: Mapping[str, str]) -> None:
+        self.folder = folder
+        self.fingerprints = dict(fingerprints)
+
+    def save(self, checkpoint: Checkpoint, facts: Mapping[str, Any]) -> Path:
+        """Writes a checkpoint whole or not at all; one of the same update is replaced.
+
+        Args:
+            checkpoint: what to keep.
+            facts: more for `state.json`, for whoever reads it.
+
+        Raises:
+            UserError: it can't be written; those there were are untouched.
+        """
+        make_folder(self.folder)
+        self._clear_unfinished()
+        final = self._path(checkpoint.progress.update)
+        temporary = final.with_name(f".{final.name}.tmp")
+        try:
+            with _told(final):
+                temporary.mkdir()
+                hashes = {}
+                for name, tensors in ((_MODEL, checkpoint.model), (_OPTIMIZER, checkpoint.optimizer)):
+                    save_file(
+                        {key: tensor.detach().contiguous() for key, tensor in tensors.items()},
+                        temporary / name,
+                    )
+                    hashes[name] = _flushed_hash(temporary / name)
+                state = {
+                    "format_version": FORMAT_VERSION,
+                    "progress": checkpoint.progress.as_dict(),
+                    "fingerprints": self.fingerprints,
+                    "sha256": hashes,
+                    **facts,
+                }
+                (temporary / _STATE).write_text(json.dumps(state, indent=2) + "\n", encoding="utf-8")
+                _flushed_hash(temporary / _STATE)
+                fsync_folder(temporary)
+                if final.exists():
+                    shutil.rmtree(final)
+                os.rename(temporary, final)
+                fsync_folder(self.folder)
+        finally:
+            shutil.rmtree(temporary, ignore_errors=True)
+        return final
+
+    def updates(self) -> list[int]:
+        """The updates that have a checkpoint, damaged or not, oldest first."""
+        if not self.folder.is_dir():
+            return []
+        found = (_NAME.fullmatch(path.name) for path in self.folder.iterdir())
+        return sorted(int(match[1]) for match in found if match)
+
+    def load_newest(self) -> Checkpoint | None:
+        """The newest checkpoint that can be read; damaged ones are named in a warning. None if there is none.
+
+        Raises:
+            UserError: there are some and all are damaged, or it belongs to other options or data.
+        """
+        updates = self.updates()
+        for update in reversed(updates):
+            try:
+                return self._load(update)
+            except DamagedCheckpoint as damage:
+                log.warning("%s; going on from the checkpoint before it", damage)
+        if updates:
+            raise UserError(
+                f"{self.folder}: none of its {len(updates)} checkpoints can be read; "
+                f"remove the folder to train from the start, or give another run_dir"
+            )
+        return None
+
+    def newest_progress(self) -> Progress | None:
+        """The counters of the newest checkpoint whose `state.json` can be read; None if there is none."""
+        for update in reversed(self.updates()):
+            try:
+                return Progress.from_dict(_read_state(self._path(update))["progress"])
+            except (DamagedCheckpoint, KeyError, TypeError):
+                continue
+        return None
+
+    def weights(self, update: int) -> dict[str, Tensor]:
+        """The model's weights after `update`.
+
+        Raises:
+            DamagedCheckpoint: they can't be read, or are not there.
+        """
+        folder = self._path(update)
+        return _read_tensors(folder / _MODEL, _read_state(folder))
+
+    def forget_after(self, update: int) -> None:
+        """Removes the checkpoints after `update`: the run goes on from there, and they are damaged."""
+        self.keep([other for other in self.updates() if other <= update])
+
+    def keep(self, updates: Collection[int]) -> None:
+        """Removes all checkpoints but those of `updates`."""
+        for update in self.updates():
+            if update not in updates:
+                # Renamed first: what is left of an interrupted removal must not pass for a checkpoint.
+                doomed = self.folder / f".update-{update:08d}.removed"
+                shutil.rmtree(doomed, ignore_errors=True)
+                os.rename(self._path(update), doomed)
+        self._clear_unfinished()
+
+    def _load(self, update: int) -> Checkpoint:
+        folder = self._path(update)
+        state = _read_state(folder)
+        for name, fingerprint in self.fingerprints.items():
+            if state["fingerprints"].get(name) != fingerprint:
+                raise UserError(
+                    f"{folder} was written with another {name} than this run has: "
+                    f"put that back as it was, or give another run_dir to train anew"
+                )
+        try:
+            progress = Progress.from_dict(state["progress"])
+        except (KeyError, TypeError) as error:
+            raise DamagedCheckpoint(f"{folder / _STATE} is damaged ({error!r})") from error
+        if progress.update != update:
+            raise DamagedCheckpoint(f"{folder} holds update {progress.update}, not the one in its name")
+        tensors = [_read_tensors(folder / name, state) for name in (_MODEL, _OPTIMIZER)]
+        return Checkpoint(progress, *tensors)
+
+    def _clear_unfinished(self) -> None:
+        for path in [*self.folder.glob(".update-*.tmp"), *self.folder.glob(".update-*.removed")]:
+            shutil.rmtree(path, ignore_errors=True)
+
+    def _path(self, update: int) -> Path:
+        return self.folder / f"update-{update:08d}"
+
+
+def _read_state(folder: Path) -> dict[str, Any]:
+    try:
+        state = json.loads((folder / _STATE).read_text(encoding="utf-8"))
+        version = state["format_version"]
+        complete = {"progress", "fingerprints", "sha256"} <= state.keys()
+    except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
+        raise DamagedCheckpoint(f"{folder} is damaged: {_STATE} can't be read ({error})") from error
+    if version != FORMAT_VERSION:
+        raise DamagedCheckpoint(
+            f"{folder} has format {version}, and this program reads format {FORMAT_VERSION}"
+        )
+    if not complete:
+        raise DamagedCheckpoint(f"{folder} is damaged: {_STATE} is incomplete")
+    return dict(state)
+
+
+def _read_tensors(path: Path, state: Mapping[str, Any]) -> dict[str, Tensor]:
+    try:
+        if _hash(path) != state["sha256"].get(path.name):
+            raise DamagedCheckpoint(f"{path} is damaged: its content is not what was written")
+        tensors: dict[str, Tensor] = load_file(path)
+        return tensors
+    except (OSError, SafetensorError, AttributeError) as error:
+        raise DamagedCheckpoint(f"{path} is damaged ({error})") from error
+
+
+def _hash(path: Path) -> str:
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _flushed_hash(path: Path) -> str:
+    with open(path, "rb") as file:
+        os.fsync(file.fileno())
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+@contextmanager
+def _told(path: Path) -> Iterator[None]:
+    """Tells a full disk as such, from whichever library it comes."""
+    with told(path):
+        try:
+            yield
+        except SafetensorError as error:
+            number = re.search(r"os error (\d+)", str(error))
+            if number is None:
+                raise
+            raise OSError(int(number[1]), os.strerror(int(number[1]))) from error

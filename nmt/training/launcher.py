@@ -1,0 +1,133 @@
+"""Several processes on this machine: started together, stopped together, their failures told once."""
+
+from __future__ import annotations
+
+import logging
+import os
+import shutil
+import signal
+import sys
+import tempfile
+import threading
+import time
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs
+from torch.distributed.elastic.multiprocessing.errors import ChildFailedError, ProcessFailure
+from torch.distributed.launcher.api import LaunchConfig, elastic_launch
+
+from nmt.errors import UserError
+from nmt.runtime import log, log_to_stderr
+from nmt.training.stopping import StopRequest
+
+Work = Callable[[str, Callable[[], bool]], bool]
+"""What each process does: (argument, whether to stop) → whether the work is done; importable by name."""
+
+_STOP, _ERROR = "stop", "error"
+_GRACE = 3.0  # seconds in which the process that failed first is found, before those it took along end too
+
+
+def launch(work: Work, argument: str, processes: int, stop: StopRequest, notice: Callable[[], None]) -> bool:
+    """Runs `work` in several processes and waits for them.
+
+    Ctrl-C and SIGTERM are heard here, where they may end up more than once; the processes learn of them by a
+    file, and end together after an update.
+
+    Args:
+        work: a function of some module.
+        argument: given to it.
+        processes: how many.
+        stop: the wish to stop.
+        notice: called when a signal makes the wish.
+
+    Returns:
+        Whether the work is done; False after a stop.
+
+    Raises:
+        UserError: one of the processes raised it, or one was killed.
+        SystemExit: one of them failed by a bug; its traceback has been printed.
+    """
+    # Its warnings are about signals it passes on and processes it ends: all of that is meant, and told here.
+    logging.getLogger("torch.distributed.elastic").setLevel(logging.CRITICAL)
+    scratch = Path(tempfile.mkdtemp(prefix="nmt-ranks-"))
+    settings = LaunchConfig(
+        min_nodes=1,
+        max_nodes=1,
+        nproc_per_node=processes,
+        run_id=scratch.name,
+        rdzv_backend="c10d",
+        rdzv_endpoint="localhost:0",
+        local_addr="localhost",
+        max_restarts=0,
+        monitor_interval=0.2,
+        start_method="spawn",
+        signals_to_handle="SIGUSR2",  # not those that are heard below
+        logs_specs=DefaultLogsSpecs(log_dir=str(scratch)),
+    )
+
+    def pass_on() -> None:
+        (scratch / _STOP).touch()
+        notice()
+
+    try:
+        with stop.listening(pass_on):
+            done = elastic_launch(settings, run_rank)(work, argument, str(scratch), os.getpid())
+        return all(done.values())
+    except ChildFailedError as failed:
+        raise _cause(failed, scratch) from None
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+
+
+def run_rank(work: Work, argument: str, scratch: str, parent: int) -> bool:
+    """What each process runs: `work`, its failures left in `scratch` for the parent to tell."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal sends it to all, and the parent passes it on
+    threading.Thread(target=_end_with, args=(parent, Path(scratch)), daemon=True).start()
+    log_to_stderr()
+    if os.environ["RANK"] != "0":
+        log.setLevel(logging.ERROR)
+    try:
+        return work(argument, (Path(scratch) / _STOP).exists)
+    except UserError as error:
+        (Path(scratch) / _ERROR).write_text(str(error), encoding="utf-8")
+        sys.exit(2)
+    except Exception:
+        (Path(scratch) / f"traceback-{os.environ['RANK']}").write_text(
+            traceback.format_exc(), encoding="utf-8"
+        )
+        time.sleep(_GRACE)
+        sys.exit(1)
+
+
+def _end_with(parent: int, scratch: Path) -> None:
+    """Ends this process when its parent is gone, however that happened: nobody would stop it any more."""
+    while os.getppid() == parent:
+        time.sleep(0.5)
+    shutil.rmtree(scratch, ignore_errors=True)
+    os._exit(1)
+
+
+def _cause(failed: ChildFailedError, scratch: Path) -> BaseException:
+    error = scratch / _ERROR
+    if error.exists():
+        return UserError(error.read_text(encoding="utf-8"))
+    rank, failure = failed.get_first_failure()
+    told = scratch / f"traceback-{rank}"
+    if told.exists():
+        log.error("process %d failed:\n%s", rank, told.read_text(encoding="utf-8"))
+        return SystemExit(1)
+    return UserError(
+        f"process {rank} of the run {_end(failure)}, so the others were ended; "
+        f"the same command goes on from the last checkpoint"
+    )
+
+
+def _end(failure: ProcessFailure) -> str:
+    code: Any = failure.exitcode
+    if code >= 0:
+        return f"ended with exit status {code}"
+    words = " (out of memory?)" if -code == signal.SIGKILL else ""
+    return f"was killed by {signal.Signals(-code).name}{words}"

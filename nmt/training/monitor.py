@@ -1,0 +1,100 @@
+"""What a run says of itself while it trains: the progress bar, `metrics.jsonl` and TensorBoard."""
+
+from __future__ import annotations
+
+import json
+import math
+import shutil
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from torch.utils.tensorboard.writer import SummaryWriter
+
+from nmt.runtime import make_folder, progress
+from nmt.training.run_folder import RunFolder
+
+
+class Monitor:
+    """Shows and keeps the figures of a run.
+
+    `metrics.jsonl` is the record: a JSON object a line, with `kind` (`train` or `valid`), `update` and
+    `time`. What TensorBoard shows is made from it, so both are cut back alike when a run goes on.
+
+    Args:
+        folder: of the run.
+        update: what comes after this update is forgotten.
+        max_updates: where the bar ends.
+    """
+
+    def __init__(self, folder: RunFolder, update: int, max_updates: int) -> None:
+        records = _records_until(folder, update)
+        shutil.rmtree(folder.tensorboard, ignore_errors=True)
+        make_folder(folder.tensorboard)
+        self._board: Any = SummaryWriter(str(folder.tensorboard))
+        for record in records:
+            self._plot(record)
+        folder.metrics.write_text("".join(map(_line, records)), encoding="utf-8")
+        self._file = open(folder.metrics, "a", encoding="utf-8")
+        self._bar = progress(total=max_updates, unit="updates", description="training")
+        self._bar.n = self._bar.initial = self._bar.last_print_n = update
+
+    def advance(self, loss: float, tokens_per_second: float) -> None:
+        """Counts an update on the progress bar."""
+        self._bar.set_postfix_str(f"loss {loss:.3f}, {tokens_per_second:,.0f} tokens/s", refresh=False)
+        self._bar.update(1)
+
+    def record(self, kind: str, update: int, figures: Mapping[str, Any]) -> None:
+        """Keeps figures: numbers are plotted, a list of `samples` is shown as text."""
+        record = {"kind": kind, "update": update, "time": round(time.time(), 3), **figures}
+        self._file.write(_line(record))
+        self._file.flush()
+        self._plot(record)
+
+    def close(self) -> None:
+        """Ends bar and files."""
+        self._bar.close()
+        self._file.close()
+        self._board.close()
+
+    def _plot(self, record: Mapping[str, Any]) -> None:
+        for name, value in record.items():
+            where = {"global_step": record["update"], "walltime": record["time"]}
+            if name == "samples":
+                self._board.add_text(f"{record['kind']}/samples", _as_markdown(value), **where)
+            elif name not in ("kind", "update", "time"):
+                self._board.add_scalar(
+                    f"{record['kind']}/{name}", math.nan if value is None else value, **where
+                )
+
+
+def perplexity(nll: float) -> float | None:
+    """From the mean of -log p a token; None where that is too large a number."""
+    return math.exp(nll) if nll < 700 else None
+
+
+def _records_until(folder: RunFolder, update: int) -> list[dict[str, Any]]:
+    try:
+        lines = folder.metrics.read_text(encoding="utf-8", errors="replace").splitlines()
+    except FileNotFoundError:
+        return []
+    records = []
+    for line in lines:
+        try:
+            record = json.loads(line)
+            if record["update"] <= update and {"kind", "time"} <= record.keys():
+                records.append(record)
+        except (ValueError, TypeError, KeyError):
+            continue  # a line that a crash cut short
+    return records
+
+
+def _line(record: Mapping[str, Any]) -> str:
+    finite = {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in record.items()}
+    return json.dumps(finite, ensure_ascii=False) + "\n"
+
+
+def _as_markdown(samples: list[Mapping[str, str]]) -> str:
+    return "\n\n---\n\n".join(
+        "\n\n".join(f"**{name}** {text}" for name, text in sample.items()) for sample in samples
+    )

@@ -1,0 +1,107 @@
+"""How far a run has come: everything about it that is neither weights nor optimizer state."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from nmt.config import TrainingConfig
+from nmt.data.stream import Cursor
+
+
+@dataclass(frozen=True)
+class Saved:
+    """A scheduled checkpoint and what validation said of it.
+
+    Attributes:
+        update: the update after which it was written.
+        quality: higher is better; None if no validation fell on that update.
+    """
+
+    update: int
+    quality: float | None = None
+
+
+@dataclass
+class Progress:
+    """The run's counters; a checkpoint keeps them as JSON.
+
+    Attributes:
+        update: updates made, skipped ones counted in.
+        cursor: place of the next micro-batch in the data.
+        epoch_ended: whether `update` was the last of an epoch, or reached into the next.
+        settled: whether the validation and the checkpoint due after `update` are done.
+        target_tokens: target tokens trained on.
+        seconds: time spent in updates, all sessions of the run.
+        total_seconds: time spent training, validation and saving counted in.
+        skipped_updates: updates whose loss or gradient was not finite.
+        skipped_in_a_row: the last so many updates were skipped.
+        loss_scale: factor on the loss in fp16, else 1.
+        finite_in_a_row: updates since the loss scale last changed.
+        best: the best validation yet, by the criterion.
+        worse_validations: validations since the best one.
+        checkpoints: the scheduled checkpoints, oldest first, rotated ones included.
+    """
+
+    update: int = 0
+    cursor: Cursor = Cursor()
+    epoch_ended: bool = False
+    settled: bool = True
+    target_tokens: int = 0
+    seconds: float = 0.0
+    total_seconds: float = 0.0
+    skipped_updates: int = 0
+    skipped_in_a_row: int = 0
+    loss_scale: float = 1.0
+    finite_in_a_row: int = 0
+    best: Saved | None = None
+    worse_validations: int = 0
+    checkpoints: list[Saved] = field(default_factory=list)
+
+    def as_dict(self) -> dict[str, Any]:
+        """The counters as JSON values."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Progress:
+        """The reverse of `as_dict`."""
+        best = values["best"]
+        return cls(
+            **{
+                **values,
+                "cursor": Cursor(**values["cursor"]),
+                "best": None if best is None else Saved(**best),
+                "checkpoints": [Saved(**saved) for saved in values["checkpoints"]],
+            }
+        )
+
+    def note_validation(self, quality: float) -> bool:
+        """Counts a validation after the present update; says whether it is the best yet."""
+        if self.best is None or self.best.quality is None or quality > self.best.quality:
+            self.best, self.worse_validations = Saved(self.update, quality), 0
+            return True
+        self.worse_validations += 1
+        return False
+
+    def validation_due(self, config: TrainingConfig) -> bool:
+        """Whether a validation belongs after the present update."""
+        return self.update % config.validate_every == 0 if config.validate_every else self.epoch_ended
+
+    def checkpoint_due(self, config: TrainingConfig) -> bool:
+        """Whether a scheduled checkpoint belongs after the present update."""
+        if config.checkpoint_every:
+            return self.update % config.checkpoint_every == 0
+        return self.validation_due(config)
+
+    def ended(self, config: TrainingConfig) -> str | None:
+        """Why the training is over, in words; None if it is not."""
+        if self.update >= config.max_updates:
+            return f"training.max_updates={config.max_updates} is reached"
+        if config.max_epochs is not None and self.cursor.epoch >= config.max_epochs:
+            return f"training.max_epochs={config.max_epochs} is reached"
+        if config.max_minutes is not None and self.total_seconds >= 60 * config.max_minutes:
+            return f"training.max_minutes={config.max_minutes:g} are over"
+        if config.patience and self.worse_validations >= config.patience:
+            return f"training.patience={config.patience} validations went by without a better one"
+        return None

@@ -1,0 +1,191 @@
+"""A run from its options to its scored model: what `nmt-train` does."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+
+from nmt.bundle import config_from_yaml, config_to_yaml
+from nmt.config import TrainConfig
+from nmt.data.preparation import Prepared, prepare
+from nmt.errors import UserError
+from nmt.runtime import available_cores, choose_device, choose_precision, keep_freed_memory, log, set_threads
+from nmt.training.finish import finish, finished_results, results_text
+from nmt.training.launcher import launch
+from nmt.training.ranks import Ranks, launched_by_torchrun, num_processes, require_work
+from nmt.training.run_folder import RunFolder
+from nmt.training.stopping import Stopped, StopRequest
+from nmt.training.trainer import Trainer
+
+Loop = Callable[[TrainConfig, Prepared, RunFolder, StopRequest], bool]
+"""Trains to the end or to a stop; says whether it was the end."""
+
+
+def train(config: TrainConfig) -> str:
+    """Prepares the data, trains, averages, tests, and writes the model folder; goes on where a run stopped.
+
+    Returns:
+        What to print: tables of the scores. Empty in all processes of `torchrun` but the first.
+
+    Raises:
+        UserError: the options, the data, the folder or the machine do not allow it.
+        Stopped: a signal came; the state is saved and the same command goes on.
+    """
+    if launched_by_torchrun():
+        return _train_under_torchrun(config)
+    processes = num_processes(config.training)
+    config = with_choices(config, processes)
+    set_up_machine(config, 1)
+    folder = RunFolder(Path(config.run_dir))
+    prepared = _checked_and_prepared(config, folder)
+    if config.prepare_only:
+        return _prepared_text(prepared)
+    return _train_and_finish(config, prepared, folder, _train_here if processes == 1 else _train_in_ranks)
+
+
+def train_rank(config_text: str, stop: Callable[[], bool]) -> bool:
+    """The part of one of the processes that the launcher started: the training loop.
+
+    Args:
+        config_text: the options as YAML.
+        stop: whether to stop.
+
+    Returns:
+        Whether the training is over.
+    """
+    config = config_from_yaml(config_text, "the options of the run")
+    ranks = _ranks_from_environment()
+    set_up_machine(config, ranks.world)
+    folder = RunFolder(Path(config.run_dir))
+    prepared = _prepared_quietly(config)
+    if ranks.is_main:
+        with folder.logging():
+            done = Trainer(config, prepared, folder, ranks, stop).train()
+    else:
+        done = Trainer(config, prepared, folder, ranks, stop).train()
+    ranks.leave()
+    return done
+
+
+def with_choices(config: TrainConfig, processes: int) -> TrainConfig:
+    """The options with every `auto` replaced by what it means on this machine.
+
+    Raises:
+        UserError: there are more processes than micro-batches.
+    """
+    require_work(config.training, config.data.max_tokens, processes)
+    precision = choose_precision(config.training.precision, choose_device("auto"))
+    return replace(config, training=replace(config.training, precision=precision, devices=str(processes)))
+
+
+def set_up_machine(config: TrainConfig, processes: int) -> None:
+    """Sets the memory and threads of this process, one of so many here, and how exactly it repeats itself."""
+    keep_freed_memory()
+    set_threads(config.training.threads or max(1, available_cores() // processes))
+    if config.training.deterministic:
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+        torch.use_deterministic_algorithms(True)
+
+
+def _checked_and_prepared(config: TrainConfig, folder: RunFolder) -> Prepared:
+    folder.check(config)
+    return prepare(config.data)
+
+
+def _prepared_text(prepared: Prepared) -> str:
+    return f"{prepared.train.num_pairs:,} training pairs are prepared"
+
+
+def _train_and_finish(config: TrainConfig, prepared: Prepared, folder: RunFolder, loop: Loop) -> str:
+    with folder.claimed(config):
+        results = finished_results(config, folder)
+        if results is not None:
+            log.info("%s: training is done already; a larger training.max_updates goes on", folder.path)
+            return results_text(config, results, folder)
+        stop = StopRequest()
+        if not loop(config, prepared, folder, stop) or stop():
+            log.info("stopped; the same command goes on from here")
+            raise Stopped(stop.signum)
+        return results_text(config, finish(config, prepared, folder, choose_device("auto")), folder)
+
+
+def _train_here(config: TrainConfig, prepared: Prepared, folder: RunFolder, stop: StopRequest) -> bool:
+    with stop.listening(_say_stopping):
+        return Trainer(config, prepared, folder, Ranks.join(0, 1, 0, choose_device("auto")), stop).train()
+
+
+def _train_in_ranks(config: TrainConfig, prepared: Prepared, folder: RunFolder, stop: StopRequest) -> bool:
+    return launch(train_rank, config_to_yaml(config), int(config.training.devices), stop, _say_stopping)
+
+
+def _train_under_torchrun(config: TrainConfig) -> str:
+    """Each of the processes comes here with the same options; the first does what is done once."""
+    ranks = _ranks_from_environment()
+    if not ranks.is_main:
+        log.setLevel(logging.CRITICAL)  # the first speaks for all
+    try:
+        config = with_choices(config, ranks.world)
+        set_up_machine(config, int(os.environ.get("LOCAL_WORLD_SIZE", ranks.world)))
+        return _first_under_torchrun(config, ranks) if ranks.is_main else _other_under_torchrun(config, ranks)
+    except UserError as error:
+        raise (error if ranks.is_main else SystemExit(2)) from None
+
+
+def _first_under_torchrun(config: TrainConfig, ranks: Ranks) -> str:
+    waiting = True  # the others are, for word of whether there is anything to train
+
+    def loop(config: TrainConfig, prepared: Prepared, folder: RunFolder, stop: StopRequest) -> bool:
+        nonlocal waiting
+        waiting = ranks.share(False)
+        with stop.listening(_say_stopping, second_kills=False):
+            done = Trainer(config, prepared, folder, ranks, stop).train()
+        ranks.leave()
+        return done
+
+    folder = RunFolder(Path(config.run_dir))
+    try:
+        prepared = _checked_and_prepared(config, folder)
+        if config.prepare_only:
+            return _prepared_text(prepared)
+        return _train_and_finish(config, prepared, folder, loop)
+    finally:
+        if waiting:
+            ranks.share(True)
+            ranks.leave()
+
+
+def _other_under_torchrun(config: TrainConfig, ranks: Ranks) -> str:
+    stop = StopRequest()
+    done = True
+    with stop.listening(lambda: None, second_kills=False):
+        in_vain = ranks.share(None)
+        if not in_vain:
+            done = Trainer(config, prepare(config.data), RunFolder(Path(config.run_dir)), ranks, stop).train()
+    ranks.leave()
+    if not done:
+        raise Stopped(stop.signum)
+    return ""
+
+
+def _ranks_from_environment() -> Ranks:
+    rank, world, local = (int(os.environ[key]) for key in ("RANK", "WORLD_SIZE", "LOCAL_RANK"))
+    return Ranks.join(rank, world, local, choose_device("auto"))
+
+
+def _prepared_quietly(config: TrainConfig) -> Prepared:
+    """The data from the cache; whoever prepared them has told of it."""
+    level = log.level
+    log.setLevel(logging.CRITICAL)
+    try:
+        return prepare(config.data)
+    finally:
+        log.setLevel(level)
+
+
+def _say_stopping() -> None:
+    log.info("stopping after this update; Ctrl-C again ends at once, back to the last checkpoint")

@@ -1,0 +1,169 @@
+"""The folder of a run: its files, the options it was started with, and who is writing to it."""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import logging
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from omegaconf import OmegaConf
+
+from nmt.bundle import config_to_yaml, read_config
+from nmt.config import Resume, ScheduleName, TrainConfig
+from nmt.errors import UserError
+from nmt.runtime import log, make_folder, replaced
+
+_FREE = frozenset(
+    {
+        "run_dir",
+        "resume",
+        "prepare_only",
+        "data.workers",
+        "data.cache_dir",
+        "training.max_updates",
+        "training.max_epochs",
+        "training.max_minutes",
+        "training.devices",
+        "training.threads",
+        "training.log_every",
+        "training.keep_checkpoints",
+    }
+)
+"""Options that change neither the weights after a given update nor how they are judged."""
+
+
+class RunFolder:
+    """Where one run keeps everything.
+
+    Args:
+        path: `run_dir`.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.config = path / "config.yaml"
+        self.results = path / "results.json"
+        self.metrics = path / "metrics.jsonl"
+        self.log = path / "train.log"
+        self.tensorboard = path / "tensorboard"
+        self.checkpoints = path / "checkpoints"
+        self.model = path / "model"
+
+    def hypotheses(self, split: str) -> Path:
+        """The translations of `valid` or `test`."""
+        return self.path / f"{split}.hypotheses.txt"
+
+    def holds_checkpoints(self) -> bool:
+        """Whether there is something to go on from."""
+        return self.checkpoints.is_dir() and any(self.checkpoints.glob("update-*"))
+
+    def check(self, config: TrainConfig) -> None:
+        """Makes sure that a run with these options may go on, or start, here.
+
+        Raises:
+            UserError: `resume` forbids it, or the run in the folder has other options.
+        """
+        if config.resume is Resume.never and (self.config.exists() or self.holds_checkpoints()):
+            raise UserError(
+                f"resume=never: {self.path} holds a run already; give another run_dir, or remove that folder"
+            )
+        if not self.holds_checkpoints():
+            if config.resume is Resume.must:
+                raise UserError(f"resume=must: {self.path} holds no checkpoint to go on from; check run_dir")
+            return
+        if not self.config.exists():
+            raise UserError(
+                f"{self.path} has checkpoints but no config.yaml that tells of them: give another run_dir"
+            )
+        there, here = fixed_options(read_config(self.config)), fixed_options(config)
+        changed = [key for key in sorted({*there, *here}) if there.get(key) != here.get(key)]
+        if changed:
+            words = ", ".join(f"{key}={_word(there.get(key))}, not {_word(here.get(key))}" for key in changed)
+            raise UserError(
+                f"{self.path} was started with {words}: give the same options to go on, or another run_dir"
+            )
+
+    @contextmanager
+    def claimed(self, config: TrainConfig) -> Iterator[None]:
+        """Within, this process alone writes to the folder; `config.yaml` is in it and the log goes there too.
+
+        Raises:
+            UserError: another process has it, or it can't be written to.
+        """
+        fresh = not self.path.exists()
+        make_folder(self.path)
+        handle = os.open(self.path, os.O_RDONLY)
+        try:
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError as error:
+                raise UserError(
+                    f"{self.path}: another nmt-train is at work there; give another run_dir"
+                ) from error
+            if fresh:
+                log.info("new run in %s", self.path)
+            with replaced(self.config) as temporary:
+                temporary.write_text(config_to_yaml(config), encoding="utf-8")
+            with self.logging():
+                yield
+        finally:
+            os.close(handle)  # which unlocks it
+
+    def write_results(self, results: dict[str, Any]) -> None:
+        """Writes `results.json`."""
+        with replaced(self.results) as temporary:
+            temporary.write_text(json.dumps(results, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+
+    def read_results(self) -> dict[str, Any] | None:
+        """What `results.json` holds; None if it is missing or damaged."""
+        try:
+            results = json.loads(self.results.read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            return None
+        return results if isinstance(results, dict) else None
+
+    @contextmanager
+    def logging(self) -> Iterator[None]:
+        """Within, the log goes to `train.log` too."""
+        handler = logging.FileHandler(self.log, encoding="utf-8")
+        handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
+        log.addHandler(handler)
+        try:
+            yield
+        finally:
+            log.removeHandler(handler)
+            handler.close()
+
+
+def fixed_options(config: TrainConfig) -> dict[str, Any]:
+    """The options that must stay as they are while a run goes on: full name → value."""
+    options = dict(
+        _flat(OmegaConf.to_container(OmegaConf.structured(config), resolve=True, enum_to_str=True), "")
+    )
+    free = set(_FREE)
+    if config.training.schedule.name is ScheduleName.linear:
+        free.remove("training.max_updates")  # it is part of every learning rate
+    return {key: value for key, value in options.items() if key not in free}
+
+
+def fingerprint(config: TrainConfig) -> str:
+    """SHA-256 of the options that must stay as they are."""
+    return hashlib.sha256(json.dumps(fixed_options(config), sort_keys=True).encode()).hexdigest()
+
+
+def _flat(value: Any, name: str) -> Iterator[tuple[str, Any]]:
+    if isinstance(value, dict) and value:
+        for key, item in value.items():
+            yield from _flat(item, f"{name}.{key}" if name else str(key))
+    else:
+        yield name, value
+
+
+def _word(value: Any) -> str:
+    return "null" if value is None else str(value).lower() if isinstance(value, bool) else str(value)

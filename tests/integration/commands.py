@@ -1,0 +1,80 @@
+"""Real commands in real processes, on a toy language pair that trains in seconds."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+MODULES = {"nmt-train": "train", "nmt-translate": "translate", "nmt-eval": "evaluate"}
+
+
+def environment(cache: Path) -> dict[str, str]:
+    """What a command runs under: its own cache, one thread, no network."""
+    kept = {key: value for key, value in os.environ.items() if key not in ("PYTHONUNBUFFERED", "COLUMNS")}
+    return kept | {"NMT_CACHE": os.fspath(cache), "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
+
+
+def command_line(name: str, *arguments: str) -> list[str]:
+    """The process that a command is, in this very Python."""
+    code = f"import sys; sys.argv[0] = {name!r}; from nmt.cli.{MODULES[name]} import main; main()"
+    return [sys.executable, "-c", code, *arguments]
+
+
+def default_signals() -> None:
+    """For `preexec_fn`: a shell's background job ignores Ctrl-C, and its children inherit that."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@dataclass(frozen=True)
+class Toy:
+    """The toy corpus of `toy.py` on disk, and commands that run in its folder."""
+
+    folder: Path
+    cache: Path
+
+    def run(
+        self, name: str, *arguments: str, text: str | bytes | None = None
+    ) -> subprocess.CompletedProcess[bytes]:
+        """Runs a command in the corpus's folder and returns what it wrote, as bytes."""
+        return subprocess.run(
+            command_line(name, *arguments),
+            cwd=self.folder,
+            env=environment(self.cache),
+            input=text.encode() if isinstance(text, str) else text or b"",
+            capture_output=True,
+            preexec_fn=default_signals,
+            timeout=600,
+        )
+
+    def data(self) -> list[str]:
+        """The overrides that name the corpus."""
+        splits = [
+            f"data.{split}.{side}={split}.{ending}"
+            for split in ("train", "valid", "test")
+            for side, ending in (("source", "src"), ("target", "tgt"))
+        ]
+        return ["data=local", "data.source_lang=xx", "data.target_lang=yy", *splits]
+
+    def small(self, *overrides: str) -> list[str]:
+        """A training of seconds: a model of one layer a side and a handful of updates."""
+        return [
+            *self.data(),
+            "data.tokenizer.vocab_size=320",
+            "data.max_tokens=256",
+            "model.encoder_layers=1",
+            "model.decoder_layers=1",
+            "model.d_model=32",
+            "model.d_ff=64",
+            "model.heads=2",
+            "training.max_updates=6",
+            "training.validate_every=3",
+            "training.checkpoint_every=2",
+            "training.precision=fp32",
+            "training.threads=1",
+            "decoding.beam_size=2",
+            *overrides,
+        ]

@@ -1,0 +1,227 @@
+"""Several processes: the same arithmetic as one, one agreed stop, failures told once."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from commands import default_signals
+from safetensors.torch import save_file
+from toy import toy_config, write_toy
+
+from nmt.bundle import config_from_yaml, config_to_yaml, read_weights
+from nmt.config import OptimizerConfig, TrainConfig
+from nmt.data.preparation import prepare
+from nmt.errors import UserError
+from nmt.runtime import log
+from nmt.training.launcher import launch
+from nmt.training.ranks import Ranks, num_processes, require_work
+from nmt.training.run import train
+from nmt.training.run_folder import RunFolder
+from nmt.training.stopping import StopRequest
+from nmt.training.trainer import Trainer
+
+PATIENCE = 300.0
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_toy(tmp_path_factory.mktemp("data"), train=600, held_out=8)
+
+
+@pytest.fixture
+def said(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> pytest.LogCaptureFixture:
+    """What the program logs."""
+    monkeypatch.setattr(log, "propagate", True)
+    return caplog
+
+
+def quiet() -> None:
+    """A signal handler's notice that says nothing."""
+
+
+def first_gradient(config_text: str, stop: Callable[[], bool]) -> bool:
+    """The work of a process: one update without a step; the first process keeps its summed gradient."""
+    config = config_from_yaml(config_text, "test")
+    torch.set_num_threads(1)
+    rank, world = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
+    ranks = Ranks.join(rank, world, rank, torch.device("cpu"))
+    folder = Path(config.run_dir)
+
+    class OneUpdate(Trainer):
+        def _step(self, tokens: float, norm: float, finite: bool) -> None:
+            if self.ranks.is_main:
+                save_file({"sums": self.gradients.buffer[:-1].clone()}, folder / "sums.safetensors")
+
+    folder.mkdir(exist_ok=True)
+    OneUpdate(config, prepare(config.data), RunFolder(folder), ranks, stop).train()
+    ranks.leave()
+    return True
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("micro_batches", [2, 3])
+def test_first_gradient_equals_that_of_one_process(micro_batches: int, data: Path, tmp_path: Path) -> None:
+    gradients = []
+    for processes in (1, 2):
+        config = toy_config(data, tmp_path / str(processes), micro_batches=micro_batches, max_updates=1)
+        if processes == 1:
+            first_gradient(config_to_yaml(config), bool)
+        else:
+            assert launch(first_gradient, config_to_yaml(config), processes, StopRequest(), quiet)
+        gradients.append(read_weights(tmp_path / str(processes) / "sums.safetensors")["sums"].double())
+    one, two = gradients
+    assert one.norm() > 0
+    assert (one - two).norm() <= 1e-6 * one.norm()
+    torch.testing.assert_close(two[-4:], one[-4:], rtol=1e-6, atol=0)  # tokens, loss, nll, stop
+
+
+@pytest.mark.slow
+def test_fifty_updates_end_in_the_weights_of_one_process(data: Path, tmp_path: Path) -> None:
+    runs = []
+    for processes in (1, 2):
+        run = tmp_path / str(processes)
+        options: dict[str, Any] = {
+            "micro_batches": 3,
+            "max_updates": 50,
+            "validate_every": 25,
+            "checkpoint_every": 25,
+            # More than the rounding noise of a gradient, of which Adam makes full steps otherwise.
+            "optimizer": OptimizerConfig(epsilon=1e-5),
+        }
+        train(toy_config(data, run, devices=str(processes), dropout=0.2, max_tokens=256, **options))
+        runs.append(read_weights(run / "checkpoints/update-00000050/model.safetensors"))
+    one, two = runs
+    for name, weight in one.items():
+        assert (weight - two[name]).abs().max() <= 1e-5, name
+
+
+@pytest.mark.slow
+def test_a_run_goes_on_with_another_number_of_processes(data: Path, tmp_path: Path) -> None:
+    options: dict[str, Any] = {"micro_batches": 2, "max_tokens": 256}
+    train(toy_config(data, tmp_path / "run", devices="2", max_updates=6, **options))
+    text = train(toy_config(data, tmp_path / "run", devices="1", max_updates=12, **options))
+    assert "12 updates" in text
+    train(toy_config(data, tmp_path / "one", devices="1", max_updates=12, **options))
+    a, b = (
+        read_weights(tmp_path / run / "checkpoints/update-00000012/model.safetensors")
+        for run in ("run", "one")
+    )
+    assert all((a[name] - b[name]).abs().max() < 1e-3 for name in a)
+
+
+def test_processes_and_micro_batches() -> None:
+    def options(devices: str, micro_batches: int) -> TrainConfig:
+        return toy_config(Path("x"), Path("y"), devices=devices, micro_batches=micro_batches)
+
+    assert num_processes(options("auto", 1).training) == 1
+    assert num_processes(options("1", 8).training) == 1
+    assert num_processes(options("3", 3).training) == 3 or torch.cuda.is_available()
+    with pytest.raises(UserError, match=r"data.max_tokens=2048 training.micro_batches=2"):
+        require_work(options("2", 1).training, 4096, 2)
+    require_work(options("2", 3).training, 4096, 2)
+
+
+def test_ranks_alone_change_nothing() -> None:
+    ranks = Ranks.join(0, 1, 0, torch.device("cpu"))
+    tensor = torch.tensor([1.5])
+    ranks.sum_(tensor)
+    ranks.copy_([tensor])
+    assert tensor.item() == 1.5 and ranks.is_main and ranks.share({"a": 1}) == {"a": 1}
+    assert all(ranks.owns(number) for number in range(5))
+    ranks.leave()
+
+
+def user_error(argument: str, stop: Callable[[], bool]) -> bool:
+    raise UserError(f"{argument}: mend it")
+
+
+def bug(argument: str, stop: Callable[[], bool]) -> bool:
+    if os.environ["RANK"] == "1":
+        raise RuntimeError("a bug in one process")
+    time.sleep(PATIENCE)
+    return True
+
+
+def death(argument: str, stop: Callable[[], bool]) -> bool:
+    if os.environ["RANK"] == "1":
+        os.kill(os.getpid(), signal.SIGKILL)
+    time.sleep(PATIENCE)
+    return True
+
+
+@pytest.mark.slow
+def test_a_user_error_comes_through() -> None:
+    with pytest.raises(UserError, match="^the file: mend it$"):
+        launch(user_error, "the file", 2, StopRequest(), quiet)
+
+
+@pytest.mark.slow
+def test_a_bug_keeps_its_traceback(said: pytest.LogCaptureFixture) -> None:
+    with pytest.raises(SystemExit) as ended:
+        launch(bug, "", 2, StopRequest(), quiet)
+    assert ended.value.code == 1
+    assert "process 1 failed" in said.text and "a bug in one process" in said.text
+
+
+@pytest.mark.slow
+def test_a_killed_process_ends_the_others() -> None:
+    with pytest.raises(UserError, match="process 1 of the run was killed by SIGKILL .*goes on"):
+        launch(death, "", 2, StopRequest(), quiet)
+
+
+START = """
+import sys; sys.path.insert(0, {here!r})
+from pathlib import Path
+from toy import toy_config
+from nmt.runtime import log_to_stderr
+from nmt.training.run import train
+if __name__ == "__main__":
+    log_to_stderr()
+    train(toy_config(Path({data!r}), Path({run!r}), max_updates=100000, micro_batches=2, devices="2",
+                     validate_every=10, checkpoint_every=10))
+"""
+
+
+def alive(group: int) -> bool:
+    """Whether a process of the group is left that is no zombie."""
+    listed = subprocess.run(["ps", "-eo", "pgid=,stat="], capture_output=True, text=True, check=True).stdout
+    return any(int(line.split()[0]) == group and line.split()[1][0] != "Z" for line in listed.splitlines())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_signals_stop_all_processes_together(signum: signal.Signals, data: Path, tmp_path: Path) -> None:
+    run, script = tmp_path / "run", tmp_path / "start.py"
+    script.write_text(START.format(here=str(Path(__file__).parent), data=str(data), run=str(run)))
+    process = subprocess.Popen(
+        [sys.executable, str(script)],
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=default_signals,
+        start_new_session=True,
+    )
+    deadline = time.monotonic() + PATIENCE
+    while not list(run.glob("checkpoints/update-*")) and process.poll() is None:
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    if signum is signal.SIGINT:
+        os.killpg(process.pid, signum)  # as a terminal does it: to all of them
+    else:
+        process.send_signal(signum)
+    errors = process.communicate(timeout=PATIENCE)[1]
+    if signum is not signal.SIGKILL:  # else the parent is gone, and its processes see that
+        assert process.returncode == 128 + signum, errors
+        assert errors.count("the same command goes on") == 1
+    assert "Traceback" not in errors
+    while alive(process.pid):
+        assert time.monotonic() < deadline + PATIENCE, "processes are left behind"
+        time.sleep(0.05)

@@ -1,0 +1,356 @@
+"""A run stopped anywhere and started again ends in the same weights, bit for bit."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from commands import default_signals
+from toy import toy_config, write_toy
+
+from nmt.config import Average, AveragingConfig, Precision, Resume, TrainConfig
+from nmt.errors import UserError
+from nmt.runtime import log
+from nmt.training.run import train
+from nmt.training.trainer import Trainer
+from nmt.training.validation import Validator
+
+PATIENCE = 300.0  # seconds; what is waited for takes a few on an idle machine
+
+SETTINGS: dict[str, dict[str, Any]] = {
+    "averaging the last": {
+        "micro_batches": 2,
+        "averaging": AveragingConfig(kind=Average.last, count=3),
+        "keep_checkpoints": 1,
+    },
+    "averaging the best, clipped": {
+        "averaging": AveragingConfig(kind=Average.best, count=2),
+        "keep_checkpoints": 1,
+        "clip_norm": 1.0,
+        "checkpoint_every": 2,
+    },
+    "bf16, pieces sampled": {"precision": Precision.bf16, "sampling": 0.3, "max_tokens": 256},
+    "by epochs, early stop": {
+        "validate_every": 0,
+        "checkpoint_every": 0,
+        "max_updates": 40,
+        "max_epochs": 3,
+        "patience": 2,
+        "micro_batches": 2,
+    },
+}
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_toy(tmp_path_factory.mktemp("data"), train=500, held_out=8)
+
+
+@pytest.fixture(scope="module")
+def whole(data: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """A run that nobody stopped, for each of the settings."""
+    folder = tmp_path_factory.mktemp("whole")
+    runs = {}
+    for name, setting in SETTINGS.items():
+        runs[name] = folder / name
+        train(toy_config(data, runs[name], **setting))
+    return runs
+
+
+@pytest.fixture(autouse=True)
+def one_thread() -> Iterator[None]:
+    threads = torch.get_num_threads()
+    yield
+    torch.set_num_threads(threads)
+
+
+@pytest.fixture
+def said(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> pytest.LogCaptureFixture:
+    """What the program logs, from the information level on."""
+    monkeypatch.setattr(log, "propagate", True)
+    caplog.set_level(logging.INFO, "nmt")
+    return caplog
+
+
+def stop_after(monkeypatch: pytest.MonkeyPatch, updates: int) -> None:
+    """Makes Ctrl-C come in the middle of so manieth update from now."""
+    original = Trainer._micro_batch
+    seen: set[int] = set()
+
+    def with_interrupt(self: Trainer, *args: Any) -> None:
+        original(self, *args)
+        seen.add(self.progress.update)
+        if len(seen) == updates:
+            seen.update(range(10_000))  # once only
+            signal.raise_signal(signal.SIGINT)
+
+    monkeypatch.setattr(Trainer, "_micro_batch", with_interrupt)
+
+
+def interrupted(monkeypatch: pytest.MonkeyPatch, config: TrainConfig, stops: list[int]) -> str:
+    """Trains with a Ctrl-C after each of so many more updates, then to the end."""
+    for updates in stops:
+        with monkeypatch.context() as patch:
+            stop_after(patch, updates)
+            with pytest.raises(SystemExit) as stopped:
+                train(config)
+        assert stopped.value.code == 130
+        assert not (Path(config.run_dir) / "results.json").exists()
+    return train(config)
+
+
+def assert_same_run(run: Path, reference: Path) -> None:
+    names = ["model/model.safetensors", "test.hypotheses.txt", "valid.hypotheses.txt"]
+    names += [f"checkpoints/{p.name}/model.safetensors" for p in (reference / "checkpoints").iterdir()]
+    assert {p.name for p in (run / "checkpoints").iterdir()} == {
+        p.name for p in (reference / "checkpoints").iterdir()
+    }
+    for name in names:
+        assert (run / name).read_bytes() == (reference / name).read_bytes(), name
+    assert validations(run) == validations(reference)
+    keys = ("updates", "target_tokens", "best", "averaged_updates", "ended")
+    results = [json.loads((folder / "results.json").read_text()) for folder in (run, reference)]
+    assert [results[0]["training"][key] for key in keys] == [results[1]["training"][key] for key in keys]
+    assert results[0]["test"] == results[1]["test"]
+
+
+def validations(run: Path) -> list[dict[str, Any]]:
+    records = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    updates = [(record["kind"], record["update"]) for record in records]
+    assert len(updates) == len(set(updates)), "metrics.jsonl was not cut back"
+    return [
+        {k: v for k, v in record.items() if k != "time"} for record in records if record["kind"] == "valid"
+    ]
+
+
+@pytest.mark.parametrize("name", SETTINGS)
+@pytest.mark.parametrize("stops", [[1], [4], [2, 3, 2]])
+def test_stopped_run_ends_in_the_same_weights(
+    name: str,
+    stops: list[int],
+    data: Path,
+    whole: dict[str, Path],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    interrupted(monkeypatch, toy_config(data, tmp_path / "run", **SETTINGS[name]), stops)
+    assert_same_run(tmp_path / "run", whole[name])
+
+
+def test_stop_in_a_validation(
+    data: Path, whole: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = "averaging the last"
+    config = toy_config(data, tmp_path / "run", **SETTINGS[name])
+    original = Validator.validate
+
+    def with_interrupt(self: Validator, stop: Any) -> Any:
+        signal.raise_signal(signal.SIGINT)
+        return original(self, stop)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Validator, "validate", with_interrupt)
+        with pytest.raises(SystemExit):
+            train(config)
+    assert validations(tmp_path / "run") == []
+    assert [p.name for p in (tmp_path / "run/checkpoints").iterdir()] == ["update-00000004"]
+    train(config)
+    assert_same_run(tmp_path / "run", whole[name])
+
+
+def test_crash_goes_back_to_the_last_checkpoint(
+    data: Path, whole: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As after kill -9: nothing is saved on the way out, and a half-written checkpoint lies about."""
+    name = "averaging the best, clipped"
+    config = toy_config(data, tmp_path / "run", **SETTINGS[name])
+
+    class PowerCut(BaseException):
+        pass
+
+    original = Trainer._update
+
+    def with_crash(self: Trainer) -> None:
+        original(self)
+        if self.progress.update == 7:
+            raise PowerCut
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Trainer, "_update", with_crash)
+        with pytest.raises(PowerCut):
+            train(config)
+    half = tmp_path / "run/checkpoints/.update-00000008.tmp"
+    half.mkdir()
+    (half / "model.safetensors").write_bytes(b"half")
+    with open(tmp_path / "run/metrics.jsonl", "a") as file:
+        file.write('{"kind": "train", "upd')
+    train(config)
+    assert_same_run(tmp_path / "run", whole[name])
+
+
+def test_damaged_checkpoints_are_named_and_passed_over(
+    data: Path,
+    whole: dict[str, Path],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    said: pytest.LogCaptureFixture,
+) -> None:
+    name = "averaging the last"
+    config = toy_config(data, tmp_path / "run", **SETTINGS[name])
+    with monkeypatch.context() as patch:
+        stop_after(patch, 10)
+        with pytest.raises(SystemExit):
+            train(config)
+    folder = tmp_path / "run/checkpoints"
+    assert sorted(p.name for p in folder.iterdir()) == [f"update-{u:08d}" for u in (4, 8, 10)]
+    model = folder / "update-00000010/model.safetensors"
+    content = bytearray(model.read_bytes())
+    content[-100] ^= 1  # one bit: the file still opens
+    model.write_bytes(content)
+    (folder / "update-00000008/state.json").write_text('{"format_ver')
+    train(config)
+    for update in (8, 10):
+        assert f"update-{update:08d}" in said.text
+    assert_same_run(tmp_path / "run", whole[name])
+
+    for path in folder.glob("*/optimizer.safetensors"):
+        os.truncate(path, 1000)
+    with pytest.raises(UserError, match="none of its .* checkpoints can be read"):
+        train(toy_config(data, tmp_path / "run", **{**SETTINGS[name], "max_updates": 99}))
+
+
+def test_more_updates_go_on_as_if_there_had_been_no_end(data: Path, tmp_path: Path) -> None:
+    """The end at update 6 falls between checkpoints: it is averaged there, and forgotten later."""
+    first = train(toy_config(data, tmp_path / "run", max_updates=6))
+    again = train(toy_config(data, tmp_path / "run", max_updates=6))
+    assert again == first
+    results = json.loads((tmp_path / "run/results.json").read_text())
+    assert results["training"]["averaged_updates"] == [4, 6]
+    train(toy_config(data, tmp_path / "run", max_updates=12))
+    train(toy_config(data, tmp_path / "whole", max_updates=12))
+    assert_same_run(tmp_path / "run", tmp_path / "whole")
+
+
+def test_interrupted_end_is_made_up_for(data: Path, tmp_path: Path, said: pytest.LogCaptureFixture) -> None:
+    config = toy_config(data, tmp_path / "run")
+    text = train(config)
+    shutil.rmtree(tmp_path / "run/model")
+    assert train(config).splitlines()[:5] == text.splitlines()[:5]
+    assert (tmp_path / "run/model/model.safetensors").is_file()
+    said.clear()
+    assert train(config).splitlines()[:5] == text.splitlines()[:5]
+    assert "done already" in said.text
+
+
+def test_other_options_are_refused_and_named(data: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    train(toy_config(data, run))
+    config = toy_config(data, run, dropout=0.3, label_smoothing=0.2)
+    with pytest.raises(
+        UserError,
+        match=r"run was started with model.dropout=0.1, not 0.3, training.label_smoothing=0.1, not 0.2",
+    ):
+        train(config)
+    config = toy_config(data, run)
+    config.resume = Resume.never
+    with pytest.raises(UserError, match="resume=never"):
+        train(config)
+    config = toy_config(data, tmp_path / "other")
+    config.resume = Resume.must
+    with pytest.raises(UserError, match="resume=must"):
+        train(config)
+    assert not (tmp_path / "other").exists()
+
+
+def test_other_data_behind_the_same_options_are_refused(data: Path, tmp_path: Path) -> None:
+    own = tmp_path / "data"
+    shutil.copytree(data, own)
+    train(toy_config(own, tmp_path / "run"))
+    write_toy(own, train=500, held_out=8, seed=5)
+    with pytest.raises(UserError, match="another (data|vocabulary)"):
+        train(toy_config(own, tmp_path / "run", max_updates=20))
+
+
+def test_disk_full_leaves_what_there_was(
+    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, whole: dict[str, Path]
+) -> None:
+    name = "averaging the last"
+    config = toy_config(data, tmp_path / "run", **SETTINGS[name])
+    import nmt.training.checkpoint as module
+
+    original, calls = module.save_file, iter(range(100))
+
+    def full(*args: Any) -> None:
+        if next(calls) == 3:  # the optimizer of the second checkpoint
+            Path(args[1]).write_bytes(b"part")
+            raise OSError(28, "No space left on device")
+        original(*args)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(module, "save_file", full)
+        with pytest.raises(UserError, match="update-00000008: no space is left"):
+            train(config)
+    assert [p.name for p in (tmp_path / "run/checkpoints").iterdir()] == ["update-00000004"]
+    train(config)
+    assert_same_run(tmp_path / "run", whole[name])
+
+
+def test_two_at_a_time_are_refused(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    config = toy_config(data, tmp_path / "run")
+
+    def second(self: Trainer) -> None:
+        raise AssertionError(str(pytest.raises(UserError, train, config).value))
+
+    monkeypatch.setattr(Trainer, "_update", second)
+    with pytest.raises(AssertionError, match="another nmt-train is at work"):
+        train(config)
+
+
+START = """
+import sys; sys.path.insert(0, {here!r})
+from pathlib import Path
+from toy import toy_config
+from nmt.runtime import log_to_stderr
+from nmt.training.run import train
+log_to_stderr()
+train(toy_config(Path({data!r}), Path({run!r}), max_updates=1500, validate_every=10, checkpoint_every=10))
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_real_process_stopped_by_a_signal(signum: signal.Signals, data: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    code = START.format(here=str(Path(__file__).parent), data=str(data), run=str(run))
+    process = subprocess.Popen(
+        [sys.executable, "-c", code], stderr=subprocess.PIPE, text=True, preexec_fn=default_signals
+    )
+    deadline = time.monotonic() + PATIENCE
+    while not list(run.glob("checkpoints/update-*")) and process.poll() is None:
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    process.send_signal(signum)
+    errors = process.communicate(timeout=PATIENCE)[1]
+    if signum is signal.SIGKILL:
+        assert process.returncode == -signal.SIGKILL
+    else:
+        assert process.returncode == 128 + signum, errors
+        assert "the same command goes on" in errors
+        assert "Traceback" not in errors
+    saved = max(int(path.name.removeprefix("update-")) for path in run.glob("checkpoints/update-*"))
+    assert saved < 1500
+    longer = {"max_updates": saved // 10 * 10 + 20, "validate_every": 10, "checkpoint_every": 10}
+    train(toy_config(data, run, **longer))
+    train(toy_config(data, tmp_path / "whole", **longer))
+    assert_same_run(run, tmp_path / "whole")

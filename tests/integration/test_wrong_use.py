@@ -1,0 +1,106 @@
+"""Wrong use of the commands: each one clear line on standard error, exit status 2, nothing left behind."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+from commands import Toy
+from toy import write_toy
+
+
+def refused(toy: Toy, name: str, *arguments: str) -> str:
+    """Runs a command that must refuse; returns its one line."""
+    result = toy.run(name, *arguments)
+    message = result.stderr.decode()
+    assert result.returncode == 2, message
+    assert result.stdout == b""
+    assert "Traceback" not in message
+    *notes, line = message.splitlines()
+    assert line.startswith(f"{name}: "), message
+    assert len(notes) <= 2, message  # what was done before the mistake could be seen may have been logged
+    return line.removeprefix(f"{name}: ")
+
+
+@pytest.fixture
+def own(tmp_path: Path, toy: Toy) -> Toy:
+    """A corpus that the test may spoil."""
+    return Toy(write_toy(tmp_path / "toy", train=60, held_out=5), toy.cache)
+
+
+def test_options(toy: Toy) -> None:
+    assert refused(toy, "nmt-train", "training.max_update=3").startswith(
+        "training.max_update: there is no such option; did you mean training.max_updates?"
+    )
+    assert refused(toy, "nmt-train", "training.max_updates=many").startswith(
+        "training.max_updates: value 'many'"
+    )
+    assert refused(toy, "nmt-train", "experiment=wmt14").startswith(
+        "experiment=wmt14: there is no such experiment"
+    )
+    assert refused(toy, "nmt-translate").startswith("model_dir must be given")
+    assert refused(toy, "nmt-eval", "--verbose").startswith("unknown flag --verbose")
+
+
+def test_missing_file(own: Toy) -> None:
+    line = refused(own, "nmt-train", *own.small("data.train.source=none.src", "run_dir=run"))
+    assert "data.train.source" in line and "none.src" in line
+    assert not (own.folder / "run").exists()
+
+
+def test_sides_of_unequal_length(own: Toy) -> None:
+    with open(own.folder / "train.tgt", "a") as file:
+        file.write("one too many\n")
+    line = refused(own, "nmt-train", *own.small("run_dir=run"))
+    assert "60" in line and "61" in line and "train.src" in line
+    assert not (own.folder / "run").exists()
+
+
+def test_invalid_utf8(own: Toy) -> None:
+    lines = (own.folder / "train.tgt").read_bytes().splitlines(keepends=True)
+    lines[16] = b"caf\xe9\n"
+    (own.folder / "train.tgt").write_bytes(b"".join(lines))
+    line = refused(own, "nmt-train", *own.small("run_dir=run"))
+    assert "train.tgt" in line and "17" in line and "UTF-8" in line
+    assert not (own.folder / "run").exists()
+
+
+def test_empty_corpus(own: Toy) -> None:
+    for language in ("src", "tgt"):
+        (own.folder / f"train.{language}").write_text("")
+    assert "empty" in refused(own, "nmt-train", *own.small("run_dir=run"))
+    assert not (own.folder / "run").exists()
+
+
+@pytest.mark.parametrize("name", ["nmt-translate", "nmt-eval"])
+def test_a_folder_that_is_no_model(toy: Toy, name: str) -> None:
+    assert "is no model folder" in refused(toy, name, "model_dir=.")
+    assert "there is no such folder" in refused(toy, name, "model_dir=nowhere")
+
+
+def test_beam_0(toy: Toy, trained: Path) -> None:
+    for name in ("nmt-translate", "nmt-eval"):
+        line = refused(toy, name, f"model_dir={trained}", "decoding.beam_size=0")
+        assert line == "decoding.beam_size=0: must be 1 or more"
+
+
+def test_weights_of_another_vocabulary(toy: Toy, trained: Path, tmp_path: Path) -> None:
+    other = toy.run("nmt-train", *toy.small(f"run_dir={tmp_path / 'run'}", "data.tokenizer.vocab_size=310"))
+    assert other.returncode == 0, other.stderr.decode()
+    model = tmp_path / "run" / "model"
+    shutil.copy(trained / "model" / "model.safetensors", model)
+    line = refused(toy, "nmt-translate", f"model_dir={model}")
+    assert "belongs to another vocabulary" in line and "320" in line and "310" in line
+
+
+def test_a_run_folder_of_another_configuration(toy: Toy, trained: Path) -> None:
+    before = sorted((path, path.stat().st_mtime_ns) for path in trained.rglob("*"))
+    line = refused(toy, "nmt-train", *toy.small(f"run_dir={trained}", "model.d_ff=128", "seed=3"))
+    assert "model.d_ff" in line and "64" in line and "128" in line and "seed" in line
+    assert sorted((path, path.stat().st_mtime_ns) for path in trained.rglob("*")) == before
+
+
+def test_unequal_hypotheses(toy: Toy) -> None:
+    line = refused(toy, "nmt-eval", "hypotheses=valid.tgt", "references=train.tgt", "target_lang=yy")
+    assert "20" in line and "400" in line

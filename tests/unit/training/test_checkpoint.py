@@ -1,0 +1,140 @@
+"""Checkpoints: what is written is read back, damage is seen, strangers are refused."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+import torch
+
+from nmt.data.stream import Cursor
+from nmt.errors import UserError
+from nmt.runtime import log
+from nmt.training.checkpoint import Checkpoint, CheckpointFolder, DamagedCheckpoint
+from nmt.training.progress import Progress, Saved
+
+PRINTS = {"configuration": "c", "data": "d"}
+
+
+@pytest.fixture
+def said(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> pytest.LogCaptureFixture:
+    """What the program logs."""
+    monkeypatch.setattr(log, "propagate", True)
+    return caplog
+
+
+def progress(update: int) -> Progress:
+    return Progress(
+        update=update,
+        cursor=Cursor(2, 1, 7),
+        epoch_ended=True,
+        settled=False,
+        target_tokens=12345,
+        seconds=1.5,
+        total_seconds=2.5,
+        skipped_updates=3,
+        skipped_in_a_row=1,
+        loss_scale=1024.0,
+        finite_in_a_row=17,
+        best=Saved(20, 31.25),
+        worse_validations=2,
+        checkpoints=[Saved(10), Saved(20, 31.25)],
+    )
+
+
+def save(folder: Path, update: int) -> Checkpoint:
+    torch.manual_seed(update)
+    saved = Checkpoint(
+        progress(update), {"w": torch.randn(3, 2)}, {"step": torch.tensor(5.0), "m": torch.randn(4)}
+    )
+    CheckpointFolder(folder, PRINTS).save(saved, {"learning_rate": 0.1})
+    return saved
+
+
+def test_what_is_saved_is_loaded(tmp_path: Path) -> None:
+    saved = save(tmp_path, 30)
+    loaded = CheckpointFolder(tmp_path, PRINTS).load_newest()
+    assert loaded is not None
+    assert loaded.progress == saved.progress
+    assert loaded.model.keys() == {"w"} and torch.equal(loaded.model["w"], saved.model["w"])
+    assert loaded.optimizer.keys() == {"step", "m"} and torch.equal(
+        loaded.optimizer["m"], saved.optimizer["m"]
+    )
+    state = json.loads((tmp_path / "update-00000030/state.json").read_text())
+    assert state["format_version"] == 1 and state["learning_rate"] == 0.1
+    assert state["progress"]["cursor"] == {"epoch": 2, "block": 1, "batch": 7}
+
+
+def test_no_checkpoint_is_none(tmp_path: Path) -> None:
+    assert CheckpointFolder(tmp_path / "none", PRINTS).load_newest() is None
+    assert CheckpointFolder(tmp_path / "none", PRINTS).newest_progress() is None
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "optimizer.safetensors", "state.json"])
+@pytest.mark.parametrize("damage", ["missing", "cut", "changed"])
+def test_the_one_before_a_damaged_one_is_used(
+    name: str, damage: str, tmp_path: Path, said: pytest.LogCaptureFixture
+) -> None:
+    save(tmp_path, 10)
+    save(tmp_path, 20)
+    path = tmp_path / "update-00000020" / name
+    if damage == "missing":
+        path.unlink()
+    elif damage == "cut":
+        os.truncate(path, path.stat().st_size // 2)
+    else:
+        path.write_bytes(path.read_bytes().replace(b"0", b"Q"))
+    loaded = CheckpointFolder(tmp_path, PRINTS).load_newest()
+    assert loaded is not None and loaded.progress.update == 10
+    assert "update-00000020" in said.text and "warning" in said.text.lower()
+
+
+def test_another_format_is_passed_over(tmp_path: Path) -> None:
+    save(tmp_path, 10)
+    path = tmp_path / "update-00000010/state.json"
+    path.write_text(path.read_text().replace('"format_version": 1', '"format_version": 2'))
+    with pytest.raises(UserError, match="none of its 1 checkpoints can be read"):
+        CheckpointFolder(tmp_path, PRINTS).load_newest()
+
+
+def test_another_run_s_checkpoint_is_refused(tmp_path: Path) -> None:
+    save(tmp_path, 10)
+    with pytest.raises(UserError, match="another data"):
+        CheckpointFolder(tmp_path, PRINTS | {"data": "other"}).load_newest()
+
+
+def test_rotation_removes_all_but_the_named_and_leaves_strangers(tmp_path: Path) -> None:
+    for update in (5, 10, 20, 30):
+        save(tmp_path, update)
+    (tmp_path / "notes").mkdir()
+    folder = CheckpointFolder(tmp_path, PRINTS)
+    folder.keep({10, 30, 99})
+    assert folder.updates() == [10, 30]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["notes", "update-00000010", "update-00000030"]
+
+
+def test_weights_of_a_damaged_checkpoint(tmp_path: Path) -> None:
+    saved = save(tmp_path, 10)
+    folder = CheckpointFolder(tmp_path, PRINTS)
+    assert torch.equal(folder.weights(10)["w"], saved.model["w"])
+    with pytest.raises(DamagedCheckpoint, match="update-00000011"):
+        folder.weights(11)
+
+
+def test_a_failed_save_leaves_the_old_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = save(tmp_path, 10)
+    from safetensors import SafetensorError
+
+    import nmt.training.checkpoint as module
+
+    def full(*args: object) -> None:
+        raise SafetensorError("Error while serializing: I/O error: No space left on device (os error 28)")
+
+    monkeypatch.setattr(module, "save_file", full)
+    with pytest.raises(UserError, match="no space is left"):
+        save(tmp_path, 10)
+    loaded = CheckpointFolder(tmp_path, PRINTS).load_newest()
+    assert loaded is not None and torch.equal(loaded.model["w"], before.model["w"])
+    assert [path.name for path in tmp_path.iterdir()] == ["update-00000010"]

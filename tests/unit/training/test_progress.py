@@ -1,0 +1,90 @@
+"""The run's counters: what is due when, and when it is over."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from nmt.config import Precision, TrainingConfig
+from nmt.data.stream import Cursor
+from nmt.training.precision import adapt_loss_scale, first_loss_scale
+from nmt.training.progress import Progress, Saved
+
+
+def test_counters_survive_json() -> None:
+    progress = Progress(
+        update=3, cursor=Cursor(1, 2, 3), best=Saved(2, -float("inf")), checkpoints=[Saved(2)]
+    )
+    assert Progress.from_dict(json.loads(json.dumps(progress.as_dict()))) == progress
+    assert Progress.from_dict(json.loads(json.dumps(Progress().as_dict()))) == Progress()
+
+
+@pytest.mark.parametrize(
+    ("every", "checkpoint_every", "update", "epoch_ended", "validation", "checkpoint"),
+    [
+        (4, 6, 12, False, True, True),
+        (4, 6, 4, True, True, False),
+        (4, 6, 6, True, False, True),
+        (4, 0, 8, False, True, True),
+        (4, 0, 6, False, False, False),
+        (0, 0, 5, True, True, True),
+        (0, 0, 5, False, False, False),
+        (0, 5, 5, False, False, True),
+    ],
+)
+def test_what_is_due(
+    every: int, checkpoint_every: int, update: int, epoch_ended: bool, validation: bool, checkpoint: bool
+) -> None:
+    options = TrainingConfig(validate_every=every, checkpoint_every=checkpoint_every)
+    progress = Progress(update=update, epoch_ended=epoch_ended)
+    assert progress.validation_due(options) is validation
+    assert progress.checkpoint_due(options) is checkpoint
+
+
+@pytest.mark.parametrize(
+    ("progress", "reason"),
+    [
+        (Progress(update=99), None),
+        (Progress(update=100), "max_updates=100"),
+        (Progress(cursor=Cursor(3, 0, 0)), "max_epochs=3"),
+        (Progress(cursor=Cursor(2, 9, 9)), None),
+        (Progress(total_seconds=29.9), None),
+        (Progress(total_seconds=30.0), "max_minutes=0.5"),
+        (Progress(worse_validations=2), "patience=2"),
+        (Progress(worse_validations=1), None),
+    ],
+)
+def test_when_it_is_over(progress: Progress, reason: str | None) -> None:
+    found = progress.ended(TrainingConfig(max_updates=100, max_epochs=3, max_minutes=0.5, patience=2))
+    assert found is None if reason is None else found is not None and reason in found
+
+
+def test_best_and_patience() -> None:
+    progress, verdicts = Progress(), []
+    for update, quality in enumerate([1.0, 3.0, 3.0, 2.0, 4.0], start=1):
+        progress.update = update
+        verdicts.append((progress.note_validation(quality), progress.worse_validations))
+    assert verdicts == [(True, 0), (True, 0), (False, 1), (False, 2), (True, 0)]
+    assert progress.best == Saved(5, 4.0)
+
+
+def test_loss_scale_halves_and_grows_back() -> None:
+    progress = Progress(loss_scale=first_loss_scale(Precision.fp16))
+    assert progress.loss_scale == 65536.0
+    assert adapt_loss_scale(progress, Precision.fp16, finite=False)
+    assert progress.loss_scale == 32768.0
+    for _ in range(1999):
+        assert not adapt_loss_scale(progress, Precision.fp16, finite=True)
+    assert progress.loss_scale == 32768.0
+    adapt_loss_scale(progress, Precision.fp16, finite=True)
+    adapt_loss_scale(progress, Precision.fp16, finite=True)
+    assert (progress.loss_scale, progress.finite_in_a_row) == (65536.0, 1)
+    progress.loss_scale = 1.0
+    assert not adapt_loss_scale(progress, Precision.fp16, finite=False)  # no smaller scale helps
+
+
+def test_other_precisions_have_no_loss_scale() -> None:
+    progress = Progress(loss_scale=first_loss_scale(Precision.bf16))
+    assert not adapt_loss_scale(progress, Precision.bf16, finite=False)
+    assert progress == Progress()

@@ -1,0 +1,128 @@
+"""Which options may change while a run goes on, and the records cut back when it does."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+from nmt.bundle import config_to_yaml
+from nmt.config import DataConfig, Resume, ScheduleConfig, ScheduleName, TrainConfig, TrainingConfig
+from nmt.errors import UserError
+from nmt.training.monitor import Monitor, perplexity
+from nmt.training.run_folder import RunFolder, fingerprint
+
+
+def config(name: str = "toy", **training: Any) -> TrainConfig:
+    data = DataConfig(name=name, source_lang="xx", target_lang="yy")
+    return TrainConfig(run_dir="run", data=data, training=TrainingConfig(**training))
+
+
+def started(path: Path, options: TrainConfig) -> RunFolder:
+    folder = RunFolder(path)
+    with folder.claimed(options):
+        (folder.checkpoints / "update-00000010").mkdir(parents=True)
+    return folder
+
+
+def test_the_same_options_go_on(tmp_path: Path) -> None:
+    folder = started(tmp_path, config())
+    folder.check(config())
+    assert folder.config.read_text() == config_to_yaml(config())
+
+
+@pytest.mark.parametrize(
+    "free",
+    [
+        {"max_updates": 5},
+        {"max_epochs": 3},
+        {"max_minutes": 1.5},
+        {"devices": "2"},
+        {"threads": 3},
+        {"log_every": 7},
+        {"keep_checkpoints": 2},
+    ],
+)
+def test_these_options_may_change(free: dict[str, Any], tmp_path: Path) -> None:
+    started(tmp_path, config()).check(config(**free))
+    assert fingerprint(config()) == fingerprint(config(**free))
+
+
+def test_others_are_named(tmp_path: Path) -> None:
+    folder = started(tmp_path, config())
+    other = config(label_smoothing=0.0, clip_norm=1.0)
+    other.model = replace(other.model, d_model=256)
+    expected = (
+        f"{tmp_path} was started with model.d_model=512, not 256, training.clip_norm=0.0, not 1.0, "
+        f"training.label_smoothing=0.1, not 0.0: give the same options to go on, or another run_dir"
+    )
+    with pytest.raises(UserError) as refused:
+        folder.check(other)
+    assert str(refused.value) == expected
+    assert fingerprint(other) != fingerprint(config())
+
+
+def test_the_linear_schedule_fixes_the_number_of_updates(tmp_path: Path) -> None:
+    linear = ScheduleConfig(name=ScheduleName.linear)
+    folder = started(tmp_path, config(schedule=linear, max_updates=10))
+    with pytest.raises(UserError, match="training.max_updates=10, not 20"):
+        folder.check(config(schedule=linear, max_updates=20))
+
+
+def test_resume_never_and_must(tmp_path: Path) -> None:
+    folder = started(tmp_path / "run", config())
+    with pytest.raises(UserError, match="resume=never"):
+        folder.check(replace(config(), resume=Resume.never))
+    folder.check(replace(config(), resume=Resume.must))
+    with pytest.raises(UserError, match="resume=must"):
+        RunFolder(tmp_path / "empty").check(replace(config(), resume=Resume.must))
+    RunFolder(tmp_path / "empty").check(replace(config(), resume=Resume.never))
+
+
+def test_a_run_that_never_came_to_a_checkpoint_may_start_with_other_options(tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path)
+    with folder.claimed(config()):
+        pass
+    folder.check(config(clip_norm=1.0))
+
+
+def test_one_process_at_a_time(tmp_path: Path) -> None:
+    with RunFolder(tmp_path).claimed(config()):
+        with pytest.raises(UserError, match="another nmt-train is at work"):
+            with RunFolder(tmp_path).claimed(config()):
+                raise AssertionError("got in")
+    with RunFolder(tmp_path).claimed(config()):
+        pass
+
+
+def test_records_are_cut_back(tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path)
+    monitor = Monitor(folder, 0, 100)
+    for update in (10, 20, 30):
+        monitor.advance(1.0, 10.0)
+        monitor.record("train", update, {"loss": update / 10, "ppl": float("inf")})
+        monitor.record("valid", update, {"bleu": 5.0, "samples": [{"source": "a", "hypothesis": "b"}]})
+    monitor.close()
+    with open(folder.metrics, "a") as file:
+        file.write('{"kind": "train", "upda')  # a crash
+    Monitor(folder, 20, 100).close()
+
+    records = [json.loads(line) for line in folder.metrics.read_text().splitlines()]
+    assert [(r["kind"], r["update"]) for r in records] == [
+        (k, u) for u in (10, 20) for k in ("train", "valid")
+    ]
+    assert records[0]["loss"] == 1.0 and records[0]["ppl"] is None
+    board = EventAccumulator(str(folder.tensorboard))
+    board.Reload()
+    assert [(event.step, event.value) for event in board.Scalars("train/loss")] == [(10, 1.0), (20, 2.0)]
+    assert len(list(folder.tensorboard.iterdir())) == 1
+
+
+def test_perplexity() -> None:
+    assert perplexity(0.0) == 1.0
+    assert perplexity(1e6) is None
+    assert perplexity(float("nan")) is None

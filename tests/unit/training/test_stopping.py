@@ -1,0 +1,51 @@
+"""Signals become a wish to stop, once, and only while somebody listens."""
+
+from __future__ import annotations
+
+import signal
+import threading
+
+import pytest
+
+from nmt.training.stopping import Stopped, StopRequest
+
+
+@pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_is_heard_and_the_handlers_are_put_back(signum: signal.Signals) -> None:
+    before = signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)
+    stop, notices = StopRequest(), []
+    with stop.listening(lambda: notices.append("heard")):
+        assert not stop()
+        signal.raise_signal(signum)
+        assert stop() and stop.signum == signum
+        assert signal.getsignal(signal.SIGINT) is signal.SIG_DFL  # the next Ctrl-C kills
+        signal.raise_signal(signal.SIGTERM)
+    assert notices == ["heard"] and stop.signum == signum
+    assert (signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)) == before
+
+
+def test_under_torchrun_the_second_is_the_first_once_more() -> None:
+    stop = StopRequest()
+    with stop.listening(lambda: None, second_kills=False):
+        signal.raise_signal(signal.SIGINT)
+        signal.raise_signal(signal.SIGINT)
+    assert stop.signum == signal.SIGINT
+
+
+def test_in_another_thread_nothing_is_touched() -> None:
+    before = signal.getsignal(signal.SIGINT)
+    seen: list[object] = []
+
+    def embedded() -> None:
+        with StopRequest().listening(lambda: None):
+            seen.append(signal.getsignal(signal.SIGINT))
+
+    thread = threading.Thread(target=embedded)
+    thread.start()
+    thread.join()
+    assert seen == [before]
+
+
+@pytest.mark.parametrize(("signum", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (None, 143)])
+def test_exit_status(signum: int | None, status: int) -> None:
+    assert Stopped(signum).code == status

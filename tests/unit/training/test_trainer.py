@@ -1,0 +1,159 @@
+"""An update against its naive twin, and updates whose loss is no number."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+import nmt.training.trainer as module
+from nmt.config import (
+    DataConfig,
+    DecodingConfig,
+    ModelConfig,
+    Precision,
+    ScheduleConfig,
+    ScheduleName,
+    TokenizerConfig,
+    TrainConfig,
+    TrainingConfig,
+)
+from nmt.data.corpus import HeldOut
+from nmt.data.preparation import Prepared
+from nmt.data.store import Store
+from nmt.data.tokenizer import train_tokenizer
+from nmt.errors import UserError
+from nmt.training.ranks import Ranks
+from nmt.training.run_folder import RunFolder
+from nmt.training.trainer import Trainer, build_model, open_stream
+
+PAIRS = [(" ".join("ab" * (n % 5 + 1)), " ".join("ba" * (n % 7 + 1))) for n in range(60)]
+
+
+@pytest.fixture(scope="module")
+def prepared(tmp_path_factory: pytest.TempPathFactory) -> Prepared:
+    config = TokenizerConfig(vocab_size=300)
+    tokenizer = train_tokenizer(lambda: iter(PAIRS), config, tmp_path_factory.mktemp("spm"))
+    sources, targets = [list(side) for side in zip(*PAIRS, strict=True)]
+    store = Store.of(tokenizer.encode_source(sources), tokenizer.encode_target(targets))
+    valid = HeldOut("valid", sources[:4], targets[:4], None, {})
+    return Prepared(tokenizer, store, valid, None, Store.of([[5]], [[5]]), {}, "print")
+
+
+def trainer(prepared: Prepared, folder: Path, *, dropout: float = 0.0, **training: Any) -> Trainer:
+    options: dict[str, Any] = {
+        "precision": Precision.fp32,
+        "devices": "1",
+        "validate_every": 1000,
+        "schedule": ScheduleConfig(name=ScheduleName.constant, peak=0.01, warmup_updates=0),
+        **training,
+    }
+    config = TrainConfig(
+        run_dir=str(folder),
+        data=DataConfig(name="ab", source_lang="xx", target_lang="yy", max_tokens=40),
+        model=ModelConfig(encoder_layers=1, decoder_layers=1, d_model=16, d_ff=32, heads=2, dropout=dropout),
+        training=TrainingConfig(**options),
+        decoding=DecodingConfig(beam_size=1),
+    )
+    folder.mkdir(exist_ok=True)
+    return Trainer(config, prepared, RunFolder(folder), Ranks.join(0, 1, 0, torch.device("cpu")), bool)
+
+
+def test_an_update_is_a_step_along_the_mean_over_all_its_tokens(prepared: Prepared, tmp_path: Path) -> None:
+    """Micro-batches of unequal sizes: each token weighs the same."""
+    run = trainer(prepared, tmp_path, micro_batches=3, max_updates=1)
+    model = build_model(run.config, prepared).train()
+    stream = open_stream(run.config, prepared, run.progress, run.ranks)
+    batches = [batch for batch, _ in (next(stream) for _ in range(3)) if batch is not None]
+    stream.close()
+    assert len({batch.num_target_tokens for batch in batches}) > 1
+    losses = [
+        F.cross_entropy(model.logits(model(b)), b.target_out, label_smoothing=0.1, reduction="none")
+        for b in batches
+    ]
+    torch.cat(losses).mean().backward()
+
+    assert run.train()
+    for (name, parameter), twin in zip(run.model.named_parameters(), model.parameters(), strict=True):
+        assert parameter.grad is not None and twin.grad is not None
+        torch.testing.assert_close(parameter.grad, twin.grad, rtol=1e-4, atol=1e-7, msg=name)
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.01, betas=(0.9, 0.98), eps=1e-9)
+    for parameter, twin in zip(run.model.parameters(), model.parameters(), strict=True):
+        twin.grad = parameter.grad  # Adam's first step is the sign of the gradient: rounding noise would show
+    optimizer.step()
+    for parameter, twin in zip(run.model.parameters(), model.parameters(), strict=True):
+        torch.testing.assert_close(parameter, twin, rtol=1e-5, atol=1e-7)
+    assert run.progress.target_tokens == sum(batch.num_target_tokens for batch in batches)
+
+
+def test_clipping_scales_the_gradient_to_the_norm(prepared: Prepared, tmp_path: Path) -> None:
+    free = trainer(prepared, tmp_path / "free", max_updates=1)
+    clipped = trainer(prepared, tmp_path / "clipped", max_updates=1, clip_norm=0.25)
+    loose = trainer(prepared, tmp_path / "loose", max_updates=1, clip_norm=1e6)
+    for run in (free, clipped, loose):
+        run.train()
+    norm = free.gradients.norm()
+    assert norm > 0.25
+    assert clipped.gradients.norm().item() == pytest.approx(0.25, rel=1e-5)
+    torch.testing.assert_close(clipped.gradients.gradients * norm / 0.25, free.gradients.gradients)
+    assert torch.equal(loose.gradients.gradients, free.gradients.gradients)
+
+
+def test_the_loss_scale_leaves_the_step_as_it_is(prepared: Prepared, tmp_path: Path) -> None:
+    plain, scaled = (trainer(prepared, tmp_path / name, max_updates=2, dropout=0.1) for name in ("1", "2"))
+    scaled.progress.loss_scale = 1024.0
+    plain.train()
+    scaled.train()
+    for a, b in zip(plain.model.parameters(), scaled.model.parameters(), strict=True):
+        assert torch.equal(a, b)  # a power of two
+
+
+def poison(monkeypatch: pytest.MonkeyPatch, updates: set[int], run: Trainer) -> None:
+    original = module.label_smoothed_loss
+
+    def poisoned(*args: Any) -> Any:
+        loss, nll = original(*args)
+        return (loss * float("nan"), nll) if run.progress.update + 1 in updates else (loss, nll)
+
+    monkeypatch.setattr(module, "label_smoothed_loss", poisoned)
+
+
+def test_an_update_that_is_no_number_is_skipped(
+    prepared: Prepared, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = trainer(prepared, tmp_path, max_updates=3)
+    states: list[dict[str, torch.Tensor]] = []
+    original = Trainer._update
+
+    def watched(self: Trainer) -> None:
+        original(self)
+        tensors = {**self.model.state_dict(), **module.optimizer_tensors(self.optimizer, self.model)}
+        states.append({name: tensor.clone() for name, tensor in tensors.items()})
+
+    monkeypatch.setattr(Trainer, "_update", watched)
+    poison(monkeypatch, {2}, run)
+    assert run.train()
+    assert all(torch.equal(states[0][name], states[1][name]) for name in states[0])
+    assert not torch.equal(states[1]["step"], states[2]["step"])
+    assert all(tensor.isfinite().all() for tensor in states[2].values())
+    assert (run.progress.update, run.progress.skipped_updates, run.progress.skipped_in_a_row) == (3, 1, 0)
+
+
+def test_too_many_in_a_row_end_the_run(
+    prepared: Prepared, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = trainer(prepared, tmp_path, max_updates=100)
+    poison(monkeypatch, set(range(5, 100)), run)
+    with pytest.raises(UserError, match="not finite for 10 updates in a row, up to update 14: try"):
+        run.train()
+
+
+def test_bf16_trains_on_fp32_weights(prepared: Prepared, tmp_path: Path) -> None:
+    run = trainer(prepared, tmp_path, max_updates=3, precision=Precision.bf16)
+    before = {name: tensor.clone() for name, tensor in run.model.state_dict().items()}
+    assert run.train()
+    assert {tensor.dtype for tensor in run.model.state_dict().values()} == {torch.float32}
+    assert any(not torch.equal(before[name], tensor) for name, tensor in run.model.state_dict().items())
