@@ -93,6 +93,8 @@ class AveragingConfig:
     """Checkpoint averaging (section 6.1 of the paper)."""
 
     kind: Average = Average.last
+    """`last`: the mean of the last `count`; `best`: of the `count` best by `training.criterion`; `none`: the
+    best one alone."""
     count: int = 5
 
     def __post_init__(self) -> None:
