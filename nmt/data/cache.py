@@ -107,8 +107,8 @@ def _built(folder: Path, build: Callable[[Path], Mapping[str, Any]]) -> dict[str
         if folder.exists():
             shutil.rmtree(folder)
         make_folder(part)
-        for leftover in part.glob(".*.tmp"):
-            leftover.unlink()
+        for leftover in (*part.glob(".*.tmp"), part / _MANIFEST):  # of a run that was killed
+            leftover.unlink(missing_ok=True)
     try:
         facts = dict(build(part))
         manifest: dict[str, Any] = {"facts": facts, "files": _checksums(part)}

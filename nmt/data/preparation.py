@@ -79,9 +79,9 @@ def prepare(config: DataConfig, *, shard_pairs: int = SHARD_PAIRS) -> Prepared:
         "name": config.name,
         "source_lang": config.source_lang,
         "target_lang": config.target_lang,
-        "train": {"name": corpus.name, **corpus.facts},
+        "train": {"corpus": corpus.name, **corpus.facts},
         **{
-            key: {"name": split.name, "sentences": len(split.sources), **split.facts}
+            key: {"corpus": split.name, "sentences": len(split.sources), **split.facts}
             for key, split in held_out.items()
         },
         "cleaning": {**cleaning.as_dict(), "words": cleaning.words},

@@ -327,24 +327,25 @@ import os, signal, sys
 from pathlib import Path
 sys.path[:0] = {path!r}
 from test_preparation import SHARD, write_corpus
-from nmt.data import cache
 from nmt.data.preparation import prepare
 
-count, real = 0, os.replace
-def replace(*names):
-    global count
-    count += 1
-    if count == {stop}:
-        os.kill(os.getpid(), signal.SIGKILL)
-    real(*names)
-os.replace = replace
+count = 0
+def counted(real):
+    def rename(*names):
+        global count
+        count += 1
+        if count == {stop}:
+            os.kill(os.getpid(), signal.SIGKILL)
+        real(*names)
+    return rename
+os.replace, os.rename = counted(os.replace), counted(os.rename)
 prepare(write_corpus(Path({folder!r})), shard_pairs=SHARD)
 """
 
 
-@pytest.mark.parametrize("stop", [1, 3, 7, 8, 11])
+@pytest.mark.parametrize("stop", [1, 3, 7, 8, 11, 14, 18])
 def test_killed_and_started_again(config: DataConfig, tmp_path: Path, stop: int) -> None:
-    """Killed outright just before the file of that number gets its name."""
+    """Killed outright just before the file or folder of that number gets its name."""
     root = Path(__file__).resolve().parents[3]
     paths = [str(root), str(Path(__file__).parent)]
     script = KILLED.format(path=paths, stop=stop, folder=str(tmp_path))

@@ -7,6 +7,7 @@ from collections import Counter
 from functools import cache
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -44,9 +45,9 @@ def store(num_pairs: int = 103) -> Store:
     return Store.of(ids, [sentence[::-1] for sentence in ids])
 
 
-def options(**more: object) -> DataConfig:
-    values = {"max_tokens": 60, "block_pairs": 40, "source_lang": "xx", "target_lang": "yy", **more}
-    return DataConfig(**values)  # type: ignore[arg-type]
+def options(**more: Any) -> DataConfig:
+    values: dict[str, Any] = {"max_tokens": 60, "block_pairs": 40, "source_lang": "xx", "target_lang": "yy"}
+    return DataConfig(**(values | more))
 
 
 def content(batch: Batch | None) -> Rows:
