@@ -146,7 +146,7 @@ def progress(*, total: int | None, unit: str, description: str) -> tqdm[Any]:
     return tqdm(
         total=total,
         unit=f" {unit}",
-        unit_scale=True,
+        unit_scale=total is None or total >= 100_000,  # "1.23M pairs", but "7800 updates"
         desc=description,
         delay=2.0,
         mininterval=0.2 if live else 30.0,

@@ -122,9 +122,9 @@ class LeakedRule(Rule):
     words = "a side stands in validation or test"
 
     def __init__(self, sources: Iterable[str], targets: Iterable[str]) -> None:
-        """Takes all held-out text; 64-bit hashes of it are kept."""
-        self.sources = frozenset(map(_loose_hash, filter(str.strip, sources)))
-        self.targets = frozenset(map(_loose_hash, filter(str.strip, targets)))
+        """Takes all held-out text."""
+        self.sources = frozenset(map(_loose, filter(str.strip, sources)))
+        self.targets = frozenset(map(_loose, filter(str.strip, targets)))
 
     @classmethod
     def build(cls, config: CleaningConfig, held_out: Sequence[HeldOut]) -> Rule | None:
@@ -138,7 +138,7 @@ class LeakedRule(Rule):
 
     def drops(self, source: str, target: str) -> bool:
         """Whether a side is held out, but for spacing and case."""
-        return _loose_hash(source) in self.sources or _loose_hash(target) in self.targets
+        return _loose(source) in self.sources or _loose(target) in self.targets
 
 
 RULES: dict[str, type[Rule]] = {
@@ -184,7 +184,10 @@ def build_rules(config: CleaningConfig, *held_out: HeldOut) -> list[Rule]:
 
 def first_rule(rules: Sequence[Rule], source: str, target: str) -> Rule | None:
     """The first rule that drops the pair, or None where it stays."""
-    return next((rule for rule in rules if rule.drops(source, target)), None)
+    for rule in rules:
+        if rule.drops(source, target):
+            return rule
+    return None
 
 
 def normal_text(text: str) -> str:
@@ -195,20 +198,12 @@ def normal_text(text: str) -> str:
 def pair_hash(source: str, target: str) -> int:
     """A 64-bit hash of a pair, the same in every process and on every machine."""
     first = source.encode("utf-8")
-    return _hash64(len(first).to_bytes(8, "little") + first + target.encode("utf-8"))
-
-
-def text_hash(text: str) -> int:
-    """A 64-bit hash of a text, the same in every process and on every machine."""
-    return _hash64(text.encode("utf-8"))
-
-
-def _hash64(content: bytes) -> int:
+    content = len(first).to_bytes(8, "little") + first + target.encode("utf-8")
     return int.from_bytes(hashlib.blake2b(content, digest_size=8).digest(), "little")
 
 
-def _loose_hash(text: str) -> int:
-    return text_hash("".join(text.casefold().split()))
+def _loose(text: str) -> str:
+    return "".join(text.casefold().split())
 
 
 def _has_control(text: str) -> bool:

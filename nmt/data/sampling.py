@@ -20,7 +20,7 @@ import sentencepiece as spm
 
 from nmt.config import Segmentation
 from nmt.data.arrays import Side, offsets_of
-from nmt.data.tokenizer import _fields
+from nmt.data.tokenizer import protobuf_fields
 
 WORD_START = "\u2581"  # what SentencePiece puts in the place of a space
 
@@ -97,8 +97,8 @@ class Sampler:
 
 def _kinds(model: bytes) -> list[int]:
     """The type of each piece: field 3 of `pieces`, field 1 of sentencepiece_model.proto."""
-    pieces = [value for number, value in _fields(model) if number == 1 and isinstance(value, bytes)]
-    return [int(dict(_fields(piece)).get(3, _NORMAL)) for piece in pieces]
+    pieces = [value for number, value in protobuf_fields(model) if number == 1 and isinstance(value, bytes)]
+    return [int(dict(protobuf_fields(piece)).get(3, _NORMAL)) for piece in pieces]
 
 
 class Word(Protocol):

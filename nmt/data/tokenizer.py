@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import io
-import math
-import random
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
@@ -14,7 +12,7 @@ import sentencepiece as spm
 
 from nmt.config import Segmentation, TokenizerConfig
 from nmt.errors import UserError
-from nmt.runtime import log, make_folder, progress, replaced
+from nmt.runtime import log, make_folder, replaced
 
 PAD_ID, BOS_ID, EOS_ID, UNK_ID = 0, 1, 2, 3
 """Ids of the special pieces, the same in every vocabulary."""
@@ -23,7 +21,6 @@ JOINT_FILE, SOURCE_FILE, TARGET_FILE = "joint.spm", "source.spm", "target.spm"
 
 _NUM_SPECIAL = 4
 _SPECIAL_PIECES = ("<pad>", "<s>", "</s>", "<unk>")
-_SEED = 20170612
 # The sums over sentences are split among the threads and so is their rounding: the number must not depend
 # on the machine.
 _TRAINING_THREADS = 8
@@ -125,7 +122,7 @@ def train_tokenizer(
     The same pairs and options give the same pieces on every machine, whatever its number of cores.
 
     Args:
-        pairs: starts the cleaned pairs anew; they are streamed once and `config.sample_pairs` of them kept.
+        pairs: starts the cleaned pairs anew, or the sample of them that is to be learnt from.
         config: the options.
         folder: where the models go.
 
@@ -134,35 +131,15 @@ def train_tokenizer(
             cannot be one.
     """
     _check_symbols(config.user_symbols)
-    sample = _sample(pairs(), config.sample_pairs)
     if config.joint:
-        tokenizer = Tokenizer(_train((text for pair in sample for text in pair), config, "both sides"))
+        tokenizer = Tokenizer(_train((text for pair in pairs() for text in pair), config, "both sides"))
     else:
         tokenizer = Tokenizer(
-            _train((pair[0] for pair in sample), config, "the source side"),
-            _train((pair[1] for pair in sample), config, "the target side"),
+            _train((pair[0] for pair in pairs()), config, "the source side"),
+            _train((pair[1] for pair in pairs()), config, "the target side"),
         )
     tokenizer.save(folder)
     return tokenizer
-
-
-def _sample(pairs: Iterator[tuple[str, str]], size: int) -> list[tuple[str, str]]:
-    """A uniform sample of a stream of unknown length, each time the same (Li 1994, algorithm L)."""
-    generator = random.Random(_SEED)
-    sample: list[tuple[str, str]] = []
-    weight, wanted = 1.0, 0
-    with progress(total=None, unit="pairs", description="Sampling text for the tokenizer") as bar:
-        for index, pair in enumerate(pairs):
-            bar.update(1)
-            if index < size:
-                sample.append(pair)
-                wanted = index
-            elif index == wanted:
-                sample[int(generator.random() * size)] = pair
-            if index >= size - 1 and index == wanted:
-                weight *= math.exp(math.log(1.0 - generator.random()) / size)
-                wanted += 1 + int(math.log(1.0 - generator.random()) / math.log1p(-weight))
-    return sample
 
 
 def _train(texts: Iterable[str], config: TokenizerConfig, side: str) -> bytes:
@@ -245,7 +222,7 @@ def _encode(processor: spm.SentencePieceProcessor, texts: Sequence[str]) -> list
 
 def _segmentation(model: bytes) -> Segmentation:
     """Reads `trainer_spec.model_type` (fields 2 and 3 of sentencepiece_model.proto)."""
-    kind = next((value for number, value in _fields(_only(model, 2)) if number == 3), 1)
+    kind = next((value for number, value in protobuf_fields(_only(model, 2)) if number == 3), 1)
     names = {1: Segmentation.unigram, 2: Segmentation.bpe}
     if kind not in names:
         raise ValueError("neither a unigram nor a BPE model")
@@ -254,12 +231,12 @@ def _segmentation(model: bytes) -> Segmentation:
 
 
 def _only(message: bytes, wanted: int) -> bytes:
-    content = next((value for number, value in _fields(message) if number == wanted), b"")
+    content = next((value for number, value in protobuf_fields(message) if number == wanted), b"")
     assert isinstance(content, bytes)
     return content
 
 
-def _fields(message: bytes) -> Iterator[tuple[int, int | bytes]]:
+def protobuf_fields(message: bytes) -> Iterator[tuple[int, int | bytes]]:
     """The fields of a protobuf message in order: number, and integer or bytes."""
     at = 0
     while at < len(message):

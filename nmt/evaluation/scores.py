@@ -63,12 +63,6 @@ def score(hypotheses: Sequence[str], references: Sequence[str], target_lang: str
     return Scores(**values, signatures=signatures, sentences=len(references))
 
 
-def bleu(hypotheses: Sequence[str], references: Sequence[str], target_lang: str) -> float:
-    """BLEU alone, as `score` computes it; for validation, where TER would take most of the time."""
-    require_equal_counts({"hypotheses": len(hypotheses), "references": len(references)})
-    return float(_bleu_metric(target_lang).corpus_score(hypotheses, [references]).score)
-
-
 def score_groups(
     hypotheses: Sequence[str], references: Sequence[str], groups: Sequence[str], target_lang: str
 ) -> dict[str, Scores]:

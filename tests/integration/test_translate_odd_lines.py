@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 import torch
-from commands import WORDS, Toy
+from commands import Toy
+from toy import WORDS
 
 from nmt.bundle import save_bundle
 from nmt.config import DataConfig, ModelConfig, Norm, Tie, TokenizerConfig, TrainConfig

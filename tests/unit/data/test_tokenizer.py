@@ -6,7 +6,6 @@ import logging
 import random
 import re
 import unicodedata
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nmt.config import Normalization, Segmentation, TokenizerConfig
-from nmt.data.tokenizer import BOS_ID, EOS_ID, PAD_ID, UNK_ID, Tokenizer, _sample, train_tokenizer
+from nmt.data.tokenizer import BOS_ID, EOS_ID, PAD_ID, UNK_ID, Tokenizer, train_tokenizer
 from nmt.errors import UserError
 
 
@@ -188,7 +187,7 @@ class TestFiles:
 
 class TestTraining:
     def test_is_repeatable(self, tmp_path: Path, segmentation: Segmentation) -> None:
-        one, two = (train(tmp_path / name, segmentation=segmentation, sample_pairs=100) for name in "ab")
+        one, two = (train(tmp_path / name, segmentation=segmentation) for name in "ab")
         assert one.fingerprint == two.fingerprint
 
     def test_too_large_a_vocabulary_is_lowered_with_a_warning(
@@ -255,24 +254,3 @@ class TestTraining:
         with pytest.raises(UserError):
             train(tmp_path, [])
         assert capfd.readouterr() == ("", "")
-
-
-class TestSample:
-    def stream(self, count: int) -> Iterator[tuple[str, str]]:
-        return ((str(number), "") for number in range(count))
-
-    @pytest.mark.parametrize("count", [0, 1, 9, 10])
-    def test_a_smaller_corpus_is_taken_whole(self, count: int) -> None:
-        assert _sample(self.stream(count), 10) == list(self.stream(count))
-
-    @pytest.mark.parametrize("size", [1, 2, 10])
-    def test_a_larger_one_has_its_size(self, size: int) -> None:
-        sample = _sample(self.stream(1000), size)
-        assert len(set(sample)) == len(sample) == size
-        assert sample == _sample(self.stream(1000), size)
-
-    def test_every_part_of_the_corpus_counts_alike(self) -> None:
-        sample = [int(source) for source, _ in _sample(self.stream(20_000), 2000)]
-        tenths = [sum(number // 2000 == tenth for number in sample) for tenth in range(10)]
-        assert sum(tenths) == 2000
-        assert all(140 < count < 260 for count in tenths)  # 200 expected, with a deviation of 13
