@@ -11,7 +11,6 @@ import pytest
 from nmt.errors import UserError
 from nmt.evaluation.scores import (
     Scores,
-    bleu,
     looks_tokenized,
     metrics_for,
     score,
