@@ -249,12 +249,12 @@ def _clean(cleaner: _Cleaner, task: tuple[Path, tuple[Side, Side] | None]) -> in
         if rule is not None:
             report.drop(rule.name, rule.words, source, target)
             continue
-        report.keep()
         kept_source.add(source)
         kept_target.add(target)
         hashes.append(pair_hash(source, target))
         if cleaner.near:
             near.append(near_hash(source, target))
+    report.keep(len(hashes))
     more = {"hashes": np.array(hashes, np.uint64)}
     if cleaner.near:
         more["near"] = np.array(near, np.uint64)
