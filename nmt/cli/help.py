@@ -43,7 +43,7 @@ def _groups() -> str:
     package = Path(__file__).resolve().parents[1]
     folder = package / "configs" if (package / "configs").is_dir() else package.parent / "configs"
     lines = ["Groups (group=name picks a file of configs/)"]
-    for group in ("experiment", "data", "model", "model/positions"):
+    for group in ("experiment", "data", "data/cleaning", "model", "model/positions"):
         names = sorted(path.stem for path in (folder / group).glob("*.yaml"))
         lines += textwrap.wrap(
             ", ".join(names), 100, initial_indent=f"  {group + '=':<23}", subsequent_indent=" " * 25

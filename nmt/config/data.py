@@ -99,12 +99,30 @@ class CleaningConfig:
     """Drop pairs with control characters other than a tab."""
     drop_leaked: bool = True
     """Drop pairs whose source or target stands, the same but for spacing and case, in validation or test."""
+    drop_near_duplicates: bool = False
+    """Keep the first of several pairs that are equal but for case and all that is no letter."""
+    drop_unequal_numbers: bool = False
+    """Drop pairs whose numbers disagree; small ones (often words) and marks of grouping don't count."""
+    drop_unequal_addresses: bool = False
+    """Drop pairs whose URLs or e-mail addresses disagree."""
+    min_script: float = 0.0
+    """Share of a side's letters that must be in the script of its language; 0 keeps all."""
+    max_word: int = 0
+    """A longer word (in characters) drops the pair, where words have spaces between them; 0 keeps all."""
+    max_copied: float = 0.0
+    """Share of the source's words, five or more, that may stand in the target; 0 keeps all."""
+    langid_confidence: float = 0.0
+    """Confidence (0.95 is careful) from which a side in another language drops the pair; 0 keeps all.
+    Needs `pip install "nmt[langid]"`."""
 
     def __post_init__(self) -> None:
         """Checks the values."""
         check("data.cleaning.max_pieces", self.max_pieces, at_least(0))
         if self.max_ratio != 0:
             check("data.cleaning.max_ratio", self.max_ratio, at_least(1.0))
+        check("data.cleaning.max_word", self.max_word, at_least(0))
+        for key in ("min_script", "max_copied", "langid_confidence"):
+            check(f"data.cleaning.{key}", getattr(self, key), between(0.0, 1.0))
 
 
 @dataclass

@@ -4,16 +4,40 @@ from __future__ import annotations
 
 import hashlib
 import unicodedata
-from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from importlib.metadata import version
 from typing import Any, ClassVar
 
 import numpy as np
 
 from nmt.config import CleaningConfig
 from nmt.data.corpus import HeldOut
+from nmt.data.rules.agreement import AddressesRule, NumbersRule
+from nmt.data.rules.basic import ControlRule, EmptyRule, IdenticalRule, LeakedRule, RatioRule
+from nmt.data.rules.language import LanguageRule
+from nmt.data.rules.rule import Rule, Setting
+from nmt.data.rules.script import ScriptRule
+from nmt.data.rules.wording import CopiedRule, LongWordRule
+
+__all__ = [
+    "DUPLICATE",
+    "EXAMPLE_CHARACTERS",
+    "NEAR_DUPLICATE",
+    "NUM_EXAMPLES",
+    "RULES",
+    "CleaningReport",
+    "PieceRule",
+    "Rule",
+    "build_rules",
+    "first_rule",
+    "language_facts",
+    "near_hash",
+    "normal_text",
+    "pair_hash",
+    "visible",
+]
 
 NUM_EXAMPLES = 3
 """Dropped pairs a rule shows in the report."""
@@ -21,130 +45,32 @@ NUM_EXAMPLES = 3
 EXAMPLE_CHARACTERS = 200
 """How much of each side is shown."""
 
+_LOG_CHARACTERS = 60  # of each side of an example in the log
+
 DUPLICATE = "duplicate"
 """Name under which the preparation counts what `pair_hash` finds."""
 
-
-class Rule(ABC):
-    """A reason to drop a pair, judged by its text alone.
-
-    To add one, write a subclass and name it in `RULES`.
-    """
-
-    name: ClassVar[str]
-    """Its name in results."""
-    words: ClassVar[str]
-    """Its meaning in the report: what is the case with a dropped pair."""
-
-    @classmethod
-    @abstractmethod
-    def build(cls, config: CleaningConfig, held_out: Sequence[HeldOut]) -> Rule | None:
-        """Makes the rule as the options want it, or None where they switch it off."""
-
-    @abstractmethod
-    def drops(self, source: str, target: str) -> bool:
-        """Whether the pair, both sides as `normal_text` gives them, is to go."""
-
-
-class EmptyRule(Rule):
-    """Nothing can be learnt from a side without text."""
-
-    name = "empty"
-    words = "one side is empty"
-
-    @classmethod
-    def build(cls, config: CleaningConfig, held_out: Sequence[HeldOut]) -> Rule | None:
-        """Always on."""
-        return cls()
-
-    def drops(self, source: str, target: str) -> bool:
-        """Whether a side is empty."""
-        return not source or not target
-
-
-class ControlRule(Rule):
-    """Control characters (Unicode category Cc) other than a tab are the trace of a broken conversion."""
-
-    name = "control"
-    words = "a side has control characters"
-
-    @classmethod
-    def build(cls, config: CleaningConfig, held_out: Sequence[HeldOut]) -> Rule | None:
-        """On with `drop_control`."""
-        return cls() if config.drop_control else None
-
-    def drops(self, source: str, target: str) -> bool:
-        """Whether a side has one."""
-        return _has_control(source) or _has_control(target)
-
-
-class IdenticalRule(Rule):
-    """A side that was copied, not translated."""
-
-    name = "identical"
-    words = "both sides are the same text"
-
-    @classmethod
-    def build(cls, config: CleaningConfig, held_out: Sequence[HeldOut]) -> Rule | None:
-        """On with `drop_identical`."""
-        return cls() if config.drop_identical else None
-
-    def drops(self, source: str, target: str) -> bool:
-        """Whether the sides are the same but for case."""
-        return source == target or source.casefold() == target.casefold()
-
-
-class RatioRule(Rule):
-    """Sides of very unequal length are seldom translations of each other."""
-
-    name = "ratio"
-    words = "one side is far longer than the other"
-
-    def __init__(self, max_ratio: float) -> None:
-        """Takes the largest ratio, longer over shorter side in characters, that stays."""
-        self.max_ratio = max_ratio
-
-    @classmethod
-    def build(cls, config: CleaningConfig, held_out: Sequence[HeldOut]) -> Rule | None:
-        """On unless `max_ratio` is 0."""
-        return cls(config.max_ratio) if config.max_ratio else None
-
-    def drops(self, source: str, target: str) -> bool:
-        """Whether the longer side exceeds `max_ratio` times the shorter."""
-        shorter, longer = sorted((len(source), len(target)))
-        return longer > self.max_ratio * shorter
-
-
-class LeakedRule(Rule):
-    """A pair that validation or test will ask for must not be learnt by heart."""
-
-    name = "leaked"
-    words = "a side stands in validation or test"
-
-    def __init__(self, sources: Iterable[str], targets: Iterable[str]) -> None:
-        """Takes all held-out text."""
-        self.sources = frozenset(map(_loose, filter(str.strip, sources)))
-        self.targets = frozenset(map(_loose, filter(str.strip, targets)))
-
-    @classmethod
-    def build(cls, config: CleaningConfig, held_out: Sequence[HeldOut]) -> Rule | None:
-        """On with `drop_leaked` where anything is held out."""
-        if not config.drop_leaked or not held_out:
-            return None
-        return cls(
-            (text for part in held_out for text in part.sources),
-            (text for part in held_out for text in part.references),
-        )
-
-    def drops(self, source: str, target: str) -> bool:
-        """Whether a side is held out, but for spacing and case."""
-        return _loose(source) in self.sources or _loose(target) in self.targets
+NEAR_DUPLICATE = "near_duplicate"
+"""Name under which it counts what `near_hash` finds beyond that."""
 
 
 RULES: dict[str, type[Rule]] = {
-    rule.name: rule for rule in (EmptyRule, ControlRule, IdenticalRule, RatioRule, LeakedRule)
+    rule.name: rule
+    for rule in (
+        EmptyRule,
+        ControlRule,
+        IdenticalRule,
+        RatioRule,
+        LeakedRule,
+        LongWordRule,
+        ScriptRule,
+        NumbersRule,
+        AddressesRule,
+        CopiedRule,
+        LanguageRule,
+    )
 }
-"""The rules in the order in which they judge; the first that drops a pair is counted."""
+"""The rules in the order in which they judge, the dearest last; the first that drops a pair is counted."""
 
 
 class PieceRule:
@@ -171,15 +97,31 @@ class PieceRule:
         return gone
 
 
-def build_rules(config: CleaningConfig, *held_out: HeldOut) -> list[Rule]:
+def build_rules(
+    config: CleaningConfig, *held_out: HeldOut, languages: tuple[str, str] = ("", "")
+) -> list[Rule]:
     """The rules that the options switch on, in their order.
 
     Args:
         config: the options.
         held_out: validation and test, whose text training must not see.
+        languages: language codes of source and target.
+
+    Raises:
+        UserError: a rule needs a package that is not installed, or knows nothing of a language.
     """
-    built = (rule.build(config, held_out) for rule in RULES.values())
+    setting = Setting(held_out, *languages)
+    built = (rule.build(config, setting) for rule in RULES.values())
     return [rule for rule in built if rule is not None]
+
+
+def language_facts(config: CleaningConfig, languages: tuple[str, str]) -> list[str]:
+    """What the cleaned text depends on beside options and corpora: the languages, if a rule asks for them."""
+    asked = config.min_script or config.max_word or config.langid_confidence
+    found = list(languages) if asked else []
+    if config.langid_confidence:
+        found.append(version("lingua-language-detector"))
+    return found
 
 
 def first_rule(rules: Sequence[Rule], source: str, target: str) -> Rule | None:
@@ -195,6 +137,17 @@ def normal_text(text: str) -> str:
     return text.strip()
 
 
+def visible(text: str) -> str:
+    """A line for a terminal or a page: what can't be printed as the escape that Python has for it."""
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
+
+
+def _shortened(text: str) -> str:
+    return text if len(text) <= _LOG_CHARACTERS else f"{text[: _LOG_CHARACTERS - 1]}…"
+
+
 def pair_hash(source: str, target: str) -> int:
     """A 64-bit hash of a pair, the same in every process and on every machine."""
     first = source.encode("utf-8")
@@ -202,14 +155,22 @@ def pair_hash(source: str, target: str) -> int:
     return int.from_bytes(hashlib.blake2b(content, digest_size=8).digest(), "little")
 
 
-def _loose(text: str) -> str:
-    return "".join(text.casefold().split())
+def near_hash(source: str, target: str) -> int:
+    """A hash of a pair that leaves aside case and all that is no letter, where both sides have letters."""
+    source_key, target_key = (text.casefold().translate(_LETTERS) for text in (source, target))
+    return pair_hash(source_key, target_key) if source_key and target_key else pair_hash(source, target)
 
 
-def _has_control(text: str) -> bool:
-    if text.isprintable():  # true of most lines, and far faster than looking at each character
-        return False
-    return any(unicodedata.category(character) == "Cc" and character != "\t" for character in text)
+class _Letters(dict[int, str | None]):
+    """A table for `str.translate` that drops what is neither a letter nor a mark on one."""
+
+    def __missing__(self, code: int) -> str | None:
+        character = chr(code)
+        self[code] = character if unicodedata.category(character)[0] in "LM" else None
+        return self[code]
+
+
+_LETTERS = _Letters()
 
 
 @dataclass
@@ -280,6 +241,14 @@ class CleaningReport:
         return "\n".join(
             f"{words:<{width}}  {count:>{digits},}  {count / total:>6.1%}" for words, count in rows
         )
+
+    def samples(self) -> str:
+        """The examples for people: a short line each, under the rule's name."""
+        lines = ["examples of what was dropped (whole in data_report.html):"]
+        for name in self._order():
+            for pair in self.examples.get(name, []):
+                lines.append(f"  {name}: {' ||| '.join(_shortened(visible(side)) for side in pair)}")
+        return "\n".join(lines if len(lines) > 1 else [])
 
     def _order(self) -> list[str]:
         known = [name for name in RULES if name in self.dropped]

@@ -14,7 +14,7 @@ import sentencepiece as spm
 from nmt.config import CleaningConfig, DataConfig
 from nmt.data.arrays import Side, smallest_dtype
 from nmt.data.cache import cache_errors, fingerprint, made
-from nmt.data.cleaning import CleaningReport, PieceRule, build_rules
+from nmt.data.cleaning import CleaningReport, PieceRule, build_rules, language_facts
 from nmt.data.corpus import Corpus, HeldOut, is_given, open_corpus, read_held_out
 from nmt.data.store import Shard, Store
 from nmt.data.texts import TextOptions, Texts, clean_texts, report_of, report_to_json
@@ -116,15 +116,22 @@ class _Stages:
         self._root = (
             Path(config.cache_dir).expanduser() if config.cache_dir else cache_folder()
         ) / "prepared"
+        languages = config.source_lang, config.target_lang
+        rules = build_rules(config.cleaning, *held_out, languages=languages)
         cleaning = asdict(config.cleaning)
         del cleaning["max_pieces"]  # the one rule that is applied to ids
+        cleaning["languages"] = language_facts(config.cleaning, languages)
         leaked = [split.facts for split in held_out] if config.cleaning.drop_leaked else []
         self._text_print = fingerprint([FORMAT, shard_pairs, corpus.facts, cleaning, leaked])
         tokenizer = [FORMAT, spm.__version__, self._text_print, asdict(config.tokenizer)]
         self._text_folder = self._folder("text", self._text_print)
         self._tokenizer_folder = self._folder("tokenizer", fingerprint(tokenizer))
-        rules = build_rules(config.cleaning, *held_out)
-        options = TextOptions(config.cleaning.drop_duplicates, shard_pairs, self._workers)
+        options = TextOptions(
+            drop_duplicates=config.cleaning.drop_duplicates,
+            drop_near_duplicates=config.cleaning.drop_near_duplicates,
+            shard_pairs=shard_pairs,
+            workers=self._workers,
+        )
         self._texts = cache(lambda: clean_texts(self._text_folder, corpus, rules, options))
 
     def tokenizer(self) -> Tokenizer:
@@ -156,7 +163,7 @@ class _Stages:
             for path in paths:
                 report = report.merge(report_of(Shard.open(path).facts))
             _check_any(report)
-            tables.append(report.table())
+            tables.append(f"{report.table()}\n{report.samples()}".rstrip())
             return {"shards": [path.name for path in paths], "report": report_to_json(report)}
 
         def repair(name: str) -> None:

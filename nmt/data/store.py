@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -120,6 +120,10 @@ class Store:
             int(((shard.source.lengths() > max_source) | (shard.target.lengths() > max_target)).sum())
             for shard in self._shards
         )
+
+    def sides(self) -> Iterator[tuple[Side, Side]]:
+        """Sources and targets, a shard at a time, in the order of the rows."""
+        return ((shard.source, shard.target) for shard in self._shards)
 
     def source(self, row: int) -> Array:
         """Ids of one source."""

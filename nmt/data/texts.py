@@ -16,10 +16,12 @@ from nmt.data.arrays import Array, Side, map_safetensors, offsets_of, safetensor
 from nmt.data.cache import made, write_file
 from nmt.data.cleaning import (
     DUPLICATE,
+    NEAR_DUPLICATE,
     NUM_EXAMPLES,
     CleaningReport,
     Rule,
     first_rule,
+    near_hash,
     normal_text,
     pair_hash,
 )
@@ -40,11 +42,13 @@ class TextOptions:
 
     Attributes:
         drop_duplicates: keep the first of several equal pairs only.
+        drop_near_duplicates: keep the first of several pairs that `near_hash` finds equal only.
         shard_pairs: raw pairs that go into a shard.
         workers: number of processes.
     """
 
     drop_duplicates: bool
+    drop_near_duplicates: bool
     shard_pairs: int
     workers: int
 
@@ -64,7 +68,8 @@ class Texts:
         """
         self._shards = [Shard.open(path) for path in _shard_paths(folder)]
         self._starts = offsets_of(np.array([len(shard.source) for shard in self._shards], np.int64))
-        self._repeats = map_safetensors(folder / _REPEATS)[0]["numbers"]
+        found = map_safetensors(folder / _REPEATS)[0]
+        self._repeats, self._near = found["numbers"], found["near"]
         self.num_shards = len(self._shards)
 
     def rows(self, shard: int) -> Array:
@@ -93,15 +98,21 @@ class Texts:
         report = CleaningReport()
         for shard in self._shards:
             report = report.merge(report_of(shard.facts))
+        equal = np.setdiff1d(self._repeats, self._near, assume_unique=True)
+        repeats = self._repeats_report(DUPLICATE, "the same pair stood before", equal)
+        near = self._repeats_report(NEAR_DUPLICATE, "nearly the same pair stood before", self._near)
+        return report.merge(repeats).merge(near)
+
+    def _repeats_report(self, name: str, words: str, numbers: Array) -> CleaningReport:
         repeats = CleaningReport()
-        for number in self._repeats[:NUM_EXAMPLES].tolist():
+        for number in numbers[:NUM_EXAMPLES].tolist():
             index = int(np.searchsorted(self._starts, number, "right")) - 1
             (source,), (target,) = self.pairs(index, np.array([number - self._starts[index]]))
-            repeats.drop(DUPLICATE, "the same pair stood before", source, target)
-        if len(self._repeats):
-            repeats.dropped[DUPLICATE] = len(self._repeats)
-        repeats.keep(-len(self._repeats))
-        return report.merge(repeats)
+            repeats.drop(name, words, source, target)
+        if len(numbers):
+            repeats.dropped[name] = len(numbers)
+        repeats.keep(-len(numbers))
+        return repeats
 
 
 def clean_texts(folder: Path, corpus: Corpus, rules: Sequence[Rule], options: TextOptions) -> Texts:
@@ -116,21 +127,22 @@ def clean_texts(folder: Path, corpus: Corpus, rules: Sequence[Rule], options: Te
     Raises:
         UserError: the corpus can't be read, or the folder not be written.
     """
+    setup = partial(_Cleaner, list(rules), options.drop_near_duplicates)
 
     def build(part: Path) -> dict[str, Any]:
         tasks = _tasks(corpus, part, options.shard_pairs)
         with progress(total=corpus.num_pairs, unit="pairs", description="Cleaning") as bar:
-            for num_pairs in run_ordered(_clean, tasks, partial(list, rules), options.workers):
+            for num_pairs in run_ordered(_clean, tasks, setup, options.workers):
                 bar.update(num_pairs)
-        _write_repeats(part, options.drop_duplicates)
+        _write_repeats(part, options)
         return {}
 
     def repair(name: str) -> None:
         if name == _REPEATS:
-            return _write_repeats(folder, options.drop_duplicates)
+            return _write_repeats(folder, options)
         begin = int(Path(name).stem) * options.shard_pairs
         lines = _lines(islice(corpus.pairs(), begin, begin + options.shard_pairs))
-        _clean(list(rules), (folder / name, lines))
+        _clean(setup(), (folder / name, lines))
 
     made(folder, build, repair)
     return Texts(folder)
@@ -214,24 +226,38 @@ def _lines(pairs: Iterator[tuple[str, str]]) -> tuple[Side, Side]:
     return source.side(), target.side()
 
 
-def _clean(rules: Sequence[Rule], task: tuple[Path, tuple[Side, Side] | None]) -> int:
+@dataclass(frozen=True)
+class _Cleaner:
+    """What a process needs to clean shards."""
+
+    rules: Sequence[Rule]
+    near: bool
+
+
+def _clean(cleaner: _Cleaner, task: tuple[Path, tuple[Side, Side] | None]) -> int:
     """Cleans and writes one shard; gives the number of pairs read."""
     path, lines = task
     if lines is None:
         return report_of(Shard.open(path).facts).total
-    report, hashes = CleaningReport(), []
+    report = CleaningReport()
+    hashes: list[int] = []
+    near: list[int] = []
     kept_source, kept_target = _Lines(), _Lines()
     for raw_source, raw_target in zip(_decoded(lines[0]), _decoded(lines[1]), strict=True):
         source, target = normal_text(raw_source), normal_text(raw_target)
-        rule = first_rule(rules, source, target)
+        rule = first_rule(cleaner.rules, source, target)
         if rule is not None:
             report.drop(rule.name, rule.words, source, target)
             continue
-        report.keep()
         kept_source.add(source)
         kept_target.add(target)
         hashes.append(pair_hash(source, target))
+        if cleaner.near:
+            near.append(near_hash(source, target))
+    report.keep(len(hashes))
     more = {"hashes": np.array(hashes, np.uint64)}
+    if cleaner.near:
+        more["near"] = np.array(near, np.uint64)
     Shard(kept_source.side(), kept_target.side(), more, report_to_json(report)).write(path)
     return report.total
 
@@ -242,9 +268,12 @@ def _decoded(side: Side) -> Iterator[str]:
     return (content[begin:end].decode() for begin, end in zip(ends, ends[1:], strict=False))
 
 
-def _write_repeats(folder: Path, drop_duplicates: bool) -> None:
-    hashes = [Shard.open(path).more["hashes"] for path in _shard_paths(folder)] if drop_duplicates else []
-    write_file(folder / _REPEATS, safetensors_bytes({"numbers": repeats(hashes)}, None))
+def _write_repeats(folder: Path, options: TextOptions) -> None:
+    shards = [Shard.open(path) for path in _shard_paths(folder)]
+    equal = repeats([shard.more["hashes"] for shard in shards] if options.drop_duplicates else [])
+    near = repeats([shard.more["near"] for shard in shards] if options.drop_near_duplicates else [])
+    arrays = {"numbers": np.union1d(equal, near), "near": np.setdiff1d(near, equal, assume_unique=True)}
+    write_file(folder / _REPEATS, safetensors_bytes(arrays, None))
 
 
 def _shard_paths(folder: Path) -> list[Path]:

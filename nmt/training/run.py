@@ -13,6 +13,7 @@ import torch
 from nmt.bundle import config_from_yaml, config_to_yaml
 from nmt.config import TrainConfig
 from nmt.data.preparation import Prepared, prepare
+from nmt.data.report import write_data_report
 from nmt.errors import UserError
 from nmt.runtime import available_cores, choose_device, choose_precision, keep_freed_memory, log, set_threads
 from nmt.training.finish import finish, finished_results, results_text
@@ -44,7 +45,7 @@ def train(config: TrainConfig) -> str:
     folder = RunFolder(Path(config.run_dir))
     prepared = _checked_and_prepared(config, folder)
     if config.prepare_only:
-        return _prepared_text(prepared)
+        return _prepared_text(prepared, folder)
     return _train_and_finish(config, prepared, folder, _train_here if processes == 1 else _train_in_ranks)
 
 
@@ -97,12 +98,14 @@ def _checked_and_prepared(config: TrainConfig, folder: RunFolder) -> Prepared:
     return prepare(config.data)
 
 
-def _prepared_text(prepared: Prepared) -> str:
+def _prepared_text(prepared: Prepared, folder: RunFolder) -> str:
+    write_data_report(prepared, folder.path)
     return f"{prepared.train.num_pairs:,} training pairs are prepared"
 
 
 def _train_and_finish(config: TrainConfig, prepared: Prepared, folder: RunFolder, loop: Loop) -> str:
     with folder.claimed(config):
+        write_data_report(prepared, folder.path)
         results = finished_results(config, folder)
         if results is not None:
             log.info("%s: training is done already; a larger training.max_updates goes on", folder.path)
@@ -151,7 +154,7 @@ def _first_under_torchrun(config: TrainConfig, ranks: Ranks) -> str:
     try:
         prepared = _checked_and_prepared(config, folder)
         if config.prepare_only:
-            return _prepared_text(prepared)
+            return _prepared_text(prepared, folder)
         return _train_and_finish(config, prepared, folder, loop)
     finally:
         if waiting:

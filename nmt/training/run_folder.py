@@ -96,7 +96,7 @@ class RunFolder:
         Raises:
             UserError: another process has it, or it can't be written to.
         """
-        fresh = not self.path.exists()
+        fresh = not self.config.exists()  # the folder itself is made by prepare_only=true too
         make_folder(self.path)
         handle = os.open(self.path, os.O_RDONLY)
         try:

@@ -8,7 +8,7 @@ import pytest
 
 from nmt.cli.arguments import Arguments, read_arguments
 from nmt.cli.compose import compose_jobs, configs_folder
-from nmt.config import EvalConfig, TrainConfig, TranslateConfig
+from nmt.config import CleaningConfig, EvalConfig, TrainConfig, TranslateConfig
 from nmt.errors import UserError
 
 
@@ -44,6 +44,29 @@ def test_every_experiment_composes(name: str) -> None:
 @pytest.mark.parametrize("name", names("model"))
 def test_every_model_composes(name: str) -> None:
     composed(f"model={name}", "model/positions=sinusoidal")
+
+
+@pytest.mark.parametrize("data", [name for name in names("data") if name != "local"] + ["local"])
+def test_cleaning_is_chosen_with_any_data(data: str) -> None:
+    chosen = LOCAL if data == "local" else (f"data={data}",)
+    assert composed(*chosen).data.cleaning == CleaningConfig()
+    crawled = composed(*chosen, "data/cleaning=crawled", "data.cleaning.max_word=99").data
+    assert (crawled.name, crawled.cleaning.drop_near_duplicates, crawled.cleaning.max_word) == (
+        data,
+        True,
+        99,
+    )
+
+
+def test_cleaning_is_chosen_with_an_experiment() -> None:
+    config = composed("data/cleaning=crawled")
+    assert (config.name, config.data.cleaning.max_copied) == ("quickstart", 0.6)
+    assert composed("experiment=multi30k", "data/cleaning=crawled").data.cleaning.drop_unequal_numbers
+
+
+def test_a_misspelt_cleaning_is_told() -> None:
+    with pytest.raises(UserError, match="data/cleaning=crawld: there is no such data/cleaning; did you mean"):
+        composed("data/cleaning=crawld")
 
 
 @pytest.mark.parametrize(

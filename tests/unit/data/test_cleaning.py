@@ -6,6 +6,7 @@ import json
 import pickle
 import subprocess
 import sys
+import unicodedata
 
 import numpy as np
 import pytest
@@ -16,14 +17,16 @@ from nmt.config import CleaningConfig
 from nmt.data.cleaning import (
     RULES,
     CleaningReport,
-    LeakedRule,
     PieceRule,
     build_rules,
     first_rule,
+    language_facts,
+    near_hash,
     normal_text,
     pair_hash,
 )
 from nmt.data.corpus import HeldOut
+from nmt.data.rules.basic import LeakedRule
 
 HELD_OUT = (
     HeldOut("valid", ["A dog runs .", ""], ["Ein Hund rennt .", ""], None, {}),
@@ -68,9 +71,14 @@ def test_rules(source: str, target: str, expected: str | None) -> None:
     assert (rule.name if rule else None) == expected
 
 
+DEFAULTS = ["empty", "control", "identical", "ratio", "leaked"]
+"""The rules that are on where nothing is asked for; the others have their cases in tests/unit/data/rules."""
+
+
 def test_every_rule_has_cases_and_words() -> None:
-    assert set(RULES) == {expected for _, _, expected in CASES if expected}
-    assert all(rule.words for rule in RULES.values())
+    assert set(DEFAULTS) == {expected for _, _, expected in CASES if expected}
+    assert [rule.name for rule in build_rules(CleaningConfig(), *HELD_OUT)] == DEFAULTS == list(RULES)[:5]
+    assert all(rule.words and RULES[name] is rule for name, rule in RULES.items())
 
 
 @pytest.mark.parametrize(
@@ -84,7 +92,7 @@ def test_every_rule_has_cases_and_words() -> None:
 )
 def test_rules_can_be_switched_off(option: str, value: object, name: str) -> None:
     rules = build_rules(CleaningConfig(**{option: value}), *HELD_OUT)
-    assert [rule.name for rule in rules] == [other for other in RULES if other != name]
+    assert [rule.name for rule in rules] == [other for other in DEFAULTS if other != name]
 
 
 def test_nothing_held_out_nothing_leaked() -> None:
@@ -159,6 +167,41 @@ class TestHashes:
         assert len(set(hashes.tolist())) == len(pairs)
 
 
+class TestNearHashes:
+    @pytest.mark.parametrize(
+        ("one", "other", "same"),
+        [
+            (("Page 1 of 20", "Seite 1 von 20"), ("page 3 of 7:", "SEITE 3 von 7."), True),
+            (("a b", "c"), ("ab", "c"), True),
+            (("ab", "c"), ("a", "bc"), False),
+            (("Straße", "x"), ("STRASSE", "x"), True),
+            (("a dog", "ein Hund"), ("a dog", "kein Hund"), False),
+            (("12", "zwölf"), ("13", "zwölf"), False),  # no letter, no likeness
+            (("12", "zwölf"), ("12", "zwölf"), True),
+            (("कि", "x"), ("की", "x"), False),  # vowel signs are marks, and stay
+            (("好 的。", "x"), ("好的", "x"), True),
+        ],
+    )
+    def test_leave_aside_case_and_all_but_letters(
+        self, one: tuple[str, str], other: tuple[str, str], same: bool
+    ) -> None:
+        assert (near_hash(*one) == near_hash(*other)) is same
+
+    @given(st.text(), st.text())
+    def test_against_naive(self, source: str, target: str) -> None:
+        def key(text: str) -> str:
+            return "".join(c for c in text.casefold() if unicodedata.category(c)[0] in "LM")
+
+        pair = (key(source), key(target))
+        assert near_hash(source, target) == pair_hash(*(pair if all(pair) else (source, target)))
+
+
+def test_languages_count_where_a_rule_asks_for_them() -> None:
+    assert language_facts(CleaningConfig(), ("en", "de")) == []
+    assert language_facts(CleaningConfig(min_script=0.5), ("en", "de")) == ["en", "de"]
+    assert len(language_facts(CleaningConfig(langid_confidence=0.9), ("en", "de"))) == 3  # lingua's version
+
+
 class TestReport:
     def report(self) -> CleaningReport:
         report = CleaningReport()
@@ -182,6 +225,15 @@ class TestReport:
             "dropped: one side is empty                          1    0.1%\n"
             "dropped: one side is far longer than the other      5    0.5%\n"
             "kept                                              994   99.4%"
+        )
+
+    def test_samples(self) -> None:
+        report = CleaningReport()
+        assert report.samples() == ""
+        report.drop("control", "a side has control characters", "a\x07\u2028é", "t" * 61)
+        assert report.samples() == (
+            "examples of what was dropped (whole in data_report.html):\n"
+            f"  control: a\\x07\\u2028é ||| {'t' * 59}…"
         )
 
     def test_merge(self) -> None:

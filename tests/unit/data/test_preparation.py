@@ -369,6 +369,24 @@ def test_sample_for_the_tokenizer(config: DataConfig) -> None:
     assert sample == list(opened.sample(50))
 
 
+@pytest.mark.parametrize("workers", [1, 2])
+def test_the_first_of_near_duplicates_stays(config: DataConfig, tmp_path: Path, workers: int) -> None:
+    for side in ("xx", "yy"):
+        path = tmp_path / f"train.{side}"
+        lines = path.read_text().split("\n")[:-1]
+        lines[90] = lines[50] + " 12!"  # in another shard
+        lines[91] = lines[50].upper()
+        lines[92] = lines[91]  # equal to one that goes
+        path.write_text("".join(f"{line}\n" for line in lines))
+    config = replace(config, workers=workers, cleaning=replace(config.cleaning, drop_near_duplicates=True))
+    report = prepare(config, shard_pairs=SHARD).report["cleaning"]
+    assert (report["dropped"]["duplicate"], report["dropped"]["near_duplicate"]) == (3, 2)
+    first = lines[50], (tmp_path / "train.xx").read_text().split("\n")[50]
+    assert report["examples"]["near_duplicate"][0] == [f"{first[1]} 12!", f"{first[0]} 12!"]
+    every = replace(config, cleaning=replace(config.cleaning, drop_duplicates=False))
+    assert prepare(every, shard_pairs=SHARD).report["cleaning"]["dropped"]["near_duplicate"] == 5
+
+
 @given(st.lists(st.lists(st.integers(0, 9), max_size=9), max_size=4), st.sampled_from([1, 4, 100]))
 def test_repeats_against_naive(parts: list[list[int]], part_pairs: int) -> None:
     with pytest.MonkeyPatch.context() as patch:

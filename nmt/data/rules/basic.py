@@ -1,0 +1,116 @@
+"""The rules that are on by default: nothing to learn from, broken, copied, out of proportion, held out."""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Iterable
+
+from nmt.config import CleaningConfig
+from nmt.data.rules.rule import Rule, Setting
+
+
+class EmptyRule(Rule):
+    """Nothing can be learnt from a side without text."""
+
+    name = "empty"
+    words = "one side is empty"
+
+    @classmethod
+    def build(cls, config: CleaningConfig, setting: Setting) -> Rule | None:
+        """Always on."""
+        return cls()
+
+    def drops(self, source: str, target: str) -> bool:
+        """Whether a side is empty."""
+        return not source or not target
+
+
+class ControlRule(Rule):
+    """Control characters (Unicode category Cc) other than a tab are the trace of a broken conversion."""
+
+    name = "control"
+    words = "a side has control characters"
+
+    @classmethod
+    def build(cls, config: CleaningConfig, setting: Setting) -> Rule | None:
+        """On with `drop_control`."""
+        return cls() if config.drop_control else None
+
+    def drops(self, source: str, target: str) -> bool:
+        """Whether a side has one."""
+        return _has_control(source) or _has_control(target)
+
+
+class IdenticalRule(Rule):
+    """A side that was copied, not translated."""
+
+    name = "identical"
+    words = "both sides are the same text"
+
+    @classmethod
+    def build(cls, config: CleaningConfig, setting: Setting) -> Rule | None:
+        """On with `drop_identical`."""
+        return cls() if config.drop_identical else None
+
+    def drops(self, source: str, target: str) -> bool:
+        """Whether the sides are the same but for case."""
+        return source == target or source.casefold() == target.casefold()
+
+
+class RatioRule(Rule):
+    """Sides of very unequal length are seldom translations of each other."""
+
+    name = "ratio"
+    words = "one side is far longer than the other"
+
+    def __init__(self, max_ratio: float) -> None:
+        """Takes the largest ratio, longer over shorter side in characters, that stays."""
+        self.max_ratio = max_ratio
+
+    @classmethod
+    def build(cls, config: CleaningConfig, setting: Setting) -> Rule | None:
+        """On unless `max_ratio` is 0."""
+        return cls(config.max_ratio) if config.max_ratio else None
+
+    def drops(self, source: str, target: str) -> bool:
+        """Whether the longer side exceeds `max_ratio` times the shorter."""
+        one, other = len(source), len(target)
+        return one > self.max_ratio * other or other > self.max_ratio * one
+
+
+class LeakedRule(Rule):
+    """A pair that validation or test will ask for must not be learnt by heart."""
+
+    name = "leaked"
+    words = "a side stands in validation or test"
+
+    def __init__(self, sources: Iterable[str], targets: Iterable[str]) -> None:
+        """Takes all held-out text."""
+        self.sources = frozenset(map(_loose, filter(str.strip, sources)))
+        self.targets = frozenset(map(_loose, filter(str.strip, targets)))
+
+    @classmethod
+    def build(cls, config: CleaningConfig, setting: Setting) -> Rule | None:
+        """On with `drop_leaked` where anything is held out."""
+        if not config.drop_leaked or not setting.held_out:
+            return None
+        return cls(
+            (text for part in setting.held_out for text in part.sources),
+            (text for part in setting.held_out for text in part.references),
+        )
+
+    def drops(self, source: str, target: str) -> bool:
+        """Whether a side is held out, but for spacing and case."""
+        return _loose(source) in self.sources or _loose(target) in self.targets
+
+
+def _loose(text: str) -> str:
+    if text.isprintable():  # then its only white space is " ", which is far faster to take out
+        return text.casefold().replace(" ", "")
+    return "".join(text.casefold().split())
+
+
+def _has_control(text: str) -> bool:
+    if text.isprintable():  # true of most lines, and far faster than looking at each character
+        return False
+    return any(unicodedata.category(character) == "Cc" and character != "\t" for character in text)

@@ -1,0 +1,53 @@
+"""What a rule is: a reason to drop a training pair, judged by its text alone."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from nmt.config import CleaningConfig
+from nmt.data.corpus import HeldOut
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What a rule may ask about the data it is to judge.
+
+    Attributes:
+        held_out: validation and test, whose text training must not see.
+        source_lang: language code of the source side; empty if nobody says.
+        target_lang: language code of the target side.
+    """
+
+    held_out: Sequence[HeldOut] = ()
+    source_lang: str = ""
+    target_lang: str = ""
+
+
+class Rule(ABC):
+    """A reason to drop a pair, judged by its text alone.
+
+    To add one, write a subclass and name it in `nmt.data.cleaning.RULES`. Rules travel to the processes that
+    clean, so what can't be pickled is made at first use.
+    """
+
+    name: ClassVar[str]
+    """Its name in results."""
+    words: ClassVar[str]
+    """Its meaning in the report: what is the case with a dropped pair."""
+
+    @classmethod
+    @abstractmethod
+    def build(cls, config: CleaningConfig, setting: Setting) -> Rule | None:
+        """Makes the rule as the options want it, or None where they switch it off."""
+
+    @abstractmethod
+    def drops(self, source: str, target: str) -> bool:
+        """Whether the pair, both sides as `normal_text` gives them, is to go."""
+
+
+def base_language(code: str) -> str:
+    """The language of a code, without region or script: `pt` of `pt_BR` and of `pt-BR`."""
+    return code.replace("_", "-").partition("-")[0].lower()
