@@ -54,18 +54,29 @@ class Texts:
 
     Attributes:
         num_shards: number of shards.
+        num_pairs: number of pairs that are to be used.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, repeats: Path | None = None) -> None:
         """Opens what `clean_texts` made.
+
+        Args:
+            folder: the cleaned text.
+            repeats: a file of `write_repeats_across` for it, in the place of the folder's own.
 
         Raises:
             UserError: a shard is missing or damaged.
         """
         self._shards = [Shard.open(path) for path in _shard_paths(folder)]
         self._starts = offsets_of(np.array([len(shard.source) for shard in self._shards], np.int64))
-        self._repeats = map_safetensors(folder / _REPEATS)[0]["numbers"]
+        self._repeats = map_safetensors(repeats or folder / _REPEATS)[0]["numbers"]
         self.num_shards = len(self._shards)
+        self.num_pairs = int(self._starts[-1]) - len(self._repeats)
+
+    @property
+    def hashes(self) -> list[Array]:
+        """A hash of each pair, those that are not to be used too: uint64, an array a shard."""
+        return [shard.more["hashes"] for shard in self._shards]
 
     def rows(self, shard: int) -> Array:
         """The rows of a shard that are to be used: those that do not repeat an earlier pair."""
@@ -134,6 +145,21 @@ def clean_texts(folder: Path, corpus: Corpus, rules: Sequence[Rule], options: Te
 
     made(folder, build, repair)
     return Texts(folder)
+
+
+def write_repeats_across(texts: Sequence[Texts], paths: Sequence[Path]) -> None:
+    """Finds the pairs that stand in an earlier corpus, or earlier in their own.
+
+    Args:
+        texts: the corpora in the order in which they go before each other.
+        paths: the file to write for each, for `Texts`.
+    """
+    starts = offsets_of(np.array([sum(map(len, text.hashes)) for text in texts], np.int64))
+    found = repeats([values for text in texts for values in text.hashes])
+    cuts = np.searchsorted(found, starts)
+    for place, path in enumerate(paths):
+        numbers = found[cuts[place] : cuts[place + 1]] - starts[place]
+        write_file(path, safetensors_bytes({"numbers": numbers}, None))
 
 
 def report_to_json(report: CleaningReport) -> dict[str, Any]:
