@@ -32,7 +32,7 @@ from typing import Any
 
 import numpy as np
 
-from nmt.config import CleaningConfig, DataConfig, SplitConfig, TokenizerConfig
+from nmt.config import CleaningConfig, DataConfig, SplitConfig, TokenizerConfig, TrainSplitConfig
 from nmt.data.preparation import prepare
 from nmt.data.shuffle import Shuffle
 from nmt.data.tokenizer import Tokenizer
@@ -76,7 +76,7 @@ def measure(folder: Path, num_pairs: int, workers: int) -> dict[str, Any]:
         name="benchmark",
         source_lang="xx",
         target_lang="yy",
-        train=SplitConfig(source=str(folder / "train.xx"), target=str(folder / "train.yy")),
+        train=TrainSplitConfig(source=str(folder / "train.xx"), target=str(folder / "train.yy")),
         valid=SplitConfig(source=str(folder / "valid.xx"), target=str(folder / "valid.yy")),
         cleaning=CleaningConfig(),
         tokenizer=TokenizerConfig(vocab_size=16_000),

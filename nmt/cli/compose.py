@@ -48,7 +48,8 @@ def compose_jobs(schema: type[C], config_name: str, arguments: Arguments) -> lis
         jobs = []
         for overrides, suffix in _jobs(arguments):
             overrides = _defaults(config_name, overrides) + overrides
-            jobs.append(_finish(schema, _compose(config_name, search, overrides), suffix))
+            overrides = [_into_named(text, _named_sections(schema)) for text in overrides]
+            jobs.append(_finish(schema, _compose(schema, config_name, search, overrides), suffix))
     return jobs
 
 
@@ -132,13 +133,34 @@ def _decoding_of(model_dir: str) -> list[str]:
     return []  # no model folder: the command itself says so best
 
 
-def _compose(config_name: str, search: Sequence[str], overrides: Sequence[str]) -> DictConfig:
+def _into_named(text: str, sections: Sequence[str]) -> str:
+    """An override inside a section whose parts have free names, written so that the part need not exist yet.
+
+    OmegaConf makes a part of the right type only where the section is given a whole: `a.b.name.key=value`
+    becomes `++a.b={name:{key:value}}`, which is merged into what is there.
+    """
+    key, _, value = text.partition("=")
+    for section in sections:
+        start = f"{section}."
+        if key.lstrip("+").startswith(start):
+            for name in reversed(key.lstrip("+").removeprefix(start).split(".")):
+                value = f"{{{name}:{value or repr('')}}}"
+            return f"++{section}={value}"
+        if key.lstrip("+") == section:
+            return f"++{section}={value}"
+    return text
+
+
+def _compose(
+    schema: type[Any], config_name: str, search: Sequence[str], overrides: Sequence[str]
+) -> DictConfig:
     try:
         return compose(config_name, overrides=[*search, *overrides])
     except MissingConfigException as error:
         raise UserError(_missing_config(error, overrides)) from error
     except (HydraException, OmegaConfBaseException) as error:
-        raise UserError(_explained(config_name, search, error)) from error
+        known = [*_known_keys(config_name, search), *_schema_keys(schema)]
+        raise UserError(_explained(known, error)) from error
 
 
 def _missing_config(error: MissingConfigException, overrides: Sequence[str]) -> str:
@@ -151,14 +173,14 @@ def _missing_config(error: MissingConfigException, overrides: Sequence[str]) -> 
     return f"{asked}: there is no such {group}{hint}; there are {', '.join(options)}"
 
 
-def _explained(config_name: str, search: Sequence[str], error: Exception) -> str:
+def _explained(known: Sequence[str], error: Exception) -> str:
     """Hydra's and OmegaConf's complaints in our words: the key first, then what to do."""
     cause = error.__cause__ if isinstance(error.__cause__, OmegaConfBaseException) else error
     text = f"{error}\n{cause}"
     unknown = re.search(r"(?:Could not override|Could not append to config[^']*) '([^']+)'", text)
     key = getattr(cause, "full_key", None) or (unknown.group(1) if unknown else "")
     if re.search(r"[Kk]ey '.*' (is )?not in|No match in the defaults list|Could not append", text):
-        return f"{key}: there is no such option{_did_you_mean(key, _known_keys(config_name, search))}"
+        return f"{key}: there is no such option{_did_you_mean(key, known)}"
     words = _first_line(cause)
     return f"{key}: {words[0].lower()}{words[1:]}" if key else _first_line(error)
 
@@ -176,14 +198,28 @@ def _keys(config: DictConfig, prefix: str = "") -> Iterator[str]:
 
 
 def _schema_keys(schema: type[Any], prefix: str = "") -> Iterator[str]:
-    """Every key that a dataclass of options has, in sections that are optional too."""
+    """Every key that a dataclass of options has, in sections that are optional too.
+
+    Where the parts of a section have free names, `*` stands for them; the parts of a section without types
+    are not listed.
+    """
     hints = typing.get_type_hints(schema)
     for field in dataclasses.fields(schema):
-        yield f"{prefix}{field.name}"
-        kinds = typing.get_args(hints[field.name]) or (hints[field.name],)
-        for kind in kinds:
+        key = f"{prefix}{field.name}"
+        yield key
+        hint = hints[field.name]
+        if typing.get_origin(hint) is dict:
+            key += ".*"
+            yield key
+        for kind in typing.get_args(hint) or (hint,):
             if dataclasses.is_dataclass(kind):
-                yield from _schema_keys(cast(type[Any], kind), f"{prefix}{field.name}.")
+                yield from _schema_keys(cast(type[Any], kind), f"{key}.")
+
+
+def _named_sections(schema: type[Any]) -> list[str]:
+    """The sections whose parts have free names and are sections themselves."""
+    keys = list(_schema_keys(schema))
+    return [key.removesuffix(".*") for key in keys if key.endswith(".*") and key.count("*") == 1]
 
 
 def _did_you_mean(name: str, known: Sequence[str], prefix: str = "") -> str:
@@ -191,7 +227,13 @@ def _did_you_mean(name: str, known: Sequence[str], prefix: str = "") -> str:
     near = difflib.get_close_matches(name, known, 1, 0.75) or [
         last[key] for key in difflib.get_close_matches(name.rpartition(".")[2], list(last), 1, 0.75)
     ]
-    return f"; did you mean {prefix}{near[0]}?" if near else " (--help lists all)"
+    return f"; did you mean {prefix}{_with_names(near[0], name)}?" if near else " (--help lists all)"
+
+
+def _with_names(key: str, given: str) -> str:
+    """A key of `_schema_keys` with the free names that stand in `given`."""
+    names = [*given.split("."), *["NAME"] * key.count(".")]
+    return ".".join(name if part == "*" else part for part, name in zip(key.split("."), names, strict=False))
 
 
 def _finish(schema: type[C], config: DictConfig, suffix: str) -> C:
@@ -214,9 +256,10 @@ def _finish(schema: type[C], config: DictConfig, suffix: str) -> C:
 
 def _refuse_unknown(schema: type[Any], config: DictConfig) -> None:
     """`+key=value` gets past Hydra's own check; an option that nothing reads is a mistake all the same."""
-    known = set(_schema_keys(schema))
+    known = list(_schema_keys(schema))
+    pattern = re.compile("|".join(re.escape(key).replace(r"\*", r"[^.]+") for key in known))
     for key in _keys(config):
-        if key not in known:
+        if not pattern.fullmatch(key):
             raise UserError(f"+{key}: there is no such option{_did_you_mean(key, sorted(known))}")
 
 

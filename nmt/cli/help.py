@@ -58,10 +58,13 @@ def _options(schema: type[Any], prefix: str) -> Iterator[str]:
         kind = hints[field.name]
         key = prefix + field.name
         if dataclasses.is_dataclass(kind) and isinstance(kind, type):
-            yield ""
-            yield f"  {key}: {_first_line(kind)}"
-            yield from _options(kind, f"{key}.")
+            yield from _section(kind, key)
             continue
+        named = [
+            part
+            for part in typing.get_args(kind)
+            if isinstance(part, type) and dataclasses.is_dataclass(part)
+        ]
         line = f"    {key}={_default(field)}"
         choices = "|".join(kind.__members__) if isinstance(kind, type) and issubclass(kind, Enum) else ""
         words = " ".join(
@@ -73,6 +76,16 @@ def _options(schema: type[Any], prefix: str) -> Iterator[str]:
         yield from textwrap.wrap(words, 110, initial_indent=f"{line:<47}", subsequent_indent=" " * 47) or [
             line
         ]
+        for section in named:
+            yield from _section(section, f"{key}.NAME")
+
+
+def _section(kind: type[Any], key: str) -> Iterator[str]:
+    yield ""
+    yield from textwrap.wrap(
+        f"{key}: {_first_line(kind)}", 116, initial_indent="  ", subsequent_indent=" " * 6
+    )
+    yield from _options(kind, f"{key}.")
 
 
 def _first_line(kind: type[Any]) -> str:
@@ -94,11 +107,12 @@ def _default(field: dataclasses.Field[Any]) -> str:
 
 def _documentation(schema: type[Any]) -> dict[str, str]:
     """The strings under the fields of a dataclass, which Python itself forgets."""
-    body = ast.parse(textwrap.dedent(inspect.getsource(schema))).body[0]
-    assert isinstance(body, ast.ClassDef)
     found: dict[str, str] = {}
-    for before, after in zip(body.body, body.body[1:], strict=False):
-        if isinstance(before, ast.AnnAssign) and isinstance(before.target, ast.Name):
-            if isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant):
-                found[before.target.id] = " ".join(str(after.value.value).split())
+    for part in filter(dataclasses.is_dataclass, reversed(schema.__mro__)):
+        body = ast.parse(textwrap.dedent(inspect.getsource(part))).body[0]
+        assert isinstance(body, ast.ClassDef)
+        for before, after in zip(body.body, body.body[1:], strict=False):
+            if isinstance(before, ast.AnnAssign) and isinstance(before.target, ast.Name):
+                if isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant):
+                    found[before.target.id] = " ".join(str(after.value.value).split())
     return found

@@ -3,13 +3,16 @@
 from nmt.config.commands import EvalConfig, Resume, TrainConfig, TranslateConfig
 from nmt.config.data import (
     CleaningConfig,
+    CorpusConfig,
     DataConfig,
     HubConfig,
     Normalization,
+    PairsConfig,
     SamplingConfig,
     Segmentation,
     SplitConfig,
     TokenizerConfig,
+    TrainSplitConfig,
 )
 from nmt.config.decoding import DecodingConfig
 from nmt.config.model import Activation, ModelConfig, Norm, PositionsConfig, Tie
@@ -30,6 +33,7 @@ __all__ = [
     "Average",
     "AveragingConfig",
     "CleaningConfig",
+    "CorpusConfig",
     "Criterion",
     "DataConfig",
     "DecodingConfig",
@@ -40,6 +44,7 @@ __all__ = [
     "Normalization",
     "OptimizerConfig",
     "OptimizerName",
+    "PairsConfig",
     "PositionsConfig",
     "Precision",
     "Resume",
@@ -51,6 +56,7 @@ __all__ = [
     "Tie",
     "TokenizerConfig",
     "TrainConfig",
+    "TrainSplitConfig",
     "TrainingConfig",
     "TranslateConfig",
 ]

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from enum import Enum
 from typing import Any
 
-from nmt.config.checks import at_least, between, check
+from nmt.config.checks import above, at_least, between, check
 from nmt.errors import UserError
 
 
@@ -40,8 +40,8 @@ class HubConfig:
 
 
 @dataclass
-class SplitConfig:
-    """Where one split comes from: exactly one of a hub split, two text files, one table, or a test set."""
+class PairsConfig:
+    """Where pairs come from: exactly one of a hub split, two text files, one table, or a test set."""
 
     split: str | None = None
     """Split of the hub data set named in `data.hub`, such as `train`."""
@@ -53,8 +53,42 @@ class SplitConfig:
     """TSV, JSONL or Parquet file or files (a list or a quoted glob for several)."""
     sacrebleu: str | None = None
     """A test set of sacreBLEU by name and nothing else, such as `wmt14/full`."""
+
+
+@dataclass
+class SplitConfig(PairsConfig):
+    """Where one split comes from: exactly one of a hub split, two text files, one table, or a test set."""
+
     groups: str | None = None
     """Text file with one label a line; scores are reported for each label beside the whole."""
+
+
+@dataclass
+class CorpusConfig(PairsConfig):
+    """One of several training corpora, under a name of your own."""
+
+    source_key: str | None = None
+    """As `data.source_key`, where this corpus's tables differ."""
+    target_key: str | None = None
+    """As `data.target_key`, where this corpus's tables differ."""
+    weight: float | None = None
+    """How often its pairs are drawn an epoch: 2 draws every pair twice, 0.5 half of them, another half each
+    epoch; default 1."""
+    tag: str | None = None
+    """A piece put before every source of the corpus, such as `<bt>`; a line that begins with it is
+    translated accordingly."""
+    cleaning: dict[str, Any] = field(default_factory=dict)
+    """What differs from `data.cleaning`, such as `max_ratio: 3`."""
+    hub: HubConfig = field(default_factory=HubConfig)
+    """Its own hub data set for `split`; what is not given here is as in `data.hub`."""
+
+
+@dataclass
+class TrainSplitConfig(SplitConfig):
+    """Where training pairs come from: one corpus as for the other splits, or several by name."""
+
+    corpora: dict[str, CorpusConfig] = field(default_factory=dict)
+    """Corpora by name, instead of the one; of equal pairs the one in the earlier corpus stays."""
 
 
 @dataclass
@@ -149,13 +183,16 @@ class DataConfig:
     target_lang: str = "???"
     """Language code of the target side; BLEU's tokeniser follows it."""
     hub: HubConfig = field(default_factory=HubConfig)
-    train: SplitConfig = field(default_factory=SplitConfig)
+    train: TrainSplitConfig = field(default_factory=TrainSplitConfig)
     valid: SplitConfig = field(default_factory=SplitConfig)
     test: SplitConfig = field(default_factory=SplitConfig)
     source_key: str = "source"
     """Column or key of the source side in tables; `0` for the first column of a TSV without a header."""
     target_key: str = "target"
     """Column or key of the target side; `1` for the second column of a TSV without a header."""
+    temperature: float | None = None
+    """Instead of the corpora's weights: above 1 the small ones are drawn more often and the large ones less,
+    in proportion to size**(1 / temperature); an epoch keeps its length."""
     cleaning: CleaningConfig = field(default_factory=CleaningConfig)
     tokenizer: TokenizerConfig = field(default_factory=TokenizerConfig)
     sampling: SamplingConfig = field(default_factory=SamplingConfig)
@@ -179,3 +216,40 @@ class DataConfig:
         for key in ("source_lang", "target_lang"):
             if not getattr(self, key):
                 raise UserError(f"data.{key} is empty: give a language code such as data.{key}=en")
+        if self.temperature is not None:
+            check("data.temperature", self.temperature, at_least(1.0))
+        for name, corpus in self.train.corpora.items():
+            self._check_corpus(f"data.train.corpora.{name}", corpus)
+
+    def cleaning_of(self, key: str, corpus: CorpusConfig) -> CleaningConfig:
+        """How one of several corpora is cleaned; `key` is its full name, for messages.
+
+        Raises:
+            UserError: an option of its own is unknown or has a wrong value.
+        """
+        from omegaconf import OmegaConf
+        from omegaconf.errors import OmegaConfBaseException
+
+        known = [option.name for option in fields(CleaningConfig)]
+        for name in corpus.cleaning:
+            if name not in known:
+                raise UserError(f"{key}.cleaning.{name}: there is no such option, only {', '.join(known)}")
+        try:
+            merged = OmegaConf.to_object(
+                OmegaConf.merge(OmegaConf.structured(self.cleaning), corpus.cleaning)
+            )
+        except OmegaConfBaseException as error:
+            raise UserError(f"{key}.cleaning.{error.full_key}: {str(error).splitlines()[0]}") from error
+        except UserError as error:
+            raise UserError(str(error).replace("data.cleaning.", f"{key}.cleaning.")) from error
+        assert isinstance(merged, CleaningConfig)
+        return merged
+
+    def _check_corpus(self, key: str, corpus: CorpusConfig) -> None:
+        if corpus.weight is not None:
+            if self.temperature is not None:
+                raise UserError(f"{key}.weight and data.temperature are both given: drop one of them")
+            check(f"{key}.weight", corpus.weight, above(0.0))
+        if corpus.tag is not None and (not corpus.tag or corpus.tag != "".join(corpus.tag.split())):
+            raise UserError(f"{key}.tag={corpus.tag}: must be text without white space, such as '<bt>'")
+        self.cleaning_of(key, corpus)

@@ -9,7 +9,7 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
-from nmt.config import DataConfig, SplitConfig
+from nmt.config import DataConfig, PairsConfig, SplitConfig
 from nmt.data.hub import open_hub
 from nmt.data.tables import Pair, read_table, table_reader
 from nmt.data.testsets import find_test_set
@@ -60,12 +60,12 @@ class HeldOut:
     """As in `Corpus`."""
 
 
-def is_given(split: SplitConfig) -> bool:
+def is_given(split: PairsConfig) -> bool:
     """Whether a split names any data."""
     return bool(_kinds(split))
 
 
-def open_corpus(split: SplitConfig, data: DataConfig, key: str) -> Corpus:
+def open_corpus(split: PairsConfig, data: DataConfig, key: str) -> Corpus:
     """Finds the data of a split and what identifies them, without reading the pairs yet.
 
     Args:
@@ -120,7 +120,7 @@ def read_held_out(split: SplitConfig, data: DataConfig, key: str) -> HeldOut:
     return HeldOut(corpus.name, [pair[0] for pair in pairs], [pair[1] for pair in pairs], groups, facts)
 
 
-def _kinds(split: SplitConfig) -> list[str]:
+def _kinds(split: PairsConfig) -> list[str]:
     given = [
         name for name in ("split", "source", "target", "path", "sacrebleu") if _is_set(getattr(split, name))
     ]
@@ -141,7 +141,7 @@ def _nothing_given(data: DataConfig, key: str) -> str:
     )
 
 
-def _from_text(split: SplitConfig, data: DataConfig, key: str) -> Corpus:
+def _from_text(split: PairsConfig, data: DataConfig, key: str) -> Corpus:
     for given, missing in (("source", "target"), ("target", "source")):
         if not _is_set(getattr(split, missing)):
             lang = data.target_lang if missing == "target" else data.source_lang
@@ -177,7 +177,7 @@ def _read_text(files: list[tuple[Path, Path]], key: str) -> Iterator[Pair]:
             )
 
 
-def _from_tables(split: SplitConfig, data: DataConfig, key: str) -> Corpus:
+def _from_tables(split: PairsConfig, data: DataConfig, key: str) -> Corpus:
     files = expand(split.path, f"{key}.path")
     for path in files:
         table_reader(path)
@@ -193,7 +193,7 @@ def _read_tables(files: list[Path], data: DataConfig) -> Iterator[Pair]:
         yield from read_table(path, data)
 
 
-def _from_test_set(split: SplitConfig, data: DataConfig, key: str) -> Corpus:
+def _from_test_set(split: PairsConfig, data: DataConfig, key: str) -> Corpus:
     assert split.sacrebleu is not None
     source, target = find_test_set(split.sacrebleu, data.source_lang, data.target_lang, f"{key}.sacrebleu")
     languages = f"{data.source_lang}-{data.target_lang}"
@@ -206,7 +206,7 @@ def _from_test_set(split: SplitConfig, data: DataConfig, key: str) -> Corpus:
     return Corpus(f"{split.sacrebleu} {languages}", facts, partial(_read_text, [(source, target)], key), key)
 
 
-def _from_hub(split: SplitConfig, data: DataConfig, key: str) -> Corpus:
+def _from_hub(split: PairsConfig, data: DataConfig, key: str) -> Corpus:
     assert split.split is not None
     if not data.hub.path:
         raise UserError(f"{key}.split={split.split}: is a split of a hub data set, so set data.hub.path too")

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
-from functools import cache, partial
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import cache, partial, reduce
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +15,11 @@ from nmt.config import CleaningConfig, DataConfig
 from nmt.data.arrays import Side, smallest_dtype
 from nmt.data.cache import cache_errors, fingerprint, made
 from nmt.data.cleaning import CleaningReport, PieceRule, build_rules, language_facts
-from nmt.data.corpus import Corpus, HeldOut, is_given, open_corpus, read_held_out
+from nmt.data.corpus import HeldOut, is_given, read_held_out
+from nmt.data.mixture import apportioned, mean_draws
+from nmt.data.sources import Source, open_sources
 from nmt.data.store import Shard, Store
-from nmt.data.texts import TextOptions, Texts, clean_texts, report_of, report_to_json
+from nmt.data.texts import TextOptions, Texts, clean_texts, report_of, report_to_json, write_repeats_across
 from nmt.data.tokenizer import Tokenizer, train_tokenizer
 from nmt.data.workers import run_ordered
 from nmt.errors import UserError
@@ -56,9 +58,10 @@ class Prepared:
 def prepare(config: DataConfig, *, shard_pairs: int = SHARD_PAIRS) -> Prepared:
     """Prepares the data, or opens what was prepared before.
 
-    There are three folders in the cache, each named by all it depends on: the cleaned text, the tokenizer and
-    the ids. What an option leaves alone is not made again, an interrupted preparation goes on where it was,
-    and the result does not depend on the number of processes.
+    There are three stages, each kept in folders of the cache that are named by all they depend on: the
+    cleaned text of each corpus, the tokenizer, and the ids of each corpus. What an option leaves alone is not
+    made again, an interrupted preparation goes on where it was, and the result does not depend on the number
+    of processes.
 
     Args:
         config: the options.
@@ -67,19 +70,21 @@ def prepare(config: DataConfig, *, shard_pairs: int = SHARD_PAIRS) -> Prepared:
     Raises:
         UserError: data are missing or damaged, the cache can't be written, or nothing is left after cleaning.
     """
-    corpus = open_corpus(config.train, config, "data.train")
+    sources = open_sources(config)
     held_out = {"valid": read_held_out(config.valid, config, "data.valid")}
     if is_given(config.test):
         held_out["test"] = read_held_out(config.test, config, "data.test")
-    stages = _Stages(config, corpus, list(held_out.values()), shard_pairs)
+    stages = _Stages(config, sources, list(held_out.values()), shard_pairs)
     with cache_errors():
         tokenizer = stages.tokenizer()
-        train, cleaning = stages.encoded(tokenizer)
+        stores, reports = zip(*stages.encoded(tokenizer), strict=True)
+    train = Store.joined(stores)
+    cleaning = reduce(CleaningReport.merge, reports)
     report: dict[str, Any] = {
         "name": config.name,
         "source_lang": config.source_lang,
         "target_lang": config.target_lang,
-        "train": {"corpus": corpus.name, **corpus.facts},
+        "train": _train_facts(config, sources, train, reports),
         **{
             key: {"corpus": split.name, "sentences": len(split.sources), **split.facts}
             for key, split in held_out.items()
@@ -109,60 +114,94 @@ class _Stages:
     """The three stages; each makes the one before it only if it has to be made itself."""
 
     def __init__(
-        self, config: DataConfig, corpus: Corpus, held_out: Sequence[HeldOut], shard_pairs: int
+        self, config: DataConfig, sources: Sequence[Source], held_out: Sequence[HeldOut], shard_pairs: int
     ) -> None:
-        self._config = config
+        self._config, self._sources, self._held_out = config, sources, held_out
+        self._shard_pairs = shard_pairs
+        self._languages = config.source_lang, config.target_lang
         self._workers = config.workers or available_cores()
         self._root = (
             Path(config.cache_dir).expanduser() if config.cache_dir else cache_folder()
         ) / "prepared"
-        languages = config.source_lang, config.target_lang
-        rules = build_rules(config.cleaning, *held_out, languages=languages)
-        cleaning = asdict(config.cleaning)
-        del cleaning["max_pieces"]  # the one rule that is applied to ids
-        cleaning["languages"] = language_facts(config.cleaning, languages)
-        leaked = [split.facts for split in held_out] if config.cleaning.drop_leaked else []
-        self._text_print = fingerprint([FORMAT, shard_pairs, corpus.facts, cleaning, leaked])
-        tokenizer = [FORMAT, spm.__version__, self._text_print, asdict(config.tokenizer)]
-        self._text_folder = self._folder("text", self._text_print)
-        self._tokenizer_folder = self._folder("tokenizer", fingerprint(tokenizer))
-        options = TextOptions(
-            drop_duplicates=config.cleaning.drop_duplicates,
-            drop_near_duplicates=config.cleaning.drop_near_duplicates,
-            shard_pairs=shard_pairs,
-            workers=self._workers,
+        self._text_prints = [self._text_print(source) for source in sources]
+        tags = [source.tag for source in sources if source.tag is not None]
+        symbols = list(dict.fromkeys([*config.tokenizer.user_symbols, *tags]))
+        self._pieces = replace(
+            config.tokenizer, user_symbols=symbols if tags else config.tokenizer.user_symbols
         )
-        self._texts = cache(lambda: clean_texts(self._text_folder, corpus, rules, options))
+        mixed: Any = self._text_prints[0]
+        if len(sources) > 1:
+            weights = [corpus.weight for corpus in config.train.corpora.values()]
+            mixed = [self._text_prints, weights, config.temperature]
+        tokenizer = [FORMAT, spm.__version__, mixed, asdict(self._pieces)]
+        self._tokenizer_folder = self._folder("tokenizer", fingerprint(tokenizer))
+        self._texts = cache(self._cleaned)
 
     def tokenizer(self) -> Tokenizer:
         """Learns the pieces."""
 
         def build(part: Path) -> dict[str, Any]:
-            texts = self._texts()
-            _check_any(texts.report())
-            config = self._config.tokenizer
-            train_tokenizer(partial(texts.sample, config.sample_pairs), config, part)
+            for source, texts in zip(self._sources, self._texts(), strict=True):
+                _check_any(source, texts.report())
+            train_tokenizer(partial(_sample, self._texts(), self._config), self._pieces, part)
             return {}
 
         made(self._tokenizer_folder, build)
         return Tokenizer.load(self._tokenizer_folder)
 
-    def encoded(self, tokenizer: Tokenizer) -> tuple[Store, CleaningReport]:
-        """Encodes the text; gives what was dropped on the way too."""
-        folder = self._folder("ids", self.fingerprint(tokenizer))
-        setup = partial(_Encoder, self._text_folder, self._tokenizer_folder, self._config.cleaning)
+    def encoded(self, tokenizer: Tokenizer) -> list[tuple[Store, CleaningReport]]:
+        """Encodes the text of each corpus; gives what was dropped on the way too."""
+        return [self._encoded(place, tokenizer) for place in range(len(self._sources))]
+
+    def fingerprint(self, tokenizer: Tokenizer) -> str:
+        """Stands for the encoded pairs."""
+        prints = [self._ids_print(place, tokenizer) for place in range(len(self._sources))]
+        return prints[0] if len(prints) == 1 else fingerprint(prints)
+
+    def _cleaned(self) -> list[Texts]:
+        """The first stage: each corpus by itself, then what one repeats of those before it."""
+        texts = []
+        for source, text_print in zip(self._sources, self._text_prints, strict=True):
+            options = TextOptions(
+                drop_duplicates=source.cleaning.drop_duplicates,
+                drop_near_duplicates=source.cleaning.drop_near_duplicates,
+                shard_pairs=self._shard_pairs,
+                workers=self._workers,
+            )
+            rules = build_rules(source.cleaning, *self._held_out, languages=self._languages)
+            texts.append(clean_texts(self._folder("text", text_print), source.corpus, rules, options))
+        if any(self._repeats(place) for place in range(len(texts))):
+
+            def build(part: Path) -> dict[str, Any]:
+                write_repeats_across(texts, [part / _shard_name(place) for place in range(len(texts))])
+                return {}
+
+            made(self._repeats_folder, build)
+        return [
+            Texts(self._folder("text", text_print), self._repeats(place))
+            for place, text_print in enumerate(self._text_prints)
+        ]
+
+    def _encoded(self, place: int, tokenizer: Tokenizer) -> tuple[Store, CleaningReport]:
+        source = self._sources[place]
+        folder = self._folder("ids", self._ids_print(place, tokenizer))
+        text_folder = self._folder("text", self._text_prints[place])
+        setup = partial(
+            _Encoder, text_folder, self._repeats(place), self._tokenizer_folder, source.cleaning, source.tag
+        )
         tables: list[str] = []
 
         def build(part: Path) -> dict[str, Any]:
-            report = self._texts().report()
-            paths = [part / f"{shard:05d}.safetensors" for shard in range(self._texts().num_shards)]
+            texts = self._texts()[place]
+            report = texts.report()
+            paths = [part / _shard_name(shard) for shard in range(texts.num_shards)]
             missing = [path for path in paths if not path.exists()]
             with progress(total=report.kept, unit="pairs", description="Encoding") as bar:
                 for num_pairs in run_ordered(_encode, missing, setup, self._workers):
                     bar.update(num_pairs)
             for path in paths:
                 report = report.merge(report_of(Shard.open(path).facts))
-            _check_any(report)
+            _check_any(source, report)
             tables.append(f"{report.table()}\n{report.samples()}".rstrip())
             return {"shards": [path.name for path in paths], "report": report_to_json(report)}
 
@@ -172,29 +211,61 @@ class _Stages:
 
         facts = made(folder, build, repair)
         report = report_of(facts["report"])
+        title = f"{self._config.name}, {source.name}" if source.name else self._config.name
         if tables:
-            log.info("%s, cleaned:\n%s", self._config.name, tables[0])
+            log.info("%s, cleaned:\n%s", title, tables[0])
         else:
-            log.info("%s: prepared before, %d of %d pairs kept", self._config.name, report.kept, report.total)
+            log.info("%s: prepared before, %d of %d pairs kept", title, report.kept, report.total)
         return Store.open(folder / name for name in facts["shards"]), report
 
-    def fingerprint(self, tokenizer: Tokenizer) -> str:
-        """Stands for the encoded pairs."""
-        return fingerprint(
-            [FORMAT, self._text_print, tokenizer.fingerprint, self._config.cleaning.max_pieces]
-        )
+    def _text_print(self, source: Source) -> str:
+        """Stands for the cleaned text of a corpus, whatever corpora are beside it."""
+        cleaning = asdict(source.cleaning)
+        del cleaning["max_pieces"]  # the one rule that is applied to ids
+        cleaning["languages"] = language_facts(source.cleaning, self._languages)
+        leaked = [split.facts for split in self._held_out] if source.cleaning.drop_leaked else []
+        return fingerprint([FORMAT, self._shard_pairs, source.corpus.facts, cleaning, leaked])
+
+    def _ids_print(self, place: int, tokenizer: Tokenizer) -> str:
+        source = self._sources[place]
+        facts: list[Any] = [
+            FORMAT, self._text_prints[place], tokenizer.fingerprint, source.cleaning.max_pieces,
+        ]  # fmt: skip
+        if source.tag is not None:
+            facts.append({"tag": source.tag})
+        if self._repeats(place):
+            facts.append({"after": self._text_prints[:place]})
+        return fingerprint(facts)
+
+    @property
+    def _repeats_folder(self) -> Path:
+        return self._folder("repeats", fingerprint([FORMAT, self._text_prints]))
+
+    def _repeats(self, place: int) -> Path | None:
+        """Where it stands what a corpus repeats of those before it, if that is to go."""
+        if not place or not self._sources[place].cleaning.drop_duplicates:
+            return None
+        return self._repeats_folder / _shard_name(place)
 
     def _folder(self, stage: str, name: str) -> Path:
         return self._root / f"{stage}-{name[:16]}"
 
 
 class _Encoder:
-    """What a process needs to encode shards."""
+    """What a process needs to encode shards of a corpus."""
 
-    def __init__(self, text_folder: Path, tokenizer_folder: Path, cleaning: CleaningConfig) -> None:
-        self.texts = Texts(text_folder)
+    def __init__(
+        self,
+        text_folder: Path,
+        repeats: Path | None,
+        tokenizer_folder: Path,
+        cleaning: CleaningConfig,
+        tag: str | None,
+    ) -> None:
+        self.texts = Texts(text_folder, repeats)
         self.tokenizer = Tokenizer.load(tokenizer_folder)
         self.rule = PieceRule(cleaning)
+        self.tag = [] if tag is None else [self.tokenizer.source_symbols[tag]]
 
 
 def _encode(encoder: _Encoder, path: Path) -> int:
@@ -208,7 +279,8 @@ def _encode(encoder: _Encoder, path: Path) -> int:
     slices: list[tuple[Side, Side]] = []
     for begin in range(0, max(len(rows), 1), _SLICE):
         sources, targets = encoder.texts.pairs(shard, rows[begin : begin + _SLICE])
-        source = Side.of(tokenizer.encode_source(sources), source_dtype)
+        source_ids = [ids and [*encoder.tag, *ids] for ids in tokenizer.encode_source(sources)]
+        source = Side.of(source_ids, source_dtype)
         target = Side.of(tokenizer.encode_target(targets), target_dtype)
         gone = rule.mask(source.lengths(), target.lengths())
         for row in np.flatnonzero(gone).tolist():
@@ -229,7 +301,44 @@ def _valid_store(tokenizer: Tokenizer, valid: HeldOut) -> Store:
     return Store.of([ids[:VALID_PIECES] for ids in sources], [ids[:VALID_PIECES] for ids in targets])
 
 
-def _check_any(report: CleaningReport) -> None:
+def _check_any(source: Source, report: CleaningReport) -> None:
     if not report.kept:
         table = "; ".join(" ".join(line.split()) for line in report.table().splitlines())
-        raise UserError(f"data.train: no pair is left after cleaning ({table}): look at data.cleaning")
+        key = source.corpus.key
+        raise UserError(f"{key}: no pair is left after cleaning ({table}): look at data.cleaning")
+
+
+def _sample(texts: Sequence[Texts], config: DataConfig) -> Iterator[tuple[str, str]]:
+    """The pairs that the pieces are learnt from, of each corpus in proportion to its draws."""
+    sizes = [text.num_pairs for text in texts]
+    size = min(config.tokenizer.sample_pairs, sum(sizes))
+    for text, count in zip(texts, apportioned(size, mean_draws(sizes, config)), strict=True):
+        times, rest = divmod(count, text.num_pairs)
+        for _ in range(times):
+            yield from text.sample(text.num_pairs)
+        yield from text.sample(rest)
+
+
+def _train_facts(
+    config: DataConfig, sources: Sequence[Source], train: Store, reports: Sequence[CleaningReport]
+) -> dict[str, Any]:
+    """What the report says of the training corpora, one by one."""
+    if not config.train.corpora:
+        return {"corpus": sources[0].corpus.name, **sources[0].corpus.facts}
+    draws = mean_draws(train.sizes, config)
+    return {
+        "corpora": {
+            source.name: {
+                "corpus": source.corpus.name,
+                **source.corpus.facts,
+                "tag": source.tag,
+                "draws_per_epoch": round(float(mean), 4),
+                "cleaning": {**report.as_dict(), "words": report.words},
+            }
+            for source, mean, report in zip(sources, draws, reports, strict=True)
+        }
+    }
+
+
+def _shard_name(number: int) -> str:
+    return f"{number:05d}.safetensors"

@@ -35,12 +35,16 @@ class Shuffle:
     def rows(self, start: int, stop: int) -> np.ndarray[Any, np.dtype[np.int64]]:
         """The rows at places `start` to `stop` of the order: (stop - start,)."""
         assert 0 <= start <= stop <= self._size
-        rows = np.empty(stop - start, np.int64)
-        for at in range(start, stop, _CHUNK):
-            cells = self._permuted(np.arange(at, min(at + _CHUNK, stop), dtype=np.uint64))
+        return self.at(np.arange(start, stop))
+
+    def at(self, places: np.ndarray[Any, np.dtype[np.int64]]) -> np.ndarray[Any, np.dtype[np.int64]]:
+        """The rows at any places of the order: (n,) to (n,)."""
+        rows = np.empty(len(places), np.int64)
+        for at in range(0, len(places), _CHUNK):
+            cells = self._permuted(places[at : at + _CHUNK].astype(np.uint64))
             while len(outside := np.flatnonzero(cells >= self._size)):
                 cells[outside] = self._permuted(cells[outside])
-            rows[at - start : at - start + len(cells)] = cells
+            rows[at : at + len(cells)] = cells
         return rows
 
     def _permuted(self, cells: Numbers) -> Numbers:

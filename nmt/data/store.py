@@ -71,13 +71,16 @@ class Store:
 
     Attributes:
         num_pairs: number of pairs; rows go from 0 to it.
+        sizes: number of pairs of each corpus, which lie end to end.
     """
 
-    def __init__(self, shards: Iterable[Shard]) -> None:
-        """Joins shards, at least one, end to end."""
+    def __init__(self, shards: Iterable[Shard], sizes: Sequence[int] | None = None) -> None:
+        """Joins shards, at least one, end to end; without `sizes` they are one corpus."""
         self._shards = list(shards)
         self._starts = offsets_of(np.array([len(shard.source) for shard in self._shards], np.int64))
         self.num_pairs = int(self._starts[-1])
+        self.sizes = (self.num_pairs,) if sizes is None else tuple(sizes)
+        assert sum(self.sizes) == self.num_pairs
 
     @classmethod
     def of(cls, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]) -> Store:
@@ -93,6 +96,12 @@ class Store:
             UserError: one is missing or damaged.
         """
         return cls(map(Shard.open, paths))
+
+    @classmethod
+    def joined(cls, stores: Sequence[Store]) -> Store:
+        """The corpora of several stores, at least one, end to end."""
+        shards = [shard for store in stores for shard in store._shards]
+        return cls(shards, [size for store in stores for size in store.sizes])
 
     @property
     def source_lengths(self) -> Array:

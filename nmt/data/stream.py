@@ -10,6 +10,7 @@ import numpy as np
 from nmt.config import DataConfig
 from nmt.data.arrays import Side
 from nmt.data.batching import Batch, pack
+from nmt.data.mixture import Mixture
 from nmt.data.prefetch import Prefetch
 from nmt.data.sampling import Sampler
 from nmt.data.shuffle import Shuffle
@@ -20,7 +21,11 @@ from nmt.runtime import log, mix
 
 AHEAD = 16  # batches made ahead
 
-_EPOCH, _BATCHES, _SOURCE, _TARGET = range(4)  # what the seed at one place is used for
+_BATCHES, _SOURCE, _TARGET = (
+    1,
+    2,
+    3,
+)  # what the seed at one place is used for; nmt.data.mixture has the others
 
 
 @dataclass(frozen=True, order=True)
@@ -113,7 +118,11 @@ class _Plan:
         self._store, self._seed, self._block_pairs = store, seed, data.block_pairs
         self._max_target = data.max_tokens
         self._max_source = int(data.max_tokens * data.max_source_ratio)
-        self._max_pieces = data.cleaning.max_pieces or max(self._max_source, self._max_target)
+        limits = [
+            data.cleaning_of(f"data.train.corpora.{name}", corpus).max_pieces
+            for name, corpus in data.train.corpora.items()
+        ] or [data.cleaning.max_pieces]
+        self._max_pieces = max(limits) if all(limits) else max(self._max_source, self._max_target)
         alpha = data.sampling.alpha
         self._samplers = (
             (
@@ -123,7 +132,7 @@ class _Plan:
             if alpha > 0.0
             else None
         )
-        self.num_blocks = -(-store.num_pairs // data.block_pairs)
+        self._mixture = Mixture.of(store.sizes, data)
         longer = store.count_longer(self._max_source - 1, self._max_target - 1)
         if longer == store.num_pairs:
             raise UserError(f"data.max_tokens={data.max_tokens}: no training pair is short enough; raise it")
@@ -133,11 +142,15 @@ class _Plan:
                 data.max_tokens, longer, store.num_pairs,
             )  # fmt: skip
 
+    def num_blocks(self, epoch: int) -> int:
+        """How many blocks an epoch has; none where the weights leave it without a pair."""
+        return -(-self._mixture.num_draws(epoch) // self._block_pairs)
+
     def block(self, epoch: int, block: int) -> tuple[Side, Side, list[np.ndarray]]:
         """The pairs of a block and the rows that make up each of its batches."""
         start = block * self._block_pairs
-        stop = min(start + self._block_pairs, self._store.num_pairs)
-        rows = Shuffle(self._store.num_pairs, mix(self._seed, _EPOCH, epoch)).rows(start, stop)
+        stop = min(start + self._block_pairs, self._mixture.num_draws(epoch))
+        rows = self._mixture.rows(self._seed, epoch, start, stop)
         source, target = self._sampled(*self._store.take(rows), epoch, block)
         source_lengths, target_lengths = source.lengths(), target.lengths()
         fits = (source_lengths < self._max_source) & (target_lengths < self._max_target)
@@ -169,8 +182,12 @@ def _batches(
 ) -> Iterator[tuple[Batch | None, Cursor]]:
     epoch, block, first, number = start.epoch, start.block, start.batch, 0
     while True:
+        num_blocks = plan.num_blocks(epoch)
+        if not num_blocks:
+            epoch += 1
+            continue
         source, target, batches = plan.block(epoch, block)
-        following = Cursor(epoch, block + 1) if block + 1 < plan.num_blocks else Cursor(epoch + 1)
+        following = Cursor(epoch, block + 1) if block + 1 < num_blocks else Cursor(epoch + 1)
         for place, rows in enumerate(batches[first:], start=first + 1):
             batch = None
             if pick(number):

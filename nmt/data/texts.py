@@ -58,19 +58,31 @@ class Texts:
 
     Attributes:
         num_shards: number of shards.
+        num_pairs: number of pairs that are to be used.
+        near: numbers of those that are not, because nearly the same pair stood before: (n,) int64, ascending.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, repeats: Path | None = None) -> None:
         """Opens what `clean_texts` made.
+
+        Args:
+            folder: the cleaned text.
+            repeats: a file of `write_repeats_across` for it, in the place of the folder's own.
 
         Raises:
             UserError: a shard is missing or damaged.
         """
         self._shards = [Shard.open(path) for path in _shard_paths(folder)]
         self._starts = offsets_of(np.array([len(shard.source) for shard in self._shards], np.int64))
-        found = map_safetensors(folder / _REPEATS)[0]
-        self._repeats, self._near = found["numbers"], found["near"]
+        found = map_safetensors(repeats or folder / _REPEATS)[0]
+        self._repeats, self.near = found["numbers"], found["near"]
         self.num_shards = len(self._shards)
+        self.num_pairs = int(self._starts[-1]) - len(self._repeats)
+
+    @property
+    def hashes(self) -> list[Array]:
+        """A hash of each pair, those that are not to be used too: uint64, an array a shard."""
+        return [shard.more["hashes"] for shard in self._shards]
 
     def rows(self, shard: int) -> Array:
         """The rows of a shard that are to be used: those that do not repeat an earlier pair."""
@@ -98,9 +110,9 @@ class Texts:
         report = CleaningReport()
         for shard in self._shards:
             report = report.merge(report_of(shard.facts))
-        equal = np.setdiff1d(self._repeats, self._near, assume_unique=True)
+        equal = np.setdiff1d(self._repeats, self.near, assume_unique=True)
         repeats = self._repeats_report(DUPLICATE, "the same pair stood before", equal)
-        near = self._repeats_report(NEAR_DUPLICATE, "nearly the same pair stood before", self._near)
+        near = self._repeats_report(NEAR_DUPLICATE, "nearly the same pair stood before", self.near)
         return report.merge(repeats).merge(near)
 
     def _repeats_report(self, name: str, words: str, numbers: Array) -> CleaningReport:
@@ -146,6 +158,21 @@ def clean_texts(folder: Path, corpus: Corpus, rules: Sequence[Rule], options: Te
 
     made(folder, build, repair)
     return Texts(folder)
+
+
+def write_repeats_across(texts: Sequence[Texts], paths: Sequence[Path]) -> None:
+    """Finds the pairs that stand in an earlier corpus, or earlier in their own.
+
+    Args:
+        texts: the corpora in the order in which they go before each other.
+        paths: the file to write for each, for `Texts`.
+    """
+    starts = offsets_of(np.array([sum(map(len, text.hashes)) for text in texts], np.int64))
+    found = repeats([values for text in texts for values in text.hashes])
+    cuts = np.searchsorted(found, starts)
+    for place, path in enumerate(paths):
+        equal = found[cuts[place] : cuts[place + 1]] - starts[place]
+        _write_numbers(path, equal, texts[place].near)
 
 
 def report_to_json(report: CleaningReport) -> dict[str, Any]:
@@ -272,8 +299,12 @@ def _write_repeats(folder: Path, options: TextOptions) -> None:
     shards = [Shard.open(path) for path in _shard_paths(folder)]
     equal = repeats([shard.more["hashes"] for shard in shards] if options.drop_duplicates else [])
     near = repeats([shard.more["near"] for shard in shards] if options.drop_near_duplicates else [])
+    _write_numbers(folder / _REPEATS, equal, near)
+
+
+def _write_numbers(path: Path, equal: Array, near: Array) -> None:
     arrays = {"numbers": np.union1d(equal, near), "near": np.setdiff1d(near, equal, assume_unique=True)}
-    write_file(folder / _REPEATS, safetensors_bytes(arrays, None))
+    write_file(path, safetensors_bytes(arrays, None))
 
 
 def _shard_paths(folder: Path) -> list[Path]:

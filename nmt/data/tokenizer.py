@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import io
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import sentencepiece as spm
@@ -42,6 +42,9 @@ class Tokenizer:
     """How the pieces were learnt, as the model itself tells."""
     fingerprint: str
     """SHA-256 of the models."""
+    source_symbols: dict[str, int]
+    """The strings that are always one piece of the source side (`data.tokenizer.user_symbols` and the tags of
+    corpora), and their ids."""
 
     def __init__(self, source_model: bytes, target_model: bytes | None = None) -> None:
         """Takes SentencePiece models as bytes; without `target_model` the first serves both sides.
@@ -56,14 +59,24 @@ class Tokenizer:
         self.source_vocab_size = self.source_processor.vocab_size()
         self.target_vocab_size = self.target_processor.vocab_size()
         self.segmentation = _segmentation(source_model)
+        symbols = _user_symbols(source_model)
+        self.source_symbols = {symbol: self.source_processor.piece_to_id(symbol) for symbol in symbols}
         digest = hashlib.sha256()
         for model in self._models:
             digest.update(len(model).to_bytes(8, "little") + model)
         self.fingerprint = digest.hexdigest()
 
     def encode_source(self, texts: Sequence[str]) -> list[list[int]]:
-        """Ids of each text, without BOS and EOS; an empty text has none."""
-        return _encode(self.source_processor, texts)
+        """Ids of each text, without BOS and EOS; an empty text has none.
+
+        A text whose first word is a user's symbol, such as the tag of a corpus, begins with that piece, and
+        the rest is encoded as if it stood alone: `<bt> text` is the tag, then the pieces of `text`.
+        """
+        if not self.source_symbols:
+            return _encode(self.source_processor, texts)
+        cut = [_tag_and_rest(text, self.source_symbols) for text in texts]
+        ids = _encode(self.source_processor, [rest for _, rest in cut])
+        return [[*tag, *sentence] for (tag, _), sentence in zip(cut, ids, strict=True)]
 
     def encode_target(self, texts: Sequence[str]) -> list[list[int]]:
         """Ids of each text, without BOS and EOS; an empty text has none."""
@@ -130,7 +143,7 @@ def train_tokenizer(
         UserError: there is no text, the vocabulary is smaller than the characters need, or a user symbol
             cannot be one.
     """
-    _check_symbols(config.user_symbols)
+    check_symbols(config.user_symbols, "data.tokenizer.user_symbols")
     if config.joint:
         tokenizer = Tokenizer(_train((text for pair in pairs() for text in pair), config, "both sides"))
     else:
@@ -140,6 +153,28 @@ def train_tokenizer(
         )
     tokenizer.save(folder)
     return tokenizer
+
+
+def check_symbols(symbols: Sequence[str], key: str) -> None:
+    """Makes sure that strings can be pieces.
+
+    Args:
+        symbols: the strings.
+        key: full name of the option that gave them, for the message.
+
+    Raises:
+        UserError: one cannot be a piece, or is there twice.
+    """
+    for index, symbol in enumerate(symbols):
+        reason = ""
+        if not symbol or symbol != "".join(symbol.split()):
+            reason = "must be text without white space"
+        elif symbol in _SPECIAL_PIECES or re.fullmatch("<0x[0-9A-F]{2}>", symbol):
+            reason = "is a piece of the tokenizer's own; choose another name"
+        elif symbol in symbols[:index]:
+            reason = "is given twice"
+        if reason:
+            raise UserError(f"{key}: {symbol!r} {reason}")
 
 
 def _train(texts: Iterable[str], config: TokenizerConfig, side: str) -> bytes:
@@ -187,19 +222,6 @@ def _explained(message: str, config: TokenizerConfig, side: str) -> str:
     return f"data.tokenizer: SentencePiece could not learn pieces from {side}: {' '.join(message.split())}"
 
 
-def _check_symbols(symbols: Sequence[str]) -> None:
-    for index, symbol in enumerate(symbols):
-        reason = ""
-        if not symbol or symbol != "".join(symbol.split()):
-            reason = "must be text without white space"
-        elif symbol in _SPECIAL_PIECES or re.fullmatch("<0x[0-9A-F]{2}>", symbol):
-            reason = "is a piece of the tokenizer's own; choose another name"
-        elif symbol in symbols[:index]:
-            reason = "is given twice"
-        if reason:
-            raise UserError(f"data.tokenizer.user_symbols: {symbol!r} {reason}")
-
-
 def _processor(model: bytes) -> spm.SentencePieceProcessor:
     try:
         processor = spm.SentencePieceProcessor(model_proto=model)
@@ -218,6 +240,18 @@ def _processor(model: bytes) -> spm.SentencePieceProcessor:
 def _encode(processor: spm.SentencePieceProcessor, texts: Sequence[str]) -> list[list[int]]:
     # One thread: callers that want more cores use processes.
     return list(processor.encode(list(texts), num_threads=1)) if texts else []
+
+
+def _tag_and_rest(text: str, symbols: Mapping[str, int]) -> tuple[list[int], str]:
+    """The id of the symbol that is the first word of a text, if it is one, and what follows it."""
+    first, *rest = text.split(None, 1) or [""]
+    return ([symbols[first]], "".join(rest)) if first in symbols else ([], text)
+
+
+def _user_symbols(model: bytes) -> list[str]:
+    """Reads `trainer_spec.user_defined_symbols` (fields 2 and 31 of sentencepiece_model.proto)."""
+    fields = protobuf_fields(_only(model, 2))
+    return [value.decode() for number, value in fields if number == 31 and isinstance(value, bytes)]
 
 
 def _segmentation(model: bytes) -> Segmentation:

@@ -146,6 +146,8 @@ def fixed_options(config: TrainConfig) -> dict[str, Any]:
     options = dict(
         _flat(OmegaConf.to_container(OmegaConf.structured(config), resolve=True, enum_to_str=True), "")
     )
+    if config.data.train.corpora:
+        options["data.train.corpora"] = list(config.data.train.corpora)  # their order matters too
     free = set(_FREE)
     if config.training.schedule.name is ScheduleName.linear:
         free.remove("training.max_updates")  # it is part of every learning rate
@@ -158,7 +160,7 @@ def fingerprint(config: TrainConfig) -> str:
 
 
 def _flat(value: Any, name: str) -> Iterator[tuple[str, Any]]:
-    if isinstance(value, dict) and value:
+    if isinstance(value, dict):
         for key, item in value.items():
             yield from _flat(item, f"{name}.{key}" if name else str(key))
     else:
@@ -166,4 +168,6 @@ def _flat(value: Any, name: str) -> Iterator[tuple[str, Any]]:
 
 
 def _word(value: Any) -> str:
+    if isinstance(value, list):
+        return f"[{', '.join(map(_word, value))}]"
     return "null" if value is None else str(value).lower() if isinstance(value, bool) else str(value)

@@ -17,13 +17,13 @@ KILLS = 20
 PREPARE = """
 import sys
 from pathlib import Path
-from nmt.config import DataConfig, SplitConfig, TokenizerConfig
+from nmt.config import DataConfig, SplitConfig, TokenizerConfig, TrainSplitConfig
 from nmt.data.preparation import prepare
 
 if __name__ == "__main__":
     folder, cache = Path(sys.argv[1]), sys.argv[2]
-    split = {name: SplitConfig(source=str(folder / f"{name}.xx"), target=str(folder / f"{name}.yy"))
-             for name in ("train", "valid")}
+    split = {name: kind(source=str(folder / f"{name}.xx"), target=str(folder / f"{name}.yy"))
+             for name, kind in (("train", TrainSplitConfig), ("valid", SplitConfig))}
     prepare(
         DataConfig(name="toy", source_lang="xx", target_lang="yy", **split, cache_dir=cache, workers=2,
                    tokenizer=TokenizerConfig(vocab_size=600)),

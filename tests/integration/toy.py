@@ -17,6 +17,7 @@ from nmt.config import (
     TokenizerConfig,
     TrainConfig,
     TrainingConfig,
+    TrainSplitConfig,
 )
 
 WORDS = [a + b for a in "bdfgklmn" for b in "aeiou"]
@@ -65,7 +66,7 @@ def toy_config(
             name="toy",
             source_lang="xx",
             target_lang="yy",
-            train=SplitConfig(source=str(data / "train.src"), target=str(data / "train.tgt")),
+            train=TrainSplitConfig(source=str(data / "train.src"), target=str(data / "train.tgt")),
             valid=SplitConfig(source=str(data / "valid.src"), target=str(data / "valid.tgt")),
             test=SplitConfig(source=str(data / "test.src"), target=str(data / "test.tgt")),
             tokenizer=TokenizerConfig(vocab_size=360),

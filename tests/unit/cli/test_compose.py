@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from nmt.bundle import config_from_yaml, config_to_yaml
 from nmt.cli.arguments import Arguments, read_arguments
 from nmt.cli.compose import compose_jobs, configs_folder
-from nmt.config import CleaningConfig, EvalConfig, TrainConfig, TranslateConfig
+from nmt.config import CleaningConfig, CorpusConfig, EvalConfig, HubConfig, TrainConfig, TranslateConfig
 from nmt.errors import UserError
 
 
@@ -122,6 +123,18 @@ def test_the_papers_systems(
         ("seed=1,2", "seed=1,2: several values run as a sweep; add -m"),
         ("seed=null", "seed: field 'seed' is not Optional"),
         ("run_dir=${foo}", "Interpolation key 'foo' not found"),
+        (
+            "+data.train.corpora.back.sorce=x",
+            "data.train.corpora.back.sorce: there is no such option; did you mean data.train.corpora.back.so",
+        ),
+        (
+            "+data.train.corpora.back.cleaning.max_rato=3",
+            "data.train.corpora.back.cleaning.max_rato: there is no such option, only max_pieces",
+        ),
+        ("data.train.corpora.back.weight=x", "data.train.corpora.back.weight: value 'x' of type 'str' could"),
+        ("data.train.corpora.back.weight=0", "data.train.corpora.back.weight=0.0: must be more than 0"),
+        ("+data.valid.corpora.a.source=x", "+data.valid.corpora: there is no such option"),
+        ("data.valid.corpora.a.source=x", "data.valid.corpora: there is no such option"),
         ("decoding.beam_size=0", "decoding.beam_size=0: must be 1 or more"),
     ],
 )
@@ -142,6 +155,40 @@ def test_paths_with_odd_characters_need_hydras_quotes() -> None:
     config = composed(*LOCAL, "data.train.source='a b,c=d.txt'", "data.train.target=[x.de,y.de]")
     assert config.data.train.source == "a b,c=d.txt"
     assert config.data.train.target == ["x.de", "y.de"]
+
+
+def test_corpora_by_name_with_or_without_a_plus() -> None:
+    config = composed(
+        *LOCAL,
+        "+data.train.corpora.back.source=bt.en",
+        "+data.train.corpora.back.target=[bt.de]",
+        "data.train.corpora.back.tag='<bt>'",
+        "data.train.corpora.back.cleaning.max_ratio=3",
+        "++data.train.corpora.ep={split: train, weight: 1, hub: {path: 'a/b'}}",
+        "data.train.corpora.ep.weight=0.5",
+        "data.train.corpora={un: {path: x.tsv}}",
+    )
+    assert config.data.train.corpora == {
+        "back": CorpusConfig(source="bt.en", target=["bt.de"], tag="<bt>", cleaning={"max_ratio": 3}),
+        "ep": CorpusConfig(split="train", weight=0.5, hub=HubConfig(path="a/b")),
+        "un": CorpusConfig(path="x.tsv"),
+    }
+    assert config_from_yaml(config_to_yaml(config), "here") == config
+    assert list(config_from_yaml(config_to_yaml(config), "here").data.train.corpora) == ["back", "ep", "un"]
+
+
+def test_corpora_in_a_file_and_more_on_the_command_line(tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data/mine.yaml").write_text(
+        "name: mine\nsource_lang: en\ntarget_lang: de\n"
+        "train: {corpora: {ep: {source: a, target: b, cleaning: {max_pieces: 9}}}}\n"
+    )
+    overrides = ("data=mine", "data.train.corpora.ep.cleaning.max_ratio=2", "+data.train.corpora.bt.path=c")
+    (job,) = compose_jobs(TrainConfig, "train", Arguments(overrides, config_dir=str(tmp_path)))
+    assert job.data.train.corpora == {
+        "ep": CorpusConfig(source="a", target="b", cleaning={"max_pieces": 9, "max_ratio": 2}),
+        "bt": CorpusConfig(path="c"),
+    }
 
 
 def test_a_sweep_is_the_product_and_names_its_folders() -> None:

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from nmt.config import (
+    CleaningConfig,
+    CorpusConfig,
     DataConfig,
     DecodingConfig,
     ModelConfig,
@@ -14,8 +18,13 @@ from nmt.config import (
     TokenizerConfig,
     TrainConfig,
     TrainingConfig,
+    TrainSplitConfig,
 )
 from nmt.errors import UserError
+
+
+def corpora(**options: Any) -> dict[str, object]:
+    return {"train": TrainSplitConfig(corpora={"a": CorpusConfig(**options)})}
 
 
 @pytest.mark.parametrize(
@@ -23,6 +32,30 @@ from nmt.errors import UserError
     [
         (DataConfig, {"max_tokens": 1}, "data.max_tokens=1: must be 16 or more"),
         (DataConfig, {"source_lang": ""}, "data.source_lang is empty"),
+        (DataConfig, {"temperature": 0.5}, "data.temperature=0.5: must be 1.0 or more"),
+        (DataConfig, corpora(weight=0.0), "data.train.corpora.a.weight=0.0: must be more than 0"),
+        (
+            DataConfig,
+            {"temperature": 2.0, **corpora(weight=1.0)},
+            "data.train.corpora.a.weight and data.temperature are both given",
+        ),
+        (DataConfig, corpora(tag="a b"), "data.train.corpora.a.tag=a b: must be text without white space"),
+        (DataConfig, corpora(tag=""), "data.train.corpora.a.tag=: must be text without"),
+        (
+            DataConfig,
+            corpora(cleaning={"max_rato": 3}),
+            "data.train.corpora.a.cleaning.max_rato: there is no such option, only max_pieces, max_ratio",
+        ),
+        (
+            DataConfig,
+            corpora(cleaning={"max_ratio": 0.5}),
+            "data.train.corpora.a.cleaning.max_ratio=0.5: must be 1.0 or more",
+        ),
+        (
+            DataConfig,
+            corpora(cleaning={"max_ratio": "x"}),
+            "data.train.corpora.a.cleaning.max_ratio: Value 'x' of type 'str' could not be converted",
+        ),
         (TokenizerConfig, {"vocab_size": 10}, "data.tokenizer.vocab_size=10: must be 300 or more"),
         (TokenizerConfig, {"character_coverage": 0.5}, "data.tokenizer.character_coverage=0.5"),
         (SamplingConfig, {"alpha": 1.5}, "data.sampling.alpha=1.5: must be between 0.0 and 1.0"),
@@ -58,3 +91,13 @@ def test_the_defaults_are_the_papers_base_model() -> None:
     assert (optimizer.beta1, optimizer.beta2, optimizer.epsilon) == (0.9, 0.98, 1e-9)
     assert (schedule.name.name, schedule.warmup_updates) == ("noam", 4000)
     assert (decoding.beam_size, decoding.length_penalty, decoding.max_length_offset) == (4, 0.6, 50)
+
+
+def test_a_corpus_changes_what_it_gives_of_the_cleaning() -> None:
+    data = DataConfig(
+        cleaning=CleaningConfig(max_pieces=100, drop_leaked=False),
+        train=TrainSplitConfig(corpora={"a": CorpusConfig(cleaning={"max_ratio": 3}), "b": CorpusConfig()}),
+    )
+    own, shared = (data.cleaning_of(name, corpus) for name, corpus in data.train.corpora.items())
+    assert own == CleaningConfig(max_pieces=100, drop_leaked=False, max_ratio=3.0)
+    assert shared == data.cleaning

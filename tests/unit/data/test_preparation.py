@@ -21,7 +21,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nmt import runtime
-from nmt.config import CleaningConfig, DataConfig, SamplingConfig, SplitConfig, TokenizerConfig
+from nmt.config import (
+    CleaningConfig,
+    DataConfig,
+    SamplingConfig,
+    SplitConfig,
+    TokenizerConfig,
+    TrainSplitConfig,
+)
 from nmt.data import preparation, texts
 from nmt.data.preparation import Prepared, prepare
 from nmt.data.texts import repeats
@@ -50,7 +57,7 @@ def write_corpus(folder: Path, num_pairs: int = 300) -> DataConfig:
         name="toy",
         source_lang="xx",
         target_lang="yy",
-        train=SplitConfig(source=str(folder / "train.xx"), target=str(folder / "train.yy")),
+        train=TrainSplitConfig(source=str(folder / "train.xx"), target=str(folder / "train.yy")),
         valid=SplitConfig(source=str(folder / "valid.xx"), target=str(folder / "valid.yy")),
         tokenizer=TokenizerConfig(vocab_size=340),
         cleaning=CleaningConfig(max_pieces=60),

@@ -13,7 +13,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nmt.config import CleaningConfig, DataConfig, SamplingConfig, TokenizerConfig
+from nmt.config import (
+    CleaningConfig,
+    CorpusConfig,
+    DataConfig,
+    SamplingConfig,
+    TokenizerConfig,
+    TrainSplitConfig,
+)
 from nmt.data.batching import Batch
 from nmt.data.store import Store
 from nmt.data.stream import BatchStream, Cursor, validation_batches
@@ -57,16 +64,18 @@ def content(batch: Batch | None) -> Rows:
     return [(x[:-1].tolist(), y[:-1].tolist()) for x, y in zip(sources, targets, strict=True)]
 
 
-def first(count: int, data: DataConfig, start: Cursor, seed: int = 1) -> list[tuple[Rows, Cursor]]:
-    stream = BatchStream(store(), data, seed, tokenizer(), start=start)
+def first(
+    count: int, data: DataConfig, start: Cursor, seed: int = 1, pairs: Store | None = None
+) -> list[tuple[Rows, Cursor]]:
+    stream = BatchStream(pairs or store(), data, seed, tokenizer(), start=start)
     try:
         return [(content(batch), cursor) for batch, cursor in itertools.islice(stream, count)]
     finally:
         stream.close()
 
 
-def epochs(count: int, data: DataConfig, seed: int = 1) -> list[list[Rows]]:
-    stream = BatchStream(store(), data, seed, tokenizer())
+def epochs(count: int, data: DataConfig, seed: int = 1, pairs: Store | None = None) -> list[list[Rows]]:
+    stream = BatchStream(pairs or store(), data, seed, tokenizer())
     found: list[list[Rows]] = [[] for _ in range(count)]
     epoch = 0
     for batch, cursor in stream:
@@ -98,6 +107,44 @@ def test_what_follows_a_cursor_does_not_depend_on_the_start(alpha: float, skippe
     whole = first(60, data, Cursor())
     start = whole[skipped - 1][1] if skipped else Cursor()
     assert first(60 - skipped, data, start) == whole[skipped:]
+
+
+def mixed(weights: list[float], **more: Any) -> DataConfig:
+    corpora = {f"c{place}": CorpusConfig(weight=weight) for place, weight in enumerate(weights)}
+    return options(train=TrainSplitConfig(corpora=corpora), **more)
+
+
+@cache
+def two_corpora() -> Store:
+    return Store.joined([store(70), store(33)])
+
+
+@given(st.sampled_from([[1.0, 2.0], [0.5, 3.0], [0.001, 0.002]]), st.integers(0, 60))
+@settings(max_examples=12)
+def test_a_mixture_resumes_anywhere(weights: list[float], skipped: int) -> None:
+    data = mixed(weights)
+    whole = first(80, data, Cursor(), pairs=two_corpora())
+    start = whole[skipped - 1][1] if skipped else Cursor()
+    assert first(80 - skipped, data, start, pairs=two_corpora()) == whole[skipped:]
+
+
+def test_a_mixture_draws_what_the_weights_say() -> None:
+    counts = [Counter[str](), Counter[str]()]
+    for batches, counter in zip(epochs(2, mixed([0.5, 2.0]), pairs=two_corpora()), counts, strict=True):
+        counter.update(str(row) for batch in batches for row in batch)
+    first_rows, second_rows = (
+        {str((part.source(i).tolist(), part.target(i).tolist())) for i in range(part.num_pairs)}
+        for part in (store(70), store(33))
+    )
+    for counter in counts:
+        assert sum(counter[row] for row in first_rows) == 35
+        assert {counter[row] for row in second_rows} == {2}
+    assert {(counts[0] + counts[1])[row] for row in first_rows} == {1}
+
+
+def test_an_epoch_without_a_pair_is_passed_over() -> None:
+    found = first(2, mixed([0.001, 0.01]), Cursor(), pairs=two_corpora())
+    assert [(len(rows), cursor) for rows, cursor in found] == [(1, Cursor(2)), (1, Cursor(5))]
 
 
 def test_cursor_names_the_next_batch() -> None:

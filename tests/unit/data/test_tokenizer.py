@@ -235,6 +235,22 @@ class TestTraining:
         assert "a,b" in tokenizer.source_pieces("xa,by")
         assert round_trip(tokenizer, "x<2de> é a,b") == "x<2de> é a,b"
 
+    def test_a_symbol_as_the_first_word_of_a_source_is_the_first_piece(
+        self, tmp_path: Path, segmentation: Segmentation
+    ) -> None:
+        tokenizer = train(tmp_path, segmentation=segmentation, user_symbols=["<bt>", "<2de>"])
+        texts = ["ab cd", "<bt> ab cd", " <2de>\tab cd", "<bt>", "<bt> ", "<bt>ab cd", "ab <bt> cd", ""]
+        plain, tagged, other, alone, spaced, glued, inside, empty = tokenizer.encode_source(texts)
+        tag, second = tokenizer.source_symbols["<bt>"], tokenizer.source_symbols["<2de>"]
+        assert tokenizer.source_processor.id_to_piece([tag, second]) == ["<bt>", "<2de>"]
+        assert (tagged, other, alone, spaced) == ([tag, *plain], [second, *plain], [tag], [tag])
+        for ids, text in ((glued, "<bt>ab cd"), (inside, "ab <bt> cd"), (empty, "")):
+            assert ids == tokenizer.source_processor.encode(text)
+        assert tokenizer.encode_target(["<bt> ab"])[0] == tokenizer.target_processor.encode("<bt> ab")
+        loaded = Tokenizer.load(tmp_path)
+        assert loaded.encode_source(texts) == tokenizer.encode_source(texts)
+        assert train(tmp_path / "plain", segmentation=segmentation).source_symbols == {}
+
     @pytest.mark.parametrize(
         ("symbols", "message"),
         [

@@ -11,7 +11,15 @@ import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from nmt.bundle import config_to_yaml
-from nmt.config import DataConfig, Resume, ScheduleConfig, ScheduleName, TrainConfig, TrainingConfig
+from nmt.config import (
+    CorpusConfig,
+    DataConfig,
+    Resume,
+    ScheduleConfig,
+    ScheduleName,
+    TrainConfig,
+    TrainingConfig,
+)
 from nmt.errors import UserError
 from nmt.training.monitor import Monitor, perplexity
 from nmt.training.run_folder import RunFolder, fingerprint
@@ -64,6 +72,29 @@ def test_others_are_named(tmp_path: Path) -> None:
         folder.check(other)
     assert str(refused.value) == expected
     assert fingerprint(other) != fingerprint(config())
+
+
+def test_corpora_are_compared_one_by_one_and_in_their_order(tmp_path: Path) -> None:
+    def mixed(**corpora: CorpusConfig) -> TrainConfig:
+        options = config()
+        options.data.train.corpora = corpora
+        return options
+
+    a, b = CorpusConfig(source="a", cleaning={"max_ratio": 3}), CorpusConfig(source="b")
+    folder = started(tmp_path, mixed(a=a, b=b))
+    folder.check(mixed(a=replace(a), b=replace(b)))
+    for other, words in (
+        (
+            mixed(a=a, b=replace(b, weight=2.0)),
+            r"started with data.train.corpora.b.weight=null, not 2.0: give",
+        ),
+        (mixed(b=b, a=a), r"data.train.corpora=\[a, b\], not \[b, a\]: give"),
+        (mixed(a=replace(a, cleaning={}), b=b), "data.train.corpora.a.cleaning.max_ratio=3, not null: give"),
+        (config(), r"data.train.corpora=\[a, b\], not null, data.train.corpora.a.cleaning"),
+    ):
+        with pytest.raises(UserError, match=words):
+            folder.check(other)
+        assert fingerprint(other) != fingerprint(mixed(a=a, b=b))
 
 
 def test_the_linear_schedule_fixes_the_number_of_updates(tmp_path: Path) -> None:

@@ -1,0 +1,71 @@
+"""The corpora that training draws from: one, or several by name, each cleaned and tagged in its own way."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from nmt.config import CleaningConfig, CorpusConfig, DataConfig, HubConfig
+from nmt.data.corpus import Corpus, is_given, open_corpus
+from nmt.data.tokenizer import check_symbols
+from nmt.errors import UserError
+
+
+@dataclass(frozen=True)
+class Source:
+    """A corpus and what is done with it.
+
+    Attributes:
+        name: among several corpora; empty where there is but one without a name.
+        corpus: its pairs, raw.
+        cleaning: how it is cleaned.
+        tag: what is put before every source.
+    """
+
+    name: str
+    corpus: Corpus
+    cleaning: CleaningConfig
+    tag: str | None = None
+
+
+def open_sources(data: DataConfig) -> list[Source]:
+    """Finds all training corpora, in the order of the options, without reading the pairs yet.
+
+    Raises:
+        UserError: nothing is given, one corpus and several are, or data cannot be found.
+    """
+    train = data.train
+    if not train.corpora:
+        return [Source("", open_corpus(train, data, "data.train"), data.cleaning)]
+    if is_given(train):
+        names = [name for name in ("split", "source", "target", "path", "sacrebleu") if getattr(train, name)]
+        drop = " ".join(f"data.train.{name}=null" for name in names)
+        raise UserError(
+            f"data.train.corpora and data.train.{names[0]} are both given, and only one can be: add {drop}, "
+            f"or make it one of the corpora"
+        )
+    return [_open(f"data.train.corpora.{name}", name, corpus, data) for name, corpus in train.corpora.items()]
+
+
+def _open(key: str, name: str, corpus: CorpusConfig, data: DataConfig) -> Source:
+    if corpus.tag is not None:
+        check_symbols([corpus.tag], f"{key}.tag")
+    own = replace(
+        data,
+        hub=_hub(corpus.hub, data.hub),
+        source_key=corpus.source_key or data.source_key,
+        target_key=corpus.target_key or data.target_key,
+    )
+    try:
+        opened = open_corpus(corpus, own, key)
+    except UserError as error:
+        if corpus.hub.path is None:
+            raise
+        raise UserError(str(error).replace("data.hub.", f"{key}.hub.")) from error
+    return Source(name, opened, data.cleaning_of(key, corpus), corpus.tag)
+
+
+def _hub(own: HubConfig, shared: HubConfig) -> HubConfig:
+    """What a corpus gives itself; the rest is shared, unless it names another set."""
+    if own.path is not None:
+        return own
+    return HubConfig(shared.path, own.name or shared.name, own.revision or shared.revision)
