@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -24,11 +23,6 @@ def command_line(name: str, *arguments: str) -> list[str]:
     return [sys.executable, "-c", code, *arguments]
 
 
-def default_signals() -> None:
-    """For `preexec_fn`: a shell's background job ignores Ctrl-C, and its children inherit that."""
-    signal.signal(signal.SIGINT, signal.default_int_handler)
-
-
 @dataclass(frozen=True)
 class Toy:
     """The toy corpus of `toy.py` on disk, and commands that run in its folder."""
@@ -46,7 +40,6 @@ class Toy:
             env=environment(self.cache),
             input=text.encode() if isinstance(text, str) else text or b"",
             capture_output=True,
-            preexec_fn=default_signals,
             timeout=600,
         )
 

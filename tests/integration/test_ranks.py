@@ -13,7 +13,6 @@ from typing import Any
 
 import pytest
 import torch
-from commands import default_signals
 from safetensors.torch import save_file
 from toy import toy_config, write_toy
 
@@ -206,7 +205,6 @@ def test_signals_stop_all_processes_together(signum: signal.Signals, data: Path,
         [sys.executable, str(script)],
         stderr=subprocess.PIPE,
         text=True,
-        preexec_fn=default_signals,
         start_new_session=True,
     )
     deadline = time.monotonic() + PATIENCE

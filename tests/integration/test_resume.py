@@ -16,7 +16,6 @@ from typing import Any
 
 import pytest
 import torch
-from commands import default_signals
 from toy import toy_config, write_toy
 
 from nmt.config import Average, AveragingConfig, Precision, Resume, TrainConfig
@@ -333,9 +332,7 @@ train(toy_config(Path({data!r}), Path({run!r}), max_updates=1500, validate_every
 def test_real_process_stopped_by_a_signal(signum: signal.Signals, data: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"
     code = START.format(here=str(Path(__file__).parent), data=str(data), run=str(run))
-    process = subprocess.Popen(
-        [sys.executable, "-c", code], stderr=subprocess.PIPE, text=True, preexec_fn=default_signals
-    )
+    process = subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.PIPE, text=True)
     deadline = time.monotonic() + PATIENCE
     while not list(run.glob("checkpoints/update-*")) and process.poll() is None:
         assert time.monotonic() < deadline
