@@ -20,7 +20,7 @@ settings.load_profile("nmt")
 
 
 def pytest_configure() -> None:
-    """Undoes what a shell does to its background jobs: they ignore Ctrl-C, and so would every child of ours."""
+    """Undoes what a shell does to background jobs: they ignore Ctrl-C, and so would our children."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
