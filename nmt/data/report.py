@@ -67,7 +67,7 @@ def data_report(prepared: Prepared) -> dict[str, Any]:
         "format": FORMAT,
         "fingerprint": prepared.fingerprint,
         "name": facts["name"],
-        "corpus": facts["train"]["corpus"],
+        "corpus": _corpus_name(facts["train"]),
         "pairs": facts["cleaning"]["pairs"],
         "kept": facts["cleaning"]["kept"],
         "duplicates": dropped.get(DUPLICATE, 0),
@@ -86,6 +86,13 @@ def data_report(prepared: Prepared) -> dict[str, Any]:
         "target": {"lang": facts["target_lang"], **target.report()},
         "ratios": ratios.histogram(),
     }
+
+
+def _corpus_name(train: dict[str, Any]) -> str:
+    """What the training pairs are called: the one corpus, or each of several under its name."""
+    if "corpora" not in train:
+        return str(train["corpus"])
+    return ", ".join(f"{name} ({corpus['corpus']})" for name, corpus in train["corpora"].items())
 
 
 class _SideCounts:

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from nmt.config import CleaningConfig, DataConfig, SplitConfig, TokenizerConfig
+from nmt.config import CleaningConfig, DataConfig, SplitConfig, TokenizerConfig, TrainSplitConfig
 from nmt.data.preparation import Prepared, prepare
 from nmt.data.report import data_report, write_data_report
 from nmt.data.report_html import histogram, page
@@ -39,7 +39,7 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> Prepared:
             name="toy & co",
             source_lang="xx",
             target_lang="yy",
-            train=SplitConfig(source=str(folder / "train.0"), target=str(folder / "train.1")),
+            train=TrainSplitConfig(source=str(folder / "train.0"), target=str(folder / "train.1")),
             valid=SplitConfig(source=str(folder / "valid.0"), target=str(folder / "valid.1")),
             tokenizer=TokenizerConfig(vocab_size=330),
             cleaning=CleaningConfig(drop_near_duplicates=True),
