@@ -33,7 +33,7 @@ from quickstart_corpus.verbs import EXIST
 from quickstart_corpus.words import Kind, Profession
 
 _SUBJECTS = {
-    Person.I: "I",
+    Person.ME: "I",
     Person.HE: "he",
     Person.SHE: "she",
     Person.IT: "it",
@@ -41,14 +41,14 @@ _SUBJECTS = {
     Person.THEY: "they",
 }
 _OBJECTS = _SUBJECTS | {
-    Person.I: "me",
+    Person.ME: "me",
     Person.HE: "him",
     Person.SHE: "her",
     Person.WE: "us",
     Person.THEY: "them",
 }
 _POSSESSIVES = {
-    Person.I: "my",
+    Person.ME: "my",
     Person.HE: "his",
     Person.SHE: "her",
     Person.WE: "our",
@@ -223,8 +223,8 @@ def _participant(participant: Participant, subject: bool = False) -> str:
 def _agreement(subject: Participant) -> Person:
     """The person that the verb agrees with: I, he or they."""
     if isinstance(subject, Person):
-        if subject is Person.I:
-            return Person.I
+        if subject is Person.ME:
+            return Person.ME
         return Person.HE if third_person(subject) else Person.THEY
     plural = isinstance(subject, Couple) or (isinstance(subject, NounPhrase | Gap) and subject.plural)
     return Person.THEY if plural else Person.HE

@@ -5,7 +5,7 @@ from quickstart_corpus.times import is_habitual, is_since
 from quickstart_corpus.words import Tense, Verb
 
 _DOUBLING = {"get", "put", "swim", "forget", "begin"}
-_BE = {Person.I: ("am", "was"), Person.HE: ("is", "was"), Person.THEY: ("are", "were")}
+_BE = {Person.ME: ("am", "was"), Person.HE: ("is", "was"), Person.THEY: ("are", "were")}
 
 
 def group(clause: Clause, person: Person, needs_auxiliary: bool, simple: bool) -> tuple[str, list[str]]:

@@ -332,6 +332,11 @@ def _predicate(predicate: Predicate, subject: Participant) -> str:
 
 
 def _is_female(subject: Participant) -> bool:
-    if isinstance(subject, Person):
-        return subject is Person.SHE
-    return (subject.noun if isinstance(subject, NounPhrase) else subject).gender is Gender.F  # type: ignore[union-attr]
+    match subject:
+        case Person():
+            return subject is Person.SHE
+        case NounPhrase():
+            return subject.noun.gender is Gender.F
+        case Name():
+            return subject.gender is Gender.F
+    raise AssertionError(f"{subject} has no profession")

@@ -35,7 +35,7 @@ _WEAK: _Table = {
 _MIXED: _Table = _WEAK | {Gender.M: "er en en en", Gender.N: "es es en en"}
 _STRONG: _Table = _DER_WORD | {Gender.M: "er en em en", Gender.N: "es es em en"}
 _PRONOUNS = {
-    Person.I: "ich mich mir",
+    Person.ME: "ich mich mir",
     Person.DU: "du dich dir",
     Person.HE: "er ihn ihm",
     Person.SHE: "sie sie ihr",
@@ -45,9 +45,9 @@ _PRONOUNS = {
     Person.SIE: "Sie Sie Ihnen",
     Person.THEY: "sie sie ihnen",
 }
-_REFLEXIVES = {Person.I: "mich", Person.DU: "dich", Person.WE: "uns", Person.IHR: "euch"}
+_REFLEXIVES = {Person.ME: "mich", Person.DU: "dich", Person.WE: "uns", Person.IHR: "euch"}
 _POSSESSIVES = {
-    Person.I: "mein",
+    Person.ME: "mein",
     Person.DU: "dein",
     Person.HE: "sein",
     Person.SHE: "ihr",

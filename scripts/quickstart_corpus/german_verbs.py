@@ -3,7 +3,7 @@
 from quickstart_corpus.meaning import Modal, Person
 from quickstart_corpus.words import Verb
 
-_ROW = (Person.I, Person.DU, Person.HE, Person.WE, Person.IHR, Person.THEY)
+_ROW = (Person.ME, Person.DU, Person.HE, Person.WE, Person.IHR, Person.THEY)
 _LIKE = {Person.SHE: Person.HE, Person.IT: Person.HE, Person.SIE: Person.THEY}
 _PRESENT = {
     "sein": "bin bist ist sind seid sind",
@@ -37,7 +37,7 @@ def present(verb: Verb, person: Person) -> str:
         return _irregular(_PRESENT[verb.german], person)
     stem = _stem(verb.german)
     match _LIKE.get(person, person):
-        case Person.I:
+        case Person.ME:
             return stem + "e"
         case Person.DU:
             changed = verb.third[:-1]

@@ -12,7 +12,7 @@ from quickstart_corpus.words import Adjective, Noun, Profession, Relation, Tense
 class Person(Enum):
     """A speaker, a hearer or someone else; English "you" is three of them."""
 
-    I = "I"  # noqa: E741
+    ME = "I"
     DU = "you, one friend"
     HE = "he"
     SHE = "she"

@@ -44,7 +44,7 @@ from quickstart_corpus.times import (
 )
 from quickstart_corpus.words import Adjective, Group, Kind, Noun, Relation, Tense, Verb
 
-_PERSONS = (Person.I, Person.HE, Person.SHE, Person.WE, Person.THEY)
+_PERSONS = (Person.ME, Person.HE, Person.SHE, Person.WE, Person.THEY)
 _HEARERS = (Person.DU, Person.IHR, Person.SIE)
 _DAYS = (TODAY, *FUTURE_TIMES[:1], *FUTURE_TIMES[2:3], *WEEKDAYS)
 _UNOWNED = (Kind.PERSON, Kind.FOOD, Kind.DRINK)
@@ -258,13 +258,15 @@ class Sampler:
         if self.dice.chance(0.15):
             return Possession(self.dice.pick(FIRST_NAMES))
         if self.dice.chance(0.12):
-            return Possession(NounPhrase(self.dice.pick(nouns_of(Kind.KIN)), possession=Possession(Person.I)))
+            return Possession(
+                NounPhrase(self.dice.pick(nouns_of(Kind.KIN)), possession=Possession(Person.ME))
+            )
         return Possession(self._any_person())
 
     def _any_person(self) -> Person:
         if self.address and self.dice.chance(0.4):
             return self.address.person
-        return self.dice.weighted((0.4, Person.I), (0.2, Person.HE), (0.2, Person.SHE), (0.1, Person.WE),
+        return self.dice.weighted((0.4, Person.ME), (0.2, Person.HE), (0.2, Person.SHE), (0.1, Person.WE),
                                   (0.1, Person.THEY))  # fmt: skip
 
     def _spot_phrase(self, spot: Spot) -> NounPhrase:
@@ -304,8 +306,8 @@ def _spots(group: Group) -> tuple[Spot, ...]:
 
 def _others(subject: Participant) -> tuple[Person, ...]:
     """The pronouns that may stand for someone else than the subject."""
-    if subject in (Person.I, Person.WE):
+    if subject in (Person.ME, Person.WE):
         return (Person.HE, Person.SHE, Person.THEY)
     if subject in _HEARERS:
-        return (Person.I, Person.HE, Person.SHE, Person.WE, Person.THEY)
+        return (Person.ME, Person.HE, Person.SHE, Person.WE, Person.THEY)
     return _PERSONS

@@ -175,14 +175,14 @@ def _statement(sampler: ClauseSampler, address: Address | None) -> Sentence:
 def _asked_about(sampler: ClauseSampler) -> Participant:
     """Someone a question may be about: one rarely asks what oneself is doing."""
     subject = sampler.subject()
-    return _asked_about(sampler) if subject in (Person.I, Person.WE) else subject
+    return _asked_about(sampler) if subject in (Person.ME, Person.WE) else subject
 
 
 def _question(sampler: ClauseSampler, address: Address | None) -> Sentence:
     dice = sampler.dice
     subject = _asked_about(sampler)
     if not address and dice.chance(0.06):
-        clause = sampler.event(dice.pick((Person.I, Person.WE)), "modal", positive=True)
+        clause = sampler.event(dice.pick((Person.ME, Person.WE)), "modal", positive=True)
         if clause.modal in (Modal.CAN, Modal.MAY, Modal.SHOULD, Modal.MUST):
             return Sentence(clause, Mood.QUESTION)
     match dice.weighted((0.78, "event"), (0.08, "liking"), (0.08, "state"), (0.06, "timetable")):
@@ -268,9 +268,9 @@ def _report(sampler: ClauseSampler, address: Address | None) -> Sentence:
     label = dice.weighted(*_REPORTS)
     subject = sampler.subject()
     if subject in _HEARERS and kind is not Subordinator.THAT:
-        subject = dice.pick((Person.I, subject))
+        subject = dice.pick((Person.ME, subject))
     about = _asked_about(sampler)
-    while about == subject or (about in _HEARERS and subject is not Person.I):
+    while about == subject or (about in _HEARERS and subject is not Person.ME):
         about = _asked_about(sampler)
     if kind is Subordinator.WH:
         inner = _wh_clause(sampler, label, about)
@@ -281,14 +281,14 @@ def _report(sampler: ClauseSampler, address: Address | None) -> Sentence:
     complement = Subordinate(kind, inner)
     mood = Mood.STATEMENT
     if kind is Subordinator.THAT:
-        others = () if subject in (*_HEARERS, Person.I, Person.WE) else (verbs.SAY,)
+        others = () if subject in (*_HEARERS, Person.ME, Person.WE) else (verbs.SAY,)
         verb = dice.pick((verbs.KNOW_THAT, verbs.BELIEVE, *others))
         if label != "past" and inner.verb is not verbs.BE and dice.chance(0.25):
             verb = verbs.HOPE
         outer = Clause(verb, subject)
     else:
         plain = subject not in _HEARERS
-        speaker = subject in (Person.I, Person.WE)
+        speaker = subject in (Person.ME, Person.WE)
         match dice.weighted(
             (0.35 * plain, "not know"),
             (0.25 * (plain and not speaker), "ask"),
@@ -303,7 +303,7 @@ def _report(sampler: ClauseSampler, address: Address | None) -> Sentence:
                 mood = Mood.QUESTION
                 outer = Clause(verbs.KNOW_THAT, subject)
                 if address and dice.chance(0.5):
-                    outer = Clause(verbs.TELL, address.person, modal=Modal.CAN, indirect=Person.I)
+                    outer = Clause(verbs.TELL, address.person, modal=Modal.CAN, indirect=Person.ME)
             case _:
                 outer = Clause(verbs.KNOW_THAT, subject, polarity=Polarity.NEGATIVE)
     return Sentence(replace(outer, complement=complement), mood, address)

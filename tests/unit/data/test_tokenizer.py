@@ -9,6 +9,7 @@ import unicodedata
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -121,7 +122,6 @@ def test_bytes_that_are_no_character(plain: Tokenizer) -> None:
 
 
 def test_decoding_takes_what_tensors_give(plain: Tokenizer) -> None:
-    np = pytest.importorskip("numpy")
     assert plain.decode_target([np.array(plain.encode_target(["a b"])[0])]) == ["a b"]
 
 

@@ -69,7 +69,7 @@ def of(
 
 
 def my(name: str, plural: bool = False, adjective: str = "") -> NounPhrase:
-    return of(Person.I, name, plural, adjective)
+    return of(Person.ME, name, plural, adjective)
 
 
 def say(
@@ -149,7 +149,7 @@ SENTENCES = [
     ),
     # Commands.
     (
-        say(Clause(V["call"], Person.DU, direct=Person.I), COMMAND, TO_ANNA, True),
+        say(Clause(V["call"], Person.DU, direct=Person.ME), COMMAND, TO_ANNA, True),
         "Anna, please call me!",
         "Anna, ruf mich bitte an!",
     ),
@@ -170,7 +170,7 @@ SENTENCES = [
     ),
     # Verb-final clauses.
     (
-        say(Clause(verbs.KNOW_THAT, Person.I, complement=under(Subordinator.THAT, CALL))),
+        say(Clause(verbs.KNOW_THAT, Person.ME, complement=under(Subordinator.THAT, CALL))),
         "I know that she is calling my brother.",
         "Ich weiß, dass sie meinen Bruder anruft.",
     ),
@@ -191,7 +191,7 @@ SENTENCES = [
         say(
             Clause(
                 verbs.KNOW_THAT,
-                Person.I,
+                Person.ME,
                 polarity=NOT,
                 complement=under(Subordinator.WH, Clause(V["live"], ANNA, asked=AskedAdverb.WHERE)),
             )
@@ -205,7 +205,7 @@ SENTENCES = [
                 verbs.TELL,
                 Person.SIE,
                 modal=Modal.CAN,
-                indirect=Person.I,
+                indirect=Person.ME,
                 complement=under(Subordinator.WHETHER, Clause(V["leave"], the("bus"), FUTURE)),
             ),
             QUESTION,
@@ -284,7 +284,7 @@ SENTENCES = [
         say(
             Clause(
                 verbs.FORGET_TO,
-                Person.I,
+                Person.ME,
                 PERFECT,
                 complement=Infinitive(Clause(V["close"], Silent(), direct=the("window"))),
             )

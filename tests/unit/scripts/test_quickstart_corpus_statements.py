@@ -77,7 +77,7 @@ def of(
 
 
 def my(name: str, plural: bool = False, adjective: str = "") -> NounPhrase:
-    return of(Person.I, name, plural, adjective)
+    return of(Person.ME, name, plural, adjective)
 
 
 def spot(name: str, goal: bool = False) -> Located:
@@ -131,7 +131,7 @@ STATEMENTS = [
         "Die Gäste haben am Montag den Kaffee bezahlt.",
     ),
     # n-declension and titles.
-    (Clause(V["call"], Person.I, direct=BECKER), "I am calling Mr Becker.", "Ich rufe Herrn Becker an."),
+    (Clause(V["call"], Person.ME, direct=BECKER), "I am calling Mr Becker.", "Ich rufe Herrn Becker an."),
     (
         Clause(V["help"], the("student"), direct=None, indirect=the("neighbour")),
         "The student is helping the neighbour.",
@@ -149,7 +149,7 @@ STATEMENTS = [
         "Paul hat die Lampe schon ausgeschaltet.",
     ),
     (
-        Clause(V["invite"], Person.I, modal=Modal.WANT, direct=the("colleague", True)),
+        Clause(V["invite"], Person.ME, modal=Modal.WANT, direct=the("colleague", True)),
         "I want to invite the colleagues.",
         "Ich will die Kollegen einladen.",
     ),
@@ -166,17 +166,17 @@ STATEMENTS = [
     ),
     # Negation.
     (
-        Clause(V["read"], Person.I, PAST, polarity=NOT, direct=the("book"), time=YESTERDAY),
+        Clause(V["read"], Person.ME, PAST, polarity=NOT, direct=the("book"), time=YESTERDAY),
         "I did not read the book yesterday.",
         "Ich habe das Buch gestern nicht gelesen.",
     ),
     (
-        Clause(V["buy"], Person.I, polarity=NOT, direct=a("car")),
+        Clause(V["buy"], Person.ME, polarity=NOT, direct=a("car")),
         "I am not buying a car.",
         "Ich kaufe kein Auto.",
     ),
     (
-        Clause(V["buy"], Person.I, PERFECT, polarity=YET, direct=a("ticket")),
+        Clause(V["buy"], Person.ME, PERFECT, polarity=YET, direct=a("ticket")),
         "I have not bought a ticket yet.",
         "Ich habe noch keine Fahrkarte gekauft.",
     ),
@@ -217,7 +217,7 @@ STATEMENTS = [
         "Anna konnte gestern keinen Schlüssel finden.",
     ),
     (
-        Clause(V["work"], Person.I, PAST, Modal.MUST, time=YESTERDAY, time_first=True),
+        Clause(V["work"], Person.ME, PAST, Modal.MUST, time=YESTERDAY, time_first=True),
         "Yesterday I had to work.",
         "Gestern musste ich arbeiten.",
     ),
@@ -233,7 +233,7 @@ STATEMENTS = [
         "Meine Tante gibt heute dem Kind ein Buch.",
     ),
     (
-        Clause(V["explain"], the("teacher"), PAST, direct=the("rule"), indirect=Person.I, time=YESTERDAY),
+        Clause(V["explain"], the("teacher"), PAST, direct=the("rule"), indirect=Person.ME, time=YESTERDAY),
         "The teacher explained the rule to me yesterday.",
         "Der Lehrer hat mir gestern die Regel erklärt.",
     ),
@@ -243,7 +243,7 @@ STATEMENTS = [
         "Anna wartet am Bahnhof auf den Zug.",
     ),
     (
-        Clause(V["look forward"], Person.I, direct=the("concert")),
+        Clause(V["look forward"], Person.ME, direct=the("concert")),
         "I am looking forward to the concert.",
         "Ich freue mich auf das Konzert.",
     ),

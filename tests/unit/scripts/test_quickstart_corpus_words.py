@@ -25,7 +25,7 @@ from quickstart_corpus.times import (
 )
 from quickstart_corpus.words import Case, Gender, Verb
 
-PERSONS = (Person.I, Person.DU, Person.HE, Person.WE, Person.IHR, Person.SIE)
+PERSONS = (Person.ME, Person.DU, Person.HE, Person.WE, Person.IHR, Person.SIE)
 ALL_VERBS: dict[str, Verb] = {
     verb.prefix + verb.german: verb for verb in vars(verbs).values() if isinstance(verb, Verb)
 } | {verb.prefix + verb.german: verb for verb in verbs.ORDINARY + verbs.TIMETABLE}
