@@ -1,32 +1,31 @@
 """Subword regularisation: words cut up at random, each time from a seed.
 
 SentencePiece's own sampling salts its generator with the process and cannot be repeated, so the two methods
-are written out here. Pieces never cross the beginning of a word, so each word is drawn by itself, and what a
-word is made of is read off its pieces: the text is not needed again.
+are written out in `ways`. Pieces never cross the beginning of a word, so each word is drawn by itself, and
+what a word is made of is read off its pieces: the text is not needed again.
 """
 
 from __future__ import annotations
 
-import math
-import operator
-from bisect import bisect_right
-from collections.abc import Callable, Mapping, Sequence
-from itertools import accumulate
-from random import Random
-from typing import Any, Protocol
+from collections import Counter
+from collections.abc import Sequence
+from itertools import repeat
+from typing import Any
 
 import numpy as np
 import sentencepiece as spm
 
 from nmt.config import Segmentation
-from nmt.data.arrays import Side, offsets_of
+from nmt.data.arrays import Array, Side
 from nmt.data.tokenizer import protobuf_fields
+from nmt.data.ways import BITS, NUMBERS, BpeWays, Leaf, Node, UnigramWays, draw, stretches
 
 WORD_START = "\u2581"  # what SentencePiece puts in the place of a space
 
 _NORMAL = 1  # SentencePiece.Type.NORMAL in sentencepiece_model.proto
 _MOST_WORDS = 1 << 16  # remembered, a kilobyte or two each
-_MOST_STATES = 1 << 18  # of words' merging, remembered
+_COMMON = 32  # a word met so often gets a table
+_LEAST = NUMBERS >> 9  # stretches of the numbers that a table does not look into
 
 
 class Sampler:
@@ -39,9 +38,7 @@ class Sampler:
 
         Args:
             processor: the vocabulary.
-            segmentation: how it was learnt, which decides how words are drawn: unigram segmentations with
-                probability proportional to p**alpha (Kudo 2018, section 3.2), or BPE whose merges are each
-                left out with probability alpha (Provilkov et al. 2020, algorithm 1).
+            segmentation: how it was learnt, which decides how words are drawn: by `UnigramWays` or `BpeWays`.
             alpha: the strength.
         """
         kinds = _kinds(processor.serialized_model_proto())
@@ -56,7 +53,9 @@ class Sampler:
             self._ways = UnigramWays(ids, scores, alpha)
         else:
             self._ways = BpeWays(ids, scores, alpha)
-        self._words: dict[bytes, Word] = {}
+        self._tables = Tables()
+        self._words: dict[bytes, Node] = {}
+        self._met: Counter[bytes] = Counter()
 
     def resegment(self, side: Side, seed: int) -> Side:
         """The same sentences in other pieces, a pure function of the sentences and the seed.
@@ -70,178 +69,90 @@ class Sampler:
         begins = self._starts_word[flat]
         begins[offsets[:-1][np.diff(offsets) > 0]] = True
         cuts = np.append(np.flatnonzero(begins), len(flat))  # where words begin, and the end
-        random = Random(seed).random
-        size, raw = flat.itemsize, np.ascontiguousarray(flat).tobytes()
-        pieces: list[int] = []
-        lengths: list[int] = []
-        begin = 0
-        for end in (cuts[1:] * size).tolist():
-            key = raw[begin:end]
-            begin = end
-            drawn = (self._words.get(key) or self._word(key, flat.dtype)).draw(random)
-            pieces += drawn
-            lengths.append(len(drawn))
-        ends = offsets_of(np.array(lengths))
-        return Side(np.array(pieces, flat.dtype), ends[np.searchsorted(cuts, offsets)])
+        words = _slices(np.ascontiguousarray(flat).tobytes(), (cuts * flat.itemsize).tolist())
+        self._meet(words, flat.dtype)
 
-    def _word(self, key: bytes, dtype: np.dtype[Any]) -> Word:
+        numbers = np.random.Generator(np.random.SFC64(seed)).integers(0, NUMBERS, len(words))
+        rows = self._tables.look_up(words, numbers)
+        drawn = [
+            draw(self._word(words[i], flat.dtype), int(numbers[i])) for i in np.flatnonzero(rows < 0).tolist()
+        ]
+        ways = Side.concatenated([self._tables.ways, Side.of(drawn)])
+        rows[rows < 0] = np.arange(len(self._tables.ways), len(ways))
+        pieces = ways.take(rows)
+        return Side(pieces.ids.astype(flat.dtype), pieces.offsets[np.searchsorted(cuts, offsets)])
+
+    def _meet(self, words: Sequence[bytes], dtype: np.dtype[Any]) -> None:
+        """Gives a table to each word that has become common."""
+        met = Counter(word for word in words if word not in self._tables)
+        common = []
+        for word, count in met.items():
+            if len(self._met) < _MOST_WORDS or word in self._met:
+                self._met[word] += count
+                if self._met[word] >= _COMMON:
+                    common.append((word, stretches(self._word(word, dtype), _LEAST)))
+        self._tables.add(common)
+
+    def _word(self, key: bytes, dtype: np.dtype[Any]) -> Node:
+        found = self._words.get(key)
+        if found is not None:
+            return found
         ids = np.frombuffer(key, dtype)
-        word: Word | None = None
+        word: Node | None = None
         if self._normal[ids].all():
             word = self._ways.word("".join(self._pieces[i] for i in ids))
-        word = word or FixedWord(ids.tolist())
+        word = word or Leaf(ids.tolist())
         if len(self._words) < _MOST_WORDS:  # common words come first; the rest are not worth their memory
             self._words[key] = word
         return word
+
+
+class Tables:
+    """The likelier ways to cut up common words, all in one place, so that a block of words is one search.
+
+    Attributes:
+        ways: each way of each word, words in the order they were added; no ids where a table is not complete.
+    """
+
+    def __init__(self) -> None:
+        """Begins without a word."""
+        self.ways = Side.of([])
+        self._numbers: dict[bytes, int] = {}
+        # Where the stretch of each way ends, plus NUMBERS for each word before: sorted, without an overlap.
+        self._ends = np.zeros(0, np.int64)
+
+    def __contains__(self, word: bytes) -> bool:
+        """Whether there is a table of the word."""
+        return word in self._numbers
+
+    def add(self, words: Sequence[tuple[bytes, Sequence[tuple[int, Sequence[int] | None]]]]) -> None:
+        """Takes the `stretches` of words that have no table yet."""
+        if not words:
+            return
+        ends, ways = [], []
+        for word, table in words:
+            begin = len(self._numbers) << BITS
+            self._numbers[word] = len(self._numbers)
+            ends += [begin + end for end, _ in table]
+            ways += [ids or () for _, ids in table]
+        self._ends = np.concatenate([self._ends, np.array(ends)])
+        self.ways = Side.concatenated([self.ways, Side.of(ways)])
+
+    def look_up(self, words: Sequence[bytes], numbers: Array) -> Array:
+        """For each word and its number, the row of `ways`; -1 where the tree of the word must be asked."""
+        tables = np.fromiter(map(self._numbers.get, words, repeat(-1)), np.int64, len(words))
+        rows: Array = np.searchsorted(self._ends, (tables << BITS) + numbers, side="right")
+        rows[tables < 0] = -1
+        known = rows >= 0
+        rows[known] = np.where(self.ways.lengths()[rows[known]] > 0, rows[known], -1)
+        return rows
+
+
+def _slices(data: bytes, cuts: Sequence[int]) -> list[bytes]:
+    return [data[begin:end] for begin, end in zip(cuts, cuts[1:], strict=False)]
 
 
 def _kinds(model: bytes) -> list[int]:
     """The type of each piece: field 3 of `pieces`, field 1 of sentencepiece_model.proto."""
     pieces = [value for number, value in protobuf_fields(model) if number == 1 and isinstance(value, bytes)]
     return [int(dict(protobuf_fields(piece)).get(3, _NORMAL)) for piece in pieces]
-
-
-class Word(Protocol):
-    """The ways to cut up one word."""
-
-    def draw(self, random: Callable[[], float]) -> Sequence[int]:
-        """The ids of one way; `random` gives numbers in [0, 1)."""
-
-
-class FixedWord:
-    """A word that stays as it is."""
-
-    def __init__(self, ids: Sequence[int]) -> None:
-        """Takes its ids."""
-        self._ids = ids
-
-    def draw(self, random: Callable[[], float]) -> Sequence[int]:
-        """The same ids always."""
-        return self._ids
-
-
-class UnigramWays:
-    """The vocabulary of a unigram model, its log-probabilities times alpha."""
-
-    def __init__(self, ids: Mapping[str, int], scores: Mapping[str, float], alpha: float) -> None:
-        """Takes the ids of all pieces, and the scores of those that may be drawn."""
-        self.pieces = {piece: (ids[piece], alpha * score) for piece, score in scores.items()}
-        self.longest = max(map(len, scores), default=0)
-
-    def word(self, text: str) -> Word | None:
-        """The ways to cut up a word; None if there are none."""
-        word = UnigramWord(text, self)
-        return word if word.possible else None
-
-
-class UnigramWord:
-    """Forward filtering, backward sampling over all ways to cut up a word.
-
-    The filter sums, up to each place, the weights of all ways to get there; going back from the end, the last
-    piece is drawn by its share of that sum, and so on. This draws from the exact distribution.
-    """
-
-    def __init__(self, text: str, ways: UnigramWays) -> None:
-        """Filters."""
-        log_sums = [0.0]
-        # For each place: the (id, begin) of the pieces that end there, and the running sum of their shares.
-        self._last: list[tuple[list[tuple[int, int]], list[float]]] = [([], [])]
-        for end in range(1, len(text) + 1):
-            choices, logs = [], []
-            for begin in range(max(0, end - ways.longest), end):
-                found = ways.pieces.get(text[begin:end])
-                if found is not None and log_sums[begin] > -math.inf:
-                    choices.append((found[0], begin))
-                    logs.append(log_sums[begin] + found[1])
-            top = max(logs, default=-math.inf)
-            weights = [math.exp(value - top) for value in logs]
-            total = sum(weights)
-            log_sums.append(top + math.log(total) if choices else -math.inf)
-            # The last boundary would be 1, give or take rounding: it is not needed.
-            self._last.append((choices, list(accumulate(weight / total for weight in weights[:-1]))))
-        self.possible = log_sums[-1] > -math.inf
-
-    def draw(self, random: Callable[[], float]) -> Sequence[int]:
-        """Goes back from the end."""
-        ids = []
-        place = len(self._last) - 1
-        while place:
-            choices, boundaries = self._last[place]
-            piece, place = choices[bisect_right(boundaries, random()) if boundaries else 0]
-            ids.append(piece)
-        ids.reverse()
-        return ids
-
-
-class BpeWays:
-    """The pieces of a BPE model, which was learnt by merging: a higher score was merged earlier."""
-
-    def __init__(self, ids: Mapping[str, int], scores: Mapping[str, float], alpha: float) -> None:
-        """Takes the ids of all pieces, and the scores of those that may come out of a merge."""
-        self.ids, self.scores, self.alpha = ids, scores, alpha
-        self.room = _MOST_STATES
-        self._scale = 1.0 / math.log(1.0 - alpha) if 0.0 < alpha < 1.0 else 0.0
-
-    def word(self, text: str) -> Word | None:
-        """The ways to cut up a word; None if a character is not a piece."""
-        return BpeState(tuple(text), self) if all(character in self.scores for character in text) else None
-
-    def run(self, number: float) -> float:
-        """How many merges in a row are not left out, from a number in [0, 1): geometrically distributed."""
-        if self._scale:
-            return math.log(1.0 - number) * self._scale // 1
-        return 0.0 if self.alpha else math.inf
-
-
-class BpeState:
-    """A word at some stage of merging; what may follow is remembered where there is room."""
-
-    __slots__ = ("_following", "_ids", "_merges", "_parts", "_path", "_ways")
-
-    def __init__(self, parts: tuple[str, ...], ways: BpeWays) -> None:
-        """Finds the merges of neighbours that are possible, the best first, of equals the leftmost."""
-        scores = ways.scores
-        pairs = enumerate(map(operator.add, parts, parts[1:]))
-        found = [(-scores[pair], place) for place, pair in pairs if pair in scores]
-        self._parts, self._ways = parts, ways
-        self._ids = [ways.ids[part] for part in parts]
-        self._merges = [place for _, place in sorted(found)]
-        self._following: dict[int, BpeState] = {}
-        self._path: list[BpeState] | None = None
-
-    def draw(self, random: Callable[[], float]) -> Sequence[int]:
-        """Merges until each merge that is possible happens to be left out.
-
-        The best merge is taken unless it is left out, and so on: how far that goes is drawn at once.
-        """
-        state, ways = self, self._ways
-        while True:
-            path = state._path or state._best_path()
-            taken = ways.run(random())
-            if taken >= len(path) - 1:
-                return path[-1]._ids
-            state = path[int(taken)]
-            place = next((place for place in state._merges[1:] if random() >= ways.alpha), None)
-            if place is None:
-                return state._ids
-            state = state._merged(place)
-
-    def _best_path(self) -> list[BpeState]:
-        """This state and those it goes through when no merge is left out."""
-        path = [self]
-        while path[-1]._merges:
-            path.append(path[-1]._merged(path[-1]._merges[0]))
-        if self._ways.room > 0:
-            self._path = path
-        return path
-
-    def _merged(self, place: int) -> BpeState:
-        state = self._following.get(place)
-        if state is None:
-            parts = self._parts
-            merged = parts[place] + parts[place + 1]
-            state = BpeState((*parts[:place], merged, *parts[place + 2 :]), self._ways)
-            if self._ways.room > 0:
-                self._ways.room -= 1
-                self._following[place] = state
-        return state

@@ -1,10 +1,8 @@
-"""Subword sampling against exact enumerations and against SentencePiece itself."""
+"""Subword sampling of whole sentences, against SentencePiece and against itself without its memory."""
 
 from __future__ import annotations
 
 import itertools
-import math
-from collections import Counter
 from functools import cache
 from pathlib import Path
 from random import Random
@@ -15,14 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nmt.config import Segmentation, TokenizerConfig
+from nmt.data import sampling
 from nmt.data.arrays import Side
-from nmt.data.sampling import BpeWays, Sampler, UnigramWays
+from nmt.data.sampling import Sampler
 from nmt.data.tokenizer import Tokenizer, train_tokenizer
-
-VOCABULARY = {"a": -1.0, "b": -1.5, "c": -2.0, "ab": -1.2, "bc": -2.2, "abc": -3.0, "ca": -1.1}
-MERGES = {"a": -9.0, "b": -10.0, "c": -11.0, "ab": 0.0, "bc": -1.0, "ca": -2.0, "abc": -3.0, "cab": -4.0}
-IDS = {piece: number for number, piece in enumerate(MERGES)}
-NAMES = {number: piece for piece, number in IDS.items()}
 
 
 @cache
@@ -36,80 +30,6 @@ def tokenizer(segmentation: Segmentation) -> Tokenizer:
     config = TokenizerConfig(segmentation=segmentation, vocab_size=380, user_symbols=["<x>", "ce"])
     with tempfile.TemporaryDirectory() as folder:
         return train_tokenizer(lambda: iter(pairs), config, Path(folder))
-
-
-def cuts(text: str) -> list[tuple[str, ...]]:
-    """All ways to cut a text into pieces."""
-    ways = []
-    for marks in itertools.product([False, True], repeat=len(text) - 1):
-        places = [0, *(i + 1 for i, mark in enumerate(marks) if mark), len(text)]
-        ways.append(tuple(text[a:b] for a, b in itertools.pairwise(places)))
-    return ways
-
-
-def unigram_distribution(text: str, alpha: float) -> dict[tuple[str, ...], float]:
-    possible = [way for way in cuts(text) if all(piece in VOCABULARY for piece in way)]
-    weights = [math.exp(sum(VOCABULARY[piece] for piece in way)) ** alpha for way in possible]
-    return {way: weight / sum(weights) for way, weight in zip(possible, weights, strict=True)}
-
-
-def bpe_distribution(parts: tuple[str, ...], alpha: float) -> Counter[tuple[str, ...]]:
-    """Algorithm 1 of Provilkov et al. 2020, word for word, over all outcomes of all its coins."""
-    places = [i for i in range(len(parts) - 1) if parts[i] + parts[i + 1] in MERGES]
-    ends: Counter[tuple[str, ...]] = Counter()
-    for left_out in itertools.product([False, True], repeat=len(places)):
-        share = math.prod(alpha if out else 1 - alpha for out in left_out)
-        merges = [place for place, out in zip(places, left_out, strict=True) if not out]
-        if not merges:
-            ends[parts] += share
-            continue
-        best = max(merges, key=lambda i: (MERGES[parts[i] + parts[i + 1]], -i))
-        merged = (*parts[:best], parts[best] + parts[best + 1], *parts[best + 2 :])
-        for way, rest in bpe_distribution(merged, alpha).items():
-            ends[way] += share * rest
-    return ends
-
-
-def assert_drawn_from(drawn: Counter[tuple[str, ...]], distribution: dict[tuple[str, ...], float]) -> None:
-    """Each share within six standard deviations."""
-    draws = drawn.total()
-    assert set(drawn) <= {way for way, share in distribution.items() if share > 0}
-    for way, share in distribution.items():
-        deviation = math.sqrt(share * (1 - share) / draws)
-        assert abs(drawn[way] / draws - share) <= 6 * deviation + 1e-9, way
-
-
-@pytest.mark.parametrize("text", ["a", "abc", "abcab", "cabcaab"])
-@pytest.mark.parametrize("alpha", [1.0, 0.3])
-def test_unigram_draws_from_the_exact_distribution(text: str, alpha: float) -> None:
-    word = UnigramWays(IDS, VOCABULARY, alpha).word(text)
-    assert word is not None
-    random = Random(1).random
-    drawn = Counter(tuple(NAMES[i] for i in word.draw(random)) for _ in range(4000))
-    assert_drawn_from(drawn, unigram_distribution(text, alpha))
-
-
-@pytest.mark.parametrize("text", ["a", "abc", "abcab", "cabcaab"])
-@pytest.mark.parametrize("alpha", [0.1, 0.5])
-def test_bpe_draws_from_the_exact_distribution(text: str, alpha: float) -> None:
-    word = BpeWays(IDS, MERGES, alpha).word(text)
-    assert word is not None
-    random = Random(1).random
-    drawn = Counter(tuple(NAMES[i] for i in word.draw(random)) for _ in range(4000))
-    assert_drawn_from(drawn, bpe_distribution(tuple(text), alpha))
-
-
-def test_words_that_cannot_be_cut() -> None:
-    assert UnigramWays(IDS, VOCABULARY, 1.0).word("axb") is None
-    assert BpeWays(IDS, MERGES, 0.1).word("axb") is None
-
-
-def test_bpe_without_room_draws_the_same() -> None:
-    full, tight = (BpeWays(IDS, MERGES, 0.3) for _ in range(2))
-    tight.room = 0
-    words = [ways.word("cabcaab") for ways in (full, tight)]
-    drawn = [[list(word.draw(Random(seed).random)) for seed in range(50)] for word in words if word]
-    assert drawn[0] == drawn[1]
 
 
 TEXT = st.text(alphabet="abcde <>xéß\U0001f600", max_size=30)
@@ -149,6 +69,31 @@ def test_text_stays_the_same(segmentation: Segmentation, texts: list[str], seed:
     )
     fresh = Sampler(own.source_processor, segmentation, 0.5).resegment(before, seed)
     assert fresh.ids.tolist() == after.ids.tolist()  # what is remembered does not matter
+
+
+@pytest.mark.parametrize("segmentation", list(Segmentation))
+def test_neither_tables_nor_memory_change_what_is_drawn(
+    segmentation: Segmentation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own = tokenizer(segmentation)
+    random = Random(8)
+    words = ["".join(random.choices("abcdexé", k=random.randint(1, 9))) for _ in range(60)]
+    side = Side.of(own.encode_source([" ".join(random.choices(words, k=8)) for _ in range(200)]))
+
+    def drawn() -> list[list[int]]:
+        sampler = Sampler(own.source_processor, segmentation, 0.3)
+        blocks = [[ids.tolist() for ids in sampler.resegment(side, seed)] for seed in range(3)]
+        return list(itertools.chain(*blocks))
+
+    expected = drawn()
+    monkeypatch.setattr(sampling, "_COMMON", 10**9)  # no tables: each word by its tree
+    assert drawn() == expected
+    monkeypatch.setattr(sampling, "_MOST_WORDS", 0)  # nor any word remembered
+    assert drawn() == expected
+    monkeypatch.setattr(sampling, "_MOST_WORDS", 50)
+    monkeypatch.setattr(sampling, "_COMMON", 1)  # all words that there is room for, in full
+    monkeypatch.setattr(sampling, "_LEAST", 0)
+    assert drawn() == expected
 
 
 @pytest.mark.parametrize("segmentation", list(Segmentation))
