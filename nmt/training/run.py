@@ -11,13 +11,14 @@ from pathlib import Path
 import torch
 
 from nmt.bundle import config_from_yaml, config_to_yaml
-from nmt.config import TrainConfig
+from nmt.config import Precision, TrainConfig
 from nmt.data.preparation import Prepared, prepare
 from nmt.data.report import write_data_report
 from nmt.errors import UserError
 from nmt.runtime import available_cores, choose_device, choose_precision, keep_freed_memory, log, set_threads
 from nmt.training.finish import finish, finished_results, results_text
 from nmt.training.launcher import launch
+from nmt.training.precision import speed_up_fp32_products
 from nmt.training.ranks import Ranks, launched_by_torchrun, num_processes, require_work
 from nmt.training.run_folder import RunFolder
 from nmt.training.stopping import Stopped, StopRequest
@@ -88,6 +89,8 @@ def set_up_machine(config: TrainConfig, processes: int) -> None:
     """Sets the memory and threads of this process, one of so many here, and how exactly it repeats itself."""
     keep_freed_memory()
     set_threads(config.training.threads or max(1, available_cores() // processes))
+    if config.training.precision is Precision.fp32:
+        speed_up_fp32_products()
     if config.training.deterministic:
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
         torch.use_deterministic_algorithms(True)

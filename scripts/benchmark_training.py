@@ -1,0 +1,444 @@
+"""Measures training, side by side with two padded implementations: target tokens a second, memory, MFU.
+
+    pip install -e .[bench]
+    python scripts/benchmark_training.py --json training.json
+
+On the same sentences, with the same model shape, vocabulary, token budget, precision and threads:
+
+- `nmt`: this trainer, all of it: flat batches from the loader, figures for the log, the progress bar.
+- `torch`: `torch.nn.Transformer`, label-smoothed cross-entropy, fused Adam; batches of sentences of like
+  length, padded beforehand, so that making them costs nothing.
+- `transformers`: Hugging Face `MarianMTModel` in that same loop.
+
+Each measurement is a process of its own. Systems take turns within a round, and the table shows the median of
+the rounds with the lowest and the highest. Padding counts for nothing: not as tokens, not as work done.
+
+- `target_tokens_per_second`: EOS counted, padding not.
+- `peak_bytes`: the most memory (anonymous on a CPU, allocated on a GPU) above what importing costs.
+- `mfu`: floating-point operations that the model's matrix products need, over what the machine does in one
+  large matrix product of the same precision and threads. A product of (m, k) and (k, n) takes 2 m k n, and
+  training takes three times the forward pass; embeddings' look-ups, norms and softmaxes are not counted.
+
+The corpus is made up of words of syllables unless `--source` and `--target` name files.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import partial
+from pathlib import Path
+from statistics import median
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from benchmark_data import anonymous_bytes, in_process, write_corpus
+
+from nmt.bundle import config_from_yaml, config_to_yaml
+from nmt.cli.arguments import Arguments
+from nmt.cli.compose import compose_jobs
+from nmt.config import ModelConfig, Precision, TrainConfig
+from nmt.data.arrays import Side
+from nmt.data.preparation import Prepared, prepare
+from nmt.runtime import available_cores, choose_device, log_to_stderr, set_threads
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor, nn
+
+SYSTEMS = ("nmt", "torch", "transformers")
+WARM_UP_UPDATES = 5
+SMOOTHING = 0.1
+
+
+@dataclass(frozen=True)
+class Task:
+    """One measurement: a system, and a run's options as YAML, which also travel to its process."""
+
+    system: str
+    config: str
+    threads: int
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Row:
+    """What came of a system's rounds."""
+
+    system: str
+    model: str
+    precision: str
+    target_tokens_per_second: int
+    lowest: int
+    highest: int
+    peak_bytes: int
+    mfu: float
+
+
+def main() -> None:
+    """Measures, prints the table, and writes the rows."""
+    parser = argparse.ArgumentParser(description="Measures training.")
+    parser.add_argument("--models", nargs="+", default=["tiny", "base"])
+    parser.add_argument("--precisions", nargs="+", default=["fp32", "bf16"], choices=["fp32", "bf16", "fp16"])
+    parser.add_argument("--systems", nargs="+", default=list(SYSTEMS), choices=SYSTEMS)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--seconds", type=float, default=20.0, help="of each measurement, after the warm-up")
+    parser.add_argument("--threads", type=int, default=0, help="0: one a core")
+    parser.add_argument("--max-tokens", type=int, default=2048, help="target tokens of a batch, at most")
+    parser.add_argument("--vocab-size", type=int, default=8000)
+    parser.add_argument("--pairs", type=int, default=20_000, help="of the made-up corpus")
+    parser.add_argument("--source", type=Path, help="text to train on, instead of the made-up corpus")
+    parser.add_argument("--target", type=Path)
+    parser.add_argument("--json", type=Path, help="file for the rows")
+    arguments = parser.parse_args()
+    log_to_stderr()
+    with tempfile.TemporaryDirectory() as folder:
+        rows = list(measure(Path(folder), arguments))
+    print(table(rows))
+    if arguments.json:
+        arguments.json.write_text(json.dumps([asdict(row) for row in rows], indent=1) + "\n")
+
+
+def measure(folder: Path, arguments: argparse.Namespace) -> Iterator[Row]:
+    """All rows, a model and a precision at a time."""
+    source, target = arguments.source, arguments.target
+    if source is None:
+        write_corpus(folder, arguments.pairs)
+        source, target = folder / "train.xx", folder / "train.yy"
+    threads = arguments.threads or available_cores()
+    for model in arguments.models:
+        for precision in arguments.precisions:
+            config = options(folder, arguments, source, target, model, precision)
+            tasks = {
+                system: Task(system, config_to_yaml(config), threads, arguments.seconds)
+                for system in arguments.systems
+            }
+            rounds = [
+                {system: in_process(partial(run, task)) for system, task in tasks.items()}
+                for _ in range(arguments.rounds)
+            ]
+            flops, _ = in_process(partial(flops_per_target_token, config_to_yaml(config)))
+            ceiling, _ = in_process(partial(matrix_product_flops, precision, threads))
+            for system in tasks:
+                yield summary(system, model, precision, [r[system] for r in rounds], flops / ceiling)
+
+
+def summary(
+    system: str, model: str, precision: str, rounds: Sequence[tuple[Any, int]], share_a_token: float
+) -> Row:
+    """A system's row; `share_a_token` is the share of a second that one token takes at the ceiling."""
+    speeds = [speed for (speed, _, _), _ in rounds]
+    peaks = [on_device or peak - before for (_, before, on_device), peak in rounds]
+    middle = median(speeds)
+    return Row(
+        system=system,
+        model=model,
+        precision=precision,
+        target_tokens_per_second=round(middle),
+        lowest=round(min(speeds)),
+        highest=round(max(speeds)),
+        peak_bytes=round(median(peaks)),
+        mfu=round(middle * share_a_token, 4),
+    )
+
+
+def table(rows: Sequence[Row]) -> str:
+    """The rows side by side, each system with its ratio to the fastest other one."""
+    head = f"{'model':<7}{'precision':<11}{'system':<14}{'tokens/s':>9}{'lowest-highest':>18}"
+    lines = [head + f"{'peak MB':>9}{'MFU':>7}{'nmt is faster by':>18}"]
+    for row in rows:
+        own = [r for r in rows if r.system == "nmt" and (r.model, r.precision) == (row.model, row.precision)]
+        ratio = ""
+        if own and row.system != "nmt":
+            ratio = f"{own[0].target_tokens_per_second / row.target_tokens_per_second:.2f}x"
+        spread = f"{row.lowest:,}-{row.highest:,}"
+        lines.append(
+            f"{row.model:<7}{row.precision:<11}{row.system:<14}{row.target_tokens_per_second:>9,}{spread:>18}"
+            f"{row.peak_bytes / 1e6:>9,.0f}{row.mfu:>7.1%}{ratio:>18}"
+        )
+    return "\n".join(lines)
+
+
+def options(
+    folder: Path, arguments: argparse.Namespace, source: Path, target: Path, model: str, precision: str
+) -> TrainConfig:
+    """A run's options: the paper's, but for the data and the sizes asked for."""
+    overrides = (
+        "data=local",
+        f"model={model}",
+        f"run_dir={folder / 'run'}",
+        f"data.train.source={source}",
+        f"data.train.target={target}",
+        f"data.valid.source={source}",
+        f"data.valid.target={target}",
+        "data.source_lang=xx",
+        "data.target_lang=yy",
+        "data.cleaning.drop_leaked=false",
+        f"data.cache_dir={folder / 'cache'}",
+        f"data.tokenizer.vocab_size={arguments.vocab_size}",
+        f"data.max_tokens={arguments.max_tokens}",
+        f"training.precision={precision}",
+        "training.validate_every=1000000",
+        "training.checkpoint_every=1000000",
+    )
+    return compose_jobs(TrainConfig, "train", Arguments(overrides))[0]
+
+
+def run(task: Task) -> tuple[float, int, int]:
+    """Target tokens a second, anonymous bytes before anything was built, and a GPU's peak (0 on a CPU)."""
+    import torch
+
+    if task.system == "transformers":
+        import transformers
+
+        assert transformers
+    config = config_from_yaml(task.config, "the benchmark's options")
+    device = choose_device("auto")
+    set_threads(task.threads)
+    torch.manual_seed(1)
+    before = anonymous_bytes("self")
+    prepared = prepare(config.data)
+    if task.system == "nmt":
+        speed = train_nmt(config, prepared, device, task)
+    else:
+        build = padded_transformer if task.system == "torch" else marian
+        vocab_size = prepared.tokenizer.target_vocab_size
+        speed = train_padded(build(config.model, vocab_size).to(device), config, prepared, device, task)
+    return speed, before, torch.cuda.max_memory_allocated() if device.type == "cuda" else 0
+
+
+class Clock:
+    """Counts tokens from the end of the warm-up until the time is over."""
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
+        self._calls = 0
+
+    def __call__(self, tokens: int) -> bool:
+        """Whether the time is over, `tokens` having been trained on so far."""
+        now = time.perf_counter()
+        self._calls += 1
+        if self._calls <= WARM_UP_UPDATES + 1:
+            self._start, self._before = now, tokens
+        self.speed = (tokens - self._before) / max(now - self._start, 1e-9)
+        return now - self._start >= self.seconds
+
+
+def train_nmt(config: TrainConfig, prepared: Prepared, device: torch.device, task: Task) -> float:
+    """This trainer, as `nmt-train` calls it."""
+    from nmt.training.ranks import Ranks
+    from nmt.training.run import set_up_machine
+    from nmt.training.run_folder import RunFolder
+    from nmt.training.trainer import Trainer
+
+    clock = Clock(task.seconds)
+    with tempfile.TemporaryDirectory() as folder:
+        training = replace(config.training, threads=task.threads)
+        config = replace(config, run_dir=folder, training=training)
+        set_up_machine(config, 1)
+        trainer = Trainer(
+            config,
+            prepared,
+            RunFolder(Path(folder)),
+            Ranks.join(0, 1, 0, device),
+            stop=lambda: clock(trainer.progress.target_tokens),
+        )
+        trainer.train()
+    return clock.speed
+
+
+Step = Callable[["Tensor", "Tensor"], "Tensor"]
+
+
+def train_padded(
+    model: nn.Module, config: TrainConfig, prepared: Prepared, device: torch.device, task: Task
+) -> float:
+    """The usual loop over padded batches; `model` makes (B, T, V) logits of (B, S) and (B, T) ids."""
+    import torch
+    import torch.nn.functional as F
+
+    dtype = {"bf16": torch.bfloat16, "fp16": torch.float16}.get(config.training.precision.value)
+    optimizer = torch.optim.Adam(model.parameters(), lr=1e-4, betas=(0.9, 0.98), eps=1e-9, fused=True)
+    batches = [
+        tuple(side.to(device) for side in batch) for batch in padded_batches(prepared, config.data.max_tokens)
+    ]
+    model.train()
+    clock, tokens, number = Clock(task.seconds), 0, 0
+    while not clock(tokens):
+        source, target_in, target_out = batches[number % len(batches)]
+        number += 1
+        optimizer.zero_grad(set_to_none=True)
+        with torch.autocast(device.type, dtype or torch.bfloat16, enabled=dtype is not None):
+            logits = model(source, target_in)
+        count = int((target_out != 0).sum())
+        loss = F.cross_entropy(
+            logits.flatten(0, 1).float(),
+            target_out.flatten(),
+            ignore_index=0,
+            label_smoothing=SMOOTHING,
+            reduction="sum",
+        )
+        torch.autograd.backward(loss / count)
+        optimizer.step()
+        tokens += count
+    return clock.speed
+
+
+def padded_batches(prepared: Prepared, max_tokens: int) -> list[tuple[Tensor, Tensor, Tensor]]:
+    """Sentences of like length, padded with 0: sources (B, S), targets read and to tell (B, T)."""
+    import torch
+
+    from nmt.data.tokenizer import BOS_ID, EOS_ID
+
+    store = prepared.train
+    source, target = store.take(np.arange(store.num_pairs))
+    lengths = np.stack([source.lengths() + 1, target.lengths() + 1])
+    order = np.lexsort((np.random.default_rng(1).random(store.num_pairs), lengths[0], lengths[1]))
+    groups: list[list[int]] = [[]]
+    for row in order.tolist():
+        longest = lengths[:, [*groups[-1], row]].max(axis=1)
+        if longest.max() * (len(groups[-1]) + 1) > max_tokens and groups[-1]:
+            groups.append([])
+        groups[-1].append(row)
+    shuffled = np.random.default_rng(2).permutation(len(groups))
+
+    def padded(side: Side, rows: Sequence[int], before: list[int], after: list[int]) -> Tensor:
+        sentences = [torch.tensor(before + side[row].tolist() + after) for row in rows]
+        return torch.nn.utils.rnn.pad_sequence(sentences, batch_first=True)
+
+    return [
+        (
+            padded(source, groups[i], [], [EOS_ID]),
+            padded(target, groups[i], [BOS_ID], []),
+            padded(target, groups[i], [], [EOS_ID]),
+        )
+        for i in shuffled
+    ]
+
+
+def padded_transformer(config: ModelConfig, vocab_size: int) -> nn.Module:
+    """`torch.nn.Transformer` with one embedding matrix for everything, as in the paper."""
+    import torch
+    import torch.nn.functional as F
+    from torch import nn
+
+    device = choose_device("auto")
+
+    class Padded(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.embedding = nn.Embedding(vocab_size, config.d_model)
+            nn.init.normal_(self.embedding.weight, std=config.d_model**-0.5)
+            self.dropout = nn.Dropout(config.dropout)
+            self.transformer = nn.Transformer(
+                *(config.d_model, config.heads, config.encoder_layers, config.decoder_layers, config.d_ff),
+                dropout=config.dropout,
+                batch_first=True,
+            )
+            places = torch.arange(1024)[:, None] * torch.exp(
+                torch.arange(0, config.d_model, 2) * (-math.log(10_000.0) / config.d_model)
+            )
+            self.positions = torch.stack([places.sin(), places.cos()], dim=-1).flatten(1).to(device)
+
+        def embed(self, ids: Tensor) -> Tensor:
+            x = self.embedding(ids) * math.sqrt(config.d_model) + self.positions[: ids.shape[1]]
+            dropped: Tensor = self.dropout(x)
+            return dropped
+
+        def forward(self, source: Tensor, target: Tensor) -> Tensor:
+            size = target.shape[1]
+            causal = torch.ones(size, size, dtype=torch.bool, device=target.device).triu(1)
+            hidden = self.transformer(
+                self.embed(source),
+                self.embed(target),
+                tgt_mask=causal,
+                src_key_padding_mask=source == 0,
+                memory_key_padding_mask=source == 0,
+                tgt_is_causal=True,
+            )
+            return F.linear(hidden, self.embedding.weight)
+
+    return Padded()
+
+
+def marian(config: ModelConfig, vocab_size: int) -> nn.Module:
+    """Hugging Face's Marian of the same shape."""
+    from torch import nn
+    from transformers import MarianConfig, MarianMTModel
+
+    shape = MarianConfig(
+        vocab_size=vocab_size,
+        d_model=config.d_model,
+        encoder_layers=config.encoder_layers,
+        decoder_layers=config.decoder_layers,
+        encoder_ffn_dim=config.d_ff,
+        decoder_ffn_dim=config.d_ff,
+        encoder_attention_heads=config.heads,
+        decoder_attention_heads=config.heads,
+        dropout=config.dropout,
+        attention_dropout=0.0,
+        activation_dropout=0.0,
+        activation_function="relu",
+        scale_embedding=True,
+        pad_token_id=0,
+        eos_token_id=2,
+        decoder_start_token_id=1,
+        max_position_embeddings=1024,
+        use_cache=False,
+    )
+
+    class Marian(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.model = MarianMTModel(shape)
+
+        def forward(self, source: Tensor, target: Tensor) -> Tensor:
+            logits: Tensor = self.model(
+                input_ids=source, attention_mask=(source != 0).long(), decoder_input_ids=target
+            ).logits
+            return logits
+
+    return Marian()
+
+
+def flops_per_target_token(config_text: str) -> float:
+    """Floating-point operations of training, of the whole corpus over its target tokens."""
+    config = config_from_yaml(config_text, "the benchmark's options")
+    prepared = prepare(config.data)
+    source, target = prepared.train.take(np.arange(prepared.train.num_pairs))
+    s, t = source.lengths() + 1.0, target.lengths() + 1.0
+    model, d, ff = config.model, config.model.d_model, config.model.d_ff
+    encoder = s * (4 * d * d + 2 * d * ff) + 2 * d * s * s
+    decoder = t * (6 * d * d + 2 * d * ff) + s * 2 * d * d + 2 * d * (t * t + t * s)
+    softmax = t * d * prepared.tokenizer.target_vocab_size
+    products = model.encoder_layers * encoder + model.decoder_layers * decoder + softmax
+    return float(3 * 2 * products.sum() / t.sum())
+
+
+def matrix_product_flops(precision: str, threads: int) -> float:
+    """Floating-point operations a second in one large matrix product, the best of a second's worth."""
+    import torch
+
+    device = choose_device("auto")
+    set_threads(threads)
+    dtype = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}[Precision(precision).value]
+    size = 2048 if device.type == "cpu" else 8192
+    a, b = (torch.randn(size, size, device=device).to(dtype) for _ in range(2))
+    best, end = math.inf, time.perf_counter() + 2.0
+    while time.perf_counter() < end:
+        start = time.perf_counter()
+        product = a @ b
+        if device.type == "cuda":
+            torch.cuda.synchronize()
+        best = min(best, time.perf_counter() - start)
+    assert product.shape == (size, size)
+    return 2 * size**3 / best
+
+
+if __name__ == "__main__":
+    main()
