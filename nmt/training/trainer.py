@@ -8,6 +8,7 @@ from collections.abc import Callable
 from contextlib import ExitStack, closing
 
 import torch
+from torch import Tensor
 
 from nmt.bundle import load_weights
 from nmt.config import TrainConfig
@@ -20,7 +21,7 @@ from nmt.runtime import log, mix
 from nmt.training.averaging import needed
 from nmt.training.checkpoint import Checkpoint, CheckpointFolder
 from nmt.training.monitor import Monitor, perplexity
-from nmt.training.objective import label_smoothed_loss
+from nmt.training.objective import label_smoothed_loss, rdrop_loss
 from nmt.training.optimizer import (
     FlatGradients,
     build_optimizer,
@@ -117,14 +118,22 @@ class Trainer:
         batch = batch.to(self.ranks.device, non_blocking=True)
         self.model.seed_dropout(mix(self.config.seed, self.progress.update, number))
         with autocast(self.ranks.device, self.options.precision):
-            logits = self.model.logits(self.model(batch))
-        loss, nll = label_smoothed_loss(logits, batch.target_out, self.options.label_smoothing)
-        scaled = loss if self.progress.loss_scale == 1.0 else loss * self.progress.loss_scale
-        torch.autograd.backward(scaled)
+            logits = self.model.logits(self.model(batch.twice() if self.options.rdrop else batch))
+        objective, loss, nll = self._losses(logits, batch.target_out)
+        scale = self.progress.loss_scale
+        torch.autograd.backward(objective if scale == 1.0 else objective * scale)
         sums = self.gradients.extras
         sums[_TOKENS] += batch.num_target_tokens
         sums[_LOSS] += loss.detach()
         sums[_NLL] += nll
+
+    def _losses(self, logits: Tensor, target: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """What is lowered, and what is told: the loss and -log p, whose meaning R-Drop leaves as it is."""
+        smoothing, alpha = self.options.label_smoothing, self.options.rdrop
+        if alpha:
+            return rdrop_loss(logits, target, smoothing, alpha)
+        loss, nll = label_smoothed_loss(logits, target, smoothing)
+        return loss, loss, nll
 
     def _step(self, tokens: float, norm: float, finite: bool) -> None:
         """Moves the weights along the mean gradient, unless it is no number."""
