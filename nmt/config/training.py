@@ -120,8 +120,8 @@ class TrainingConfig:
     """R-Drop (Liang et al. 2021): weight alpha of the divergence between two passes of every micro-batch with
     different dropout, 5 in the paper; takes twice the time and memory. 0: one pass."""
     ema: float = 0.0
-    """Decay of a running mean of the weights, such as 0.999, smaller in the first updates; the mean is what is
-    validated, averaged and delivered, and training goes on from the weights themselves. 0: none."""
+    """Decay of a running mean of the weights, such as 0.999 (less in the first updates). The mean is what is
+    validated, averaged and delivered; training goes on from the weights themselves. 0: no mean."""
     clip_norm: float = 0.0
     """Gradients of a larger norm are scaled down to it; 0 leaves them."""
     optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)

@@ -20,6 +20,7 @@ from nmt.model.transformer import Transformer
 from nmt.runtime import log, mix
 from nmt.training.averaging import needed
 from nmt.training.checkpoint import Checkpoint, CheckpointFolder
+from nmt.training.ema import RunningMean
 from nmt.training.monitor import Monitor, perplexity
 from nmt.training.objective import label_smoothed_loss, rdrop_loss
 from nmt.training.optimizer import (
@@ -63,6 +64,7 @@ class Trainer:
         self.folder, self.ranks, self.stop = folder, ranks, stop
         self.model = build_model(config, prepared).to(ranks.device)
         self.optimizer = build_optimizer(self.model, self.options.optimizer)
+        self.mean = RunningMean(self.model, self.options.ema)
         self.gradients = FlatGradients(self.model.parameters(), num_extras=5)
         self.progress = Progress(loss_scale=first_loss_scale(self.options.precision))
         self.checkpoints = open_checkpoints(config, prepared, folder)
@@ -151,6 +153,7 @@ class Trainer:
         self.gradients.gradients.mul_((clip / norm if 0 < clip < norm else 1.0) / scale)
         set_learning_rate(self.optimizer, self._learning_rate())
         self.optimizer.step()
+        self.mean.update(progress.update - progress.skipped_updates)
 
     def _skip(self) -> None:
         progress = self.progress
@@ -198,7 +201,8 @@ class Trainer:
             self.checkpoints.keep(keep)
 
     def _validate(self) -> float:
-        found = self._validator.validate(self.stop)
+        with self.mean.in_place():
+            found = self._validator.validate(self.stop)
         quality = found.quality(self.options.criterion)
         is_best = self.progress.note_validation(quality)
         figures = {"loss": found.loss, "ppl": perplexity(found.nll), "bleu": found.bleu, "chrf": found.chrf}
@@ -219,19 +223,20 @@ class Trainer:
             self.progress = found.progress
             self.checkpoints.forget_after(found.progress.update)
             load_weights(self.model, found.model, self.checkpoints.folder)
+            self.mean.restore(found.optimizer, str(self.checkpoints.folder))
             load_optimizer_tensors(self.optimizer, self.model, found.optimizer, str(self.checkpoints.folder))
             log.info("going on after update %d of %s", self.progress.update, self.folder.path)
         self.progress = Progress.from_dict(self.ranks.share(self.progress.as_dict()))
-        self.ranks.copy_(self.model.state_dict().values())
+        self.ranks.copy_([*self.model.state_dict().values(), *self.mean.tensors()])
         if self.progress.update:
             tensors = optimizer_tensors(self.optimizer, self.model)
             self.ranks.copy_(tensors.values())
             load_optimizer_tensors(self.optimizer, self.model, tensors, "the main process")
 
     def _save(self) -> None:
-        checkpoint = Checkpoint(
-            self.progress, self.model.state_dict(), optimizer_tensors(self.optimizer, self.model)
-        )
+        weights, trained = self.mean.saved()
+        optimizer = optimizer_tensors(self.optimizer, self.model)
+        checkpoint = Checkpoint(self.progress, weights, {**optimizer, **trained})
         self.checkpoints.save(checkpoint, {"learning_rate": self._learning_rate()})
 
     def _save_last(self) -> None:

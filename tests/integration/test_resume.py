@@ -40,6 +40,12 @@ SETTINGS: dict[str, dict[str, Any]] = {
         "checkpoint_every": 2,
     },
     "bf16, pieces sampled": {"precision": Precision.bf16, "sampling": 0.3, "max_tokens": 256},
+    "R-Drop, a running mean": {
+        "rdrop": 5.0,
+        "ema": 0.9,
+        "micro_batches": 2,
+        "max_tokens": 256,
+    },
     "by epochs, early stop": {
         "validate_every": 0,
         "checkpoint_every": 0,
