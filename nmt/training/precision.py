@@ -21,6 +21,11 @@ def autocast(device: torch.device, precision: Precision) -> AbstractContextManag
     return torch.autocast(device.type, _DTYPES[precision])
 
 
+def product_dtype(precision: Precision) -> torch.dtype:
+    """The number format of matrix products."""
+    return _DTYPES.get(precision, torch.float32)
+
+
 def first_loss_scale(precision: Precision) -> float:
     """The loss scale a run begins with."""
     return _LARGEST_SCALE if precision is Precision.fp16 else 1.0

@@ -16,12 +16,14 @@ from nmt.data.batching import Batch
 from nmt.data.preparation import Prepared
 from nmt.data.stream import BatchStream
 from nmt.errors import UserError
+from nmt.model.flops import training_flops
 from nmt.model.transformer import Transformer
 from nmt.runtime import log, mix
 from nmt.training.averaging import needed
 from nmt.training.checkpoint import Checkpoint, CheckpointFolder
 from nmt.training.ema import RunningMean
-from nmt.training.monitor import Monitor, perplexity
+from nmt.training.meter import meter_for, perplexity
+from nmt.training.monitor import Monitor
 from nmt.training.objective import label_smoothed_loss, rdrop_loss
 from nmt.training.optimizer import (
     FlatGradients,
@@ -31,6 +33,7 @@ from nmt.training.optimizer import (
     set_learning_rate,
 )
 from nmt.training.precision import adapt_loss_scale, autocast, first_loss_scale
+from nmt.training.profiling import profiling
 from nmt.training.progress import Progress, Saved
 from nmt.training.ranks import Ranks
 from nmt.training.run_folder import RunFolder, fingerprint
@@ -38,7 +41,8 @@ from nmt.training.schedule import learning_rate
 from nmt.training.validation import ValidationStopped, validator_for
 
 MAX_SKIPPED_IN_A_ROW = 10
-_TOKENS, _LOSS, _NLL, _STOP, _SECONDS = range(5)  # what travels at the end of the gradients
+# What travels at the end of the gradients.
+_OBJECTIVE, _TERAFLOPS, _TOKENS, _LOSS, _NLL, _STOP, _SECONDS = range(7)
 
 
 class Trainer:
@@ -65,7 +69,7 @@ class Trainer:
         self.model = build_model(config, prepared).to(ranks.device)
         self.optimizer = build_optimizer(self.model, self.options.optimizer)
         self.mean = RunningMean(self.model, self.options.ema)
-        self.gradients = FlatGradients(self.model.parameters(), num_extras=5)
+        self.gradients = FlatGradients(self.model.parameters(), num_extras=7)
         self.progress = Progress(loss_scale=first_loss_scale(self.options.precision))
         self.checkpoints = open_checkpoints(config, prepared, folder)
 
@@ -102,7 +106,8 @@ class Trainer:
         sums[_SECONDS] = time.perf_counter() - self._begun if self.ranks.is_main else 0.0
         self.ranks.sum_(self.gradients.buffer)
 
-        tokens, loss, nll, stopping, seconds, norm = torch.cat([sums, self.gradients.norm()[None]]).tolist()
+        *totals, stopping, seconds, norm = torch.cat([sums, self.gradients.norm()[None]]).tolist()
+        tokens = totals[_TOKENS]
         progress.update += 1
         progress.epoch_ended = cursor.epoch > progress.cursor.epoch
         progress.cursor, progress.settled = cursor, False
@@ -110,21 +115,25 @@ class Trainer:
         progress.total_seconds = seconds
         self._stopping = stopping > 0
         norm /= tokens * progress.loss_scale
-        self._step(tokens, norm, finite=math.isfinite(loss) and math.isfinite(norm))
+        self._step(tokens, norm, finite=math.isfinite(totals[_OBJECTIVE]) and math.isfinite(norm))
         spent = time.perf_counter() - started
         progress.seconds += spent
-        self._log_update(tokens, loss, nll, norm, spent)
+        self._log_update(totals, norm, spent)
+        self._profiled()
 
     def _micro_batch(self, batch: Batch, number: int) -> None:
         """Adds a micro-batch's gradient, loss and tokens to the sums of the update."""
         batch = batch.to(self.ranks.device, non_blocking=True)
         self.model.seed_dropout(mix(self.config.seed, self.progress.update, number))
         with autocast(self.ranks.device, self.options.precision):
-            logits = self.model.logits(self.model(batch.twice() if self.options.rdrop else batch))
+            passes = batch.twice() if self.options.rdrop else batch
+            logits = self.model.logits(self.model(passes))
         objective, loss, nll = self._losses(logits, batch.target_out)
         scale = self.progress.loss_scale
         torch.autograd.backward(objective if scale == 1.0 else objective * scale)
         sums = self.gradients.extras
+        sums[_OBJECTIVE] += objective.detach()
+        sums[_TERAFLOPS] += training_flops(self.config.model, logits.shape[1], passes) / 1e12
         sums[_TOKENS] += batch.num_target_tokens
         sums[_LOSS] += loss.detach()
         sums[_NLL] += nll
@@ -261,27 +270,23 @@ class Trainer:
             monitor = Monitor(self.folder, self.progress.update, self.options.max_updates)
             self._monitor = stack.enter_context(closing(monitor))
             self._validator = validator_for(self.model, config, self.prepared, ranks.device)
+        self._meter = meter_for(config, self.progress, ranks)
+        wanted = self.options.profile and ranks.is_main
+        self._profiled = stack.enter_context(profiling(self.folder.profile, wanted=wanted))
         self.model.train()
-        self._interval = torch.zeros(4, dtype=torch.float64)
 
-    def _log_update(self, tokens: float, loss: float, nll: float, norm: float, spent: float) -> None:
+    def _log_update(self, totals: list[float], norm: float, spent: float) -> None:
         if not self.ranks.is_main:
             return
-        self._monitor.advance(loss / tokens, tokens / spent)
-        self._interval += torch.tensor([tokens, loss, nll, spent], dtype=torch.float64)
-        if self.progress.update % self.options.log_every == 0:
-            tokens, loss, nll, spent = self._interval.tolist()
-            figures = {
-                "epoch": self.progress.cursor.epoch + 1,
-                "loss": loss / tokens,
-                "ppl": perplexity(nll / tokens),
-                "learning_rate": self._learning_rate(),
-                "gradient_norm": norm,
-                "tokens_per_second": tokens / spent,
-                "skipped_updates": self.progress.skipped_updates,
-            }
-            self._monitor.record("train", self.progress.update, figures)
-            self._interval.zero_()
+        progress = self.progress
+        self._meter.add(totals, norm, spent, self._stream.seconds_waited)
+        figures = self._meter.figures(progress)
+        self._monitor.advance(figures)
+        if progress.update % self.options.log_every == 0:
+            rate, skipped = self._learning_rate(), progress.skipped_updates
+            more = {"epoch": progress.cursor.epoch + 1, "learning_rate": rate, "skipped_updates": skipped}
+            self._monitor.record("train", progress.update, {**figures, **more})
+            self._meter.clear()
 
 
 def build_model(config: TrainConfig, prepared: Prepared) -> Transformer:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -247,3 +248,16 @@ def test_the_running_mean_is_what_is_validated_and_saved(
         assert torch.equal(again.model.state_dict()[name], tensor)
     for a, b in zip(again.mean.tensors(), run.mean.tensors(), strict=True):
         assert torch.equal(a, b)
+
+
+def test_figures_and_profile_of_a_run(prepared: Prepared, tmp_path: Path) -> None:
+    options = {"max_updates": 9, "log_every": 3, "micro_batches": 2, "profile": True, "rdrop": 1.0}
+    assert trainer(prepared, tmp_path, dropout=0.2, **options).train()
+    records = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
+    assert [record["update"] for record in records] == [3, 6, 9]
+    for record in records:
+        assert record["objective"] > record["loss"] > 0 and record["gradient_norm"] > 0
+        assert 0 < record["filling"] <= 1 and 0 <= record["data_wait"] <= 1
+        assert record["mfu"] > 0 and record["tokens_per_second"] > 0 and record["peak_memory_gb"] > 0
+    assert records[-1]["eta_minutes"] == 0 < records[0]["eta_minutes"]
+    assert (tmp_path / "profile").is_dir()
