@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import ExitStack, closing
 
 import torch
@@ -37,6 +37,7 @@ from nmt.training.profiling import profiling
 from nmt.training.progress import Progress, Saved
 from nmt.training.ranks import Ranks
 from nmt.training.run_folder import RunFolder, fingerprint
+from nmt.training.saving import saving
 from nmt.training.schedule import learning_rate
 from nmt.training.validation import ValidationStopped, validator_for
 
@@ -180,6 +181,8 @@ class Trainer:
     def _settle(self) -> None:
         """Does the validation and the checkpoint that are due after the present update."""
         progress = self.progress
+        if self.ranks.is_main:
+            self._saver.check()
         if progress.settled:
             return
         validation, checkpoint = progress.validation_due(self.options), progress.checkpoint_due(self.options)
@@ -205,9 +208,7 @@ class Trainer:
         progress.total_seconds = time.perf_counter() - self._begun
         if checkpoint:
             progress.checkpoints.append(Saved(progress.update, quality))
-            self._save()
-            keep = needed(progress.checkpoints, self.options.averaging, self.options.keep_checkpoints)
-            self.checkpoints.keep(keep)
+            self._save(needed(progress.checkpoints, self.options.averaging, self.options.keep_checkpoints))
 
     def _validate(self) -> float:
         with self.mean.in_place():
@@ -242,17 +243,20 @@ class Trainer:
             self.ranks.copy_(tensors.values())
             load_optimizer_tensors(self.optimizer, self.model, tensors, "the main process")
 
-    def _save(self) -> None:
+    def _save(self, keep: Collection[int] | None = None) -> None:
         weights, trained = self.mean.saved()
         optimizer = optimizer_tensors(self.optimizer, self.model)
         checkpoint = Checkpoint(self.progress, weights, {**optimizer, **trained})
-        self.checkpoints.save(checkpoint, {"learning_rate": self._learning_rate()})
+        self._saver.save(checkpoint, {"learning_rate": self._learning_rate()}, keep)
 
     def _save_last(self) -> None:
         """Saves the state a run ends or stops with, if no scheduled checkpoint holds it."""
         progress = self.progress
-        if self.ranks.is_main and progress.update and progress.update not in self.checkpoints.updates():
-            self._save()  # one of this update is this very state: those after the one restored are gone
+        if self.ranks.is_main:
+            self._saver.wait()
+            if progress.update and progress.update not in self.checkpoints.updates():
+                self._save()  # one of this update is this very state: those after the one restored are gone
+                self._saver.wait()
         reason = progress.ended(self.options)
         if self.ranks.is_main and not self._stopping:
             log.info("training ended after update %d: %s", progress.update, reason)
@@ -267,6 +271,7 @@ class Trainer:
         config, ranks = self.config, self.ranks
         self._stream = stack.enter_context(closing(open_stream(config, self.prepared, self.progress, ranks)))
         if ranks.is_main:
+            self._saver = stack.enter_context(saving(self.checkpoints))
             monitor = Monitor(self.folder, self.progress.update, self.options.max_updates)
             self._monitor = stack.enter_context(closing(monitor))
             self._validator = validator_for(self.model, config, self.prepared, ranks.device)
