@@ -15,9 +15,8 @@ the rounds with the lowest and the highest. Padding counts for nothing: not as t
 
 - `target_tokens_per_second`: EOS counted, padding not.
 - `peak_bytes`: the most memory (anonymous on a CPU, allocated on a GPU) above what importing costs.
-- `mfu`: floating-point operations that the model's matrix products need, over what the machine does in one
-  large matrix product of the same precision and threads. A product of (m, k) and (k, n) takes 2 m k n, and
-  training takes three times the forward pass; embeddings' look-ups, norms and softmaxes are not counted.
+- `mfu`: floating-point operations that the model's matrix products need (`nmt.model.flops`), over what the
+  machine does in one large matrix product of the same precision and threads.
 
 The corpus is made up of words of syllables unless `--source` and `--target` name files.
 """
@@ -408,36 +407,22 @@ def marian(config: ModelConfig, vocab_size: int) -> nn.Module:
 
 def flops_per_target_token(config_text: str) -> float:
     """Floating-point operations of training, of the whole corpus over its target tokens."""
+    from nmt.data.batching import Batch
+    from nmt.model.flops import training_flops
+
     config = config_from_yaml(config_text, "the benchmark's options")
     prepared = prepare(config.data)
-    source, target = prepared.train.take(np.arange(prepared.train.num_pairs))
-    s, t = source.lengths() + 1.0, target.lengths() + 1.0
-    model, d, ff = config.model, config.model.d_model, config.model.d_ff
-    encoder = s * (4 * d * d + 2 * d * ff) + 2 * d * s * s
-    decoder = t * (6 * d * d + 2 * d * ff) + s * 2 * d * d + 2 * d * (t * t + t * s)
-    softmax = t * d * prepared.tokenizer.target_vocab_size
-    products = model.encoder_layers * encoder + model.decoder_layers * decoder + softmax
-    return float(3 * 2 * products.sum() / t.sum())
+    corpus = Batch.of_sides(*prepared.train.take(np.arange(prepared.train.num_pairs)))
+    flops = training_flops(config.model, prepared.tokenizer.target_vocab_size, corpus)
+    return flops / corpus.num_target_tokens
 
 
 def matrix_product_flops(precision: str, threads: int) -> float:
-    """Floating-point operations a second in one large matrix product, the best of a second's worth."""
-    import torch
+    """Floating-point operations a second of one large matrix product."""
+    from nmt.training.ceiling import measured_ceiling
 
-    device = choose_device("auto")
     set_threads(threads)
-    dtype = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}[Precision(precision).value]
-    size = 2048 if device.type == "cpu" else 8192
-    a, b = (torch.randn(size, size, device=device).to(dtype) for _ in range(2))
-    best, end = math.inf, time.perf_counter() + 2.0
-    while time.perf_counter() < end:
-        start = time.perf_counter()
-        product = a @ b
-        if device.type == "cuda":
-            torch.cuda.synchronize()
-        best = min(best, time.perf_counter() - start)
-    assert product.shape == (size, size)
-    return 2 * size**3 / best
+    return measured_ceiling(choose_device("auto"), Precision(precision))
 
 
 if __name__ == "__main__":

@@ -44,6 +44,11 @@ class Layout:
         cu_seqlens = torch.from_numpy(offsets.astype(np.int32))
         return cls(cu_seqlens, torch.from_numpy(positions), tuple(sizes.tolist()), int(sizes.max(initial=0)))
 
+    def twice(self) -> Layout:
+        """The layout of all sentences and then all of them again."""
+        cu_seqlens = torch.cat([self.cu_seqlens, self.cu_seqlens[1:] + self.cu_seqlens[-1]])
+        return Layout(cu_seqlens, self.positions.repeat(2), self.lengths * 2, self.max_len)
+
     def to(self, device: torch.device | str, non_blocking: bool = False) -> Layout:
         """The same on another device."""
         cu_seqlens = self.cu_seqlens.to(device, non_blocking=non_blocking)
@@ -99,6 +104,11 @@ class Batch:
     def num_target_tokens(self) -> int:
         """Number of target tokens, EOS counted."""
         return len(self.target_out)
+
+    def twice(self) -> Batch:
+        """All pairs and then all of them again."""
+        ids = (self.source_ids.repeat(2), self.target_in.repeat(2), self.target_out.repeat(2))
+        return Batch(*ids, self.source.twice(), self.target.twice())
 
     def to(self, device: torch.device | str, non_blocking: bool = False) -> Batch:
         """The same on another device."""

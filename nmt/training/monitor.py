@@ -12,6 +12,7 @@ from typing import Any
 from torch.utils.tensorboard.writer import SummaryWriter
 
 from nmt.runtime import make_folder, progress
+from nmt.training.meter import Figures
 from nmt.training.run_folder import RunFolder
 
 
@@ -39,9 +40,10 @@ class Monitor:
         self._bar = progress(total=max_updates, unit="updates", description="training")
         self._bar.n = self._bar.initial = self._bar.last_print_n = update
 
-    def advance(self, loss: float, tokens_per_second: float) -> None:
-        """Counts an update on the progress bar."""
-        self._bar.set_postfix_str(f"loss {loss:.3f}, {tokens_per_second:,.0f} tokens/s", refresh=False)
+    def advance(self, figures: Figures) -> None:
+        """Counts an update on the progress bar, which shows the `figures` of a `Meter`."""
+        words = (words.format(figures[name]) for name, words in _SHOWN.items())
+        self._bar.set_postfix_str(", ".join(words), refresh=False)
         self._bar.update(1)
 
     def record(self, kind: str, update: int, figures: Mapping[str, Any]) -> None:
@@ -68,9 +70,15 @@ class Monitor:
                 )
 
 
-def perplexity(nll: float) -> float | None:
-    """From the mean of -log p a token; None where that is too large a number."""
-    return math.exp(nll) if nll < 700 else None
+_SHOWN = {
+    "loss": "loss {:.3f}",
+    "gradient_norm": "norm {:.2f}",
+    "tokens_per_second": "{:,.0f} tokens/s",
+    "mfu": "MFU {:.0%}",
+    "filling": "{:.0%} full",
+    "data_wait": "{:.0%} waiting",
+    "peak_memory_gb": "{:.1f} GB",
+}
 
 
 def _records_until(folder: RunFolder, update: int) -> list[dict[str, Any]]:

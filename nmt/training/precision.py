@@ -59,6 +59,11 @@ def _error_of_products(shape: tuple[int, int, int]) -> float:
     return float(error.norm() / exact.norm())
 
 
+def product_dtype(precision: Precision) -> torch.dtype:
+    """The number format of matrix products."""
+    return _DTYPES.get(precision, torch.float32)
+
+
 def first_loss_scale(precision: Precision) -> float:
     """The loss scale a run begins with."""
     return _LARGEST_SCALE if precision is Precision.fp16 else 1.0

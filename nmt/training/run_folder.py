@@ -32,6 +32,7 @@ _FREE = frozenset(
         "training.devices",
         "training.threads",
         "training.log_every",
+        "training.profile",
         "training.keep_checkpoints",
     }
 )
@@ -52,6 +53,7 @@ class RunFolder:
         self.metrics = path / "metrics.jsonl"
         self.log = path / "train.log"
         self.tensorboard = path / "tensorboard"
+        self.profile = path / "profile"
         self.checkpoints = path / "checkpoints"
         self.model = path / "model"
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import ExitStack, closing
 
 import torch
+from torch import Tensor
 
 from nmt.bundle import load_weights
 from nmt.config import TrainConfig
@@ -15,12 +16,15 @@ from nmt.data.batching import Batch
 from nmt.data.preparation import Prepared
 from nmt.data.stream import BatchStream
 from nmt.errors import UserError
+from nmt.model.flops import training_flops
 from nmt.model.transformer import Transformer
 from nmt.runtime import log, mix
 from nmt.training.averaging import needed
 from nmt.training.checkpoint import Checkpoint, CheckpointFolder
-from nmt.training.monitor import Monitor, perplexity
-from nmt.training.objective import label_smoothed_loss
+from nmt.training.ema import RunningMean
+from nmt.training.meter import meter_for, perplexity
+from nmt.training.monitor import Monitor
+from nmt.training.objective import label_smoothed_loss, rdrop_loss
 from nmt.training.optimizer import (
     FlatGradients,
     build_optimizer,
@@ -29,14 +33,17 @@ from nmt.training.optimizer import (
     set_learning_rate,
 )
 from nmt.training.precision import adapt_loss_scale, autocast, first_loss_scale
+from nmt.training.profiling import profiling
 from nmt.training.progress import Progress, Saved
 from nmt.training.ranks import Ranks
 from nmt.training.run_folder import RunFolder, fingerprint
+from nmt.training.saving import saving
 from nmt.training.schedule import learning_rate
 from nmt.training.validation import ValidationStopped, validator_for
 
 MAX_SKIPPED_IN_A_ROW = 10
-_TOKENS, _LOSS, _NLL, _STOP, _SECONDS = range(5)  # what travels at the end of the gradients
+# What travels at the end of the gradients.
+_OBJECTIVE, _TERAFLOPS, _TOKENS, _LOSS, _NLL, _STOP, _SECONDS = range(7)
 
 
 class Trainer:
@@ -62,7 +69,8 @@ class Trainer:
         self.folder, self.ranks, self.stop = folder, ranks, stop
         self.model = build_model(config, prepared).to(ranks.device)
         self.optimizer = build_optimizer(self.model, self.options.optimizer)
-        self.gradients = FlatGradients(self.model.parameters(), num_extras=5)
+        self.mean = RunningMean(self.model, self.options.ema)
+        self.gradients = FlatGradients(self.model.parameters(), num_extras=7)
         self.progress = Progress(loss_scale=first_loss_scale(self.options.precision))
         self.checkpoints = open_checkpoints(config, prepared, folder)
 
@@ -99,7 +107,8 @@ class Trainer:
         sums[_SECONDS] = time.perf_counter() - self._begun if self.ranks.is_main else 0.0
         self.ranks.sum_(self.gradients.buffer)
 
-        tokens, loss, nll, stopping, seconds, norm = torch.cat([sums, self.gradients.norm()[None]]).tolist()
+        *totals, stopping, seconds, norm = torch.cat([sums, self.gradients.norm()[None]]).tolist()
+        tokens = totals[_TOKENS]
         progress.update += 1
         progress.epoch_ended = cursor.epoch > progress.cursor.epoch
         progress.cursor, progress.settled = cursor, False
@@ -107,24 +116,36 @@ class Trainer:
         progress.total_seconds = seconds
         self._stopping = stopping > 0
         norm /= tokens * progress.loss_scale
-        self._step(tokens, norm, finite=math.isfinite(loss) and math.isfinite(norm))
+        self._step(tokens, norm, finite=math.isfinite(totals[_OBJECTIVE]) and math.isfinite(norm))
         spent = time.perf_counter() - started
         progress.seconds += spent
-        self._log_update(tokens, loss, nll, norm, spent)
+        self._log_update(totals, norm, spent)
+        self._profiled()
 
     def _micro_batch(self, batch: Batch, number: int) -> None:
         """Adds a micro-batch's gradient, loss and tokens to the sums of the update."""
         batch = batch.to(self.ranks.device, non_blocking=True)
         self.model.seed_dropout(mix(self.config.seed, self.progress.update, number))
         with autocast(self.ranks.device, self.options.precision):
-            logits = self.model.logits(self.model(batch))
-        loss, nll = label_smoothed_loss(logits, batch.target_out, self.options.label_smoothing)
-        scaled = loss if self.progress.loss_scale == 1.0 else loss * self.progress.loss_scale
-        torch.autograd.backward(scaled)
+            passes = batch.twice() if self.options.rdrop else batch
+            logits = self.model.logits(self.model(passes))
+        objective, loss, nll = self._losses(logits, batch.target_out)
+        scale = self.progress.loss_scale
+        torch.autograd.backward(objective if scale == 1.0 else objective * scale)
         sums = self.gradients.extras
+        sums[_OBJECTIVE] += objective.detach()
+        sums[_TERAFLOPS] += training_flops(self.config.model, logits.shape[1], passes) / 1e12
         sums[_TOKENS] += batch.num_target_tokens
         sums[_LOSS] += loss.detach()
         sums[_NLL] += nll
+
+    def _losses(self, logits: Tensor, target: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """What is lowered, and what is told: the loss and -log p, whose meaning R-Drop leaves as it is."""
+        smoothing, alpha = self.options.label_smoothing, self.options.rdrop
+        if alpha:
+            return rdrop_loss(logits, target, smoothing, alpha)
+        loss, nll = label_smoothed_loss(logits, target, smoothing)
+        return loss, loss, nll
 
     def _step(self, tokens: float, norm: float, finite: bool) -> None:
         """Moves the weights along the mean gradient, unless it is no number."""
@@ -142,6 +163,7 @@ class Trainer:
         self.gradients.gradients.mul_((clip / norm if 0 < clip < norm else 1.0) / scale)
         set_learning_rate(self.optimizer, self._learning_rate())
         self.optimizer.step()
+        self.mean.update(progress.update - progress.skipped_updates)
 
     def _skip(self) -> None:
         progress = self.progress
@@ -159,6 +181,8 @@ class Trainer:
     def _settle(self) -> None:
         """Does the validation and the checkpoint that are due after the present update."""
         progress = self.progress
+        if self.ranks.is_main:
+            self._saver.check()
         if progress.settled:
             return
         validation, checkpoint = progress.validation_due(self.options), progress.checkpoint_due(self.options)
@@ -184,12 +208,11 @@ class Trainer:
         progress.total_seconds = time.perf_counter() - self._begun
         if checkpoint:
             progress.checkpoints.append(Saved(progress.update, quality))
-            self._save()
-            keep = needed(progress.checkpoints, self.options.averaging, self.options.keep_checkpoints)
-            self.checkpoints.keep(keep)
+            self._save(needed(progress.checkpoints, self.options.averaging, self.options.keep_checkpoints))
 
     def _validate(self) -> float:
-        found = self._validator.validate(self.stop)
+        with self.mean.in_place():
+            found = self._validator.validate(self.stop)
         quality = found.quality(self.options.criterion)
         is_best = self.progress.note_validation(quality)
         figures = {"loss": found.loss, "ppl": perplexity(found.nll), "bleu": found.bleu, "chrf": found.chrf}
@@ -210,26 +233,30 @@ class Trainer:
             self.progress = found.progress
             self.checkpoints.forget_after(found.progress.update)
             load_weights(self.model, found.model, self.checkpoints.folder)
+            self.mean.restore(found.optimizer, str(self.checkpoints.folder))
             load_optimizer_tensors(self.optimizer, self.model, found.optimizer, str(self.checkpoints.folder))
             log.info("going on after update %d of %s", self.progress.update, self.folder.path)
         self.progress = Progress.from_dict(self.ranks.share(self.progress.as_dict()))
-        self.ranks.copy_(self.model.state_dict().values())
+        self.ranks.copy_([*self.model.state_dict().values(), *self.mean.tensors()])
         if self.progress.update:
             tensors = optimizer_tensors(self.optimizer, self.model)
             self.ranks.copy_(tensors.values())
             load_optimizer_tensors(self.optimizer, self.model, tensors, "the main process")
 
-    def _save(self) -> None:
-        checkpoint = Checkpoint(
-            self.progress, self.model.state_dict(), optimizer_tensors(self.optimizer, self.model)
-        )
-        self.checkpoints.save(checkpoint, {"learning_rate": self._learning_rate()})
+    def _save(self, keep: Collection[int] | None = None) -> None:
+        weights, trained = self.mean.saved()
+        optimizer = optimizer_tensors(self.optimizer, self.model)
+        checkpoint = Checkpoint(self.progress, weights, {**optimizer, **trained})
+        self._saver.save(checkpoint, {"learning_rate": self._learning_rate()}, keep)
 
     def _save_last(self) -> None:
         """Saves the state a run ends or stops with, if no scheduled checkpoint holds it."""
         progress = self.progress
-        if self.ranks.is_main and progress.update and progress.update not in self.checkpoints.updates():
-            self._save()  # one of this update is this very state: those after the one restored are gone
+        if self.ranks.is_main:
+            self._saver.wait()
+            if progress.update and progress.update not in self.checkpoints.updates():
+                self._save()  # one of this update is this very state: those after the one restored are gone
+                self._saver.wait()
         reason = progress.ended(self.options)
         if self.ranks.is_main and not self._stopping:
             log.info("training ended after update %d: %s", progress.update, reason)
@@ -244,30 +271,27 @@ class Trainer:
         config, ranks = self.config, self.ranks
         self._stream = stack.enter_context(closing(open_stream(config, self.prepared, self.progress, ranks)))
         if ranks.is_main:
+            self._saver = stack.enter_context(saving(self.checkpoints))
             monitor = Monitor(self.folder, self.progress.update, self.options.max_updates)
             self._monitor = stack.enter_context(closing(monitor))
             self._validator = validator_for(self.model, config, self.prepared, ranks.device)
+        self._meter = meter_for(config, self.progress, ranks)
+        wanted = self.options.profile and ranks.is_main
+        self._profiled = stack.enter_context(profiling(self.folder.profile, wanted=wanted))
         self.model.train()
-        self._interval = torch.zeros(4, dtype=torch.float64)
 
-    def _log_update(self, tokens: float, loss: float, nll: float, norm: float, spent: float) -> None:
+    def _log_update(self, totals: list[float], norm: float, spent: float) -> None:
         if not self.ranks.is_main:
             return
-        self._monitor.advance(loss / tokens, tokens / spent)
-        self._interval += torch.tensor([tokens, loss, nll, spent], dtype=torch.float64)
-        if self.progress.update % self.options.log_every == 0:
-            tokens, loss, nll, spent = self._interval.tolist()
-            figures = {
-                "epoch": self.progress.cursor.epoch + 1,
-                "loss": loss / tokens,
-                "ppl": perplexity(nll / tokens),
-                "learning_rate": self._learning_rate(),
-                "gradient_norm": norm,
-                "tokens_per_second": tokens / spent,
-                "skipped_updates": self.progress.skipped_updates,
-            }
-            self._monitor.record("train", self.progress.update, figures)
-            self._interval.zero_()
+        progress = self.progress
+        self._meter.add(totals, norm, spent, self._stream.seconds_waited)
+        figures = self._meter.figures(progress)
+        self._monitor.advance(figures)
+        if progress.update % self.options.log_every == 0:
+            rate, skipped = self._learning_rate(), progress.skipped_updates
+            more = {"epoch": progress.cursor.epoch + 1, "learning_rate": rate, "skipped_updates": skipped}
+            self._monitor.record("train", progress.update, {**figures, **more})
+            self._meter.clear()
 
 
 def build_model(config: TrainConfig, prepared: Prepared) -> Transformer:

@@ -104,10 +104,13 @@ def test_fifty_updates_end_in_the_weights_of_one_process(data: Path, tmp_path: P
 
 
 @pytest.mark.slow
-def test_a_run_goes_on_with_another_number_of_processes(data: Path, tmp_path: Path) -> None:
-    options: dict[str, Any] = {"micro_batches": 2, "max_tokens": 256}
-    train(toy_config(data, tmp_path / "run", devices="2", max_updates=6, **options))
-    text = train(toy_config(data, tmp_path / "run", devices="1", max_updates=12, **options))
+@pytest.mark.parametrize(("first", "then"), [("2", "1"), ("1", "2")])
+def test_a_run_goes_on_with_another_number_of_processes(
+    first: str, then: str, data: Path, tmp_path: Path
+) -> None:
+    options: dict[str, Any] = {"micro_batches": 2, "max_tokens": 256, "rdrop": 1.0, "ema": 0.9}
+    train(toy_config(data, tmp_path / "run", devices=first, max_updates=6, **options))
+    text = train(toy_config(data, tmp_path / "run", devices=then, max_updates=12, **options))
     assert "12 updates" in text
     train(toy_config(data, tmp_path / "one", devices="1", max_updates=12, **options))
     a, b = (

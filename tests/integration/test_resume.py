@@ -40,6 +40,12 @@ SETTINGS: dict[str, dict[str, Any]] = {
         "checkpoint_every": 2,
     },
     "bf16, pieces sampled": {"precision": Precision.bf16, "sampling": 0.3, "max_tokens": 256},
+    "R-Drop, a running mean": {
+        "rdrop": 5.0,
+        "ema": 0.9,
+        "micro_batches": 2,
+        "max_tokens": 256,
+    },
     "by epochs, early stop": {
         "validate_every": 0,
         "checkpoint_every": 0,
@@ -350,4 +356,46 @@ def test_real_process_stopped_by_a_signal(signum: signal.Signals, data: Path, tm
     longer = {"max_updates": saved // 10 * 10 + 20, "validate_every": 10, "checkpoint_every": 10}
     train(toy_config(data, run, **longer))
     train(toy_config(data, tmp_path / "whole", **longer))
+    assert_same_run(run, tmp_path / "whole")
+
+
+SLOW = """
+import sys, time; sys.path.insert(0, {here!r})
+from pathlib import Path
+import nmt.training.checkpoint as module
+from toy import toy_config
+from nmt.training.run import train
+original = module.save_file
+def slow(*args):
+    original(*args)
+    time.sleep({seconds})
+module.save_file = slow
+train(toy_config(Path({data!r}), Path({run!r}), max_updates=100_000, log_every=1, **{setting!r}))
+"""
+
+
+@pytest.mark.slow
+def test_killed_while_a_checkpoint_is_written_and_training_goes_on(data: Path, tmp_path: Path) -> None:
+    run, setting = tmp_path / "run", {"ema": 0.9, "keep_checkpoints": 1, "checkpoint_every": 40}
+    here = str(Path(__file__).parent)
+    code = SLOW.format(here=here, data=str(data), run=str(run), seconds=2.0, setting=setting)
+    process = subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.DEVNULL)
+    deadline = time.monotonic() + PATIENCE
+    folder = run / "checkpoints"
+    while True:
+        assert time.monotonic() < deadline and process.poll() is None
+        unfinished = list(folder.glob(".update-*.tmp"))
+        if list(folder.glob("update-*")) and unfinished:
+            updates = [
+                json.loads(line)["update"] for line in (run / "metrics.jsonl").read_text().splitlines()[:-1]
+            ]
+            if updates[-1] > int(unfinished[0].name[len(".update-") :].removesuffix(".tmp")):
+                break
+        time.sleep(0.02)
+    process.kill()
+    process.wait()
+    kept = [int(path.name.removeprefix("update-")) for path in folder.glob("update-*")]
+    options = {**setting, "max_updates": kept[0] + 80}
+    train(toy_config(data, run, **options))
+    train(toy_config(data, tmp_path / "whole", **options))
     assert_same_run(run, tmp_path / "whole")

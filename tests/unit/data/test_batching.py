@@ -16,6 +16,18 @@ from nmt.data.batching import Batch, Layout, pack
 PAIRS = st.lists(st.tuples(st.integers(0, 14), st.integers(0, 14)), max_size=60)
 
 
+@given(PAIRS)
+def test_twice_is_the_batch_of_the_pairs_and_the_pairs_again(lengths: list[tuple[int, int]]) -> None:
+    sources = [[4 + n % 7] * source for n, (source, _) in enumerate(lengths)]
+    targets = [[5 + n % 7] * target for n, (_, target) in enumerate(lengths)]
+    found, expected = Batch.of(sources, targets).twice(), Batch.of(sources * 2, targets * 2)
+    for name in ("source_ids", "target_in", "target_out"):
+        assert torch.equal(getattr(found, name), getattr(expected, name))
+    for a, b in ((found.source, expected.source), (found.target, expected.target)):
+        assert torch.equal(a.cu_seqlens, b.cu_seqlens) and torch.equal(a.positions, b.positions)
+        assert (a.cu_seqlens.dtype, a.lengths, a.max_len) == (b.cu_seqlens.dtype, b.lengths, b.max_len)
+
+
 def test_batch_of_literal_pairs() -> None:
     batch = Batch.of([[7, 8], [9]], [[5], []])
     assert batch.source_ids.tolist() == [7, 8, 2, 9, 2]

@@ -21,7 +21,7 @@ from nmt.config import (
     TrainingConfig,
 )
 from nmt.errors import UserError
-from nmt.training.monitor import Monitor, perplexity
+from nmt.training.monitor import Monitor
 from nmt.training.run_folder import RunFolder, fingerprint
 
 
@@ -130,11 +130,34 @@ def test_one_process_at_a_time(tmp_path: Path) -> None:
         pass
 
 
+FIGURES: dict[str, float | None] = {
+    "loss": 1.23456,
+    "ppl": None,
+    "gradient_norm": float("inf"),
+    "tokens_per_second": 12345.6,
+    "mfu": 0.414,
+    "filling": 0.996,
+    "data_wait": 0.0,
+    "peak_memory_gb": 1.26,
+    "eta_minutes": 5.0,
+}
+
+
+def test_the_bar_shows_the_figures(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    monitor = Monitor(RunFolder(tmp_path), 0, 100)
+    monitor._bar.delay = 0.0
+    monitor.advance(FIGURES)
+    monitor._bar.refresh()
+    monitor.close()
+    shown = "loss 1.235, norm inf, 12,346 tokens/s, MFU 41%, 100% full, 0% waiting, 1.3 GB"
+    assert shown in capsys.readouterr().err
+
+
 def test_records_are_cut_back(tmp_path: Path) -> None:
     folder = RunFolder(tmp_path)
     monitor = Monitor(folder, 0, 100)
     for update in (10, 20, 30):
-        monitor.advance(1.0, 10.0)
+        monitor.advance(FIGURES)
         monitor.record("train", update, {"loss": update / 10, "ppl": float("inf")})
         monitor.record("valid", update, {"bleu": 5.0, "samples": [{"source": "a", "hypothesis": "b"}]})
     monitor.close()
@@ -151,9 +174,3 @@ def test_records_are_cut_back(tmp_path: Path) -> None:
     board.Reload()
     assert [(event.step, event.value) for event in board.Scalars("train/loss")] == [(10, 1.0), (20, 2.0)]
     assert len(list(folder.tensorboard.iterdir())) == 1
-
-
-def test_perplexity() -> None:
-    assert perplexity(0.0) == 1.0
-    assert perplexity(1e6) is None
-    assert perplexity(float("nan")) is None

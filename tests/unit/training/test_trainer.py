@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -21,14 +22,17 @@ from nmt.config import (
     TrainConfig,
     TrainingConfig,
 )
+from nmt.data.batching import Batch
 from nmt.data.corpus import HeldOut
 from nmt.data.preparation import Prepared
 from nmt.data.store import Store
 from nmt.data.tokenizer import train_tokenizer
 from nmt.errors import UserError
+from nmt.model.transformer import Transformer
 from nmt.training.ranks import Ranks
 from nmt.training.run_folder import RunFolder
 from nmt.training.trainer import Trainer, build_model, open_stream
+from nmt.training.validation import Validator
 
 PAIRS = [(" ".join("ab" * (n % 5 + 1)), " ".join("ba" * (n % 7 + 1))) for n in range(60)]
 
@@ -157,3 +161,103 @@ def test_bf16_trains_on_fp32_weights(prepared: Prepared, tmp_path: Path) -> None
     assert run.train()
     assert {tensor.dtype for tensor in run.model.state_dict().values()} == {torch.float32}
     assert any(not torch.equal(before[name], tensor) for name, tensor in run.model.state_dict().items())
+
+
+def test_an_update_with_rdrop_is_a_step_along_the_naive_gradient(prepared: Prepared, tmp_path: Path) -> None:
+    """Two passes of each micro-batch, one after the other, and the paper's formula, halved."""
+    run = trainer(prepared, tmp_path, micro_batches=2, max_updates=1, rdrop=5.0)
+    model = build_model(run.config, prepared).train()
+    stream = open_stream(run.config, prepared, run.progress, run.ranks)
+    batches = [batch for batch, _ in (next(stream) for _ in range(2)) if batch is not None]
+    stream.close()
+    tokens = sum(batch.num_target_tokens for batch in batches)
+    assert len({batch.num_target_tokens for batch in batches}) > 1
+
+    def noise(shift: int) -> torch.Tensor:
+        """Stands for dropout, which differs between passes."""
+        return torch.sin(torch.arange(shift, shift + 16.0))
+
+    original = Transformer.forward
+    for batch in batches:
+        first, second = (
+            model.logits(original(model, batch) + noise(shift)).log_softmax(-1) for shift in (0, 9)
+        )
+        for log_probs, other in ((first, second), (second, first)):
+            loss = F.cross_entropy(log_probs, batch.target_out, label_smoothing=0.1, reduction="sum")
+            divergence = F.kl_div(other, log_probs, log_target=True, reduction="sum")
+            ((loss + 5.0 / 2 * divergence) / 2 / tokens).backward(retain_graph=True)
+
+    def noisy(self: Transformer, batch: Batch) -> torch.Tensor:
+        hidden: torch.Tensor = original(self, batch)
+        half = len(hidden) // 2
+        return torch.cat([hidden[:half] + noise(0), hidden[half:] + noise(9)])
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Transformer, "forward", noisy)
+        assert run.train()
+    for (name, parameter), twin in zip(run.model.named_parameters(), model.parameters(), strict=True):
+        assert parameter.grad is not None and twin.grad is not None
+        torch.testing.assert_close(parameter.grad, twin.grad, rtol=1e-4, atol=1e-6, msg=name)
+    assert run.progress.target_tokens == tokens
+
+
+def test_the_dropout_of_rdrop_differs_between_passes_and_repeats(prepared: Prepared, tmp_path: Path) -> None:
+    batch = Batch.of([[5, 6, 7]] * 3, [[7, 8]] * 3)
+    run = trainer(prepared, tmp_path, dropout=0.3, rdrop=5.0)
+    run.model.train()
+    run.model.seed_dropout(4)
+    first = run.model(batch.twice())
+    run.model.seed_dropout(4)
+    assert torch.equal(run.model(batch.twice()), first)
+    assert not torch.isclose(first[:9], first[9:]).all(-1).any()
+
+
+def test_the_running_mean_is_what_is_validated_and_saved(
+    prepared: Prepared, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of five updates the third is skipped; the naive mean is taken over the others."""
+    run = trainer(prepared, tmp_path, max_updates=5, ema=0.9, checkpoint_every=5, validate_every=5)
+    twin = {name: tensor.clone() for name, tensor in run.model.state_dict().items()}
+    validated: dict[str, torch.Tensor] = {}
+    update, validate = Trainer._update, Validator.validate
+
+    def watched_update(self: Trainer) -> None:
+        update(self)
+        if self.progress.update != 3:
+            n = self.progress.update - (self.progress.update > 3)
+            decay = min(0.9, (n + 1) / (n + 10))
+            for name, tensor in self.model.state_dict().items():
+                twin[name] = decay * twin[name] + (1 - decay) * tensor
+
+    def watched_validate(self: Validator, stop: Any) -> Any:
+        validated.update({name: tensor.clone() for name, tensor in run.model.state_dict().items()})
+        return validate(self, stop)
+
+    monkeypatch.setattr(Trainer, "_update", watched_update)
+    monkeypatch.setattr(Validator, "validate", watched_validate)
+    poison(monkeypatch, {3}, run)
+    assert run.train()
+    saved = run.checkpoints.weights(5)
+    for name, tensor in run.model.state_dict().items():
+        torch.testing.assert_close(saved[name], twin[name], rtol=1e-6, atol=1e-6)
+        assert torch.equal(saved[name], validated[name])
+        assert not torch.equal(saved[name], tensor)
+    again = trainer(prepared, tmp_path, max_updates=5, ema=0.9, checkpoint_every=5, validate_every=5)
+    again._restore()
+    for name, tensor in run.model.state_dict().items():
+        assert torch.equal(again.model.state_dict()[name], tensor)
+    for a, b in zip(again.mean.tensors(), run.mean.tensors(), strict=True):
+        assert torch.equal(a, b)
+
+
+def test_figures_and_profile_of_a_run(prepared: Prepared, tmp_path: Path) -> None:
+    options = {"max_updates": 9, "log_every": 3, "micro_batches": 2, "profile": True, "rdrop": 1.0}
+    assert trainer(prepared, tmp_path, dropout=0.2, **options).train()
+    records = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
+    assert [record["update"] for record in records] == [3, 6, 9]
+    for record in records:
+        assert record["objective"] > record["loss"] > 0 and record["gradient_norm"] > 0
+        assert 0 < record["filling"] <= 1 and 0 <= record["data_wait"] <= 1
+        assert record["mfu"] > 0 and record["tokens_per_second"] > 0 and record["peak_memory_gb"] > 0
+    assert records[-1]["eta_minutes"] == 0 < records[0]["eta_minutes"]
+    assert (tmp_path / "profile").is_dir()

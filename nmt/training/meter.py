@@ -1,0 +1,110 @@
+"""The figures of training over the last few updates: loss, speed and what limits it, memory, time left."""
+
+from __future__ import annotations
+
+import math
+import resource
+import sys
+from collections.abc import Sequence
+
+import torch
+
+from nmt.config import TrainConfig
+from nmt.training.ceiling import measured_ceiling
+from nmt.training.progress import Progress
+from nmt.training.ranks import Ranks
+
+Figures = dict[str, float | None]
+
+
+class Meter:
+    """Adds up updates until their figures are written down, and then begins anew.
+
+    Args:
+        config: of the run.
+        progress: where this session of the run starts.
+        ceiling: operations a second that all devices of the run together do at most.
+        device: whose memory is told.
+    """
+
+    def __init__(self, config: TrainConfig, progress: Progress, ceiling: float, device: torch.device) -> None:
+        self._options, self._ceiling, self._device = config.training, ceiling, device
+        self._room = config.training.micro_batches * config.data.max_tokens
+        self._first = progress.update, progress.total_seconds
+        self._waited_before = self._waited = 0.0
+        self._totals: list[float] = []
+        self.clear()
+
+    def add(self, totals: Sequence[float], norm: float, seconds: float, waited: float) -> None:
+        """Counts an update.
+
+        Args:
+            totals: of all processes and in this order: what was lowered, matrix products in 10^12 operations,
+                target tokens, label-smoothed cross-entropy and -log p.
+            norm: of the gradient.
+            seconds: that the update took.
+            waited: seconds of waiting for data, in all updates of this session so far.
+        """
+        self._updates += 1
+        self._totals = [total + value for total, value in zip(self._totals, totals, strict=True)]
+        self._norm, self._waited = norm, waited
+        self._seconds += seconds
+
+    def figures(self, progress: Progress) -> Figures:
+        """What the updates since the last `clear`, at least one, come to.
+
+        Returns:
+            `loss`, `ppl` and, with R-Drop, `objective`: means a target token; `gradient_norm` of the last
+            update; `tokens_per_second`; `mfu`: the share of the ceiling that matrix products reached;
+            `data_wait`: the share of the time spent waiting for batches; `filling`: target tokens as a share
+            of what the batches may hold; `peak_memory_gb` of this process, or of its GPU; `eta_minutes` until
+            `max_updates` or `max_minutes`, at the pace of this session.
+        """
+        (objective, teraflops, tokens, loss, nll), seconds = self._totals, self._seconds
+        lowered = {"objective": objective / tokens} if self._options.rdrop else {}
+        return {
+            "loss": loss / tokens,
+            **lowered,
+            "ppl": perplexity(nll / tokens),
+            "gradient_norm": self._norm,
+            "tokens_per_second": tokens / seconds,
+            "mfu": teraflops * 1e12 / (seconds * self._ceiling),
+            "data_wait": min(1.0, (self._waited - self._waited_before) / seconds),
+            "filling": tokens / (self._updates * self._room),
+            "peak_memory_gb": peak_memory(self._device) / 1e9,
+            "eta_minutes": self._seconds_left(progress) / 60,
+        }
+
+    def clear(self) -> None:
+        """Begins anew."""
+        self._updates, self._seconds, self._norm = 0, 0.0, math.nan
+        self._totals = [0.0] * 5
+        self._waited_before = self._waited
+
+    def _seconds_left(self, progress: Progress) -> float:
+        update, seconds = self._first
+        pace = (progress.total_seconds - seconds) / max(1, progress.update - update)
+        left = pace * (self._options.max_updates - progress.update)
+        if self._options.max_minutes is not None:
+            left = min(left, 60 * self._options.max_minutes - progress.total_seconds)
+        return max(0.0, left)
+
+
+def meter_for(config: TrainConfig, progress: Progress, ranks: Ranks) -> Meter:
+    """The meter of a run; all processes measure what their devices can do, at the same time."""
+    ceiling = torch.tensor(measured_ceiling(ranks.device, config.training.precision), device=ranks.device)
+    ranks.sum_(ceiling)
+    return Meter(config, progress, ceiling.item(), ranks.device)
+
+
+def perplexity(nll: float) -> float | None:
+    """From the mean of -log p a token; None where that is too large a number."""
+    return math.exp(nll) if nll < 700 else None
+
+
+def peak_memory(device: torch.device) -> int:
+    """The most bytes this process has held so far: on its GPU, or without one in main memory."""
+    if device.type == "cuda":
+        return torch.cuda.max_memory_allocated(device)
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else peak * 1024  # bytes there, kibibytes elsewhere

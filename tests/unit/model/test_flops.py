@@ -1,0 +1,39 @@
+"""The count of operations against a sum by hand and against torch's counter."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch.utils.flop_counter import FlopCounterMode
+
+from nmt.config import ModelConfig, Norm, Tie
+from nmt.data.batching import Batch
+from nmt.model.flops import training_flops
+from nmt.model.transformer import Transformer
+
+
+def test_literal_count() -> None:
+    config = ModelConfig(encoder_layers=1, decoder_layers=1, d_model=2, d_ff=3, heads=1)
+    batch = Batch.of([[4], [4, 4]], [[], [4]])  # 2 + 3 source tokens, 1 + 2 target tokens
+    encoder = 2 * 5 * (16 + 12) + 8 * (4 + 9)
+    decoder = 2 * 3 * (24 + 12) + 2 * 5 * 8 + 8 * (1 + 4 + 1 * 2 + 2 * 3)
+    softmax = 2 * 3 * 2 * 5
+    assert (encoder, decoder, softmax) == (384, 400, 60)
+    assert training_flops(config, 5, batch) == 3 * 844
+    assert training_flops(config, 5, batch.twice()) == 6 * 844
+
+
+@pytest.mark.parametrize("norm", Norm)
+@pytest.mark.parametrize("tie", Tie)
+def test_torch_counts_the_same_where_nothing_is_padded(norm: Norm, tie: Tie) -> None:
+    config = ModelConfig(
+        encoder_layers=2, decoder_layers=3, d_model=16, d_ff=24, heads=2, norm=norm, tie=tie, dropout=0.1
+    )
+    model = Transformer(config, 40, 40).train()
+    batch = Batch.of([[5, 6, 7, 8]] * 6, [[9, 10]] * 6)
+    with FlopCounterMode(display=False) as counter:
+        model.logits(model(batch)).sum().backward()
+    assert counter.get_total_flops() == training_flops(config, 40, batch)
+    with torch.no_grad(), FlopCounterMode(display=False) as counter:
+        model.logits(model(batch))
+    assert 3 * counter.get_total_flops() == training_flops(config, 40, batch)

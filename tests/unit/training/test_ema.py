@@ -1,0 +1,105 @@
+"""The running mean of the weights against its naive twin, and its place in training and checkpoints."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from nmt.errors import UserError
+from nmt.training.ema import RunningMean
+
+
+def two_layers() -> nn.Sequential:
+    torch.manual_seed(1)
+    return nn.Sequential(nn.Linear(3, 4), nn.Linear(4, 2))
+
+
+def move(model: nn.Module) -> None:
+    """A step in some direction."""
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(torch.randn_like(parameter))
+
+
+def values(model: nn.Module) -> dict[str, Tensor]:
+    return {name: tensor.clone() for name, tensor in model.state_dict().items()}
+
+
+def test_mean_of_literal_numbers() -> None:
+    """Decays 2/11 and 3/12, both below 0.5, then 0.5 where (n + 1) / (n + 10) is more."""
+    model = nn.Linear(1, 1, bias=False)
+    nn.init.constant_(model.weight, 11.0)
+    mean = RunningMean(model, 0.5)
+    found = []
+    for updates, weight in ((1, 0.0), (2, 4.0), (8, 7.5)):
+        nn.init.constant_(model.weight, weight)
+        mean.update(updates)
+        found += [tensor.item() for tensor in mean.tensors()]
+    assert found == pytest.approx([2.0, 0.25 * 2 + 0.75 * 4, 0.5 * 3.5 + 0.5 * 7.5])
+
+
+def test_mean_equals_the_naive_sum() -> None:
+    """Each weight counts with 1 - decay times all decays after it."""
+    model, decay = two_layers(), 0.9
+    mean, seen = RunningMean(model, decay), [values(model)]
+    decays = [1.0, *(min(decay, (n + 1) / (n + 10)) for n in range(1, 121))]
+    for n in range(1, 121):
+        move(model)
+        mean.update(n)
+        seen.append(values(model))
+    delivered, _ = mean.saved()
+    assert delivered.keys() == seen[0].keys()
+    for name, tensor in delivered.items():
+        expected, factor = torch.zeros_like(tensor, dtype=torch.float64), 1.0
+        for n in range(120, -1, -1):
+            expected += factor * (1 - decays[n] if n else 1.0) * seen[n][name].double()
+            factor *= decays[n]
+        assert tensor.dtype == torch.float32
+        torch.testing.assert_close(tensor.double(), expected, rtol=1e-6, atol=1e-6)
+
+
+def test_in_place_and_back_leaves_every_bit_and_address() -> None:
+    model = two_layers()
+    mean = RunningMean(model, 0.9)
+    move(model)
+    mean.update(1)
+    before, delivered = values(model), {name: t.clone() for name, t in mean.saved()[0].items()}
+    addresses = [parameter.data_ptr() for parameter in model.parameters()]
+    with pytest.raises(ZeroDivisionError), mean.in_place():
+        assert all(torch.equal(tensor, delivered[name]) for name, tensor in values(model).items())
+        assert not any(torch.equal(tensor, before[name]) for name, tensor in values(model).items())
+        raise ZeroDivisionError  # as a validation that is broken off
+    assert all(torch.equal(tensor, before[name]) for name, tensor in values(model).items())
+    assert addresses == [parameter.data_ptr() for parameter in model.parameters()]
+
+
+def test_a_checkpoint_holds_mean_and_weights() -> None:
+    model = two_layers()
+    mean = RunningMean(model, 0.9)
+    move(model)
+    mean.update(1)
+    weights, beside = ({name: t.clone() for name, t in part.items()} for part in mean.saved())
+
+    other = two_layers()
+    resumed = RunningMean(other, 0.9)
+    other.load_state_dict(weights)
+    resumed.restore(beside, "there")
+    assert all(torch.equal(values(model)[name], tensor) for name, tensor in values(other).items())
+    assert all(torch.equal(a, b) for a, b in zip(mean.tensors(), resumed.tensors(), strict=True))
+    with pytest.raises(UserError, match="there: it has no trained.0.weight"):
+        resumed.restore({}, "there")
+
+
+def test_without_decay_there_is_none() -> None:
+    model = two_layers()
+    mean = RunningMean(model, 0.0)
+    move(model)
+    mean.update(1)
+    before = values(model)
+    with mean.in_place():
+        assert all(torch.equal(tensor, before[name]) for name, tensor in values(model).items())
+    weights, beside = mean.saved()
+    assert beside == {} and list(mean.tensors()) == []
+    assert all(torch.equal(tensor, before[name]) for name, tensor in weights.items())
+    mean.restore({}, "there")
