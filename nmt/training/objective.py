@@ -1,154 +1,191 @@
-"""What training lowers, summed over the target tokens: cross-entropy with label smoothing, and R-Drop."""
+"""What training lowers, summed over the target tokens: cross-entropy with label smoothing, and R-Drop.
+
+The logits of a batch would be the largest tensor there is: 25,000 tokens and 37,000 pieces make 3.7 GB. So
+the softmax's matrix product, the loss and their gradient are one step, done for some tokens after the other:
+the gradient is made on the way forward, and only some hundred rows of logits ever exist.
+
+Shapes: N target tokens, R rows of logits at a time, D d_model, V vocabulary.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
-Apply = Callable[[Tensor, Tensor, float], tuple[Tensor, Tensor]]
-ApplyRDrop = Callable[[Tensor, Tensor, float, float], tuple[Tensor, Tensor, Tensor]]
+
+class Losses(NamedTuple):
+    """Sums over the target tokens; () fp32 each."""
+
+    objective: Tensor
+    """What is to be lowered, times the loss scale. The others tell how it goes, and have no gradient."""
+    loss: Tensor
+    """The label-smoothed cross-entropy; with R-Drop the mean of both passes."""
+    nll: Tensor
+    """-log p[target], for the perplexity; with R-Drop the mean of both passes."""
 
 
-def label_smoothed_loss(logits: Tensor, target: Tensor, smoothing: float) -> tuple[Tensor, Tensor]:
-    """Cross-entropy against targets smoothed over the whole vocabulary (Szegedy et al. 2016, section 7).
+def training_loss(
+    hidden: Tensor,
+    weight: Tensor,
+    target: Tensor,
+    *,
+    smoothing: float,
+    rdrop: float = 0.0,
+    scale: float = 1.0,
+    dtype: torch.dtype | None = None,
+) -> Losses:
+    """The loss of what the decoder's hidden states predict.
 
-    A token's loss is (1 - smoothing) * -log p[target] + smoothing * mean over v of -log p[v].
+    With label smoothing (Szegedy et al. 2016, section 7), a token's loss is
+    (1 - smoothing) * -log p[target] + smoothing * mean over v of -log p[v].
 
-    The logits of a batch are the largest tensor there is, so this works in their memory: they are
-    overwritten, first by log-probabilities and on the way back by their gradient. Only one backward pass is
-    possible.
+    With R-Drop (Liang et al. 2021), each token comes in two passes with different dropout, both to learn the
+    target and to agree: with p1 and p2 what they predict, and L1 and L2 their label-smoothed losses,
+
+        objective = (L1 + L2) / 2 + rdrop / 4 * (KL(p1 || p2) + KL(p2 || p1)),
+
+    half of what the paper, its authors' program and fairseq lower: rdrop is their alpha, and the loss and its
+    gradient are of the size they have without.
 
     Args:
-        logits: (N, V) fp32, overwritten when a gradient is asked for.
+        hidden: (N, D); with R-Drop (2N, D), all of the first pass before all of the second.
+        weight: (V, D), of the softmax.
         target: (N,) int64 ids.
         smoothing: share of the probability that is spread evenly; 0 leaves plain cross-entropy.
-
-    Returns:
-        The sum of the losses, and, without gradient, the sum of -log p[target] for the perplexity; () fp32.
+        rdrop: weight of the divergence; 0: one pass alone.
+        scale: what the objective, and so its gradient, is multiplied by before it is rounded to `dtype`.
+        dtype: of the matrix products; default: that of `hidden`. Softmax and loss are in fp32 at least.
     """
-    if torch.is_grad_enabled() and logits.requires_grad:
-        apply: Apply = _LabelSmoothedLoss.apply
-        return apply(logits, target, smoothing)
-    return _sums(torch.log_softmax(logits, dim=-1), target, smoothing)
+    dtype = dtype or hidden.dtype
+    if torch.is_grad_enabled() and (hidden.requires_grad or weight.requires_grad):
+        return Losses(*_apply(hidden, weight, target, _Options(smoothing, rdrop, scale, dtype)))
+    losses, _ = _losses(hidden, weight, target, _Options(smoothing, rdrop, scale, dtype), gradient=False)
+    return losses
 
 
-def rdrop_loss(
-    logits: Tensor, target: Tensor, smoothing: float, alpha: float
-) -> tuple[Tensor, Tensor, Tensor]:
-    """R-Drop (Liang et al. 2021): two passes with different dropout, both to learn the targets and to agree.
-
-    With p1 and p2 what the passes predict for a token, and L1 and L2 the label-smoothed losses of the two,
-
-        objective = (L1 + L2) / 2 + alpha / 4 * (KL(p1 || p2) + KL(p2 || p1)),
-
-    half of what the paper, its authors' program and fairseq lower: alpha is theirs, and the loss and its
-    gradient are of the size they have without R-Drop.
-
-    Works in the memory of the logits, as `label_smoothed_loss` does; there has to be a gradient.
-
-    Args:
-        logits: (2N, V) fp32, those of the first pass before those of the second; overwritten.
-        target: (N,) int64 ids.
-        smoothing: as in `label_smoothed_loss`.
-        alpha: weight of the divergence.
-
-    Returns:
-        The sum of the objective, to be lowered; and for comparison with training without R-Drop the sums of
-        the label-smoothed loss and of -log p[target], each the mean of both passes; () fp32.
-    """
-    apply: ApplyRDrop = _RDropLoss.apply
-    return apply(logits, target, smoothing, alpha)
+class _Options(NamedTuple):
+    smoothing: float
+    rdrop: float
+    scale: float
+    dtype: torch.dtype
 
 
-def _sums(log_probs: Tensor, target: Tensor, smoothing: float) -> tuple[Tensor, Tensor]:
-    nll = -log_probs.gather(1, target[:, None]).sum()
-    if smoothing == 0.0:
-        return nll, nll
-    spread = -log_probs.sum(dim=-1).sum() / log_probs.shape[1]
-    return (1.0 - smoothing) * nll + smoothing * spread, nll
-
-
-class _LabelSmoothedLoss(torch.autograd.Function):
-    """A fraction of the time of `F.cross_entropy`: no second (N, V) tensor is ever made."""
+class _Loss(torch.autograd.Function):
+    """The backward pass hands out what the forward pass has made."""
 
     @staticmethod
-    def forward(ctx: Any, logits: Tensor, target: Tensor, smoothing: float) -> tuple[Tensor, Tensor]:
-        log_probs = torch.log_softmax(logits, dim=-1, out=logits.detach())
-        ctx.save_for_backward(log_probs, target)
-        ctx.smoothing = smoothing
-        loss, nll = _sums(log_probs, target, smoothing)
-        nll = nll.clone()
-        ctx.mark_non_differentiable(nll)
-        return loss, nll
+    def forward(ctx: Any, hidden: Tensor, weight: Tensor, target: Tensor, options: _Options) -> Losses:
+        losses, gradients = _losses(hidden, weight, target, options, gradient=True)
+        ctx.save_for_backward(*gradients)
+        ctx.dtypes = hidden.dtype, weight.dtype
+        ctx.mark_non_differentiable(losses.loss, losses.nll)
+        return losses
 
     @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None]:
-        """Softmax minus the smoothed one-hot target."""
-        log_probs, target = ctx.saved_tensors
+    def backward(ctx: Any, *outer: Tensor) -> tuple[Tensor | None, ...]:
+        gradients = (
+            gradient.to(dtype) for gradient, dtype in zip(ctx.saved_tensors, ctx.dtypes, strict=True)
+        )
+        return *(_scaled(gradient, outer[0]) for gradient in gradients), None, None
+
+
+_apply: Callable[[Tensor, Tensor, Tensor, _Options], tuple[Tensor, ...]] = _Loss.apply
+
+
+def _losses(
+    hidden: Tensor, weight: Tensor, target: Tensor, options: _Options, *, gradient: bool
+) -> tuple[Losses, tuple[Tensor, ...]]:
+    """The losses, and the objective's gradient by `hidden` and `weight`."""
+    smoothing, rdrop, scale, dtype = options
+    passes = hidden.detach().to(dtype).view(2 if rdrop else 1, len(target), -1)
+    weight = weight.detach().to(dtype)
+    grad_hidden = torch.empty_like(passes) if gradient else passes
+    grad_weight = torch.zeros_like(weight, dtype=torch.promote_types(dtype, torch.float32))
+    tokens = grad_weight.new_zeros(3, len(target))  # of each: -log p, the sum over v of that, the divergence
+    for part in _parts(len(target), _rows_of_products(weight)):
+        scores = [F.linear(x[part], weight) for x in passes]
+        for rows in _parts(len(scores[0]), _rows_of_losses(weight)):
+            logits = [score[rows].to(grad_weight.dtype) for score in scores]
+            ids, told = target[part][rows, None], tokens[:, part][:, rows]
+            if rdrop:
+                _rdrop_(logits[0], logits[1], ids, told, smoothing, rdrop)
+            else:
+                _cross_entropy_(logits[0], ids, told, smoothing, gradient=gradient)
+            if gradient:
+                for score, grad in zip(scores, logits, strict=True):
+                    if scale != 1.0:
+                        grad.mul_(scale)
+                    if grad.dtype is not score.dtype:  # otherwise they are one
+                        score[rows] = grad
+        if gradient:
+            for x, grad, out in zip(passes, scores, grad_hidden, strict=True):
+                torch.mm(grad, weight, out=out[part])
+                if dtype is grad_weight.dtype:
+                    grad_weight.addmm_(grad.T, x[part])
+                else:
+                    grad_weight += grad.T @ x[part]
+    nll, spread, divergence = tokens.sum(1)
+    loss = (1.0 - smoothing) * nll + smoothing / len(weight) * spread
+    return Losses((loss + divergence) * scale, loss, nll), (grad_hidden.flatten(0, 1), grad_weight)
+
+
+def _cross_entropy_(logits: Tensor, ids: Tensor, told: Tensor, smoothing: float, *, gradient: bool) -> None:
+    """Writes `told`, and over the logits (R, V) their gradient: softmax minus the smoothed one-hot target."""
+    log_probs = torch.log_softmax(logits, dim=-1, out=logits)
+    torch.neg(log_probs.gather(1, ids)[:, 0], out=told[0])
+    if smoothing:
+        torch.neg(log_probs.sum(-1), out=told[1])
+    if gradient:
         grad = log_probs.exp_()
-        if ctx.smoothing:
-            grad.sub_(ctx.smoothing / grad.shape[1])
-        grad.scatter_add_(1, target[:, None], grad.new_full((len(target), 1), ctx.smoothing - 1.0))
-        return _scaled(grad, gradients[0]), None, None
+        if smoothing:
+            grad.sub_(smoothing / grad.shape[1])
+        grad.scatter_add_(1, ids, grad.new_full(ids.shape, smoothing - 1.0))
 
 
-class _RDropLoss(torch.autograd.Function):
-    """The gradient is made on the way forward, a few rows at a time: all but the logits stays in cache.
+def _rdrop_(first: Tensor, second: Tensor, ids: Tensor, told: Tensor, smoothing: float, alpha: float) -> None:
+    """Writes `told`, and over the logits of both passes (R, V) their gradients.
 
     With d = log p1 - log p2, K1 = KL(p1 || p2) of a row and k = alpha / 4, the gradient of the objective by
     the logits of the first pass is (p1 - smoothed one-hot) / 2 + k (p1 (d + 1 - K1) - p2); of the second, the
     same with its own.
     """
-
-    @staticmethod
-    def forward(
-        ctx: Any, logits: Tensor, target: Tensor, smoothing: float, alpha: float
-    ) -> tuple[Tensor, Tensor, Tensor]:
-        count, size = len(target), logits.shape[1]
-        k, uniform = alpha / 4, smoothing / size
-        first, second = torch.split(logits.detach(), count)
-        nll, spread, divergence = logits.new_zeros(3, count)
-        rows = max(1, _chunk_values(logits) // size)
-        for start in range(0, count, rows):
-            part = slice(start, start + rows)
-            ids = target[part, None]
-            a, b = first[part].log_softmax(-1), second[part].log_softmax(-1)
-            nll[part] = (a.gather(1, ids) + b.gather(1, ids))[:, 0]
-            if smoothing:
-                spread[part] = a.sum(-1) + b.sum(-1)
-            p, q = a.exp(), b.exp()
-            kd = a.sub_(b).mul_(k)
-            grad_a = torch.mul(p, kd, out=b)
-            grad_b = kd.mul_(q).neg_()
-            kl_a, kl_b = grad_a.sum(-1, keepdim=True), grad_b.sum(-1, keepdim=True)  # times k
-            divergence[part] = (kl_a + kl_b)[:, 0]
-            grad_a.addcmul_(p, 0.5 + k - kl_a).sub_(q, alpha=k)
-            grad_b.addcmul_(q, 0.5 + k - kl_b).sub_(p, alpha=k)
-            peak = grad_a.new_full((1, 1), (smoothing - 1.0) / 2).expand_as(ids)
-            for grad, out in ((grad_a, first[part]), (grad_b, second[part])):
-                torch.sub(grad, uniform / 2, out=out).scatter_add_(1, ids, peak)
-        ctx.save_for_backward(logits.detach())
-        loss_nll = -nll.sum() / 2
-        loss = (1.0 - smoothing) * loss_nll - uniform * spread.sum() / 2
-        objective = loss + divergence.sum()
-        ctx.mark_non_differentiable(loss, loss_nll)
-        return objective, loss, loss_nll
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None, None]:
-        """What the way forward left in the logits' memory."""
-        (grad,) = ctx.saved_tensors
-        return _scaled(grad, gradients[0]), None, None, None
+    k, uniform = alpha / 4, smoothing / first.shape[1]
+    a, b = first.log_softmax(-1), second.log_softmax(-1)
+    told[0] = (a.gather(1, ids) + b.gather(1, ids))[:, 0] / -2
+    if smoothing:
+        told[1] = (a.sum(-1) + b.sum(-1)) / -2
+    p, q = a.exp(), b.exp()
+    kd = a.sub_(b).mul_(k)
+    grad_a = torch.mul(p, kd, out=b)
+    grad_b = kd.mul_(q).neg_()
+    kl_a, kl_b = grad_a.sum(-1, keepdim=True), grad_b.sum(-1, keepdim=True)  # times k
+    told[2] = (kl_a + kl_b)[:, 0]
+    grad_a.addcmul_(p, 0.5 + k - kl_a).sub_(q, alpha=k)
+    grad_b.addcmul_(q, 0.5 + k - kl_b).sub_(p, alpha=k)
+    peak = grad_a.new_full((1, 1), (smoothing - 1.0) / 2).expand_as(ids)
+    for grad, out in ((grad_a, first), (grad_b, second)):
+        torch.sub(grad, uniform / 2, out=out).scatter_add_(1, ids, peak)
 
 
-def _chunk_values(logits: Tensor) -> int:
-    """Logits of one pass to work on at a time: few enough for a core's cache, or for a GPU's spare memory."""
-    return (1 << 17) * torch.get_num_threads() if logits.device.type == "cpu" else 1 << 26
+def _parts(count: int, size: int) -> Iterator[slice]:
+    return (slice(start, start + size) for start in range(0, count, size))
 
 
-def _scaled(grad: Tensor, outer: Tensor) -> Tensor:
-    # Reading `outer` would make a GPU wait; on the CPU it saves a pass over the largest tensor there is.
-    return grad.mul_(outer) if outer.device.type != "cpu" or outer.item() != 1.0 else grad
+def _rows_of_products(weight: Tensor) -> int:
+    """Rows of logits that exist at a time: enough for a pass over all of `weight`'s gradient to pay."""
+    return max(512, (1 << 21 if weight.device.type == "cpu" else 1 << 28) // len(weight))
+
+
+def _rows_of_losses(weight: Tensor) -> int:
+    """Rows to work on at a time: few enough for the cores' caches, or for a GPU's spare memory."""
+    values = (1 << 17) * torch.get_num_threads() if weight.device.type == "cpu" else 1 << 26
+    return max(1, values // len(weight))
+
+
+def _scaled(gradient: Tensor, outer: Tensor) -> Tensor:
+    # Reading `outer` would make a GPU wait; on the CPU it mostly saves a pass.
+    return gradient * outer if outer.device.type != "cpu" or outer.item() != 1.0 else gradient

@@ -8,7 +8,6 @@ from collections.abc import Callable, Collection
 from contextlib import ExitStack, closing
 
 import torch
-from torch import Tensor
 
 from nmt.bundle import load_weights
 from nmt.config import TrainConfig
@@ -24,7 +23,7 @@ from nmt.training.checkpoint import Checkpoint, CheckpointFolder
 from nmt.training.ema import RunningMean
 from nmt.training.meter import meter_for, perplexity
 from nmt.training.monitor import Monitor
-from nmt.training.objective import label_smoothed_loss, rdrop_loss
+from nmt.training.objective import training_loss
 from nmt.training.optimizer import (
     FlatGradients,
     build_optimizer,
@@ -32,7 +31,7 @@ from nmt.training.optimizer import (
     optimizer_tensors,
     set_learning_rate,
 )
-from nmt.training.precision import adapt_loss_scale, autocast, first_loss_scale
+from nmt.training.precision import adapt_loss_scale, autocast, first_loss_scale, product_dtype
 from nmt.training.profiling import profiling
 from nmt.training.progress import Progress, Saved
 from nmt.training.ranks import Ranks
@@ -126,26 +125,27 @@ class Trainer:
         """Adds a micro-batch's gradient, loss and tokens to the sums of the update."""
         batch = batch.to(self.ranks.device, non_blocking=True)
         self.model.seed_dropout(mix(self.config.seed, self.progress.update, number))
-        with autocast(self.ranks.device, self.options.precision):
-            passes = batch.twice() if self.options.rdrop else batch
-            logits = self.model.logits(self.model(passes))
-        objective, loss, nll = self._losses(logits, batch.target_out)
-        scale = self.progress.loss_scale
-        torch.autograd.backward(objective if scale == 1.0 else objective * scale)
+        options, device = self.options, self.ranks.device
+        passes = batch.twice() if options.rdrop else batch
+        with autocast(device, options.precision):
+            hidden = self.model(passes)
+        weight = self.model.output_weight
+        losses = training_loss(
+            hidden,
+            weight,
+            batch.target_out,
+            smoothing=options.label_smoothing,
+            rdrop=options.rdrop,
+            scale=self.progress.loss_scale,
+            dtype=product_dtype(options.precision),
+        )
+        torch.autograd.backward(losses.objective)
         sums = self.gradients.extras
-        sums[_OBJECTIVE] += objective.detach()
-        sums[_TERAFLOPS] += training_flops(self.config.model, logits.shape[1], passes) / 1e12
+        sums[_OBJECTIVE] += losses.objective.detach()
+        sums[_TERAFLOPS] += training_flops(self.config.model, len(weight), passes) / 1e12
         sums[_TOKENS] += batch.num_target_tokens
-        sums[_LOSS] += loss.detach()
-        sums[_NLL] += nll
-
-    def _losses(self, logits: Tensor, target: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """What is lowered, and what is told: the loss and -log p, whose meaning R-Drop leaves as it is."""
-        smoothing, alpha = self.options.label_smoothing, self.options.rdrop
-        if alpha:
-            return rdrop_loss(logits, target, smoothing, alpha)
-        loss, nll = label_smoothed_loss(logits, target, smoothing)
-        return loss, loss, nll
+        sums[_LOSS] += losses.loss
+        sums[_NLL] += losses.nll
 
     def _step(self, tokens: float, norm: float, finite: bool) -> None:
         """Moves the weights along the mean gradient, unless it is no number."""

@@ -19,8 +19,8 @@ from nmt.data.tokenizer import Tokenizer
 from nmt.decoding.translator import Translator
 from nmt.evaluation.scores import metrics_for
 from nmt.model.transformer import Transformer
-from nmt.training.objective import label_smoothed_loss
-from nmt.training.precision import autocast
+from nmt.training.objective import training_loss
+from nmt.training.precision import autocast, product_dtype
 
 _NUM_SAMPLES = 3
 
@@ -116,8 +116,15 @@ class Validator:
             _raise_if(stop)
             batch = batch.to(self._device)
             with autocast(self._device, self._precision):
-                logits = self._model.logits(self._model(batch))
-            sums += torch.stack(label_smoothed_loss(logits, batch.target_out, self._smoothing))
+                hidden = self._model(batch)
+            losses = training_loss(
+                hidden,
+                self._model.output_weight,
+                batch.target_out,
+                smoothing=self._smoothing,
+                dtype=product_dtype(self._precision),
+            )
+            sums += torch.stack([losses.loss, losses.nll])
         loss, nll = (sums / sum(batch.num_target_tokens for batch in self._batches)).tolist()
         return loss, nll
 

@@ -1,9 +1,9 @@
-"""The loss against its formula, and its hand-written gradient against autograd's."""
+"""The losses against their formulas, and their hand-written gradients against autograd's."""
 
 from __future__ import annotations
 
 import math
-from typing import Any
+from collections.abc import Callable
 
 import pytest
 import torch
@@ -11,14 +11,84 @@ import torch.nn.functional as F
 from torch import Tensor
 
 import nmt.training.objective as module
-from nmt.training.objective import label_smoothed_loss, rdrop_loss
+from nmt.training.objective import Losses, training_loss
 
 
 def naive_loss(logits: Tensor, target: Tensor, smoothing: float) -> tuple[Tensor, Tensor]:
     """Sum over tokens of -sum_v q(v) log p(v), q = (1 - smoothing) one-hot + smoothing / V."""
-    log_probs = logits - logits.exp().sum(-1, keepdim=True).log()
+    log_probs = logits - logits.logsumexp(-1, keepdim=True)
     q = (1 - smoothing) * F.one_hot(target, logits.shape[1]).to(logits) + smoothing / logits.shape[1]
     return -(q * log_probs).sum(), -log_probs[torch.arange(len(target)), target].sum()
+
+
+def naive(
+    hidden: Tensor,
+    weight: Tensor,
+    target: Tensor,
+    *,
+    smoothing: float,
+    rdrop: float = 0.0,
+    scale: float = 1.0,
+) -> Losses:
+    """The formulas of the docstring, logits and all; R-Drop's is half of the paper's."""
+    logits = F.linear(hidden, weight).to(torch.promote_types(hidden.dtype, torch.float32))
+    passes = logits.chunk(2) if rdrop else [logits]
+    losses, nlls = zip(*(naive_loss(part, target, smoothing) for part in passes), strict=True)
+    loss, nll = (torch.stack(parts).mean() for parts in (losses, nlls))
+    objective = loss
+    if rdrop:
+        a, b = (part.log_softmax(-1) for part in passes)
+        divergences = [F.kl_div(x, y, log_target=True, reduction="sum") for x, y in ((a, b), (b, a))]
+        objective = loss + rdrop / 2 * torch.stack(divergences).mean()
+    return Losses(objective * scale, loss.detach(), nll.detach())
+
+
+def run(
+    function: Callable[..., Losses],
+    hidden: Tensor,
+    weight: Tensor,
+    target: Tensor,
+    outer: float,
+    **options: float,
+) -> list[Tensor]:
+    """All sums, and the gradients by hidden states and weights."""
+    leaves = [x.detach().clone().requires_grad_() for x in (hidden, weight)]
+    losses = function(*leaves, target, **options)
+    gradients = torch.autograd.grad(losses.objective * outer, leaves)
+    return [x.detach() for x in (*losses, *gradients)]
+
+
+TARGET = torch.tensor([0, 10, 3, 3, 7, 1, 0])
+
+
+@pytest.mark.parametrize(("smoothing", "rdrop"), [(0.0, 0.0), (0.1, 0.0), (0.9, 0.0), (0.0, 5.0), (0.1, 0.5)])
+@pytest.mark.parametrize(("outer", "scale"), [(1.0, 1.0), (3.5, 1.0), (1.0, 64.0)])
+@pytest.mark.parametrize(("products", "losses"), [(1, 1), (3, 2), (512, 2), (512, 512)])
+def test_losses_and_gradients_match_the_formulas(
+    smoothing: float,
+    rdrop: float,
+    outer: float,
+    scale: float,
+    products: int,
+    losses: int,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(module, "_rows_of_products", lambda weight: products)
+    monkeypatch.setattr(module, "_rows_of_losses", lambda weight: losses)
+    torch.manual_seed(1)
+    hidden, weight = torch.randn(14 if rdrop else 7, 5), torch.randn(11, 5)
+    options = {"smoothing": smoothing, "rdrop": rdrop, "scale": scale}
+    pairs = zip(
+        *(run(f, hidden, weight, TARGET, outer, **options) for f in (training_loss, naive)), strict=True
+    )
+    for fast, slow in pairs:
+        torch.testing.assert_close(fast, slow, rtol=2e-6, atol=2e-6 * scale)
+    hidden, weight = hidden.double(), weight.double()
+    pairs = zip(
+        *(run(f, hidden, weight, TARGET, outer, **options) for f in (training_loss, naive)), strict=True
+    )
+    for fast, slow in pairs:
+        torch.testing.assert_close(fast, slow, rtol=1e-12, atol=1e-12 * scale)
 
 
 @pytest.mark.parametrize(
@@ -30,128 +100,77 @@ def naive_loss(logits: Tensor, target: Tensor, smoothing: float) -> tuple[Tensor
     ],
 )
 def test_literal_values(smoothing: float, loss: float, nll: float) -> None:
-    logits = torch.tensor([[0.0, math.log(2), 0.0]])
     for grad in (False, True):
-        found = label_smoothed_loss(logits.clone().requires_grad_(grad), torch.tensor([0]), smoothing)
-        assert [x.item() for x in found] == pytest.approx([loss, nll], rel=1e-6)
-
-
-@pytest.mark.parametrize("smoothing", [0.0, 0.1, 0.9])
-@pytest.mark.parametrize("outer", [1.0, 3.5])
-def test_loss_and_gradient_match_the_formula(smoothing: float, outer: float) -> None:
-    torch.manual_seed(1)
-    hidden, weight = torch.randn(7, 5, requires_grad=True), torch.randn(11, 5, requires_grad=True)
-    target = torch.tensor([0, 10, 3, 3, 7, 1, 0])
-
-    def run(function: object) -> list[Tensor]:
-        loss, nll = function(F.linear(hidden, weight), target, smoothing)  # type: ignore[operator]
-        grads = torch.autograd.grad(loss * outer, (hidden, weight))
-        return [loss.detach(), nll.detach(), *grads]
-
-    for fast, naive in zip(run(label_smoothed_loss), run(naive_loss), strict=True):
-        torch.testing.assert_close(fast, naive, rtol=2e-6, atol=2e-6)
-
-
-def test_loss_matches_cross_entropy_of_torch() -> None:
-    torch.manual_seed(2)
-    logits, target = torch.randn(20, 30), torch.randint(30, (20,))
-    loss, nll = label_smoothed_loss(logits.clone(), target, 0.1)
-    torch.testing.assert_close(loss, F.cross_entropy(logits, target, label_smoothing=0.1, reduction="sum"))
-    torch.testing.assert_close(nll, F.cross_entropy(logits, target, reduction="sum"))
-
-
-def test_huge_logits_stay_finite() -> None:
-    logits = torch.tensor([[1e4, -1e4, 0.0]], requires_grad=True)
-    loss, nll = label_smoothed_loss(logits * 1.0, torch.tensor([1]), 0.1)
-    loss.backward()
-    assert nll.item() == pytest.approx(2e4)
-    assert math.isfinite(loss.item())
-    assert logits.grad is not None and logits.grad.isfinite().all()
-
-
-def test_without_gradient_the_logits_are_left_alone() -> None:
-    logits = torch.randn(3, 4)
-    before = logits.clone()
-    label_smoothed_loss(logits, torch.tensor([0, 1, 2]), 0.1)
-    assert torch.equal(logits, before)
-
-
-def naive_rdrop(
-    logits: Tensor, target: Tensor, smoothing: float, alpha: float
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Half of the paper's: the mean of both losses and alpha / 2 times the mean of both divergences."""
-    a, b = (half.log_softmax(-1) for half in logits.chunk(2))
-    losses, nlls = zip(*(naive_loss(half, target, smoothing) for half in (a, b)), strict=True)
-    loss, nll = sum(losses) / 2, sum(nlls) / 2
-    divergences = [F.kl_div(x, y, log_target=True, reduction="sum") for x, y in ((a, b), (b, a))]
-    return loss + alpha / 2 * sum(divergences) / 2, loss.detach(), nll.detach()
-
-
-@pytest.mark.parametrize("chunk", [1, 30, 10_000])
-@pytest.mark.parametrize(("smoothing", "alpha"), [(0.0, 5.0), (0.1, 5.0), (0.1, 0.5), (0.9, 0.0)])
-@pytest.mark.parametrize("outer", [1.0, 3.5])
-def test_rdrop_matches_the_formula(
-    chunk: int, smoothing: float, alpha: float, outer: float, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(module, "_chunk_values", lambda logits: chunk)
-    torch.manual_seed(3)
-    hidden, weight = torch.randn(14, 5, requires_grad=True), torch.randn(11, 5, requires_grad=True)
-    target = torch.tensor([0, 10, 3, 3, 7, 1, 0])
-
-    def run(function: Any) -> list[Tensor]:
-        objective, loss, nll = function(F.linear(hidden, weight), target, smoothing, alpha)
-        grads = torch.autograd.grad(objective * outer, (hidden, weight))
-        return [objective.detach(), loss, nll, *grads]
-
-    for fast, naive in zip(run(rdrop_loss), run(naive_rdrop), strict=True):
-        assert (fast - naive).abs().max() <= 1e-6 * naive.abs().max()
-    hidden, weight = (x.detach().double().requires_grad_() for x in (hidden, weight))
-    for fast, naive in zip(run(rdrop_loss), run(naive_rdrop), strict=True):
-        torch.testing.assert_close(fast, naive, rtol=1e-12, atol=1e-12)
+        weight = torch.tensor([[0.0], [math.log(2)], [0.0]], requires_grad=grad)
+        found = training_loss(torch.ones(1, 1), weight, torch.tensor([0]), smoothing=smoothing)
+        assert [x.item() for x in found] == pytest.approx([loss, loss, nll], rel=1e-6)
 
 
 def test_rdrop_of_literal_values() -> None:
     """p1 = 1/2, 1/2 and p2 = 1/4, 3/4; the target is the first."""
     logits = torch.tensor([[0.0, 0.0], [0.0, math.log(3)]], requires_grad=True)
-    objective, loss, nll = rdrop_loss(logits * 1.0, torch.tensor([0]), 0.0, 5.0)
+    found = training_loss(logits, torch.eye(2), torch.tensor([0]), smoothing=0.0, rdrop=5.0)
     divergence = 0.25 * math.log(3)  # KL(p1 || p2) + KL(p2 || p1) = sum of (p1 - p2) (log p1 - log p2)
-    assert nll.item() == loss.item() == pytest.approx((math.log(2) + math.log(4)) / 2)
-    assert objective.item() == pytest.approx(loss.item() + 5 / 4 * divergence)
+    assert found.nll.item() == found.loss.item() == pytest.approx((math.log(2) + math.log(4)) / 2)
+    assert found.objective.item() == pytest.approx(found.loss.item() + 5 / 4 * divergence)
 
 
 def test_rdrop_of_equal_passes_is_the_plain_loss() -> None:
     torch.manual_seed(4)
-    logits, target = torch.randn(6, 9), torch.randint(9, (6,))
-    plain, twice = (logits.clone().requires_grad_() for _ in range(2))
-    loss, nll = label_smoothed_loss(plain * 1.0, target, 0.1)
-    both = rdrop_loss(torch.cat([twice, twice]), target, 0.1, 5.0)
-    torch.testing.assert_close(torch.stack(both), torch.stack([loss, loss, nll]))
-    loss.backward()
-    both[0].backward()
-    torch.testing.assert_close(plain.grad, twice.grad)
+    hidden, weight, target = torch.randn(6, 4), torch.randn(9, 4), torch.randint(9, (6,))
+    one = run(training_loss, hidden, weight, target, 1.0, smoothing=0.1)
+    two = run(training_loss, torch.cat([hidden, hidden]), weight, target, 1.0, smoothing=0.1, rdrop=5.0)
+    first, second = two[3].chunk(2)
+    torch.testing.assert_close([*two[:3], first + second, two[4]], one)
 
 
-def test_rdrop_of_bf16_products() -> None:
+def test_loss_matches_cross_entropy_of_torch() -> None:
+    torch.manual_seed(2)
+    hidden, weight, target = torch.randn(20, 8), torch.randn(30, 8), torch.randint(30, (20,))
+    found = training_loss(hidden, weight, target, smoothing=0.1)
+    logits = F.linear(hidden, weight)
+    torch.testing.assert_close(
+        found.loss, F.cross_entropy(logits, target, label_smoothing=0.1, reduction="sum")
+    )
+    torch.testing.assert_close(found.nll, F.cross_entropy(logits, target, reduction="sum"))
+
+
+@pytest.mark.parametrize("rdrop", [0.0, 5.0])
+def test_products_in_bf16(rdrop: float) -> None:
     """As under autocast: logits and gradients of the weights from bf16, the loss and its gradient in fp32."""
     torch.manual_seed(5)
-    hidden, weight = torch.randn(40, 8), torch.randn(50, 8)
-    target, grads = torch.randint(50, (20,)), []
-    for function in (rdrop_loss, naive_rdrop):
-        leaves = [x.clone().requires_grad_() for x in (hidden, weight)]
+    hidden, weight, target = torch.randn(40, 8), torch.randn(50, 8), torch.randint(50, (20 if rdrop else 40,))
+
+    def bf16(*args: Tensor, **options: float) -> Losses:
+        return training_loss(*args, **options, dtype=torch.bfloat16)
+
+    def under_autocast(*args: Tensor, **options: float) -> Losses:
         with torch.autocast("cpu", torch.bfloat16):
-            logits = F.linear(*leaves).float()
-        objective, loss, nll = function(logits, target, 0.1, 5.0)
-        assert objective.dtype == loss.dtype == nll.dtype == torch.float32
-        objective.backward()
-        grads.append([leaf.grad for leaf in leaves])
-    for fast, naive in zip(*grads, strict=True):
-        torch.testing.assert_close(fast, naive, rtol=1e-2, atol=1e-2)
+            return naive(*args, **options)
+
+    results = [
+        run(f, hidden, weight, target, 1.0, smoothing=0.1, rdrop=rdrop) for f in (bf16, under_autocast)
+    ]
+    for fast, slow in zip(*results, strict=True):
+        assert fast.dtype is torch.float32
+        assert (fast - slow).norm() <= 1e-2 * slow.norm()
+    exact = run(naive, hidden, weight, target, 1.0, smoothing=0.1, rdrop=rdrop)
+    assert (results[0][0] - exact[0]).abs() > 0  # it was no fp32
 
 
-def test_rdrop_of_huge_logits_stays_finite() -> None:
-    logits = torch.tensor([[80.0, -80.0, 0.0], [-80.0, 80.0, 0.0]], requires_grad=True)
-    objective, _, nll = rdrop_loss(logits * 1.0, torch.tensor([1]), 0.1, 5.0)
-    objective.backward()
-    assert nll.item() == pytest.approx(80)
-    assert math.isfinite(objective.item())
-    assert logits.grad is not None and logits.grad.isfinite().all()
+@pytest.mark.parametrize("rdrop", [0.0, 5.0])
+def test_huge_logits_stay_finite(rdrop: float) -> None:
+    hidden = torch.tensor([[80.0, -80.0, 0.0], [-80.0, 80.0, 0.0]][: 2 if rdrop else 1])
+    *sums, by_hidden, by_weight = run(
+        training_loss, hidden, torch.eye(3), torch.tensor([1]), 1.0, smoothing=0.1, rdrop=rdrop
+    )
+    assert sums[2].item() == pytest.approx(80 if rdrop else 160)
+    assert all(x.isfinite().all() for x in (*sums, by_hidden, by_weight))
+
+
+def test_rows_at_a_time() -> None:
+    for size in (100, 8_000, 37_000, 250_000):
+        weight = torch.empty(size, 1)
+        products, losses = module._rows_of_products(weight), module._rows_of_losses(weight)
+        assert products >= 512 and 1 <= losses <= max(products, 1 << 17)
+        assert products * size <= max(1 << 21, 512 * size)

@@ -29,6 +29,7 @@ from nmt.data.store import Store
 from nmt.data.tokenizer import train_tokenizer
 from nmt.errors import UserError
 from nmt.model.transformer import Transformer
+from nmt.training.objective import Losses
 from nmt.training.ranks import Ranks
 from nmt.training.run_folder import RunFolder
 from nmt.training.trainer import Trainer, build_model, open_stream
@@ -116,13 +117,14 @@ def test_the_loss_scale_leaves_the_step_as_it_is(prepared: Prepared, tmp_path: P
 
 
 def poison(monkeypatch: pytest.MonkeyPatch, updates: set[int], run: Trainer) -> None:
-    original = module.label_smoothed_loss
+    original = module.training_loss
 
-    def poisoned(*args: Any) -> Any:
-        loss, nll = original(*args)
-        return (loss * float("nan"), nll) if run.progress.update + 1 in updates else (loss, nll)
+    def poisoned(*args: Any, **options: Any) -> Losses:
+        losses = original(*args, **options)
+        bad = run.progress.update + 1 in updates
+        return losses._replace(objective=losses.objective * float("nan")) if bad else losses
 
-    monkeypatch.setattr(module, "label_smoothed_loss", poisoned)
+    monkeypatch.setattr(module, "training_loss", poisoned)
 
 
 def test_an_update_that_is_no_number_is_skipped(
