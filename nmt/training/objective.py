@@ -4,7 +4,8 @@ The logits of a batch would be the largest tensor there is: 25,000 tokens and 37
 the softmax's matrix product, the loss and their gradient are one step, done for some tokens after the other:
 the gradient is made on the way forward, and only some hundred rows of logits ever exist.
 
-Shapes: N target tokens, R rows of logits at a time, D d_model, V vocabulary.
+Shapes: N target tokens, M with those that only fill the batch up; R rows of logits at a time; D d_model, V
+vocabulary.
 """
 
 from __future__ import annotations
@@ -52,7 +53,8 @@ def training_loss(
     gradient are of the size they have without.
 
     Args:
-        hidden: (N, D); with R-Drop (2N, D), all of the first pass before all of the second.
+        hidden: (M, D), of which the first N count; with R-Drop (2M, D), all of the first pass before all of
+            the second, the first N of each.
         weight: (V, D), of the softmax.
         target: (N,) int64 ids.
         smoothing: share of the probability that is spread evenly; 0 leaves plain cross-entropy.
@@ -101,15 +103,16 @@ def _losses(
 ) -> tuple[Losses, tuple[Tensor, ...]]:
     """The losses, and the objective's gradient by `hidden` and `weight`."""
     smoothing, rdrop, scale, dtype = options
-    passes = hidden.detach().to(dtype).view(2 if rdrop else 1, len(target), -1)
+    passes = hidden.detach().to(dtype).view(2 if rdrop else 1, -1, hidden.shape[1])
     weight = weight.detach().to(dtype)
-    grad_hidden = torch.empty_like(passes) if gradient else passes
+    grad_hidden = torch.zeros_like(passes) if gradient else passes
     grad_weight = torch.zeros_like(weight, dtype=torch.promote_types(dtype, torch.float32))
     tokens = grad_weight.new_zeros(3, len(target))  # of each: -log p, the sum over v of that, the divergence
     for part in _parts(len(target), _rows_of_products(weight)):
         scores = [F.linear(x[part], weight) for x in passes]
-        for rows in _parts(len(scores[0]), _rows_of_losses(weight)):
-            logits = [score[rows].to(grad_weight.dtype) for score in scores]
+        count = len(target[part])
+        for rows in _parts(count, _rows_of_losses(weight)):
+            logits = [score[:count][rows].to(grad_weight.dtype) for score in scores]
             ids, told = target[part][rows, None], tokens[:, part][:, rows]
             if rdrop:
                 _rdrop_(logits[0], logits[1], ids, told, smoothing, rdrop)
@@ -120,9 +123,10 @@ def _losses(
                     if scale != 1.0:
                         grad.mul_(scale)
                     if grad.dtype is not score.dtype:  # otherwise they are one
-                        score[rows] = grad
+                        score[:count][rows] = grad
         if gradient:
             for x, grad, out in zip(passes, scores, grad_hidden, strict=True):
+                grad[count:] = 0.0
                 torch.mm(grad, weight, out=out[part])
                 if dtype is grad_weight.dtype:
                     grad_weight.addmm_(grad.T, x[part])

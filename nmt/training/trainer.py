@@ -126,14 +126,14 @@ class Trainer:
         batch = batch.to(self.ranks.device, non_blocking=True)
         self.model.seed_dropout(mix(self.config.seed, self.progress.update, number))
         options, device = self.options, self.ranks.device
-        passes = batch.twice() if options.rdrop else batch
+        num_passes = 2 if options.rdrop else 1
         with autocast(device, options.precision):
-            hidden = self.model(passes)
+            hidden = self.model(batch.twice() if options.rdrop else batch)
         weight = self.model.output_weight
         losses = training_loss(
             hidden,
             weight,
-            batch.target_out,
+            batch.target_out[: batch.num_target_tokens],
             smoothing=options.label_smoothing,
             rdrop=options.rdrop,
             scale=self.progress.loss_scale,
@@ -142,7 +142,7 @@ class Trainer:
         torch.autograd.backward(losses.objective)
         sums = self.gradients.extras
         sums[_OBJECTIVE] += losses.objective.detach()
-        sums[_TERAFLOPS] += training_flops(self.config.model, len(weight), passes) / 1e12
+        sums[_TERAFLOPS] += training_flops(self.config.model, len(weight), batch) * num_passes / 1e12
         sums[_TOKENS] += batch.num_target_tokens
         sums[_LOSS] += losses.loss
         sums[_NLL] += losses.nll

@@ -120,7 +120,7 @@ class Validator:
             losses = training_loss(
                 hidden,
                 self._model.output_weight,
-                batch.target_out,
+                batch.target_out[: batch.num_target_tokens],
                 smoothing=self._smoothing,
                 dtype=product_dtype(self._precision),
             )

@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nmt.data.batching import Batch, Layout, pack
+from nmt.data.tokenizer import BOS_ID, EOS_ID
 
 PAIRS = st.lists(st.tuples(st.integers(0, 14), st.integers(0, 14)), max_size=60)
 
@@ -114,3 +115,29 @@ def test_neighbours_are_random() -> None:
     batches = pack(lengths, lengths, rng.permutation(len(lengths)), 4096, 6144)
     means = np.array([lengths[rows].mean() for rows in batches[:-1]])
     assert abs(means - lengths.mean()).max() < 5 * lengths.std() / np.sqrt(4096 / 26)
+
+
+@given(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9)), min_size=1, max_size=9), st.integers(1, 16))
+def test_filling_comes_last_and_counts_for_nothing(lengths: list[tuple[int, int]], multiple: int) -> None:
+    batch = Batch.of([[5] * source for source, _ in lengths], [[7] * target for _, target in lengths])
+    filled = batch.filled(multiple)
+    for side in (filled.source_ids, filled.target_in, filled.target_out):
+        assert len(side) % multiple == 0
+    assert filled.num_sentences == batch.num_sentences == len(lengths)
+    assert filled.num_target_tokens == batch.num_target_tokens
+    for name in ("source_ids", "target_in", "target_out"):
+        whole = getattr(batch, name)
+        assert torch.equal(getattr(filled, name)[: len(whole)], whole)
+    for own, whole in ((filled.source, batch.source), (filled.target, batch.target)):
+        assert own.lengths[: len(lengths)] == whole.lengths
+        assert len(own.lengths) - len(whole.lengths) == (filled.filling != (0, 0))
+        assert all(length > 0 for length in own.lengths)
+    assert (filled is batch) == all(len(x) % multiple == 0 for x in (batch.source_ids, batch.target_out))
+
+
+def test_a_filled_batch_by_hand() -> None:
+    filled = Batch.of([[5]], [[6, 7, 8]]).filled(4)
+    assert filled.source_ids.tolist() == [5, EOS_ID, EOS_ID, EOS_ID]
+    assert filled.target_in.tolist() == [BOS_ID, 6, 7, 8, BOS_ID, BOS_ID, BOS_ID, BOS_ID]
+    assert filled.target_out.tolist() == [6, 7, 8, EOS_ID, EOS_ID, EOS_ID, EOS_ID, EOS_ID]
+    assert (filled.source.lengths, filled.target.lengths, filled.filling) == ((2, 2), (4, 4), (2, 4))

@@ -59,8 +59,8 @@ def options(**more: Any) -> DataConfig:
 
 def content(batch: Batch | None) -> Rows:
     assert batch is not None
-    sources = batch.source_ids.split(batch.source.lengths)
-    targets = batch.target_out.split(batch.target.lengths)
+    sources = batch.source_ids.split(batch.source.lengths)[: batch.num_sentences]
+    targets = batch.target_out.split(batch.target.lengths)[: batch.num_sentences]
     return [(x[:-1].tolist(), y[:-1].tolist()) for x, y in zip(sources, targets, strict=True)]
 
 
@@ -206,7 +206,10 @@ def test_validation_batches_hold_every_pair_once() -> None:
     batches = validation_batches(store(), 64)
     pairs = Counter(str((store().source(i).tolist(), store().target(i).tolist())) for i in range(103))
     assert Counter(str(row) for batch in batches for row in content(batch)) == pairs
-    assert all(sum(batch.source.lengths) <= 64 and batch.num_target_tokens <= 64 for batch in batches)
+    assert all(
+        sum(batch.source.lengths) - batch.filling[0] <= 64 and batch.num_target_tokens <= 64
+        for batch in batches
+    )
     assert len(batches) < 40
 
 

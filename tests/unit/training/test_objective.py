@@ -168,6 +168,27 @@ def test_huge_logits_stay_finite(rdrop: float) -> None:
     assert all(x.isfinite().all() for x in (*sums, by_hidden, by_weight))
 
 
+@pytest.mark.parametrize("rdrop", [0.0, 5.0])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_what_only_fills_the_batch_counts_for_nothing(
+    rdrop: float, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_rows_of_products", lambda weight: 4)
+    torch.manual_seed(6)
+    passes, weight = torch.randn(2 if rdrop else 1, 7, 5), torch.randn(11, 5)
+    filled = torch.cat([passes, torch.full((len(passes), 6, 5), 100.0)], dim=1)
+
+    def loss(*args: Tensor, **options: float) -> Losses:
+        return training_loss(*args, **options, dtype=dtype)
+
+    plain = run(loss, passes.flatten(0, 1), weight, TARGET, 1.0, smoothing=0.1, rdrop=rdrop)
+    found = run(loss, filled.flatten(0, 1), weight, TARGET, 1.0, smoothing=0.1, rdrop=rdrop)
+    gradient = found[3].view_as(filled)
+    assert (gradient[:, 7:] == 0).all()
+    found[3] = gradient[:, :7].flatten(0, 1)
+    torch.testing.assert_close(found, plain)
+
+
 def test_rows_at_a_time() -> None:
     for size in (100, 8_000, 37_000, 250_000):
         weight = torch.empty(size, 1)

@@ -79,7 +79,9 @@ def test_an_update_is_a_step_along_the_mean_over_all_its_tokens(prepared: Prepar
         F.cross_entropy(model.logits(model(b)), b.target_out, label_smoothing=0.1, reduction="none")
         for b in batches
     ]
-    torch.cat(losses).mean().backward()
+    torch.cat(
+        [loss[: b.num_target_tokens] for loss, b in zip(losses, batches, strict=True)]
+    ).mean().backward()
 
     assert run.train()
     for (name, parameter), twin in zip(run.model.named_parameters(), model.parameters(), strict=True):
@@ -181,11 +183,12 @@ def test_an_update_with_rdrop_is_a_step_along_the_naive_gradient(prepared: Prepa
 
     original = Transformer.forward
     for batch in batches:
+        count = batch.num_target_tokens
         first, second = (
-            model.logits(original(model, batch) + noise(shift)).log_softmax(-1) for shift in (0, 9)
+            model.logits(original(model, batch) + noise(shift)).log_softmax(-1)[:count] for shift in (0, 9)
         )
         for log_probs, other in ((first, second), (second, first)):
-            loss = F.cross_entropy(log_probs, batch.target_out, label_smoothing=0.1, reduction="sum")
+            loss = F.cross_entropy(log_probs, batch.target_out[:count], label_smoothing=0.1, reduction="sum")
             divergence = F.kl_div(other, log_probs, log_target=True, reduction="sum")
             ((loss + 5.0 / 2 * divergence) / 2 / tokens).backward(retain_graph=True)
 
