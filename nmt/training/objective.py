@@ -116,10 +116,10 @@ class _RDropLoss(torch.autograd.Function):
             part = slice(start, start + rows)
             ids = target[part, None]
             a, b = first[part].log_softmax(-1), second[part].log_softmax(-1)
+            p, q = first[part].softmax(-1), second[part].softmax(-1)  # cheaper than `exp` of a and b
             nll[part] = (a.gather(1, ids) + b.gather(1, ids))[:, 0]
             if smoothing:
                 spread[part] = a.sum(-1) + b.sum(-1)
-            p, q = a.exp(), b.exp()
             kd = a.sub_(b).mul_(k)
             grad_a = torch.mul(p, kd, out=b)
             grad_b = kd.mul_(q).neg_()
