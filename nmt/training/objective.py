@@ -110,20 +110,20 @@ class _RDropLoss(torch.autograd.Function):
         count, size = len(target), logits.shape[1]
         k, uniform = alpha / 4, smoothing / size
         first, second = torch.split(logits.detach(), count)
-        nll, spread, divergence = logits.new_zeros(3, count)
+        hit, spread, divergence = logits.new_zeros(3, count)  # log p of the target, of all ids; k times KL
         rows = max(1, _chunk_values(logits) // size)
         for start in range(0, count, rows):
             part = slice(start, start + rows)
             ids = target[part, None]
             a, b = first[part].log_softmax(-1), second[part].log_softmax(-1)
             p, q = first[part].softmax(-1), second[part].softmax(-1)  # cheaper than `exp` of a and b
-            nll[part] = (a.gather(1, ids) + b.gather(1, ids))[:, 0]
+            hit[part] = (a.gather(1, ids) + b.gather(1, ids))[:, 0]
             if smoothing:
                 spread[part] = a.sum(-1) + b.sum(-1)
             kd = a.sub_(b).mul_(k)
             grad_a = torch.mul(p, kd, out=b)
             grad_b = kd.mul_(q).neg_()
-            kl_a, kl_b = grad_a.sum(-1, keepdim=True), grad_b.sum(-1, keepdim=True)  # times k
+            kl_a, kl_b = grad_a.sum(-1, keepdim=True), grad_b.sum(-1, keepdim=True)
             divergence[part] = (kl_a + kl_b)[:, 0]
             grad_a.addcmul_(p, 0.5 + k - kl_a).sub_(q, alpha=k)
             grad_b.addcmul_(q, 0.5 + k - kl_b).sub_(p, alpha=k)
@@ -131,11 +131,11 @@ class _RDropLoss(torch.autograd.Function):
             for grad, out in ((grad_a, first[part]), (grad_b, second[part])):
                 torch.sub(grad, uniform / 2, out=out).scatter_add_(1, ids, peak)
         ctx.save_for_backward(logits.detach())
-        loss_nll = -nll.sum() / 2
-        loss = (1.0 - smoothing) * loss_nll - uniform * spread.sum() / 2
+        nll = -hit.sum() / 2
+        loss = (1.0 - smoothing) * nll - uniform * spread.sum() / 2
         objective = loss + divergence.sum()
-        ctx.mark_non_differentiable(loss, loss_nll)
-        return objective, loss, loss_nll
+        ctx.mark_non_differentiable(loss, nll)
+        return objective, loss, nll
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None, None]:
