@@ -141,7 +141,8 @@ class TrainingConfig:
     log_every: int = 50
     """Updates between lines in `metrics.jsonl` and TensorBoard."""
     profile: bool = False
-    """Trace a few of the first updates into `run_dir/profile`, for TensorBoard or chrome://tracing."""
+    """Trace the sixth to the eighth update of the session into `run_dir/profile`, for TensorBoard or
+    chrome://tracing."""
     deterministic: bool = False
     """Bitwise repeatable on CUDA, slower; on the CPU it always is."""
     threads: int = 0

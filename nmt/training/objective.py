@@ -162,7 +162,7 @@ def _rdrop_(first: Tensor, second: Tensor, ids: Tensor, told: Tensor, smoothing:
     told[0] = (a.gather(1, ids) + b.gather(1, ids))[:, 0] / -2
     if smoothing:
         told[1] = (a.sum(-1) + b.sum(-1)) / -2
-    p, q = a.exp(), b.exp()
+    p, q = first.softmax(-1), second.softmax(-1)  # cheaper than `exp` of a and b
     kd = a.sub_(b).mul_(k)
     grad_a = torch.mul(p, kd, out=b)
     grad_b = kd.mul_(q).neg_()
