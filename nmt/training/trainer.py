@@ -9,7 +9,6 @@ from contextlib import ExitStack, closing
 
 import torch
 
-from nmt.bundle import load_weights
 from nmt.config import TrainConfig
 from nmt.data.batching import Batch
 from nmt.data.preparation import Prepared
@@ -21,13 +20,8 @@ from nmt.training.averaging import needed
 from nmt.training.checkpoint import Checkpoint, CheckpointFolder
 from nmt.training.monitor import Monitor, perplexity
 from nmt.training.objective import label_smoothed_loss
-from nmt.training.optimizer import (
-    FlatGradients,
-    build_optimizer,
-    load_optimizer_tensors,
-    optimizer_tensors,
-    set_learning_rate,
-)
+from nmt.training.optimizer import set_learning_rate
+from nmt.training.parallel import State, spread
 from nmt.training.precision import adapt_loss_scale, autocast, first_loss_scale
 from nmt.training.progress import Progress, Saved
 from nmt.training.ranks import Ranks
@@ -60,9 +54,8 @@ class Trainer:
     ) -> None:
         self.config, self.options, self.prepared = config, config.training, prepared
         self.folder, self.ranks, self.stop = folder, ranks, stop
-        self.model = build_model(config, prepared).to(ranks.device)
-        self.optimizer = build_optimizer(self.model, self.options.optimizer)
-        self.gradients = FlatGradients(self.model.parameters(), num_extras=5)
+        self.parallel = spread(build_model(config, prepared), self.options, ranks, num_extras=5)
+        self.model, self.optimizer = self.parallel.model, self.parallel.optimizer
         self.progress = Progress(loss_scale=first_loss_scale(self.options.precision))
         self.checkpoints = open_checkpoints(config, prepared, folder)
 
@@ -89,17 +82,15 @@ class Trainer:
     def _update(self) -> None:
         """One step of the optimizer, on the micro-batches of all processes."""
         started = time.perf_counter()
-        progress, sums = self.progress, self.gradients.extras
-        self.gradients.zero()
+        progress, sums = self.progress, self.parallel.extras
+        self.parallel.zero()
         for number in range(self.options.micro_batches):
             batch, cursor = next(self._stream)
             if batch is not None:
                 self._micro_batch(batch, number)
         sums[_STOP] = float(self.stop())
         sums[_SECONDS] = time.perf_counter() - self._begun if self.ranks.is_main else 0.0
-        self.ranks.sum_(self.gradients.buffer)
-
-        tokens, loss, nll, stopping, seconds, norm = torch.cat([sums, self.gradients.norm()[None]]).tolist()
+        tokens, loss, nll, stopping, seconds, norm = self.parallel.sums().tolist()
         progress.update += 1
         progress.epoch_ended = cursor.epoch > progress.cursor.epoch
         progress.cursor, progress.settled = cursor, False
@@ -120,8 +111,8 @@ class Trainer:
             logits = self.model.logits(self.model(batch))
         loss, nll = label_smoothed_loss(logits, batch.target_out, self.options.label_smoothing)
         scaled = loss if self.progress.loss_scale == 1.0 else loss * self.progress.loss_scale
-        torch.autograd.backward(scaled)
-        sums = self.gradients.extras
+        self.parallel.backward(scaled, last=number + self.ranks.world >= self.options.micro_batches)
+        sums = self.parallel.extras
         sums[_TOKENS] += batch.num_target_tokens
         sums[_LOSS] += loss.detach()
         sums[_NLL] += nll
@@ -139,7 +130,7 @@ class Trainer:
             return
         progress.skipped_in_a_row = 0
         clip = self.options.clip_norm
-        self.gradients.gradients.mul_((clip / norm if 0 < clip < norm else 1.0) / scale)
+        self.parallel.scale((clip / norm if 0 < clip < norm else 1.0) / scale)
         set_learning_rate(self.optimizer, self._learning_rate())
         self.optimizer.step()
 
@@ -163,8 +154,9 @@ class Trainer:
             return
         validation, checkpoint = progress.validation_due(self.options), progress.checkpoint_due(self.options)
         if validation or checkpoint:
+            state = self.parallel.state(optimizer=checkpoint)
             if self.ranks.is_main:
-                self._settle_main(validation, checkpoint)
+                self._settle_main(validation, checkpoint, state)
             # The others need to know what came of it: they end together.
             shared = self.ranks.share({"progress": progress.as_dict(), "stopping": self._stopping})
             if not self.ranks.is_main:
@@ -172,7 +164,7 @@ class Trainer:
         else:
             progress.settled = True
 
-    def _settle_main(self, validation: bool, checkpoint: bool) -> None:
+    def _settle_main(self, validation: bool, checkpoint: bool, state: State) -> None:
         progress, quality = self.progress, None
         try:
             if validation:
@@ -184,7 +176,7 @@ class Trainer:
         progress.total_seconds = time.perf_counter() - self._begun
         if checkpoint:
             progress.checkpoints.append(Saved(progress.update, quality))
-            self._save()
+            self._save(state)
             keep = needed(progress.checkpoints, self.options.averaging, self.options.keep_checkpoints)
             self.checkpoints.keep(keep)
 
@@ -209,27 +201,22 @@ class Trainer:
         if found:
             self.progress = found.progress
             self.checkpoints.forget_after(found.progress.update)
-            load_weights(self.model, found.model, self.checkpoints.folder)
-            load_optimizer_tensors(self.optimizer, self.model, found.optimizer, str(self.checkpoints.folder))
             log.info("going on after update %d of %s", self.progress.update, self.folder.path)
         self.progress = Progress.from_dict(self.ranks.share(self.progress.as_dict()))
-        self.ranks.copy_(self.model.state_dict().values())
-        if self.progress.update:
-            tensors = optimizer_tensors(self.optimizer, self.model)
-            self.ranks.copy_(tensors.values())
-            load_optimizer_tensors(self.optimizer, self.model, tensors, "the main process")
+        state = (found.model, found.optimizer) if found else None
+        self.parallel.restore(state, self.progress.update, self.checkpoints.folder)
 
-    def _save(self) -> None:
-        checkpoint = Checkpoint(
-            self.progress, self.model.state_dict(), optimizer_tensors(self.optimizer, self.model)
-        )
-        self.checkpoints.save(checkpoint, {"learning_rate": self._learning_rate()})
+    def _save(self, state: State) -> None:
+        self.checkpoints.save(Checkpoint(self.progress, *state), {"learning_rate": self._learning_rate()})
 
     def _save_last(self) -> None:
         """Saves the state a run ends or stops with, if no scheduled checkpoint holds it."""
         progress = self.progress
-        if self.ranks.is_main and progress.update and progress.update not in self.checkpoints.updates():
-            self._save()  # one of this update is this very state: those after the one restored are gone
+        # One of this update is this very state: those after the one restored are gone.
+        if self.ranks.share(progress.update > 0 and progress.update not in self.checkpoints.updates()):
+            state = self.parallel.state(optimizer=True)
+            if self.ranks.is_main:
+                self._save(state)
         reason = progress.ended(self.options)
         if self.ranks.is_main and not self._stopping:
             log.info("training ended after update %d: %s", progress.update, reason)
@@ -246,7 +233,7 @@ class Trainer:
         if ranks.is_main:
             monitor = Monitor(self.folder, self.progress.update, self.options.max_updates)
             self._monitor = stack.enter_context(closing(monitor))
-            self._validator = validator_for(self.model, config, self.prepared, ranks.device)
+            self._validator = validator_for(self.parallel.whole, config, self.prepared, ranks.device)
         self.model.train()
         self._interval = torch.zeros(4, dtype=torch.float64)
 
