@@ -50,7 +50,7 @@ class Sharded:
         mesh = init_device_mesh(ranks.device.type, (ranks.world,))
         for unit in (*model.encoder, *model.decoder, model):
             sharded = fully_shard(unit, mesh=mesh, reshard_after_forward=always and unit is not model)
-            # Sums, not means: the division is by the tokens of all. Gloo knows no other reduction either.
+            # Sums: the division is by the tokens of all. Gloo's means are wrong too (pytorch issue 162338).
             sharded.set_gradient_divide_factor(1.0)
             sharded.set_force_sum_reduction_for_comms(True)
         self.model = model
