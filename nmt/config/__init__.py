@@ -25,6 +25,7 @@ from nmt.config.training import (
     Precision,
     ScheduleConfig,
     ScheduleName,
+    Sharding,
     TrainingConfig,
 )
 
@@ -52,6 +53,7 @@ __all__ = [
     "ScheduleConfig",
     "ScheduleName",
     "Segmentation",
+    "Sharding",
     "SplitConfig",
     "Tie",
     "TokenizerConfig",

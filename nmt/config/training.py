@@ -18,6 +18,13 @@ class Precision(Enum):
     fp16 = "fp16"
 
 
+class Sharding(Enum):
+    """What each process keeps of weights, gradients and optimizer: all, or a share."""
+
+    none = "none"
+    full = "full"
+
+
 class OptimizerName(Enum):
     """Adam as in the paper, or with decoupled weight decay."""
 
@@ -114,6 +121,9 @@ class TrainingConfig:
     """Batches an update is made of, whatever the number of processes."""
     devices: str = "auto"
     """Processes: a number, or `auto`: one a GPU, or without GPUs one a core, at most `micro_batches`."""
+    sharding: Sharding = Sharding.none
+    """`full`: weights, gradients and optimizer are cut up among the processes (FSDP2), for a model too large
+    to be trained on one GPU. It takes least memory with as many `micro_batches` as processes."""
     precision: Precision = Precision.auto
     label_smoothing: float = 0.1
     rdrop: float = 0.0

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 
 import torch
 from torch import Tensor, nn
+from torch.distributed.tensor import DTensor
 
 from nmt.errors import UserError
+from nmt.training.parallel import State
 
 _TRAINED = "trained."
 
@@ -30,9 +32,8 @@ class RunningMean:
 
     def __init__(self, model: nn.Module, decay: float) -> None:
         self.decay = decay
-        self._weights = dict(model.named_parameters()) if decay else {}
-        self._mean = {name: weight.detach().clone() for name, weight in self._weights.items()}
-        self._model = model
+        self._weights = {name: _own(weight) for name, weight in model.named_parameters()} if decay else {}
+        self._mean = {name: weight.clone() for name, weight in self._weights.items()}
 
     @torch.no_grad()
     def update(self, updates: int) -> None:
@@ -43,39 +44,18 @@ class RunningMean:
 
     @contextmanager
     def in_place(self) -> Iterator[None]:
-        """Within, the model has the mean for its weights."""
+        """Within, the model has the mean for its weights, or its share of either."""
         self._swap()
         try:
             yield
         finally:
             self._swap()
 
-    def tensors(self) -> Iterable[Tensor]:
-        """The mean, for the processes to share."""
-        return self._mean.values()
-
-    def saved(self) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-        """What goes into a checkpoint: weights to deliver, and what belongs beside the optimizer's state."""
-        trained = {f"{_TRAINED}{name}": weight.detach() for name, weight in self._weights.items()}
-        return {**self._model.state_dict(), **self._mean}, trained
-
     @torch.no_grad()
-    def restore(self, optimizer: Mapping[str, Tensor], where: str) -> None:
-        """Takes up a checkpoint whose weights the model has: they become the mean, and it gets its own.
-
-        Args:
-            optimizer: what stood beside the optimizer's state.
-            where: names the checkpoint in the error.
-
-        Raises:
-            UserError: the checkpoint is of another model, or of a run without a running mean.
-        """
+    def restart(self) -> None:
+        """The present weights become the mean."""
         for name, weight in self._weights.items():
-            trained = optimizer.get(f"{_TRAINED}{name}")
-            if trained is None or trained.shape != weight.shape:
-                raise UserError(f"{where}: it has no {_TRAINED}{name} that fits, so it is of another run")
             self._mean[name].copy_(weight)
-            weight.copy_(trained)
 
     @torch.no_grad()
     def _swap(self) -> None:
@@ -84,3 +64,29 @@ class RunningMean:
             mean = self._mean[name].clone()
             self._mean[name].copy_(weight)
             weight.copy_(mean)
+
+
+def with_trained(state: State) -> State:
+    """A state whose weights stand beside the optimizer's tensors, to make room for the mean."""
+    weights, optimizer = state
+    trained = {f"{_TRAINED}{name}": weight.clone() for name, weight in weights.items()}
+    return {}, {**optimizer, **trained}
+
+
+def trained_weights(state: State, where: str) -> dict[str, Tensor]:
+    """The weights to go on from, of a checkpoint that `with_trained` was made for.
+
+    Raises:
+        UserError: it is of a run without a running mean; `where` names it.
+    """
+    weights, optimizer = state
+    missing = [name for name in weights if f"{_TRAINED}{name}" not in optimizer]
+    if missing:
+        raise UserError(f"{where}: it has no {_TRAINED}{missing[0]}, so it is of a run without training.ema")
+    return {name: optimizer[f"{_TRAINED}{name}"] for name in weights}
+
+
+def _own(weight: Tensor) -> Tensor:
+    """The values that this process holds."""
+    weight = weight.detach()
+    return weight.to_local() if isinstance(weight, DTensor) else weight

@@ -139,12 +139,12 @@ def _losses(
 
 def _cross_entropy_(logits: Tensor, ids: Tensor, told: Tensor, smoothing: float, *, gradient: bool) -> None:
     """Writes `told`, and over the logits (R, V) their gradient: softmax minus the smoothed one-hot target."""
-    log_probs = torch.log_softmax(logits, dim=-1, out=logits)
+    log_probs = logits.log_softmax(-1)
     torch.neg(log_probs.gather(1, ids)[:, 0], out=told[0])
     if smoothing:
         torch.neg(log_probs.sum(-1), out=told[1])
     if gradient:
-        grad = log_probs.exp_()
+        grad = torch.softmax(logits, dim=-1, out=logits)  # anew, which is cheaper than `exp`
         if smoothing:
             grad.sub_(smoothing / grad.shape[1])
         grad.scatter_add_(1, ids, grad.new_full(ids.shape, smoothing - 1.0))

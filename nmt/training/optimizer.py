@@ -10,7 +10,9 @@ from torch import Tensor, nn
 from nmt.config import OptimizerConfig, OptimizerName
 from nmt.errors import UserError
 
+_MOMENTS = ("exp_avg", "exp_avg_sq")
 _ALIGNMENT = 16  # floats: each gradient begins on a cache line, as a tensor of its own would
+_BLOCK = 256  # floats whose squares are summed in fp32
 
 
 class FlatGradients:
@@ -35,6 +37,7 @@ class FlatGradients:
         for parameter in parameters:
             starts.append(end)
             end += -(-parameter.numel() // _ALIGNMENT) * _ALIGNMENT
+        end = -(-end // _BLOCK) * _BLOCK
         self.buffer = torch.zeros(end + num_extras, dtype=torch.float32, device=parameters[0].device)
         self.gradients = self.buffer[:end]
         self.extras = self.buffer[end:]
@@ -46,8 +49,13 @@ class FlatGradients:
         self.buffer.zero_()
 
     def norm(self) -> Tensor:
-        """Euclidean norm of all gradients, () fp32."""
-        norm: Tensor = torch.linalg.vector_norm(self.gradients)
+        """Euclidean norm of all gradients, () fp32.
+
+        In one fp32 sum, as the CPU would do it, the norm of a base model's gradient is wrong by a thousandth,
+        and by how much depends on the number of threads.
+        """
+        blocks = torch.linalg.vector_norm(self.gradients.view(-1, _BLOCK), dim=1)
+        norm: Tensor = torch.linalg.vector_norm(blocks, dtype=torch.float64).float()
         return norm
 
 
@@ -76,7 +84,7 @@ def optimizer_tensors(optimizer: torch.optim.Optimizer, model: nn.Module) -> dic
     for name, parameter in model.named_parameters():
         state = optimizer.state[parameter]
         if not state:  # no update has been made yet
-            state = {key: torch.zeros_like(parameter) for key in ("exp_avg", "exp_avg_sq")}
+            state = {key: torch.zeros_like(parameter) for key in _MOMENTS}
             state["step"] = torch.zeros((), device=parameter.device)
         tensors["step"] = state["step"]  # all parameters make the same steps
         tensors[f"exp_avg.{name}"] = state["exp_avg"]
@@ -92,9 +100,15 @@ def load_optimizer_tensors(
     Raises:
         UserError: the tensors belong to another model; `where` says where they came from.
     """
+    check_optimizer_tensors(model, tensors, where)
     for name, parameter in model.named_parameters():
-        pair = {key: tensors.get(f"{key}.{name}") for key in ("exp_avg", "exp_avg_sq")}
-        if "step" not in tensors or any(t is None or t.shape != parameter.shape for t in pair.values()):
+        state = {"step": tensors["step"], **{key: tensors[f"{key}.{name}"] for key in _MOMENTS}}
+        optimizer.state[parameter] = {k: t.to(parameter.device, copy=True) for k, t in state.items()}
+
+
+def check_optimizer_tensors(model: nn.Module, tensors: Mapping[str, Tensor], where: str) -> None:
+    """Raises `UserError`, which names `where`, if the optimizer's tensors belong to another model."""
+    for name, parameter in model.named_parameters():
+        pair = [tensors.get(f"{key}.{name}") for key in _MOMENTS]
+        if "step" not in tensors or any(t is None or t.shape != parameter.shape for t in pair):
             raise UserError(f"{where}: its optimizer state does not fit {name}, so it is of another model")
-        state = {key: t.to(parameter.device, copy=True) for key, t in pair.items() if t is not None}
-        optimizer.state[parameter] = {"step": tensors["step"].to(parameter.device, copy=True), **state}

@@ -41,8 +41,18 @@ class Ranks:
 
     @classmethod
     def join(cls, rank: int, world: int, local_rank: int, device: torch.device) -> Ranks:
-        """Meets the other processes; `MASTER_ADDR` and `MASTER_PORT` say where."""
+        """Meets the other processes; `MASTER_ADDR` and `MASTER_PORT` say where.
+
+        Raises:
+            UserError: this machine has fewer GPUs than processes.
+        """
         if device.type == "cuda":
+            gpus = torch.cuda.device_count()
+            if local_rank >= gpus:
+                raise UserError(
+                    f"torchrun started more processes than this machine has usable GPUs: "
+                    f"--nproc-per-node={gpus}"
+                )
             device = torch.device("cuda", local_rank)
             torch.cuda.set_device(device)
         if world > 1:

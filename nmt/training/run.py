@@ -23,6 +23,7 @@ from nmt.training.ranks import Ranks, launched_by_torchrun, num_processes, requi
 from nmt.training.run_folder import RunFolder
 from nmt.training.stopping import Stopped, StopRequest
 from nmt.training.trainer import Trainer
+from nmt.training.watch import watched
 
 Loop = Callable[[TrainConfig, Prepared, RunFolder, StopRequest], bool]
 """Trains to the end or to a stop; says whether it was the end."""
@@ -135,9 +136,14 @@ def _train_under_torchrun(config: TrainConfig) -> str:
     if not ranks.is_main:
         log.setLevel(logging.CRITICAL)  # the first speaks for all
     try:
-        config = with_choices(config, ranks.world)
-        set_up_machine(config, int(os.environ.get("LOCAL_WORLD_SIZE", ranks.world)))
-        return _first_under_torchrun(config, ranks) if ranks.is_main else _other_under_torchrun(config, ranks)
+        with watched(ranks):
+            if ranks.is_main:
+                config = with_choices(config, ranks.world)
+            # What the first machine chooses holds for all, whatever the others have.
+            config = config_from_yaml(ranks.share(config_to_yaml(config)), "the first process's options")
+            set_up_machine(config, int(os.environ.get("LOCAL_WORLD_SIZE", ranks.world)))
+            part = _first_under_torchrun if ranks.is_main else _other_under_torchrun
+            return part(config, ranks)
     except UserError as error:
         raise (error if ranks.is_main else SystemExit(2)) from None
 
@@ -147,7 +153,8 @@ def _first_under_torchrun(config: TrainConfig, ranks: Ranks) -> str:
 
     def loop(config: TrainConfig, prepared: Prepared, folder: RunFolder, stop: StopRequest) -> bool:
         nonlocal waiting
-        waiting = ranks.share(False)
+        waiting = False
+        ranks.share(prepared.fingerprint)
         with stop.listening(_say_stopping, second_kills=False):
             done = Trainer(config, prepared, folder, ranks, stop).train()
         ranks.leave()
@@ -161,7 +168,7 @@ def _first_under_torchrun(config: TrainConfig, ranks: Ranks) -> str:
         return _train_and_finish(config, prepared, folder, loop)
     finally:
         if waiting:
-            ranks.share(True)
+            ranks.share(None)
             ranks.leave()
 
 
@@ -169,9 +176,16 @@ def _other_under_torchrun(config: TrainConfig, ranks: Ranks) -> str:
     stop = StopRequest()
     done = True
     with stop.listening(lambda: None, second_kills=False):
-        in_vain = ranks.share(None)
-        if not in_vain:
-            done = Trainer(config, prepare(config.data), RunFolder(Path(config.run_dir)), ranks, stop).train()
+        data = ranks.share(None)
+        if data is not None:
+            # A machine that does not share the first one's cache makes its own; its processes wait for one.
+            prepared = prepare(config.data)
+            if prepared.fingerprint != data:
+                raise UserError(
+                    "the prepared data differ from the first process's: the files of data.train must be the "
+                    "same on all machines, and so must the versions of nmt and sentencepiece"
+                )
+            done = Trainer(config, prepared, RunFolder(Path(config.run_dir)), ranks, stop).train()
     ranks.leave()
     if not done:
         raise Stopped(stop.signum)

@@ -30,6 +30,7 @@ _FREE = frozenset(
         "training.max_epochs",
         "training.max_minutes",
         "training.devices",
+        "training.sharding",
         "training.threads",
         "training.log_every",
         "training.profile",

@@ -9,7 +9,6 @@ from contextlib import ExitStack, closing
 
 import torch
 
-from nmt.bundle import load_weights
 from nmt.config import TrainConfig
 from nmt.data.batching import Batch
 from nmt.data.preparation import Prepared
@@ -20,17 +19,12 @@ from nmt.model.transformer import Transformer
 from nmt.runtime import log, mix
 from nmt.training.averaging import needed
 from nmt.training.checkpoint import Checkpoint, CheckpointFolder
-from nmt.training.ema import RunningMean
+from nmt.training.ema import RunningMean, trained_weights, with_trained
 from nmt.training.meter import meter_for, perplexity
 from nmt.training.monitor import Monitor
 from nmt.training.objective import training_loss
-from nmt.training.optimizer import (
-    FlatGradients,
-    build_optimizer,
-    load_optimizer_tensors,
-    optimizer_tensors,
-    set_learning_rate,
-)
+from nmt.training.optimizer import set_learning_rate
+from nmt.training.parallel import State, spread
 from nmt.training.precision import adapt_loss_scale, autocast, first_loss_scale, product_dtype
 from nmt.training.profiling import profiling
 from nmt.training.progress import Progress, Saved
@@ -66,10 +60,9 @@ class Trainer:
     ) -> None:
         self.config, self.options, self.prepared = config, config.training, prepared
         self.folder, self.ranks, self.stop = folder, ranks, stop
-        self.model = build_model(config, prepared).to(ranks.device)
-        self.optimizer = build_optimizer(self.model, self.options.optimizer)
+        self.parallel = spread(build_model(config, prepared), self.options, ranks, num_extras=7)
+        self.model, self.optimizer = self.parallel.model, self.parallel.optimizer
         self.mean = RunningMean(self.model, self.options.ema)
-        self.gradients = FlatGradients(self.model.parameters(), num_extras=7)
         self.progress = Progress(loss_scale=first_loss_scale(self.options.precision))
         self.checkpoints = open_checkpoints(config, prepared, folder)
 
@@ -96,17 +89,15 @@ class Trainer:
     def _update(self) -> None:
         """One step of the optimizer, on the micro-batches of all processes."""
         started = time.perf_counter()
-        progress, sums = self.progress, self.gradients.extras
-        self.gradients.zero()
+        progress, sums = self.progress, self.parallel.extras
+        self.parallel.zero()
         for number in range(self.options.micro_batches):
             batch, cursor = next(self._stream)
             if batch is not None:
                 self._micro_batch(batch, number)
         sums[_STOP] = float(self.stop())
         sums[_SECONDS] = time.perf_counter() - self._begun if self.ranks.is_main else 0.0
-        self.ranks.sum_(self.gradients.buffer)
-
-        *totals, stopping, seconds, norm = torch.cat([sums, self.gradients.norm()[None]]).tolist()
+        *totals, stopping, seconds, norm = self.parallel.sums().tolist()
         tokens = totals[_TOKENS]
         progress.update += 1
         progress.epoch_ended = cursor.epoch > progress.cursor.epoch
@@ -139,8 +130,8 @@ class Trainer:
             scale=self.progress.loss_scale,
             dtype=product_dtype(options.precision),
         )
-        torch.autograd.backward(losses.objective)
-        sums = self.gradients.extras
+        self.parallel.backward(losses.objective, last=number + self.ranks.world >= options.micro_batches)
+        sums = self.parallel.extras
         sums[_OBJECTIVE] += losses.objective.detach()
         sums[_TERAFLOPS] += training_flops(self.config.model, len(weight), batch) * num_passes / 1e12
         sums[_TOKENS] += batch.num_target_tokens
@@ -160,7 +151,7 @@ class Trainer:
             return
         progress.skipped_in_a_row = 0
         clip = self.options.clip_norm
-        self.gradients.gradients.mul_((clip / norm if 0 < clip < norm else 1.0) / scale)
+        self.parallel.scale((clip / norm if 0 < clip < norm else 1.0) / scale)
         set_learning_rate(self.optimizer, self._learning_rate())
         self.optimizer.step()
         self.mean.update(progress.update - progress.skipped_updates)
@@ -187,8 +178,9 @@ class Trainer:
             return
         validation, checkpoint = progress.validation_due(self.options), progress.checkpoint_due(self.options)
         if validation or checkpoint:
+            state = self._state(optimizer=checkpoint)
             if self.ranks.is_main:
-                self._settle_main(validation, checkpoint)
+                self._settle_main(validation, checkpoint, state)
             # The others need to know what came of it: they end together.
             shared = self.ranks.share({"progress": progress.as_dict(), "stopping": self._stopping})
             if not self.ranks.is_main:
@@ -196,7 +188,7 @@ class Trainer:
         else:
             progress.settled = True
 
-    def _settle_main(self, validation: bool, checkpoint: bool) -> None:
+    def _settle_main(self, validation: bool, checkpoint: bool, state: State) -> None:
         progress, quality = self.progress, None
         try:
             if validation:
@@ -208,7 +200,9 @@ class Trainer:
         progress.total_seconds = time.perf_counter() - self._begun
         if checkpoint:
             progress.checkpoints.append(Saved(progress.update, quality))
-            self._save(needed(progress.checkpoints, self.options.averaging, self.options.keep_checkpoints))
+            self._save(
+                state, needed(progress.checkpoints, self.options.averaging, self.options.keep_checkpoints)
+            )
 
     def _validate(self) -> float:
         with self.mean.in_place():
@@ -232,30 +226,43 @@ class Trainer:
         if found:
             self.progress = found.progress
             self.checkpoints.forget_after(found.progress.update)
-            load_weights(self.model, found.model, self.checkpoints.folder)
-            self.mean.restore(found.optimizer, str(self.checkpoints.folder))
-            load_optimizer_tensors(self.optimizer, self.model, found.optimizer, str(self.checkpoints.folder))
             log.info("going on after update %d of %s", self.progress.update, self.folder.path)
         self.progress = Progress.from_dict(self.ranks.share(self.progress.as_dict()))
-        self.ranks.copy_([*self.model.state_dict().values(), *self.mean.tensors()])
-        if self.progress.update:
-            tensors = optimizer_tensors(self.optimizer, self.model)
-            self.ranks.copy_(tensors.values())
-            load_optimizer_tensors(self.optimizer, self.model, tensors, "the main process")
+        self._restore_state((found.model, found.optimizer) if found else None)
 
-    def _save(self, keep: Collection[int] | None = None) -> None:
-        weights, trained = self.mean.saved()
-        optimizer = optimizer_tensors(self.optimizer, self.model)
-        checkpoint = Checkpoint(self.progress, weights, {**optimizer, **trained})
-        self._saver.save(checkpoint, {"learning_rate": self._learning_rate()}, keep)
+    def _restore_state(self, state: State | None) -> None:
+        """Gives all processes the weights and the optimizer that the main one has read, if any."""
+        update, where = self.progress.update, self.checkpoints.folder
+        if self.options.ema and update:
+            self.parallel.restore(state, update, where)  # the mean
+            self.mean.restart()
+            if state:
+                state = trained_weights(state, str(where)), state[1]
+        self.parallel.restore(state, update, where)
+
+    def _state(self, *, optimizer: bool) -> State:
+        """What a checkpoint holds; all processes ask together, and the main one is told."""
+        state = self.parallel.state(optimizer=optimizer)
+        if self.options.ema:
+            state = with_trained(state)
+            with self.mean.in_place():
+                state[0].update(self.parallel.state(optimizer=False)[0])
+                state = {name: weight.clone() for name, weight in state[0].items()}, state[1]
+        return state
+
+    def _save(self, state: State, keep: Collection[int] | None = None) -> None:
+        self._saver.save(Checkpoint(self.progress, *state), {"learning_rate": self._learning_rate()}, keep)
 
     def _save_last(self) -> None:
         """Saves the state a run ends or stops with, if no scheduled checkpoint holds it."""
         progress = self.progress
         if self.ranks.is_main:
             self._saver.wait()
-            if progress.update and progress.update not in self.checkpoints.updates():
-                self._save()  # one of this update is this very state: those after the one restored are gone
+        # One of this update is this very state: those after the one restored are gone.
+        if self.ranks.share(progress.update > 0 and progress.update not in self.checkpoints.updates()):
+            state = self._state(optimizer=True)
+            if self.ranks.is_main:
+                self._save(state)
                 self._saver.wait()
         reason = progress.ended(self.options)
         if self.ranks.is_main and not self._stopping:
@@ -274,7 +281,7 @@ class Trainer:
             self._saver = stack.enter_context(saving(self.checkpoints))
             monitor = Monitor(self.folder, self.progress.update, self.options.max_updates)
             self._monitor = stack.enter_context(closing(monitor))
-            self._validator = validator_for(self.model, config, self.prepared, ranks.device)
+            self._validator = validator_for(self.parallel.whole, config, self.prepared, ranks.device)
         self._meter = meter_for(config, self.progress, ranks)
         wanted = self.options.profile and ranks.is_main
         self._profiled = stack.enter_context(profiling(self.folder.profile, wanted=wanted))

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from nmt.errors import UserError
-from nmt.training.ema import RunningMean
+from nmt.training.ema import RunningMean, trained_weights, with_trained
 
 
 def two_layers() -> nn.Sequential:
@@ -35,7 +35,8 @@ def test_mean_of_literal_numbers() -> None:
     for updates, weight in ((1, 0.0), (2, 4.0), (8, 7.5)):
         nn.init.constant_(model.weight, weight)
         mean.update(updates)
-        found += [tensor.item() for tensor in mean.tensors()]
+        with mean.in_place():
+            found.append(model.weight.item())
     assert found == pytest.approx([2.0, 0.25 * 2 + 0.75 * 4, 0.5 * 3.5 + 0.5 * 7.5])
 
 
@@ -48,8 +49,8 @@ def test_mean_equals_the_naive_sum() -> None:
         move(model)
         mean.update(n)
         seen.append(values(model))
-    delivered, _ = mean.saved()
-    assert delivered.keys() == seen[0].keys()
+    with mean.in_place():
+        delivered = values(model)
     for name, tensor in delivered.items():
         expected, factor = torch.zeros_like(tensor, dtype=torch.float64), 1.0
         for n in range(120, -1, -1):
@@ -64,7 +65,9 @@ def test_in_place_and_back_leaves_every_bit_and_address() -> None:
     mean = RunningMean(model, 0.9)
     move(model)
     mean.update(1)
-    before, delivered = values(model), {name: t.clone() for name, t in mean.saved()[0].items()}
+    before = values(model)
+    with mean.in_place():
+        delivered = values(model)
     addresses = [parameter.data_ptr() for parameter in model.parameters()]
     with pytest.raises(ZeroDivisionError), mean.in_place():
         assert all(torch.equal(tensor, delivered[name]) for name, tensor in values(model).items())
@@ -74,21 +77,26 @@ def test_in_place_and_back_leaves_every_bit_and_address() -> None:
     assert addresses == [parameter.data_ptr() for parameter in model.parameters()]
 
 
-def test_a_checkpoint_holds_mean_and_weights() -> None:
+def test_restart_takes_the_weights_for_the_mean() -> None:
     model = two_layers()
     mean = RunningMean(model, 0.9)
     move(model)
-    mean.update(1)
-    weights, beside = ({name: t.clone() for name, t in part.items()} for part in mean.saved())
+    before = values(model)
+    mean.restart()
+    move(model)
+    with mean.in_place():
+        assert all(torch.equal(tensor, before[name]) for name, tensor in values(model).items())
 
-    other = two_layers()
-    resumed = RunningMean(other, 0.9)
-    other.load_state_dict(weights)
-    resumed.restore(beside, "there")
-    assert all(torch.equal(values(model)[name], tensor) for name, tensor in values(other).items())
-    assert all(torch.equal(a, b) for a, b in zip(mean.tensors(), resumed.tensors(), strict=True))
-    with pytest.raises(UserError, match="there: it has no trained.0.weight"):
-        resumed.restore({}, "there")
+
+def test_a_state_holds_the_weights_to_go_on_from() -> None:
+    weights, moments = {"a": torch.ones(2), "b": torch.zeros(1)}, {"step": torch.ones(())}
+    room, beside = with_trained((weights, moments))
+    assert room == {} and beside.keys() == {"step", "trained.a", "trained.b"}
+    mean = {"a": torch.full((2,), 0.5), "b": torch.zeros(1)}
+    found = trained_weights((mean, beside), "there")
+    assert found.keys() == weights.keys() and all(torch.equal(found[name], weights[name]) for name in found)
+    with pytest.raises(UserError, match="there: it has no trained.a"):
+        trained_weights((mean, moments), "there")
 
 
 def test_without_decay_there_is_none() -> None:
@@ -99,7 +107,4 @@ def test_without_decay_there_is_none() -> None:
     before = values(model)
     with mean.in_place():
         assert all(torch.equal(tensor, before[name]) for name, tensor in values(model).items())
-    weights, beside = mean.saved()
-    assert beside == {} and list(mean.tensors()) == []
-    assert all(torch.equal(tensor, before[name]) for name, tensor in weights.items())
-    mean.restore({}, "there")
+    mean.restart()

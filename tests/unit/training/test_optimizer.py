@@ -47,6 +47,13 @@ def test_gradients_are_views_that_accumulate() -> None:
     assert flat.extras.tolist() == [0.0, 0.0]
 
 
+def test_the_norm_of_many_values_is_exact() -> None:
+    parameter = nn.Parameter(torch.zeros(3_000_001))
+    flat = FlatGradients([parameter], num_extras=0)
+    flat.gradients[: parameter.numel()].fill_(0.1)
+    assert flat.norm().item() == pytest.approx(0.1 * 3_000_001**0.5, rel=1e-6)
+
+
 @pytest.mark.parametrize("name", list(OptimizerName))
 def test_steps_follow_the_formula(name: OptimizerName) -> None:
     config = OptimizerConfig(name=name, beta1=0.9, beta2=0.98, epsilon=1e-3, weight_decay=0.1)

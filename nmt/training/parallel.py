@@ -1,0 +1,127 @@
+"""What each process holds of model, gradients and optimizer: all of it, or (see `sharding`) a share."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Protocol, TypeAlias
+
+import torch
+from torch import Tensor
+
+from nmt.bundle import load_weights
+from nmt.config import Sharding, TrainingConfig
+from nmt.model.transformer import Transformer
+from nmt.training.optimizer import (
+    FlatGradients,
+    build_optimizer,
+    load_optimizer_tensors,
+    optimizer_tensors,
+)
+from nmt.training.ranks import Ranks
+from nmt.training.sharding import Sharded
+
+State: TypeAlias = tuple[dict[str, Tensor], dict[str, Tensor]]
+"""Whole weights by name, and the optimizer's tensors as `optimizer_tensors` names them."""
+
+
+class Parallel(Protocol):
+    """A model in training, shared by the processes of a run. All of them call each method together.
+
+    Attributes:
+        model: what micro-batches go through.
+        optimizer: of its weights.
+        extras: (num_extras,) fp32, numbers that `sums` adds up with the gradients.
+        whole: the model to validate, in the main process; after `state` its weights are those of `model`.
+    """
+
+    model: Transformer
+    optimizer: torch.optim.Optimizer
+    extras: Tensor
+    whole: Transformer
+
+    def zero(self) -> None:
+        """Begins an update: gradients and extras are 0."""
+
+    def backward(self, loss: Tensor, *, last: bool) -> None:
+        """Adds the gradient of a micro-batch; `last` is this process's last one of the update."""
+
+    def sums(self) -> Tensor:
+        """Adds up gradients and extras over the processes.
+
+        Returns:
+            (num_extras + 1,): the extras, and the Euclidean norm of the gradient.
+        """
+
+    def scale(self, factor: float) -> None:
+        """Multiplies the gradient, before `optimizer.step`."""
+
+    def state(self, *, optimizer: bool) -> State:
+        """The whole weights, and if wanted the optimizer; for the main process to read.
+
+        They may be the very tensors that the next update changes.
+        """
+
+    def restore(self, state: State | None, update: int, where: Path) -> None:
+        """Gives all processes what the main one read from a checkpoint.
+
+        Args:
+            state: as `state` gave it; None in the other processes, and where the run begins.
+            update: the update after which it was; 0 where the run begins.
+            where: what the main process read, for the error.
+
+        Raises:
+            UserError: it belongs to another model.
+        """
+
+
+def spread(model: Transformer, options: TrainingConfig, ranks: Ranks, num_extras: int) -> Parallel:
+    """Makes a model ready to be trained by the processes of a run, as `training.sharding` says."""
+    if options.sharding is Sharding.full and ranks.world > 1:
+        # With one micro-batch for each, nothing is ever whole; with more, the weights are fetched once.
+        always = options.micro_batches == ranks.world
+        return Sharded(model, options.optimizer, ranks, num_extras, always=always)
+    return Replicated(model, options, ranks, num_extras)
+
+
+class Replicated:
+    """Every process holds everything; gradients meet once an update, in one buffer. See `Parallel`."""
+
+    def __init__(self, model: Transformer, options: TrainingConfig, ranks: Ranks, num_extras: int) -> None:
+        self.model = self.whole = model.to(ranks.device)
+        self.optimizer: torch.optim.Optimizer = build_optimizer(self.model, options.optimizer)
+        self.gradients = FlatGradients(self.model.parameters(), num_extras)
+        self.extras = self.gradients.extras
+        self._ranks = ranks
+
+    def zero(self) -> None:
+        """One call for all gradients."""
+        self.gradients.zero()
+
+    def backward(self, loss: Tensor, *, last: bool) -> None:
+        """Leaves the gradient in this process."""
+        torch.autograd.backward(loss)
+
+    def sums(self) -> Tensor:
+        """One sum over the processes."""
+        self._ranks.sum_(self.gradients.buffer)
+        return torch.cat([self.extras, self.gradients.norm()[None]])
+
+    def scale(self, factor: float) -> None:
+        """One call for all gradients."""
+        self.gradients.gradients.mul_(factor)
+
+    def state(self, *, optimizer: bool) -> State:
+        """The tensors themselves, not copies."""
+        tensors = optimizer_tensors(self.optimizer, self.model) if optimizer else {}
+        return self.model.state_dict(), tensors
+
+    def restore(self, state: State | None, update: int, where: Path) -> None:
+        """Loads in the main process, then overwrites the others'; so it is at the beginning too."""
+        if state:
+            load_weights(self.model, state[0], where)
+            load_optimizer_tensors(self.optimizer, self.model, state[1], str(where))
+        self._ranks.copy_(self.model.state_dict().values())
+        if update:
+            tensors = optimizer_tensors(self.optimizer, self.model)
+            self._ranks.copy_(tensors.values())
+            load_optimizer_tensors(self.optimizer, self.model, tensors, "the main process")

@@ -1,0 +1,115 @@
+"""Whole and sharded weights in training: the same steps and state, each going on from the other's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import torch
+import torch.distributed as dist
+
+from nmt.config import ModelConfig, OptimizerConfig, Sharding, TrainingConfig
+from nmt.data.batching import Batch
+from nmt.errors import UserError
+from nmt.model.transformer import Transformer
+from nmt.runtime import mix
+from nmt.training.objective import training_loss
+from nmt.training.optimizer import set_learning_rate
+from nmt.training.parallel import Parallel, Replicated, State, spread
+from nmt.training.ranks import Ranks
+from nmt.training.sharding import Sharded
+
+BATCHES = [Batch.of([[4, 5], [6]], [[5], [4, 6]]), Batch.of([[7, 8, 9]], [[9, 8, 7]])]
+OPTIONS = TrainingConfig(optimizer=OptimizerConfig(epsilon=1e-5), sharding=Sharding.full)
+ALONE = Ranks(0, 1, torch.device("cpu"))
+HERE = Path("here")
+
+
+@pytest.fixture(autouse=True)
+def group() -> Iterator[None]:
+    """A group of one process: FSDP2 goes all its ways, and the naive twin is at hand."""
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    yield
+    dist.destroy_process_group()
+
+
+def model(d_model: int = 16) -> Transformer:
+    torch.manual_seed(1)
+    config = ModelConfig(encoder_layers=1, decoder_layers=1, d_model=d_model, d_ff=32, heads=2, dropout=0.1)
+    return Transformer(config, 11, 11).train()
+
+
+def replicated() -> Parallel:
+    return Replicated(model(), OPTIONS, ALONE, num_extras=1)
+
+
+def sharded(*, always: bool = True) -> Parallel:
+    return Sharded(model(), OPTIONS.optimizer, ALONE, num_extras=1, always=always)
+
+
+def updated(parallel: Parallel, *updates: int) -> tuple[list[float], State]:
+    """The sums of each update, of two micro-batches, and copies of the state afterwards."""
+    sums: list[float] = []
+    for update in updates:
+        parallel.zero()
+        for place, batch in enumerate(BATCHES):
+            parallel.model.seed_dropout(mix(update, place))
+            hidden, weight = parallel.model(batch), parallel.model.output_weight
+            losses = training_loss(hidden, weight, batch.target_out, smoothing=0.1)
+            parallel.backward(losses.objective, last=place + 1 == len(BATCHES))
+            parallel.extras[0] += batch.num_target_tokens
+        sums += parallel.sums().tolist()
+        parallel.scale(0.1)
+        set_learning_rate(parallel.optimizer, 0.01)
+        parallel.optimizer.step()
+    weights, tensors = (
+        {name: tensor.detach().clone() for name, tensor in part.items()}
+        for part in parallel.state(optimizer=True)
+    )
+    return sums, (weights, tensors)
+
+
+def assert_alike(one: State, two: State) -> None:
+    for a, b in zip(one, two, strict=True):
+        assert a.keys() == b.keys()
+        for name, tensor in a.items():
+            torch.testing.assert_close(b[name], tensor, rtol=1e-5, atol=1e-6, msg=name)
+
+
+@pytest.mark.parametrize("always", [True, False])
+def test_sharded_steps_are_those_of_the_naive_twin(always: bool) -> None:
+    parallel = sharded(always=always)
+    sums, state = updated(parallel, 1, 2, 3)
+    twin_sums, twin = updated(replicated(), 1, 2, 3)
+    assert sums == pytest.approx(twin_sums, rel=1e-6)
+    assert sums[0] == 9  # target tokens, ends of sentences counted in
+    assert_alike(state, twin)
+    assert_alike((parallel.whole.state_dict(), {}), (twin[0], {}))
+
+
+@pytest.mark.parametrize(("before", "after"), [(replicated, sharded), (sharded, replicated)])
+def test_each_goes_on_from_the_state_of_the_other(
+    before: Callable[[], Parallel], after: Callable[[], Parallel]
+) -> None:
+    parallel, other = before(), after()
+    _, state = updated(parallel, 1, 2)
+    other.restore(state, 2, HERE)
+    assert_alike(other.state(optimizer=True), state)
+    (sums, end), (other_sums, other_end) = updated(parallel, 3), updated(other, 3)
+    assert other_sums == pytest.approx(sums, rel=1e-6)
+    assert_alike(end, other_end)
+
+
+@pytest.mark.parametrize("kind", [replicated, sharded])
+def test_a_state_of_another_model_is_refused(kind: Callable[[], Parallel]) -> None:
+    other = Replicated(model(d_model=32), OPTIONS, ALONE, num_extras=1).state(optimizer=True)
+    parallel = kind()
+    own = parallel.state(optimizer=True)
+    for state in ((other[0], own[1]), (own[0], other[1])):
+        with pytest.raises(UserError, match="here: .*another|here: belongs to"):
+            parallel.restore(state, 1, HERE)
+
+
+def test_a_process_alone_has_nothing_to_share() -> None:
+    assert isinstance(spread(model(), OPTIONS, ALONE, 1), Replicated)
