@@ -114,6 +114,9 @@ class TrainingConfig:
     """Batches an update is made of, whatever the number of processes."""
     devices: str = "auto"
     """Processes: a number, or `auto`: one a GPU, or without GPUs one a core, at most `micro_batches`."""
+    max_restarts: int = 0
+    """How often the processes are started again, from the last checkpoint, when one of them dies or fails by
+    a bug. `torchrun` has `--max-restarts` for that."""
     precision: Precision = Precision.auto
     label_smoothing: float = 0.1
     clip_norm: float = 0.0
@@ -148,6 +151,7 @@ class TrainingConfig:
             "validate_sentences",
             "checkpoint_every",
             "patience",
+            "max_restarts",
             "clip_norm",
             "threads",
         ):

@@ -16,6 +16,7 @@ from nmt.data.preparation import Prepared, prepare
 from nmt.data.report import write_data_report
 from nmt.errors import UserError
 from nmt.runtime import available_cores, choose_device, choose_precision, keep_freed_memory, log, set_threads
+from nmt.training.batch_size import with_max_tokens
 from nmt.training.finish import finish, finished_results, results_text
 from nmt.training.launcher import launch
 from nmt.training.ranks import Ranks, launched_by_torchrun, num_processes, require_work
@@ -43,10 +44,11 @@ def train(config: TrainConfig) -> str:
     config = with_choices(config, processes)
     set_up_machine(config, 1)
     folder = RunFolder(Path(config.run_dir))
-    prepared = _checked_and_prepared(config, folder)
+    config, prepared = _checked_and_prepared(config, folder, processes)
     if config.prepare_only:
         return _prepared_text(prepared, folder)
-    return _train_and_finish(config, prepared, folder, _train_here if processes == 1 else _train_in_ranks)
+    here = processes == 1 and not config.training.max_restarts
+    return _train_and_finish(config, prepared, folder, _train_here if here else _train_in_ranks)
 
 
 def train_rank(config_text: str, stop: Callable[[], bool]) -> bool:
@@ -93,9 +95,17 @@ def set_up_machine(config: TrainConfig, processes: int) -> None:
         torch.use_deterministic_algorithms(True)
 
 
-def _checked_and_prepared(config: TrainConfig, folder: RunFolder) -> Prepared:
+def _checked_and_prepared(
+    config: TrainConfig, folder: RunFolder, processes: int
+) -> tuple[TrainConfig, Prepared]:
+    """Also replaces the last `auto`, which depends on the data; `processes` are those of this machine."""
+    if config.data.max_tokens == "auto" and (found := folder.max_tokens(config)) is not None:
+        config = replace(config, data=replace(config.data, max_tokens=found))
     folder.check(config)
-    return prepare(config.data)
+    prepared = prepare(config.data)
+    if not config.prepare_only:
+        config = with_max_tokens(config, prepared, folder, processes)
+    return config, prepared
 
 
 def _prepared_text(prepared: Prepared, folder: RunFolder) -> str:
@@ -123,7 +133,15 @@ def _train_here(config: TrainConfig, prepared: Prepared, folder: RunFolder, stop
 
 
 def _train_in_ranks(config: TrainConfig, prepared: Prepared, folder: RunFolder, stop: StopRequest) -> bool:
-    return launch(train_rank, config_to_yaml(config), int(config.training.devices), stop, _say_stopping)
+    options = config.training
+    return launch(
+        train_rank,
+        config_to_yaml(config),
+        int(options.devices),
+        stop,
+        _say_stopping,
+        max_restarts=options.max_restarts,
+    )
 
 
 def _train_under_torchrun(config: TrainConfig) -> str:
@@ -133,18 +151,22 @@ def _train_under_torchrun(config: TrainConfig) -> str:
         log.setLevel(logging.CRITICAL)  # the first speaks for all
     try:
         config = with_choices(config, ranks.world)
-        set_up_machine(config, int(os.environ.get("LOCAL_WORLD_SIZE", ranks.world)))
-        return _first_under_torchrun(config, ranks) if ranks.is_main else _other_under_torchrun(config, ranks)
+        local = int(os.environ.get("LOCAL_WORLD_SIZE", ranks.world))
+        set_up_machine(config, local)
+        if ranks.is_main:
+            return _first_under_torchrun(config, ranks, local)
+        return _other_under_torchrun(config, ranks)
     except UserError as error:
         raise (error if ranks.is_main else SystemExit(2)) from None
 
 
-def _first_under_torchrun(config: TrainConfig, ranks: Ranks) -> str:
-    waiting = True  # the others are, for word of whether there is anything to train
+def _first_under_torchrun(config: TrainConfig, ranks: Ranks, local: int) -> str:
+    waiting = True  # the others are, for `data.max_tokens`, or word that there is nothing to train
 
     def loop(config: TrainConfig, prepared: Prepared, folder: RunFolder, stop: StopRequest) -> bool:
         nonlocal waiting
-        waiting = ranks.share(False)
+        ranks.share(config.data.max_tokens)
+        waiting = False
         with stop.listening(_say_stopping, second_kills=False):
             done = Trainer(config, prepared, folder, ranks, stop).train()
         ranks.leave()
@@ -152,13 +174,13 @@ def _first_under_torchrun(config: TrainConfig, ranks: Ranks) -> str:
 
     folder = RunFolder(Path(config.run_dir))
     try:
-        prepared = _checked_and_prepared(config, folder)
+        config, prepared = _checked_and_prepared(config, folder, local)
         if config.prepare_only:
             return _prepared_text(prepared, folder)
         return _train_and_finish(config, prepared, folder, loop)
     finally:
         if waiting:
-            ranks.share(True)
+            ranks.share(None)
             ranks.leave()
 
 
@@ -166,8 +188,9 @@ def _other_under_torchrun(config: TrainConfig, ranks: Ranks) -> str:
     stop = StopRequest()
     done = True
     with stop.listening(lambda: None, second_kills=False):
-        in_vain = ranks.share(None)
-        if not in_vain:
+        max_tokens = ranks.share(None)
+        if max_tokens is not None:
+            config = replace(config, data=replace(config.data, max_tokens=max_tokens))
             done = Trainer(config, prepare(config.data), RunFolder(Path(config.run_dir)), ranks, stop).train()
     ranks.leave()
     if not done:

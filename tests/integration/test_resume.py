@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ import torch
 from toy import toy_config, write_toy
 
 from nmt.config import Average, AveragingConfig, Precision, Resume, TrainConfig
+from nmt.data.stream import Cursor
 from nmt.errors import UserError
 from nmt.runtime import log
 from nmt.training.run import train
@@ -40,6 +42,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
         "checkpoint_every": 2,
     },
     "bf16, pieces sampled": {"precision": Precision.bf16, "sampling": 0.3, "max_tokens": 256},
+    "fp16, its loss scale": {"precision": Precision.fp16, "max_tokens": 128},
     "by epochs, early stop": {
         "validate_every": 0,
         "checkpoint_every": 0,
@@ -196,6 +199,45 @@ def test_crash_goes_back_to_the_last_checkpoint(
         file.write('{"kind": "train", "upd')
     train(config)
     assert_same_run(tmp_path / "run", whole[name])
+
+
+def nan_between(monkeypatch: pytest.MonkeyPatch, first: Cursor, last: Cursor) -> None:
+    """Makes the gradient of the updates that begin there no number."""
+    original = Trainer._micro_batch
+
+    def poisoned(self: Trainer, *args: Any) -> None:
+        original(self, *args)
+        if first <= self.progress.cursor < last:
+            self.gradients.gradients[0] = float("nan")
+
+    monkeypatch.setattr(Trainer, "_micro_batch", poisoned)
+
+
+@pytest.mark.parametrize(
+    "last", [9, 16]
+)  # three in a row are skipped, and ten: then the run goes back to update 4
+def test_skipped_updates_and_the_way_back_are_repeated(
+    last: int, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    options: dict[str, Any] = {"max_updates": 24, "max_tokens": 64, "sampling": 0.3, "keep_checkpoints": 1}
+    nan_between(monkeypatch, Cursor(0, 0, 6), Cursor(0, 0, last))
+    train(toy_config(data, tmp_path / "whole", **options))
+    state = json.loads((tmp_path / "whole/checkpoints/update-00000024/state.json").read_text())["progress"]
+    assert [skipped["update"] for skipped in state["skipped"]] == list(range(7, last + 1))
+    if last == 16:
+        assert state["went_back"] == {
+            "update": 5,
+            "start": asdict(Cursor(0, 0, 4)),
+            "end": asdict(Cursor(0, 0, 16)),
+        }
+    for number, stops in enumerate(([6], [9], [11, 3], [15], [18])):
+        run = tmp_path / str(number)
+        interrupted(monkeypatch, toy_config(data, run, **options), stops)
+        assert_same_run(run, tmp_path / "whole")
+        resumed = json.loads((run / "checkpoints/update-00000024/state.json").read_text())["progress"]
+        assert {k: v for k, v in resumed.items() if "seconds" not in k} == {
+            k: v for k, v in state.items() if "seconds" not in k
+        }
 
 
 def test_damaged_checkpoints_are_named_and_passed_over(

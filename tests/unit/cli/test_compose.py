@@ -117,6 +117,8 @@ def test_the_papers_systems(
         ),
         ("model=bas", "model=bas: there is no such model; did you mean model=base?; there are base, big"),
         ("data.max_tokens=1", "data.max_tokens=1: must be 16 or more"),
+        ("data.max_tokens=1e3", "data.max_tokens: value '1000.0' of type 'float' is incompatible"),
+        ("data.max_tokens=big", "data.max_tokens=big: must be auto or a number of tokens"),
         ("foo", "foo: options are written key=value"),
         ("data.train.source=[a", "data.train.source=[a: can't be read"),
         ("data.train.source=a b=c", "data.train.source=a b=c: can't be read"),

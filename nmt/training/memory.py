@@ -1,0 +1,91 @@
+"""How much memory this process may still take, and how much a piece of work has taken at its peak."""
+
+from __future__ import annotations
+
+import re
+import resource
+from pathlib import Path
+
+import torch
+
+from nmt.runtime import release_freed_memory
+
+_KIB = 1024
+
+
+class MemoryMeter:
+    """Measures on one device: a GPU by its allocator, the CPU by what Linux tells of the process.
+
+    Args:
+        device: where the work is done.
+        processes: how many will share the memory of this machine; on GPUs each has its own.
+    """
+
+    def __init__(self, device: torch.device, processes: int) -> None:
+        self._device, self._processes = device, processes
+        self._before = 0
+
+    def start(self) -> None:
+        """Begins a piece of work."""
+        if self._device.type == "cuda":
+            torch.cuda.empty_cache()
+            torch.cuda.reset_peak_memory_stats(self._device)
+            self._before = torch.cuda.memory_allocated(self._device)
+            return
+        release_freed_memory()
+        Path("/proc/self/clear_refs").write_text("5")  # the peak is from now on
+        self._before = _status("VmRSS")
+
+    def taken(self) -> int:
+        """Bytes that the work took at its peak."""
+        if self._device.type == "cuda":
+            return torch.cuda.max_memory_allocated(self._device) - self._before
+        return _status("VmHWM") - self._before
+
+    def free(self) -> int:
+        """Bytes that there are for such work: within the limits of this process, and on the machine."""
+        if self._device.type == "cuda":
+            torch.cuda.empty_cache()
+            return torch.cuda.mem_get_info(self._device)[0]
+        release_freed_memory()
+        shared = min([_available(), *_control_groups()])
+        if self._processes > 1:  # each of the others is as large as this one
+            shared = (shared + _status("VmRSS")) // self._processes - _status("VmRSS")
+        own, _ = resource.getrlimit(resource.RLIMIT_AS)
+        return shared if own == resource.RLIM_INFINITY else min(shared, own - _status("VmSize"))
+
+
+def _status(name: str) -> int:
+    return _kibibytes(Path("/proc/self/status"), name)
+
+
+def _available() -> int:
+    return _kibibytes(Path("/proc/meminfo"), "MemAvailable")
+
+
+def _kibibytes(path: Path, name: str) -> int:
+    lines = path.read_text().splitlines()
+    return next(int(line.split()[1]) * _KIB for line in lines if line.startswith(f"{name}:"))
+
+
+def _control_groups(root: Path = Path("/sys/fs/cgroup"), own: Path = Path("/proc/self/cgroup")) -> list[int]:
+    """What the control groups (version 2) that this process is in, one within the other, leave it."""
+    try:
+        lines = [line for line in own.read_text().splitlines() if line.startswith("0::/")]
+        group = root / lines[0].removeprefix("0::/")
+    except (OSError, IndexError):
+        return []
+    found = []
+    for folder in (group, *group.parents):
+        if not folder.is_relative_to(root):
+            break
+        try:
+            limit, used, stat = (
+                (folder / f"memory.{name}").read_text() for name in ("max", "current", "stat")
+            )
+        except OSError:
+            continue  # this one limits nothing, or is hidden by a container
+        if limit.strip() != "max":
+            cached = re.search(r"^inactive_file (\d+)$", stat, re.MULTILINE)  # given up when it is needed
+            found.append(int(limit) - int(used) + (int(cached[1]) if cached else 0))
+    return found
