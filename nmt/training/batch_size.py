@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from nmt.config import TrainConfig
 from nmt.data.preparation import Prepared
-from nmt.runtime import choose_device, log, release_freed_memory
+from nmt.runtime import choose_device, log
 from nmt.training.memory import MemoryMeter
 from nmt.training.ranks import Ranks
 from nmt.training.rehearsal import OutOfMemory, largest_batches
@@ -38,9 +38,10 @@ def with_max_tokens(
         return config
     ranks = Ranks.join(0, 1, 0, choose_device("auto"))
     trainer = Trainer(config, prepared, folder, ranks, bool)
-    tokens = largest_max_tokens(trainer, MemoryMeter(ranks.device, processes))
+    meter = MemoryMeter(ranks.device, processes)
+    tokens = largest_max_tokens(trainer, meter)
     del trainer
-    release_freed_memory()
+    meter.release()
     log.info("data.max_tokens=auto: %d target tokens fit into a micro-batch", tokens)
     return replace(config, data=replace(config.data, max_tokens=tokens))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import re
 import resource
 from pathlib import Path
@@ -25,14 +26,20 @@ class MemoryMeter:
         self._device, self._processes = device, processes
         self._before = 0
 
-    def start(self) -> None:
-        """Begins a piece of work."""
+    def release(self) -> None:
+        """Gives memory that is not in use back to the system."""
+        gc.collect()
         if self._device.type == "cuda":
             torch.cuda.empty_cache()
+        release_freed_memory()
+
+    def start(self) -> None:
+        """Begins a piece of work."""
+        self.release()
+        if self._device.type == "cuda":
             torch.cuda.reset_peak_memory_stats(self._device)
             self._before = torch.cuda.memory_allocated(self._device)
             return
-        release_freed_memory()
         Path("/proc/self/clear_refs").write_text("5")  # the peak is from now on
         self._before = _status("VmRSS")
 
@@ -44,10 +51,9 @@ class MemoryMeter:
 
     def free(self) -> int:
         """Bytes that there are for such work: within the limits of this process, and on the machine."""
+        self.release()
         if self._device.type == "cuda":
-            torch.cuda.empty_cache()
             return torch.cuda.mem_get_info(self._device)[0]
-        release_freed_memory()
         shared = min([_available(), *_control_groups()])
         if self._processes > 1:  # each of the others is as large as this one
             shared = (shared + _status("VmRSS")) // self._processes - _status("VmRSS")
