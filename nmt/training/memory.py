@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import gc
 import re
 import resource
@@ -58,11 +59,33 @@ class MemoryMeter:
         if self._processes > 1:  # each of the others is as large as this one
             shared = (shared + _status("VmRSS")) // self._processes - _status("VmRSS")
         own, _ = resource.getrlimit(resource.RLIMIT_AS)
-        return shared if own == resource.RLIM_INFINITY else min(shared, own - _status("VmSize"))
+        return shared if own == resource.RLIM_INFINITY else min(shared, own - _status("VmSize") + _freed())
 
 
 def _status(name: str) -> int:
     return _kibibytes(Path("/proc/self/status"), name)
+
+
+def _freed() -> int:
+    """Bytes that the C library holds ready for use again, in the midst of others, where it is glibc."""
+    try:
+        mallinfo2 = ctypes.CDLL(None).mallinfo2
+    except (AttributeError, OSError, TypeError):
+        return 0
+    mallinfo2.restype = _Mallinfo2
+    return int(mallinfo2().fordblks)
+
+
+class _Mallinfo2(ctypes.Structure):
+    """Of malloc.h."""
+
+    _fields_ = [
+        (name, ctypes.c_size_t)
+        for name in (
+            *("arena", "ordblks", "smblks", "hblks", "hblkhd"),
+            *("usmblks", "fsmblks", "uordblks", "fordblks", "keepcost"),
+        )
+    ]
 
 
 def _available() -> int:

@@ -199,7 +199,7 @@ def test_all_processes_skip_and_go_back_together(data: Path, tmp_path: Path) -> 
     states = []
     for processes in (1, 2):
         run = tmp_path / str(processes)
-        options = {"micro_batches": 2, "max_tokens": 64, "max_updates": 24, "devices": str(processes)}
+        options = {"micro_batches": 2, "max_tokens": 40, "max_updates": 24, "devices": str(processes)}
         config = toy_config(data, run, **options)
         run.mkdir()
         assert launch(poisoned_rank, config_to_yaml(config), processes, StopRequest(), quiet)
