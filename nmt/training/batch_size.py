@@ -63,6 +63,7 @@ def largest_max_tokens(trainer: Trainer, meter: MemoryMeter) -> int:
         except OutOfMemory:
             if tokens == LEAST:
                 raise
+            meter.release()
             tokens = _rounded(0.8 * tokens)
 
 

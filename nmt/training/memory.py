@@ -93,8 +93,10 @@ def _available() -> int:
 
 
 def _kibibytes(path: Path, name: str) -> int:
-    lines = path.read_text().splitlines()
-    return next(int(line.split()[1]) * _KIB for line in lines if line.startswith(f"{name}:"))
+    for line in path.read_text().splitlines():
+        if line.startswith(f"{name}:"):
+            return int(line.split()[1]) * _KIB
+    raise OSError(f"{path} does not tell {name}")
 
 
 def _control_groups(root: Path = Path("/sys/fs/cgroup"), own: Path = Path("/proc/self/cgroup")) -> list[int]:

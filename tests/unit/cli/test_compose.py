@@ -30,6 +30,12 @@ def test_nothing_else_is_the_quickstart() -> None:
     assert (config.name, config.run_dir, config.data.name) == ("quickstart", "runs/quickstart", "quickstart")
 
 
+def test_max_tokens_is_a_number_or_auto() -> None:
+    assert composed("data.max_tokens=auto").data.max_tokens == "auto"
+    assert composed("data.max_tokens=512").data.max_tokens == 512
+    assert config_from_yaml(config_to_yaml(composed("data.max_tokens=512")), "here").data.max_tokens == 512
+
+
 def test_other_data_is_another_experiment() -> None:
     config = composed(*LOCAL)
     assert config.run_dir == "runs/local"

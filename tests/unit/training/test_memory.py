@@ -85,6 +85,9 @@ class Machine:
             raise OutOfMemory("full")
         self.peak = 1000 + max_tokens * self.a_token
 
+    def release(self) -> None:
+        pass
+
     def start(self) -> None:
         self.peak = 0
 
@@ -119,11 +122,16 @@ def test_nothing_fits() -> None:
         Machine(0, 100, 10).largest()
 
 
-def test_a_system_that_does_not_tell(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("status", [None, "VmRSS: 5 kB\n"])
+def test_a_system_that_does_not_tell(
+    status: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     machine: Any = Machine(10**9, 100, 10**6)
+    if status is not None:
+        (tmp_path / "status").write_text(status)
 
     def missing() -> int:
-        raise FileNotFoundError("/proc/meminfo")
+        return module._kibibytes(tmp_path / "status", "VmHWM")
 
     monkeypatch.setattr(machine, "free", missing)
     assert machine.largest() == 4096
