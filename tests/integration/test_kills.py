@@ -19,7 +19,15 @@ import pytest
 from test_resume import PATIENCE, assert_same_run
 from toy import toy_config, write_toy
 
-from nmt.config import Average, AveragingConfig, Criterion, Precision, TrainConfig
+from nmt.config import (
+    Average,
+    AveragingConfig,
+    Criterion,
+    Precision,
+    ScheduleConfig,
+    ScheduleName,
+    TrainConfig,
+)
 from nmt.training.run import train
 
 KILLS = int(os.environ.get("NMT_KILLS", "6"))
@@ -36,6 +44,7 @@ def config(data: Path, run: Path, precision: str) -> TrainConfig:
         max_tokens=256,
         micro_batches=2,
         max_updates=10_000,
+        schedule=ScheduleConfig(name=ScheduleName.constant, peak=0.1, warmup_updates=0),  # gets nowhere
         checkpoint_every=4,
         validate_every=8,
         criterion=Criterion.loss,
