@@ -254,6 +254,14 @@ def test_one_process_is_started_again_too(data: Path, tmp_path: Path, said: pyte
     assert len(list(tmp_path.iterdir())) == 3
 
 
+@pytest.mark.slow
+def test_one_process_that_may_be_started_again_does_the_same(data: Path, tmp_path: Path) -> None:
+    for name, restarts in (("here", 0), ("apart", 1)):
+        train(toy_config(data, tmp_path / name, max_restarts=restarts))
+    here, apart = (tmp_path / name / "model/model.safetensors" for name in ("here", "apart"))
+    assert here.read_bytes() == apart.read_bytes()
+
+
 def sole_death(argument: str, stop: Callable[[], bool]) -> bool:
     (Path(argument) / str(os.getpid())).touch()
     os.kill(os.getpid(), signal.SIGKILL)
