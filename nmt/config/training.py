@@ -131,7 +131,7 @@ class TrainingConfig:
     checkpoint_every: int = 1000
     """Updates between checkpoints; 0: at every validation."""
     keep_checkpoints: int = 5
-    """Scheduled checkpoints kept, beside those the averaging and `best` need."""
+    """Scheduled checkpoints kept, beside those that averaging, `best` and a way back need."""
     criterion: Criterion = Criterion.bleu
     patience: int = 0
     """Stop after so many validations without a better criterion; 0: never."""
