@@ -192,7 +192,7 @@ def load(config: DataConfig) -> dict[str, Any]:
     return {
         "loader_target_tokens_per_second": round(tokens / seconds),
         "loader_added_bytes": peak - before,
-        "filling": round(tokens / (batches * config.max_tokens), 4),
+        "filling": round(tokens / (batches * int(config.max_tokens)), 4),
         "mean_target_tokens": prepared.report["mean_target_tokens"],
     }
 

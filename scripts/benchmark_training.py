@@ -264,7 +264,8 @@ def train_padded(
     dtype = {"bf16": torch.bfloat16, "fp16": torch.float16}.get(config.training.precision.value)
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-4, betas=(0.9, 0.98), eps=1e-9, fused=True)
     batches = [
-        tuple(side.to(device) for side in batch) for batch in padded_batches(prepared, config.data.max_tokens)
+        tuple(side.to(device) for side in batch)
+        for batch in padded_batches(prepared, int(config.data.max_tokens))
     ]
     model.train()
     clock, tokens, number = Clock(task.seconds), 0, 0

@@ -196,8 +196,9 @@ class DataConfig:
     cleaning: CleaningConfig = field(default_factory=CleaningConfig)
     tokenizer: TokenizerConfig = field(default_factory=TokenizerConfig)
     sampling: SamplingConfig = field(default_factory=SamplingConfig)
-    max_tokens: int = 4096
-    """Target tokens a micro-batch holds at most, EOS counted."""
+    max_tokens: int | str = 4096
+    """Target tokens a micro-batch holds at most, EOS counted; `auto`: as many as fit into memory, at most
+    25,000, found when the run begins."""
     max_source_ratio: float = 1.5
     """Source tokens a micro-batch holds at most, as a multiple of `max_tokens`."""
     block_pairs: int = 65_536
@@ -209,7 +210,12 @@ class DataConfig:
 
     def __post_init__(self) -> None:
         """Checks the values."""
-        check("data.max_tokens", self.max_tokens, at_least(16))
+        if isinstance(self.max_tokens, int):
+            check("data.max_tokens", self.max_tokens, at_least(16))
+        elif self.max_tokens != "auto":
+            raise UserError(
+                f"data.max_tokens={self.max_tokens}: must be auto or a number of tokens, 16 or more"
+            )
         check("data.max_source_ratio", self.max_source_ratio, at_least(1.0))
         check("data.block_pairs", self.block_pairs, at_least(1))
         check("data.workers", self.workers, at_least(0))

@@ -124,6 +124,9 @@ class TrainingConfig:
     sharding: Sharding = Sharding.none
     """`full`: weights, gradients and optimizer are cut up among the processes (FSDP2), for a model too large
     to be trained on one GPU. It takes least memory with as many `micro_batches` as processes."""
+    max_restarts: int = 0
+    """How often the processes are started again, from the last checkpoint, when one of them dies or fails by
+    a bug. `torchrun` has `--max-restarts` for that."""
     precision: Precision = Precision.auto
     label_smoothing: float = 0.1
     rdrop: float = 0.0
@@ -144,7 +147,7 @@ class TrainingConfig:
     checkpoint_every: int = 1000
     """Updates between checkpoints; 0: at every validation."""
     keep_checkpoints: int = 5
-    """Scheduled checkpoints kept, beside those the averaging and `best` need."""
+    """Scheduled checkpoints kept, beside those that averaging, `best` and a way back need."""
     criterion: Criterion = Criterion.bleu
     patience: int = 0
     """Stop after so many validations without a better criterion; 0: never."""
@@ -167,6 +170,7 @@ class TrainingConfig:
             "validate_sentences",
             "checkpoint_every",
             "patience",
+            "max_restarts",
             "clip_norm",
             "threads",
         ):

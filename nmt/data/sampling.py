@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from itertools import repeat
+from threading import Lock
 from typing import Any
 
 import numpy as np
@@ -56,6 +57,7 @@ class Sampler:
         self._tables = Tables()
         self._words: dict[bytes, Node] = {}
         self._met: Counter[bytes] = Counter()
+        self._lock = Lock()  # a block is drawn in the background, and another where a batch is looked up
 
     def resegment(self, side: Side, seed: int) -> Side:
         """The same sentences in other pieces, a pure function of the sentences and the seed.
@@ -70,17 +72,21 @@ class Sampler:
         begins[offsets[:-1][np.diff(offsets) > 0]] = True
         cuts = np.append(np.flatnonzero(begins), len(flat))  # where words begin, and the end
         words = _slices(np.ascontiguousarray(flat).tobytes(), (cuts * flat.itemsize).tolist())
-        self._meet(words, flat.dtype)
-
         numbers = np.random.Generator(np.random.SFC64(seed)).integers(0, NUMBERS, len(words))
+        with self._lock:
+            self._meet(words, flat.dtype)
+            pieces = self._drawn(words, numbers, flat.dtype)
+        return Side(pieces.ids.astype(flat.dtype), pieces.offsets[np.searchsorted(cuts, offsets)])
+
+    def _drawn(self, words: Sequence[bytes], numbers: Array, dtype: np.dtype[Any]) -> Side:
+        """The pieces of each word."""
         rows = self._tables.look_up(words, numbers)
         drawn = [
-            draw(self._word(words[i], flat.dtype), int(numbers[i])) for i in np.flatnonzero(rows < 0).tolist()
+            draw(self._word(words[i], dtype), int(numbers[i])) for i in np.flatnonzero(rows < 0).tolist()
         ]
         ways = Side.concatenated([self._tables.ways, Side.of(drawn)])
         rows[rows < 0] = np.arange(len(self._tables.ways), len(ways))
-        pieces = ways.take(rows)
-        return Side(pieces.ids.astype(flat.dtype), pieces.offsets[np.searchsorted(cuts, offsets)])
+        return ways.take(rows)
 
     def _meet(self, words: Sequence[bytes], dtype: np.dtype[Any]) -> None:
         """Gives a table to each word that has become common."""

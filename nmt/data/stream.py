@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from nmt.config import DataConfig
-from nmt.data.arrays import Side
+from nmt.data.arrays import Array, Side
 from nmt.data.batching import Batch, pack
 from nmt.data.mixture import Mixture
 from nmt.data.prefetch import Prefetch
@@ -39,6 +39,20 @@ class Cursor:
 
 
 BEGINNING = Cursor()
+
+
+def budgets(data: DataConfig) -> tuple[int, int]:
+    """Target and source tokens that a batch holds at most, EOS counted."""
+    return int(data.max_tokens), int(int(data.max_tokens) * data.max_source_ratio)
+
+
+def most_pieces(data: DataConfig) -> int:
+    """Pieces that a side of a training pair has at most, EOS not counted."""
+    limits = [
+        data.cleaning_of(f"data.train.corpora.{name}", corpus).max_pieces
+        for name, corpus in data.train.corpora.items()
+    ] or [data.cleaning.max_pieces]
+    return max(limits) if all(limits) else max(budgets(data))
 
 
 class BatchStream:
@@ -74,8 +88,8 @@ class BatchStream:
         Raises:
             UserError: no pair fits into a batch.
         """
-        plan = _Plan(store, data, seed, tokenizer)
-        self._items = Prefetch(_batches(plan, start, pick or _every, pin), AHEAD)
+        self._plan = _Plan(store, data, seed, tokenizer)
+        self._items = Prefetch(_batches(self._plan, start, pick or _every, pin), AHEAD)
 
     def __iter__(self) -> Iterator[tuple[Batch | None, Cursor]]:
         """Itself; it never ends."""
@@ -89,6 +103,15 @@ class BatchStream:
     def seconds_waited(self) -> float:
         """How long the consumer has waited for batches so far."""
         return self._items.seconds_waited
+
+    def rows(self, start: Cursor, end: Cursor) -> list[tuple[Cursor, Array]]:
+        """What the batches from one place up to another are made of: the place of each, and its rows."""
+        found = []
+        for place, after, block, rows in _walk(self._plan, start):
+            found.append((place, block.rows[rows]))
+            if after >= end:
+                break
+        return found
 
     def close(self) -> None:
         """Ends the thread."""
@@ -112,18 +135,23 @@ def validation_batches(store: Store, max_tokens: int) -> list[Batch]:
     return [Batch.of_sides(source.take(group), target.take(group)).filled(FILLED_TO) for group in rows]
 
 
+@dataclass(frozen=True, eq=False)
+class _Block:
+    """The pairs of a block: their rows in the store, both sides, and which of them make up each batch."""
+
+    rows: Array
+    source: Side
+    target: Side
+    batches: list[Array]
+
+
 class _Plan:
     """What the stream is made from: any block of any epoch, and how many batches it has."""
 
     def __init__(self, store: Store, data: DataConfig, seed: int, tokenizer: Tokenizer) -> None:
         self._store, self._seed, self._block_pairs = store, seed, data.block_pairs
-        self._max_target = data.max_tokens
-        self._max_source = int(data.max_tokens * data.max_source_ratio)
-        limits = [
-            data.cleaning_of(f"data.train.corpora.{name}", corpus).max_pieces
-            for name, corpus in data.train.corpora.items()
-        ] or [data.cleaning.max_pieces]
-        self._max_pieces = max(limits) if all(limits) else max(self._max_source, self._max_target)
+        self._max_target, self._max_source = budgets(data)
+        self._max_pieces = most_pieces(data)
         alpha = data.sampling.alpha
         self._samplers = (
             (
@@ -139,7 +167,7 @@ class _Plan:
             raise UserError(f"data.max_tokens={data.max_tokens}: no training pair is short enough; raise it")
         if longer:
             log.warning(
-                "data.max_tokens=%d: %d of %d training pairs are longer than a whole batch and left out",
+                "data.max_tokens=%s: %d of %d training pairs are longer than a whole batch and left out",
                 data.max_tokens, longer, store.num_pairs,
             )  # fmt: skip
 
@@ -147,8 +175,8 @@ class _Plan:
         """How many blocks an epoch has; none where the weights leave it without a pair."""
         return -(-self._mixture.num_draws(epoch) // self._block_pairs)
 
-    def block(self, epoch: int, block: int) -> tuple[Side, Side, list[np.ndarray]]:
-        """The pairs of a block and the rows that make up each of its batches."""
+    def block(self, epoch: int, block: int) -> _Block:
+        """A block of an epoch."""
         start = block * self._block_pairs
         stop = min(start + self._block_pairs, self._mixture.num_draws(epoch))
         rows = self._mixture.rows(self._seed, epoch, start, stop)
@@ -159,7 +187,7 @@ class _Plan:
             source_lengths, target_lengths, np.flatnonzero(fits), self._max_target, self._max_source
         )
         order = Shuffle(len(batches), mix(self._seed, _BATCHES, epoch, block)).rows(0, len(batches))
-        return source, target, [batches[place] for place in order]
+        return _Block(rows, source, target, [batches[place] for place in order])
 
     def _sampled(self, source: Side, target: Side, epoch: int, block: int) -> tuple[Side, Side]:
         """The pairs cut up afresh; one that grows beyond what is allowed stays as it was."""
@@ -181,22 +209,28 @@ class _Plan:
 def _batches(
     plan: _Plan, start: Cursor, pick: Callable[[int], bool], pin: bool
 ) -> Iterator[tuple[Batch | None, Cursor]]:
-    epoch, block, first, number = start.epoch, start.block, start.batch, 0
+    for number, (_, after, block, rows) in enumerate(_walk(plan, start)):
+        batch = None
+        if pick(number):
+            batch = Batch.of_sides(block.source.take(rows), block.target.take(rows)).filled(FILLED_TO)
+            batch = batch.pin_memory() if pin else batch
+        yield batch, after
+
+
+def _walk(plan: _Plan, start: Cursor) -> Iterator[tuple[Cursor, Cursor, _Block, Array]]:
+    """The batches from a place on: the place of each, the one after it, its block, and its rows there."""
+    epoch, number, first = start.epoch, start.block, start.batch
     while True:
         num_blocks = plan.num_blocks(epoch)
         if not num_blocks:
             epoch += 1
             continue
-        source, target, batches = plan.block(epoch, block)
-        following = Cursor(epoch, block + 1) if block + 1 < num_blocks else Cursor(epoch + 1)
-        for place, rows in enumerate(batches[first:], start=first + 1):
-            batch = None
-            if pick(number):
-                batch = Batch.of_sides(source.take(rows), target.take(rows)).filled(FILLED_TO)
-                batch = batch.pin_memory() if pin else batch
-            yield batch, Cursor(epoch, block, place) if place < len(batches) else following
-            number += 1
-        epoch, block, first = following.epoch, following.block, 0
+        block = plan.block(epoch, number)
+        following = Cursor(epoch, number + 1) if number + 1 < num_blocks else Cursor(epoch + 1)
+        for batch in range(first, len(block.batches)):
+            after = Cursor(epoch, number, batch + 1) if batch + 1 < len(block.batches) else following
+            yield Cursor(epoch, number, batch), after, block, block.batches[batch]
+        epoch, number, first = following.epoch, following.block, 0
 
 
 def _every(number: int) -> bool:

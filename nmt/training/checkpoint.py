@@ -116,7 +116,7 @@ class CheckpointFolder:
         updates = self.updates()
         for update in reversed(updates):
             try:
-                return self._load(update)
+                return self.load(update)
             except DamagedCheckpoint as damage:
                 log.warning("%s; going on from the checkpoint before it", damage)
         if updates:
@@ -125,6 +125,30 @@ class CheckpointFolder:
                 f"remove the folder to train from the start, or give another run_dir"
             )
         return None
+
+    def load(self, update: int) -> Checkpoint:
+        """The checkpoint of `update`.
+
+        Raises:
+            DamagedCheckpoint: it can't be read, or is not there.
+            UserError: it belongs to other options or data.
+        """
+        folder = self._path(update)
+        state = _read_state(folder)
+        for name, fingerprint in self.fingerprints.items():
+            if state["fingerprints"].get(name) != fingerprint:
+                raise UserError(
+                    f"{folder} was written with another {name} than this run has: "
+                    f"put that back as it was, or give another run_dir to train anew"
+                )
+        try:
+            progress = Progress.from_dict(state["progress"])
+        except (KeyError, TypeError) as error:
+            raise DamagedCheckpoint(f"{folder / _STATE} is damaged ({error!r})") from error
+        if progress.update != update:
+            raise DamagedCheckpoint(f"{folder} holds update {progress.update}, not the one in its name")
+        tensors = [_read_tensors(folder / name, state) for name in (_MODEL, _OPTIMIZER)]
+        return Checkpoint(progress, *tensors)
 
     def newest_progress(self) -> Progress | None:
         """The counters of the newest checkpoint whose `state.json` can be read; None if there is none."""
@@ -157,24 +181,6 @@ class CheckpointFolder:
                 shutil.rmtree(doomed, ignore_errors=True)
                 os.rename(self._path(update), doomed)
         self._clear_unfinished()
-
-    def _load(self, update: int) -> Checkpoint:
-        folder = self._path(update)
-        state = _read_state(folder)
-        for name, fingerprint in self.fingerprints.items():
-            if state["fingerprints"].get(name) != fingerprint:
-                raise UserError(
-                    f"{folder} was written with another {name} than this run has: "
-                    f"put that back as it was, or give another run_dir to train anew"
-                )
-        try:
-            progress = Progress.from_dict(state["progress"])
-        except (KeyError, TypeError) as error:
-            raise DamagedCheckpoint(f"{folder / _STATE} is damaged ({error!r})") from error
-        if progress.update != update:
-            raise DamagedCheckpoint(f"{folder} holds update {progress.update}, not the one in its name")
-        tensors = [_read_tensors(folder / name, state) for name in (_MODEL, _OPTIMIZER)]
-        return Checkpoint(progress, *tensors)
 
     def _clear_unfinished(self) -> None:
         for path in [*self.folder.glob(".update-*.tmp"), *self.folder.glob(".update-*.removed")]:

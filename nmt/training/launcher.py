@@ -30,7 +30,15 @@ _STOP, _ERROR = "stop", "error"
 _GRACE = 3.0  # seconds in which the process that failed first is found, before those it took along end too
 
 
-def launch(work: Work, argument: str, processes: int, stop: StopRequest, notice: Callable[[], None]) -> bool:
+def launch(
+    work: Work,
+    argument: str,
+    processes: int,
+    stop: StopRequest,
+    notice: Callable[[], None],
+    *,
+    max_restarts: int = 0,
+) -> bool:
     """Runs `work` in several processes and waits for them.
 
     Ctrl-C and SIGTERM are heard here, where they may end up more than once; the processes learn of them by a
@@ -42,6 +50,8 @@ def launch(work: Work, argument: str, processes: int, stop: StopRequest, notice:
         processes: how many.
         stop: the wish to stop.
         notice: called when a signal makes the wish.
+        max_restarts: how often all processes are started again when one has died or failed by a bug. Not by
+            torch's launcher, which would repeat what a `UserError` ended too.
 
     Returns:
         Whether the work is done; False after a stop.
@@ -53,6 +63,28 @@ def launch(work: Work, argument: str, processes: int, stop: StopRequest, notice:
     # Its warnings are about signals it passes on and processes it ends: all of that is meant, and told here.
     logging.getLogger("torch.distributed.elastic").setLevel(logging.CRITICAL)
     scratch = Path(tempfile.mkdtemp(prefix="nmt-ranks-"))
+
+    def pass_on() -> None:
+        (scratch / _STOP).touch()
+        notice()
+
+    try:
+        with stop.listening(pass_on):
+            for restart in range(1, max_restarts + 1):
+                try:
+                    return _launch_once(work, argument, processes, scratch)
+                except ChildFailedError as failed:
+                    if stop() or (scratch / _ERROR).exists():
+                        raise
+                    _say_restart(failed, scratch, f"restart {restart} of {max_restarts}")
+            return _launch_once(work, argument, processes, scratch)
+    except ChildFailedError as failed:
+        raise _cause(failed, scratch) from None
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+
+
+def _launch_once(work: Work, argument: str, processes: int, scratch: Path) -> bool:
     settings = LaunchConfig(
         min_nodes=1,
         max_nodes=1,
@@ -64,22 +96,11 @@ def launch(work: Work, argument: str, processes: int, stop: StopRequest, notice:
         max_restarts=0,
         monitor_interval=0.2,
         start_method="spawn",
-        signals_to_handle="SIGUSR2",  # not those that are heard below
+        signals_to_handle="SIGUSR2",  # not those that `launch` hears
         logs_specs=DefaultLogsSpecs(log_dir=str(scratch)),
     )
-
-    def pass_on() -> None:
-        (scratch / _STOP).touch()
-        notice()
-
-    try:
-        with stop.listening(pass_on):
-            done = elastic_launch(settings, run_rank)(work, argument, str(scratch), os.getpid())
-        return all(done.values())
-    except ChildFailedError as failed:
-        raise _cause(failed, scratch) from None
-    finally:
-        shutil.rmtree(scratch, ignore_errors=True)
+    done = elastic_launch(settings, run_rank)(work, argument, str(scratch), os.getpid())
+    return all(done.values())
 
 
 def run_rank(work: Work, argument: str, scratch: str, parent: int) -> bool:
@@ -123,6 +144,15 @@ def _cause(failed: ChildFailedError, scratch: Path) -> BaseException:
         f"process {rank} of the run {_end(failure)}, so the others were ended; "
         f"the same command goes on from the last checkpoint"
     )
+
+
+def _say_restart(failed: ChildFailedError, scratch: Path, count: str) -> None:
+    rank, failure = failed.get_first_failure()
+    _cause(failed, scratch)  # tells a bug with its traceback
+    end = _end(failure)
+    log.warning("process %d of the run %s; all go on from the last checkpoint (%s)", rank, end, count)
+    for told in scratch.glob("traceback-*"):
+        told.unlink()
 
 
 def _end(failure: ProcessFailure) -> str:

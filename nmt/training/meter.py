@@ -10,6 +10,7 @@ from collections.abc import Sequence
 import torch
 
 from nmt.config import TrainConfig
+from nmt.data.stream import budgets
 from nmt.training.ceiling import measured_ceiling
 from nmt.training.progress import Progress
 from nmt.training.ranks import Ranks
@@ -29,7 +30,7 @@ class Meter:
 
     def __init__(self, config: TrainConfig, progress: Progress, ceiling: float, device: torch.device) -> None:
         self._options, self._ceiling, self._device = config.training, ceiling, device
-        self._room = config.training.micro_batches * config.data.max_tokens
+        self._room = config.training.micro_batches * budgets(config.data)[0]
         self._first = progress.update, progress.total_seconds
         self._waited_before = self._waited = 0.0
         self._totals: list[float] = []

@@ -19,8 +19,9 @@ from nmt.training.run_folder import RunFolder
 class Monitor:
     """Shows and keeps the figures of a run.
 
-    `metrics.jsonl` is the record: a JSON object a line, with `kind` (`train` or `valid`), `update` and
-    `time`. What TensorBoard shows is made from it, so both are cut back alike when a run goes on.
+    `metrics.jsonl` is the record: a JSON object a line, with `kind` (`train`, `valid`, `skipped` or
+    `went_back`), `update` and `time`. What TensorBoard shows is made from it, so both are cut back alike when
+    a run goes on.
 
     Args:
         folder: of the run.
@@ -29,6 +30,16 @@ class Monitor:
     """
 
     def __init__(self, folder: RunFolder, update: int, max_updates: int) -> None:
+        self._folder, self._max_updates = folder, max_updates
+        self._begin(update)
+
+    def go_back(self, update: int) -> None:
+        """Forgets what came after `update`."""
+        self.close()
+        self._begin(update)
+
+    def _begin(self, update: int) -> None:
+        folder = self._folder
         records = _records_until(folder, update)
         shutil.rmtree(folder.tensorboard, ignore_errors=True)
         make_folder(folder.tensorboard)
@@ -37,7 +48,7 @@ class Monitor:
             self._plot(record)
         folder.metrics.write_text("".join(map(_line, records)), encoding="utf-8")
         self._file = open(folder.metrics, "a", encoding="utf-8")
-        self._bar = progress(total=max_updates, unit="updates", description="training")
+        self._bar = progress(total=self._max_updates, unit="updates", description="training")
         self._bar.n = self._bar.initial = self._bar.last_print_n = update
 
     def advance(self, figures: Figures) -> None:
@@ -47,7 +58,7 @@ class Monitor:
         self._bar.update(1)
 
     def record(self, kind: str, update: int, figures: Mapping[str, Any]) -> None:
-        """Keeps figures: numbers are plotted, a list of `samples` is shown as text."""
+        """Keeps figures: numbers are plotted, a list of `samples` is shown as text, the rest is only kept."""
         record = {"kind": kind, "update": update, "time": round(time.time(), 3), **figures}
         self._file.write(_line(record))
         self._file.flush()
@@ -64,7 +75,7 @@ class Monitor:
             where = {"global_step": record["update"], "walltime": record["time"]}
             if name == "samples":
                 self._board.add_text(f"{record['kind']}/samples", _as_markdown(value), **where)
-            elif name not in ("kind", "update", "time"):
+            elif name not in ("kind", "update", "time") and not isinstance(value, dict | list):
                 self._board.add_scalar(
                     f"{record['kind']}/{name}", math.nan if value is None else value, **where
                 )

@@ -69,7 +69,11 @@ def build_optimizer(model: nn.Module, config: OptimizerConfig) -> torch.optim.Ad
     ]
     kind = torch.optim.AdamW if config.name is OptimizerName.adamw else torch.optim.Adam
     # The learning rate is set before every step: this one is never used.
-    return kind(groups, lr=1.0, betas=(config.beta1, config.beta2), eps=config.epsilon, fused=True)
+    optimizer = kind(groups, lr=1.0, betas=(config.beta1, config.beta2), eps=config.epsilon, fused=True)
+    for parameter in model.parameters():  # now, so that the first batch finds all memory taken that will be
+        moments = {key: torch.zeros_like(parameter) for key in _MOMENTS}
+        optimizer.state[parameter] = {"step": torch.zeros((), device=parameter.device), **moments}
+    return optimizer
 
 
 def set_learning_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
@@ -83,9 +87,6 @@ def optimizer_tensors(optimizer: torch.optim.Optimizer, model: nn.Module) -> dic
     tensors = {}
     for name, parameter in model.named_parameters():
         state = optimizer.state[parameter]
-        if not state:  # no update has been made yet
-            state = {key: torch.zeros_like(parameter) for key in _MOMENTS}
-            state["step"] = torch.zeros((), device=parameter.device)
         tensors["step"] = state["step"]  # all parameters make the same steps
         tensors[f"exp_avg.{name}"] = state["exp_avg"]
         tensors[f"exp_avg_sq.{name}"] = state["exp_avg_sq"]

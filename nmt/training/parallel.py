@@ -61,12 +61,12 @@ class Parallel(Protocol):
         They may be the very tensors that the next update changes.
         """
 
-    def restore(self, state: State | None, update: int, where: Path) -> None:
+    def restore(self, state: State | None, begun: bool, where: Path) -> None:
         """Gives all processes what the main one read from a checkpoint.
 
         Args:
             state: as `state` gave it; None in the other processes, and where the run begins.
-            update: the update after which it was; 0 where the run begins.
+            begun: whether there is one; where a run begins there is none, and nothing but first weights.
             where: what the main process read, for the error.
 
         Raises:
@@ -115,13 +115,13 @@ class Replicated:
         tensors = optimizer_tensors(self.optimizer, self.model) if optimizer else {}
         return self.model.state_dict(), tensors
 
-    def restore(self, state: State | None, update: int, where: Path) -> None:
+    def restore(self, state: State | None, begun: bool, where: Path) -> None:
         """Loads in the main process, then overwrites the others'; so it is at the beginning too."""
         if state:
             load_weights(self.model, state[0], where)
             load_optimizer_tensors(self.optimizer, self.model, state[1], str(where))
         self._ranks.copy_(self.model.state_dict().values())
-        if update:
+        if begun:
             tensors = optimizer_tensors(self.optimizer, self.model)
             self._ranks.copy_(tensors.values())
             load_optimizer_tensors(self.optimizer, self.model, tensors, "the main process")

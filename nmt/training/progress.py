@@ -23,6 +23,26 @@ class Saved:
     quality: float | None = None
 
 
+@dataclass(frozen=True)
+class LeftOut:
+    """Batches that the weights have not learnt from.
+
+    Attributes:
+        update: the update they were meant for; after a way back, the first one made without them.
+        start: place of the first of them.
+        end: place after the last.
+    """
+
+    update: int
+    start: Cursor
+    end: Cursor
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> LeftOut:
+        """The reverse of `asdict`."""
+        return cls(values["update"], Cursor(**values["start"]), Cursor(**values["end"]))
+
+
 @dataclass
 class Progress:
     """The run's counters; a checkpoint keeps them as JSON.
@@ -35,8 +55,10 @@ class Progress:
         target_tokens: target tokens trained on.
         seconds: time spent in updates, all sessions of the run.
         total_seconds: time spent training, validation and saving counted in.
-        skipped_updates: updates whose loss or gradient was not finite.
-        skipped_in_a_row: the last so many updates were skipped.
+        skipped_updates: updates whose loss or gradient was not finite, overflows of fp16 counted in.
+        skipped_in_a_row: the last so many updates were skipped, overflows of fp16 aside.
+        skipped: the batches of all skipped updates, overflows of fp16 aside, oldest first.
+        went_back: what was left out by going back to a checkpoint; None as long as that has not happened.
         loss_scale: factor on the loss in fp16, else 1.
         finite_in_a_row: updates since the loss scale last changed.
         best: the best validation yet, by the criterion.
@@ -53,6 +75,8 @@ class Progress:
     total_seconds: float = 0.0
     skipped_updates: int = 0
     skipped_in_a_row: int = 0
+    skipped: list[LeftOut] = field(default_factory=list)
+    went_back: LeftOut | None = None
     loss_scale: float = 1.0
     finite_in_a_row: int = 0
     best: Saved | None = None
@@ -66,11 +90,13 @@ class Progress:
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Progress:
         """The reverse of `as_dict`."""
-        best = values["best"]
+        best, went_back = values["best"], values.get("went_back")
         return cls(
             **{
                 **values,
                 "cursor": Cursor(**values["cursor"]),
+                "skipped": [LeftOut.from_dict(skipped) for skipped in values.get("skipped", [])],
+                "went_back": None if went_back is None else LeftOut.from_dict(went_back),
                 "best": None if best is None else Saved(**best),
                 "checkpoints": [Saved(**saved) for saved in values["checkpoints"]],
             }

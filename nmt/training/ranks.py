@@ -119,13 +119,15 @@ def num_processes(config: TrainingConfig) -> int:
     return processes
 
 
-def require_work(config: TrainingConfig, max_tokens: int, processes: int) -> None:
+def require_work(config: TrainingConfig, max_tokens: int | str, processes: int) -> None:
     """Raises `UserError` if there are fewer micro-batches in an update than processes to share them."""
     if config.micro_batches < processes:
+        less = ""
+        if isinstance(max_tokens, int):
+            less = f"data.max_tokens={max(16, max_tokens * config.micro_batches // processes)} "
         raise UserError(
             f"training.devices={processes}: an update has only "
             f"training.micro_batches={config.micro_batches} to share among the processes; "
             f"the same update in more parts is "
-            f"data.max_tokens={max(16, max_tokens * config.micro_batches // processes)} "
-            f"training.micro_batches={processes}"
+            f"{less}training.micro_batches={processes}"
         )

@@ -16,6 +16,7 @@ from nmt.data.preparation import Prepared, prepare
 from nmt.data.report import write_data_report
 from nmt.errors import UserError
 from nmt.runtime import available_cores, choose_device, choose_precision, keep_freed_memory, log, set_threads
+from nmt.training.batch_size import with_max_tokens
 from nmt.training.finish import finish, finished_results, results_text
 from nmt.training.launcher import launch
 from nmt.training.precision import speed_up_fp32_products
@@ -45,10 +46,11 @@ def train(config: TrainConfig) -> str:
     config = with_choices(config, processes)
     set_up_machine(config, 1)
     folder = RunFolder(Path(config.run_dir))
-    prepared = _checked_and_prepared(config, folder)
+    config, prepared = _checked_and_prepared(config, folder, processes)
     if config.prepare_only:
         return _prepared_text(prepared, folder)
-    return _train_and_finish(config, prepared, folder, _train_here if processes == 1 else _train_in_ranks)
+    here = processes == 1 and not config.training.max_restarts
+    return _train_and_finish(config, prepared, folder, _train_here if here else _train_in_ranks)
 
 
 def train_rank(config_text: str, stop: Callable[[], bool]) -> bool:
@@ -97,9 +99,17 @@ def set_up_machine(config: TrainConfig, processes: int) -> None:
         torch.use_deterministic_algorithms(True)
 
 
-def _checked_and_prepared(config: TrainConfig, folder: RunFolder) -> Prepared:
+def _checked_and_prepared(
+    config: TrainConfig, folder: RunFolder, processes: int
+) -> tuple[TrainConfig, Prepared]:
+    """Also replaces the last `auto`, which depends on the data; `processes` are those of this machine."""
+    if config.data.max_tokens == "auto" and (found := folder.max_tokens(config)) is not None:
+        config = replace(config, data=replace(config.data, max_tokens=found))
     folder.check(config)
-    return prepare(config.data)
+    prepared = prepare(config.data)
+    if not config.prepare_only:
+        config = with_max_tokens(config, prepared, folder, processes)
+    return config, prepared
 
 
 def _prepared_text(prepared: Prepared, folder: RunFolder) -> str:
@@ -127,7 +137,15 @@ def _train_here(config: TrainConfig, prepared: Prepared, folder: RunFolder, stop
 
 
 def _train_in_ranks(config: TrainConfig, prepared: Prepared, folder: RunFolder, stop: StopRequest) -> bool:
-    return launch(train_rank, config_to_yaml(config), int(config.training.devices), stop, _say_stopping)
+    options = config.training
+    return launch(
+        train_rank,
+        config_to_yaml(config),
+        int(options.devices),
+        stop,
+        _say_stopping,
+        max_restarts=options.max_restarts,
+    )
 
 
 def _train_under_torchrun(config: TrainConfig) -> str:
@@ -137,24 +155,26 @@ def _train_under_torchrun(config: TrainConfig) -> str:
         log.setLevel(logging.CRITICAL)  # the first speaks for all
     try:
         with watched(ranks):
+            local = int(os.environ.get("LOCAL_WORLD_SIZE", ranks.world))
             if ranks.is_main:
                 config = with_choices(config, ranks.world)
             # What the first machine chooses holds for all, whatever the others have.
             config = config_from_yaml(ranks.share(config_to_yaml(config)), "the first process's options")
-            set_up_machine(config, int(os.environ.get("LOCAL_WORLD_SIZE", ranks.world)))
-            part = _first_under_torchrun if ranks.is_main else _other_under_torchrun
-            return part(config, ranks)
+            set_up_machine(config, local)
+            if ranks.is_main:
+                return _first_under_torchrun(config, ranks, local)
+            return _other_under_torchrun(config, ranks)
     except UserError as error:
         raise (error if ranks.is_main else SystemExit(2)) from None
 
 
-def _first_under_torchrun(config: TrainConfig, ranks: Ranks) -> str:
-    waiting = True  # the others are, for word of whether there is anything to train
+def _first_under_torchrun(config: TrainConfig, ranks: Ranks, local: int) -> str:
+    waiting = True  # the others are, for `data.max_tokens`, or word that there is nothing to train
 
     def loop(config: TrainConfig, prepared: Prepared, folder: RunFolder, stop: StopRequest) -> bool:
         nonlocal waiting
         waiting = False
-        ranks.share(prepared.fingerprint)
+        ranks.share((prepared.fingerprint, config.data.max_tokens))
         with stop.listening(_say_stopping, second_kills=False):
             done = Trainer(config, prepared, folder, ranks, stop).train()
         ranks.leave()
@@ -162,7 +182,7 @@ def _first_under_torchrun(config: TrainConfig, ranks: Ranks) -> str:
 
     folder = RunFolder(Path(config.run_dir))
     try:
-        prepared = _checked_and_prepared(config, folder)
+        config, prepared = _checked_and_prepared(config, folder, local)
         if config.prepare_only:
             return _prepared_text(prepared, folder)
         return _train_and_finish(config, prepared, folder, loop)
@@ -176,8 +196,10 @@ def _other_under_torchrun(config: TrainConfig, ranks: Ranks) -> str:
     stop = StopRequest()
     done = True
     with stop.listening(lambda: None, second_kills=False):
-        data = ranks.share(None)
-        if data is not None:
+        told = ranks.share(None)
+        if told is not None:
+            data, max_tokens = told
+            config = replace(config, data=replace(config.data, max_tokens=max_tokens))
             # A machine that does not share the first one's cache makes its own; its processes wait for one.
             prepared = prepare(config.data)
             if prepared.fingerprint != data:

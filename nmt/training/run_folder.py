@@ -31,6 +31,7 @@ _FREE = frozenset(
         "training.max_minutes",
         "training.devices",
         "training.sharding",
+        "training.max_restarts",
         "training.threads",
         "training.log_every",
         "training.profile",
@@ -91,6 +92,16 @@ class RunFolder:
             raise UserError(
                 f"{self.path} was started with {words}: give the same options to go on, or another run_dir"
             )
+
+    def max_tokens(self, config: TrainConfig) -> int | None:
+        """What `data.max_tokens=auto` became when the run with these options began; None if there is none."""
+        try:
+            there = read_config(self.config)
+        except UserError:
+            return None  # nothing is there that could be gone on with, or `check` will say what is wrong
+        found = there.data.max_tokens
+        same = {**fixed_options(there), "data.max_tokens": "auto"} == fixed_options(config)
+        return int(found) if same or self.holds_checkpoints() else None
 
     @contextmanager
     def claimed(self, config: TrainConfig) -> Iterator[None]:

@@ -90,10 +90,10 @@ class Sharded:
         return weights, tensors
 
     def restore(
-        self, state: tuple[Mapping[str, Tensor], Mapping[str, Tensor]] | None, update: int, where: Path
+        self, state: tuple[Mapping[str, Tensor], Mapping[str, Tensor]] | None, begun: bool, where: Path
     ) -> None:
         """Hands out shares of what the main process read."""
-        if not update:
+        if not begun:
             return  # each has its share of the first weights
         weights, tensors = state or ({}, {})
         if self._ranks.is_main:

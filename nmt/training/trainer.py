@@ -6,14 +6,14 @@ import math
 import time
 from collections.abc import Callable, Collection
 from contextlib import ExitStack, closing
+from dataclasses import replace
 
 import torch
 
 from nmt.config import TrainConfig
 from nmt.data.batching import Batch
 from nmt.data.preparation import Prepared
-from nmt.data.stream import BatchStream
-from nmt.errors import UserError
+from nmt.data.stream import FILLED_TO, BatchStream
 from nmt.model.flops import training_flops
 from nmt.model.transformer import Transformer
 from nmt.runtime import log, mix
@@ -23,18 +23,27 @@ from nmt.training.ema import RunningMean, trained_weights, with_trained
 from nmt.training.meter import meter_for, perplexity
 from nmt.training.monitor import Monitor
 from nmt.training.objective import training_loss
-from nmt.training.optimizer import set_learning_rate
+from nmt.training.optimizer import build_optimizer, optimizer_tensors, set_learning_rate
 from nmt.training.parallel import State, spread
 from nmt.training.precision import adapt_loss_scale, autocast, first_loss_scale, product_dtype
 from nmt.training.profiling import profiling
 from nmt.training.progress import Progress, Saved
 from nmt.training.ranks import Ranks
+from nmt.training.recovery import (
+    batch_records,
+    gone_back,
+    good_checkpoint,
+    good_updates,
+    in_words,
+    note_skip,
+    stuck,
+)
+from nmt.training.rehearsal import largest_batches, memory_told
 from nmt.training.run_folder import RunFolder, fingerprint
 from nmt.training.saving import saving
 from nmt.training.schedule import learning_rate
 from nmt.training.validation import ValidationStopped, validator_for
 
-MAX_SKIPPED_IN_A_ROW = 10
 # What travels at the end of the gradients.
 _OBJECTIVE, _TERAFLOPS, _TOKENS, _LOSS, _NLL, _STOP, _SECONDS = range(7)
 
@@ -76,20 +85,44 @@ class Trainer:
             UserError: no checkpoint can be read or written, or the loss is not finite again and again.
         """
         self._restore()
+        if self.progress.ended(self.options) is None:
+            self.rehearse()
         self._begun = time.perf_counter() - self.progress.total_seconds
         with ExitStack() as stack:
             self._open(stack)
             self._settle()
             while not self._stopping and self.progress.ended(self.options) is None:
                 self._update()
+                if stuck(self.progress):
+                    self._go_back()
                 self._settle()
             self._save_last()
         return not self._stopping
+
+    def rehearse(self, max_tokens: int | None = None) -> None:
+        """Takes the largest batches that can occur through a backward pass: memory runs out now or never.
+
+        Nothing comes of it: the next update begins with gradients of zero and a dropout of its own.
+
+        Args:
+            max_tokens: instead of `data.max_tokens`.
+
+        Raises:
+            UserError: they don't fit into memory.
+        """
+        self.model.train()
+        data = replace(self.config.data, max_tokens=max_tokens or self.config.data.max_tokens)
+        with memory_told(data, self.options.micro_batches):
+            for batch in largest_batches(self.prepared.train, data):
+                self._micro_batch(batch.filled(FILLED_TO), 0)
+                # Waits for the device: what fails there fails here.
+                self.parallel.extras.tolist()
 
     def _update(self) -> None:
         """One step of the optimizer, on the micro-batches of all processes."""
         started = time.perf_counter()
         progress, sums = self.progress, self.parallel.extras
+        self._first = progress.cursor
         self.parallel.zero()
         for number in range(self.options.micro_batches):
             batch, cursor = next(self._stream)
@@ -158,16 +191,37 @@ class Trainer:
 
     def _skip(self) -> None:
         progress = self.progress
-        progress.skipped_updates += 1
-        progress.skipped_in_a_row += 1
-        log.warning("update %d skipped: its loss or gradient is not finite", progress.update)
-        if progress.skipped_in_a_row >= MAX_SKIPPED_IN_A_ROW:
-            raise UserError(
-                f"the loss or its gradient was not finite for {MAX_SKIPPED_IN_A_ROW} updates in a row, up to "
-                f"update {progress.update}: try a lower training.schedule.peak or scale, more "
-                f"training.schedule.warmup_updates, training.clip_norm=1, or training.precision=fp32, "
-                f"in a new run_dir"
+        note_skip(progress, self._first)
+        if self.ranks.is_main:
+            batches = batch_records(self._stream, self.prepared, progress.skipped[-1:])
+            self._monitor.record("skipped", progress.update, {"batches": batches})
+            log.warning(
+                "update %d skipped: its loss or gradient is not finite; its batches are %s",
+                *(progress.update, "; ".join(map(in_words, batches))),
             )
+
+    def _go_back(self) -> None:
+        """Goes back to the last good checkpoint, or the beginning, and on without the batches since."""
+        now = self.progress
+        if self.ranks.is_main:
+            self._saver.wait()
+            found = good_checkpoint(self.checkpoints, now) or first_checkpoint(self.config, self.prepared)
+            self._take_up(found)
+        else:
+            self._take_up(None)
+        self.progress = gone_back(now, self.progress)
+        self._meter.clear()
+        if not self.ranks.is_main:
+            return
+        self.checkpoints.forget_after(self.progress.update)
+        self._monitor.go_back(self.progress.update)
+        row = now.skipped[-now.skipped_in_a_row :]
+        facts = {"after": now.update, "batches": batch_records(self._stream, self.prepared, row)}
+        self._monitor.record("went_back", self.progress.update + 1, facts)
+        log.warning(
+            "%d updates in a row were skipped: back to update %d, and on without the batches since then",
+            *(now.skipped_in_a_row, self.progress.update),
+        )
 
     def _settle(self) -> None:
         """Does the validation and the checkpoint that are due after the present update."""
@@ -200,9 +254,8 @@ class Trainer:
         progress.total_seconds = time.perf_counter() - self._begun
         if checkpoint:
             progress.checkpoints.append(Saved(progress.update, quality))
-            self._save(
-                state, needed(progress.checkpoints, self.options.averaging, self.options.keep_checkpoints)
-            )
+            keep = needed(progress.checkpoints, self.options.averaging, self.options.keep_checkpoints)
+            self._save(state, {*keep, *good_updates(progress)[-1:]})
 
     def _validate(self) -> float:
         with self.mean.in_place():
@@ -220,25 +273,27 @@ class Trainer:
         return quality
 
     def _restore(self) -> None:
-        """Takes up the newest checkpoint, if there is one; all processes take it from the main one."""
+        """Takes up the newest checkpoint, if there is one."""
         self._stopping = False
         found = self.checkpoints.load_newest() if self.ranks.is_main else None
         if found:
-            self.progress = found.progress
             self.checkpoints.forget_after(found.progress.update)
-            log.info("going on after update %d of %s", self.progress.update, self.folder.path)
-        self.progress = Progress.from_dict(self.ranks.share(self.progress.as_dict()))
-        self._restore_state((found.model, found.optimizer) if found else None)
+            log.info("going on after update %d of %s", found.progress.update, self.folder.path)
+        self._take_up(found, begun=self.ranks.share(found is not None))
 
-    def _restore_state(self, state: State | None) -> None:
-        """Gives all processes the weights and the optimizer that the main one has read, if any."""
-        update, where = self.progress.update, self.checkpoints.folder
-        if self.options.ema and update:
-            self.parallel.restore(state, update, where)  # the mean
+    def _take_up(self, found: Checkpoint | None, *, begun: bool = True) -> None:
+        """Goes on from a checkpoint, if the run has begun; all processes take it from the main one."""
+        if found:
+            self.progress = found.progress
+        self.progress = Progress.from_dict(self.ranks.share(self.progress.as_dict()))
+        state = (found.model, found.optimizer) if found else None
+        where = self.checkpoints.folder
+        if self.options.ema and begun:
+            self.parallel.restore(state, begun, where)  # the mean
             self.mean.restart()
             if state:
                 state = trained_weights(state, str(where)), state[1]
-        self.parallel.restore(state, update, where)
+        self.parallel.restore(state, begun, where)
 
     def _state(self, *, optimizer: bool) -> State:
         """What a checkpoint holds; all processes ask together, and the main one is told."""
@@ -306,6 +361,17 @@ def build_model(config: TrainConfig, prepared: Prepared) -> Transformer:
     torch.manual_seed(mix(config.seed))
     tokenizer = prepared.tokenizer
     return Transformer(config.model, tokenizer.source_vocab_size, tokenizer.target_vocab_size)
+
+
+def first_checkpoint(config: TrainConfig, prepared: Prepared) -> Checkpoint:
+    """The state that a run begins with."""
+    model = build_model(config, prepared)
+    optimizer = build_optimizer(model, config.training.optimizer)
+    progress = Progress(loss_scale=first_loss_scale(config.training.precision))
+    state = model.state_dict(), optimizer_tensors(optimizer, model)
+    if config.training.ema:
+        state = state[0], with_trained(state)[1]
+    return Checkpoint(progress, *state)
 
 
 def open_stream(config: TrainConfig, prepared: Prepared, progress: Progress, ranks: Ranks) -> BatchStream:

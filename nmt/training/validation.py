@@ -149,7 +149,7 @@ def validator_for(
     return Validator(
         model,
         prepared.tokenizer,
-        validation_batches(store, config.data.max_tokens),
+        validation_batches(store, int(config.data.max_tokens)),
         held_out.sources[:count],
         held_out.references[:count],
         target_lang=config.data.target_lang,

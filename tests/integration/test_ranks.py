@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -19,12 +20,14 @@ from toy import toy_config, write_toy
 
 from nmt.bundle import config_from_yaml, config_to_yaml, read_weights
 from nmt.config import OptimizerConfig, Sharding, TrainConfig
+from nmt.data.batching import Batch
 from nmt.data.preparation import prepare
+from nmt.data.stream import Cursor
 from nmt.errors import UserError
 from nmt.runtime import log
 from nmt.training.launcher import launch
 from nmt.training.ranks import Ranks, num_processes, require_work
-from nmt.training.run import train
+from nmt.training.run import train, train_rank
 from nmt.training.run_folder import RunFolder
 from nmt.training.stopping import StopRequest
 from nmt.training.trainer import Trainer
@@ -212,6 +215,106 @@ def test_a_bug_keeps_its_traceback(said: pytest.LogCaptureFixture) -> None:
 def test_a_killed_process_ends_the_others() -> None:
     with pytest.raises(UserError, match="process 1 of the run was killed by SIGKILL .*goes on"):
         launch(death, "", 2, StopRequest(), quiet)
+
+
+def poisoned_rank(argument: str, stop: Callable[[], bool]) -> bool:
+    """The gradient of ten updates in a row is no number, in the second of two processes alone."""
+    original = Trainer._micro_batch
+
+    def poisoned(self: Trainer, batch: Batch, number: int) -> None:
+        original(self, batch, number)
+        if number == 1 and Cursor(0, 0, 12) <= self.progress.cursor < Cursor(0, 0, 32):
+            self.gradients.gradients[0] = float("nan")
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Trainer, "_micro_batch", poisoned)
+        return train_rank(argument, stop)
+
+
+@pytest.mark.slow
+def test_all_processes_skip_and_go_back_together(data: Path, tmp_path: Path) -> None:
+    states = []
+    for processes in (1, 2):
+        run = tmp_path / str(processes)
+        options = {"micro_batches": 2, "max_tokens": 40, "max_updates": 24, "devices": str(processes)}
+        config = toy_config(data, run, **options)
+        run.mkdir()
+        assert launch(poisoned_rank, config_to_yaml(config), processes, StopRequest(), quiet)
+        folder = run / "checkpoints/update-00000024"
+        progress = json.loads((folder / "state.json").read_text())["progress"]
+        states.append({key: progress[key] for key in ("cursor", "skipped", "went_back", "target_tokens")})
+        weights = read_weights(folder / "model.safetensors")
+        assert all(weight.isfinite().all() for weight in weights.values())
+    assert states[0] == states[1]
+    assert len(states[0]["skipped"]) == 10 and states[0]["went_back"]["update"] == 5
+
+
+def killed_once(argument: str, stop: Callable[[], bool]) -> bool:
+    """A rank whose process is killed after update 7, between the checkpoints of updates 4 and 8, but once."""
+    flag = Path(config_from_yaml(argument, "test").run_dir) / "killed"
+    original = Trainer._update
+
+    def update(self: Trainer) -> None:
+        original(self)
+        if self.progress.update == 7 and os.environ["RANK"] == "1" and not flag.exists():
+            flag.touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Trainer, "_update", update)
+        return train_rank(argument, stop)
+
+
+@pytest.mark.slow
+def test_a_killed_process_is_started_again(
+    data: Path, tmp_path: Path, said: pytest.LogCaptureFixture
+) -> None:
+    for name, work in (("whole", train_rank), ("run", killed_once)):
+        config = toy_config(data, tmp_path / name, devices="2", micro_batches=2, max_tokens=256)
+        (tmp_path / name).mkdir()
+        assert launch(work, config_to_yaml(config), 2, StopRequest(), quiet, max_restarts=2)
+    assert (tmp_path / "run/killed").exists()
+    assert said.text.count("process 1 of the run was killed by SIGKILL") == 1
+    assert "all go on from the last checkpoint (restart 1 of 2)" in said.text
+    for name in ("model", "optimizer"):
+        run, whole = (
+            (tmp_path / folder / f"checkpoints/update-00000012/{name}.safetensors").read_bytes()
+            for folder in ("run", "whole")
+        )
+        assert run == whole
+
+
+@pytest.mark.slow
+def test_one_process_is_started_again_too(data: Path, tmp_path: Path, said: pytest.LogCaptureFixture) -> None:
+    with pytest.raises(UserError, match="process 0 of the run was killed by SIGKILL"):
+        launch(sole_death, str(tmp_path), 1, StopRequest(), quiet, max_restarts=2)
+    assert len(list(tmp_path.iterdir())) == 3
+
+
+@pytest.mark.slow
+def test_one_process_that_may_be_started_again_does_the_same(data: Path, tmp_path: Path) -> None:
+    for name, restarts in (("here", 0), ("apart", 1)):
+        train(toy_config(data, tmp_path / name, max_restarts=restarts))
+    here, apart = (tmp_path / name / "model/model.safetensors" for name in ("here", "apart"))
+    assert here.read_bytes() == apart.read_bytes()
+
+
+def sole_death(argument: str, stop: Callable[[], bool]) -> bool:
+    (Path(argument) / str(os.getpid())).touch()
+    os.kill(os.getpid(), signal.SIGKILL)
+    return True
+
+
+def counted_user_error(argument: str, stop: Callable[[], bool]) -> bool:
+    (Path(argument) / str(os.getpid())).touch()
+    raise UserError("mend it")
+
+
+@pytest.mark.slow
+def test_what_the_user_must_mend_is_not_tried_again(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="^mend it$"):
+        launch(counted_user_error, str(tmp_path), 1, StopRequest(), quiet, max_restarts=2)
+    assert len(list(tmp_path.iterdir())) == 1
 
 
 START = """

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ import torch
 from toy import toy_config, write_toy
 
 from nmt.config import Average, AveragingConfig, Precision, Resume, TrainConfig
+from nmt.data.stream import Cursor
 from nmt.errors import UserError
 from nmt.runtime import log
 from nmt.training.run import train
@@ -46,6 +48,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
         "micro_batches": 2,
         "max_tokens": 256,
     },
+    "fp16, its loss scale": {"precision": Precision.fp16, "max_tokens": 128},
     "by epochs, early stop": {
         "validate_every": 0,
         "checkpoint_every": 0,
@@ -124,10 +127,19 @@ def assert_same_run(run: Path, reference: Path) -> None:
     for name in names:
         assert (run / name).read_bytes() == (reference / name).read_bytes(), name
     assert validations(run) == validations(reference)
+    assert all(
+        progress(run, p.name) == progress(reference, p.name) for p in (reference / "checkpoints").iterdir()
+    )
     keys = ("updates", "target_tokens", "best", "averaged_updates", "ended")
     results = [json.loads((folder / "results.json").read_text()) for folder in (run, reference)]
     assert [results[0]["training"][key] for key in keys] == [results[1]["training"][key] for key in keys]
     assert results[0]["test"] == results[1]["test"]
+
+
+def progress(run: Path, checkpoint: str = "update-00000012") -> dict[str, Any]:
+    """The counters that a checkpoint holds, but for the time it took."""
+    state = json.loads((run / "checkpoints" / checkpoint / "state.json").read_text())
+    return {key: value for key, value in state["progress"].items() if "seconds" not in key}
 
 
 def validations(run: Path) -> list[dict[str, Any]]:
@@ -151,6 +163,12 @@ def test_stopped_run_ends_in_the_same_weights(
 ) -> None:
     interrupted(monkeypatch, toy_config(data, tmp_path / "run", **SETTINGS[name]), stops)
     assert_same_run(tmp_path / "run", whole[name])
+
+
+def test_the_loss_scale_of_fp16_is_in_play(whole: dict[str, Path]) -> None:
+    found = progress(whole["fp16, its loss scale"])
+    assert 1.0 <= found["loss_scale"] < 65536.0
+    assert found["skipped_updates"] > 0 and found["skipped"] == [] and found["finite_in_a_row"] > 0
 
 
 def test_stop_in_a_validation(
@@ -202,6 +220,41 @@ def test_crash_goes_back_to_the_last_checkpoint(
         file.write('{"kind": "train", "upd')
     train(config)
     assert_same_run(tmp_path / "run", whole[name])
+
+
+def nan_between(monkeypatch: pytest.MonkeyPatch, first: Cursor, last: Cursor) -> None:
+    """Makes the gradient of the updates that begin there no number."""
+    original = Trainer._micro_batch
+
+    def poisoned(self: Trainer, *args: Any) -> None:
+        original(self, *args)
+        if first <= self.progress.cursor < last:
+            self.gradients.gradients[0] = float("nan")
+
+    monkeypatch.setattr(Trainer, "_micro_batch", poisoned)
+
+
+@pytest.mark.parametrize(
+    "last", [9, 16]
+)  # three in a row are skipped, and ten: then the run goes back to update 4
+def test_skipped_updates_and_the_way_back_are_repeated(
+    last: int, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    options: dict[str, Any] = {"max_updates": 24, "max_tokens": 64, "sampling": 0.3, "keep_checkpoints": 1}
+    nan_between(monkeypatch, Cursor(0, 0, 6), Cursor(0, 0, last))
+    train(toy_config(data, tmp_path / "whole", **options))
+    state = progress(tmp_path / "whole", "update-00000024")
+    assert [skipped["update"] for skipped in state["skipped"]] == list(range(7, last + 1))
+    if last == 16:
+        assert state["went_back"] == {
+            "update": 5,
+            "start": asdict(Cursor(0, 0, 4)),
+            "end": asdict(Cursor(0, 0, 16)),
+        }
+    for stops in ([6, 5], [18]):
+        run = tmp_path / str(stops)
+        interrupted(monkeypatch, toy_config(data, run, **options), stops)
+        assert_same_run(run, tmp_path / "whole")
 
 
 def test_damaged_checkpoints_are_named_and_passed_over(

@@ -30,6 +30,12 @@ def test_nothing_else_is_the_quickstart() -> None:
     assert (config.name, config.run_dir, config.data.name) == ("quickstart", "runs/quickstart", "quickstart")
 
 
+def test_max_tokens_is_a_number_or_auto() -> None:
+    assert composed("data.max_tokens=auto").data.max_tokens == "auto"
+    assert composed("data.max_tokens=512").data.max_tokens == 512
+    assert config_from_yaml(config_to_yaml(composed("data.max_tokens=512")), "here").data.max_tokens == 512
+
+
 def test_other_data_is_another_experiment() -> None:
     config = composed(*LOCAL)
     assert config.run_dir == "runs/local"
@@ -117,6 +123,8 @@ def test_the_papers_systems(
         ),
         ("model=bas", "model=bas: there is no such model; did you mean model=base?; there are base, big"),
         ("data.max_tokens=1", "data.max_tokens=1: must be 16 or more"),
+        ("data.max_tokens=1e3", "data.max_tokens: value '1000.0' of type 'float' is incompatible"),
+        ("data.max_tokens=big", "data.max_tokens=big: must be auto or a number of tokens"),
         ("foo", "foo: options are written key=value"),
         ("data.train.source=[a", "data.train.source=[a: can't be read"),
         ("data.train.source=a b=c", "data.train.source=a b=c: can't be read"),

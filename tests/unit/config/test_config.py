@@ -31,6 +31,7 @@ def corpora(**options: Any) -> dict[str, object]:
     ("section", "values", "message"),
     [
         (DataConfig, {"max_tokens": 1}, "data.max_tokens=1: must be 16 or more"),
+        (DataConfig, {"max_tokens": "many"}, "data.max_tokens=many: must be auto or a number of tokens"),
         (DataConfig, {"source_lang": ""}, "data.source_lang is empty"),
         (DataConfig, {"temperature": 0.5}, "data.temperature=0.5: must be 1.0 or more"),
         (DataConfig, corpora(weight=0.0), "data.train.corpora.a.weight=0.0: must be more than 0"),
@@ -71,6 +72,7 @@ def corpora(**options: Any) -> dict[str, object]:
         (TrainingConfig, {"max_updates": 0}, "training.max_updates=0: must be 1 or more"),
         (TrainingConfig, {"devices": "two"}, "training.devices=two: must be auto"),
         (TrainingConfig, {"devices": "0"}, "training.devices=0: must be auto"),
+        (TrainingConfig, {"max_restarts": -1}, "training.max_restarts=-1: must be 0 or more"),
         (TrainingConfig, {"max_minutes": 0.0}, "training.max_minutes=0.0: must be more than 0"),
         (TrainConfig, {"seed": -1}, "seed=-1: must be between 0 and 4294967295"),
     ],

@@ -109,6 +109,22 @@ def test_what_follows_a_cursor_does_not_depend_on_the_start(alpha: float, skippe
     assert first(60 - skipped, data, start) == whole[skipped:]
 
 
+@given(st.sampled_from([0.0, 0.2]), st.integers(0, 20), st.integers(1, 20))
+@settings(max_examples=12)
+def test_the_rows_of_a_stretch(alpha: float, skipped: int, count: int) -> None:
+    """They name the pairs that the batches of the stretch hold, across blocks and epochs."""
+    data = options(sampling=SamplingConfig(alpha=alpha))
+    whole = first(skipped + count, data, Cursor())
+    places = [Cursor(), *(cursor for _, cursor in whole)]
+    stream = BatchStream(store(), data, 1, tokenizer())
+    found = stream.rows(places[skipped], places[skipped + count])
+    stream.close()
+    assert [place for place, _ in found] == places[skipped : skipped + count]
+    for (_, rows), (content_, _) in zip(found, whole[skipped:], strict=True):
+        texts = [tokenizer().decode_target([store().target(row).tolist()])[0] for row in rows.tolist()]
+        assert texts == [tokenizer().decode_target([target])[0] for _, target in content_]
+
+
 def mixed(weights: list[float], **more: Any) -> DataConfig:
     corpora = {f"c{place}": CorpusConfig(weight=weight) for place, weight in enumerate(weights)}
     return options(train=TrainSplitConfig(corpora=corpora), **more)

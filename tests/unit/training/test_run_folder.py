@@ -43,6 +43,24 @@ def test_the_same_options_go_on(tmp_path: Path) -> None:
     assert folder.config.read_text() == config_to_yaml(config())
 
 
+def test_the_run_remembers_what_auto_was(tmp_path: Path) -> None:
+    def auto(**training: Any) -> TrainConfig:
+        options = config(**training)
+        return replace(options, data=replace(options.data, max_tokens="auto"))
+
+    found = replace(auto(), data=replace(auto().data, max_tokens=1234))
+    assert RunFolder(tmp_path).max_tokens(auto()) is None
+    with RunFolder(tmp_path).claimed(found):
+        pass
+    assert RunFolder(tmp_path).max_tokens(auto()) == 1234
+    assert (
+        RunFolder(tmp_path).max_tokens(auto(clip_norm=1.0)) is None
+    )  # a run that never came to a checkpoint
+    assert started(tmp_path, found).max_tokens(auto(clip_norm=1.0)) == 1234  # `check` says what is wrong
+    RunFolder(tmp_path).config.write_text("data: [")
+    assert RunFolder(tmp_path).max_tokens(auto()) is None
+
+
 @pytest.mark.parametrize(
     "free",
     [
@@ -52,6 +70,7 @@ def test_the_same_options_go_on(tmp_path: Path) -> None:
         {"devices": "2"},
         {"threads": 3},
         {"log_every": 7},
+        {"max_restarts": 2},
         {"keep_checkpoints": 2},
     ],
 )

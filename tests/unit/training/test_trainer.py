@@ -12,6 +12,8 @@ import torch.nn.functional as F
 
 import nmt.training.trainer as module
 from nmt.config import (
+    Average,
+    AveragingConfig,
     DataConfig,
     DecodingConfig,
     ModelConfig,
@@ -26,12 +28,15 @@ from nmt.data.batching import Batch
 from nmt.data.corpus import HeldOut
 from nmt.data.preparation import Prepared
 from nmt.data.store import Store
-from nmt.data.tokenizer import train_tokenizer
+from nmt.data.stream import Cursor
+from nmt.data.tokenizer import EOS_ID, train_tokenizer
 from nmt.errors import UserError
 from nmt.model.transformer import Transformer
 from nmt.training.objective import Losses
 from nmt.training.optimizer import optimizer_tensors
+from nmt.training.progress import LeftOut
 from nmt.training.ranks import Ranks
+from nmt.training.rehearsal import OutOfMemory, largest_batches
 from nmt.training.run_folder import RunFolder
 from nmt.training.trainer import Trainer, build_model, open_stream
 from nmt.training.validation import Validator
@@ -151,13 +156,152 @@ def test_an_update_that_is_no_number_is_skipped(
     assert (run.progress.update, run.progress.skipped_updates, run.progress.skipped_in_a_row) == (3, 1, 0)
 
 
-def test_too_many_in_a_row_end_the_run(
+def test_the_batch_of_a_skipped_update_is_recorded(
     prepared: Prepared, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    run = trainer(prepared, tmp_path, max_updates=100)
-    poison(monkeypatch, set(range(5, 100)), run)
-    with pytest.raises(UserError, match="not finite for 10 updates in a row, up to update 14: try"):
+    run = trainer(prepared, tmp_path, max_updates=3, micro_batches=2)
+    stream = open_stream(run.config, prepared, run.progress, run.ranks)
+    batches = [next(stream) for _ in range(4)]
+    stream.close()
+    poison(monkeypatch, {2}, run)
+    assert run.train()
+    assert run.progress.skipped == [LeftOut(2, batches[1][1], batches[3][1])]
+    (record,) = records(tmp_path, "skipped")
+    assert record["update"] == 2
+    assert [(b["epoch"], b["block"], b["batch"]) for b in record["batches"]] == [(0, 0, 2), (0, 0, 3)]
+    for found, (batch, _) in zip(record["batches"], batches[2:], strict=True):
+        assert batch is not None
+        targets = [prepared.train.target(row).tolist() for row in found["rows"]]
+        assert [[*target, EOS_ID] for target in targets] == [
+            part.tolist() for part in batch.target_out.split(batch.target.lengths)[: batch.num_sentences]
+        ]
+        assert found["target"] == prepared.tokenizer.decode_target(targets)[0]
+
+
+@pytest.mark.parametrize(
+    ("bad", "checkpoint_every", "back_to"),
+    [
+        (range(8, 18), 3, 6),  # 9, 12 and 15 lie among the skipped ones
+        (range(7, 17), 3, 3),  # 6 holds the very weights that did not work
+        (range(5, 15), 100, 0),
+    ],
+)
+def test_ten_in_a_row_go_back_and_on_without_the_batches_since(
+    bad: range,
+    checkpoint_every: int,
+    back_to: int,
+    prepared: Prepared,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its twin is taken to the checkpoint, then to the batch after the bad ones, by hand."""
+    options = {"checkpoint_every": checkpoint_every, "keep_checkpoints": 1, "averaging": NO_AVERAGING}
+    run = trainer(prepared, tmp_path / "run", dropout=0.1, max_updates=22, **options)
+    twin = trainer(prepared, tmp_path / "twin", dropout=0.1, max_updates=back_to or 1, **options)
+    stream = open_stream(run.config, prepared, run.progress, run.ranks)
+    cursors = [next(stream)[1] for _ in range(40)]
+    stream.close()
+    original = module.training_loss
+
+    def poisoned(*args: Any, **options: Any) -> Losses:
+        losses = original(*args, **options)
+        place = cursors.index(run.progress.cursor) + 1 if run.progress.update else 0
+        return losses._replace(objective=losses.objective * float("nan")) if place + 1 in bad else losses
+
+    with monkeypatch.context() as patch:
+        patch.setattr(module, "training_loss", poisoned)
+        assert run.train()
+    assert run.progress.update == 22
+    assert run.progress.skipped_updates == 10
+    start = cursors[back_to - 1] if back_to else Cursor()
+    assert run.progress.went_back == LeftOut(back_to + 1, start, cursors[bad[-1] - 1])
+    (record,) = records(tmp_path / "run", "went_back")
+    assert (record["update"], record["after"], len(record["batches"])) == (back_to + 1, bad[-1], 10)
+    assert records(tmp_path / "run", "skipped") == []
+
+    if back_to:
+        assert twin.train()
+    twin.options.max_updates = 22
+    twin.progress.cursor = cursors[bad[-1] - 1]
+    monkeypatch.setattr(twin, "_restore", lambda: setattr(twin, "_stopping", False))
+    assert twin.train()
+    for a, b in zip(run.model.parameters(), twin.model.parameters(), strict=True):
+        assert torch.equal(a, b)
+
+
+NO_AVERAGING = AveragingConfig(kind=Average.none)
+
+
+def records(folder: Path, kind: str) -> list[dict[str, Any]]:
+    lines = (folder / "metrics.jsonl").read_text().splitlines()
+    return [record for record in map(json.loads, lines) if record["kind"] == kind]
+
+
+def test_going_back_in_vain_ends_the_run(
+    prepared: Prepared, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = trainer(prepared, tmp_path / "1", max_updates=100)
+    with monkeypatch.context() as patch:
+        poison(patch, set(range(5, 100)), run)
+        with pytest.raises(UserError, match="up to update 14, and going back .* has not helped: try a lower"):
+            run.train()
+    run = trainer(prepared, tmp_path / "2", max_updates=100)
+    poison(monkeypatch, set(range(1, 100)), run)
+    with pytest.raises(UserError, match="not finite for 10 updates in a row, up to update 10: try"):
         run.train()
+
+
+def test_the_largest_batches_leave_no_trace(
+    prepared: Prepared, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = trainer(prepared, tmp_path / "1", dropout=0.1, max_updates=3)
+    other = trainer(prepared, tmp_path / "2", dropout=0.1, max_updates=3)
+    tried: list[int] = []
+    original = Trainer._micro_batch
+
+    def watched(self: Trainer, batch: Batch, number: int) -> None:
+        tried.append(batch.num_target_tokens)
+        original(self, batch, number)
+
+    monkeypatch.setattr(Trainer, "_micro_batch", watched)
+    assert run.train()
+    largest = [batch.num_target_tokens for batch in largest_batches(prepared.train, run.config.data)]
+    assert tried[:-3] == largest and max(largest) == 40
+    monkeypatch.setattr(other, "rehearse", lambda: None)
+    assert other.train()
+    assert tried[-6:-3] == tried[-3:]
+    for a, b in zip(run.model.parameters(), other.model.parameters(), strict=True):
+        assert torch.equal(a, b)
+
+
+def test_memory_runs_out_before_the_first_update(
+    prepared: Prepared, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = trainer(prepared, tmp_path, max_updates=3, micro_batches=2)
+
+    def full(*args: Any, **options: Any) -> Any:
+        raise RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 9 bytes")
+
+    monkeypatch.setattr(module, "training_loss", full)
+    with pytest.raises(
+        OutOfMemory, match="data.max_tokens=20 training.micro_batches=4 makes the same"
+    ) as told:
+        run.train()
+    assert str(told.value).startswith(
+        "data.max_tokens=40: a batch of 40 target and 60 source tokens does not"
+    )
+    assert run.progress.update == 0
+
+
+def test_another_failure_of_the_largest_batch_is_a_bug(
+    prepared: Prepared, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*args: Any, **options: Any) -> Any:
+        raise RuntimeError("shapes do not fit")
+
+    monkeypatch.setattr(module, "training_loss", broken)
+    with pytest.raises(RuntimeError, match="^shapes do not fit$"):
+        trainer(prepared, tmp_path).train()
 
 
 def test_bf16_trains_on_fp32_weights(prepared: Prepared, tmp_path: Path) -> None:

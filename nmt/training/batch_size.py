@@ -1,0 +1,94 @@
+"""`data.max_tokens=auto`: the largest batches that fit into memory, found once and kept with the run."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from nmt.config import TrainConfig
+from nmt.data.preparation import Prepared
+from nmt.runtime import choose_device, log
+from nmt.training.memory import MemoryMeter
+from nmt.training.ranks import Ranks
+from nmt.training.rehearsal import OutOfMemory, largest_batches
+from nmt.training.run_folder import RunFolder
+from nmt.training.trainer import Trainer
+
+MOST = 25_000  # target tokens of an update in the paper: more is seldom of use
+LEAST = 16
+_SHARE = 0.8  # of what is free: the rest is for validation, for batches made ahead and for fragments
+_STEP = 8
+_FIRST = 512  # tokens at which the growth is measured: enough to show it, and quick
+
+
+def with_max_tokens(
+    config: TrainConfig, prepared: Prepared, folder: RunFolder, processes: int
+) -> TrainConfig:
+    """The options with `data.max_tokens=auto` replaced by a number.
+
+    Args:
+        config: of the run, every other `auto` replaced.
+        prepared: its data.
+        folder: of the run.
+        processes: how many share the memory of this machine.
+
+    Raises:
+        UserError: not even the smallest batch fits.
+    """
+    if config.data.max_tokens != "auto":
+        return config
+    ranks = Ranks.join(0, 1, 0, choose_device("auto"))
+    trainer = Trainer(config, prepared, folder, ranks, bool)
+    meter = MemoryMeter(ranks.device, processes)
+    tokens = largest_max_tokens(trainer, meter)
+    del trainer
+    meter.release()
+    log.info("data.max_tokens=auto: %d target tokens fit into a micro-batch", tokens)
+    return replace(config, data=replace(config.data, max_tokens=tokens))
+
+
+def largest_max_tokens(trainer: Trainer, meter: MemoryMeter) -> int:
+    """The largest `data.max_tokens` with which the largest batches fit.
+
+    The lengths of sentences being what they are, the memory of a batch grows in proportion to its tokens; so
+    two small ones tell of the large ones. What they tell is then tried, and lowered as long as it fails.
+
+    Raises:
+        OutOfMemory: not even the smallest fits.
+    """
+    tokens = _estimate(trainer, meter)
+    while True:
+        try:
+            trainer.rehearse(tokens)
+            return tokens
+        except OutOfMemory:
+            if tokens == LEAST:
+                raise
+            meter.release()
+            tokens = _rounded(0.8 * tokens)
+
+
+def _estimate(trainer: Trainer, meter: MemoryMeter) -> int:
+    taken = []
+    data = replace(trainer.config.data, max_tokens=MOST)
+    longest = max(
+        side.max_len for b in largest_batches(trainer.prepared.train, data) for side in (b.source, b.target)
+    )
+    first = max(_FIRST, longest)  # where sentences have their full length: attention grows with its square
+    try:
+        trainer.rehearse(first)  # what only the first batch needs is not counted
+        free = meter.free()
+        for tokens in (first, 2 * first):
+            meter.start()
+            trainer.rehearse(tokens)
+            taken.append(meter.taken())
+    except OutOfMemory:
+        return first
+    except OSError:
+        log.warning("data.max_tokens=auto: this system does not tell how much memory a process takes")
+        return 4096
+    a_token = max(1.0, (taken[1] - taken[0]) / first)
+    return min(MOST, _rounded(first + (_SHARE * free - taken[0]) / a_token))
+
+
+def _rounded(tokens: float) -> int:
+    return max(LEAST, int(tokens) // _STEP * _STEP)

@@ -1,0 +1,122 @@
+"""How much memory this process may still take, and how much a piece of work has taken at its peak."""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import re
+import resource
+from pathlib import Path
+
+import torch
+
+from nmt.runtime import release_freed_memory
+
+_KIB = 1024
+
+
+class MemoryMeter:
+    """Measures on one device: a GPU by its allocator, the CPU by what Linux tells of the process.
+
+    Args:
+        device: where the work is done.
+        processes: how many will share the memory of this machine; on GPUs each has its own.
+    """
+
+    def __init__(self, device: torch.device, processes: int) -> None:
+        self._device, self._processes = device, processes
+        self._before = 0
+
+    def release(self) -> None:
+        """Gives memory that is not in use back to the system."""
+        gc.collect()
+        if self._device.type == "cuda":
+            torch.cuda.empty_cache()
+        release_freed_memory()
+
+    def start(self) -> None:
+        """Begins a piece of work."""
+        self.release()
+        if self._device.type == "cuda":
+            torch.cuda.reset_peak_memory_stats(self._device)
+            self._before = torch.cuda.memory_allocated(self._device)
+            return
+        Path("/proc/self/clear_refs").write_text("5")  # the peak is from now on
+        self._before = _status("VmRSS")
+
+    def taken(self) -> int:
+        """Bytes that the work took at its peak."""
+        if self._device.type == "cuda":
+            return torch.cuda.max_memory_allocated(self._device) - self._before
+        return _status("VmHWM") - self._before
+
+    def free(self) -> int:
+        """Bytes that there are for such work: within the limits of this process, and on the machine."""
+        self.release()
+        if self._device.type == "cuda":
+            return torch.cuda.mem_get_info(self._device)[0]
+        shared = min([_available(), *_control_groups()])
+        if self._processes > 1:  # each of the others is as large as this one
+            shared = (shared + _status("VmRSS")) // self._processes - _status("VmRSS")
+        own, _ = resource.getrlimit(resource.RLIMIT_AS)
+        return shared if own == resource.RLIM_INFINITY else min(shared, own - _status("VmSize") + _freed())
+
+
+def _status(name: str) -> int:
+    return _kibibytes(Path("/proc/self/status"), name)
+
+
+def _freed() -> int:
+    """Bytes that the C library holds ready for use again, in the midst of others, where it is glibc."""
+    try:
+        mallinfo2 = ctypes.CDLL(None).mallinfo2
+    except (AttributeError, OSError, TypeError):
+        return 0
+    mallinfo2.restype = _Mallinfo2
+    return int(mallinfo2().fordblks)
+
+
+class _Mallinfo2(ctypes.Structure):
+    """Of malloc.h."""
+
+    _fields_ = [
+        (name, ctypes.c_size_t)
+        for name in (
+            *("arena", "ordblks", "smblks", "hblks", "hblkhd"),
+            *("usmblks", "fsmblks", "uordblks", "fordblks", "keepcost"),
+        )
+    ]
+
+
+def _available() -> int:
+    return _kibibytes(Path("/proc/meminfo"), "MemAvailable")
+
+
+def _kibibytes(path: Path, name: str) -> int:
+    for line in path.read_text().splitlines():
+        if line.startswith(f"{name}:"):
+            return int(line.split()[1]) * _KIB
+    raise OSError(f"{path} does not tell {name}")
+
+
+def _control_groups(root: Path = Path("/sys/fs/cgroup"), own: Path = Path("/proc/self/cgroup")) -> list[int]:
+    """What the control groups (version 2) that this process is in, one within the other, leave it."""
+    try:
+        lines = [line for line in own.read_text().splitlines() if line.startswith("0::/")]
+        group = root / lines[0].removeprefix("0::/")
+    except (OSError, IndexError):
+        return []
+    found = []
+    for folder in (group, *group.parents):
+        if not folder.is_relative_to(root):
+            break
+        try:
+            limit, used, stat = (
+                (folder / f"memory.{name}").read_text() for name in ("max", "current", "stat")
+            )
+        except OSError:
+            continue  # this one limits nothing, or is hidden by a container
+        if limit.strip() != "max":
+            cached = re.search(r"^inactive_file (\d+)$", stat, re.MULTILINE)  # given up when it is needed
+            found.append(int(limit) - int(used) + (int(cached[1]) if cached else 0))
+    return found

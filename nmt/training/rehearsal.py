@@ -1,0 +1,103 @@
+"""The largest batches that can occur, for a try before training, and what is said when memory runs out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from nmt.config import DataConfig
+from nmt.data.arrays import Array, Side, offsets_of
+from nmt.data.batching import Batch
+from nmt.data.store import Store
+from nmt.data.stream import budgets, most_pieces
+from nmt.data.tokenizer import EOS_ID
+from nmt.errors import UserError
+
+
+class OutOfMemory(UserError):
+    """A batch does not fit into memory."""
+
+
+def largest_batches(store: Store, data: DataConfig) -> list[Batch]:
+    """Made-up batches that take as much memory as any that training meets.
+
+    The first are full of the longest sources and the longest targets, because the memory of attention grows
+    with the squares of their lengths; the last has the most sentences.
+
+    Args:
+        store: training pairs, of which only the lengths count.
+        data: budgets, and whether sampling makes sentences longer than they are in the store.
+    """
+    target_budget, source_budget = budgets(data)
+    sources, targets = zip(
+        *((source.lengths(), target.lengths()) for source, target in store.sides()), strict=True
+    )
+    sampled = most_pieces(data) if data.sampling.alpha > 0.0 else 0
+    sides = [_Lengths.of(source_budget, sources, sampled), _Lengths.of(target_budget, targets, sampled)]
+    most = min(side.budget // side.shortest for side in sides)
+    fewest = sorted({min(most, -(-side.budget // side.longest)) for side in sides})
+    batches = [Batch.of_sides(*(side.filled(count, 1) for side in sides)) for count in fewest]
+    batches.append(Batch.of_sides(*(side.filled(most, side.shortest) for side in sides)))
+    return batches
+
+
+@dataclass(frozen=True)
+class _Lengths:
+    """One side of a batch: how many tokens it holds, and its sentences at least and at most; EOS counted."""
+
+    budget: int
+    shortest: int
+    longest: int
+
+    @classmethod
+    def of(cls, budget: int, lengths: Sequence[Array], sampled: int) -> _Lengths:
+        shortest = 1 + min(int(part.min(initial=budget)) for part in lengths)
+        longest = 1 + max(sampled, *(int(part.max(initial=0)) for part in lengths))
+        return cls(budget, min(shortest, budget), min(longest, budget))
+
+    def filled(self, count: int, shortest: int) -> Side:
+        """So many sentences, by length: as many of the longest as go into the budget, the others short."""
+        left = self.budget - count * shortest - np.arange(count) * (self.longest - shortest)
+        sizes: Array = shortest + left.clip(0, self.longest - shortest)[::-1]
+        offsets = offsets_of(sizes - 1)
+        return Side(np.full(int(offsets[-1]), EOS_ID), offsets)
+
+
+@contextmanager
+def memory_told(data: DataConfig, micro_batches: int) -> Iterator[None]:
+    """Within, running out of memory is told as a matter of `data.max_tokens`.
+
+    Raises:
+        OutOfMemory: memory ran out.
+    """
+    try:
+        yield
+    except (MemoryError, RuntimeError) as error:
+        if not _is_out_of_memory(error):
+            raise
+        target, source = budgets(data)
+        raise OutOfMemory(
+            f"data.max_tokens={target}: a batch of {target} target and {source} source tokens does not fit "
+            f"into memory; data.max_tokens={max(16, target // 2)} training.micro_batches={2 * micro_batches} "
+            f"makes the same updates in smaller parts, and data.max_tokens=auto finds the largest that fits"
+        ) from error
+
+
+def _is_out_of_memory(error: BaseException) -> bool:
+    if isinstance(error, MemoryError | torch.OutOfMemoryError):
+        return True
+    return any(words in str(error) for words in _WORDS)
+
+
+# What torch's allocator on the CPU, the C++ library, oneDNN and cuBLAS say, which have no exception for it.
+_WORDS = (
+    "can't allocate memory",
+    "not enough memory",
+    "bad_alloc",
+    "could not create a memory",
+    "CUBLAS_STATUS_ALLOC_FAILED",
+)

@@ -1,0 +1,89 @@
+"""The largest batches that can occur: by hand, and against all batches of a stream."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nmt.config import CleaningConfig, DataConfig, SamplingConfig
+from nmt.data.batching import Batch, pack
+from nmt.data.store import Store
+from nmt.training.rehearsal import OutOfMemory, largest_batches, memory_told
+
+
+def options(max_tokens: int, **more: Any) -> DataConfig:
+    values: dict[str, Any] = {"max_source_ratio": 1.5, "source_lang": "xx", "target_lang": "yy", **more}
+    return DataConfig(max_tokens=max_tokens, **values)
+
+
+def store(*sizes: tuple[int, int]) -> Store:
+    """Pairs of so many pieces, EOS not counted."""
+    return Store.of([[5] * source for source, _ in sizes], [[5] * target for _, target in sizes])
+
+
+def lengths(batch: Batch) -> tuple[list[int], list[int]]:
+    return list(batch.source.lengths), list(batch.target.lengths)
+
+
+def test_longest_and_most() -> None:
+    few, many = largest_batches(store((9, 7), (2, 3), (4, 2)), options(20))
+    assert lengths(few) == ([10, 10, 10], [4, 8, 8])
+    assert lengths(many) == ([3, 3, 3, 3, 8, 10], [3, 3, 3, 3, 3, 5])
+
+
+def test_a_pair_longer_than_a_batch_counts_as_one_that_fills_it() -> None:
+    few, many = largest_batches(store((90, 70), (2, 1)), options(16))
+    assert lengths(few) == ([24], [16])
+    assert lengths(many) == ([3] * 7 + [3], [2] * 8)
+
+
+def test_sampling_may_make_them_as_long_as_allowed() -> None:
+    cleaning = CleaningConfig(max_pieces=15)
+    data = options(32, sampling=SamplingConfig(alpha=0.1), cleaning=cleaning)
+    longest_targets, longest_sources, _ = largest_batches(store((9, 7), (2, 3)), data)
+    assert lengths(longest_targets) == ([16, 16], [16, 16])
+    assert lengths(longest_sources) == ([16, 16, 16], [1, 15, 16])
+
+
+@given(
+    st.lists(st.tuples(st.integers(1, 40), st.integers(1, 40)), min_size=1, max_size=60),
+    st.integers(16, 100),
+    st.sampled_from([1.0, 1.5, 3.0]),
+)
+def test_no_batch_is_larger(sizes: list[tuple[int, int]], max_tokens: int, ratio: float) -> None:
+    data = options(max_tokens, max_source_ratio=ratio)
+    found = largest_batches(store(*sizes), data)
+    max_source = int(max_tokens * ratio)
+    for batch in found:
+        assert batch.num_target_tokens <= max_tokens and len(batch.source_ids) <= max_source
+    fitting = np.array([size for size in sizes if size[0] < max_source and size[1] < max_tokens] or [(0, 0)])
+    sources, targets = fitting.T
+    for rows in pack(sources, targets, np.arange(len(fitting)), max_tokens, max_source):
+        assert len(rows) <= found[-1].num_sentences
+        for side, real in (("source", sources[rows] + 1), ("target", targets[rows] + 1)):
+            made = [np.array(getattr(batch, side).lengths) for batch in found]
+            assert real.max() <= max(part.max() for part in made)
+            assert real.sum() <= max(part.sum() for part in made)
+            assert (real**2).sum() <= max((part**2).sum() for part in made)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        MemoryError(),
+        torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB"),
+        RuntimeError("[enforce fail at alloc_cpu.cpp:121] DefaultCPUAllocator: can't allocate memory"),
+        RuntimeError("std::bad_alloc"),
+    ],
+)
+def test_running_out_of_memory_in_its_many_words(error: Exception) -> None:
+    with pytest.raises(
+        OutOfMemory, match="^data.max_tokens=64: .*data.max_tokens=32 training.micro_batches=6"
+    ):
+        with memory_told(options(64), 3):
+            raise error
