@@ -149,10 +149,9 @@ def _shortened(text: str) -> str:
 
 
 def pair_hash(source: str, target: str) -> int:
-    """A 64-bit hash of a pair, the same in every process and on every machine."""
-    first = source.encode("utf-8")
-    content = len(first).to_bytes(8, "little") + first + target.encode("utf-8")
-    return int.from_bytes(hashlib.blake2b(content, digest_size=8).digest(), "little")
+    """A 64-bit hash of a pair of lines, the same in every process and on every machine."""
+    digest = hashlib.blake2b(f"{source}\n{target}".encode(), digest_size=8).digest()
+    return int.from_bytes(digest, "little")
 
 
 def near_hash(source: str, target: str) -> int:

@@ -8,6 +8,8 @@ from collections.abc import Iterable
 from nmt.config import CleaningConfig
 from nmt.data.rules.rule import Rule, Setting
 
+_HEAD = 12  # characters that are looked at first
+
 
 class EmptyRule(Rule):
     """Nothing can be learnt from a side without text."""
@@ -38,7 +40,9 @@ class ControlRule(Rule):
 
     def drops(self, source: str, target: str) -> bool:
         """Whether a side has one."""
-        return _has_control(source) or _has_control(target)
+        if source.isprintable() and target.isprintable():  # most are; far faster than looking at each one
+            return False
+        return any(map(_is_control, source)) or any(map(_is_control, target))
 
 
 class IdenticalRule(Rule):
@@ -86,8 +90,8 @@ class LeakedRule(Rule):
 
     def __init__(self, sources: Iterable[str], targets: Iterable[str]) -> None:
         """Takes all held-out text."""
-        self.sources = frozenset(map(_loose, filter(str.strip, sources)))
-        self.targets = frozenset(map(_loose, filter(str.strip, targets)))
+        self.sources = _HeldOutTexts(sources)
+        self.targets = _HeldOutTexts(targets)
 
     @classmethod
     def build(cls, config: CleaningConfig, setting: Setting) -> Rule | None:
@@ -101,7 +105,21 @@ class LeakedRule(Rule):
 
     def drops(self, source: str, target: str) -> bool:
         """Whether a side is held out, but for spacing and case."""
-        return _loose(source) in self.sources or _loose(target) in self.targets
+        return source in self.sources or target in self.targets
+
+
+class _HeldOutTexts:
+    """Texts that are found whatever their spacing and case."""
+
+    def __init__(self, texts: Iterable[str]) -> None:
+        self._texts = frozenset(map(_loose, filter(str.strip, texts)))
+        self._heads = frozenset(text[:_HEAD] for text in self._texts)
+
+    def __contains__(self, text: str) -> bool:
+        head = _loose(text[: 2 * _HEAD])[:_HEAD]  # enough to tell nearly all from those held out
+        if len(head) == _HEAD and head not in self._heads:
+            return False
+        return _loose(text) in self._texts
 
 
 def _loose(text: str) -> str:
@@ -110,7 +128,5 @@ def _loose(text: str) -> str:
     return "".join(text.casefold().split())
 
 
-def _has_control(text: str) -> bool:
-    if text.isprintable():  # true of most lines, and far faster than looking at each character
-        return False
-    return any(unicodedata.category(character) == "Cc" and character != "\t" for character in text)
+def _is_control(character: str) -> bool:
+    return unicodedata.category(character) == "Cc" and character != "\t"

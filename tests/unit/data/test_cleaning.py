@@ -10,7 +10,7 @@ import unicodedata
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from nmt.config import CleaningConfig
@@ -111,6 +111,11 @@ def test_rules_travel_to_other_processes() -> None:
 
 
 @given(st.text(), st.text())
+@example("the same beginning a", "the same beginning b")
+@example("the same beginning a", "The  same b e g i n n i n g   a")
+@example("a" + " " * 60 + "b", "ab")
+@example("ß" * 9, "ss" * 9)
+@example("ß" * 9, "s" + "ss" * 9)
 def test_leaked_is_what_the_plain_comparison_finds(one: str, other: str) -> None:
     def loose(text: str) -> str:
         return "".join(text.casefold().split())
@@ -147,9 +152,12 @@ def test_normal_text(text: str, expected: str) -> None:
     assert normal_text(text) == expected
 
 
+LINE = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\n"))
+
+
 class TestHashes:
     def test_are_these_on_every_machine(self) -> None:
-        assert pair_hash("a", "b") == 0x4A96FB57CBDEEDA8
+        assert pair_hash("a", "b") == 0x5F9761D5F2E96DA7
 
     def test_do_not_depend_on_the_process(self) -> None:
         code = "from nmt.data.cleaning import pair_hash; print(pair_hash('a', 'ü'))"
@@ -161,7 +169,7 @@ class TestHashes:
             len({pair_hash("ab", "c"), pair_hash("a", "bc"), pair_hash("", "abc"), pair_hash("abc", "")}) == 4
         )
 
-    @given(st.lists(st.tuples(st.text(), st.text()), unique=True))
+    @given(st.lists(st.tuples(LINE, LINE), unique=True))
     def test_fit_64_bits_and_differ(self, pairs: list[tuple[str, str]]) -> None:
         hashes = np.array([pair_hash(*pair) for pair in pairs], np.uint64)
         assert len(set(hashes.tolist())) == len(pairs)
