@@ -53,6 +53,7 @@ EPOCH_PAIRS = 40_000_000
 CHUNK_LINES = 50_000
 SAMPLED_PAIRS = 200_000  # prepared once more, with BPE
 RARE_SHARE = 0.02  # of the words are made for their one place
+SLICE = 4096  # lines encoded at a time, as the preparation does
 LOADER_SECONDS = 10.0
 
 
@@ -198,8 +199,8 @@ def encode_chunk(state: tuple[Path, Tokenizer], chunk: Chunk | None) -> None:
         with open(folder / name, "rb") as file:
             file.seek(begin)
             lines = file.read(end - begin).decode().split("\n")
-        for at in range(0, len(lines), 4096):
-            processor.encode(lines[at : at + 4096], num_threads=1)
+        for at in range(0, len(lines), SLICE):
+            processor.encode(lines[at : at + SLICE], num_threads=1)
 
 
 def load(config: DataConfig) -> dict[str, Any]:

@@ -12,14 +12,13 @@ import numpy as np
 import sentencepiece as spm
 
 from nmt.config import CleaningConfig, DataConfig
-from nmt.data.arrays import Side, offsets_of
+from nmt.data.arrays import Side, offsets_of, smallest_dtype
 from nmt.data.cache import cache_errors, fingerprint, forget_unused, made
 from nmt.data.cleaning import CleaningReport, PieceRule, build_rules, language_facts
 from nmt.data.corpus import HeldOut, is_given, read_held_out
 from nmt.data.mixture import apportioned, mean_draws
 from nmt.data.sources import Source, open_sources
 from nmt.data.store import Shard, Store
-from nmt.data.text_encoder import source_encoder, target_encoder
 from nmt.data.texts import TextOptions, Texts, clean_texts, report_of, report_to_json, write_repeats_across
 from nmt.data.tokenizer import Tokenizer, train_tokenizer
 from nmt.data.workers import run_ordered
@@ -265,22 +264,24 @@ class _Encoder:
         tag: str | None,
     ) -> None:
         self.texts = Texts(text_folder, repeats)
-        tokenizer = Tokenizer.load(tokenizer_folder)
-        self.encode_source, self.encode_target = source_encoder(tokenizer), target_encoder(tokenizer)
+        self.tokenizer = Tokenizer.load(tokenizer_folder)
         self.rule = PieceRule(cleaning)
-        self.tag = None if tag is None else tokenizer.source_symbols[tag]
+        self.tag = None if tag is None else self.tokenizer.source_symbols[tag]
 
 
 def _encode(encoder: _Encoder, path: Path) -> int:
     """Encodes and writes the shard that `path` names; gives the number of pairs it was made from."""
-    rule = encoder.rule
+    tokenizer, rule = encoder.tokenizer, encoder.rule
+    source_dtype = smallest_dtype(tokenizer.source_vocab_size - 1)
+    target_dtype = smallest_dtype(tokenizer.target_vocab_size - 1)
     shard = int(path.stem)
     rows = encoder.texts.rows(shard)
     report = CleaningReport()
     slices: list[tuple[Side, Side]] = []
     for begin in range(0, max(len(rows), 1), _SLICE):
         sources, targets = encoder.texts.pairs(shard, rows[begin : begin + _SLICE])
-        source, target = encoder.encode_source(sources), encoder.encode_target(targets)
+        source = Side.of(tokenizer.encode_source(sources), source_dtype)
+        target = Side.of(tokenizer.encode_target(targets), target_dtype)
         if encoder.tag is not None:
             source = _tagged(source, encoder.tag)
         gone = rule.mask(source.lengths(), target.lengths())

@@ -244,14 +244,15 @@ def _clean(cleaner: _Cleaner, task: tuple[Path, _Raw | None]) -> int:
     path, raw = task
     if raw is None:
         return report_of(Shard.open(path).facts).total
+    rules = [rule for rule in cleaner.rules if any(map(rule.may_drop, raw))]
     report = CleaningReport()
-    hashes: list[int] = []
-    near: list[int] = []
+    hashes: list[bytes] = []
+    near: list[bytes] = []
     sources: list[str] = []
     targets: list[str] = []
     sides = (map(normal_text, content.decode().split("\n")) for content in raw)
     for source, target in zip(*sides, strict=True):
-        rule = first_rule(cleaner.rules, source, target)
+        rule = first_rule(rules, source, target)
         if rule is not None:
             report.drop(rule.name, rule.words, source, target)
             continue
@@ -261,16 +262,16 @@ def _clean(cleaner: _Cleaner, task: tuple[Path, _Raw | None]) -> int:
         if cleaner.near:
             near.append(near_hash(source, target))
     report.keep(len(hashes))
-    more = {"hashes": np.array(hashes, np.uint64)}
+    more = {"hashes": np.frombuffer(b"".join(hashes), "<u8")}
     if cleaner.near:
-        more["near"] = np.array(near, np.uint64)
+        more["near"] = np.frombuffer(b"".join(near), "<u8")
     Shard(_side(sources), _side(targets), more, report_to_json(report)).write(path)
     return report.total
 
 
 def _side(lines: Sequence[str]) -> Side:
     """Lines as bytes, each with a newline at its end."""
-    content = np.frombuffer("".join([f"{line}\n" for line in lines]).encode(), np.uint8)
+    content = np.frombuffer("\n".join([*lines, ""]).encode(), np.uint8)
     ends = np.flatnonzero(content == ord("\n")) + 1
     assert len(ends) == len(lines)
     return Side(content, np.concatenate([[0], ends]))

@@ -5,6 +5,8 @@ from __future__ import annotations
 import unicodedata
 from collections.abc import Iterable
 
+import numpy as np
+
 from nmt.config import CleaningConfig
 from nmt.data.rules.rule import Rule, Setting
 
@@ -43,6 +45,13 @@ class ControlRule(Rule):
         if source.isprintable() and target.isprintable():  # most are; far faster than looking at each one
             return False
         return any(map(_is_control, source)) or any(map(_is_control, target))
+
+    def may_drop(self, lines: bytes) -> bool:
+        """Whether there is one at all: U+0000 to U+001F, U+007F, or U+0080 to U+009F, in two bytes."""
+        codes = np.frombuffer(lines, np.uint8)
+        low = (codes < 0x20) & (codes != ord("\t")) & (codes != ord("\n"))
+        high = (codes[:-1] == 0xC2) & (codes[1:] < 0xA0)
+        return bool(low.any() or (codes == 0x7F).any() or high.any())
 
 
 class IdenticalRule(Rule):

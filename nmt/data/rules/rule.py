@@ -47,6 +47,16 @@ class Rule(ABC):
     def drops(self, source: str, target: str) -> bool:
         """Whether the pair, both sides as `normal_text` gives them, is to go."""
 
+    def may_drop(self, lines: bytes) -> bool:
+        """Whether it could drop any of many pairs, told from all their raw lines of one side.
+
+        Only for speed: where it is False for both sides, none of the pairs is asked about.
+
+        Args:
+            lines: UTF-8, a newline between each and the next.
+        """
+        return True
+
 
 def base_language(code: str) -> str:
     """The language of a code, without region or script: `pt` of `pt_BR` and of `pt-BR`."""
