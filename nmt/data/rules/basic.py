@@ -114,7 +114,7 @@ class LeakedRule(Rule):
 
     def drops(self, source: str, target: str) -> bool:
         """Whether a side is held out, but for spacing and case."""
-        return source in self.sources or target in self.targets
+        return self.sources.hold(source) or self.targets.hold(target)
 
 
 class _HeldOutTexts:
@@ -124,9 +124,10 @@ class _HeldOutTexts:
         self._texts = frozenset(map(_loose, filter(str.strip, texts)))
         self._heads = frozenset(text[:_HEAD] for text in self._texts)
 
-    def __contains__(self, text: str) -> bool:
-        head = _loose(text[: 2 * _HEAD])[:_HEAD]  # enough to tell nearly all from those held out
-        if len(head) == _HEAD and head not in self._heads:
+    def hold(self, text: str) -> bool:
+        """Whether a text is one of them; its beginning is enough to tell nearly all that are not."""
+        head = text[: 2 * _HEAD].casefold().replace(" ", "")[:_HEAD]
+        if len(head) == _HEAD and head not in self._heads and head.isprintable():  # no other white space
             return False
         return _loose(text) in self._texts
 

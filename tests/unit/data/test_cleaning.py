@@ -123,6 +123,7 @@ def test_control_characters_are_seen_in_many_lines(lines: list[str]) -> None:
 @example("the same beginning a", "the same beginning b")
 @example("the same beginning a", "The  same b e g i n n i n g   a")
 @example("a" + " " * 60 + "b", "ab")
+@example("a\tb\u00a0c\u3000d the same", "AB c\td The Same")
 @example("ß" * 9, "ss" * 9)
 @example("ß" * 9, "s" + "ss" * 9)
 def test_leaked_is_what_the_plain_comparison_finds(one: str, other: str) -> None:
