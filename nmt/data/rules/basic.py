@@ -67,7 +67,8 @@ class IdenticalRule(Rule):
 
     def drops(self, source: str, target: str) -> bool:
         """Whether the sides are the same but for case."""
-        return source == target or source.casefold() == target.casefold()
+        alike = source[:1].casefold()[:1] == target[:1].casefold()[:1]  # of most, the beginning tells
+        return alike and source.casefold() == target.casefold()
 
 
 class RatioRule(Rule):

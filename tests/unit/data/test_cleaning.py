@@ -26,7 +26,7 @@ from nmt.data.cleaning import (
     pair_hash,
 )
 from nmt.data.corpus import HeldOut
-from nmt.data.rules.basic import ControlRule, LeakedRule
+from nmt.data.rules.basic import ControlRule, IdenticalRule, LeakedRule
 
 HELD_OUT = (
     HeldOut("valid", ["A dog runs .", ""], ["Ein Hund rennt .", ""], None, {}),
@@ -108,6 +108,15 @@ def test_ratio_is_the_option() -> None:
 def test_rules_travel_to_other_processes() -> None:
     rules = pickle.loads(pickle.dumps(build_rules(CleaningConfig(), *HELD_OUT)))
     assert first_rule(rules, "a dog runs.", "x y z") is not None
+
+
+@given(st.text(), st.text())
+@example("ßa", "SSA")
+@example("", "")
+def test_identical_is_what_the_plain_comparison_finds(one: str, other: str) -> None:
+    rule = IdenticalRule()
+    assert rule.drops(one, other) is (one.casefold() == other.casefold())
+    assert rule.drops(one, one.upper()) is (one.casefold() == one.upper().casefold())
 
 
 @given(st.lists(st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\n")), min_size=1))
