@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import islice
+from itertools import compress, islice
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,6 @@ from nmt.data.cleaning import (
     NUM_EXAMPLES,
     CleaningReport,
     Rule,
-    first_rule,
     near_hash,
     normal_text,
     pair_hash,
@@ -244,29 +243,26 @@ def _clean(cleaner: _Cleaner, task: tuple[Path, _Raw | None]) -> int:
     path, raw = task
     if raw is None:
         return report_of(Shard.open(path).facts).total
-    rules = [rule for rule in cleaner.rules if any(map(rule.may_drop, raw))]
+    sources, targets = (list(map(normal_text, content.decode().split("\n"))) for content in raw)
+    assert len(sources) == len(targets)
     report = CleaningReport()
-    hashes: list[bytes] = []
-    near: list[bytes] = []
-    sources: list[str] = []
-    targets: list[str] = []
-    sides = (map(normal_text, content.decode().split("\n")) for content in raw)
-    for source, target in zip(*sides, strict=True):
-        rule = first_rule(rules, source, target)
-        if rule is not None:
-            report.drop(rule.name, rule.words, source, target)
-            continue
-        sources.append(source)
-        targets.append(target)
-        hashes.append(pair_hash(source, target))
-        if cleaner.near:
-            near.append(near_hash(source, target))
-    report.keep(len(hashes))
-    more = {"hashes": np.frombuffer(b"".join(hashes), "<u8")}
+    kept = [True] * len(sources)
+    for rule in cleaner.rules:
+        for place in rule.suspects(sources, targets):
+            if kept[place] and rule.drops(sources[place], targets[place]):
+                kept[place] = False
+                report.drop(rule.name, rule.words, sources[place], targets[place])
+    sources, targets = list(compress(sources, kept)), list(compress(targets, kept))
+    report.keep(len(sources))
+    more = {"hashes": _hashes(map(pair_hash, sources, targets))}
     if cleaner.near:
-        more["near"] = np.frombuffer(b"".join(near), "<u8")
+        more["near"] = _hashes(map(near_hash, sources, targets))
     Shard(_side(sources), _side(targets), more, report_to_json(report)).write(path)
     return report.total
+
+
+def _hashes(digests: Iterable[bytes]) -> Array:
+    return np.frombuffer(b"".join(digests), "<u8")
 
 
 def _side(lines: Sequence[str]) -> Side:

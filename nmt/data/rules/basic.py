@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
 from nmt.config import CleaningConfig
 from nmt.data.rules.rule import Rule, Setting
 
-_HEAD = 12  # characters that are looked at first
+_HEAD = 12  # characters, without spaces, that tell nearly all texts from those held out
 
 
 class EmptyRule(Rule):
@@ -27,6 +27,10 @@ class EmptyRule(Rule):
     def drops(self, source: str, target: str) -> bool:
         """Whether a side is empty."""
         return not source or not target
+
+    def suspects(self, sources: Sequence[str], targets: Sequence[str]) -> Iterable[int]:
+        """All if there is an empty side at all."""
+        return range(len(sources)) if "" in sources or "" in targets else ()
 
 
 class ControlRule(Rule):
@@ -46,12 +50,15 @@ class ControlRule(Rule):
             return False
         return any(map(_is_control, source)) or any(map(_is_control, target))
 
-    def may_drop(self, lines: bytes) -> bool:
-        """Whether there is one at all: U+0000 to U+001F, U+007F, or U+0080 to U+009F, in two bytes."""
-        codes = np.frombuffer(lines, np.uint8)
-        low = (codes < 0x20) & (codes != ord("\t")) & (codes != ord("\n"))
-        high = (codes[:-1] == 0xC2) & (codes[1:] < 0xA0)
-        return bool(low.any() or (codes == 0x7F).any() or high.any())
+    def suspects(self, sources: Sequence[str], targets: Sequence[str]) -> Iterable[int]:
+        """All if there is one at all: U+0000 to U+001F, U+007F, or U+0080 to U+009F, in two bytes."""
+        for lines in (sources, targets):
+            codes = np.frombuffer("\t".join(lines).encode(), np.uint8)
+            low = (codes < 0x20) & (codes != ord("\t"))
+            high = (codes[:-1] == 0xC2) & (codes[1:] < 0xA0)
+            if low.any() or (codes == 0x7F).any() or high.any():
+                return range(len(lines))
+        return ()
 
 
 class IdenticalRule(Rule):
@@ -67,8 +74,12 @@ class IdenticalRule(Rule):
 
     def drops(self, source: str, target: str) -> bool:
         """Whether the sides are the same but for case."""
-        alike = source[:1].casefold()[:1] == target[:1].casefold()[:1]  # of most, the beginning tells
-        return alike and source.casefold() == target.casefold()
+        return source.casefold() == target.casefold()
+
+    def suspects(self, sources: Sequence[str], targets: Sequence[str]) -> Iterable[int]:
+        """Those whose sides begin alike."""
+        firsts = ([line[:1].casefold()[:1] for line in lines] for lines in (sources, targets))
+        return [place for place, (one, other) in enumerate(zip(*firsts, strict=True)) if one == other]
 
 
 class RatioRule(Rule):
@@ -91,6 +102,13 @@ class RatioRule(Rule):
         one, other = len(source), len(target)
         return one > self.max_ratio * other or other > self.max_ratio * one
 
+    def suspects(self, sources: Sequence[str], targets: Sequence[str]) -> Iterable[int]:
+        """Those that are to go."""
+        one, other = (np.fromiter(map(len, lines), np.float64, len(lines)) for lines in (sources, targets))
+        gone = (one > self.max_ratio * other) | (other > self.max_ratio * one)
+        places: list[int] = np.flatnonzero(gone).tolist()
+        return places
+
 
 class LeakedRule(Rule):
     """A pair that validation or test will ask for must not be learnt by heart."""
@@ -100,8 +118,10 @@ class LeakedRule(Rule):
 
     def __init__(self, sources: Iterable[str], targets: Iterable[str]) -> None:
         """Takes all held-out text."""
-        self.sources = _HeldOutTexts(sources)
-        self.targets = _HeldOutTexts(targets)
+        self.sources = frozenset(map(_loose, filter(str.strip, sources)))
+        self.targets = frozenset(map(_loose, filter(str.strip, targets)))
+        self.source_heads = frozenset(text[:_HEAD] for text in self.sources)
+        self.target_heads = frozenset(text[:_HEAD] for text in self.targets)
 
     @classmethod
     def build(cls, config: CleaningConfig, setting: Setting) -> Rule | None:
@@ -115,22 +135,19 @@ class LeakedRule(Rule):
 
     def drops(self, source: str, target: str) -> bool:
         """Whether a side is held out, but for spacing and case."""
-        return self.sources.hold(source) or self.targets.hold(target)
+        return _loose(source) in self.sources or _loose(target) in self.targets
 
-
-class _HeldOutTexts:
-    """Texts that are found whatever their spacing and case."""
-
-    def __init__(self, texts: Iterable[str]) -> None:
-        self._texts = frozenset(map(_loose, filter(str.strip, texts)))
-        self._heads = frozenset(text[:_HEAD] for text in self._texts)
-
-    def hold(self, text: str) -> bool:
-        """Whether a text is one of them; its beginning is enough to tell nearly all that are not."""
-        head = text[: 2 * _HEAD].casefold().replace(" ", "")[:_HEAD]
-        if len(head) == _HEAD and head not in self._heads and head.isprintable():  # no other white space
-            return False
-        return _loose(text) in self._texts
+    def suspects(self, sources: Sequence[str], targets: Sequence[str]) -> Iterable[int]:
+        """Those of which a side begins like one that is held out."""
+        suspects: set[int] = set()
+        for lines, heads in ((sources, self.source_heads), (targets, self.target_heads)):
+            begins = [line[: 2 * _HEAD].casefold().replace(" ", "")[:_HEAD] for line in lines]
+            suspects.update(
+                place
+                for place, head in enumerate(begins)
+                if head in heads or len(head) < _HEAD or not head.isprintable()  # other white space
+            )
+        return sorted(suspects)
 
 
 def _loose(text: str) -> str:

@@ -26,7 +26,7 @@ from nmt.data.cleaning import (
     pair_hash,
 )
 from nmt.data.corpus import HeldOut
-from nmt.data.rules.basic import ControlRule, IdenticalRule, LeakedRule
+from nmt.data.rules.basic import LeakedRule
 
 HELD_OUT = (
     HeldOut("valid", ["A dog runs .", ""], ["Ein Hund rennt .", ""], None, {}),
@@ -110,22 +110,30 @@ def test_rules_travel_to_other_processes() -> None:
     assert first_rule(rules, "a dog runs.", "x y z") is not None
 
 
-@given(st.text(), st.text())
-@example("ßa", "SSA")
-@example("", "")
-def test_identical_is_what_the_plain_comparison_finds(one: str, other: str) -> None:
-    rule = IdenticalRule()
-    assert rule.drops(one, other) is (one.casefold() == other.casefold())
-    assert rule.drops(one, one.upper()) is (one.casefold() == one.upper().casefold())
+LINES = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\n"))
 
 
-@given(st.lists(st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\n")), min_size=1))
-@example(["a\tb", "Ã\u00a0ä"])
-@example([chr(code) for code in range(0x20, 0x100) if code not in range(0x7F, 0xA0)])
-def test_control_characters_are_seen_in_many_lines(lines: list[str]) -> None:
-    rule = ControlRule()
-    may_drop = rule.may_drop("\n".join(lines).encode())
-    assert may_drop is any(rule.drops(line, "a") for line in lines)
+@given(st.lists(st.tuples(LINES, LINES)))
+@example([("ab", "x"), ("ßa", "SSA"), ("a\tb", "Ã\u00a0ä"), ("", "y"), ("ab", "abcdefghijklmnopqrstu")])
+@example([(chr(code), "x") for code in range(0x20, 0x100) if code not in range(0x7F, 0xA0)])
+@example([("the same beginning a", "x"), ("the same beginning b", "The  same b e g i n n i n g   a")])
+@example([("ABc\td The Same", "x"), ("a" + " " * 60 + "b", "x"), ("ß" * 9, "x"), ("s" + "ss" * 9, "x")])
+def test_what_a_rule_does_not_suspect_it_does_not_drop(pairs: list[tuple[str, str]]) -> None:
+    held_out = ["the same beginning a", "a\tb\u00a0c\u3000d the same", "ab", "ss" * 9, "x y"]
+    rules = build_rules(CleaningConfig(), HeldOut("valid", held_out, held_out, None, {}))
+    assert len(rules) == 5
+    sources, targets = [source for source, _ in pairs], [target for _, target in pairs]
+    for rule in rules:
+        suspects = list(rule.suspects(sources, targets))
+        assert suspects == sorted(set(suspects))
+        assert {place for place, pair in enumerate(pairs) if rule.drops(*pair)} <= set(suspects)
+
+
+def test_suspects_are_few() -> None:
+    rules = build_rules(CleaningConfig(), *HELD_OUT)
+    sources = [f"line number {number} of many" for number in range(50)]
+    targets = [f"Zeile Nummer {number} von vielen" for number in range(50)]
+    assert [list(rule.suspects(sources, targets)) for rule in rules] == [[]] * 5
 
 
 @given(st.text(), st.text())
@@ -171,9 +179,6 @@ def test_normal_text(text: str, expected: str) -> None:
     assert normal_text(text) == expected
 
 
-LINE = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\n"))
-
-
 class TestHashes:
     def test_are_these_on_every_machine(self) -> None:
         assert int.from_bytes(pair_hash("a", "b"), "little") == 0x5F9761D5F2E96DA7
@@ -188,7 +193,7 @@ class TestHashes:
             len({pair_hash("ab", "c"), pair_hash("a", "bc"), pair_hash("", "abc"), pair_hash("abc", "")}) == 4
         )
 
-    @given(st.lists(st.tuples(LINE, LINE), unique=True))
+    @given(st.lists(st.tuples(LINES, LINES), unique=True))
     def test_fit_64_bits_and_differ(self, pairs: list[tuple[str, str]]) -> None:
         hashes = {pair_hash(*pair) for pair in pairs}
         assert len(hashes) == len(pairs) and all(len(each) == 8 for each in hashes)
