@@ -2,7 +2,8 @@
 
     python scripts/benchmark_data.py --pairs 1000000 --json data.json
 
-The corpus is made up: words of syllables by Zipf's law, lengths log-normal, about 25 pieces a side.
+The corpus is made up: words of syllables by Zipf's law, one in fifty of them never seen elsewhere, lengths
+log-normal, about 25 pieces a side.
 
 - `prepare_ratio_to_sentencepiece`: pairs a second of cleaning and encoding, over those of SentencePiece alone
   encoding the same text with as many processes. Learning the tokenizer is in neither.
@@ -10,7 +11,8 @@ The corpus is made up: words of syllables by Zipf's law, lengths log-normal, abo
   `tokenizer_peak_bytes` the same of a preparation that learns the tokenizer too.
 - `cached_start_seconds`: opening what is prepared, checksums included.
 - `loader_target_tokens_per_second`, `loader_added_bytes`, `filling`: the stream of batches alone, the
-  anonymous memory it adds, and the share of the budget of target tokens that is used.
+  anonymous memory it adds, and the share of the budget of target tokens that is used;
+  `loader_target_tokens_per_second_sampled` with subword regularisation (BPE-dropout 0.1, of a BPE model).
 - `epoch_order_seconds`: the whole order of an epoch of 40 million pairs.
 """
 
@@ -24,7 +26,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -32,7 +34,15 @@ from typing import Any
 
 import numpy as np
 
-from nmt.config import CleaningConfig, DataConfig, SplitConfig, TokenizerConfig, TrainSplitConfig
+from nmt.config import (
+    CleaningConfig,
+    DataConfig,
+    SamplingConfig,
+    Segmentation,
+    SplitConfig,
+    TokenizerConfig,
+    TrainSplitConfig,
+)
 from nmt.data.preparation import prepare
 from nmt.data.shuffle import Shuffle
 from nmt.data.tokenizer import Tokenizer
@@ -41,6 +51,9 @@ from nmt.runtime import available_cores, log_to_stderr
 
 EPOCH_PAIRS = 40_000_000
 CHUNK_LINES = 50_000
+SAMPLED_PAIRS = 200_000  # prepared once more, with BPE
+RARE_SHARE = 0.02  # of the words are made for their one place
+SLICE = 4096  # lines encoded at a time, as the preparation does
 LOADER_SECONDS = 10.0
 
 
@@ -93,6 +106,7 @@ def measure(folder: Path, num_pairs: int, workers: int) -> dict[str, Any]:
     bare_seconds, _ = in_process(partial(encode_all, folder, kept["tokenizer"], chunks, workers))
     cached_seconds, _ = in_process(partial(prepare_all, config))
     loader, _ = in_process(partial(load, config))
+    sampled, _ = in_process(partial(load, sampled_config(config, folder)))
     return {
         "pairs": num_pairs,
         "workers": workers,
@@ -103,13 +117,24 @@ def measure(folder: Path, num_pairs: int, workers: int) -> dict[str, Any]:
         "tokenizer_peak_bytes": tokenizer_peak,
         "cached_start_seconds": round(cached_seconds, 3),
         **loader,
+        "loader_target_tokens_per_second_sampled": sampled["loader_target_tokens_per_second"],
         "epoch_order_seconds": round(epoch_order(), 3),
         "epoch_order_pairs": EPOCH_PAIRS,
     }
 
 
+def sampled_config(config: DataConfig, folder: Path) -> DataConfig:
+    """The options for BPE-dropout, over fewer pairs."""
+    return replace(
+        config,
+        train=TrainSplitConfig(source=str(folder / "sampled.xx"), target=str(folder / "sampled.yy")),
+        tokenizer=replace(config.tokenizer, segmentation=Segmentation.bpe),
+        sampling=SamplingConfig(alpha=0.1),
+    )
+
+
 def write_corpus(folder: Path, num_pairs: int) -> list[Chunk]:
-    """Writes train and valid, and tells where every `CHUNK_LINES` lines begin and end."""
+    """Writes all text, and tells where every `CHUNK_LINES` lines of the training pairs begin and end."""
     generator = np.random.default_rng(1)
     syllables = np.array([c + v for c in "bcdfghjklmnprstvwz" for v in "aeiou"])
     sides = []
@@ -119,18 +144,25 @@ def write_corpus(folder: Path, num_pairs: int) -> list[Chunk]:
     shares = 1.0 / np.arange(10, 50_010)
     shares /= shares.sum()
     chunks: list[Chunk] = []
-    for name, count in (("valid", 1000), ("train", num_pairs)):
+    for name, count in (("valid", 1000), ("sampled", min(num_pairs, SAMPLED_PAIRS)), ("train", num_pairs)):
+        chunks.clear()
         with open(folder / f"{name}.xx", "wb") as source, open(folder / f"{name}.yy", "wb") as target:
             for begin in range(0, count, CHUNK_LINES):
                 lines = min(CHUNK_LINES, count - begin)
                 starts = source.tell(), target.tell()
                 lengths = np.clip(generator.lognormal(2.9, 0.6, lines), 1, 150).astype(int)
                 for file, words in ((source, sides[0]), (target, sides[1])):
-                    picked = iter(generator.choice(len(words), int(lengths.sum()), p=shares).tolist())
-                    for length in lengths:
-                        file.write(" ".join(words[i] for i in islice(picked, int(length))).encode() + b"\n")
+                    size = int(lengths.sum())
+                    picked = [words[i] for i in generator.choice(len(words), size, p=shares).tolist()]
+                    rare = np.flatnonzero(generator.random(size) < RARE_SHARE)
+                    made = syllables[generator.integers(0, len(syllables), (len(rare), 5))]
+                    for place, word in zip(rare.tolist(), made.tolist(), strict=True):
+                        picked[place] = "".join(word)
+                    line = iter(picked)
+                    for length in lengths.tolist():
+                        file.write(" ".join(islice(line, length)).encode() + b"\n")
                 chunks.append(Chunk((starts[0], source.tell()), (starts[1], target.tell())))
-    return chunks[1:]
+    return chunks
 
 
 def prepare_all(config: DataConfig) -> float:
@@ -167,8 +199,8 @@ def encode_chunk(state: tuple[Path, Tokenizer], chunk: Chunk | None) -> None:
         with open(folder / name, "rb") as file:
             file.seek(begin)
             lines = file.read(end - begin).decode().split("\n")
-        for at in range(0, len(lines), 4096):
-            processor.encode(lines[at : at + 4096], num_threads=1)
+        for at in range(0, len(lines), SLICE):
+            processor.encode(lines[at : at + SLICE], num_threads=1)
 
 
 def load(config: DataConfig) -> dict[str, Any]:

@@ -108,7 +108,8 @@ class TokenizerConfig:
     user_symbols: list[str] = field(default_factory=list)
     """Strings that are always one piece."""
     sample_pairs: int = 250_000
-    """Pairs the pieces are learnt from: the whole of a smaller corpus, a fixed sample of a larger one."""
+    """Pairs the pieces are learnt from: the whole of a smaller corpus, a fixed sample of a larger one; fewer
+    than this if they come to more than 100 MB of text."""
 
     def __post_init__(self) -> None:
         """Checks the values."""
@@ -207,6 +208,8 @@ class DataConfig:
     """Processes that prepare the data; 0: one a core."""
     cache_dir: str | None = None
     """Where prepared data are kept; default: `nmt` in the user's cache folder."""
+    cache_days: int = 90
+    """Prepared data that were not used for so many days are deleted when others are prepared; 0 keeps all."""
 
     def __post_init__(self) -> None:
         """Checks the values."""
@@ -219,6 +222,7 @@ class DataConfig:
         check("data.max_source_ratio", self.max_source_ratio, at_least(1.0))
         check("data.block_pairs", self.block_pairs, at_least(1))
         check("data.workers", self.workers, at_least(0))
+        check("data.cache_days", self.cache_days, at_least(0))
         for key in ("source_lang", "target_lang"):
             if not getattr(self, key):
                 raise UserError(f"data.{key} is empty: give a language code such as data.{key}=en")

@@ -8,6 +8,7 @@ import hashlib
 import json
 import os
 import shutil
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from enum import Enum
@@ -61,8 +62,27 @@ def made(
                     found = None
                 if found is None:
                     found = _built(folder, build)
+        with contextlib.suppress(OSError):  # a cache that can only be read serves as well
+            os.utime(folder)
     facts: dict[str, Any] = found["facts"]
     return facts
+
+
+def forget_unused(root: Path, days: int) -> None:
+    """Deletes the folders in `root`, unfinished ones too, that `made` has not opened for so many days.
+
+    A process that has files of such a folder mapped keeps them; one that wants it later makes it anew.
+    """
+    oldest = time.time() - days * 86_400
+    for folder in sorted(root.iterdir()):
+        with contextlib.suppress(OSError), contextlib.ExitStack() as stack:
+            if not folder.is_dir() or folder.stat().st_mtime >= oldest:
+                continue
+            lock = stack.enter_context(open(_lock_file(folder), "a"))
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # fails where somebody is at it just now
+            log.info("%s: not used for %d days, so it is deleted", folder, days)
+            (folder / _MANIFEST).unlink(missing_ok=True)  # first: from here on it is not whole
+            shutil.rmtree(folder)
 
 
 @contextlib.contextmanager
@@ -165,10 +185,15 @@ def _checksum(path: Path) -> dict[str, Any]:
         return {}
 
 
+def _lock_file(folder: Path) -> Path:
+    """What is locked while a folder is made, under its own name or as NAME.part."""
+    return folder.with_name(f"{folder.name.removesuffix('.part')}.lock")
+
+
 @contextlib.contextmanager
 def _locked(folder: Path) -> Iterator[None]:
     """Keeps other processes from making the same folder; the lock ends with this process, however it ends."""
-    path = folder.with_name(f"{folder.name}.lock")
+    path = _lock_file(folder)
     with contextlib.ExitStack() as stack:
         with told(path):
             lock = stack.enter_context(open(path, "a"))

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import hashlib
 import unicodedata
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from hashlib import blake2b
 from importlib.metadata import version
 from typing import Any, ClassVar
 
@@ -132,9 +132,8 @@ def first_rule(rules: Sequence[Rule], source: str, target: str) -> Rule | None:
     return None
 
 
-def normal_text(text: str) -> str:
-    """A side as the rules see it and the store keeps it: without white space around it."""
-    return text.strip()
+normal_text: Callable[[str], str] = str.strip
+"""Makes a line a side as the rules see it and the store keeps it: without white space around it."""
 
 
 def visible(text: str) -> str:
@@ -148,14 +147,12 @@ def _shortened(text: str) -> str:
     return text if len(text) <= _LOG_CHARACTERS else f"{text[: _LOG_CHARACTERS - 1]}…"
 
 
-def pair_hash(source: str, target: str) -> int:
-    """A 64-bit hash of a pair, the same in every process and on every machine."""
-    first = source.encode("utf-8")
-    content = len(first).to_bytes(8, "little") + first + target.encode("utf-8")
-    return int.from_bytes(hashlib.blake2b(content, digest_size=8).digest(), "little")
+def pair_hash(source: str, target: str) -> bytes:
+    """Eight bytes that stand for a pair of lines, the same in every process and on every machine."""
+    return blake2b(f"{source}\n{target}".encode(), digest_size=8).digest()
 
 
-def near_hash(source: str, target: str) -> int:
+def near_hash(source: str, target: str) -> bytes:
     """A hash of a pair that leaves aside case and all that is no letter, where both sides have letters."""
     source_key, target_key = (text.casefold().translate(_LETTERS) for text in (source, target))
     return pair_hash(source_key, target_key) if source_key and target_key else pair_hash(source, target)

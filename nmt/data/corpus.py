@@ -5,15 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
 from nmt.config import DataConfig, PairsConfig, SplitConfig
 from nmt.data.hub import open_hub
-from nmt.data.tables import Pair, read_table, table_reader
+from nmt.data.tables import Block, Pair, read_table, table_reader
 from nmt.data.testsets import find_test_set
-from nmt.data.text import expand, file_facts, read_lines
+from nmt.data.text import expand, file_facts, read_blocks, read_lines
 from nmt.errors import UserError
 
 
@@ -26,8 +25,8 @@ class Corpus:
     facts: dict[str, Any]
     """What identifies the content, the same on every machine: files by name, size and SHA-256; a hub set by
     path, configuration, commit and split."""
-    read: Callable[[], Iterator[Pair]] = field(repr=False)
-    """Starts reading from the beginning; `pairs` is the same with a check."""
+    read: Callable[[], Iterator[Block]] = field(repr=False)
+    """Starts reading from the beginning; `blocks` and `pairs` are the same with a check."""
     key: str = "data"
     """The option it came from, for messages."""
     num_pairs: int | None = None
@@ -39,10 +38,30 @@ class Corpus:
         Raises:
             UserError: a file is damaged, the sides differ in length, or there is no pair at all.
         """
+        return (pair for block in self._checked() for pair in zip(*block, strict=True))
+
+    def blocks(self, size: int) -> Iterator[Block]:
+        """Yields the pairs in order, `size` at a time; fewer at the end.
+
+        Raises:
+            UserError: as `pairs`.
+        """
+        sources: list[str] = []
+        targets: list[str] = []
+        for more_sources, more_targets in self._checked():
+            sources += more_sources
+            targets += more_targets
+            while len(sources) >= size:
+                yield sources[:size], targets[:size]
+                del sources[:size], targets[:size]
+        if sources:
+            yield sources, targets
+
+    def _checked(self) -> Iterator[Block]:
         empty = True
-        for pair in self.read():
-            empty = False
-            yield pair
+        for block in self.read():
+            empty = empty and not block[0]
+            yield block
         if empty:
             raise UserError(f"{self.key}: {self.name} holds no sentence pair")
 
@@ -162,14 +181,23 @@ def _from_text(split: PairsConfig, data: DataConfig, key: str) -> Corpus:
     return Corpus(name, facts, partial(_read_text, list(zip(sources, targets, strict=True)), key), key)
 
 
-def _read_text(files: list[tuple[Path, Path]], key: str) -> Iterator[Pair]:
+def _read_text(files: list[tuple[Path, Path]], key: str) -> Iterator[Block]:
     for source, target in files:
+        sides = read_blocks(source), read_blocks(target)
         counts = [0, 0]
-        for pair in zip_longest(read_lines(source), read_lines(target)):
-            counts[0] += pair[0] is not None
-            counts[1] += pair[1] is not None
-            if counts[0] == counts[1]:
-                yield pair
+        waiting: Block = [], []  # of one side, the lines whose other side has not been read yet
+        while True:
+            behind = 0 if len(waiting[0]) <= len(waiting[1]) else 1
+            block = next(sides[behind], None)
+            if block is None:
+                break
+            counts[behind] += len(block)
+            waiting[behind].extend(block)
+            ready = min(map(len, waiting))
+            yield waiting[0][:ready], waiting[1][:ready]
+            waiting = waiting[0][ready:], waiting[1][ready:]
+        ahead = 1 - behind
+        counts[ahead] += sum(map(len, sides[ahead]))
         if counts[0] != counts[1]:
             raise UserError(
                 f"{key}: {source} has {counts[0]} lines but {target} has {counts[1]}; "
@@ -188,7 +216,7 @@ def _from_tables(split: PairsConfig, data: DataConfig, key: str) -> Corpus:
     return Corpus(_names(files), facts, partial(_read_tables, files, data), key)
 
 
-def _read_tables(files: list[Path], data: DataConfig) -> Iterator[Pair]:
+def _read_tables(files: list[Path], data: DataConfig) -> Iterator[Block]:
     for path in files:
         yield from read_table(path, data)
 
@@ -211,7 +239,7 @@ def _from_hub(split: PairsConfig, data: DataConfig, key: str) -> Corpus:
     if not data.hub.path:
         raise UserError(f"{key}.split={split.split}: is a split of a hub data set, so set data.hub.path too")
     found = open_hub(data, split.split, key)
-    return Corpus(found.name, found.facts, found.pairs, key, found.num_pairs)
+    return Corpus(found.name, found.facts, found.blocks, key, found.num_pairs)
 
 
 def _names(files: list[Path]) -> str:

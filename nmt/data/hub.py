@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import Any
 
 from nmt.config import DataConfig, HubConfig
-from nmt.data.tables import Pair, arrow_names, arrow_pairs, arrow_type, choose_keys
+from nmt.data.tables import Block, Pair, arrow_blocks, arrow_names, arrow_type, choose_keys
 from nmt.data.text import file_facts
 from nmt.errors import UserError
 from nmt.runtime import log
 
-_BATCH_ROWS = 8192
+_BLOCK_ROWS = 8192
 _COMMIT = re.compile("[0-9a-f]{40}")
 _LOCAL_FILES = "two text files (data=local data.train.source=... data.train.target=...)"
 
@@ -38,10 +38,10 @@ class HubSplit:
         """How many pairs it has."""
         return int(self.dataset.num_rows)
 
-    def pairs(self) -> Iterator[Pair]:
-        """Yields (source, target) in order; a missing side is empty."""
-        tables = self.dataset.with_format("arrow").iter(batch_size=_BATCH_ROWS)
-        return arrow_pairs(tables, self.keys, self.name)
+    def blocks(self) -> Iterator[Block]:
+        """Yields the pairs in order, some at a time; a missing side is empty."""
+        tables = self.dataset.with_format("arrow").iter(batch_size=_BLOCK_ROWS)
+        return arrow_blocks(tables, self.keys, self.name)
 
 
 def open_hub(data: DataConfig, split: str, key: str) -> HubSplit:

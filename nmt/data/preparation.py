@@ -12,8 +12,8 @@ import numpy as np
 import sentencepiece as spm
 
 from nmt.config import CleaningConfig, DataConfig
-from nmt.data.arrays import Side, smallest_dtype
-from nmt.data.cache import cache_errors, fingerprint, made
+from nmt.data.arrays import Side, offsets_of, smallest_dtype
+from nmt.data.cache import cache_errors, fingerprint, forget_unused, made
 from nmt.data.cleaning import CleaningReport, PieceRule, build_rules, language_facts
 from nmt.data.corpus import HeldOut, is_given, read_held_out
 from nmt.data.mixture import apportioned, mean_draws
@@ -25,11 +25,12 @@ from nmt.data.workers import run_ordered
 from nmt.errors import UserError
 from nmt.runtime import available_cores, cache_folder, log, progress
 
-FORMAT = 1  # of what is kept: another number makes everything anew
+FORMAT = 2  # of what is kept: another number makes everything anew
 SHARD_PAIRS = 65_536  # raw pairs a shard
 VALID_PIECES = 1024  # a longer side of a validation pair is cut
 
 _SLICE = 4096  # pairs encoded at a time
+_SAMPLE_BYTES = 100_000_000  # of text to learn pieces from, for each of which SentencePiece takes some 25
 
 
 @dataclass(frozen=True)
@@ -78,6 +79,8 @@ def prepare(config: DataConfig, *, shard_pairs: int = SHARD_PAIRS) -> Prepared:
     with cache_errors():
         tokenizer = stages.tokenizer()
         stores, reports = zip(*stages.encoded(tokenizer), strict=True)
+    if config.cache_days:
+        forget_unused(stages.root, config.cache_days)
     train = Store.joined(stores)
     cleaning = reduce(CleaningReport.merge, reports)
     report: dict[str, Any] = {
@@ -120,9 +123,7 @@ class _Stages:
         self._shard_pairs = shard_pairs
         self._languages = config.source_lang, config.target_lang
         self._workers = config.workers or available_cores()
-        self._root = (
-            Path(config.cache_dir).expanduser() if config.cache_dir else cache_folder()
-        ) / "prepared"
+        self.root = (Path(config.cache_dir).expanduser() if config.cache_dir else cache_folder()) / "prepared"
         self._text_prints = [self._text_print(source) for source in sources]
         tags = [source.tag for source in sources if source.tag is not None]
         symbols = list(dict.fromkeys([*config.tokenizer.user_symbols, *tags]))
@@ -248,7 +249,7 @@ class _Stages:
         return self._repeats_folder / _shard_name(place)
 
     def _folder(self, stage: str, name: str) -> Path:
-        return self._root / f"{stage}-{name[:16]}"
+        return self.root / f"{stage}-{name[:16]}"
 
 
 class _Encoder:
@@ -265,7 +266,7 @@ class _Encoder:
         self.texts = Texts(text_folder, repeats)
         self.tokenizer = Tokenizer.load(tokenizer_folder)
         self.rule = PieceRule(cleaning)
-        self.tag = [] if tag is None else [self.tokenizer.source_symbols[tag]]
+        self.tag = None if tag is None else self.tokenizer.source_symbols[tag]
 
 
 def _encode(encoder: _Encoder, path: Path) -> int:
@@ -279,18 +280,27 @@ def _encode(encoder: _Encoder, path: Path) -> int:
     slices: list[tuple[Side, Side]] = []
     for begin in range(0, max(len(rows), 1), _SLICE):
         sources, targets = encoder.texts.pairs(shard, rows[begin : begin + _SLICE])
-        source_ids = [ids and [*encoder.tag, *ids] for ids in tokenizer.encode_source(sources)]
-        source = Side.of(source_ids, source_dtype)
+        source = Side.of(tokenizer.encode_source(sources), source_dtype)
         target = Side.of(tokenizer.encode_target(targets), target_dtype)
+        if encoder.tag is not None:
+            source = _tagged(source, encoder.tag)
         gone = rule.mask(source.lengths(), target.lengths())
-        for row in np.flatnonzero(gone).tolist():
-            report.drop(rule.name, rule.words, sources[row], targets[row])
-            report.keep(-1)  # it was counted as kept by the stage before
-        kept = np.flatnonzero(~gone)
-        slices.append((source.take(kept), target.take(kept)))
+        if gone.any():
+            for row in np.flatnonzero(gone).tolist():
+                report.drop(rule.name, rule.words, sources[row], targets[row])
+                report.keep(-1)  # it was counted as kept by the stage before
+            kept = np.flatnonzero(~gone)
+            source, target = source.take(kept), target.take(kept)
+        slices.append((source, target))
     source, target = (Side.concatenated([pair[side] for pair in slices]) for side in (0, 1))
     Shard(source, target, facts=report_to_json(report)).write(path)
     return len(rows)
+
+
+def _tagged(side: Side, tag: int) -> Side:
+    """A side with a piece before every sentence that has any."""
+    full = side.lengths() > 0
+    return Side(np.insert(side.ids, side.offsets[:-1][full], tag), side.offsets + offsets_of(full))
 
 
 def _valid_store(tokenizer: Tokenizer, valid: HeldOut) -> Store:
@@ -311,7 +321,8 @@ def _check_any(source: Source, report: CleaningReport) -> None:
 def _sample(texts: Sequence[Texts], config: DataConfig) -> Iterator[tuple[str, str]]:
     """The pairs that the pieces are learnt from, of each corpus in proportion to its draws."""
     sizes = [text.num_pairs for text in texts]
-    size = min(config.tokenizer.sample_pairs, sum(sizes))
+    pairs_of_bytes = _SAMPLE_BYTES * sum(sizes) // sum(text.num_bytes for text in texts)
+    size = min(config.tokenizer.sample_pairs, sum(sizes), max(pairs_of_bytes, 1))
     for text, count in zip(texts, apportioned(size, mean_draws(sizes, config)), strict=True):
         times, rest = divmod(count, text.num_pairs)
         for _ in range(times):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,12 +19,15 @@ if TYPE_CHECKING:
 Pair = tuple[str, str]
 """A source sentence and its target sentence."""
 
+Block = tuple[list[str], list[str]]
+"""Some pairs: their sources, and as many targets."""
+
 _COMPRESSED = (".gz", ".xz", ".zst")
-_BATCH_ROWS = 8192
+_BLOCK_ROWS = 8192
 
 
-def read_table(path: Path, data: DataConfig) -> Iterator[Pair]:
-    """Yields the pairs of a TSV, JSONL or Parquet file in order, without holding it in memory.
+def read_table(path: Path, data: DataConfig) -> Iterator[Block]:
+    """Yields the pairs of a TSV, JSONL or Parquet file in order, some at a time.
 
     Args:
         path: the file; its name tells the format. TSV and JSONL may be compressed as text files may.
@@ -35,7 +39,7 @@ def read_table(path: Path, data: DataConfig) -> Iterator[Pair]:
     return table_reader(path)(path, data)
 
 
-def table_reader(path: Path) -> Callable[[Path, DataConfig], Iterator[Pair]]:
+def table_reader(path: Path) -> Callable[[Path, DataConfig], Iterator[Block]]:
     """Finds the reader for a file by its name.
 
     Raises:
@@ -53,7 +57,11 @@ def table_reader(path: Path) -> Callable[[Path, DataConfig], Iterator[Pair]]:
     return reader
 
 
-def _read_tsv(path: Path, data: DataConfig) -> Iterator[Pair]:
+def _read_tsv(path: Path, data: DataConfig) -> Iterator[Block]:
+    return _blocks(_tsv_pairs(path, data))
+
+
+def _tsv_pairs(path: Path, data: DataConfig) -> Iterator[Pair]:
     rows = enumerate(read_lines(path), start=1)
     numbered = [data.source_key.isdecimal(), data.target_key.isdecimal()]
     if any(numbered) and not all(numbered):
@@ -84,7 +92,11 @@ def _read_tsv(path: Path, data: DataConfig) -> Iterator[Pair]:
         yield row[source], row[target]
 
 
-def _read_jsonl(path: Path, data: DataConfig) -> Iterator[Pair]:
+def _read_jsonl(path: Path, data: DataConfig) -> Iterator[Block]:
+    return _blocks(_jsonl_pairs(path, data))
+
+
+def _jsonl_pairs(path: Path, data: DataConfig) -> Iterator[Pair]:
     keys: Pair | None = None
     for number, line in enumerate(read_lines(path), start=1):
         where = f"{path}:{number}"
@@ -136,7 +148,12 @@ def _names(record: Mapping[str, Any], prefix: str = "") -> list[str]:
     return names
 
 
-def _read_parquet(path: Path, data: DataConfig) -> Iterator[Pair]:
+def _blocks(pairs: Iterator[Pair]) -> Iterator[Block]:
+    while block := list(islice(pairs, _BLOCK_ROWS)):
+        yield [pair[0] for pair in block], [pair[1] for pair in block]
+
+
+def _read_parquet(path: Path, data: DataConfig) -> Iterator[Block]:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -148,14 +165,14 @@ def _read_parquet(path: Path, data: DataConfig) -> Iterator[Pair]:
             )
             columns = sorted({key if key in schema.names else key.partition(".")[0] for key in keys})
             batches = (
-                pa.Table.from_batches([batch]) for batch in file.iter_batches(_BATCH_ROWS, columns=columns)
+                pa.Table.from_batches([batch]) for batch in file.iter_batches(_BLOCK_ROWS, columns=columns)
             )
-            yield from arrow_pairs(batches, keys, str(path))
+            yield from arrow_blocks(batches, keys, str(path))
     except (pa.ArrowInvalid, OSError) as error:
         raise UserError(f"{path}: not a sound Parquet file ({_first_line(error)})") from None
 
 
-READERS: dict[str, Callable[[Path, DataConfig], Iterator[Pair]]] = {
+READERS: dict[str, Callable[[Path, DataConfig], Iterator[Block]]] = {
     ".tsv": _read_tsv,
     ".jsonl": _read_jsonl,
     ".ndjson": _read_jsonl,
@@ -221,8 +238,8 @@ def arrow_type(schema: pa.Schema, key: str) -> pa.DataType | None:
     return arrow_type(pa.schema(list(schema.field(outer).type)), inner)
 
 
-def arrow_pairs(tables: Iterable[pa.Table], keys: Pair, where: str) -> Iterator[Pair]:
-    """Yields the pairs of Arrow tables; a null is an empty sentence.
+def arrow_blocks(tables: Iterable[pa.Table], keys: Pair, where: str) -> Iterator[Block]:
+    """Yields the pairs of each Arrow table; a null is an empty sentence.
 
     Args:
         tables: parts of a larger table, in order.
@@ -233,8 +250,7 @@ def arrow_pairs(tables: Iterable[pa.Table], keys: Pair, where: str) -> Iterator[
         UserError: a column holds something else than text.
     """
     for table in tables:
-        sides = (_arrow_texts(table, keys[0], where), _arrow_texts(table, keys[1], where))
-        yield from zip(*sides, strict=True)
+        yield _arrow_texts(table, keys[0], where), _arrow_texts(table, keys[1], where)
 
 
 def _arrow_texts(table: pa.Table, key: str, where: str) -> list[str]:

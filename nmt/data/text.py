@@ -9,6 +9,7 @@ import io
 import lzma
 import zlib
 from collections.abc import Iterator, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -36,15 +37,24 @@ def read_lines(path: Path) -> Iterator[str]:
     Raises:
         UserError: the file cannot be read, is damaged, or is not UTF-8 (named with its line).
     """
+    return chain.from_iterable(read_blocks(path))
+
+
+def read_blocks(path: Path) -> Iterator[list[str]]:
+    """Yields the lines that `read_lines` yields, as many at a time as were read at once; at least one."""
     number = 0
     try:
-        with open(path, "rb") as raw, _uncompressed(raw, path) as lines:
-            for number, line in enumerate(lines, start=1):
-                if number == 1:
-                    line = line.removeprefix(_BOM)
-                if line.endswith(b"\n"):
-                    line = line[:-2] if line.endswith(b"\r\n") else line[:-1]
-                yield line.decode("utf-8")
+        with open(path, "rb") as raw, _uncompressed(raw, path) as stream:
+            while content := stream.read1(_CHUNK):
+                if not content.endswith(b"\n"):
+                    content += stream.readline()
+                if not number:
+                    content = content.removeprefix(_BOM)
+                if b"\r\n" in content:
+                    content = content.replace(b"\r\n", b"\n")
+                lines = content.removesuffix(b"\n").decode("utf-8").split("\n")
+                yield lines
+                number += len(lines)
     except UnicodeDecodeError as error:
         raise UserError(_not_utf8(path, number, error)) from None
     except (EOFError, gzip.BadGzipFile, zlib.error, lzma.LZMAError) as error:
@@ -76,7 +86,8 @@ def _uncompressed(raw: io.BufferedReader, path: Path) -> io.BufferedIOBase:
     return raw
 
 
-def _not_utf8(path: Path, number: int, error: UnicodeDecodeError) -> str:
+def _not_utf8(path: Path, lines_before: int, error: UnicodeDecodeError) -> str:
+    number = lines_before + 1 + error.object.count(b"\n", 0, error.start)
     looks = ", it looks like UTF-16" if number == 1 and error.object[:2] in (b"\xff\xfe", b"\xfe\xff") else ""
     return (
         f"{path}:{number}: not valid UTF-8 (byte 0x{error.object[error.start]:02x}{looks}): "

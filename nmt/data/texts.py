@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import count, islice
+from itertools import compress, islice
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,6 @@ from nmt.data.cleaning import (
     NUM_EXAMPLES,
     CleaningReport,
     Rule,
-    first_rule,
     near_hash,
     normal_text,
     pair_hash,
@@ -28,6 +27,7 @@ from nmt.data.cleaning import (
 from nmt.data.corpus import Corpus
 from nmt.data.shuffle import Shuffle
 from nmt.data.store import Shard
+from nmt.data.tables import Block
 from nmt.data.workers import run_ordered
 from nmt.runtime import progress
 
@@ -80,6 +80,11 @@ class Texts:
         self.num_pairs = int(self._starts[-1]) - len(self._repeats)
 
     @property
+    def num_bytes(self) -> int:
+        """Size of all text, that of pairs that are not to be used too."""
+        return sum(len(shard.source.ids) + len(shard.target.ids) for shard in self._shards)
+
+    @property
     def hashes(self) -> list[Array]:
         """A hash of each pair, those that are not to be used too: uint64, an array a shard."""
         return [shard.more["hashes"] for shard in self._shards]
@@ -91,9 +96,8 @@ class Texts:
         return np.delete(np.arange(stop - start), self._repeats[first:last] - start)
 
     def pairs(self, shard: int, rows: Array) -> tuple[list[str], list[str]]:
-        """The two sides of some rows of a shard."""
-        sides = self._shards[shard].source.take(rows), self._shards[shard].target.take(rows)
-        return list(_decoded(sides[0])), list(_decoded(sides[1]))
+        """The two sides of some rows of a shard, which have to ascend."""
+        return _lines_at(self._shards[shard].source, rows), _lines_at(self._shards[shard].target, rows)
 
     def sample(self, size: int) -> Iterator[tuple[str, str]]:
         """Yields `size` pairs drawn evenly from all, in their order; all of them if there are no more."""
@@ -152,9 +156,8 @@ def clean_texts(folder: Path, corpus: Corpus, rules: Sequence[Rule], options: Te
     def repair(name: str) -> None:
         if name == _REPEATS:
             return _write_repeats(folder, options)
-        begin = int(Path(name).stem) * options.shard_pairs
-        lines = _lines(islice(corpus.pairs(), begin, begin + options.shard_pairs))
-        _clean(setup(), (folder / name, lines))
+        block = next(islice(corpus.blocks(options.shard_pairs), int(Path(name).stem), None))
+        _clean(setup(), (folder / name, _raw(block)))
 
     made(folder, build, repair)
     return Texts(folder)
@@ -213,44 +216,18 @@ def repeats(hashes: Sequence[Array]) -> Array:
     return np.sort(np.concatenate(found))
 
 
-class _Lines:
-    """Text as it comes in, in as little memory as it takes."""
-
-    def __init__(self) -> None:
-        self._content = bytearray()
-        self._ends = [0]
-
-    def add(self, text: str) -> None:
-        self._content += text.encode()
-        self._ends.append(len(self._content))
-
-    def side(self) -> Side:
-        return Side(np.frombuffer(self._content, np.uint8), np.array(self._ends, np.int64))
+_Raw = tuple[bytes, bytes]  # the lines of the two sides, each joined by newlines
 
 
-def _tasks(corpus: Corpus, folder: Path, shard_pairs: int) -> Iterator[tuple[Path, tuple[Side, Side] | None]]:
+def _tasks(corpus: Corpus, folder: Path, shard_pairs: int) -> Iterator[tuple[Path, _Raw | None]]:
     """The shards to be written, each with its raw lines; None for those that are there already."""
-    pairs = corpus.pairs()
-    for index in count():
+    for index, block in enumerate(corpus.blocks(shard_pairs)):
         path = folder / f"{index:05d}.safetensors"
-        block = islice(pairs, shard_pairs)
-        if path.exists():
-            lines = None
-            num_pairs = sum(1 for _ in block)
-        else:
-            lines = _lines(block)
-            num_pairs = len(lines[0])
-        if not num_pairs:
-            return
-        yield path, lines
+        yield path, None if path.exists() else _raw(block)
 
 
-def _lines(pairs: Iterator[tuple[str, str]]) -> tuple[Side, Side]:
-    source, target = _Lines(), _Lines()
-    for source_text, target_text in pairs:
-        source.add(source_text)
-        target.add(target_text)
-    return source.side(), target.side()
+def _raw(block: Block) -> _Raw:
+    return "\n".join(block[0]).encode(), "\n".join(block[1]).encode()
 
 
 @dataclass(frozen=True)
@@ -261,38 +238,51 @@ class _Cleaner:
     near: bool
 
 
-def _clean(cleaner: _Cleaner, task: tuple[Path, tuple[Side, Side] | None]) -> int:
+def _clean(cleaner: _Cleaner, task: tuple[Path, _Raw | None]) -> int:
     """Cleans and writes one shard; gives the number of pairs read."""
-    path, lines = task
-    if lines is None:
+    path, raw = task
+    if raw is None:
         return report_of(Shard.open(path).facts).total
+    sources, targets = (list(map(normal_text, content.decode().split("\n"))) for content in raw)
+    assert len(sources) == len(targets)
     report = CleaningReport()
-    hashes: list[int] = []
-    near: list[int] = []
-    kept_source, kept_target = _Lines(), _Lines()
-    for raw_source, raw_target in zip(_decoded(lines[0]), _decoded(lines[1]), strict=True):
-        source, target = normal_text(raw_source), normal_text(raw_target)
-        rule = first_rule(cleaner.rules, source, target)
-        if rule is not None:
-            report.drop(rule.name, rule.words, source, target)
-            continue
-        kept_source.add(source)
-        kept_target.add(target)
-        hashes.append(pair_hash(source, target))
-        if cleaner.near:
-            near.append(near_hash(source, target))
-    report.keep(len(hashes))
-    more = {"hashes": np.array(hashes, np.uint64)}
+    kept = [True] * len(sources)
+    for rule in cleaner.rules:
+        for place in rule.suspects(sources, targets):
+            if kept[place] and rule.drops(sources[place], targets[place]):
+                kept[place] = False
+                report.drop(rule.name, rule.words, sources[place], targets[place])
+    sources, targets = list(compress(sources, kept)), list(compress(targets, kept))
+    report.keep(len(sources))
+    more = {"hashes": _hashes(map(pair_hash, sources, targets))}
     if cleaner.near:
-        more["near"] = np.array(near, np.uint64)
-    Shard(kept_source.side(), kept_target.side(), more, report_to_json(report)).write(path)
+        more["near"] = _hashes(map(near_hash, sources, targets))
+    Shard(_side(sources), _side(targets), more, report_to_json(report)).write(path)
     return report.total
 
 
-def _decoded(side: Side) -> Iterator[str]:
-    content = side.flat().tobytes()
-    ends = (side.offsets - side.offsets[0]).tolist()
-    return (content[begin:end].decode() for begin, end in zip(ends, ends[1:], strict=False))
+def _hashes(digests: Iterable[bytes]) -> Array:
+    return np.frombuffer(b"".join(digests), "<u8")
+
+
+def _side(lines: Sequence[str]) -> Side:
+    """Lines as bytes, each with a newline at its end."""
+    content = np.frombuffer("\n".join([*lines, ""]).encode(), np.uint8)
+    ends = np.flatnonzero(content == ord("\n")) + 1
+    assert len(ends) == len(lines)
+    return Side(content, np.concatenate([[0], ends]))
+
+
+def _lines_at(side: Side, rows: Array) -> list[str]:
+    """The lines at `rows` (n,), which ascend."""
+    if not len(rows):
+        return []
+    first, stop = int(rows[0]), int(rows[-1]) + 1
+    if stop - first > 2 * len(rows):
+        return [side[row].tobytes().decode().removesuffix("\n") for row in rows.tolist()]
+    between = side.ids[int(side.offsets[first]) : int(side.offsets[stop])]
+    lines = between.tobytes().decode().split("\n")
+    return lines[:-1] if len(rows) == stop - first else [lines[row] for row in (rows - first).tolist()]
 
 
 def _write_repeats(folder: Path, options: TextOptions) -> None:

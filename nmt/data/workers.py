@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import itertools
 import multiprocessing
 import os
@@ -77,6 +78,7 @@ def _start(function: Callable[[Any, Any], Any], setup: Callable[[], Any]) -> Non
     global _work
     signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ctrl-C reaches every process; only the first has a say
     threading.Thread(target=_end_with_parent, daemon=True).start()
+    gc.set_threshold(100_000)  # the work is lists by the thousand, and no cycles among them
     _work = partial(function, setup())
 
 

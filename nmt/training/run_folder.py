@@ -26,6 +26,7 @@ _FREE = frozenset(
         "prepare_only",
         "data.workers",
         "data.cache_dir",
+        "data.cache_days",
         "training.max_updates",
         "training.max_epochs",
         "training.max_minutes",

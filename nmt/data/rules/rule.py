@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -46,6 +46,13 @@ class Rule(ABC):
     @abstractmethod
     def drops(self, source: str, target: str) -> bool:
         """Whether the pair, both sides as `normal_text` gives them, is to go."""
+
+    def suspects(self, sources: Sequence[str], targets: Sequence[str]) -> Iterable[int]:
+        """Which of many pairs `drops` is to be asked about: their places, ascending.
+
+        A rule that can tell most pairs to be sound in a faster way than one by one has its own.
+        """
+        return range(len(sources))
 
 
 def base_language(code: str) -> str:

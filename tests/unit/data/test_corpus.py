@@ -13,6 +13,7 @@ import sacrebleu.utils
 from sacrebleu.dataset import DATASETS
 
 from nmt.config import DataConfig, HubConfig, SplitConfig
+from nmt.data import text
 from nmt.data.corpus import Corpus, is_given, open_corpus, read_held_out
 from nmt.errors import UserError
 
@@ -108,6 +109,25 @@ def test_mistakes_seen_on_reading(options: dict[str, Any], message: str | None) 
 def test_pairs_come_before_the_end_is_known(folder: Path) -> None:
     stream = open_corpus(SplitConfig(source="a.en", target="short.de"), DATA, "data.train").pairs()
     assert next(stream) == ("one", "eins")
+
+
+@pytest.mark.parametrize("chunk", [1, 50, 1 << 20])
+@pytest.mark.parametrize("count", [1, 7, 40])
+def test_sides_stay_in_step(folder: Path, monkeypatch: pytest.MonkeyPatch, chunk: int, count: int) -> None:
+    """Lines of one side are far longer, in turn, and files are read some bytes at a time."""
+    monkeypatch.setattr(text, "_CHUNK", chunk)
+    expected = []
+    for name in "pq":
+        part = [(f"{name}{i}" * (i if name == "p" else 1), f"{name}{i}" * (80 - 2 * i)) for i in range(count)]
+        (folder / f"{name}.en").write_text("".join(f"{source}\n" for source, _ in part))
+        (folder / f"{name}.de").write_text("\n".join(target for _, target in part))
+        expected += part
+    files = {side: [f"p.{side}", f"q.{side}"] for side in ("en", "de")}
+    corpus = open_corpus(SplitConfig(source=files["en"], target=files["de"]), DATA, "data.train")
+    assert list(corpus.pairs()) == expected
+    for size in (1, 3, 100):
+        blocks = [list(zip(*block, strict=True)) for block in corpus.blocks(size)]
+        assert blocks == [expected[begin : begin + size] for begin in range(0, len(expected), size)]
 
 
 def test_corpus_travels_to_another_process() -> None:

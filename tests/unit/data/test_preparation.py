@@ -266,6 +266,25 @@ def test_goes_on_with_what_is_there(
     assert files(config) == again
 
 
+@pytest.mark.parametrize(("days", "stays"), [(90, {"busy", "new"}), (0, {"busy", "new", "old", "half"})])
+def test_what_was_long_not_used_is_deleted(config: DataConfig, days: int, stays: set[str]) -> None:
+    prepare(config, shard_pairs=SHARD)
+    good = files(config)
+    root = Path(str(config.cache_dir)) / "prepared"
+    shutil.copytree(folder(config, "ids"), root / "old-0123456789abcdef")
+    for name in ("half-0123456789abcdef.part", "busy-0123456789abcdef", "new-0123456789abcdef"):
+        (root / name).mkdir()
+    for path in root.iterdir():
+        os.utime(path, (1e9, time.time() - (89 if path.name.startswith("new") else 91) * 86_400))
+    shutil.rmtree(folder(config, "ids"))  # so that the text is used too
+    with open(root / "busy-0123456789abcdef.lock", "a") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        prepare(replace(config, cache_days=days), shard_pairs=SHARD)
+    left = {path.name.split("-")[0] for path in root.iterdir() if path.is_dir()}
+    assert left == {"ids", "text", "tokenizer"} | stays
+    assert good.items() <= files(config).items()
+
+
 def test_nothing_left_after_cleaning(config: DataConfig, tmp_path: Path) -> None:
     for side in ("xx", "yy"):
         (tmp_path / f"train.{side}").write_text("the same\n" * 7)
@@ -374,6 +393,16 @@ def test_sample_for_the_tokenizer(config: DataConfig) -> None:
     assert len(sample) == len(set(sample)) == 50
     assert [pair for pair in everything if pair in set(sample)] == sample
     assert sample == list(opened.sample(50))
+
+
+def test_text_to_learn_from_is_bounded(config: DataConfig, monkeypatch: pytest.MonkeyPatch) -> None:
+    prepare(config, shard_pairs=SHARD)
+    opened = texts.Texts(folder(config, "text"))
+    everything = list(preparation._sample([opened], config))
+    assert len(everything) == 296
+    num_bytes = sum(len(f"{line}\n".encode()) for pair in everything for line in pair)
+    monkeypatch.setattr(preparation, "_SAMPLE_BYTES", num_bytes // 3)
+    assert 95 <= len(list(preparation._sample([opened], config))) <= 99
 
 
 @pytest.mark.parametrize("workers", [1, 2])

@@ -21,7 +21,7 @@ def options(source: str = "source", target: str = "target") -> DataConfig:
 
 
 def read(path: Path, *keys: str) -> list[tuple[str, str]]:
-    return list(read_table(path, options(*keys)))
+    return [pair for block in read_table(path, options(*keys)) for pair in zip(*block, strict=True)]
 
 
 @pytest.mark.parametrize(
