@@ -229,7 +229,7 @@ def nan_between(monkeypatch: pytest.MonkeyPatch, first: Cursor, last: Cursor) ->
     def poisoned(self: Trainer, *args: Any) -> None:
         original(self, *args)
         if first <= self.progress.cursor < last:
-            self.gradients.gradients[0] = float("nan")
+            self.parallel.gradients.gradients[0] = float("nan")
 
     monkeypatch.setattr(Trainer, "_micro_batch", poisoned)
 
