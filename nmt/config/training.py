@@ -128,6 +128,9 @@ class TrainingConfig:
     """How often the processes are started again, from the last checkpoint, when one of them dies or fails by
     a bug. `torchrun` has `--max-restarts` for that."""
     precision: Precision = Precision.auto
+    onednn_fp32: bool = True
+    """In fp32 on a CPU, let oneDNN do the matrix products where its own are measured to be as exact; faster,
+    but how they round depends more on the number of threads and processes."""
     label_smoothing: float = 0.1
     rdrop: float = 0.0
     """R-Drop (Liang et al. 2021): weight alpha of the divergence between two passes of every micro-batch with

@@ -92,7 +92,7 @@ def set_up_machine(config: TrainConfig, processes: int) -> None:
     """Sets the memory and threads of this process, one of so many here, and how exactly it repeats itself."""
     keep_freed_memory()
     set_threads(config.training.threads or max(1, available_cores() // processes))
-    if config.training.precision is Precision.fp32:
+    if config.training.precision is Precision.fp32 and config.training.onednn_fp32:
         speed_up_fp32_products()
     if config.training.deterministic:
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")

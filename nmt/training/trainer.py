@@ -114,7 +114,8 @@ class Trainer:
         data = replace(self.config.data, max_tokens=max_tokens or self.config.data.max_tokens)
         with memory_told(data, self.options.micro_batches):
             for batch in largest_batches(self.prepared.train, data):
-                self._micro_batch(batch.filled(FILLED_TO), 0)
+                # As the last one: all processes communicate in it, and no gradient is left over.
+                self._micro_batch(batch.filled(FILLED_TO), self.options.micro_batches - 1)
                 # Waits for the device: what fails there fails here.
                 self.parallel.extras.tolist()
 

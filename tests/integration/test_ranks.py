@@ -62,12 +62,12 @@ def first_gradient(config_text: str, stop: Callable[[], bool]) -> bool:
     folder = Path(config.run_dir)
 
     class OneUpdate(Trainer):
-        def _log_update(self, tokens: float, loss: float, nll: float, norm: float, spent: float) -> None:
+        def _log_update(self, totals: list[float], norm: float, spent: float) -> None:
             gradients = [p.grad for p in self.model.parameters()]
             whole = [g.full_tensor() if isinstance(g, DTensor) else g for g in gradients]
             gradient = torch.cat([g.flatten() for g in whole])
             if self.ranks.is_main:
-                found = {"sums": torch.tensor([tokens, loss, nll, norm]), "gradient": gradient}
+                found = {"sums": torch.tensor([*totals, norm]), "gradient": gradient}
                 save_file(found, folder / "found.safetensors")
 
     folder.mkdir(exist_ok=True)
@@ -114,6 +114,7 @@ def test_fifty_updates_end_in_the_weights_of_one_process(
             # weights go another way by more than 1e-5.
             "optimizer": STEADY,
             "sharding": sharding,
+            "onednn_fp32": False,  # on the edge: 1.3e-5, as its rounding depends on the number of threads
         }
         train(toy_config(data, run, devices=str(processes), dropout=0.2, max_tokens=256, **options))
         runs.append(read_weights(run / "checkpoints/update-00000050/model.safetensors"))
@@ -224,7 +225,7 @@ def poisoned_rank(argument: str, stop: Callable[[], bool]) -> bool:
     def poisoned(self: Trainer, batch: Batch, number: int) -> None:
         original(self, batch, number)
         if number == 1 and Cursor(0, 0, 12) <= self.progress.cursor < Cursor(0, 0, 32):
-            self.gradients.gradients[0] = float("nan")
+            self.parallel.gradients.gradients[0] = float("nan")
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Trainer, "_micro_batch", poisoned)

@@ -32,9 +32,9 @@ def test_the_meter_sees_what_was_taken_and_given_back() -> None:
 
 
 def test_holes_count_as_free() -> None:
-    before = module._freed()
     blocks = [np.ones(MIB // 128) for _ in range(1024)]
     last = blocks.pop()
+    before = module._freed()
     del blocks
     told = hasattr(ctypes.CDLL(None), "mallinfo2")  # by glibc
     assert module._freed() - before > 48 * MIB if told else module._freed() == 0
