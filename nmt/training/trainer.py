@@ -166,7 +166,7 @@ class Trainer:
         )
         self.parallel.backward(losses.objective, last=number + self.ranks.world >= options.micro_batches)
         sums = self.parallel.extras
-        sums[_OBJECTIVE] += losses.objective.detach()
+        sums[_OBJECTIVE] += losses.objective.detach() / self.progress.loss_scale
         sums[_TERAFLOPS] += training_flops(self.config.model, len(weight), batch) * num_passes / 1e12
         sums[_TOKENS] += batch.num_target_tokens
         sums[_LOSS] += losses.loss
