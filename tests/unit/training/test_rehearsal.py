@@ -79,6 +79,7 @@ def test_no_batch_is_larger(sizes: list[tuple[int, int]], max_tokens: int, ratio
         torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB"),
         RuntimeError("[enforce fail at alloc_cpu.cpp:121] DefaultCPUAllocator: can't allocate memory"),
         RuntimeError("std::bad_alloc"),
+        RuntimeError("could not create a primitive"),
     ],
 )
 def test_running_out_of_memory_in_its_many_words(error: Exception) -> None:
