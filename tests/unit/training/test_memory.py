@@ -12,7 +12,7 @@ import pytest
 import torch
 
 import nmt.training.memory as module
-from nmt.config import DataConfig
+from nmt.config import DataConfig, Precision, TrainingConfig
 from nmt.data.store import Store
 from nmt.training.batch_size import largest_max_tokens
 from nmt.training.memory import MemoryMeter, _control_groups
@@ -76,7 +76,8 @@ class Machine:
     def __init__(self, memory: int, a_token: int, fails_above: int) -> None:
         self.memory, self.a_token, self.fails_above = memory, a_token, fails_above
         self.peak, self.tried = 0, list[int]()
-        self.config = SimpleNamespace(data=DataConfig(source_lang="xx", target_lang="yy"))
+        training = TrainingConfig(precision=Precision.fp32, onednn_fp32=False)  # no kernels to leave room for
+        self.config = SimpleNamespace(data=DataConfig(source_lang="xx", target_lang="yy"), training=training)
         self.prepared = SimpleNamespace(train=Store.of([[5] * 9], [[5] * 9]))
 
     def rehearse(self, max_tokens: int) -> None:
