@@ -21,7 +21,8 @@
 set -euo pipefail
 
 # The first machine holds the first process: the one that writes run_dir, prints and validates.
-first=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)
+hosts=$(scontrol show hostnames "$SLURM_JOB_NODELIST") # not into head, which would break the pipe
+first=${hosts%%$'\n'*}
 endpoint=$first:$((20000 + SLURM_JOB_ID % 10000))
 
 # So long may the end of an update and a checkpoint take after a request to stop.
