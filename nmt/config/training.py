@@ -144,7 +144,7 @@ class TrainingConfig:
     schedule: ScheduleConfig = field(default_factory=ScheduleConfig)
     averaging: AveragingConfig = field(default_factory=AveragingConfig)
     validate_every: int = 1000
-    """Updates between validations; 0: at the end of every epoch."""
+    """Updates between validations; 0: at the end of every epoch. The last update has one in any case."""
     validate_sentences: int = 0
     """Validate on the first so many sentences; 0: on all."""
     checkpoint_every: int = 1000

@@ -99,7 +99,8 @@ def final_weights(
     present = set(checkpoints.updates())
     candidates = [saved for saved in run.checkpoints if saved.update in present]
     if run.update not in {saved.update for saved in candidates}:
-        candidates.append(Saved(run.update))
+        last = run.validated
+        candidates.append(last if last and last.update == run.update else Saved(run.update))
     while candidates:
         updates = chosen(candidates, config.training.averaging)
         damaged = [update for update in updates if not _readable(checkpoints, update)]

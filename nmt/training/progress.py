@@ -61,6 +61,7 @@ class Progress:
         went_back: what was left out by going back to a checkpoint; None as long as that has not happened.
         loss_scale: factor on the loss in fp16, else 1.
         finite_in_a_row: updates since the loss scale last changed.
+        validated: the last validation.
         best: the best validation yet, by the criterion.
         worse_validations: validations since the best one.
         checkpoints: the scheduled checkpoints, oldest first, rotated ones included.
@@ -79,6 +80,7 @@ class Progress:
     went_back: LeftOut | None = None
     loss_scale: float = 1.0
     finite_in_a_row: int = 0
+    validated: Saved | None = None
     best: Saved | None = None
     worse_validations: int = 0
     checkpoints: list[Saved] = field(default_factory=list)
@@ -90,13 +92,14 @@ class Progress:
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Progress:
         """The reverse of `as_dict`."""
-        best, went_back = values["best"], values.get("went_back")
+        best, validated, went_back = values["best"], values.get("validated"), values.get("went_back")
         return cls(
             **{
                 **values,
                 "cursor": Cursor(**values["cursor"]),
                 "skipped": [LeftOut.from_dict(skipped) for skipped in values.get("skipped", [])],
                 "went_back": None if went_back is None else LeftOut.from_dict(went_back),
+                "validated": None if validated is None else Saved(**validated),
                 "best": None if best is None else Saved(**best),
                 "checkpoints": [Saved(**saved) for saved in values["checkpoints"]],
             }
@@ -104,14 +107,17 @@ class Progress:
 
     def note_validation(self, quality: float) -> bool:
         """Counts a validation after the present update; says whether it is the best yet."""
+        self.validated = Saved(self.update, quality)
         if self.best is None or self.best.quality is None or quality > self.best.quality:
-            self.best, self.worse_validations = Saved(self.update, quality), 0
+            self.best, self.worse_validations = self.validated, 0
             return True
         self.worse_validations += 1
         return False
 
     def validation_due(self, config: TrainingConfig) -> bool:
-        """Whether a validation belongs after the present update."""
+        """Whether a validation belongs after the present update: the last one's weights may be the best."""
+        if self.ended(config) is not None:
+            return True
         return self.update % config.validate_every == 0 if config.validate_every else self.epoch_ended
 
     def checkpoint_due(self, config: TrainingConfig) -> bool:

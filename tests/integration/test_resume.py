@@ -289,7 +289,7 @@ def test_damaged_checkpoints_are_named_and_passed_over(
 
 
 def test_more_updates_go_on_as_if_there_had_been_no_end(data: Path, tmp_path: Path) -> None:
-    """The end at update 6 falls between checkpoints: it is averaged there, and forgotten later."""
+    """The end at update 6 falls between checkpoints: it is judged and averaged there, and forgotten later."""
     first = train(toy_config(data, tmp_path / "run", max_updates=6))
     again = train(toy_config(data, tmp_path / "run", max_updates=6))
     assert again == first
@@ -297,6 +297,11 @@ def test_more_updates_go_on_as_if_there_had_been_no_end(data: Path, tmp_path: Pa
     assert results["training"]["averaged_updates"] == [4, 6]
     train(toy_config(data, tmp_path / "run", max_updates=12))
     train(toy_config(data, tmp_path / "whole", max_updates=12))
+    metrics = tmp_path / "run/metrics.jsonl"
+    lines = metrics.read_text().splitlines(keepends=True)
+    others = [line for line in lines if '"kind": "valid", "update": 6,' not in line]
+    assert len(others) == len(lines) - 1
+    metrics.write_text("".join(others))
     assert_same_run(tmp_path / "run", tmp_path / "whole")
 
 

@@ -31,12 +31,14 @@ def test_counters_survive_json() -> None:
         (0, 0, 5, True, True, True),
         (0, 0, 5, False, False, False),
         (0, 5, 5, False, False, True),
+        (4, 6, 13, False, True, False),  # the last update
+        (4, 0, 13, False, True, True),
     ],
 )
 def test_what_is_due(
     every: int, checkpoint_every: int, update: int, epoch_ended: bool, validation: bool, checkpoint: bool
 ) -> None:
-    options = TrainingConfig(validate_every=every, checkpoint_every=checkpoint_every)
+    options = TrainingConfig(validate_every=every, checkpoint_every=checkpoint_every, max_updates=13)
     progress = Progress(update=update, epoch_ended=epoch_ended)
     assert progress.validation_due(options) is validation
     assert progress.checkpoint_due(options) is checkpoint
@@ -66,7 +68,7 @@ def test_best_and_patience() -> None:
         progress.update = update
         verdicts.append((progress.note_validation(quality), progress.worse_validations))
     assert verdicts == [(True, 0), (True, 0), (False, 1), (False, 2), (True, 0)]
-    assert progress.best == Saved(5, 4.0)
+    assert progress.best == progress.validated == Saved(5, 4.0)
 
 
 def test_loss_scale_halves_and_grows_back() -> None:
