@@ -6,6 +6,7 @@ import hashlib
 import io
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 
 import sentencepiece as spm
@@ -27,12 +28,20 @@ _TRAINING_THREADS = 8
 # A long stretch without a space takes time by its square, and would be dropped for its length anyway.
 _MAX_CHARACTERS = 4000
 
+_MOST_WORDS, _LONGEST_WORD = 1 << 18, 32  # remembered, and their characters: some 50 MB
+
 # What would end a line, ring a bell or move a cursor, should a model ever write it.
 _CONTROLS = {code: " " for code in (*range(0x20), *range(0x7F, 0xA0), 0x2028, 0x2029) if code != 0x09}
 
 
 class Tokenizer:
-    """A vocabulary for both sides, or one a side. Every text can be encoded, byte by byte if need be."""
+    """A vocabulary for both sides, or one a side. Every text can be encoded, byte by byte if need be.
+
+    The pieces of a text are those of its words, what stands between spaces, each by itself. SentencePiece
+    comes to the same by way of the whole text, as no piece reaches across a space; but it breaks ties by the
+    rounding of sums that depend on what came before, and it looks up every word as if it were new, while
+    words repeat.
+    """
 
     source_vocab_size: int
     target_vocab_size: int
@@ -56,6 +65,8 @@ class Tokenizer:
         self._models = (source_model,) if target_model is None else (source_model, target_model)
         processors = [_processor(model) for model in self._models]
         self.source_processor, self.target_processor = processors[0], processors[-1]
+        words = [_Words(processor) for processor in processors]
+        self._source_words, self._target_words = words[0], words[-1]
         self.source_vocab_size = self.source_processor.vocab_size()
         self.target_vocab_size = self.target_processor.vocab_size()
         self.segmentation = _segmentation(source_model)
@@ -73,14 +84,14 @@ class Tokenizer:
         the rest is encoded as if it stood alone: `<bt> text` is the tag, then the pieces of `text`.
         """
         if not self.source_symbols:
-            return _encode(self.source_processor, texts)
+            return self._source_words.encode(texts)
         cut = [_tag_and_rest(text, self.source_symbols) for text in texts]
-        ids = _encode(self.source_processor, [rest for _, rest in cut])
+        ids = self._source_words.encode([rest for _, rest in cut])
         return [[*tag, *sentence] for (tag, _), sentence in zip(cut, ids, strict=True)]
 
     def encode_target(self, texts: Sequence[str]) -> list[list[int]]:
         """Ids of each text, without BOS and EOS; an empty text has none."""
-        return _encode(self.target_processor, texts)
+        return self._target_words.encode(texts)
 
     def decode_target(self, ids: Sequence[Sequence[int]]) -> list[str]:
         """Text of each sequence of ids: one line, whatever the ids.
@@ -94,11 +105,13 @@ class Tokenizer:
 
     def source_pieces(self, text: str) -> list[str]:
         """The pieces of a source text."""
-        return list(self.source_processor.encode(text, out_type=str))
+        (ids,) = self._source_words.encode([text])
+        return [self.source_processor.id_to_piece(i) for i in ids]
 
     def target_pieces(self, text: str) -> list[str]:
         """The pieces of a target text."""
-        return list(self.target_processor.encode(text, out_type=str))
+        (ids,) = self._target_words.encode([text])
+        return [self.target_processor.id_to_piece(i) for i in ids]
 
     def save(self, folder: Path) -> None:
         """Writes `joint.spm`, or `source.spm` and `target.spm`, into a folder."""
@@ -237,9 +250,24 @@ def _processor(model: bytes) -> spm.SentencePieceProcessor:
     return processor
 
 
-def _encode(processor: spm.SentencePieceProcessor, texts: Sequence[str]) -> list[list[int]]:
-    # One thread: callers that want more cores use processes.
-    return list(processor.encode(list(texts), num_threads=1)) if texts else []
+class _Words(dict[str, tuple[int, ...]]):
+    """The ids of the words met so far, up to a limit; others are looked up in the model."""
+
+    def __init__(self, processor: spm.SentencePieceProcessor) -> None:
+        super().__init__()
+        self._processor = processor
+        self._ids = list(range(processor.vocab_size()))  # each number once, however many words have it
+
+    def __missing__(self, word: str) -> tuple[int, ...]:
+        ids = tuple(map(self._ids.__getitem__, self._processor.encode(word)))
+        if len(word) <= _LONGEST_WORD and len(self) < _MOST_WORDS:
+            self[word] = ids
+        return ids
+
+    def encode(self, texts: Iterable[str]) -> list[list[int]]:
+        """The ids of each text."""
+        found = self.__getitem__
+        return [list(chain.from_iterable(map(found, text.split(" ")))) for text in texts]
 
 
 def _tag_and_rest(text: str, symbols: Mapping[str, int]) -> tuple[list[int], str]:

@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import nmt.data.tokenizer as module
 from nmt.config import Normalization, Segmentation, TokenizerConfig
 from nmt.data.tokenizer import BOS_ID, EOS_ID, PAD_ID, UNK_ID, Tokenizer, train_tokenizer
 from nmt.errors import UserError
@@ -64,6 +65,34 @@ def test_text_comes_back(plain: Tokenizer, text: str) -> None:
     assert plain.decode_target([ids]) == [text]
     assert all(UNK_ID < i < plain.target_vocab_size for i in ids)
     assert len(plain.target_pieces(text)) == len(ids)
+
+
+@given(st.lists(WORDS).map(" ".join))
+def test_the_pieces_of_a_text_are_those_of_its_words(plain: Tokenizer, text: str) -> None:
+    naive = [i for word in text.split(" ") for i in plain.source_processor.encode(word)]
+    assert plain.encode_source([text, text]) == [naive, naive]
+
+
+@given(st.lists(st.one_of(WORDS, st.sampled_from([word for pair in PAIRS[:50] for word in pair]))))
+def test_sentencepiece_finds_no_better_pieces(plain: Tokenizer, words: list[str]) -> None:
+    """It may find others that are as likely; merging knows no such ties."""
+    text = " ".join(words)
+    (ids,), other = plain.encode_source([text]), plain.source_processor.encode(text)
+    if plain.segmentation is Segmentation.bpe:
+        assert ids == other
+    else:
+        scores = [sum(map(plain.source_processor.get_score, way)) for way in (ids, other)]
+        assert scores[0] == pytest.approx(scores[1], rel=1e-5)
+        assert plain.decode_target([ids]) == plain.decode_target([other])
+
+
+def test_what_is_remembered_of_words_is_bounded(plain: Tokenizer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_MOST_WORDS", 3)
+    words = module._Words(plain.source_processor)
+    long = "x" * 33
+    texts = ["a b", long, "b c d"]
+    assert words.encode(texts) == [plain.source_processor.encode(text) for text in texts]
+    assert list(words) == ["a", "b", "c"]
 
 
 @given(st.text(st.characters(exclude_categories=["Cs"])))
