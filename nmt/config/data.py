@@ -260,6 +260,4 @@ class DataConfig:
             if self.temperature is not None:
                 raise UserError(f"{key}.weight and data.temperature are both given: drop one of them")
             check(f"{key}.weight", corpus.weight, above(0.0))
-        if corpus.tag is not None and (not corpus.tag or corpus.tag != "".join(corpus.tag.split())):
-            raise UserError(f"{key}.tag={corpus.tag}: must be text without white space, such as '<bt>'")
         self.cleaning_of(key, corpus)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import unicodedata
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from importlib.metadata import version
@@ -31,7 +31,6 @@ __all__ = [
     "PieceRule",
     "Rule",
     "build_rules",
-    "first_rule",
     "language_facts",
     "near_hash",
     "normal_text",
@@ -122,14 +121,6 @@ def language_facts(config: CleaningConfig, languages: tuple[str, str]) -> list[s
     if config.langid_confidence:
         found.append(version("lingua-language-detector"))
     return found
-
-
-def first_rule(rules: Sequence[Rule], source: str, target: str) -> Rule | None:
-    """The first rule that drops the pair, or None where it stays."""
-    for rule in rules:
-        if rule.drops(source, target):
-            return rule
-    return None
 
 
 normal_text: Callable[[str], str] = str.strip

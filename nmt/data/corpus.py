@@ -81,7 +81,14 @@ class HeldOut:
 
 def is_given(split: PairsConfig) -> bool:
     """Whether a split names any data."""
-    return bool(_kinds(split))
+    return bool(given_options(split))
+
+
+def given_options(split: PairsConfig) -> list[str]:
+    """Those of a split's options that say where its pairs come from, and have a value."""
+    return [
+        name for name in ("split", "source", "target", "path", "sacrebleu") if _is_set(getattr(split, name))
+    ]
 
 
 def open_corpus(split: PairsConfig, data: DataConfig, key: str) -> Corpus:
@@ -140,9 +147,7 @@ def read_held_out(split: SplitConfig, data: DataConfig, key: str) -> HeldOut:
 
 
 def _kinds(split: PairsConfig) -> list[str]:
-    given = [
-        name for name in ("split", "source", "target", "path", "sacrebleu") if _is_set(getattr(split, name))
-    ]
+    given = given_options(split)
     return [name for name in given if not (name == "target" and "source" in given)]
 
 

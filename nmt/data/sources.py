@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from nmt.config import CleaningConfig, CorpusConfig, DataConfig, HubConfig
-from nmt.data.corpus import Corpus, is_given, open_corpus
+from nmt.data.corpus import Corpus, given_options, open_corpus
 from nmt.data.tokenizer import check_symbols
 from nmt.errors import UserError
 
@@ -36,8 +36,8 @@ def open_sources(data: DataConfig) -> list[Source]:
     train = data.train
     if not train.corpora:
         return [Source("", open_corpus(train, data, "data.train"), data.cleaning)]
-    if is_given(train):
-        names = [name for name in ("split", "source", "target", "path", "sacrebleu") if getattr(train, name)]
+    names = given_options(train)
+    if names:
         drop = " ".join(f"data.train.{name}=null" for name in names)
         raise UserError(
             f"data.train.corpora and data.train.{names[0]} are both given, and only one can be: add {drop}, "

@@ -158,9 +158,8 @@ class BpeWays:
         self.ids, self.scores, self.alpha = ids, scores, alpha
         self.room = _MOST_STAGES
         self._bounds: list[list[float]] = []
-        self._stages: dict[
-            tuple[str, ...], _Merging
-        ] = {}  # left-out merges lead to the same ones in many ways
+        # Merges left out in different orders lead to the same stage.
+        self._stages: dict[tuple[str, ...], _Merging] = {}
 
     def word(self, text: str) -> Node | None:
         """The ways to cut up a word; None if a character is not a piece."""

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.distributed.tensor import DTensor
 
 from nmt.errors import UserError
-from nmt.training.parallel import State
+from nmt.training.parallel import Parallel, State
 
 _TRAINED = "trained."
 
@@ -26,20 +27,21 @@ class RunningMean:
     training goes on from stand beside the optimizer's state, as `trained.NAME`.
 
     Args:
-        model: whose weights; it is changed within `in_place` only.
+        parallel: the model in training; it is changed within `in_place` only.
         decay: share of the old mean; 0: no mean is kept.
     """
 
-    def __init__(self, model: nn.Module, decay: float) -> None:
-        self.decay = decay
-        self._weights = {name: _own(weight) for name, weight in model.named_parameters()} if decay else {}
+    def __init__(self, parallel: Parallel, decay: float) -> None:
+        self._parallel, self._decay = parallel, decay
+        named = parallel.model.named_parameters() if decay else ()
+        self._weights = {name: _own(weight) for name, weight in named}
         self._mean = {name: weight.clone() for name, weight in self._weights.items()}
 
     @torch.no_grad()
     def update(self, updates: int) -> None:
         """Takes the present weights into the mean, after so many updates that were made."""
-        if self.decay:
-            decay = min(self.decay, (updates + 1) / (updates + 10))
+        if self._decay:
+            decay = min(self._decay, (updates + 1) / (updates + 10))
             torch._foreach_lerp_(list(self._mean.values()), list(self._weights.values()), 1.0 - decay)
 
     @contextmanager
@@ -51,11 +53,25 @@ class RunningMean:
         finally:
             self._swap()
 
-    @torch.no_grad()
-    def restart(self) -> None:
-        """The present weights become the mean."""
-        for name, weight in self._weights.items():
-            self._mean[name].copy_(weight)
+    def state(self, *, optimizer: bool) -> State:
+        """What a checkpoint holds, of the mean and all else; as `Parallel.state`."""
+        state = self._parallel.state(optimizer=optimizer)
+        if not self._decay:
+            return state
+        beside = with_trained(state)
+        with self.in_place():
+            mean = self._parallel.state(optimizer=False)[0]
+            return {name: weight.clone() for name, weight in mean.items()}, beside
+
+    def restore(self, state: State | None, begun: bool, where: Path) -> None:
+        """Gives all processes what `state` told the main one; as `Parallel.restore`."""
+        if self._decay and begun:
+            self._parallel.restore(state, begun, where)  # the mean in the place of the weights
+            for name, weight in self._weights.items():
+                self._mean[name].copy_(weight)
+            if state:
+                state = trained_weights(state, str(where)), state[1]
+        self._parallel.restore(state, begun, where)
 
     @torch.no_grad()
     def _swap(self) -> None:
@@ -66,11 +82,11 @@ class RunningMean:
             weight.copy_(mean)
 
 
-def with_trained(state: State) -> State:
-    """A state whose weights stand beside the optimizer's tensors, to make room for the mean."""
+def with_trained(state: State) -> dict[str, Tensor]:
+    """The optimizer's tensors, and copies of the weights beside them."""
     weights, optimizer = state
     trained = {f"{_TRAINED}{name}": weight.clone() for name, weight in weights.items()}
-    return {}, {**optimizer, **trained}
+    return {**optimizer, **trained}
 
 
 def trained_weights(state: State, where: str) -> dict[str, Tensor]:

@@ -19,7 +19,7 @@ from nmt.model.transformer import Transformer
 from nmt.runtime import log, mix
 from nmt.training.averaging import needed
 from nmt.training.checkpoint import Checkpoint, CheckpointFolder
-from nmt.training.ema import RunningMean, trained_weights, with_trained
+from nmt.training.ema import RunningMean, with_trained
 from nmt.training.meter import meter_for, perplexity
 from nmt.training.monitor import Monitor
 from nmt.training.objective import training_loss
@@ -71,7 +71,7 @@ class Trainer:
         self.folder, self.ranks, self.stop = folder, ranks, stop
         self.parallel = spread(build_model(config, prepared), self.options, ranks, num_extras=7)
         self.model, self.optimizer = self.parallel.model, self.parallel.optimizer
-        self.mean = RunningMean(self.model, self.options.ema)
+        self.mean = RunningMean(self.parallel, self.options.ema)
         self.progress = Progress(loss_scale=first_loss_scale(self.options.precision))
         self.checkpoints = open_checkpoints(config, prepared, folder)
 
@@ -233,7 +233,7 @@ class Trainer:
             return
         validation, checkpoint = progress.validation_due(self.options), progress.checkpoint_due(self.options)
         if validation or checkpoint:
-            state = self._state(optimizer=checkpoint)
+            state = self.mean.state(optimizer=checkpoint)
             if self.ranks.is_main:
                 self._settle_main(validation, checkpoint, state)
             # The others need to know what came of it: they end together.
@@ -288,23 +288,7 @@ class Trainer:
             self.progress = found.progress
         self.progress = Progress.from_dict(self.ranks.share(self.progress.as_dict()))
         state = (found.model, found.optimizer) if found else None
-        where = self.checkpoints.folder
-        if self.options.ema and begun:
-            self.parallel.restore(state, begun, where)  # the mean
-            self.mean.restart()
-            if state:
-                state = trained_weights(state, str(where)), state[1]
-        self.parallel.restore(state, begun, where)
-
-    def _state(self, *, optimizer: bool) -> State:
-        """What a checkpoint holds; all processes ask together, and the main one is told."""
-        state = self.parallel.state(optimizer=optimizer)
-        if self.options.ema:
-            state = with_trained(state)
-            with self.mean.in_place():
-                state[0].update(self.parallel.state(optimizer=False)[0])
-                state = {name: weight.clone() for name, weight in state[0].items()}, state[1]
-        return state
+        self.mean.restore(state, begun, self.checkpoints.folder)
 
     def _save(self, state: State, keep: Collection[int] | None = None) -> None:
         self._saver.save(Checkpoint(self.progress, *state), {"learning_rate": self._learning_rate()}, keep)
@@ -316,7 +300,7 @@ class Trainer:
             self._saver.wait()
         # One of this update is this very state: those after the one restored are gone.
         if self.ranks.share(progress.update > 0 and progress.update not in self.checkpoints.updates()):
-            state = self._state(optimizer=True)
+            state = self.mean.state(optimizer=True)
             if self.ranks.is_main:
                 self._save(state)
                 self._saver.wait()
@@ -371,7 +355,7 @@ def first_checkpoint(config: TrainConfig, prepared: Prepared) -> Checkpoint:
     progress = Progress(loss_scale=first_loss_scale(config.training.precision))
     state = model.state_dict(), optimizer_tensors(optimizer, model)
     if config.training.ema:
-        state = state[0], with_trained(state)[1]
+        state = state[0], with_trained(state)
     return Checkpoint(progress, *state)
 
 

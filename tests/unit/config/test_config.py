@@ -40,8 +40,6 @@ def corpora(**options: Any) -> dict[str, object]:
             {"temperature": 2.0, **corpora(weight=1.0)},
             "data.train.corpora.a.weight and data.temperature are both given",
         ),
-        (DataConfig, corpora(tag="a b"), "data.train.corpora.a.tag=a b: must be text without white space"),
-        (DataConfig, corpora(tag=""), "data.train.corpora.a.tag=: must be text without"),
         (
             DataConfig,
             corpora(cleaning={"max_rato": 3}),

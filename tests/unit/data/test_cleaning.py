@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
+from judging import first_rule
 
 from nmt.config import CleaningConfig
 from nmt.data.cleaning import (
@@ -19,7 +20,6 @@ from nmt.data.cleaning import (
     CleaningReport,
     PieceRule,
     build_rules,
-    first_rule,
     language_facts,
     near_hash,
     normal_text,

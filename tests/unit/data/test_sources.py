@@ -96,6 +96,16 @@ def test_the_shared_hub_set_and_ones_own(monkeypatch: pytest.MonkeyPatch) -> Non
             {},
             "data.train.corpora.a.tag: '</s>' is a piece of the tokenizer's own",
         ),
+        (
+            {"a": CorpusConfig(path="t.jsonl", tag="a b")},
+            {},
+            "data.train.corpora.a.tag: 'a b' must be text without white space",
+        ),
+        (
+            {"a": CorpusConfig(path="t.jsonl", tag="")},
+            {},
+            "data.train.corpora.a.tag: '' must be text without",
+        ),
     ],
 )
 def test_mistakes(corpora: dict[str, CorpusConfig], more: dict[str, Any], message: str) -> None:

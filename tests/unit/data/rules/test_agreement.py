@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import pytest
+from judging import first_rule
 
 from nmt.config import CleaningConfig
-from nmt.data.cleaning import build_rules, first_rule
+from nmt.data.cleaning import build_rules
 
 RULES = build_rules(CleaningConfig(drop_unequal_numbers=True, drop_unequal_addresses=True, max_ratio=0))
 

@@ -6,9 +6,10 @@ import pickle
 import sys
 
 import pytest
+from judging import first_rule
 
 from nmt.config import CleaningConfig
-from nmt.data.cleaning import build_rules, first_rule
+from nmt.data.cleaning import build_rules
 from nmt.data.rules.language import LanguageRule, detector
 from nmt.errors import UserError
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import logging
 
 import pytest
+from judging import first_rule
 
 from nmt.config import CleaningConfig
-from nmt.data.cleaning import build_rules, first_rule
+from nmt.data.cleaning import build_rules
 from nmt.data.rules.script import SCRIPTS, script_of
 
 CASES = [

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import pytest
+from judging import first_rule
 
 from nmt.config import CleaningConfig
-from nmt.data.cleaning import build_rules, first_rule
+from nmt.data.cleaning import build_rules
 
 CASES = [
     ("en", "de", "a dog", "ein Hund", None),
