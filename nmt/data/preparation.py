@@ -12,7 +12,7 @@ import numpy as np
 import sentencepiece as spm
 
 from nmt.config import CleaningConfig, DataConfig
-from nmt.data.arrays import Side, offsets_of, smallest_dtype
+from nmt.data.arrays import Side, offsets_of
 from nmt.data.cache import cache_errors, fingerprint, forget_unused, made
 from nmt.data.cleaning import CleaningReport, PieceRule, build_rules, language_facts
 from nmt.data.corpus import HeldOut, is_given, read_held_out
@@ -29,7 +29,7 @@ FORMAT = 3  # of what is kept: another number makes everything anew
 SHARD_PAIRS = 65_536  # raw pairs a shard
 VALID_PIECES = 1024  # a longer side of a validation pair is cut
 
-_SLICE = 4096  # pairs encoded at a time
+_SLICE = 8192  # pairs encoded at a time
 _SAMPLE_BYTES = 100_000_000  # of text to learn pieces from, for each of which SentencePiece takes some 25
 
 
@@ -272,22 +272,20 @@ class _Encoder:
 def _encode(encoder: _Encoder, path: Path) -> int:
     """Encodes and writes the shard that `path` names; gives the number of pairs it was made from."""
     tokenizer, rule = encoder.tokenizer, encoder.rule
-    source_dtype = smallest_dtype(tokenizer.source_vocab_size - 1)
-    target_dtype = smallest_dtype(tokenizer.target_vocab_size - 1)
     shard = int(path.stem)
     rows = encoder.texts.rows(shard)
     report = CleaningReport()
     slices: list[tuple[Side, Side]] = []
     for begin in range(0, max(len(rows), 1), _SLICE):
-        sources, targets = encoder.texts.pairs(shard, rows[begin : begin + _SLICE])
-        source = Side.of(tokenizer.encode_source(sources), source_dtype)
-        target = Side.of(tokenizer.encode_target(targets), target_dtype)
+        chosen = rows[begin : begin + _SLICE]
+        sources, targets = encoder.texts.sides(shard, chosen)
+        source, target = tokenizer.source_ids(sources), tokenizer.target_ids(targets)
         if encoder.tag is not None:
             source = _tagged(source, encoder.tag)
         gone = rule.mask(source.lengths(), target.lengths())
         if gone.any():
-            for row in np.flatnonzero(gone).tolist():
-                report.drop(rule.name, rule.words, sources[row], targets[row])
+            for pair in zip(*encoder.texts.pairs(shard, chosen[gone]), strict=True):
+                report.drop(rule.name, rule.words, *pair)
                 report.keep(-1)  # it was counted as kept by the stage before
             kept = np.flatnonzero(~gone)
             source, target = source.take(kept), target.take(kept)

@@ -95,8 +95,16 @@ class Texts:
         first, last = np.searchsorted(self._repeats, (start, stop))
         return np.delete(np.arange(stop - start), self._repeats[first:last] - start)
 
+    def sides(self, shard: int, rows: Array) -> tuple[Side, Side]:
+        """The two sides of some rows of a shard, which have to ascend: UTF-8, a newline at each line's end.
+
+        They are views if no row is left out.
+        """
+        source, target = self._shards[shard].source, self._shards[shard].target
+        return _at(source, rows), _at(target, rows)
+
     def pairs(self, shard: int, rows: Array) -> tuple[list[str], list[str]]:
-        """The two sides of some rows of a shard, which have to ascend."""
+        """The same as text, without newlines."""
         return _lines_at(self._shards[shard].source, rows), _lines_at(self._shards[shard].target, rows)
 
     def sample(self, size: int) -> Iterator[tuple[str, str]]:
@@ -271,6 +279,13 @@ def _side(lines: Sequence[str]) -> Side:
     ends = np.flatnonzero(content == ord("\n")) + 1
     assert len(ends) == len(lines)
     return Side(content, np.concatenate([[0], ends]))
+
+
+def _at(side: Side, rows: Array) -> Side:
+    first, count = int(rows[0]) if len(rows) else 0, len(rows)
+    if not count or int(rows[-1]) - first + 1 == count:
+        return Side(side.ids, side.offsets[first : first + count + 1])
+    return side.take(rows)
 
 
 def _lines_at(side: Side, rows: Array) -> list[str]:

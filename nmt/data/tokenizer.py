@@ -6,12 +6,14 @@ import hashlib
 import io
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from itertools import chain
+from functools import partial
 from pathlib import Path
 
 import sentencepiece as spm
 
 from nmt.config import Segmentation, TokenizerConfig
+from nmt.data.arrays import Side, smallest_dtype
+from nmt.data.words import Words, text_side
 from nmt.errors import UserError
 from nmt.runtime import log, make_folder, replaced
 
@@ -28,8 +30,6 @@ _TRAINING_THREADS = 8
 # A long stretch without a space takes time by its square, and would be dropped for its length anyway.
 _MAX_CHARACTERS = 4000
 
-_MOST_WORDS, _LONGEST_WORD = 1 << 18, 32  # remembered, and their characters: some 50 MB
-
 # What would end a line, ring a bell or move a cursor, should a model ever write it.
 _CONTROLS = {code: " " for code in (*range(0x20), *range(0x7F, 0xA0), 0x2028, 0x2029) if code != 0x09}
 
@@ -39,8 +39,7 @@ class Tokenizer:
 
     The pieces of a text are those of its words, what stands between spaces, each by itself. SentencePiece
     comes to the same by way of the whole text, as no piece reaches across a space; but it breaks ties by the
-    rounding of sums that depend on what came before, and it looks up every word as if it were new, while
-    words repeat.
+    rounding of sums that depend on what came before, and encodes every word as if it were new.
     """
 
     source_vocab_size: int
@@ -65,7 +64,7 @@ class Tokenizer:
         self._models = (source_model,) if target_model is None else (source_model, target_model)
         processors = [_processor(model) for model in self._models]
         self.source_processor, self.target_processor = processors[0], processors[-1]
-        words = [_Words(processor) for processor in processors]
+        words = list(map(_words, processors))
         self._source_words, self._target_words = words[0], words[-1]
         self.source_vocab_size = self.source_processor.vocab_size()
         self.target_vocab_size = self.target_processor.vocab_size()
@@ -84,13 +83,24 @@ class Tokenizer:
         the rest is encoded as if it stood alone: `<bt> text` is the tag, then the pieces of `text`.
         """
         if not self.source_symbols:
-            return self._source_words.encode(texts)
+            return _lists(self._source_words.encode(text_side(texts)))
         cut = [_tag_and_rest(text, self.source_symbols) for text in texts]
-        ids = self._source_words.encode([rest for _, rest in cut])
+        ids = _lists(self._source_words.encode(text_side([rest for _, rest in cut])))
         return [[*tag, *sentence] for (tag, _), sentence in zip(cut, ids, strict=True)]
 
     def encode_target(self, texts: Sequence[str]) -> list[list[int]]:
         """Ids of each text, without BOS and EOS; an empty text has none."""
+        return _lists(self._target_words.encode(text_side(texts)))
+
+    def source_ids(self, texts: Side) -> Side:
+        """`encode_source` of lines in UTF-8, each with its newline; ids come in the fewest bytes."""
+        if not self.source_symbols:
+            return self._source_words.encode(texts)
+        lines = texts.flat().tobytes().decode().removesuffix("\n").split("\n") if len(texts) else []
+        return Side.of(self.encode_source(lines), smallest_dtype(self.source_vocab_size - 1))
+
+    def target_ids(self, texts: Side) -> Side:
+        """`encode_target` in the same way."""
         return self._target_words.encode(texts)
 
     def decode_target(self, ids: Sequence[Sequence[int]]) -> list[str]:
@@ -105,13 +115,13 @@ class Tokenizer:
 
     def source_pieces(self, text: str) -> list[str]:
         """The pieces of a source text."""
-        (ids,) = self._source_words.encode([text])
-        return [self.source_processor.id_to_piece(i) for i in ids]
+        ids = self._source_words.encode(text_side([text])).ids
+        return list(map(self.source_processor.id_to_piece, ids.tolist()))
 
     def target_pieces(self, text: str) -> list[str]:
         """The pieces of a target text."""
-        (ids,) = self._target_words.encode([text])
-        return [self.target_processor.id_to_piece(i) for i in ids]
+        ids = self._target_words.encode(text_side([text])).ids
+        return list(map(self.target_processor.id_to_piece, ids.tolist()))
 
     def save(self, folder: Path) -> None:
         """Writes `joint.spm`, or `source.spm` and `target.spm`, into a folder."""
@@ -250,24 +260,13 @@ def _processor(model: bytes) -> spm.SentencePieceProcessor:
     return processor
 
 
-class _Words(dict[str, tuple[int, ...]]):
-    """The ids of the words met so far, up to a limit; others are looked up in the model."""
+def _lists(side: Side) -> list[list[int]]:
+    return [ids.tolist() for ids in side]
 
-    def __init__(self, processor: spm.SentencePieceProcessor) -> None:
-        super().__init__()
-        self._processor = processor
-        self._ids = list(range(processor.vocab_size()))  # each number once, however many words have it
 
-    def __missing__(self, word: str) -> tuple[int, ...]:
-        ids = tuple(map(self._ids.__getitem__, self._processor.encode(word)))
-        if len(word) <= _LONGEST_WORD and len(self) < _MOST_WORDS:
-            self[word] = ids
-        return ids
-
-    def encode(self, texts: Iterable[str]) -> list[list[int]]:
-        """The ids of each text."""
-        found = self.__getitem__
-        return [list(chain.from_iterable(map(found, text.split(" ")))) for text in texts]
+def _words(processor: spm.SentencePieceProcessor) -> Words:
+    # One thread: callers that want more cores use processes.
+    return Words(partial(processor.encode, num_threads=1), processor.vocab_size())
 
 
 def _tag_and_rest(text: str, symbols: Mapping[str, int]) -> tuple[list[int], str]:

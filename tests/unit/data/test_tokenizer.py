@@ -14,8 +14,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import nmt.data.tokenizer as module
 from nmt.config import Normalization, Segmentation, TokenizerConfig
+from nmt.data.arrays import Side, offsets_of
 from nmt.data.tokenizer import BOS_ID, EOS_ID, PAD_ID, UNK_ID, Tokenizer, train_tokenizer
 from nmt.errors import UserError
 
@@ -86,13 +86,18 @@ def test_sentencepiece_finds_no_better_pieces(plain: Tokenizer, words: list[str]
         assert plain.decode_target([ids]) == plain.decode_target([other])
 
 
-def test_what_is_remembered_of_words_is_bounded(plain: Tokenizer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_MOST_WORDS", 3)
-    words = module._Words(plain.source_processor)
-    long = "x" * 33
-    texts = ["a b", long, "b c d"]
-    assert words.encode(texts) == [plain.source_processor.encode(text) for text in texts]
-    assert list(words) == ["a", "b", "c"]
+@given(st.lists(st.lists(WORDS.filter(lambda word: "\n" not in word)).map(" ".join)))
+def test_lines_as_bytes(plain: Tokenizer, lines: list[str]) -> None:
+    content = [f"{line}\n".encode() for line in lines]
+    side = Side(
+        np.frombuffer(b"".join(content), np.uint8), offsets_of(np.array(list(map(len, content)), int))
+    )
+    for ids, expected in (
+        (plain.source_ids(side), plain.encode_source(lines)),
+        (plain.target_ids(side), plain.encode_target(lines)),
+    ):
+        assert [row.tolist() for row in ids] == expected
+        assert ids.ids.dtype == np.uint16
 
 
 @given(st.text(st.characters(exclude_categories=["Cs"])))
