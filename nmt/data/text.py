@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import glob
 import gzip
 import hashlib
 import io
+import json
 import lzma
+import os
+import time
 import zlib
 from collections.abc import Iterator, Sequence
 from itertools import chain
@@ -15,7 +19,7 @@ from typing import Any
 
 import nmt
 from nmt.errors import UserError
-from nmt.runtime import progress
+from nmt.runtime import cache_folder, make_folder, progress, replaced
 
 BUNDLED = "bundled:"
 """Paths that begin like this lie in the bundled corpus, such as `bundled:quickstart/train.en.gz`."""
@@ -23,6 +27,8 @@ BUNDLED = "bundled:"
 _MAGIC = {".gz": b"\x1f\x8b", ".xz": b"\xfd7zXZ\x00", ".zst": b"\x28\xb5\x2f\xfd"}
 _BOM = b"\xef\xbb\xbf"
 _CHUNK = 1 << 20
+_LARGE = 1 << 26  # bytes, which take some 0.05 s to sum up
+_MOMENT = 2_000_000_000  # nanoseconds, longer than the tick of any disk's clock
 
 
 def read_lines(path: Path) -> Iterator[str]:
@@ -156,11 +162,38 @@ def bundled_folder() -> Path:
 
 
 def file_facts(path: Path) -> dict[str, Any]:
-    """What identifies a file on any machine: its name, size in bytes and SHA-256; not where it lies."""
+    """What identifies a file on any machine: its name, size in bytes and SHA-256; not where it lies.
+
+    Of a large one the sum is kept in the cache folder, and serves as long as its size, place on the disk and
+    times of change are the same.
+    """
+    with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+        kept = json.loads(_kept(path).read_bytes())
+        if kept["seen"] == _seen(path.stat()):
+            return {"name": path.name, "bytes": path.stat().st_size, "sha256": str(kept["sha256"])}
+    before = path.stat()
     digest = hashlib.sha256()
-    size = path.stat().st_size
-    with open(path, "rb") as file, progress(total=size, unit="B", description=f"Checking {path.name}") as bar:
+    with (
+        open(path, "rb") as file,
+        progress(total=before.st_size, unit="B", description=f"Checking {path.name}") as bar,
+    ):
         while chunk := file.read(_CHUNK):
             digest.update(chunk)
             bar.update(len(chunk))
-    return {"name": path.name, "bytes": size, "sha256": digest.hexdigest()}
+    found = digest.hexdigest()
+    # Of a file that was written a moment ago, what is written next may bear the same time.
+    if before.st_size >= _LARGE and time.time_ns() - before.st_ctime_ns > _MOMENT:
+        with contextlib.suppress(UserError):
+            make_folder(_kept(path).parent)
+            with replaced(_kept(path)) as temporary:
+                temporary.write_text(json.dumps({"seen": _seen(before), "sha256": found}), encoding="utf-8")
+    return {"name": path.name, "bytes": before.st_size, "sha256": found}
+
+
+def _kept(path: Path) -> Path:
+    name = hashlib.sha256(os.fsencode(path.absolute())).hexdigest()[:16]
+    return cache_folder() / "checksums" / f"{name}.json"
+
+
+def _seen(stat: os.stat_result) -> list[int]:
+    return [stat.st_size, stat.st_dev, stat.st_ino, stat.st_mtime_ns, stat.st_ctime_ns]

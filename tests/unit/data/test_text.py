@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import hashlib
 import lzma
+import os
 import random
 from pathlib import Path
 
@@ -206,3 +207,54 @@ def test_facts_do_not_tell_where_a_file_lies(tmp_path: Path) -> None:
     path = tmp_path / "a.en"
     path.write_bytes(b"abc")
     assert file_facts(path) == {"name": "a.en", "bytes": 3, "sha256": hashlib.sha256(b"abc").hexdigest()}
+
+
+class TestRememberedChecksums:
+    @pytest.fixture(autouse=True)
+    def every_file(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(text, "_LARGE", 1)
+        monkeypatch.setattr(text, "_MOMENT", 0)
+
+    @staticmethod
+    def reads(path: Path, monkeypatch: pytest.MonkeyPatch) -> bool:
+        """Whether a file is read for its sum, which is right."""
+        with monkeypatch.context() as patch:
+            seen: list[Path] = []
+            patch.setattr(text, "open", lambda *which: seen.append(which[0]) or open(*which), raising=False)
+            found = file_facts(path)["sha256"]
+        assert found == hashlib.sha256(path.read_bytes()).hexdigest()
+        return bool(seen)
+
+    def test_serve_until_the_file_changes(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        path, other = tmp_path / "a.en", tmp_path / "b.en"
+        path.write_bytes(b"abc")
+        assert [self.reads(path, monkeypatch) for _ in range(2)] == [True, False]
+        times = path.stat()
+        path.write_bytes(b"abd")
+        os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))  # as if nothing had been
+        assert self.reads(path, monkeypatch)
+        other.write_bytes(b"xyz")
+        other.replace(path)
+        assert [self.reads(path, monkeypatch) for _ in range(2)] == [True, False]
+
+    def test_a_file_just_written_is_read_again(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(text, "_MOMENT", 10**12)
+        (tmp_path / "a.en").write_bytes(b"abc")
+        assert [self.reads(tmp_path / "a.en", monkeypatch) for _ in range(2)] == [True, True]
+
+    @pytest.mark.parametrize("content", [b"", b"{}", b"[]", b"\xff", b'{"seen": 5, "sha256": 5}'])
+    def test_damaged_ones_do_not_count(
+        self, content: bytes, tmp_path: Path, own_cache: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        (tmp_path / "a.en").write_bytes(b"abc")
+        self.reads(tmp_path / "a.en", monkeypatch)
+        (kept,) = (own_cache / "checksums").iterdir()
+        kept.write_bytes(content)
+        assert [self.reads(tmp_path / "a.en", monkeypatch) for _ in range(2)] == [True, False]
+
+    def test_none_where_the_cache_cannot_be_written(
+        self, tmp_path: Path, own_cache: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        (own_cache / "checksums").write_text("in the way")
+        (tmp_path / "a.en").write_bytes(b"abc")
+        assert [self.reads(tmp_path / "a.en", monkeypatch) for _ in range(2)] == [True, True]
