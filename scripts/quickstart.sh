@@ -35,7 +35,7 @@ cat <<EOF
 What to try next (after: source $venv/bin/activate)
   nmt-translate model_dir=$run_dir                     type a sentence, read its translation
   nmt-translate model_dir=$run_dir input=FILE output=FILE decoding.beam_size=8
-  nmt-train model.norm=pre run_dir=runs/pre_norm       the same with normalisation before each sub-layer
+  nmt-train model.norm=post run_dir=runs/post_norm     normalisation where the paper has it: slower to learn
   nmt-train data=local data.source_lang=en data.target_lang=de \\
       data.train.source=a.en data.train.target=a.de    your own files; see README.md for the other keys
   nmt-train --help                                     every option, its meaning and default
