@@ -15,7 +15,15 @@ from nmt.config import Precision, TrainConfig
 from nmt.data.preparation import Prepared, prepare
 from nmt.data.report import write_data_report
 from nmt.errors import UserError
-from nmt.runtime import available_cores, choose_device, choose_precision, keep_freed_memory, log, set_threads
+from nmt.runtime import (
+    available_cores,
+    choose_device,
+    choose_precision,
+    keep_freed_memory,
+    log,
+    release_freed_memory,
+    set_threads,
+)
 from nmt.training.batch_size import with_max_tokens
 from nmt.training.finish import finish, finished_results, results_text
 from nmt.training.launcher import launch
@@ -128,6 +136,7 @@ def _train_and_finish(config: TrainConfig, prepared: Prepared, folder: RunFolder
         if not loop(config, prepared, folder, stop) or stop():
             log.info("stopped; the same command goes on from here")
             raise Stopped(stop.signum)
+        release_freed_memory()  # of training, before the final model takes its own
         return results_text(config, finish(config, prepared, folder, choose_device("auto")), folder)
 
 
