@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
@@ -41,6 +41,13 @@ class Side:
         return cls(ids, offsets_of(lengths))
 
     @classmethod
+    def of_lines(cls, lines: Iterable[str]) -> Side:
+        """Text in UTF-8, a newline at each line's end."""
+        encoded = [line.encode() + b"\n" for line in lines]
+        lengths = np.fromiter(map(len, encoded), np.int64, len(encoded))
+        return cls(np.frombuffer(b"".join(encoded), np.uint8), offsets_of(lengths))
+
+    @classmethod
     def concatenated(cls, sides: Sequence[Side]) -> Side:
         """The sentences of several sides (at least one), one after the other."""
         ids = np.concatenate([side.flat() for side in sides])
@@ -66,6 +73,10 @@ class Side:
     def flat(self) -> Array:
         """The ids of all sentences; a view."""
         return self.ids[int(self.offsets[0]) : int(self.offsets[-1])]
+
+    def lines(self) -> list[str]:
+        """The reverse of `of_lines`, for lines without a newline within."""
+        return self.flat().tobytes().decode().split("\n")[:-1]
 
     def take(self, rows: Array) -> Side:
         """The sentences at `rows` (n',), in that order, as a copy."""

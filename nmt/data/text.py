@@ -164,36 +164,36 @@ def bundled_folder() -> Path:
 def file_facts(path: Path) -> dict[str, Any]:
     """What identifies a file on any machine: its name, size in bytes and SHA-256; not where it lies.
 
-    Of a large one the sum is kept in the cache folder, and serves as long as its size, place on the disk and
+    Of a large one the sum is kept in `cache_folder()`, and serves as long as its size, place on the disk and
     times of change are the same.
     """
+    stat = path.stat()
+    digest = _summed_up(path, stat.st_size) if stat.st_size < _LARGE else _remembered(path, stat)
+    return {"name": path.name, "bytes": stat.st_size, "sha256": digest}
+
+
+def _remembered(path: Path, stat: os.stat_result) -> str:
+    seen = [stat.st_size, stat.st_dev, stat.st_ino, stat.st_mtime_ns, stat.st_ctime_ns]
+    name = hashlib.sha256(os.fsencode(path.absolute())).hexdigest()[:16]
+    kept = cache_folder() / "checksums" / f"{name}.json"
     with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
-        kept = json.loads(_kept(path).read_bytes())
-        if kept["seen"] == _seen(path.stat()):
-            return {"name": path.name, "bytes": path.stat().st_size, "sha256": str(kept["sha256"])}
-    before = path.stat()
+        found = json.loads(kept.read_bytes())
+        if found["seen"] == seen:
+            return str(found["sha256"])
+    digest = _summed_up(path, stat.st_size)
+    # Of a file that was written a moment ago, what is written next may bear the same time.
+    if time.time_ns() - stat.st_ctime_ns > _MOMENT:
+        with contextlib.suppress(UserError):
+            make_folder(kept.parent)
+            with replaced(kept) as temporary:
+                temporary.write_text(json.dumps({"seen": seen, "sha256": digest}), encoding="utf-8")
+    return digest
+
+
+def _summed_up(path: Path, size: int) -> str:
     digest = hashlib.sha256()
-    with (
-        open(path, "rb") as file,
-        progress(total=before.st_size, unit="B", description=f"Checking {path.name}") as bar,
-    ):
+    with open(path, "rb") as file, progress(total=size, unit="B", description=f"Checking {path.name}") as bar:
         while chunk := file.read(_CHUNK):
             digest.update(chunk)
             bar.update(len(chunk))
-    found = digest.hexdigest()
-    # Of a file that was written a moment ago, what is written next may bear the same time.
-    if before.st_size >= _LARGE and time.time_ns() - before.st_ctime_ns > _MOMENT:
-        with contextlib.suppress(UserError):
-            make_folder(_kept(path).parent)
-            with replaced(_kept(path)) as temporary:
-                temporary.write_text(json.dumps({"seen": _seen(before), "sha256": found}), encoding="utf-8")
-    return {"name": path.name, "bytes": before.st_size, "sha256": found}
-
-
-def _kept(path: Path) -> Path:
-    name = hashlib.sha256(os.fsencode(path.absolute())).hexdigest()[:16]
-    return cache_folder() / "checksums" / f"{name}.json"
-
-
-def _seen(stat: os.stat_result) -> list[int]:
-    return [stat.st_size, stat.st_dev, stat.st_ino, stat.st_mtime_ns, stat.st_ctime_ns]
+    return digest.hexdigest()

@@ -105,7 +105,8 @@ class Texts:
 
     def pairs(self, shard: int, rows: Array) -> tuple[list[str], list[str]]:
         """The same as text, without newlines."""
-        return _lines_at(self._shards[shard].source, rows), _lines_at(self._shards[shard].target, rows)
+        source, target = self.sides(shard, rows)
+        return source.lines(), target.lines()
 
     def sample(self, size: int) -> Iterator[tuple[str, str]]:
         """Yields `size` pairs drawn evenly from all, in their order; all of them if there are no more."""
@@ -265,7 +266,7 @@ def _clean(cleaner: _Cleaner, task: tuple[Path, _Raw | None]) -> int:
     more = {"hashes": _hashes(map(pair_hash, sources, targets))}
     if cleaner.near:
         more["near"] = _hashes(map(near_hash, sources, targets))
-    Shard(_side(sources), _side(targets), more, report_to_json(report)).write(path)
+    Shard(Side.of_lines(sources), Side.of_lines(targets), more, report_to_json(report)).write(path)
     return report.total
 
 
@@ -273,31 +274,12 @@ def _hashes(digests: Iterable[bytes]) -> Array:
     return np.frombuffer(b"".join(digests), "<u8")
 
 
-def _side(lines: Sequence[str]) -> Side:
-    """Lines as bytes, each with a newline at its end."""
-    content = np.frombuffer("\n".join([*lines, ""]).encode(), np.uint8)
-    ends = np.flatnonzero(content == ord("\n")) + 1
-    assert len(ends) == len(lines)
-    return Side(content, np.concatenate([[0], ends]))
-
-
 def _at(side: Side, rows: Array) -> Side:
+    """The lines at `rows` (n,), which ascend; a view if none between is left out."""
     first, count = int(rows[0]) if len(rows) else 0, len(rows)
     if not count or int(rows[-1]) - first + 1 == count:
         return Side(side.ids, side.offsets[first : first + count + 1])
     return side.take(rows)
-
-
-def _lines_at(side: Side, rows: Array) -> list[str]:
-    """The lines at `rows` (n,), which ascend."""
-    if not len(rows):
-        return []
-    first, stop = int(rows[0]), int(rows[-1]) + 1
-    if stop - first > 2 * len(rows):
-        return [side[row].tobytes().decode().removesuffix("\n") for row in rows.tolist()]
-    between = side.ids[int(side.offsets[first]) : int(side.offsets[stop])]
-    lines = between.tobytes().decode().split("\n")
-    return lines[:-1] if len(rows) == stop - first else [lines[row] for row in (rows - first).tolist()]
 
 
 def _write_repeats(folder: Path, options: TextOptions) -> None:

@@ -13,7 +13,7 @@ import sentencepiece as spm
 
 from nmt.config import Segmentation, TokenizerConfig
 from nmt.data.arrays import Side, smallest_dtype
-from nmt.data.words import Words, text_side
+from nmt.data.words import Words
 from nmt.errors import UserError
 from nmt.runtime import log, make_folder, replaced
 
@@ -83,21 +83,20 @@ class Tokenizer:
         the rest is encoded as if it stood alone: `<bt> text` is the tag, then the pieces of `text`.
         """
         if not self.source_symbols:
-            return _lists(self._source_words.encode(text_side(texts)))
+            return _lists(self._source_words.encode(Side.of_lines(texts)))
         cut = [_tag_and_rest(text, self.source_symbols) for text in texts]
-        ids = _lists(self._source_words.encode(text_side([rest for _, rest in cut])))
+        ids = _lists(self._source_words.encode(Side.of_lines([rest for _, rest in cut])))
         return [[*tag, *sentence] for (tag, _), sentence in zip(cut, ids, strict=True)]
 
     def encode_target(self, texts: Sequence[str]) -> list[list[int]]:
         """Ids of each text, without BOS and EOS; an empty text has none."""
-        return _lists(self._target_words.encode(text_side(texts)))
+        return _lists(self._target_words.encode(Side.of_lines(texts)))
 
     def source_ids(self, texts: Side) -> Side:
-        """`encode_source` of lines in UTF-8, each with its newline; ids come in the fewest bytes."""
+        """`encode_source` of `Side.of_lines`; ids come in the fewest bytes."""
         if not self.source_symbols:
             return self._source_words.encode(texts)
-        lines = texts.flat().tobytes().decode().removesuffix("\n").split("\n") if len(texts) else []
-        return Side.of(self.encode_source(lines), smallest_dtype(self.source_vocab_size - 1))
+        return Side.of(self.encode_source(texts.lines()), smallest_dtype(self.source_vocab_size - 1))
 
     def target_ids(self, texts: Side) -> Side:
         """`encode_target` in the same way."""
@@ -115,12 +114,12 @@ class Tokenizer:
 
     def source_pieces(self, text: str) -> list[str]:
         """The pieces of a source text."""
-        ids = self._source_words.encode(text_side([text])).ids
+        ids = self._source_words.encode(Side.of_lines([text])).ids
         return list(map(self.source_processor.id_to_piece, ids.tolist()))
 
     def target_pieces(self, text: str) -> list[str]:
         """The pieces of a target text."""
-        ids = self._target_words.encode(text_side([text])).ids
+        ids = self._target_words.encode(Side.of_lines([text])).ids
         return list(map(self.target_processor.id_to_piece, ids.tolist()))
 
     def save(self, folder: Path) -> None:

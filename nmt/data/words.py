@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from threading import Lock
 
 import numpy as np
@@ -30,19 +30,20 @@ class Words:
         vocab_size: above all ids.
     """
 
+    _store: Array  # of ids
+    _used: int  # so many of its places
+
     def __init__(self, encode: Callable[[list[str]], list[list[int]]], vocab_size: int) -> None:
         self._encode = encode
         self._dtype = smallest_dtype(vocab_size - 1)
         self._lock = Lock()
-        self._used = 0
-        self._store: Array
         self._forget()
 
     def encode(self, texts: Side) -> Side:
         """The ids of many texts.
 
         Args:
-            texts: UTF-8; the last byte of each ends it, whatever it is.
+            texts: as of `Side.of_lines`; a newline within a text is a character like any other.
         """
         ends = texts.offsets[1:] - texts.offsets[0]
         codes = np.append(texts.flat(), np.zeros(8 * _LANES, np.uint8))
@@ -69,9 +70,9 @@ class Words:
             first, which, new_begins, new_counts = self._look_up(codes, starts[missing], stops[missing])
             begins[missing], counts[missing] = new_begins[which], new_counts[which]
             self._keep(missing[first[known[missing[first]]]], lanes, places, begins, counts)
-        per_text = offsets_of(counts)[np.searchsorted(stops, ends)]
-        rows = np.repeat(begins - offsets_of(counts)[:-1], counts) + np.arange(int(counts.sum()))
-        return Side(self._store[rows], np.concatenate([[0], per_text]))
+        offsets = offsets_of(counts)
+        rows = np.repeat(begins - offsets[:-1], counts) + np.arange(offsets[-1])
+        return Side(self._store[rows], np.concatenate([[0], offsets[np.searchsorted(stops, ends)]]))
 
     def _look_up(self, codes: Array, starts: Array, stops: Array) -> tuple[Array, Array, Array, Array]:
         """Encodes words; tells where each stands first, which each is, and where their ids are."""
@@ -100,14 +101,7 @@ class Words:
         self._lanes = [np.zeros(1 << _BITS, np.uint64) for _ in range(_LANES)]
         # No word at all has a place of its own from the start, and no ids.
         self._begins, self._counts = np.zeros(1 << _BITS, np.int64), np.zeros(1 << _BITS, np.int64)
-        self._store, self._used = np.empty(0, self._dtype), 0  # of ids, and how many there are
-
-
-def text_side(texts: Sequence[str]) -> Side:
-    """Texts as `Words.encode` takes them."""
-    encoded = [text.encode() + b" " for text in texts]
-    lengths = np.fromiter(map(len, encoded), np.int64, len(encoded))
-    return Side(np.frombuffer(b"".join(encoded), np.uint8), offsets_of(lengths))
+        self._store, self._used = np.empty(0, self._dtype), 0
 
 
 def _lanes(codes: Array, starts: Array, sizes: Array) -> tuple[list[Array], Array]:

@@ -16,7 +16,7 @@ from nmt.training.trainer import Trainer
 MOST = 25_000  # target tokens of an update in the paper: more is seldom of use
 LEAST = 16
 _SHARE = 0.8  # of what is free: the rest is for batches made ahead and for fragments
-_ASIDE = 64 * 2**20  # for what comes beside batches: validation, writing checkpoints, threads
+_ASIDE = 64 * 2**20  # for validation, writing checkpoints, threads
 _KERNELS = 256 * 2**20  # seen: 0.1 to 0.3 GB
 _STEP = 8
 _FIRST = 512  # tokens at which the growth is measured: enough to show it, and quick
@@ -78,7 +78,7 @@ def _estimate(trainer: Trainer, meter: MemoryMeter) -> int:
     first = max(_FIRST, longest)  # where sentences have their full length: attention grows with its square
     try:
         trainer.rehearse(first)  # what only the first batch needs is not counted
-        free = meter.free() - _ASIDE - _kernels(trainer.config)
+        free = meter.free() - _aside(trainer.config)
         for tokens in (first, 2 * first):
             meter.start()
             trainer.rehearse(tokens)
@@ -92,10 +92,10 @@ def _estimate(trainer: Trainer, meter: MemoryMeter) -> int:
     return min(MOST, _rounded(first + (_SHARE * free - taken[0]) / a_token))
 
 
-def _kernels(config: TrainConfig) -> int:
-    """Room for what oneDNN compiles for shapes that come later."""
+def _aside(config: TrainConfig) -> int:
+    """Room for what comes beside batches: all else, and what oneDNN compiles for shapes that come later."""
     plain = config.training.precision is Precision.fp32 and not config.training.onednn_fp32
-    return 0 if plain or choose_device("auto").type == "cuda" else _KERNELS
+    return _ASIDE if plain or choose_device("auto").type == "cuda" else _ASIDE + _KERNELS
 
 
 def _rounded(tokens: float) -> int:

@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import nmt.data.words as module
-from nmt.data.words import Words, text_side
+from nmt.data.arrays import Side
+from nmt.data.words import Words
 
 
 class Letters:
@@ -27,7 +28,7 @@ def naive(text: str) -> list[int]:
 
 
 def ids(words: Words, texts: list[str]) -> list[list[int]]:
-    return [row.tolist() for row in words.encode(text_side(texts))]
+    return [row.tolist() for row in words.encode(Side.of_lines(texts))]
 
 
 TEXT = st.text(st.sampled_from("ab ü你\x00\n"), max_size=60)
@@ -63,7 +64,7 @@ def test_a_word_is_encoded_once() -> None:
     assert letters.asked == ["one", "two"]
     assert ids(words, ["three  two"]) == [naive("threetwo")]
     assert letters.asked == ["one", "two", "three"]
-    assert words.encode(text_side(["two"])).ids.dtype == np.uint16
+    assert words.encode(Side.of_lines(["two"])).ids.dtype == np.uint16
 
 
 def test_long_words_and_zeros_are_not_kept() -> None:
@@ -76,7 +77,7 @@ def test_long_words_and_zeros_are_not_kept() -> None:
 
 
 def test_part_of_a_side() -> None:
-    texts = text_side(["one", "two", "three"])
-    found = Words(Letters(), 128).encode(type(texts)(texts.ids, texts.offsets[1:]))
+    texts = Side.of_lines(["one", "two", "three"])
+    found = Words(Letters(), 128).encode(Side(texts.ids, texts.offsets[1:]))
     assert [row.tolist() for row in found] == [naive("two"), naive("three")]
-    assert texts.ids.tobytes() == b"one two three "
+    assert texts.ids.tobytes() == b"one\ntwo\nthree\n"
