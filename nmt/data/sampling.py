@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from functools import lru_cache
 from itertools import repeat
 from threading import Lock
 from typing import Any
@@ -24,7 +25,9 @@ from nmt.data.ways import BITS, NUMBERS, BpeWays, Leaf, Node, UnigramWays, draw,
 WORD_START = "\u2581"  # what SentencePiece puts in the place of a space
 
 _NORMAL = 1  # SentencePiece.Type.NORMAL in sentencepiece_model.proto
-_MOST_WORDS = 1 << 16  # remembered, a kilobyte or two each
+_MOST_WORDS = 1 << 16  # counted, to find the common ones
+_MOST_TREES = 1 << 13  # of the words met last, a kilobyte or two each
+_MOST_WAYS = 1 << 20  # in tables, some forty bytes each
 _COMMON = 32  # a word met so often gets a table
 _LEAST = NUMBERS >> 9  # stretches of the numbers that a table does not look into
 
@@ -55,7 +58,7 @@ class Sampler:
         else:
             self._ways = BpeWays(ids, scores, alpha)
         self._tables = Tables()
-        self._words: dict[bytes, Node] = {}
+        self._tree = lru_cache(_MOST_TREES)(self._word)
         self._met: Counter[bytes] = Counter()
         self._lock = Lock()  # a block is drawn in the background, and another where a batch is looked up
 
@@ -82,35 +85,31 @@ class Sampler:
         """The pieces of each word."""
         rows = self._tables.look_up(words, numbers)
         drawn = [
-            draw(self._word(words[i], dtype), int(numbers[i])) for i in np.flatnonzero(rows < 0).tolist()
+            draw(self._tree(words[i], dtype), int(numbers[i])) for i in np.flatnonzero(rows < 0).tolist()
         ]
-        ways = Side.concatenated([self._tables.ways, Side.of(drawn)])
+        ways = Side.concatenated([self._tables.ways, Side.of(drawn, np.uint32)])
         rows[rows < 0] = np.arange(len(self._tables.ways), len(ways))
         return ways.take(rows)
 
     def _meet(self, words: Sequence[bytes], dtype: np.dtype[Any]) -> None:
-        """Gives a table to each word that has become common."""
+        """Gives a table to each word that has become common, while there is room."""
+        if len(self._tables.ways) > _MOST_WAYS:
+            return
         met = Counter(word for word in words if word not in self._tables)
         common = []
         for word, count in met.items():
             if len(self._met) < _MOST_WORDS or word in self._met:
                 self._met[word] += count
                 if self._met[word] >= _COMMON:
-                    common.append((word, stretches(self._word(word, dtype), _LEAST)))
+                    common.append((word, stretches(self._tree(word, dtype), _LEAST)))
         self._tables.add(common)
 
     def _word(self, key: bytes, dtype: np.dtype[Any]) -> Node:
-        found = self._words.get(key)
-        if found is not None:
-            return found
         ids = np.frombuffer(key, dtype)
-        word: Node | None = None
+        word = None
         if self._normal[ids].all():
             word = self._ways.word("".join(self._pieces[i] for i in ids))
-        word = word or Leaf(ids.tolist())
-        if len(self._words) < _MOST_WORDS:  # common words come first; the rest are not worth their memory
-            self._words[key] = word
-        return word
+        return word or Leaf(ids.tolist())
 
 
 class Tables:
@@ -122,7 +121,7 @@ class Tables:
 
     def __init__(self) -> None:
         """Begins without a word."""
-        self.ways = Side.of([])
+        self.ways = Side.of([], np.uint32)
         self._numbers: dict[bytes, int] = {}
         # Where the stretch of each way ends, plus NUMBERS for each word before: sorted, without an overlap.
         self._ends = np.zeros(0, np.int64)
@@ -142,7 +141,7 @@ class Tables:
             ends += [begin + end for end, _ in table]
             ways += [ids or () for _, ids in table]
         self._ends = np.concatenate([self._ends, np.array(ends)])
-        self.ways = Side.concatenated([self.ways, Side.of(ways)])
+        self.ways = Side.concatenated([self.ways, Side.of(ways, np.uint32)])
 
     def look_up(self, words: Sequence[bytes], numbers: Array) -> Array:
         """For each word and its number, the row of `ways`; -1 where the tree of the word must be asked."""

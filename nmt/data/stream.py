@@ -152,15 +152,7 @@ class _Plan:
         self._store, self._seed, self._block_pairs = store, seed, data.block_pairs
         self._max_target, self._max_source = budgets(data)
         self._max_pieces = most_pieces(data)
-        alpha = data.sampling.alpha
-        self._samplers = (
-            (
-                Sampler(tokenizer.source_processor, tokenizer.segmentation, alpha),
-                Sampler(tokenizer.target_processor, tokenizer.segmentation, alpha),
-            )
-            if alpha > 0.0
-            else None
-        )
+        self._samplers = _samplers(tokenizer, data.sampling.alpha) if data.sampling.alpha > 0.0 else None
         self._mixture = Mixture.of(store.sizes, data)
         longer = store.count_longer(self._max_source - 1, self._max_target - 1)
         if longer == store.num_pairs:
@@ -204,6 +196,14 @@ class _Plan:
             Side.concatenated([source, new_source]).take(rows),
             Side.concatenated([target, new_target]).take(rows),
         )
+
+
+def _samplers(tokenizer: Tokenizer, alpha: float) -> tuple[Sampler, Sampler]:
+    """One a side; with a joint vocabulary it is the same."""
+    source = Sampler(tokenizer.source_processor, tokenizer.segmentation, alpha)
+    if tokenizer.joint:
+        return source, source
+    return source, Sampler(tokenizer.target_processor, tokenizer.segmentation, alpha)
 
 
 def _batches(

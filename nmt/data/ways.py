@@ -2,21 +2,19 @@
 
 Each node shares its stretch of the numbers [0, `NUMBERS`) out among its branches, in proportion to their
 probabilities; a leaf is a way to cut up the word. Which leaf a number leads to depends on nothing else, so
-what is remembered of a tree, or looked up in `stretches` of it, can never change what is drawn.
+what is looked up in `stretches` of a tree can never change what is drawn. A tree is as large as the ways are
+many: its nodes are made where a number leads, and not kept.
 """
 
 from __future__ import annotations
 
 import math
-import operator
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from typing import Protocol
 
 BITS = 40
 NUMBERS = 1 << BITS  # integers, as sums of fractions would depend on their order
-
-_MOST_STAGES = 1 << 18  # of the merging of all words, remembered; some hundred bytes each
 
 
 class Node(Protocol):
@@ -155,57 +153,53 @@ class BpeWays:
 
     def __init__(self, ids: Mapping[str, int], scores: Mapping[str, float], alpha: float) -> None:
         """Takes the ids of all pieces, and the scores of those that may come out of a merge."""
-        self.ids, self.scores, self.alpha = ids, scores, alpha
-        self.room = _MOST_STAGES
+        self._alpha = alpha
+        self._characters = {piece: ids[piece] for piece in scores if len(piece) == 1}
+        # Of two ids in a row: the rank of their merge, lowest for the first to be made, and its id.
+        self._merges = {
+            (ids[piece[:cut]], ids[piece[cut:]]): (-score, ids[piece])
+            for piece, score in scores.items()
+            for cut in range(1, len(piece))
+            if piece[:cut] in scores and piece[cut:] in scores
+        }
         self._bounds: list[list[float]] = []
-        # Merges left out in different orders lead to the same stage.
-        self._stages: dict[tuple[str, ...], _Merging] = {}
 
     def word(self, text: str) -> Node | None:
         """The ways to cut up a word; None if a character is not a piece."""
-        return self.stage(tuple(text)) if all(character in self.scores for character in text) else None
+        known = all(character in self._characters for character in text)
+        return self.stage(tuple(self._characters[character] for character in text)) if known else None
 
-    def stage(self, parts: tuple[str, ...]) -> _Merging:
-        """A word merged so far."""
-        stage = self._stages.get(parts)
-        if stage is None:
-            stage = _Merging(parts, self)
-            if self.room > 0:
-                self.room -= 1
-                self._stages[parts] = stage
-        return stage
+    def stage(self, ids: tuple[int, ...]) -> _Merging:
+        """A word merged so far, and the merges of neighbours that are possible: the best first."""
+        found = (self._merges.get(pair) for pair in pairwise(ids))
+        merges = sorted((merge[0], place, merge[1]) for place, merge in enumerate(found) if merge)
+        return _Merging(self, ids, tuple(merge[1:] for merge in merges), self._bounds_of(len(merges)))
 
-    def bounds(self, merges: int) -> list[float]:
+    def _bounds_of(self, merges: int) -> list[float] | None:
         """Running sums of the probabilities that the first, second, ... of so many merges is made."""
         while len(self._bounds) <= merges:
-            self._bounds.append([1.0 - self.alpha ** (i + 1) for i in range(len(self._bounds))])
-        return self._bounds[merges]
+            self._bounds.append([1.0 - self._alpha ** (i + 1) for i in range(len(self._bounds))])
+        return self._bounds[merges] if merges else None
 
 
 class _Merging:
     """A word at some stage of merging. Its last branch: all merges that are possible are left out."""
 
-    __slots__ = ("_branches", "_merges", "_parts", "_ways", "bounds", "ids")
+    __slots__ = ("_merges", "_ways", "bounds", "ids")
 
-    def __init__(self, parts: tuple[str, ...], ways: BpeWays) -> None:
-        """Finds the merges of neighbours that are possible, the best first, of equals the leftmost."""
-        scores = ways.scores
-        pairs = enumerate(map(operator.add, parts, parts[1:]))
-        found = [(-scores[pair], place) for place, pair in pairs if pair in scores]
-        self._parts, self._ways = parts, ways
-        self._merges = [place for _, place in sorted(found)]
-        self._branches: dict[int, Node] = {}
-        self.bounds = ways.bounds(len(found)) if found else None
-        self.ids: Sequence[int] = [ways.ids[part] for part in parts]
+    def __init__(
+        self,
+        ways: BpeWays,
+        ids: tuple[int, ...],
+        merges: tuple[tuple[int, int], ...],
+        bounds: Sequence[float] | None,
+    ) -> None:
+        """Takes its parts, and the place and the outcome of each merge."""
+        self._ways, self._merges = ways, merges
+        self.ids, self.bounds = ids, bounds
 
     def branch(self, number: int) -> Node:
-        node = self._branches.get(number)
-        if node is None:
-            if number < len(self._merges):
-                place, parts = self._merges[number], self._parts
-                merged = parts[place] + parts[place + 1]
-                node = self._ways.stage((*parts[:place], merged, *parts[place + 2 :]))
-            else:
-                node = Leaf(self.ids)
-            self._branches[number] = node
-        return node
+        if number == len(self._merges):
+            return Leaf(self.ids)
+        place, merged = self._merges[number]
+        return self._ways.stage((*self.ids[:place], merged, *self.ids[place + 2 :]))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import itertools
 from functools import cache
 from pathlib import Path
@@ -88,11 +89,13 @@ def test_neither_tables_nor_memory_change_what_is_drawn(
     expected = drawn()
     monkeypatch.setattr(sampling, "_COMMON", 10**9)  # no tables: each word by its tree
     assert drawn() == expected
-    monkeypatch.setattr(sampling, "_MOST_WORDS", 0)  # nor any word remembered
+    monkeypatch.setattr(sampling, "_MOST_TREES", 0)  # nor any tree kept
     assert drawn() == expected
     monkeypatch.setattr(sampling, "_MOST_WORDS", 50)
     monkeypatch.setattr(sampling, "_COMMON", 1)  # all words that there is room for, in full
     monkeypatch.setattr(sampling, "_LEAST", 0)
+    assert drawn() == expected
+    monkeypatch.setattr(sampling, "_MOST_WAYS", 9)  # until there are more
     assert drawn() == expected
 
 
@@ -113,3 +116,18 @@ def test_another_seed_another_cut(segmentation: Segmentation) -> None:
     drawn = {tuple(sampler.resegment(before, seed).ids.tolist()) for seed in range(10)}
     assert len(drawn) == 10
     assert len({tuple(ids.tolist()) for ids in sampler.resegment(before, 1)}) > 1
+
+
+@pytest.mark.parametrize("segmentation", list(Segmentation))
+def test_trees_are_not_kept(segmentation: Segmentation, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sampling, "_MOST_TREES", 16)
+    monkeypatch.setattr(sampling, "_COMMON", 10**9)
+    own = tokenizer(segmentation)
+    random = Random(9)
+    words = ["".join(random.choices("abcde", k=random.randint(6, 12))) for _ in range(200)]
+    side = Side.of(own.encode_source([" ".join(words)]))
+    sampler = Sampler(own.source_processor, segmentation, 0.4)
+    for seed in range(3):
+        sampler.resegment(side, seed)
+    nodes = [thing for thing in gc.get_objects() if type(thing).__module__ == "nmt.data.ways"]
+    assert 16 <= len(nodes) <= 64

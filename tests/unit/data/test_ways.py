@@ -86,15 +86,6 @@ def test_words_that_cannot_be_cut() -> None:
     assert BpeWays(IDS, MERGES, 0.1).word("axb") is None
 
 
-def test_bpe_without_room_draws_the_same() -> None:
-    full, tight = (BpeWays(IDS, MERGES, 0.3) for _ in range(2))
-    tight.room = 0
-    words = [ways.word("cabcaab") for ways in (full, tight)]
-    numbers = [Random(seed).randrange(NUMBERS) for seed in range(50)]
-    drawn = [[list(draw(word, number)) for number in numbers] for word in words if word]
-    assert drawn[0] == drawn[1]
-
-
 @pytest.mark.parametrize("ways", [UnigramWays(IDS, VOCABULARY, 0.4), BpeWays(IDS, MERGES, 0.3)])
 @given(text=st.text("abc", min_size=1, max_size=9), least=st.sampled_from([0, NUMBERS >> 8, NUMBERS]))
 @settings(max_examples=40)
