@@ -5,10 +5,11 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import errno
+import fcntl
 import logging
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -228,6 +229,35 @@ def make_folder(path: Path) -> Path:
         except FileExistsError as error:
             raise UserError(f"{path} is a file, and a folder is needed: choose another name") from error
     return path
+
+
+@contextlib.contextmanager
+def locked(path: Path, taken: Callable[[], None]) -> Iterator[None]:
+    """Within, this process alone holds the lock on a file; it ends with the process, however that ends.
+
+    Args:
+        path: made if it isn't there, and left there. A file and opened for writing, because on network file
+            systems neither folders nor files that are only read can be locked for all machines.
+        taken: called when another process has the lock; unless it raises, the lock is waited for.
+
+    Raises:
+        UserError: the file can't be written, or its file system knows no locks.
+    """
+    with contextlib.ExitStack() as stack:
+        with told(path):
+            file = stack.enter_context(open(path, "a"))
+        try:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                taken()
+                fcntl.flock(file, fcntl.LOCK_EX)
+        except OSError as error:
+            raise UserError(
+                f"{path} can't be locked ({os.strerror(error.errno or 0)}), so two processes might write "
+                "there at once: choose a folder on another file system"
+            ) from error
+        yield
 
 
 class _LogHandler(logging.Handler):

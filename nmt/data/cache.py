@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from nmt.errors import UserError
-from nmt.runtime import available_cores, fsync_folder, log, make_folder, progress, replaced, told
+from nmt.runtime import available_cores, fsync_folder, locked, log, make_folder, progress, replaced, told
 
 _MANIFEST = "manifest.json"
 
@@ -56,7 +56,7 @@ def made(
         found = _manifest(folder)
         if found is None or _damaged(folder, found["files"]):
             make_folder(folder.parent)
-            with _locked(folder):
+            with locked(_lock_file(folder), lambda: _say_waiting(folder)):
                 found = _manifest(folder)
                 if found is not None and not _mended(folder, found["files"], repair):
                     found = None
@@ -185,21 +185,10 @@ def _checksum(path: Path) -> dict[str, Any]:
         return {}
 
 
+def _say_waiting(folder: Path) -> None:
+    log.info("another process is preparing %s: waiting for it", folder)
+
+
 def _lock_file(folder: Path) -> Path:
     """What is locked while a folder is made, under its own name or as NAME.part."""
     return folder.with_name(f"{folder.name.removesuffix('.part')}.lock")
-
-
-@contextlib.contextmanager
-def _locked(folder: Path) -> Iterator[None]:
-    """Keeps other processes from making the same folder; the lock ends with this process, however it ends."""
-    path = _lock_file(folder)
-    with contextlib.ExitStack() as stack:
-        with told(path):
-            lock = stack.enter_context(open(path, "a"))
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            log.info("another process is preparing %s: waiting for it", folder)
-            fcntl.flock(lock, fcntl.LOCK_EX)
-        yield

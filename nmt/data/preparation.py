@@ -224,7 +224,7 @@ class _Stages:
         cleaning = asdict(source.cleaning)
         del cleaning["max_pieces"]  # the one rule that is applied to ids
         cleaning["languages"] = language_facts(source.cleaning, self._languages)
-        leaked = [split.facts for split in self._held_out] if source.cleaning.drop_leaked else []
+        leaked = [_text_facts(split) for split in self._held_out if source.cleaning.drop_leaked]
         return fingerprint([FORMAT, self._shard_pairs, source.corpus.facts, cleaning, leaked])
 
     def _ids_print(self, place: int, tokenizer: Tokenizer) -> str:
@@ -250,6 +250,11 @@ class _Stages:
 
     def _folder(self, stage: str, name: str) -> Path:
         return self.root / f"{stage}-{name[:16]}"
+
+
+def _text_facts(held_out: HeldOut) -> dict[str, Any]:
+    """What identifies the text; the groups it is reported in do not matter."""
+    return {name: fact for name, fact in held_out.facts.items() if name != "groups"}
 
 
 class _Encoder:

@@ -247,13 +247,16 @@ def arrow_blocks(tables: Iterable[pa.Table], keys: Pair, where: str) -> Iterator
         where: the file or data set, for the message.
 
     Raises:
-        UserError: a column holds something else than text.
+        UserError: a column holds something else than text, or a text that is not UTF-8 (rows count from 0).
     """
+    first = 0
     for table in tables:
-        yield _arrow_texts(table, keys[0], where), _arrow_texts(table, keys[1], where)
+        yield _arrow_texts(table, keys[0], where, first), _arrow_texts(table, keys[1], where, first)
+        first += len(table)
 
 
-def _arrow_texts(table: pa.Table, key: str, where: str) -> list[str]:
+def _arrow_texts(table: pa.Table, key: str, where: str, first: int) -> list[str]:
+    """The texts of a column; `first` is the number of the table's first row."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -265,7 +268,19 @@ def _arrow_texts(table: pa.Table, key: str, where: str) -> list[str]:
     else:
         outer, *inner = key.split(".")
         column = pc.struct_field(table.column(outer), inner)
-    return [one_line(text or "") for text in column.to_pylist()]
+    try:
+        return [one_line(text or "") for text in column.to_pylist()]
+    except UnicodeDecodeError:
+        row = next(number for number, text in enumerate(column, first) if not _is_utf8(text))
+        raise UserError(f"{where}: row {row} of column {key!r} is not valid UTF-8: mend or drop it") from None
+
+
+def _is_utf8(text: pa.StringScalar) -> bool:
+    try:
+        text.as_py()
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 def _first_line(error: Exception) -> str:

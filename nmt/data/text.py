@@ -27,7 +27,7 @@ BUNDLED = "bundled:"
 _MAGIC = {".gz": b"\x1f\x8b", ".xz": b"\xfd7zXZ\x00", ".zst": b"\x28\xb5\x2f\xfd"}
 _BOM = b"\xef\xbb\xbf"
 _CHUNK = 1 << 20
-_LARGE = 1 << 26  # bytes, which take some 0.05 s to sum up
+_LARGE = 1 << 20  # bytes: of less, reading what is remembered takes as long
 _MOMENT = 2_000_000_000  # nanoseconds, longer than the tick of any disk's clock
 
 
@@ -173,7 +173,8 @@ def file_facts(path: Path) -> dict[str, Any]:
 
 
 def _remembered(path: Path, stat: os.stat_result) -> str:
-    seen = [stat.st_size, stat.st_dev, stat.st_ino, stat.st_mtime_ns, stat.st_ctime_ns]
+    # Not the device: on a network file system every machine has another number for it.
+    seen = [stat.st_size, stat.st_ino, stat.st_mtime_ns, stat.st_ctime_ns]
     name = hashlib.sha256(os.fsencode(path.absolute())).hexdigest()[:16]
     kept = cache_folder() / "checksums" / f"{name}.json"
     with contextlib.suppress(OSError, ValueError, KeyError, TypeError):

@@ -11,7 +11,7 @@ from typing import Any
 
 from torch.utils.tensorboard.writer import SummaryWriter
 
-from nmt.runtime import make_folder, progress
+from nmt.runtime import make_folder, progress, replaced
 from nmt.training.meter import Figures
 from nmt.training.run_folder import RunFolder
 
@@ -46,7 +46,8 @@ class Monitor:
         self._board: Any = SummaryWriter(str(folder.tensorboard))
         for record in records:
             self._plot(record)
-        folder.metrics.write_text("".join(map(_line, records)), encoding="utf-8")
+        with replaced(folder.metrics) as temporary:
+            temporary.write_text("".join(map(_line, records)), encoding="utf-8")
         self._file = open(folder.metrics, "a", encoding="utf-8")
         self._bar = progress(total=self._max_updates, unit="updates", description="training")
         self._bar.n = self._bar.initial = self._bar.last_print_n = update
@@ -94,7 +95,7 @@ _SHOWN = {
 
 def _records_until(folder: RunFolder, update: int) -> list[dict[str, Any]]:
     try:
-        lines = folder.metrics.read_text(encoding="utf-8", errors="replace").splitlines()
+        lines = folder.metrics.read_text(encoding="utf-8", errors="replace").split("\n")
     except FileNotFoundError:
         return []
     records = []

@@ -23,12 +23,15 @@ def autocast(device: torch.device, precision: Precision) -> AbstractContextManag
     return torch.autocast(device.type, _DTYPES[precision])
 
 
-def speed_up_fp32_products() -> bool:
+def speed_up_fp32_products(wanted: bool) -> bool:
     """Lets oneDNN compute this process's fp32 matrix products on the CPU, where that costs no accuracy.
 
     Allowed bf16, oneDNN takes its own kernels. A processor with matrix units (AMX) then really rounds to
     bf16; others compute in fp32 all the same, up to twice as fast as what torch calls otherwise. Which of the
     two a machine does is not asked but measured: anything less than fp32 is turned off again.
+
+    Args:
+        wanted: False: torch computes them, whatever was set before.
 
     Returns:
         Whether they are on.
@@ -37,12 +40,10 @@ def speed_up_fp32_products() -> bool:
     matmul: Any = getattr(torch.backends.mkldnn, "matmul", None)
     if not available() or not hasattr(matmul, "fp32_precision"):
         return False
-    before = matmul.fp32_precision
-    matmul.fp32_precision = "bf16"
-    if max(map(_error_of_products, _SHAPES)) <= _FP32_ERROR:
-        return True
-    matmul.fp32_precision = before
-    return False
+    matmul.fp32_precision = "bf16" if wanted else "none"
+    if wanted and max(map(_error_of_products, _SHAPES)) > _FP32_ERROR:
+        wanted, matmul.fp32_precision = False, "none"
+    return wanted
 
 
 _SHAPES = [(256, 512, 1024), (1000, 128, 128), (64, 2048, 512)]

@@ -55,6 +55,7 @@ class Progress:
         target_tokens: target tokens trained on.
         seconds: time spent in updates, all sessions of the run.
         total_seconds: time spent training, validation and saving counted in.
+        made: updates that have changed the weights as they are now.
         skipped_updates: updates whose loss or gradient was not finite, overflows of fp16 counted in.
         skipped_in_a_row: the last so many updates were skipped, overflows of fp16 aside.
         skipped: the batches of all skipped updates, overflows of fp16 aside, oldest first.
@@ -74,6 +75,7 @@ class Progress:
     target_tokens: int = 0
     seconds: float = 0.0
     total_seconds: float = 0.0
+    made: int = 0
     skipped_updates: int = 0
     skipped_in_a_row: int = 0
     skipped: list[LeftOut] = field(default_factory=list)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -33,11 +33,11 @@ def largest_batches(store: Store, data: DataConfig) -> list[Batch]:
         data: budgets, and whether sampling makes sentences longer than they are in the store.
     """
     target_budget, source_budget = budgets(data)
-    sources, targets = zip(
-        *((source.lengths(), target.lengths()) for source, target in store.sides()), strict=True
-    )
     sampled = most_pieces(data) if data.sampling.alpha > 0.0 else 0
-    sides = [_Lengths.of(source_budget, sources, sampled), _Lengths.of(target_budget, targets, sampled)]
+    sides = [
+        _Lengths.of(source_budget, (source for source, _ in store.sides()), sampled),
+        _Lengths.of(target_budget, (target for _, target in store.sides()), sampled),
+    ]
     most = min(side.budget // side.shortest for side in sides)
     fewest = sorted({min(most, -(-side.budget // side.longest)) for side in sides})
     batches = [Batch.of_sides(*(side.filled(count, 1) for side in sides)) for count in fewest]
@@ -54,10 +54,13 @@ class _Lengths:
     longest: int
 
     @classmethod
-    def of(cls, budget: int, lengths: Sequence[Array], sampled: int) -> _Lengths:
-        shortest = 1 + min(int(part.min(initial=budget)) for part in lengths)
-        longest = 1 + max(sampled, *(int(part.max(initial=0)) for part in lengths))
-        return cls(budget, min(shortest, budget), min(longest, budget))
+    def of(cls, budget: int, shards: Iterable[Side], sampled: int) -> _Lengths:
+        shortest, longest = budget, 1 + sampled
+        for shard in shards:
+            lengths = shard.lengths() + 1
+            shortest = min(shortest, int(lengths.min(initial=budget)))
+            longest = max(longest, int(lengths.max(initial=1)))
+        return cls(budget, shortest, min(longest, budget))
 
     def filled(self, count: int, shortest: int) -> Side:
         """So many sentences, by length: as many of the longest as go into the budget, the others short."""

@@ -100,11 +100,11 @@ def set_up_machine(config: TrainConfig, processes: int) -> None:
     """Sets the memory and threads of this process, one of so many here, and how exactly it repeats itself."""
     keep_freed_memory()
     set_threads(config.training.threads or max(1, available_cores() // processes))
-    if config.training.precision is Precision.fp32 and config.training.onednn_fp32:
-        speed_up_fp32_products()
+    # In a sweep one process does many runs: what one has switched on, the next may want off.
+    speed_up_fp32_products(config.training.precision is Precision.fp32 and config.training.onednn_fp32)
     if config.training.deterministic:
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
-        torch.use_deterministic_algorithms(True)
+    torch.use_deterministic_algorithms(config.training.deterministic)
 
 
 def _checked_and_prepared(

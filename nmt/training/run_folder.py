@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import json
 import logging
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from omegaconf import OmegaConf
 
 from nmt.bundle import config_to_yaml, read_config
 from nmt.config import Resume, ScheduleName, TrainConfig
 from nmt.errors import UserError
-from nmt.runtime import log, make_folder, replaced
+from nmt.runtime import locked, log, make_folder, replaced
 
 _FREE = frozenset(
     {
@@ -27,6 +25,8 @@ _FREE = frozenset(
         "data.workers",
         "data.cache_dir",
         "data.cache_days",
+        "decoding.max_tokens",
+        "decoding.max_sentences",
         "training.max_updates",
         "training.max_epochs",
         "training.max_minutes",
@@ -113,22 +113,16 @@ class RunFolder:
         """
         fresh = not self.config.exists()  # the folder itself is made by prepare_only=true too
         make_folder(self.path)
-        handle = os.open(self.path, os.O_RDONLY)
-        try:
-            try:
-                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError as error:
-                raise UserError(
-                    f"{self.path}: another nmt-train is at work there; give another run_dir"
-                ) from error
+        with locked(self.path / ".lock", self._taken):
             if fresh:
                 log.info("new run in %s", self.path)
             with replaced(self.config) as temporary:
                 temporary.write_text(config_to_yaml(config), encoding="utf-8")
             with self.logging():
                 yield
-        finally:
-            os.close(handle)  # which unlocks it
+
+    def _taken(self) -> NoReturn:
+        raise UserError(f"{self.path}: another nmt-train is at work there; give another run_dir")
 
     def write_results(self, results: dict[str, Any]) -> None:
         """Writes `results.json`."""

@@ -188,7 +188,8 @@ class Trainer:
         self.parallel.scale((clip / norm if 0 < clip < norm else 1.0) / scale)
         set_learning_rate(self.optimizer, self._learning_rate())
         self.optimizer.step()
-        self.mean.update(progress.update - progress.skipped_updates)
+        progress.made += 1
+        self.mean.update(progress.made)
 
     def _skip(self) -> None:
         progress = self.progress

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from nmt import runtime
 from nmt.config import Precision
 from nmt.errors import UserError
-from nmt.runtime import choose_device, choose_precision, make_folder, mix, replaced
+from nmt.runtime import choose_device, choose_precision, locked, make_folder, mix, replaced
 
 
 def test_mix_is_what_it_always_was() -> None:
@@ -71,6 +71,27 @@ def test_a_disk_that_refuses_is_told_in_words(tmp_path: Path, number: int, words
 def test_replaced_into_a_folder_that_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="does not exist"), replaced(tmp_path / "none" / "file") as temporary:
         temporary.write_text("text")
+
+
+def test_a_lock_keeps_others_out(tmp_path: Path) -> None:
+    def taken() -> None:
+        raise UserError("taken")
+
+    with locked(tmp_path / ".lock", taken):
+        with pytest.raises(UserError, match="taken"), locked(tmp_path / ".lock", taken):
+            raise AssertionError("got in")
+    with locked(tmp_path / ".lock", taken):
+        pass
+
+
+def test_a_file_system_without_locks_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def flock(file: object, how: int) -> None:
+        raise OSError(errno.ENOLCK, "no locks")
+
+    monkeypatch.setattr(runtime.fcntl, "flock", flock)
+    with pytest.raises(UserError, match=r"\.lock can't be locked \(No locks available\)"):
+        with locked(tmp_path / ".lock", lambda: None):
+            raise AssertionError("got in")
 
 
 def test_make_folder_where_a_file_stands(tmp_path: Path) -> None:

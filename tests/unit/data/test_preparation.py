@@ -180,6 +180,16 @@ def test_an_option_makes_again_what_it_touches(
     assert {name.split("/")[1].split("-")[0] for name in after.keys() - before.keys()} == made_again
 
 
+def test_groups_to_report_do_not_matter(config: DataConfig, tmp_path: Path) -> None:
+    first = prepare(config, shard_pairs=SHARD)
+    before = stamps(config)
+    (tmp_path / "groups").write_text("a\n" * 5)
+    grouped = replace(config.valid, groups=str(tmp_path / "groups"))
+    second = prepare(replace(config, valid=grouped), shard_pairs=SHARD)
+    assert second.valid.groups == ["a"] * 5
+    assert stamps(config) == before and second.fingerprint == first.fingerprint
+
+
 def test_other_text_is_prepared_anew(config: DataConfig, tmp_path: Path) -> None:
     first = prepare(config, shard_pairs=SHARD)
     with open(tmp_path / "train.xx", "a") as source, open(tmp_path / "train.yy", "a") as target:

@@ -138,6 +138,14 @@ def test_parquet_large_strings(tmp_path: Path) -> None:
     assert read(path) == [("a", "b")]
 
 
+def test_parquet_with_text_that_is_not_utf8(tmp_path: Path) -> None:
+    path = tmp_path / "a.parquet"
+    broken = pa.StringArray.from_buffers(7, *pa.array([b"x"] * 5 + [b"Stra\xdfe", b"y"]).buffers()[1:])
+    pq.write_table(pa.table({"en": ["a"] * 7, "de": broken}), path, row_group_size=3)
+    with pytest.raises(UserError, match=r"a\.parquet: row 5 of column 'de' is not valid UTF-8"):
+        read(path)
+
+
 def test_parquet_mistakes(tmp_path: Path) -> None:
     path = tmp_path / "a.parquet"
     pq.write_table(pa.table({"en": ["a"], "de": [1], "t": [{"fr": "c"}]}), path)

@@ -20,7 +20,7 @@ def setting() -> Iterator[None]:
 
 
 def test_fast_products_are_as_exact_as_fp32() -> None:
-    speed_up_fp32_products()
+    speed_up_fp32_products(True)
     x, weight = torch.randn(300, 700), torch.randn(500, 700)
     torch.testing.assert_close(
         torch.nn.functional.linear(x, weight).double(), x.double() @ weight.double().T, rtol=1e-5, atol=2e-4
@@ -29,7 +29,6 @@ def test_fast_products_are_as_exact_as_fp32() -> None:
 
 def test_what_is_less_exact_than_fp32_is_turned_off(monkeypatch: pytest.MonkeyPatch) -> None:
     matmul = torch.backends.mkldnn.matmul
-    before = matmul.fp32_precision
     asked = []
 
     def error(shape: tuple[int, int, int]) -> float:
@@ -37,9 +36,17 @@ def test_what_is_less_exact_than_fp32_is_turned_off(monkeypatch: pytest.MonkeyPa
         return 2e-3 if shape[0] == 64 else 3e-7
 
     monkeypatch.setattr(precision, "_error_of_products", error)
-    assert speed_up_fp32_products() is False
+    assert speed_up_fp32_products(True) is False
     assert asked and set(asked) == {"bf16"}
-    assert matmul.fp32_precision == before
+    assert matmul.fp32_precision == "none"
+
+
+def test_what_one_run_switches_on_the_next_switches_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(precision, "_error_of_products", lambda shape: 3e-7)
+    assert speed_up_fp32_products(True) is True
+    assert torch.backends.mkldnn.matmul.fp32_precision == "bf16"
+    assert speed_up_fp32_products(False) is False
+    assert torch.backends.mkldnn.matmul.fp32_precision == "none"
 
 
 def test_the_measured_error_is_that_of_the_number_format() -> None:

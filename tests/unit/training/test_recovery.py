@@ -65,9 +65,14 @@ def test_stuck_after_ten_and_once_only() -> None:
 
 def test_what_remains_after_the_way_back() -> None:
     now = skipping(10, 19, [4, 8, 12, 16])
-    now.seconds, now.target_tokens, now.skipped_updates = 50.0, 1900, 13
+    now.seconds, now.target_tokens, now.skipped_updates, now.made = 50.0, 1900, 13, 6
     then = Progress(
-        update=8, cursor=Cursor(0, 0, 8), target_tokens=800, seconds=20.0, checkpoints=[Saved(4), Saved(8)]
+        update=8,
+        made=5,
+        cursor=Cursor(0, 0, 8),
+        target_tokens=800,
+        seconds=20.0,
+        checkpoints=[Saved(4), Saved(8)],
     )
     after = gone_back(now, then)
     assert (after.update, after.cursor, after.target_tokens, after.seconds) == (
@@ -78,6 +83,7 @@ def test_what_remains_after_the_way_back() -> None:
     )
     assert after.checkpoints == [Saved(4), Saved(8)]
     assert (after.skipped_updates, after.skipped_in_a_row, len(after.skipped)) == (13, 0, 10)
+    assert after.made == 5
     assert after.skipped[0] == LeftOut(10, Cursor(0, 0, 9), Cursor(0, 0, 10))
     assert after.went_back == LeftOut(9, Cursor(0, 0, 8), Cursor(0, 0, 19))
     assert last_made(after) == 8

@@ -14,6 +14,7 @@ from nmt.bundle import config_to_yaml
 from nmt.config import (
     CorpusConfig,
     DataConfig,
+    DecodingConfig,
     Resume,
     ScheduleConfig,
     ScheduleName,
@@ -77,6 +78,14 @@ def test_the_run_remembers_what_auto_was(tmp_path: Path) -> None:
 def test_these_options_may_change(free: dict[str, Any], tmp_path: Path) -> None:
     started(tmp_path, config()).check(config(**free))
     assert fingerprint(config()) == fingerprint(config(**free))
+
+
+def test_so_may_the_batches_of_the_search(tmp_path: Path) -> None:
+    smaller = replace(config(), decoding=DecodingConfig(max_tokens=512, max_sentences=8))
+    started(tmp_path, config()).check(smaller)
+    assert fingerprint(config()) == fingerprint(smaller)
+    with pytest.raises(UserError, match=r"decoding\.beam_size=4, not 5"):
+        RunFolder(tmp_path).check(replace(config(), decoding=DecodingConfig(beam_size=5)))
 
 
 def test_others_are_named(tmp_path: Path) -> None:
@@ -178,13 +187,14 @@ def test_records_are_cut_back(tmp_path: Path) -> None:
     for update in (10, 20, 30):
         monitor.advance(FIGURES)
         monitor.record("train", update, {"loss": update / 10, "ppl": float("inf")})
-        monitor.record("valid", update, {"bleu": 5.0, "samples": [{"source": "a", "hypothesis": "b"}]})
+        samples = [{"source": "a\u2028\x85", "hypothesis": "b"}]  # the ends of lines, to some
+        monitor.record("valid", update, {"bleu": 5.0, "samples": samples})
     monitor.close()
     with open(folder.metrics, "a") as file:
         file.write('{"kind": "train", "upda')  # a crash
     Monitor(folder, 20, 100).close()
 
-    records = [json.loads(line) for line in folder.metrics.read_text().splitlines()]
+    records = list(map(json.loads, folder.metrics.read_text().removesuffix("\n").split("\n")))
     assert [(r["kind"], r["update"]) for r in records] == [
         (k, u) for u in (10, 20) for k in ("train", "valid")
     ]

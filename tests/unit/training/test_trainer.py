@@ -195,7 +195,12 @@ def test_ten_in_a_row_go_back_and_on_without_the_batches_since(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Its twin is taken to the checkpoint, then to the batch after the bad ones, by hand."""
-    options = {"checkpoint_every": checkpoint_every, "keep_checkpoints": 1, "averaging": NO_AVERAGING}
+    options = {
+        "checkpoint_every": checkpoint_every,
+        "keep_checkpoints": 1,
+        "averaging": NO_AVERAGING,
+        "ema": 0.5,
+    }
     run = trainer(prepared, tmp_path / "run", dropout=0.1, max_updates=22, **options)
     twin = trainer(prepared, tmp_path / "twin", dropout=0.1, max_updates=back_to or 1, **options)
     stream = open_stream(run.config, prepared, run.progress, run.ranks)
@@ -227,6 +232,8 @@ def test_ten_in_a_row_go_back_and_on_without_the_batches_since(
     assert twin.train()
     for a, b in zip(run.model.parameters(), twin.model.parameters(), strict=True):
         assert torch.equal(a, b)
+    means = [there.mean.state(optimizer=False)[0] for there in (run, twin)]
+    assert all(torch.equal(weight, means[1][name]) for name, weight in means[0].items())
 
 
 NO_AVERAGING = AveragingConfig(kind=Average.none)

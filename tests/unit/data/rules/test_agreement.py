@@ -48,3 +48,10 @@ def test_rules(source: str, target: str, expected: str | None) -> None:
     assert (rule.name if rule else None) == expected
     other = first_rule(RULES, target, source)
     assert (other.name if other else None) == expected
+
+
+def test_long_runs_without_a_space_take_no_time_by_their_square() -> None:
+    run = "." * 1_000_000  # from every place of which an address might begin: some hours
+    assert RULES[-1].name == "addresses"
+    assert not RULES[-1].drops(f"{run} a@nmt.org", f"a@nmt.org {run}")
+    assert RULES[-1].drops(f"{run} a@nmt.org", f"b@nmt.org {run}")
