@@ -26,7 +26,8 @@ WORD_START = "\u2581"  # what SentencePiece puts in the place of a space
 
 _NORMAL = 1  # SentencePiece.Type.NORMAL in sentencepiece_model.proto
 _MOST_WORDS = 1 << 16  # counted, to find the common ones
-_MOST_TREES = 1 << 13  # of the words met last, a kilobyte or two each
+_MOST_TREES = 1 << 13  # of the words met last, some kilobytes each
+_LONGEST_KEPT = 8  # pieces; where no spaces are written, a word is a sentence and does not come again
 _MOST_WAYS = 1 << 20  # in tables, some forty bytes each
 _COMMON = 32  # a word met so often gets a table
 _LEAST = NUMBERS >> 9  # stretches of the numbers that a table does not look into
@@ -58,7 +59,7 @@ class Sampler:
         else:
             self._ways = BpeWays(ids, scores, alpha)
         self._tables = Tables()
-        self._tree = lru_cache(_MOST_TREES)(self._word)
+        self._kept = lru_cache(_MOST_TREES)(self._word)
         self._met: Counter[bytes] = Counter()
         self._lock = Lock()  # a block is drawn in the background, and another where a batch is looked up
 
@@ -103,6 +104,10 @@ class Sampler:
                 if self._met[word] >= _COMMON:
                     common.append((word, stretches(self._tree(word, dtype), _LEAST)))
         self._tables.add(common)
+
+    def _tree(self, key: bytes, dtype: np.dtype[Any]) -> Node:
+        find = self._kept if len(key) <= _LONGEST_KEPT * dtype.itemsize else self._word
+        return find(key, dtype)
 
     def _word(self, key: bytes, dtype: np.dtype[Any]) -> Node:
         ids = np.frombuffer(key, dtype)

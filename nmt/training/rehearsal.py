@@ -86,7 +86,8 @@ def memory_told(data: DataConfig, micro_batches: int) -> Iterator[None]:
         raise OutOfMemory(
             f"data.max_tokens={target}: a batch of {target} target and {source} source tokens does not fit "
             f"into memory; data.max_tokens={max(16, target // 2)} training.micro_batches={2 * micro_batches} "
-            f"makes the same updates in smaller parts, and data.max_tokens=auto finds the largest that fits"
+            "makes the same updates in smaller parts, and data.max_tokens=auto finds the largest that fits "
+            "(a run that has begun keeps its batches: give another run_dir)"
         ) from error
 
 
