@@ -49,7 +49,7 @@ def open_hub(data: DataConfig, split: str, key: str) -> HubSplit:
 
     Args:
         data: names the set, its languages and columns.
-        split: such as `train`; slices such as `train[:10%]` are understood.
+        split: such as `train`; slices and sums such as `train[:10%]+validation` are understood.
         key: full name of the option that asked, such as `data.train`.
 
     Raises:
@@ -64,8 +64,8 @@ def open_hub(data: DataConfig, split: str, key: str) -> HubSplit:
         _local_builder(datasets, local, data.hub) if local.is_dir() else _remote_builder(datasets, data.hub)
     )
     splits = [str(name) for name in (builder.config.data_files or builder.info.splits or ())]
-    base = re.split(r"[\[+]", split)[0]
-    if splits and base not in splits:
+    bases = [part.split("[")[0] for part in split.split("+")]
+    if splits and not set(bases) <= set(splits):
         raise UserError(
             f"{key}.split={split}: {_title(data.hub)} has no such split, only {', '.join(splits)}"
         )
@@ -85,7 +85,7 @@ def open_hub(data: DataConfig, split: str, key: str) -> HubSplit:
         "keys": list(keys),
     }
     if local.is_dir():
-        files = sorted(Path(file) for file in builder.config.data_files[base])
+        files = sorted({Path(file) for base in bases for file in builder.config.data_files[base]})
         facts |= {"folder": local.resolve().name, "files": [file_facts(file) for file in files]}
     else:
         facts |= {"hub": path, "revision": builder.hash}

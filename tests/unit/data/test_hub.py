@@ -90,6 +90,29 @@ def test_part_of_a_split(wmt: Path) -> None:
     assert pairs(opened(wmt, "de-en", "train[:2]")) == TRAIN[:2]
 
 
+def test_several_splits(wmt: Path) -> None:
+    both = opened(wmt, "de-en", "train[:2]+validation")
+    assert pairs(both) == [*TRAIN[:2], ("en validation 0 0", "de validation 0 0"),
+                           ("en validation 0 1", "de validation 0 1")]  # fmt: skip
+    with pytest.raises(UserError, match=r"data.train.split=train\+dev: .* no such split, only train, valid"):
+        opened(wmt, "de-en", "train+dev")
+
+
+def test_facts_of_several_splits_name_the_files_of_each_once(wmt: Path) -> None:
+    def files(split: str) -> list[str]:
+        return [file["name"] for file in opened(wmt, "de-en", split).facts["files"]]
+
+    train = [f"train-0000{part}-of-00003.parquet" for part in range(3)]
+    assert files("train[:50%](closest)") == train
+    assert files("train+validation") == [*train, "validation-00000-of-00001.parquet"]
+    assert files("train[:2]+train[-2:]") == train
+
+    before = opened(wmt, "de-en", "train+validation").facts
+    rows = [{"de": "neu", "en": "new"}] * 2
+    pq.write_table(pa.table({"translation": rows}), wmt / "de-en/validation-00000-of-00001.parquet")
+    assert opened(wmt, "de-en", "train+validation").facts != before
+
+
 def test_columns_named_like_the_languages(tmp_path: Path) -> None:
     (tmp_path / "multi30k").mkdir()
     (tmp_path / "multi30k/train.jsonl").write_text('{"en": "a\\n", "de": "b"}\n{"en": null, "de": "c"}\n')
