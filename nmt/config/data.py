@@ -36,7 +36,7 @@ class HubConfig:
     name: str | None = None
     """Configuration of the data set, such as `de-en`."""
     revision: str | None = None
-    """Commit, tag or branch; resolved to a commit at first use and recorded."""
+    """Commit, tag or branch; resolved to a commit when a run begins, recorded and kept."""
 
 
 @dataclass

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import glob
 import logging
 import re
 import sys
@@ -49,7 +50,7 @@ def open_hub(data: DataConfig, split: str, key: str) -> HubSplit:
 
     Args:
         data: names the set, its languages and columns.
-        split: such as `train`; slices such as `train[:10%]` are understood.
+        split: such as `train`; slices and sums such as `train[:10%]+validation` are understood.
         key: full name of the option that asked, such as `data.train`.
 
     Raises:
@@ -57,19 +58,15 @@ def open_hub(data: DataConfig, split: str, key: str) -> HubSplit:
             neither from the network nor from the cache.
     """
     datasets = _quiet_datasets()
-    path = data.hub.path
-    assert path is not None
-    local = Path(path).expanduser().absolute()  # `datasets` reads a bare `json` or `csv` as a format
-    builder = (
-        _local_builder(datasets, local, data.hub) if local.is_dir() else _remote_builder(datasets, data.hub)
-    )
+    folder = local_folder(data.hub)
+    builder = _local_builder(datasets, folder, data.hub) if folder else _remote_builder(datasets, data.hub)
     splits = [str(name) for name in (builder.config.data_files or builder.info.splits or ())]
-    base = re.split(r"[\[+]", split)[0]
-    if splits and base not in splits:
+    bases = [part.split("[")[0] for part in split.split("+")]
+    if splits and not set(bases) <= set(splits):
         raise UserError(
             f"{key}.split={split}: {_title(data.hub)} has no such split, only {', '.join(splits)}"
         )
-    _prepare(datasets, builder, data.hub, local.is_dir())
+    _prepare(datasets, builder, data.hub, local=folder is not None)
     try:
         dataset = builder.as_dataset(split=split)
     except ValueError as error:
@@ -84,12 +81,40 @@ def open_hub(data: DataConfig, split: str, key: str) -> HubSplit:
         "num_pairs": dataset.num_rows,
         "keys": list(keys),
     }
-    if local.is_dir():
-        files = sorted(Path(file) for file in builder.config.data_files[base])
-        facts |= {"folder": local.resolve().name, "files": [file_facts(file) for file in files]}
+    if folder:
+        files = sorted({Path(file) for base in bases for file in builder.config.data_files[base]})
+        facts |= {"folder": folder.resolve().name, "files": [file_facts(file) for file in files]}
     else:
-        facts |= {"hub": path, "revision": builder.hash}
+        facts |= {"hub": data.hub.path, "revision": builder.hash}
     return HubSplit(f"{_title(data.hub)} {split}", facts, keys, dataset)
+
+
+def local_folder(hub: HubConfig) -> Path | None:
+    """The folder that `path` names; None if it names a set of the hub."""
+    assert hub.path is not None
+    folder = Path(hub.path).expanduser().absolute()  # `datasets` reads a bare `json` or `csv` as a format
+    return folder if folder.is_dir() else None
+
+
+def is_commit(revision: str | None) -> bool:
+    """Whether a revision means the same for ever."""
+    return _COMMIT.fullmatch(revision or "") is not None
+
+
+def commit_of(hub: HubConfig) -> str | None:
+    """The commit that a set of the hub has now; without a network, the one that the cache holds.
+
+    Returns:
+        `hub.revision` where the cache does not tell, because an old version of `datasets` wrote it.
+
+    Raises:
+        UserError: there is no such set or revision, or neither the network nor the cache knows.
+    """
+    if is_commit(hub.revision):
+        return hub.revision
+    commit, trouble = _resolve(hub)
+    found = commit or _loaded(_quiet_datasets(), hub, commit, trouble).hash
+    return found if is_commit(found) else hub.revision
 
 
 def _quiet_datasets() -> Any:
@@ -129,7 +154,37 @@ def _local_builder(datasets: Any, folder: Path, hub: HubConfig) -> Any:
 
 def _remote_builder(datasets: Any, hub: HubConfig) -> Any:
     """A builder for a set of the hub at one commit; without a network, for what the cache holds of it."""
-    revision, trouble = _resolve(hub)
+    return _stored(datasets, hub) or _loaded(datasets, hub, *_resolve(hub))
+
+
+def _stored(datasets: Any, hub: HubConfig) -> Any:
+    """A builder for what the cache holds of a set at the commit that is asked for; None if it holds nothing.
+
+    Without a network `datasets` itself takes whatever commit came last.
+    """
+    from datasets.packaged_modules.cache.cache import Cache
+
+    if not is_commit(hub.revision):
+        return None
+    name = hub.name or "default"  # the set may call its default otherwise, which the hub will tell
+    folders = Path(_cache(datasets)).expanduser().glob(f"*/{glob.escape(name)}/*/{hub.revision}")
+    for folder in folders:
+        builder = Cache(
+            repo_id=hub.path,
+            dataset_name=str(hub.path).rpartition("/")[2],
+            config_name=name,
+            version=folder.parent.name,
+            hash=hub.revision,
+        )
+        if Path(builder.cache_dir) == folder and builder.info.splits:
+            return builder
+    return None
+
+
+def _loaded(datasets: Any, hub: HubConfig, revision: str | None, trouble: str) -> Any:
+    """A builder for the commit that `_resolve` found, or for what the cache holds."""
+    from datasets.packaged_modules.cache.cache import Cache
+
     try:
         with _offline(datasets) if trouble else contextlib.nullcontext():
             builder = datasets.load_dataset_builder(hub.path, name=hub.name, revision=revision)
@@ -139,12 +194,14 @@ def _remote_builder(datasets: Any, hub: HubConfig) -> Any:
         if isinstance(error, (ValueError, RuntimeError)):  # no such configuration; a set that is a program
             raise UserError(f"data.hub.path={hub.path} data.hub.name={hub.name}: {_brief(error)}") from None
         raise
-    if trouble:
-        if _COMMIT.fullmatch(hub.revision or "") and builder.hash != hub.revision:
+    if is_commit(hub.revision):
+        # The network may also have gone since `_resolve`, and `datasets` taken what it had.
+        if isinstance(builder, Cache) and builder.hash != hub.revision:
             raise UserError(
-                f"data.hub.revision={hub.revision}: the hub could not be reached ({trouble}), "
-                f"and the cache holds {builder.hash} only"
+                f"data.hub.revision={hub.revision}: the hub could not be reached ({trouble or 'any longer'})"
+                f", and the cache holds {builder.hash} only"
             )
+    elif trouble:
         log.warning(
             "%s: the hub could not be reached (%s); taking revision %s from the cache",
             _title(hub), trouble, builder.hash,

@@ -51,7 +51,7 @@ def _open(key: str, name: str, corpus: CorpusConfig, data: DataConfig) -> Source
         check_symbols([corpus.tag], f"{key}.tag")
     own = replace(
         data,
-        hub=_hub(corpus.hub, data.hub),
+        hub=hub_of(corpus, data),
         source_key=corpus.source_key or data.source_key,
         target_key=corpus.target_key or data.target_key,
     )
@@ -64,8 +64,9 @@ def _open(key: str, name: str, corpus: CorpusConfig, data: DataConfig) -> Source
     return Source(name, opened, data.cleaning_of(key, corpus), corpus.tag)
 
 
-def _hub(own: HubConfig, shared: HubConfig) -> HubConfig:
+def hub_of(corpus: CorpusConfig, data: DataConfig) -> HubConfig:
     """What a corpus gives itself; the rest is shared, unless it names another set."""
+    own, shared = corpus.hub, data.hub
     if own.path is not None:
         return own
     return HubConfig(shared.path, own.name or shared.name, own.revision or shared.revision)

@@ -14,6 +14,7 @@ from nmt.bundle import config_from_yaml, config_to_yaml
 from nmt.config import Precision, TrainConfig
 from nmt.data.preparation import Prepared, prepare
 from nmt.data.report import write_data_report
+from nmt.data.revisions import with_commits
 from nmt.errors import UserError
 from nmt.runtime import (
     available_cores,
@@ -51,9 +52,9 @@ def train(config: TrainConfig) -> str:
     if launched_by_torchrun():
         return _train_under_torchrun(config)
     processes = num_processes(config.training)
-    config = with_choices(config, processes)
-    set_up_machine(config, 1)
     folder = RunFolder(Path(config.run_dir))
+    config = with_choices(config, folder, processes)
+    set_up_machine(config, 1)
     config, prepared = _checked_and_prepared(config, folder, processes)
     if config.prepare_only:
         return _prepared_text(prepared, folder)
@@ -85,15 +86,18 @@ def train_rank(config_text: str, stop: Callable[[], bool]) -> bool:
     return done
 
 
-def with_choices(config: TrainConfig, processes: int) -> TrainConfig:
-    """The options with every `auto` replaced by what it means on this machine.
+def with_choices(config: TrainConfig, folder: RunFolder, processes: int) -> TrainConfig:
+    """The options with every `auto` replaced by what it means on this machine, and hub sets by their commits.
 
     Raises:
-        UserError: there are more processes than micro-batches.
+        UserError: there are more processes than micro-batches, or a hub set can't be found.
     """
     require_work(config.training, config.data.max_tokens, processes)
     precision = choose_precision(config.training.precision, choose_device("auto"))
-    return replace(config, training=replace(config.training, precision=precision, devices=str(processes)))
+    training = replace(config.training, precision=precision, devices=str(processes))
+    begun = folder.begun()
+    data = with_commits(config.data, None if begun is None else begun.data)
+    return replace(config, data=data, training=training)
 
 
 def set_up_machine(config: TrainConfig, processes: int) -> None:
@@ -166,7 +170,7 @@ def _train_under_torchrun(config: TrainConfig) -> str:
         with watched(ranks):
             local = int(os.environ.get("LOCAL_WORLD_SIZE", ranks.world))
             if ranks.is_main:
-                config = with_choices(config, ranks.world)
+                config = with_choices(config, RunFolder(Path(config.run_dir)), ranks.world)
             # What the first machine chooses holds for all, whatever the others have.
             config = config_from_yaml(ranks.share(config_to_yaml(config)), "the first process's options")
             set_up_machine(config, local)

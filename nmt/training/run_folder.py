@@ -94,6 +94,13 @@ class RunFolder:
                 f"{self.path} was started with {words}: give the same options to go on, or another run_dir"
             )
 
+    def begun(self) -> TrainConfig | None:
+        """The options of the run that there is to go on with; None if there is none."""
+        try:
+            return read_config(self.config) if self.holds_checkpoints() else None
+        except UserError:
+            return None  # `check` will say what is wrong
+
     def max_tokens(self, config: TrainConfig) -> int | None:
         """What `data.max_tokens=auto` became when the run with these options began; None if there is none."""
         try:

@@ -15,8 +15,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from nmt.config import DataConfig, HubConfig
-from nmt.data.hub import HubSplit, open_hub
+from nmt.data.hub import HubSplit, commit_of, open_hub
 from nmt.errors import UserError
+from nmt.runtime import log
 
 SPLITS = {"train": 3, "validation": 1, "test": 1}
 README = "---\nconfigs:\n" + "".join(
@@ -88,6 +89,29 @@ def test_languages_choose_the_direction(wmt: Path) -> None:
 
 def test_part_of_a_split(wmt: Path) -> None:
     assert pairs(opened(wmt, "de-en", "train[:2]")) == TRAIN[:2]
+
+
+def test_several_splits(wmt: Path) -> None:
+    both = opened(wmt, "de-en", "train[:2]+validation")
+    assert pairs(both) == [*TRAIN[:2], ("en validation 0 0", "de validation 0 0"),
+                           ("en validation 0 1", "de validation 0 1")]  # fmt: skip
+    with pytest.raises(UserError, match=r"data.train.split=train\+dev: .* no such split, only train, valid"):
+        opened(wmt, "de-en", "train+dev")
+
+
+def test_facts_of_several_splits_name_the_files_of_each_once(wmt: Path) -> None:
+    def files(split: str) -> list[str]:
+        return [file["name"] for file in opened(wmt, "de-en", split).facts["files"]]
+
+    train = [f"train-0000{part}-of-00003.parquet" for part in range(3)]
+    assert files("train[:50%](closest)") == train
+    assert files("train+validation") == [*train, "validation-00000-of-00001.parquet"]
+    assert files("train[:2]+train[-2:]") == train
+
+    before = opened(wmt, "de-en", "train+validation").facts
+    rows = [{"de": "neu", "en": "new"}] * 2
+    pq.write_table(pa.table({"translation": rows}), wmt / "de-en/validation-00000-of-00001.parquet")
+    assert opened(wmt, "de-en", "train+validation").facts != before
 
 
 def test_columns_named_like_the_languages(tmp_path: Path) -> None:
@@ -240,6 +264,49 @@ class TestRemote:
         answer(COMMIT)
         assert opened("wmt/wmt14", "de-en", revision="main").facts["revision"] == COMMIT
         assert asked == {"path": "wmt/wmt14", "name": "de-en", "revision": COMMIT}
+
+    def test_a_commit_in_the_cache_needs_no_network_and_no_word(
+        self, cached: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        def asked(self: Any, repo_id: str, **options: Any) -> Any:
+            raise AssertionError("the hub was asked")
+
+        (here,) = cached.glob(f"wmt___wmt14/de-en/0.0.0/{COMMIT}")
+        shutil.copytree(here, here.with_name("f" * 40))  # came later
+        monkeypatch.setattr(huggingface_hub.HfApi, "dataset_info", asked)
+        monkeypatch.setattr(log, "propagate", True)
+        for commit in (COMMIT, "f" * 40):
+            found = opened("wmt/wmt14", "de-en", "train+test", revision=commit)
+            assert found.facts["revision"] == commit and found.num_pairs == 8
+        assert caplog.text == ""
+
+    def test_a_cached_default_is_found_by_its_name_only(self, cached: Path, answer: Any) -> None:
+        (here,) = cached.glob(f"wmt___wmt14/de-en/0.0.0/{COMMIT}")
+        answer(KeyError("asked"))  # `de-en` is not the set's default because it is alone in the cache
+        with pytest.raises(KeyError):
+            opened("wmt/wmt14", revision=COMMIT)
+        shutil.copytree(here, cached / f"wmt___wmt14/default/0.0.0/{COMMIT}")
+        assert pairs(opened("wmt/wmt14", revision=COMMIT)) == TRAIN
+
+    def test_commit_of(self, cached: Path, answer: Any) -> None:
+        answer("e" * 40)
+        assert commit_of(HubConfig("wmt/wmt14", "de-en", "main")) == "e" * 40
+        assert commit_of(HubConfig("wmt/wmt14", "de-en", COMMIT)) == COMMIT
+        answer(ConnectionError("no network"))
+        assert commit_of(HubConfig("wmt/wmt14", "de-en")) == COMMIT
+        (here,) = cached.glob(f"wmt___wmt14/de-en/0.0.0/{COMMIT}")
+        shutil.move(here, here.with_name("a" * 64))  # no commit, as it was for sets that were programs
+        assert commit_of(HubConfig("wmt/wmt14", "de-en", "main")) == "main"
+        with pytest.raises(UserError, match="gone/gone could not be fetched .no network. and is not in the"):
+            commit_of(HubConfig("gone/gone"))
+
+    def test_the_network_goes_after_the_commit_was_found(
+        self, cached: Path, answer: Any, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        answer("e" * 40)
+        monkeypatch.setattr(datasets.config, "HF_HUB_OFFLINE", True)
+        with pytest.raises(UserError, match="reached .any longer., and the cache holds 0123456789abcdef"):
+            opened("wmt/wmt14", "de-en", revision="e" * 40)
 
     def test_no_such_set(self) -> None:
         with pytest.raises(UserError, match="data.hub.path=a/b/c: neither a folder here nor a data set"):

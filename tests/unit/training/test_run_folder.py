@@ -62,6 +62,15 @@ def test_the_run_remembers_what_auto_was(tmp_path: Path) -> None:
     assert RunFolder(tmp_path).max_tokens(auto()) is None
 
 
+def test_the_run_there_is_to_go_on_with(tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path)
+    with folder.claimed(config(clip_norm=1.0)):
+        assert folder.begun() is None  # it never came to a checkpoint
+    assert started(tmp_path, config()).begun() == config()
+    folder.config.write_text("data: [")
+    assert folder.begun() is None
+
+
 @pytest.mark.parametrize(
     "free",
     [
