@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -19,7 +19,7 @@ from nmt.data.tokenizer import Tokenizer
 from nmt.errors import UserError
 from nmt.runtime import log, mix
 
-AHEAD = 16  # batches made ahead
+AHEAD = 16  # batches made ahead, of those that are picked
 FILLED_TO = 64  # tokens of a side come in multiples of this; of 2,048, filling up takes 3 % and saves 20 %
 
 _BATCHES, _SOURCE, _TARGET = (
@@ -71,9 +71,10 @@ class BatchStream:
         *,
         start: Cursor = BEGINNING,
         pick: Callable[[int], bool] | None = None,
+        world: int = 1,
         pin: bool = False,
     ) -> None:
-        """Starts the thread that makes the batches.
+        """Starts two threads: one makes the blocks, the other lays out their batches.
 
         Args:
             store: training pairs.
@@ -83,13 +84,18 @@ class BatchStream:
             start: where to begin.
             pick: tells for the number of a batch, counted from 0 where the stream begins, whether it is
                 wanted; in the place of others comes None, at hardly any cost.
+            world: of how many batches one is picked; as many times `AHEAD` places are looked ahead.
             pin: put batches into page-locked memory, for a GPU.
 
         Raises:
             UserError: no pair fits into a batch.
         """
         self._plan = _Plan(store, data, seed, tokenizer)
-        self._items = Prefetch(_batches(self._plan, start, pick or _every, pin), AHEAD)
+        # A block is to be there when the one before is used up. In memory are at most three: the one in use,
+        # one that waits, and one in the making (65,536 pairs of 30 pieces a side are some 8 MB).
+        self._blocks = Prefetch(_blocks(self._plan, start), 1)
+        batches = _batches(_walk(self._blocks, start.batch), pick or _every, pin)
+        self._items = Prefetch(batches, AHEAD * world)
 
     def __iter__(self) -> Iterator[tuple[Batch | None, Cursor]]:
         """Itself; it never ends."""
@@ -107,14 +113,15 @@ class BatchStream:
     def rows(self, start: Cursor, end: Cursor) -> list[tuple[Cursor, Array]]:
         """What the batches from one place up to another are made of: the place of each, and its rows."""
         found = []
-        for place, after, block, rows in _walk(self._plan, start):
+        for place, after, block, rows in _walk(_blocks(self._plan, start), start.batch):
             found.append((place, block.rows[rows]))
             if after >= end:
                 break
         return found
 
     def close(self) -> None:
-        """Ends the thread."""
+        """Ends the threads, at the latest when the block that is being made is done."""
+        self._blocks.close()  # first: who lays out batches may be waiting for a block
         self._items.close()
 
 
@@ -206,10 +213,13 @@ def _samplers(tokenizer: Tokenizer, alpha: float) -> tuple[Sampler, Sampler]:
     return source, Sampler(tokenizer.target_processor, tokenizer.segmentation, alpha)
 
 
+_Step = tuple[Cursor, Cursor, _Block, Array]  # a batch's place, the one after it, its block, its rows there
+
+
 def _batches(
-    plan: _Plan, start: Cursor, pick: Callable[[int], bool], pin: bool
+    steps: Iterator[_Step], pick: Callable[[int], bool], pin: bool
 ) -> Iterator[tuple[Batch | None, Cursor]]:
-    for number, (_, after, block, rows) in enumerate(_walk(plan, start)):
+    for number, (_, after, block, rows) in enumerate(steps):
         batch = None
         if pick(number):
             batch = Batch.of_sides(block.source.take(rows), block.target.take(rows)).filled(FILLED_TO)
@@ -217,20 +227,27 @@ def _batches(
         yield batch, after
 
 
-def _walk(plan: _Plan, start: Cursor) -> Iterator[tuple[Cursor, Cursor, _Block, Array]]:
-    """The batches from a place on: the place of each, the one after it, its block, and its rows there."""
-    epoch, number, first = start.epoch, start.block, start.batch
+def _walk(blocks: Iterator[tuple[Cursor, Cursor, _Block]], first: int) -> Iterator[_Step]:
+    """The batches of some blocks, from the one numbered `first` of the first block on."""
+    for begin, following, block in blocks:
+        for batch in range(first, len(block.batches)):
+            place, after = replace(begin, batch=batch), replace(begin, batch=batch + 1)
+            last = batch + 1 == len(block.batches)
+            yield place, following if last else after, block, block.batches[batch]
+        first = 0
+
+
+def _blocks(plan: _Plan, start: Cursor) -> Iterator[tuple[Cursor, Cursor, _Block]]:
+    """The blocks from the one of `start` on: where each begins, where the one after it does, and itself."""
+    epoch, number = start.epoch, start.block
     while True:
         num_blocks = plan.num_blocks(epoch)
         if not num_blocks:
             epoch += 1
             continue
-        block = plan.block(epoch, number)
         following = Cursor(epoch, number + 1) if number + 1 < num_blocks else Cursor(epoch + 1)
-        for batch in range(first, len(block.batches)):
-            after = Cursor(epoch, number, batch + 1) if batch + 1 < len(block.batches) else following
-            yield Cursor(epoch, number, batch), after, block, block.batches[batch]
-        epoch, number, first = following.epoch, following.block, 0
+        yield Cursor(epoch, number), following, plan.block(epoch, number)
+        epoch, number = following.epoch, following.block
 
 
 def _every(number: int) -> bool:

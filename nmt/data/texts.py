@@ -25,6 +25,7 @@ from nmt.data.cleaning import (
     pair_hash,
 )
 from nmt.data.corpus import Corpus
+from nmt.data.repeats import Hashes, repeats
 from nmt.data.shuffle import Shuffle
 from nmt.data.store import Shard
 from nmt.data.tables import Block
@@ -33,7 +34,6 @@ from nmt.runtime import progress
 
 _REPEATS = "repeats.safetensors"  # numbers of the pairs that stood before, counted through all shards
 _SAMPLE_SEED = 20170612
-_PART_PAIRS = 1 << 22  # pairs whose hashes are sorted at a time, 24 bytes each
 
 
 @dataclass(frozen=True)
@@ -85,9 +85,9 @@ class Texts:
         return sum(len(shard.source.ids) + len(shard.target.ids) for shard in self._shards)
 
     @property
-    def hashes(self) -> list[Array]:
-        """A hash of each pair, those that are not to be used too: uint64, an array a shard."""
-        return [shard.more["hashes"] for shard in self._shards]
+    def hashes(self) -> list[Hashes]:
+        """A hash of each pair, those that are not to be used too; by shards."""
+        return [_kept(shard, "hashes") for shard in self._shards]
 
     def rows(self, shard: int) -> Array:
         """The rows of a shard that are to be used: those that do not repeat an earlier pair."""
@@ -179,8 +179,9 @@ def write_repeats_across(texts: Sequence[Texts], paths: Sequence[Path]) -> None:
         texts: the corpora in the order in which they go before each other.
         paths: the file to write for each, for `Texts`.
     """
-    starts = offsets_of(np.array([sum(map(len, text.hashes)) for text in texts], np.int64))
-    found = repeats([values for text in texts for values in text.hashes])
+    hashes = [text.hashes for text in texts]
+    starts = offsets_of(np.array([sum(len(shard.rows) for shard in shards) for shards in hashes], np.int64))
+    found = repeats([shard for shards in hashes for shard in shards])
     cuts = np.searchsorted(found, starts)
     for place, path in enumerate(paths):
         equal = found[cuts[place] : cuts[place + 1]] - starts[place]
@@ -195,34 +196,6 @@ def report_to_json(report: CleaningReport) -> dict[str, Any]:
 def report_of(facts: dict[str, Any]) -> CleaningReport:
     """The report that a shard kept."""
     return CleaningReport(**(facts | {"dropped": Counter(facts["dropped"])}))
-
-
-def repeats(hashes: Sequence[Array]) -> Array:
-    """Finds the values that stood before.
-
-    Sorted a part at a time (parts by value), so that memory stays bounded however many there are.
-
-    Args:
-        hashes: uint64 arrays, taken as one.
-
-    Returns:
-        (n,) int64 in ascending order: numbers of all but the first of equal values.
-    """
-    starts = offsets_of(np.array([len(part) for part in hashes], np.int64))
-    num_parts = np.uint64(starts[-1] // _PART_PAIRS + 1)
-    found = [np.empty(0, np.int64)]
-    for part in range(int(num_parts)):
-        chosen = [np.flatnonzero(values % num_parts == part) for values in hashes]
-        values = np.concatenate(
-            [np.empty(0, np.uint64), *(v[c] for v, c in zip(hashes, chosen, strict=True))]
-        )
-        numbers = np.concatenate(
-            [np.empty(0, np.int64), *(c + s for c, s in zip(chosen, starts, strict=False))]
-        )
-        order = np.argsort(values, kind="stable")
-        ascending = values[order]
-        found.append(numbers[order[1:][ascending[1:] == ascending[:-1]]])
-    return np.sort(np.concatenate(found))
 
 
 _Raw = tuple[bytes, bytes]  # the lines of the two sides, each joined by newlines
@@ -263,15 +236,22 @@ def _clean(cleaner: _Cleaner, task: tuple[Path, _Raw | None]) -> int:
                 report.drop(rule.name, rule.words, sources[place], targets[place])
     sources, targets = list(compress(sources, kept)), list(compress(targets, kept))
     report.keep(len(sources))
-    more = {"hashes": _hashes(map(pair_hash, sources, targets))}
+    more = _sorted("hashes", map(pair_hash, sources, targets))
     if cleaner.near:
-        more["near"] = _hashes(map(near_hash, sources, targets))
+        more |= _sorted("near", map(near_hash, sources, targets))
     Shard(Side.of_lines(sources), Side.of_lines(targets), more, report_to_json(report)).write(path)
     return report.total
 
 
-def _hashes(digests: Iterable[bytes]) -> Array:
-    return np.frombuffer(b"".join(digests), "<u8")
+def _sorted(name: str, digests: Iterable[bytes]) -> dict[str, Array]:
+    """Hashes as a shard keeps them."""
+    hashes = Hashes.of(np.frombuffer(b"".join(digests), "<u8"))
+    return {name: hashes.values, f"{name}_rows": hashes.rows}
+
+
+def _kept(shard: Shard, name: str) -> Hashes:
+    """The hashes that a shard kept."""
+    return Hashes(shard.more[name], shard.more[f"{name}_rows"])
 
 
 def _at(side: Side, rows: Array) -> Side:
@@ -284,8 +264,8 @@ def _at(side: Side, rows: Array) -> Side:
 
 def _write_repeats(folder: Path, options: TextOptions) -> None:
     shards = [Shard.open(path) for path in _shard_paths(folder)]
-    equal = repeats([shard.more["hashes"] for shard in shards] if options.drop_duplicates else [])
-    near = repeats([shard.more["near"] for shard in shards] if options.drop_near_duplicates else [])
+    equal = repeats([_kept(shard, "hashes") for shard in shards] if options.drop_duplicates else [])
+    near = repeats([_kept(shard, "near") for shard in shards] if options.drop_near_duplicates else [])
     _write_numbers(folder / _REPEATS, equal, near)
 
 

@@ -371,6 +371,7 @@ def open_stream(config: TrainConfig, prepared: Prepared, progress: Progress, ran
         start=progress.cursor,
         pin=ranks.device.type == "cuda",
         pick=lambda number: ranks.owns(number % num),
+        world=ranks.world,
     )
 
 

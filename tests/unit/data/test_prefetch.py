@@ -7,9 +7,10 @@ import itertools
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import pytest
+from waiting import prefetch_threads, wait_until
 
 from nmt.data.prefetch import Prefetch
 
@@ -18,17 +19,6 @@ def counting(made: list[int]) -> Iterator[int]:
     for number in itertools.count():
         made.append(number)
         yield number
-
-
-def prefetch_threads() -> int:
-    return sum(thread.name == "prefetch" for thread in threading.enumerate())
-
-
-def wait_until(holds: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 20
-    while not holds():
-        assert time.monotonic() < deadline, "never came true"
-        time.sleep(0.001)
 
 
 def test_gives_all_items_in_order_and_ends() -> None:

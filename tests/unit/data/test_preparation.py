@@ -15,10 +15,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from nmt import runtime
 from nmt.config import (
@@ -31,7 +28,6 @@ from nmt.config import (
 )
 from nmt.data import preparation, texts
 from nmt.data.preparation import Prepared, prepare
-from nmt.data.texts import repeats
 from nmt.errors import UserError
 
 SHARD = 64
@@ -431,12 +427,3 @@ def test_the_first_of_near_duplicates_stays(config: DataConfig, tmp_path: Path, 
     assert report["examples"]["near_duplicate"][0] == [f"{first[1]} 12!", f"{first[0]} 12!"]
     every = replace(config, cleaning=replace(config.cleaning, drop_duplicates=False))
     assert prepare(every, shard_pairs=SHARD).report["cleaning"]["dropped"]["near_duplicate"] == 5
-
-
-@given(st.lists(st.lists(st.integers(0, 9), max_size=9), max_size=4), st.sampled_from([1, 4, 100]))
-def test_repeats_against_naive(parts: list[list[int]], part_pairs: int) -> None:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(texts, "_PART_PAIRS", part_pairs)
-        values = [value * 0x1C71C71C71C71C71 for part in parts for value in part]
-        found = repeats([np.array([v * 0x1C71C71C71C71C71 for v in part], np.uint64) for part in parts])
-    assert found.tolist() == [i for i, value in enumerate(values) if value in values[:i]]

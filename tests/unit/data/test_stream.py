@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import itertools
+import threading
+import time
 from collections import Counter
 from functools import cache
 from pathlib import Path
@@ -12,6 +15,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from waiting import prefetch_threads, wait_until
 
 from nmt.config import (
     CleaningConfig,
@@ -21,6 +25,7 @@ from nmt.config import (
     TokenizerConfig,
     TrainSplitConfig,
 )
+from nmt.data import stream as stream_module
 from nmt.data.batching import Batch
 from nmt.data.store import Store
 from nmt.data.stream import BatchStream, Cursor, validation_batches
@@ -182,6 +187,119 @@ def test_ranks_share_the_batches(world: int) -> None:
             assert (batch is None) == (number % world != rank)
             assert batch is None or content(batch) == whole[number][0]
         stream.close()
+
+
+Calls = list[tuple[int, int]]
+
+
+@pytest.fixture
+def blocks_begun(monkeypatch: pytest.MonkeyPatch) -> Calls:
+    """Epoch and number of every block that is begun, in that order; a single batch is laid out ahead."""
+    begun: Calls = []
+    make = stream_module._Plan.block
+
+    def block(plan: stream_module._Plan, epoch: int, number: int) -> stream_module._Block:
+        begun.append((epoch, number))
+        return make(plan, epoch, number)
+
+    monkeypatch.setattr(stream_module._Plan, "block", block)
+    monkeypatch.setattr(stream_module, "AHEAD", 1)
+    return begun
+
+
+def test_blocks_are_made_while_the_one_before_is_used(blocks_begun: Calls) -> None:
+    stream = BatchStream(store(), options(), 1, tokenizer())
+    wait_until(lambda: len(blocks_begun) == 3)  # in use, waiting, in hand
+    assert next(stream)[1] == Cursor(0, 0, 1)
+    time.sleep(0.02)
+    assert blocks_begun == [(0, 0), (0, 1), (0, 2)]
+    for _, cursor in stream:
+        if cursor.block:
+            break
+    wait_until(lambda: len(blocks_begun) == 4)
+    assert blocks_begun[3] == (1, 0)
+    stream.close()
+
+
+def test_threads_end_with_the_stream(blocks_begun: Calls) -> None:
+    before = prefetch_threads()
+    stream = BatchStream(store(), options(), 1, tokenizer())
+    next(stream)
+    assert prefetch_threads() == before + 2
+    stream.rows(Cursor(), Cursor(0, 1))
+    assert prefetch_threads() == before + 2
+    stream.close()
+    stream.close()
+    assert prefetch_threads() == before
+    assert list(stream) == []
+
+
+def test_threads_end_with_a_forgotten_stream(blocks_begun: Calls) -> None:
+    before = prefetch_threads()
+    stream = BatchStream(store(), options(), 1, tokenizer())
+    wait_until(lambda: len(blocks_begun) == 3)
+    del stream
+    gc.collect()
+    wait_until(lambda: prefetch_threads() == before)
+
+
+def test_closing_does_not_wait_for_a_block_that_is_not_begun(
+    blocks_begun: Calls, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who lays out batches waits for block 0 while the stream is closed: block 1 is not to be begun."""
+    before, counted = prefetch_threads(), stream_module._Plan.block
+    begun, go_on = threading.Event(), threading.Event()
+
+    def block(plan: stream_module._Plan, epoch: int, number: int) -> stream_module._Block:
+        begun.set()
+        go_on.wait(20)
+        return counted(plan, epoch, number)
+
+    monkeypatch.setattr(stream_module._Plan, "block", block)
+    stream = BatchStream(store(), options(), 1, tokenizer())
+    begun.wait(20)
+    closer = threading.Thread(target=stream.close)
+    closer.start()
+    assert list(stream) == []  # over as soon as the stream is closed, though block 0 is not done
+    go_on.set()
+    closer.join(20)
+    assert prefetch_threads() == before
+    assert blocks_begun == [(0, 0)]
+
+
+def test_an_error_in_a_block_comes_after_the_batches_before_it(
+    blocks_begun: Calls, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole, counted = first(60, options(), Cursor()), stream_module._Plan.block
+
+    def block(plan: stream_module._Plan, epoch: int, number: int) -> stream_module._Block:
+        if number == 2:
+            raise OSError("the disk is gone")
+        return counted(plan, epoch, number)
+
+    monkeypatch.setattr(stream_module._Plan, "block", block)
+    stream = BatchStream(store(), options(), 1, tokenizer())
+    found = []
+    with pytest.raises(OSError, match="the disk is gone"):
+        for batch, cursor in stream:
+            found.append((content(batch), cursor))
+    stream.close()
+    assert found == whole[: len(found)]
+    assert found[-1][1] == Cursor(0, 2)
+
+
+def test_as_many_batches_are_made_ahead_whatever_the_number_of_processes(blocks_begun: Calls) -> None:
+    looked_at: list[int] = []
+
+    def pick(number: int) -> bool:
+        looked_at.append(number)
+        return number % 4 == 3
+
+    stream = BatchStream(store(), options(), 1, tokenizer(), pick=pick, world=4)
+    wait_until(lambda: len(looked_at) == 5)  # four places on the shelf, one batch among them; one in hand
+    time.sleep(0.02)
+    assert len(looked_at) == 5
+    stream.close()
 
 
 def test_sampling_keeps_the_text_and_changes_with_the_epoch() -> None:
