@@ -19,16 +19,7 @@ import pytest
 import torch
 from toy import toy_config, write_toy
 
-from nmt.config import (
-    Average,
-    AveragingConfig,
-    Criterion,
-    Precision,
-    Resume,
-    ScheduleConfig,
-    ScheduleName,
-    TrainConfig,
-)
+from nmt.config import Average, AveragingConfig, Precision, Resume, TrainConfig
 from nmt.data.stream import Cursor
 from nmt.errors import UserError
 from nmt.runtime import log
@@ -67,9 +58,6 @@ SETTINGS: dict[str, dict[str, Any]] = {
         "micro_batches": 2,
     },
 }
-
-FLAT = ScheduleConfig(name=ScheduleName.constant, peak=1e-30, warmup_updates=0)
-"""Weights stay as they are, and no validation is better than the first."""
 
 
 @pytest.fixture(scope="module")
@@ -204,39 +192,6 @@ def test_stop_in_a_validation(
     assert_same_run(tmp_path / "run", whole[name])
 
 
-def test_stop_in_the_last_validation(
-    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: pytest.LogCaptureFixture
-) -> None:
-    """No scheduled checkpoint falls on that update, and validation likes its weights best."""
-    options = {
-        "max_updates": 10,
-        "criterion": Criterion.loss,
-        "averaging": AveragingConfig(kind=Average.none),
-    }
-    train(toy_config(data, tmp_path / "whole", **options))
-    results = json.loads((tmp_path / "whole/results.json").read_text())
-    assert results["training"]["averaged_updates"] == [10]
-    config = toy_config(data, tmp_path / "run", **options)
-    original, calls = Validator.validate, iter(range(100))
-
-    def with_interrupt(self: Validator, stop: Any) -> Any:
-        if next(calls) == 2:
-            signal.raise_signal(signal.SIGINT)
-        return original(self, stop)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Validator, "validate", with_interrupt)
-        with pytest.raises(SystemExit):
-            train(config)
-    assert not progress(tmp_path / "run", "update-00000010")["settled"]
-    train(config)
-    assert_same_run(tmp_path / "run", tmp_path / "whole")
-    said.clear()
-    train(config)
-    assert "done already; a larger training.max_updates goes on" in said.text
-    assert "final model" not in said.text
-
-
 def test_crash_goes_back_to_the_last_checkpoint(
     data: Path, whole: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -348,35 +303,6 @@ def test_more_updates_go_on_as_if_there_had_been_no_end(data: Path, tmp_path: Pa
     assert len(others) == len(lines) - 1
     metrics.write_text("".join(others))
     assert_same_run(tmp_path / "run", tmp_path / "whole")
-
-
-def test_interrupted_end_is_made_up_for(data: Path, tmp_path: Path, said: pytest.LogCaptureFixture) -> None:
-    config = toy_config(data, tmp_path / "run")
-    text = train(config)
-    shutil.rmtree(tmp_path / "run/model")
-    assert train(config).splitlines()[:5] == text.splitlines()[:5]
-    assert (tmp_path / "run/model/model.safetensors").is_file()
-    said.clear()
-    assert train(config).splitlines()[:5] == text.splitlines()[:5]
-    assert "done already; a larger training.max_updates goes on" in said.text
-
-
-@pytest.mark.parametrize(
-    ("options", "more"),
-    [
-        ({"max_epochs": 1}, "; a larger training.max_epochs goes on"),
-        ({"max_minutes": 1e-9}, "; a larger training.max_minutes goes on"),
-        ({"patience": 1, "validate_every": 1, "schedule": FLAT}, ""),
-    ],
-)
-def test_a_finished_run_names_what_goes_on(
-    options: dict[str, Any], more: str, data: Path, tmp_path: Path, said: pytest.LogCaptureFixture
-) -> None:
-    config = toy_config(data, tmp_path / "run", **{"max_updates": 40, **options})
-    train(config)
-    said.clear()
-    train(config)
-    assert said.records[-1].getMessage() == f"{tmp_path / 'run'}: training is done already{more}"
 
 
 def test_other_options_are_refused_and_named(data: Path, tmp_path: Path) -> None:
