@@ -69,11 +69,11 @@ class CheckpointFolder:
             UserError: it can't be written; those there were are untouched.
         """
         make_folder(self.folder)
-        self._clear_unfinished()
         final = self._path(checkpoint.progress.update)
         temporary = final.with_name(f".{final.name}.tmp")
-        try:
-            with _told(final):
+        with _told(final):
+            try:
+                self._clear_unfinished()
                 temporary.mkdir()
                 hashes = {}
                 for name, tensors in ((_MODEL, checkpoint.model), (_OPTIMIZER, checkpoint.optimizer)):
@@ -93,11 +93,11 @@ class CheckpointFolder:
                 _flushed_hash(temporary / _STATE)
                 fsync_folder(temporary)
                 if final.exists():
-                    shutil.rmtree(final)
+                    os.rename(final, final.with_name(f".{final.name}.replaced"))
                 os.rename(temporary, final)
                 fsync_folder(self.folder)
-        finally:
-            shutil.rmtree(temporary, ignore_errors=True)
+            finally:
+                self._clear_unfinished()
         return final
 
     def updates(self) -> list[int]:
@@ -110,9 +110,12 @@ class CheckpointFolder:
     def load_newest(self) -> Checkpoint | None:
         """The newest checkpoint that can be read; damaged ones are named in a warning. None if there is none.
 
+        What a killed process left half done in the folder is put in order first.
+
         Raises:
             UserError: there are some and all are damaged, or it belongs to other options or data.
         """
+        self._clear_unfinished()
         updates = self.updates()
         for update in reversed(updates):
             try:
@@ -176,13 +179,24 @@ class CheckpointFolder:
         """Removes all checkpoints but those of `updates`."""
         for update in self.updates():
             if update not in updates:
-                # Renamed first: what is left of an interrupted removal must not pass for a checkpoint.
-                doomed = self.folder / f".update-{update:08d}.removed"
-                shutil.rmtree(doomed, ignore_errors=True)
-                os.rename(self._path(update), doomed)
+                self._remove(self._path(update))
         self._clear_unfinished()
 
+    def _remove(self, path: Path) -> None:
+        # Renamed first: what is left of an interrupted removal must not pass for a checkpoint.
+        doomed = path.with_name(f".{path.name.lstrip('.')}.removed")
+        shutil.rmtree(doomed, ignore_errors=True)
+        os.rename(path, doomed)
+        shutil.rmtree(doomed, ignore_errors=True)
+
     def _clear_unfinished(self) -> None:
+        """Leaves nothing but checkpoints; one whose successor has not come into its place goes back there."""
+        for path in list(self.folder.glob(".update-*.replaced")):
+            final = path.with_name(path.stem.lstrip("."))
+            if final.exists():
+                self._remove(path)
+            else:
+                os.rename(path, final)
         for path in [*self.folder.glob(".update-*.tmp"), *self.folder.glob(".update-*.removed")]:
             shutil.rmtree(path, ignore_errors=True)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import select
 import shutil
 import signal
 import sys
@@ -27,7 +28,9 @@ Work = Callable[[str, Callable[[], bool]], bool]
 """What each process does: (argument, whether to stop) → whether the work is done; importable by name."""
 
 _STOP, _ERROR = "stop", "error"
+_TERMINATED = 128 + signal.SIGTERM
 _GRACE = 3.0  # seconds in which the process that failed first is found, before those it took along end too
+_PASSED_ON = 2.0  # seconds in which the parent has passed on a SIGTERM that came to all
 
 
 def launch(
@@ -79,6 +82,8 @@ def launch(
                     _say_restart(failed, scratch, f"restart {restart} of {max_restarts}")
             return _launch_once(work, argument, processes, scratch)
     except ChildFailedError as failed:
+        if stop() and failed.get_first_failure()[1].exitcode == -signal.SIGTERM:
+            return False  # SIGTERM came to all before `run_rank` began: there was nothing to save yet
         raise _cause(failed, scratch) from None
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
@@ -106,7 +111,7 @@ def _launch_once(work: Work, argument: str, processes: int, scratch: Path) -> bo
 def run_rank(work: Work, argument: str, scratch: str, parent: int) -> bool:
     """What each process runs: `work`, its failures left in `scratch` for the parent to tell."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal sends it to all, and the parent passes it on
-    threading.Thread(target=_end_with, args=(parent, Path(scratch)), daemon=True).start()
+    threading.Thread(target=_end_with, args=(parent, Path(scratch), _sigterm()), daemon=True).start()
     log_to_stderr()
     if os.environ["RANK"] != "0":
         log.setLevel(logging.ERROR)
@@ -123,10 +128,31 @@ def run_rank(work: Work, argument: str, scratch: str, parent: int) -> bool:
         sys.exit(1)
 
 
-def _end_with(parent: int, scratch: Path) -> None:
-    """Ends this process when its parent is gone, however that happened: nobody would stop it any more."""
+def _sigterm() -> int:
+    """Makes SIGTERM a byte that can be read here, whatever call the main thread is in.
+
+    A signal mask would do less: libraries have started threads on import, which it does not reach.
+    """
+    heard, told = os.pipe()
+    os.set_blocking(told, False)
+    signal.set_wakeup_fd(told, warn_on_full_buffer=False)
+    signal.signal(signal.SIGTERM, lambda *_: None)  # it must have a handler for the byte to be written
+    return heard
+
+
+def _end_with(parent: int, scratch: Path, sigterm: int) -> None:
+    """Ends this process when its parent is gone, however that happened: nobody would stop it any more.
+
+    By SIGTERM torch's launcher ends it when another process has failed. `timeout`, systemd and Slurm send it
+    to all: then the parent passes it on as a stop, and this process ends after the update like the others.
+    """
     while os.getppid() == parent:
-        time.sleep(0.5)
+        if select.select([sigterm], [], [], 0.5)[0]:
+            os.read(sigterm, 64)
+            time.sleep(_PASSED_ON)
+            failed = (scratch / _ERROR).exists() or any(scratch.glob("traceback-*"))
+            if failed or not (scratch / _STOP).exists():
+                os._exit(_TERMINATED)
     shutil.rmtree(scratch, ignore_errors=True)
     os._exit(1)
 
@@ -156,7 +182,7 @@ def _say_restart(failed: ChildFailedError, scratch: Path, count: str) -> None:
 
 
 def _end(failure: ProcessFailure) -> str:
-    code: Any = failure.exitcode
+    code: Any = -signal.SIGTERM if failure.exitcode == _TERMINATED else failure.exitcode
     if code >= 0:
         return f"ended with exit status {code}"
     words = " (out of memory?)" if -code == signal.SIGKILL else ""

@@ -134,7 +134,9 @@ def _train_and_finish(config: TrainConfig, prepared: Prepared, folder: RunFolder
         write_data_report(prepared, folder.path)
         results = finished_results(config, folder)
         if results is not None:
-            log.info("%s: training is done already; a larger training.max_updates goes on", folder.path)
+            option = results["training"]["ended"].split("=")[0]
+            more = "" if option == "training.patience" else f"; a larger {option} goes on"
+            log.info("%s: training is done already%s", folder.path, more)
             return results_text(config, results, folder)
         stop = StopRequest()
         if not loop(config, prepared, folder, stop) or stop():

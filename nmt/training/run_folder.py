@@ -66,7 +66,8 @@ class RunFolder:
 
     def holds_checkpoints(self) -> bool:
         """Whether there is something to go on from."""
-        return self.checkpoints.is_dir() and any(self.checkpoints.glob("update-*"))
+        # The second is left by a process that was killed as it replaced one; `load_newest` takes it back.
+        return any(any(self.checkpoints.glob(name)) for name in ("update-*", ".update-*.replaced"))
 
     def check(self, config: TrainConfig) -> None:
         """Makes sure that a run with these options may go on, or start, here.

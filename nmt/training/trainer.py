@@ -295,12 +295,13 @@ class Trainer:
         self._saver.save(Checkpoint(self.progress, *state), {"learning_rate": self._learning_rate()}, keep)
 
     def _save_last(self) -> None:
-        """Saves the state a run ends or stops with, if no scheduled checkpoint holds it."""
-        progress = self.progress
+        """Saves the state a run ends or stops with, if no checkpoint holds it."""
+        progress, unsaved = self.progress, False
         if self.ranks.is_main:
             self._saver.wait()
-        # One of this update is this very state: those after the one restored are gone.
-        if self.ranks.share(progress.update > 0 and progress.update not in self.checkpoints.updates()):
+            # One of this update may lack its validation: that was stopped once, and done now.
+            unsaved = progress.update > 0 and self.checkpoints.newest_progress() != progress
+        if self.ranks.share(unsaved):
             state = self.mean.state(optimizer=True)
             if self.ranks.is_main:
                 self._save(state)

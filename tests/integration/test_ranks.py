@@ -192,9 +192,21 @@ def bug(argument: str, stop: Callable[[], bool]) -> bool:
 
 
 def death(argument: str, stop: Callable[[], bool]) -> bool:
+    dying = Path(argument) / "dying"
     if os.environ["RANK"] == "1":
+        dying.touch()
         os.kill(os.getpid(), signal.SIGKILL)
-    time.sleep(PATIENCE)
+    while not dying.exists():
+        time.sleep(0.05)
+    time.sleep(25.0)  # less than torch's launcher waits before it kills
+    (Path(argument) / "outlived").touch()
+    return True
+
+
+def terminated(argument: str, stop: Callable[[], bool]) -> bool:
+    """As SIGTERM ends a process that is still importing."""
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    os.kill(os.getpid(), signal.SIGTERM)
     return True
 
 
@@ -213,9 +225,19 @@ def test_a_bug_keeps_its_traceback(said: pytest.LogCaptureFixture) -> None:
 
 
 @pytest.mark.slow
-def test_a_killed_process_ends_the_others() -> None:
+def test_a_killed_process_ends_the_others(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="process 1 of the run was killed by SIGKILL .*goes on"):
-        launch(death, "", 2, StopRequest(), quiet)
+        launch(death, str(tmp_path), 2, StopRequest(), quiet)
+    assert [path.name for path in tmp_path.iterdir()] == ["dying"]
+
+
+@pytest.mark.slow
+def test_sigterm_to_all_stops_a_run_that_is_still_starting() -> None:
+    stop = StopRequest()
+    with pytest.raises(UserError, match="process 0 of the run was killed by SIGTERM"):
+        launch(terminated, "", 1, stop, quiet)
+    stop.set(signal.SIGTERM)
+    assert not launch(terminated, "", 1, stop, quiet)
 
 
 def poisoned_rank(argument: str, stop: Callable[[], bool]) -> bool:
@@ -338,8 +360,18 @@ def alive(group: int) -> bool:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
-def test_signals_stop_all_processes_together(signum: signal.Signals, data: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("signum", "to_all"),
+    [
+        (signal.SIGINT, True),  # as a terminal does it
+        (signal.SIGTERM, False),
+        (signal.SIGTERM, True),  # as `timeout`, systemd and Slurm do it
+        (signal.SIGKILL, False),
+    ],
+)
+def test_signals_stop_all_processes_together(
+    signum: signal.Signals, to_all: bool, data: Path, tmp_path: Path
+) -> None:
     run, script = tmp_path / "run", tmp_path / "start.py"
     script.write_text(START.format(here=str(Path(__file__).parent), data=str(data), run=str(run)))
     process = subprocess.Popen(
@@ -352,10 +384,7 @@ def test_signals_stop_all_processes_together(signum: signal.Signals, data: Path,
     while not list(run.glob("checkpoints/update-*")) and process.poll() is None:
         assert time.monotonic() < deadline
         time.sleep(0.05)
-    if signum is signal.SIGINT:
-        os.killpg(process.pid, signum)  # as a terminal does it: to all of them
-    else:
-        process.send_signal(signum)
+    (os.killpg if to_all else os.kill)(process.pid, signum)
     errors = process.communicate(timeout=PATIENCE)[1]
     if signum is not signal.SIGKILL:  # else the parent is gone, and its processes see that
         assert process.returncode == 128 + signum, errors

@@ -305,17 +305,6 @@ def test_more_updates_go_on_as_if_there_had_been_no_end(data: Path, tmp_path: Pa
     assert_same_run(tmp_path / "run", tmp_path / "whole")
 
 
-def test_interrupted_end_is_made_up_for(data: Path, tmp_path: Path, said: pytest.LogCaptureFixture) -> None:
-    config = toy_config(data, tmp_path / "run")
-    text = train(config)
-    shutil.rmtree(tmp_path / "run/model")
-    assert train(config).splitlines()[:5] == text.splitlines()[:5]
-    assert (tmp_path / "run/model/model.safetensors").is_file()
-    said.clear()
-    assert train(config).splitlines()[:5] == text.splitlines()[:5]
-    assert "done already" in said.text
-
-
 def test_other_options_are_refused_and_named(data: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"
     train(toy_config(data, run))

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
+from dataclasses import replace
+from itertools import count
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -14,6 +18,7 @@ from nmt.errors import UserError
 from nmt.runtime import log
 from nmt.training.checkpoint import Checkpoint, CheckpointFolder, DamagedCheckpoint
 from nmt.training.progress import Progress, Saved
+from nmt.training.run_folder import RunFolder
 
 PRINTS = {"configuration": "c", "data": "d"}
 
@@ -138,3 +143,53 @@ def test_a_failed_save_leaves_the_old_one(tmp_path: Path, monkeypatch: pytest.Mo
     loaded = CheckpointFolder(tmp_path, PRINTS).load_newest()
     assert loaded is not None and torch.equal(loaded.model["w"], before.model["w"])
     assert [path.name for path in tmp_path.iterdir()] == ["update-00000010"]
+
+
+class PowerCut(BaseException):
+    pass
+
+
+def cut_power(patch: pytest.MonkeyPatch, step: int) -> None:
+    """Lets so many renamings and removals be done, and no more; a removal ends half-way."""
+    left = iter(range(step))
+    rename, rmtree = os.rename, shutil.rmtree
+
+    def cut_rename(*args: Any) -> None:
+        if next(left, None) is None:
+            raise PowerCut
+        rename(*args)
+
+    def cut_rmtree(path: Path, ignore_errors: bool = False) -> None:
+        if next(left, None) is None:
+            (path / "state.json").unlink(missing_ok=True)
+            raise PowerCut
+        rmtree(path, ignore_errors)
+
+    patch.setattr(os, "rename", cut_rename)
+    patch.setattr(shutil, "rmtree", cut_rmtree)
+
+
+def test_a_process_may_die_whenever_it_replaces_its_only_checkpoint(tmp_path: Path) -> None:
+    found = []
+    for step in count():
+        run = RunFolder(tmp_path / str(step))
+        path = run.checkpoints
+        old = save(path, 10)
+        new = Checkpoint(replace(old.progress, settled=True), {"w": old.model["w"] + 1}, old.optimizer)
+        with pytest.MonkeyPatch.context() as patch:
+            cut_power(patch, step)
+            try:
+                CheckpointFolder(path, PRINTS).save(new, {})
+                whole = True
+            except PowerCut:
+                whole = False
+        assert run.holds_checkpoints()
+        loaded = CheckpointFolder(path, PRINTS).load_newest()
+        assert loaded is not None
+        assert loaded.progress in (old.progress, new.progress)
+        found.append(loaded.progress.settled)
+        assert torch.equal(loaded.model["w"], (new if found[-1] else old).model["w"])
+        assert [child.name for child in path.iterdir()] == ["update-00000010"]
+        if whole:
+            break
+    assert found == sorted(found) and found.count(False) >= 2 and found.count(True) >= 2

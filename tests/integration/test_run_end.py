@@ -1,0 +1,106 @@
+"""A run whose last steps were broken off makes up for them once; one that is finished says so."""
+
+from __future__ import annotations
+
+import json
+import logging
+import shutil
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from test_resume import assert_same_run, progress
+from toy import toy_config, write_toy
+
+from nmt.config import Average, AveragingConfig, Criterion, ScheduleConfig, ScheduleName
+from nmt.runtime import log
+from nmt.training.run import train
+from nmt.training.validation import Validator
+
+FLAT = ScheduleConfig(name=ScheduleName.constant, peak=1e-30, warmup_updates=0)
+"""Weights stay as they are, and no validation is better than the first."""
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_toy(tmp_path_factory.mktemp("data"), train=500, held_out=8)
+
+
+@pytest.fixture(autouse=True)
+def one_thread() -> Iterator[None]:
+    threads = torch.get_num_threads()
+    yield
+    torch.set_num_threads(threads)
+
+
+@pytest.fixture
+def said(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> pytest.LogCaptureFixture:
+    """What the program logs, from the information level on."""
+    monkeypatch.setattr(log, "propagate", True)
+    caplog.set_level(logging.INFO, "nmt")
+    return caplog
+
+
+def test_stop_in_the_last_validation(
+    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: pytest.LogCaptureFixture
+) -> None:
+    """No scheduled checkpoint falls on that update, and validation likes its weights best."""
+    options = {
+        "max_updates": 10,
+        "criterion": Criterion.loss,
+        "averaging": AveragingConfig(kind=Average.none),
+    }
+    train(toy_config(data, tmp_path / "whole", **options))
+    results = json.loads((tmp_path / "whole/results.json").read_text())
+    assert results["training"]["averaged_updates"] == [10]
+    config = toy_config(data, tmp_path / "run", **options)
+    original, calls = Validator.validate, iter(range(100))
+
+    def with_interrupt(self: Validator, stop: Any) -> Any:
+        if next(calls) == 2:
+            signal.raise_signal(signal.SIGINT)
+        return original(self, stop)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Validator, "validate", with_interrupt)
+        with pytest.raises(SystemExit):
+            train(config)
+    assert not progress(tmp_path / "run", "update-00000010")["settled"]
+    train(config)
+    assert_same_run(tmp_path / "run", tmp_path / "whole")
+    said.clear()
+    train(config)
+    assert "done already; a larger training.max_updates goes on" in said.text
+    assert "final model" not in said.text
+
+
+def test_interrupted_end_is_made_up_for(data: Path, tmp_path: Path, said: pytest.LogCaptureFixture) -> None:
+    config = toy_config(data, tmp_path / "run")
+    text = train(config)
+    shutil.rmtree(tmp_path / "run/model")
+    assert train(config).splitlines()[:5] == text.splitlines()[:5]
+    assert (tmp_path / "run/model/model.safetensors").is_file()
+    said.clear()
+    assert train(config).splitlines()[:5] == text.splitlines()[:5]
+    assert "done already; a larger training.max_updates goes on" in said.text
+
+
+@pytest.mark.parametrize(
+    ("options", "more"),
+    [
+        ({"max_epochs": 1}, "; a larger training.max_epochs goes on"),
+        ({"max_minutes": 1e-9}, "; a larger training.max_minutes goes on"),
+        ({"patience": 1, "validate_every": 1, "schedule": FLAT}, ""),
+    ],
+)
+def test_a_finished_run_names_what_goes_on(
+    options: dict[str, Any], more: str, data: Path, tmp_path: Path, said: pytest.LogCaptureFixture
+) -> None:
+    config = toy_config(data, tmp_path / "run", **{"max_updates": 40, **options})
+    train(config)
+    said.clear()
+    train(config)
+    assert said.records[-1].getMessage() == f"{tmp_path / 'run'}: training is done already{more}"
