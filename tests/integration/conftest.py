@@ -1,12 +1,17 @@
-"""The toy corpus and a training on it, shared by the tests of the commands."""
+"""The toy corpus and a training on it, shared by the tests of commands; the log and the threads of all."""
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import torch
 from commands import Toy
 from toy import write_toy
+
+from nmt.runtime import log
 
 
 @pytest.fixture(scope="session")
@@ -22,3 +27,19 @@ def trained(toy: Toy) -> Path:
     result = toy.run("nmt-train", *toy.small("run_dir=trained"))
     assert result.returncode == 0, result.stderr.decode()
     return toy.folder / "trained"
+
+
+@pytest.fixture
+def said(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> pytest.LogCaptureFixture:
+    """What the program logs, from the information level on."""
+    monkeypatch.setattr(log, "propagate", True)
+    caplog.set_level(logging.INFO, "nmt")
+    return caplog
+
+
+@pytest.fixture(autouse=True)
+def same_threads() -> Iterator[None]:
+    """Training in this process sets the number of its threads: puts it back."""
+    threads = torch.get_num_threads()
+    yield
+    torch.set_num_threads(threads)

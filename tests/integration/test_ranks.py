@@ -24,7 +24,6 @@ from nmt.data.batching import Batch
 from nmt.data.preparation import prepare
 from nmt.data.stream import Cursor
 from nmt.errors import UserError
-from nmt.runtime import log
 from nmt.training.launcher import launch
 from nmt.training.ranks import Ranks, num_processes, require_work
 from nmt.training.run import train, train_rank
@@ -40,13 +39,6 @@ STEADY = OptimizerConfig(epsilon=1e-5)
 @pytest.fixture(scope="module")
 def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_toy(tmp_path_factory.mktemp("data"), train=600, held_out=8)
-
-
-@pytest.fixture
-def said(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> pytest.LogCaptureFixture:
-    """What the program logs."""
-    monkeypatch.setattr(log, "propagate", True)
-    return caplog
 
 
 def quiet() -> None:

@@ -3,26 +3,22 @@
 from __future__ import annotations
 
 import json
-import logging
 import os
 import shutil
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 from toy import toy_config, write_toy
 
 from nmt.config import Average, AveragingConfig, Precision, Resume, TrainConfig
 from nmt.data.stream import Cursor
 from nmt.errors import UserError
-from nmt.runtime import log
 from nmt.training.run import train
 from nmt.training.trainer import Trainer
 from nmt.training.validation import Validator
@@ -74,21 +70,6 @@ def whole(data: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Pat
         runs[name] = folder / name
         train(toy_config(data, runs[name], **setting))
     return runs
-
-
-@pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
-    threads = torch.get_num_threads()
-    yield
-    torch.set_num_threads(threads)
-
-
-@pytest.fixture
-def said(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> pytest.LogCaptureFixture:
-    """What the program logs, from the information level on."""
-    monkeypatch.setattr(log, "propagate", True)
-    caplog.set_level(logging.INFO, "nmt")
-    return caplog
 
 
 def stop_after(monkeypatch: pytest.MonkeyPatch, updates: int) -> None:

@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import json
-import logging
 import shutil
 import signal
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 from test_resume import assert_same_run, progress
 from toy import toy_config, write_toy
 
 from nmt.config import Average, AveragingConfig, Criterion, ScheduleConfig, ScheduleName
-from nmt.runtime import log
 from nmt.training.run import train
 from nmt.training.validation import Validator
 
@@ -27,21 +23,6 @@ FLAT = ScheduleConfig(name=ScheduleName.constant, peak=1e-30, warmup_updates=0)
 @pytest.fixture(scope="module")
 def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_toy(tmp_path_factory.mktemp("data"), train=500, held_out=8)
-
-
-@pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
-    threads = torch.get_num_threads()
-    yield
-    torch.set_num_threads(threads)
-
-
-@pytest.fixture
-def said(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> pytest.LogCaptureFixture:
-    """What the program logs, from the information level on."""
-    monkeypatch.setattr(log, "propagate", True)
-    caplog.set_level(logging.INFO, "nmt")
-    return caplog
 
 
 def test_stop_in_the_last_validation(
