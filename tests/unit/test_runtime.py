@@ -10,10 +10,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nmt import runtime
 from nmt.config import Precision
 from nmt.errors import UserError
-from nmt.runtime import choose_device, choose_precision, locked, make_folder, mix, replaced
+from nmt.runtime import choose_device, choose_precision, files, locked, machine, make_folder, mix, replaced
 
 
 def test_mix_is_what_it_always_was() -> None:
@@ -88,7 +87,7 @@ def test_a_file_system_without_locks_is_told(tmp_path: Path, monkeypatch: pytest
     def flock(file: object, how: int) -> None:
         raise OSError(errno.ENOLCK, "no locks")
 
-    monkeypatch.setattr(runtime.fcntl, "flock", flock)
+    monkeypatch.setattr(files.fcntl, "flock", flock)
     with pytest.raises(UserError, match=r"\.lock can't be locked \(No locks available\)"):
         with locked(tmp_path / ".lock", lambda: None):
             raise AssertionError("got in")
@@ -124,6 +123,6 @@ def test_devices_that_are() -> None:
 def test_precision_follows_the_processor(
     flags: set[str], chosen: Precision, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(runtime, "_cpu_flags", lambda: flags)
+    monkeypatch.setattr(machine, "_cpu_flags", lambda: flags)
     assert choose_precision(Precision.auto, torch.device("cpu")) is chosen
     assert choose_precision(Precision.fp32, torch.device("cpu")) is Precision.fp32

@@ -17,7 +17,6 @@ from typing import Any
 
 import pytest
 
-from nmt import runtime
 from nmt.config import (
     CleaningConfig,
     DataConfig,
@@ -29,6 +28,7 @@ from nmt.config import (
 from nmt.data import preparation, texts
 from nmt.data.preparation import Prepared, prepare
 from nmt.errors import UserError
+from nmt.runtime import files as runtime_files
 
 SHARD = 64
 
@@ -323,7 +323,7 @@ def test_full_disk(config: DataConfig, monkeypatch: pytest.MonkeyPatch) -> None:
             raise OSError(28, "No space left on device")
         real(handle)
 
-    monkeypatch.setattr(runtime.os, "fsync", fsync)
+    monkeypatch.setattr(runtime_files.os, "fsync", fsync)
     with pytest.raises(UserError, match=r"no space is left.*data\.cache_dir=FOLDER"):
         prepare(config, shard_pairs=SHARD)
     monkeypatch.undo()

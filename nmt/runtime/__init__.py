@@ -1,0 +1,32 @@
+"""What every stage needs of the machine: its devices, files written whole, seeds, progress and the log."""
+
+from nmt.runtime.files import cache_folder, fsync_folder, locked, make_folder, replaced, told
+from nmt.runtime.machine import (
+    available_cores,
+    choose_device,
+    choose_precision,
+    keep_freed_memory,
+    release_freed_memory,
+    set_threads,
+)
+from nmt.runtime.seeds import mix
+from nmt.runtime.streams import log, log_to_stderr, progress
+
+__all__ = [
+    "available_cores",
+    "cache_folder",
+    "choose_device",
+    "choose_precision",
+    "fsync_folder",
+    "keep_freed_memory",
+    "locked",
+    "log",
+    "log_to_stderr",
+    "make_folder",
+    "mix",
+    "progress",
+    "release_freed_memory",
+    "replaced",
+    "set_threads",
+    "told",
+]

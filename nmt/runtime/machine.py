@@ -1,0 +1,101 @@
+"""The machine: its cores, devices, number formats and memory."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from nmt.config import Precision
+from nmt.errors import UserError
+
+if TYPE_CHECKING:
+    import torch
+
+
+def available_cores() -> int:
+    """Cores this process may use: its affinity and its control group's quota both count."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    try:
+        quota, period = Path("/sys/fs/cgroup/cpu.max").read_text().split()
+        if quota != "max":
+            cores = min(cores, max(1, round(int(quota) / int(period))))
+    except (OSError, ValueError):
+        pass  # no control groups of version 2 here: the affinity is all there is to know
+    return cores
+
+
+def set_threads(threads: int) -> None:
+    """Gives this process's tensor operations `threads` CPU threads; 0: one a core."""
+    import torch
+
+    torch.set_num_threads(threads or available_cores())
+
+
+def keep_freed_memory() -> None:
+    """Lets this process keep what it frees, where the C library is glibc.
+
+    By default glibc gives every buffer over 32 MB back to the system at once, and the next one is paged in
+    anew, page by page: with logits of that size a tenth to a third of the time of training in bf16.
+    """
+    try:
+        mallopt = ctypes.CDLL(None).mallopt
+    except (AttributeError, OSError, TypeError):
+        return
+    mallopt(_M_MMAP_THRESHOLD, 1 << 30)
+    mallopt(_M_TRIM_THRESHOLD, (1 << 31) - 1)
+
+
+def release_freed_memory() -> None:
+    """Gives what this process has freed back to the system, where `keep_freed_memory` works too."""
+    with contextlib.suppress(AttributeError, OSError, TypeError):
+        ctypes.CDLL(None).malloc_trim(0)
+
+
+_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # malloc.h
+
+
+def choose_device(name: str) -> torch.device:
+    """Turns `auto`, `cpu`, `cuda` or `cuda:1` into a device that is there.
+
+    Raises:
+        UserError: the device is unknown or missing.
+    """
+    import torch
+
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(name)
+    except RuntimeError:
+        device = None
+    if device is None or device.type not in ("cpu", "cuda"):
+        raise UserError(f"device={name}: must be auto, cpu, cuda, or a certain GPU such as cuda:1")
+    if device.type == "cuda":
+        count = torch.cuda.device_count()
+        if (device.index or 0) >= count:
+            raise UserError(f"device={name}: this machine has {count} usable GPUs; device=cpu runs without")
+    return device
+
+
+def choose_precision(precision: Precision, device: torch.device) -> Precision:
+    """Replaces `auto` by what the device multiplies fast: bf16 where it has units for it, else fp32."""
+    if precision is not Precision.auto:
+        return precision
+    if device.type == "cuda":
+        import torch
+
+        return Precision.bf16 if torch.cuda.is_bf16_supported(including_emulation=False) else Precision.fp16
+    return Precision.bf16 if _cpu_flags() & {"avx512_bf16", "amx_bf16"} else Precision.fp32
+
+
+def _cpu_flags() -> set[str]:
+    try:
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            if line.startswith("flags"):
+                return set(line.partition(":")[2].split())
+    except OSError:
+        pass  # not Linux: nothing is known of the processor, so nothing is claimed
+    return set()
