@@ -27,7 +27,7 @@ BUNDLED = "bundled:"
 _MAGIC = {
     ".gz": (b"\x1f\x8b",),
     ".xz": (b"\xfd7zXZ\x00",),
-    # The others begin a frame to be skipped, as pzstd writes before each one that holds text (RFC 8878, 3.1.2).
+    # The others begin a frame to be skipped, as pzstd writes before each that holds text (RFC 8878, 3.1.2).
     ".zst": (b"\x28\xb5\x2f\xfd", *(bytes([number]) + b"\x2a\x4d\x18" for number in range(0x50, 0x60))),
 }
 _BOM = b"\xef\xbb\xbf"
