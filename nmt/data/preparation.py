@@ -26,7 +26,7 @@ from nmt.errors import UserError
 from nmt.runtime import available_cores, cache_folder, log, progress
 
 FORMAT = 5  # of what is kept: another number makes everything anew
-SHARD_PAIRS = 65_536  # raw pairs a shard
+SHARD_PAIRS = 65_536  # raw pairs a shard, fewer where they are long
 VALID_PIECES = 1024  # a longer side of a validation pair is cut
 
 _SLICE = 8192  # pairs encoded at a time
