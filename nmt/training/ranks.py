@@ -18,7 +18,7 @@ from torch import Tensor
 
 from nmt.config import TrainingConfig
 from nmt.errors import UserError
-from nmt.runtime import available_cores
+from nmt.runtime import available_cores, log
 
 # Nobody may be given up for waiting: the first process validates while the others do nothing. A process that
 # dies is noticed at once by its closed connections, and by the launcher.
@@ -110,7 +110,7 @@ def num_processes(config: TrainingConfig) -> int:
     Raises:
         UserError: more than there are GPUs or micro-batches.
     """
-    gpus = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    gpus = _usable_gpus()
     if config.devices == "auto":
         return min(gpus or available_cores(), config.micro_batches)
     processes = int(config.devices)
@@ -119,15 +119,33 @@ def num_processes(config: TrainingConfig) -> int:
     return processes
 
 
+def tell_idle_gpus(config: TrainingConfig, max_tokens: int | str) -> None:
+    """Says how to use all GPUs if `training.devices=auto` leaves some idle for want of micro-batches."""
+    gpus = _usable_gpus()
+    if config.devices == "auto" and config.micro_batches < gpus:
+        log.warning(
+            "%d of this machine's %d GPUs are used, as an update has only training.micro_batches=%d to "
+            "share; the same update in parts for all of them is %s",
+            *(config.micro_batches, gpus, config.micro_batches, _in_parts(config, max_tokens, gpus)),
+        )
+
+
 def require_work(config: TrainingConfig, max_tokens: int | str, processes: int) -> None:
     """Raises `UserError` if there are fewer micro-batches in an update than processes to share them."""
     if config.micro_batches < processes:
-        less = ""
-        if isinstance(max_tokens, int):
-            less = f"data.max_tokens={max(16, max_tokens * config.micro_batches // processes)} "
         raise UserError(
             f"training.devices={processes}: an update has only "
             f"training.micro_batches={config.micro_batches} to share among the processes; "
-            f"the same update in more parts is "
-            f"{less}training.micro_batches={processes}"
+            f"the same update in more parts is {_in_parts(config, max_tokens, processes)}"
         )
+
+
+def _in_parts(config: TrainingConfig, max_tokens: int | str, parts: int) -> str:
+    less = ""
+    if isinstance(max_tokens, int):
+        less = f"data.max_tokens={max(16, max_tokens * config.micro_batches // parts)} "
+    return f"{less}training.micro_batches={parts}"
+
+
+def _usable_gpus() -> int:
+    return torch.cuda.device_count() if torch.cuda.is_available() else 0

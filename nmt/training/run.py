@@ -25,11 +25,11 @@ from nmt.runtime import (
     release_freed_memory,
     set_threads,
 )
-from nmt.training.batch_size import with_max_tokens
+from nmt.training.batch_size import require_number, with_max_tokens
 from nmt.training.finish import finish, finished_results, results_text
 from nmt.training.launcher import launch
 from nmt.training.precision import speed_up_fp32_products
-from nmt.training.ranks import Ranks, launched_by_torchrun, num_processes, require_work
+from nmt.training.ranks import Ranks, launched_by_torchrun, num_processes, require_work, tell_idle_gpus
 from nmt.training.run_folder import RunFolder
 from nmt.training.stopping import Stopped, StopRequest
 from nmt.training.trainer import Trainer
@@ -52,6 +52,7 @@ def train(config: TrainConfig) -> str:
     if launched_by_torchrun():
         return _train_under_torchrun(config)
     processes = num_processes(config.training)
+    tell_idle_gpus(config.training, config.data.max_tokens)
     folder = RunFolder(Path(config.run_dir))
     config = with_choices(config, folder, processes)
     set_up_machine(config, 1)
@@ -118,6 +119,8 @@ def _checked_and_prepared(
     if config.data.max_tokens == "auto" and (found := folder.max_tokens(config)) is not None:
         config = replace(config, data=replace(config.data, max_tokens=found))
     folder.check(config)
+    if not config.prepare_only:
+        require_number(config)  # now, since preparing may take long
     prepared = prepare(config.data)
     if not config.prepare_only:
         config = with_max_tokens(config, prepared, folder, processes)

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import torch
 
-from nmt.config import TrainConfig
+from nmt.config import Sharding, TrainConfig
 from nmt.data.batching import Batch
 from nmt.data.preparation import Prepared
 from nmt.data.stream import FILLED_TO, BatchStream
@@ -38,7 +38,7 @@ from nmt.training.recovery import (
     note_skip,
     stuck,
 )
-from nmt.training.rehearsal import largest_batches, memory_told
+from nmt.training.rehearsal import largest_batches, memory_told, model_memory_told
 from nmt.training.run_folder import RunFolder, fingerprint
 from nmt.training.saving import saving
 from nmt.training.schedule import learning_rate
@@ -69,9 +69,11 @@ class Trainer:
     ) -> None:
         self.config, self.options, self.prepared = config, config.training, prepared
         self.folder, self.ranks, self.stop = folder, ranks, stop
-        self.parallel = spread(build_model(config, prepared), self.options, ranks, num_extras=7)
+        model = build_model(config, prepared)
+        with model_memory_told(model, self.options.ema > 0.0):
+            self.parallel = spread(model, self.options, ranks, num_extras=7)
+            self.mean = RunningMean(self.parallel, self.options.ema)
         self.model, self.optimizer = self.parallel.model, self.parallel.optimizer
-        self.mean = RunningMean(self.parallel, self.options.ema)
         self.progress = Progress(loss_scale=first_loss_scale(self.options.precision))
         self.checkpoints = open_checkpoints(config, prepared, folder)
 
@@ -114,10 +116,20 @@ class Trainer:
         data = replace(self.config.data, max_tokens=max_tokens or self.config.data.max_tokens)
         with memory_told(data, self.options.micro_batches):
             for batch in largest_batches(self.prepared.train, data):
-                # As the last one: all processes communicate in it, and no gradient is left over.
-                self._micro_batch(batch.filled(FILLED_TO), self.options.micro_batches - 1)
+                self.parallel.zero()
+                for number in self._rehearsed():
+                    self._micro_batch(batch.filled(FILLED_TO), number)
                 # Waits for the device: what fails there fails here.
                 self.parallel.extras.tolist()
+
+    def _rehearsed(self) -> list[int]:
+        """The micro-batches of an update to rehearse: the last, when all processes communicate.
+
+        Sharded, what the first of several leaves behind, whole weights and gradients, is in memory then too.
+        """
+        first, last = self.ranks.rank, self.options.micro_batches - 1
+        sharded = self.options.sharding is Sharding.full and self.ranks.world > 1
+        return [first, last] if sharded and first + self.ranks.world <= last else [last]
 
     def _update(self) -> None:
         """One step of the optimizer, on the micro-batches of all processes."""
