@@ -9,6 +9,7 @@ from contextlib import ExitStack, closing
 from dataclasses import replace
 
 import torch
+from torch import Tensor
 
 from nmt.config import Sharding, TrainConfig
 from nmt.data.batching import Batch
@@ -43,6 +44,7 @@ from nmt.training.run_folder import RunFolder, fingerprint
 from nmt.training.saving import saving
 from nmt.training.schedule import learning_rate
 from nmt.training.validation import ValidationStopped, validator_for
+from nmt.training.verdict import Verdict
 
 # What travels at the end of the gradients.
 _OBJECTIVE, _TERAFLOPS, _TOKENS, _LOSS, _NLL, _STOP, _SECONDS = range(7)
@@ -143,16 +145,14 @@ class Trainer:
                 self._micro_batch(batch, number)
         sums[_STOP] = float(self.stop())
         sums[_SECONDS] = time.perf_counter() - self._begun if self.ranks.is_main else 0.0
-        *totals, stopping, seconds, norm = self.parallel.sums().tolist()
-        tokens = totals[_TOKENS]
         progress.update += 1
+        (*totals, stopping, seconds), norm, finite = self._step(self.parallel.sums())
         progress.epoch_ended = cursor.epoch > progress.cursor.epoch
         progress.cursor, progress.settled = cursor, False
-        progress.target_tokens += int(tokens)
+        progress.target_tokens += int(totals[_TOKENS])
         progress.total_seconds = seconds
         self._stopping = stopping > 0
-        norm /= tokens * progress.loss_scale
-        self._step(tokens, norm, finite=math.isfinite(totals[_OBJECTIVE]) and math.isfinite(norm))
+        self._count(finite)
         spent = time.perf_counter() - started
         progress.seconds += spent
         self._log_update(totals, norm, spent)
@@ -184,10 +184,18 @@ class Trainer:
         sums[_LOSS] += losses.loss
         sums[_NLL] += losses.nll
 
-    def _step(self, tokens: float, norm: float, finite: bool) -> None:
-        """Moves the weights along the mean gradient, unless it is no number."""
+    def _step(self, sums: Tensor) -> tuple[list[float], float, bool]:
+        """Moves the weights along the mean gradient, unless it is no number; returns what `Verdict` tells."""
+        verdict = Verdict(
+            sums, sums[_OBJECTIVE], sums[_TOKENS], self.progress.loss_scale, self.options.clip_norm
+        )
+        set_learning_rate(self.optimizer, self._learning_rate())
+        self.parallel.step(verdict.factor, verdict.finite)
+        return verdict.read()
+
+    def _count(self, finite: bool) -> None:
+        """Notes whether the update has moved the weights."""
         progress = self.progress
-        scale = tokens * progress.loss_scale
         if adapt_loss_scale(progress, self.options.precision, finite):
             progress.skipped_updates += 1
             log.info("update %d skipped: fp16 overflowed at this loss scale; halved", progress.update)
@@ -196,10 +204,6 @@ class Trainer:
             self._skip()
             return
         progress.skipped_in_a_row = 0
-        clip = self.options.clip_norm
-        self.parallel.scale((clip / norm if 0 < clip < norm else 1.0) / scale)
-        set_learning_rate(self.optimizer, self._learning_rate())
-        self.optimizer.step()
         progress.made += 1
         self.mean.update(progress.made)
 

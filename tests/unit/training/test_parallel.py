@@ -60,9 +60,8 @@ def updated(parallel: Parallel, *updates: int) -> tuple[list[float], State]:
             parallel.backward(losses.objective, last=place + 1 == len(BATCHES))
             parallel.extras[0] += batch.num_target_tokens
         sums += parallel.sums().tolist()
-        parallel.scale(0.1)
         set_learning_rate(parallel.optimizer, 0.01)
-        parallel.optimizer.step()
+        parallel.step(torch.tensor(0.1, dtype=torch.float64), torch.tensor(True))
     weights, tensors = (
         {name: tensor.detach().clone() for name, tensor in part.items()}
         for part in parallel.state(optimizer=True)
