@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import timedelta
@@ -15,10 +16,12 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import Tensor
+from torch.distributed.distributed_c10d import PrefixStore
 
 from nmt.config import TrainingConfig
 from nmt.errors import UserError
 from nmt.runtime import available_cores, log
+from nmt.training.meeting import meet
 
 # Nobody may be given up for waiting: the first process validates while the others do nothing. A process that
 # dies is noticed at once by its closed connections, and by the launcher.
@@ -44,20 +47,29 @@ class Ranks:
         """Meets the other processes; `MASTER_ADDR` and `MASTER_PORT` say where.
 
         Raises:
-            UserError: this machine has fewer GPUs than processes.
+            UserError: in all of them, if one's machine has fewer GPUs than processes, or one does not come.
         """
+        hindrance = None
         if device.type == "cuda":
+            device = torch.device("cuda", local_rank)
             gpus = torch.cuda.device_count()
-            if local_rank >= gpus:
-                raise UserError(
-                    f"torchrun started more processes than this machine has usable GPUs: "
+            if local_rank < gpus:
+                torch.cuda.set_device(device)
+            else:
+                hindrance = (
+                    f"torchrun started more processes than {socket.gethostname()} has usable GPUs: "
                     f"--nproc-per-node={gpus}"
                 )
-            device = torch.device("cuda", local_rank)
-            torch.cuda.set_device(device)
         if world > 1:
+            # Group and collectives come after, since they wait for whoever is missing, for days.
+            store = meet(rank, world, hindrance)
+            store.set_timeout(_PATIENCE)
             dist.init_process_group(
-                "nccl" if device.type == "cuda" else "gloo", rank=rank, world_size=world, timeout=_PATIENCE
+                "nccl" if device.type == "cuda" else "gloo",
+                store=PrefixStore("group", store),
+                rank=rank,
+                world_size=world,
+                timeout=_PATIENCE,
             )
         return cls(rank, world, device)
 

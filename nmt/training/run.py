@@ -168,7 +168,10 @@ def _train_in_ranks(config: TrainConfig, prepared: Prepared, folder: RunFolder, 
 
 def _train_under_torchrun(config: TrainConfig) -> str:
     """Each of the processes comes here with the same options; the first does what is done once."""
-    ranks = _ranks_from_environment()
+    try:
+        ranks = _ranks_from_environment()
+    except UserError as error:  # one voice on each machine: the first process may be the one that is missing
+        raise (error if os.environ["LOCAL_RANK"] == "0" else SystemExit(2)) from None
     if not ranks.is_main:
         log.setLevel(logging.CRITICAL)  # the first speaks for all
     try:
