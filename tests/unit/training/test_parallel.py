@@ -101,6 +101,16 @@ def test_each_goes_on_from_the_state_of_the_other(
 
 
 @pytest.mark.parametrize("kind", [replicated, sharded])
+def test_a_step_that_is_no_number_changes_nothing(kind: Callable[[], Parallel]) -> None:
+    parallel = kind()
+    _, (weights, tensors) = updated(parallel, 1)
+    parallel.step(torch.tensor(float("nan"), dtype=torch.float64), torch.tensor(False))
+    after = parallel.state(optimizer=True)
+    for before, now in zip((weights, tensors), after, strict=True):
+        assert all(torch.equal(tensor, now[name]) for name, tensor in before.items())
+
+
+@pytest.mark.parametrize("kind", [replicated, sharded])
 def test_a_state_of_another_model_is_refused(kind: Callable[[], Parallel]) -> None:
     other = Replicated(model(d_model=32), OPTIONS, ALONE, num_extras=1).state(optimizer=True)
     parallel = kind()
