@@ -263,19 +263,18 @@ def train_padded(
 
     dtype = {"bf16": torch.bfloat16, "fp16": torch.float16}.get(config.training.precision.value)
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-4, betas=(0.9, 0.98), eps=1e-9, fused=True)
-    batches = [
-        tuple(side.to(device) for side in batch)
+    batches = [  # with their numbers of target tokens: counted later, a GPU would be waited for in every step
+        (tuple(side.to(device) for side in batch), int((batch[2] != 0).sum()))
         for batch in padded_batches(prepared, int(config.data.max_tokens))
     ]
     model.train()
     clock, tokens, number = Clock(task.seconds), 0, 0
     while not clock(tokens):
-        source, target_in, target_out = batches[number % len(batches)]
+        (source, target_in, target_out), count = batches[number % len(batches)]
         number += 1
         optimizer.zero_grad(set_to_none=True)
         with torch.autocast(device.type, dtype or torch.bfloat16, enabled=dtype is not None):
             logits = model(source, target_in)
-        count = int((target_out != 0).sum())
         loss = F.cross_entropy(
             logits.flatten(0, 1).float(),
             target_out.flatten(),

@@ -32,8 +32,9 @@ export TORCH_ELASTIC_SHUTDOWN_TIMEOUT=240
 stopping=
 trap 'stopping=yes; scancel --signal=TERM "$SLURM_JOB_ID"' TERM
 
+# Slurm 22.05 to 23.02: what the job was given a task, its steps must ask for again, or they get one core.
 # shellcheck disable=SC2016 # expanded on each machine
-srun --kill-on-bad-exit=0 bash -c '
+srun ${SLURM_CPUS_PER_TASK:+"--cpus-per-task=$SLURM_CPUS_PER_TASK"} --kill-on-bad-exit=0 bash -c '
     endpoint=$1; shift
     exec torchrun --nnodes="$SLURM_JOB_NUM_NODES" --node-rank="$SLURM_NODEID" \
         --nproc-per-node="${PROCESSES:-gpu}" --rdzv-endpoint="$endpoint" -m nmt.cli.train "$@"

@@ -1,12 +1,14 @@
-"""What every test runs under: hypothesis without deadlines, few threads, an own cache folder."""
+"""What every test runs under: hypothesis without deadlines, an own cache folder, GPUs for those that ask."""
 
 from __future__ import annotations
 
 import os
 import signal
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import torch
 from hypothesis import HealthCheck, settings
 
 settings.register_profile(
@@ -22,6 +24,34 @@ settings.load_profile("nmt")
 def pytest_configure() -> None:
     """Undoes what a shell does to background jobs: they ignore Ctrl-C, and so would our children."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+GPUS = torch.cuda.is_available, torch.cuda.device_count, os.environ.get("CUDA_VISIBLE_DEVICES")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def no_gpus() -> Iterator[None]:
+    """Tests are about a CPU unless they are marked `gpu`; so are the processes that they start."""
+    if torch.cuda.is_available():
+        torch.cuda.init()  # this process sees what there is once and for all
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(torch.cuda, "is_available", lambda: False)
+        patch.setattr(torch.cuda, "device_count", lambda: 0)
+        patch.setenv("CUDA_VISIBLE_DEVICES", "")
+        yield
+
+
+@pytest.fixture(autouse=True)
+def gpus_where_marked(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Shows GPUs to tests marked `gpu`."""
+    if request.node.get_closest_marker("gpu") is None:
+        return
+    is_available, device_count, visible = GPUS
+    monkeypatch.setattr(torch.cuda, "is_available", is_available)
+    monkeypatch.setattr(torch.cuda, "device_count", device_count)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
+    if visible is not None:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
 
 
 @pytest.fixture(autouse=True)

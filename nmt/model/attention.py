@@ -113,11 +113,8 @@ class Pattern:
             banned = (np.arange(longest) >= group.keys.repeat(self.heads)[:, None])[:, None]
         if not banned.any():
             return None
-        return (
-            torch.zeros(banned.shape, dtype=dtype)
-            .masked_fill_(torch.from_numpy(banned), -math.inf)
-            .to(self._device)
-        )
+        hidden = torch.zeros(banned.shape, dtype=dtype)
+        return _sent(hidden.masked_fill_(torch.from_numpy(banned), -math.inf), self._device)
 
     def _map(self, layout: Layout, lengths: list[Array], parts: int) -> PaddingMap:
         starts = np.cumsum((0, *layout.lengths))
@@ -173,7 +170,7 @@ class PaddingMap:
         to_flat = np.empty(int(is_real.sum()), np.int64)
         to_flat[to_padded[is_real]] = np.flatnonzero(is_real)
         padding = np.flatnonzero(~is_real)
-        moved = [torch.from_numpy(array).to(device) for array in (to_padded, to_flat, padding)]
+        moved = [_sent(torch.from_numpy(array), device) for array in (to_padded, to_flat, padding)]
         return cls(moved[0], moved[1], moved[2], shapes)
 
     def pad(self, flat: Tensor, *, zeros: bool = False) -> list[Tensor]:
@@ -198,6 +195,13 @@ class PaddingMap:
     def unpad(self, rows: Tensor, shape: torch.Size) -> Tensor:
         """Padded rows → the flat stream of `shape` (N, P, H, E)."""
         return rows.index_select(0, self.to_flat).view(shape)
+
+
+def _sent(here: Tensor, device: torch.device) -> Tensor:
+    """On `device`; from page-locked memory, so that nobody waits for what a GPU is doing."""
+    if device.type == "cuda" and here.numel():
+        return here.pin_memory().to(device, non_blocking=True)
+    return here.to(device)
 
 
 class _Attention(torch.autograd.Function):

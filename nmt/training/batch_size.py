@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from nmt.config import Precision, TrainConfig
+from nmt.config import Precision, Sharding, TrainConfig
 from nmt.data.preparation import Prepared
+from nmt.errors import UserError
 from nmt.runtime import choose_device, log
 from nmt.training.memory import MemoryMeter
 from nmt.training.ranks import Ranks
@@ -20,6 +21,20 @@ _ASIDE = 64 * 2**20  # for validation, writing checkpoints, threads
 _KERNELS = 256 * 2**20  # seen: 0.1 to 0.3 GB
 _STEP = 8
 _FIRST = 512  # tokens at which the growth is measured: enough to show it, and quick
+
+
+def require_number(config: TrainConfig) -> None:
+    """Raises `UserError` where `data.max_tokens=auto` can't be found out.
+
+    It is tried in one process, before the others are there; a model cut up among several needs all of them,
+    and what it leaves of the memory of each is another matter.
+    """
+    options = config.training
+    if config.data.max_tokens == "auto" and options.sharding is Sharding.full and int(options.devices) > 1:
+        raise UserError(
+            "data.max_tokens=auto: can't be found out with training.sharding=full on several processes; "
+            "give a number, such as data.max_tokens=4096 (the largest batches are tried before training)"
+        )
 
 
 def with_max_tokens(

@@ -138,13 +138,18 @@ def _losses(
 
 
 def _cross_entropy_(logits: Tensor, ids: Tensor, told: Tensor, smoothing: float, *, gradient: bool) -> None:
-    """Writes `told`, and over the logits (R, V) their gradient: softmax minus the smoothed one-hot target."""
-    log_probs = logits.log_softmax(-1)
-    torch.neg(log_probs.gather(1, ids)[:, 0], out=told[0])
-    if smoothing:
-        torch.neg(log_probs.sum(-1), out=told[1])
+    """Writes `told`, and over the logits (R, V) their gradient: softmax minus the smoothed one-hot target.
+
+    log p[v] = logit[v] - (highest logit - log of its p), and that p is 1 / V or more: log p need not be made.
+    """
+    highest, own = logits.amax(-1), logits.gather(1, ids)[:, 0]
+    total = logits.sum(-1) if smoothing else None
+    grad = torch.softmax(logits, dim=-1, out=logits)
+    log_p = grad.amax(-1).log_()
+    torch.sub(highest - own, log_p, out=told[0])
+    if total is not None:
+        torch.sub((highest - log_p).mul_(grad.shape[1]), total, out=told[1])
     if gradient:
-        grad = torch.softmax(logits, dim=-1, out=logits)  # anew, which is cheaper than `exp`
         if smoothing:
             grad.sub_(smoothing / grad.shape[1])
         grad.scatter_add_(1, ids, grad.new_full(ids.shape, smoothing - 1.0))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -80,6 +81,19 @@ def set_learning_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
     """Sets the learning rate of the next step."""
     for group in optimizer.param_groups:
         group["lr"] = rate
+
+
+def step_where(finite: Tensor, optimizer: Any) -> None:
+    """Makes a step of `build_optimizer`'s Adam if `finite`, () bool, is true; nobody waits to know.
+
+    As torch's gradient scaler does it: where `found_inf` is 1, the fused step leaves weights, moments and the
+    count of steps as they are.
+    """
+    optimizer.found_inf = 1.0 - finite.float()
+    try:
+        optimizer.step()
+    finally:
+        del optimizer.found_inf
 
 
 def optimizer_tensors(optimizer: torch.optim.Optimizer, model: nn.Module) -> dict[str, Tensor]:

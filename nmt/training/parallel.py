@@ -16,6 +16,7 @@ from nmt.training.optimizer import (
     build_optimizer,
     load_optimizer_tensors,
     optimizer_tensors,
+    step_where,
 )
 from nmt.training.ranks import Ranks
 from nmt.training.sharding import Sharded
@@ -52,8 +53,8 @@ class Parallel(Protocol):
             (num_extras + 1,): the extras, and the Euclidean norm of the gradient.
         """
 
-    def scale(self, factor: float) -> None:
-        """Multiplies the gradient, before `optimizer.step`."""
+    def step(self, factor: Tensor, finite: Tensor) -> None:
+        """Multiplies the gradient by `factor`, () fp64, and makes a step if `finite`, () bool, is true."""
 
     def state(self, *, optimizer: bool) -> State:
         """The whole weights, and if wanted the optimizer; for the main process to read.
@@ -106,9 +107,10 @@ class Replicated:
         self._ranks.sum_(self.gradients.buffer)
         return torch.cat([self.extras, self.gradients.norm()[None]])
 
-    def scale(self, factor: float) -> None:
-        """One call for all gradients."""
-        self.gradients.gradients.mul_(factor)
+    def step(self, factor: Tensor, finite: Tensor) -> None:
+        """The host does not wait for either to be known."""
+        self.gradients.gradients.mul_(factor.float())
+        step_where(finite, self.optimizer)
 
     def state(self, *, optimizer: bool) -> State:
         """The tensors themselves, not copies."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import timedelta
@@ -15,10 +16,12 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import Tensor
+from torch.distributed.distributed_c10d import PrefixStore
 
 from nmt.config import TrainingConfig
 from nmt.errors import UserError
-from nmt.runtime import available_cores
+from nmt.runtime import available_cores, log
+from nmt.training.meeting import meet
 
 # Nobody may be given up for waiting: the first process validates while the others do nothing. A process that
 # dies is noticed at once by its closed connections, and by the launcher.
@@ -44,20 +47,29 @@ class Ranks:
         """Meets the other processes; `MASTER_ADDR` and `MASTER_PORT` say where.
 
         Raises:
-            UserError: this machine has fewer GPUs than processes.
+            UserError: in all of them, if one's machine has fewer GPUs than processes, or one does not come.
         """
+        hindrance = None
         if device.type == "cuda":
+            device = torch.device("cuda", local_rank)
             gpus = torch.cuda.device_count()
-            if local_rank >= gpus:
-                raise UserError(
-                    f"torchrun started more processes than this machine has usable GPUs: "
+            if local_rank < gpus:
+                torch.cuda.set_device(device)
+            else:
+                hindrance = (
+                    f"torchrun started more processes than {socket.gethostname()} has usable GPUs: "
                     f"--nproc-per-node={gpus}"
                 )
-            device = torch.device("cuda", local_rank)
-            torch.cuda.set_device(device)
         if world > 1:
+            # Group and collectives come after, since they wait for whoever is missing, for days.
+            store = meet(rank, world, hindrance)
+            store.set_timeout(_PATIENCE)
             dist.init_process_group(
-                "nccl" if device.type == "cuda" else "gloo", rank=rank, world_size=world, timeout=_PATIENCE
+                "nccl" if device.type == "cuda" else "gloo",
+                store=PrefixStore("group", store),
+                rank=rank,
+                world_size=world,
+                timeout=_PATIENCE,
             )
         return cls(rank, world, device)
 
@@ -110,7 +122,7 @@ def num_processes(config: TrainingConfig) -> int:
     Raises:
         UserError: more than there are GPUs or micro-batches.
     """
-    gpus = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    gpus = _usable_gpus()
     if config.devices == "auto":
         return min(gpus or available_cores(), config.micro_batches)
     processes = int(config.devices)
@@ -119,15 +131,33 @@ def num_processes(config: TrainingConfig) -> int:
     return processes
 
 
+def tell_idle_gpus(config: TrainingConfig, max_tokens: int | str) -> None:
+    """Says how to use all GPUs if `training.devices=auto` leaves some idle for want of micro-batches."""
+    gpus = _usable_gpus()
+    if config.devices == "auto" and config.micro_batches < gpus:
+        log.warning(
+            "%d of this machine's %d GPUs are used, as an update has only training.micro_batches=%d to "
+            "share; the same update in parts for all of them is %s",
+            *(config.micro_batches, gpus, config.micro_batches, _in_parts(config, max_tokens, gpus)),
+        )
+
+
 def require_work(config: TrainingConfig, max_tokens: int | str, processes: int) -> None:
     """Raises `UserError` if there are fewer micro-batches in an update than processes to share them."""
     if config.micro_batches < processes:
-        less = ""
-        if isinstance(max_tokens, int):
-            less = f"data.max_tokens={max(16, max_tokens * config.micro_batches // processes)} "
         raise UserError(
             f"training.devices={processes}: an update has only "
             f"training.micro_batches={config.micro_batches} to share among the processes; "
-            f"the same update in more parts is "
-            f"{less}training.micro_batches={processes}"
+            f"the same update in more parts is {_in_parts(config, max_tokens, processes)}"
         )
+
+
+def _in_parts(config: TrainingConfig, max_tokens: int | str, parts: int) -> str:
+    less = ""
+    if isinstance(max_tokens, int):
+        less = f"data.max_tokens={max(16, max_tokens * config.micro_batches // parts)} "
+    return f"{less}training.micro_batches={parts}"
+
+
+def _usable_gpus() -> int:
+    return torch.cuda.device_count() if torch.cuda.is_available() else 0

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
+from torch import nn
 
 from nmt.config import DataConfig
 from nmt.data.arrays import Array, Side, offsets_of
@@ -88,6 +89,31 @@ def memory_told(data: DataConfig, micro_batches: int) -> Iterator[None]:
             f"into memory; data.max_tokens={max(16, target // 2)} training.micro_batches={2 * micro_batches} "
             "makes the same updates in smaller parts, and data.max_tokens=auto finds the largest that fits "
             "(a run that has begun keeps its batches: give another run_dir)"
+        ) from error
+
+
+@contextmanager
+def model_memory_told(model: nn.Module, ema: bool) -> Iterator[None]:
+    """Within, running out of memory is told as a matter of the model's size.
+
+    Args:
+        model: to be made ready for training.
+        ema: whether a running mean of its weights is kept too.
+
+    Raises:
+        OutOfMemory: memory ran out.
+    """
+    try:
+        yield
+    except (MemoryError, RuntimeError) as error:
+        if not _is_out_of_memory(error):
+            raise
+        count = sum(parameter.numel() for parameter in model.parameters())
+        taken = 4 * (5 if ema else 4)  # weights, gradients, two moments of Adam, the mean; fp32
+        raise OutOfMemory(
+            f"model=: {count:,} parameters, of {taken} bytes each with their gradients and the optimizer's "
+            f"state, do not fit into memory ({count * taken / 1e9:.1f} GB): choose a smaller model=, or "
+            "training.sharding=full, which cuts all of it up among the processes, and more of them"
         ) from error
 
 

@@ -26,11 +26,11 @@ from nmt.runtime import (
     release_freed_memory,
     set_threads,
 )
-from nmt.training.batch_size import with_max_tokens
+from nmt.training.batch_size import require_number, with_max_tokens
 from nmt.training.finish import finish, finished_results, results_text
 from nmt.training.launcher import launch
 from nmt.training.precision import speed_up_fp32_products
-from nmt.training.ranks import Ranks, launched_by_torchrun, num_processes, require_work
+from nmt.training.ranks import Ranks, launched_by_torchrun, num_processes, require_work, tell_idle_gpus
 from nmt.training.run_folder import RunFolder
 from nmt.training.stopping import Stopped, StopRequest
 from nmt.training.trainer import Trainer
@@ -53,6 +53,7 @@ def train(config: TrainConfig) -> str:
     if launched_by_torchrun():
         return _train_under_torchrun(config)
     processes = num_processes(config.training)
+    tell_idle_gpus(config.training, config.data.max_tokens)
     folder = RunFolder(Path(config.run_dir))
     config = with_choices(config, folder, processes)
     set_up_machine(config, 1)
@@ -120,7 +121,9 @@ def _checked_and_prepared(
         config = replace(config, data=replace(config.data, max_tokens=found))
     folder.check(config)
     if not config.prepare_only:
-        metrics_for(config.data.target_lang)  # or it would be missed in the first validation
+        # Now, since preparing may take long, and the first validation is longer still in coming.
+        require_number(config)
+        metrics_for(config.data.target_lang)
     prepared = prepare(config.data)
     if not config.prepare_only:
         config = with_max_tokens(config, prepared, folder, processes)
@@ -168,7 +171,10 @@ def _train_in_ranks(config: TrainConfig, prepared: Prepared, folder: RunFolder, 
 
 def _train_under_torchrun(config: TrainConfig) -> str:
     """Each of the processes comes here with the same options; the first does what is done once."""
-    ranks = _ranks_from_environment()
+    try:
+        ranks = _ranks_from_environment()
+    except UserError as error:  # one voice on each machine: the first process may be the one that is missing
+        raise (error if os.environ["LOCAL_RANK"] == "0" else SystemExit(2)) from None
     if not ranks.is_main:
         log.setLevel(logging.CRITICAL)  # the first speaks for all
     try:

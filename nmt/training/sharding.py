@@ -77,9 +77,11 @@ class Sharded:
         sums[-1].sqrt_()
         return sums
 
-    def scale(self, factor: float) -> None:
-        """Multiplies the shares."""
-        torch._foreach_mul_(self._gradients(), factor)
+    def step(self, factor: Tensor, finite: Tensor) -> None:
+        """Each makes the step of its shares; here the host does wait."""
+        if finite.item():
+            torch._foreach_mul_(self._gradients(), factor.item())
+            self.optimizer.step()
 
     def state(self, *, optimizer: bool) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
         """Puts the shares together, one tensor after the other, in the memory of the main process."""

@@ -9,8 +9,9 @@ from contextlib import ExitStack, closing
 from dataclasses import replace
 
 import torch
+from torch import Tensor
 
-from nmt.config import TrainConfig
+from nmt.config import Sharding, TrainConfig
 from nmt.data.batching import Batch
 from nmt.data.preparation import Prepared
 from nmt.data.stream import FILLED_TO, BatchStream
@@ -38,11 +39,12 @@ from nmt.training.recovery import (
     note_skip,
     stuck,
 )
-from nmt.training.rehearsal import largest_batches, memory_told
+from nmt.training.rehearsal import largest_batches, memory_told, model_memory_told
 from nmt.training.run_folder import RunFolder, fingerprint
 from nmt.training.saving import saving
 from nmt.training.schedule import learning_rate
 from nmt.training.validation import ValidationStopped, validator_for
+from nmt.training.verdict import Verdict
 
 # What travels at the end of the gradients.
 _OBJECTIVE, _TERAFLOPS, _TOKENS, _LOSS, _NLL, _STOP, _SECONDS = range(7)
@@ -69,9 +71,11 @@ class Trainer:
     ) -> None:
         self.config, self.options, self.prepared = config, config.training, prepared
         self.folder, self.ranks, self.stop = folder, ranks, stop
-        self.parallel = spread(build_model(config, prepared), self.options, ranks, num_extras=7)
+        model = build_model(config, prepared)
+        with model_memory_told(model, self.options.ema > 0.0):
+            self.parallel = spread(model, self.options, ranks, num_extras=7)
+            self.mean = RunningMean(self.parallel, self.options.ema)
         self.model, self.optimizer = self.parallel.model, self.parallel.optimizer
-        self.mean = RunningMean(self.parallel, self.options.ema)
         self.progress = Progress(loss_scale=first_loss_scale(self.options.precision))
         self.checkpoints = open_checkpoints(config, prepared, folder)
 
@@ -114,10 +118,20 @@ class Trainer:
         data = replace(self.config.data, max_tokens=max_tokens or self.config.data.max_tokens)
         with memory_told(data, self.options.micro_batches):
             for batch in largest_batches(self.prepared.train, data):
-                # As the last one: all processes communicate in it, and no gradient is left over.
-                self._micro_batch(batch.filled(FILLED_TO), self.options.micro_batches - 1)
+                self.parallel.zero()
+                for number in self._rehearsed():
+                    self._micro_batch(batch.filled(FILLED_TO), number)
                 # Waits for the device: what fails there fails here.
                 self.parallel.extras.tolist()
+
+    def _rehearsed(self) -> list[int]:
+        """The micro-batches of an update to rehearse: the last, when all processes communicate.
+
+        Sharded, what the first of several leaves behind, whole weights and gradients, is in memory then too.
+        """
+        first, last = self.ranks.rank, self.options.micro_batches - 1
+        sharded = self.options.sharding is Sharding.full and self.ranks.world > 1
+        return [first, last] if sharded and first + self.ranks.world <= last else [last]
 
     def _update(self) -> None:
         """One step of the optimizer, on the micro-batches of all processes."""
@@ -131,16 +145,14 @@ class Trainer:
                 self._micro_batch(batch, number)
         sums[_STOP] = float(self.stop())
         sums[_SECONDS] = time.perf_counter() - self._begun if self.ranks.is_main else 0.0
-        *totals, stopping, seconds, norm = self.parallel.sums().tolist()
-        tokens = totals[_TOKENS]
         progress.update += 1
+        (*totals, stopping, seconds), norm, finite = self._step(self.parallel.sums())
         progress.epoch_ended = cursor.epoch > progress.cursor.epoch
         progress.cursor, progress.settled = cursor, False
-        progress.target_tokens += int(tokens)
+        progress.target_tokens += int(totals[_TOKENS])
         progress.total_seconds = seconds
         self._stopping = stopping > 0
-        norm /= tokens * progress.loss_scale
-        self._step(tokens, norm, finite=math.isfinite(totals[_OBJECTIVE]) and math.isfinite(norm))
+        self._count(finite)
         spent = time.perf_counter() - started
         progress.seconds += spent
         self._log_update(totals, norm, spent)
@@ -172,10 +184,18 @@ class Trainer:
         sums[_LOSS] += losses.loss
         sums[_NLL] += losses.nll
 
-    def _step(self, tokens: float, norm: float, finite: bool) -> None:
-        """Moves the weights along the mean gradient, unless it is no number."""
+    def _step(self, sums: Tensor) -> tuple[list[float], float, bool]:
+        """Moves the weights along the mean gradient, unless it is no number; returns what `Verdict` tells."""
+        verdict = Verdict(
+            sums, sums[_OBJECTIVE], sums[_TOKENS], self.progress.loss_scale, self.options.clip_norm
+        )
+        set_learning_rate(self.optimizer, self._learning_rate())
+        self.parallel.step(verdict.factor, verdict.finite)
+        return verdict.read()
+
+    def _count(self, finite: bool) -> None:
+        """Notes whether the update has moved the weights."""
         progress = self.progress
-        scale = tokens * progress.loss_scale
         if adapt_loss_scale(progress, self.options.precision, finite):
             progress.skipped_updates += 1
             log.info("update %d skipped: fp16 overflowed at this loss scale; halved", progress.update)
@@ -184,10 +204,6 @@ class Trainer:
             self._skip()
             return
         progress.skipped_in_a_row = 0
-        clip = self.options.clip_norm
-        self.parallel.scale((clip / norm if 0 < clip < norm else 1.0) / scale)
-        set_learning_rate(self.optimizer, self._learning_rate())
-        self.optimizer.step()
         progress.made += 1
         self.mean.update(progress.made)
 

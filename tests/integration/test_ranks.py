@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -24,8 +25,9 @@ from nmt.data.batching import Batch
 from nmt.data.preparation import prepare
 from nmt.data.stream import Cursor
 from nmt.errors import UserError
+from nmt.training.batch_size import require_number
 from nmt.training.launcher import launch
-from nmt.training.ranks import Ranks, num_processes, require_work
+from nmt.training.ranks import Ranks, num_processes, require_work, tell_idle_gpus
 from nmt.training.run import train, train_rank
 from nmt.training.run_folder import RunFolder
 from nmt.training.stopping import StopRequest
@@ -156,10 +158,47 @@ def test_processes_and_micro_batches() -> None:
 
     assert num_processes(options("auto", 1).training) == 1
     assert num_processes(options("1", 8).training) == 1
-    assert num_processes(options("3", 3).training) == 3 or torch.cuda.is_available()
+    assert num_processes(options("3", 3).training) == 3
     with pytest.raises(UserError, match=r"data.max_tokens=2048 training.micro_batches=2"):
         require_work(options("2", 1).training, 4096, 2)
     require_work(options("2", 3).training, 4096, 2)
+
+
+@pytest.mark.parametrize(("gpus", "micro_batches", "idle"), [(8, 4, True), (4, 4, False), (0, 1, False)])
+def test_idle_gpus_are_told(
+    gpus: int,
+    micro_batches: int,
+    idle: bool,
+    monkeypatch: pytest.MonkeyPatch,
+    said: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: gpus > 0)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: gpus)
+    options = toy_config(Path("x"), Path("y"), devices="auto", micro_batches=micro_batches).training
+    tell_idle_gpus(options, 6250)
+    assert said.messages == idle * [
+        "4 of this machine's 8 GPUs are used, as an update has only training.micro_batches=4 to share; "
+        "the same update in parts for all of them is data.max_tokens=3125 training.micro_batches=8"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("sharding", "devices", "max_tokens", "refused"),
+    [
+        (Sharding.full, "2", "auto", True),
+        (Sharding.full, "1", "auto", False),
+        (Sharding.none, "2", "auto", False),
+        (Sharding.full, "2", 512, False),
+    ],
+)
+def test_auto_is_not_guessed_for_a_model_cut_up(
+    sharding: Sharding, devices: str, max_tokens: int | str, refused: bool
+) -> None:
+    config = toy_config(Path("x"), Path("y"), devices=devices, micro_batches=2, sharding=sharding)
+    config.data.max_tokens = max_tokens
+    refusal = pytest.raises(UserError, match="^data.max_tokens=auto: .*sharding=full.*give a number")
+    with refusal if refused else nullcontext():
+        require_number(config)
 
 
 def test_ranks_alone_change_nothing() -> None:

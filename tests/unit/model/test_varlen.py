@@ -7,11 +7,12 @@ from typing import Any
 
 import pytest
 import torch
+from naive_transformer import naive_attention
 from torch import Tensor
 
 from nmt.data.batching import Layout
 from nmt.model import varlen
-from nmt.model.attention import Pattern, self_attend
+from nmt.model.attention import Pattern, cross_attend, self_attend
 
 calls: list[dict[str, Any]] = []
 
@@ -91,18 +92,67 @@ def test_the_cpu_is_never_offered_it() -> None:
     assert not varlen.supports_varlen(torch.zeros(1, 2, 8, dtype=torch.bfloat16))
 
 
+needs_a_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+QUERIES, KEYS = [3, 40, 17], [5, 20, 33]
+
+
+def naive(q: Tensor, k: Tensor, v: Tensor, keys: list[int], causal: bool) -> Tensor:
+    parts = zip(q.split(QUERIES), k.split(keys), v.split(keys), strict=True)
+    return torch.cat([naive_attention(*part, causal=causal) for part in parts])
+
+
+def assert_near_with_gradients(
+    fast: Callable[..., Tensor], slow: Callable[..., Tensor], inputs: list[Tensor], dtype: torch.dtype
+) -> None:
+    """The kernel in `dtype` on the GPU, its twin in fp32 on the CPU, both from numbers of `dtype`."""
+    exact = [x.to(dtype).float().requires_grad_() for x in inputs]
+    rounded = [x.to("cuda", dtype).requires_grad_() for x in inputs]
+    expected, found = slow(*exact), fast(*rounded)
+    assert found.dtype is dtype
+    torch.testing.assert_close(found.float().cpu(), expected, rtol=0.03, atol=0.03)
+    grad = torch.randn(expected.shape, generator=torch.Generator().manual_seed(2))
+    expected.backward(grad)
+    found.backward(grad.to(found))
+    for a, b in zip(rounded, exact, strict=True):
+        assert a.grad is not None and b.grad is not None
+        torch.testing.assert_close(a.grad.float().cpu(), b.grad, rtol=0.05, atol=0.05)
+
+
 @pytest.mark.gpu
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@needs_a_gpu
 @pytest.mark.parametrize("causal", [True, False])
-def test_the_kernel_is_the_grouped_path(causal: bool) -> None:
-    layout = Layout.of([3, 40, 17]).to("cuda")
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_the_kernel_in_self_attention_is_the_naive_twin(dtype: torch.dtype, causal: bool) -> None:
+    layout = Layout.of(QUERIES).to("cuda")
     pattern = Pattern(layout, layout, 2, causal=causal)
-    qkv = torch.randn(60, 3, 2, 32, device="cuda", requires_grad=True)
-    slow = self_attend(qkv, pattern)
-    half = qkv.detach().bfloat16().requires_grad_()
-    fast = self_attend(half, pattern)
-    torch.testing.assert_close(fast.float(), slow, rtol=0.03, atol=0.03)
-    grad = torch.randn_like(slow)
-    slow.backward(grad)
-    fast.backward(grad.bfloat16())
-    torch.testing.assert_close(half.grad.float(), qkv.grad, rtol=0.05, atol=0.05)
+    qkv = torch.randn(60, 3, 2, 32, generator=torch.Generator().manual_seed(1))
+    assert varlen.supports_varlen(qkv.to("cuda", dtype))
+    assert_near_with_gradients(
+        lambda x: self_attend(x, pattern), lambda x: naive(*x.unbind(1), QUERIES, causal), [qkv], dtype
+    )
+
+
+@pytest.mark.gpu
+@needs_a_gpu
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_the_kernel_in_cross_attention_is_the_naive_twin(dtype: torch.dtype) -> None:
+    pattern = Pattern(Layout.of(QUERIES).to("cuda"), Layout.of(KEYS).to("cuda"), 2, causal=False)
+    generator = torch.Generator().manual_seed(1)
+    q, kv = (torch.randn(tokens, parts, 2, 32, generator=generator) for tokens, parts in ((60, 1), (58, 2)))
+    assert_near_with_gradients(
+        lambda q, kv: cross_attend(q, kv, pattern),
+        lambda q, kv: naive(q[:, 0], *kv.unbind(1), KEYS, False),
+        [q, kv],
+        dtype,
+    )
+
+
+@pytest.mark.gpu
+@needs_a_gpu
+def test_the_grouped_path_on_a_gpu_is_the_naive_twin() -> None:
+    """In fp32, which the kernel does not know."""
+    layout = Layout.of(QUERIES).to("cuda")
+    pattern = Pattern(layout, layout, 2, causal=True)
+    qkv = torch.randn(60, 3, 2, 32, generator=torch.Generator().manual_seed(1))
+    found = self_attend(qkv.to("cuda"), pattern).cpu()
+    torch.testing.assert_close(found, naive(*qkv.unbind(1), QUERIES, True), rtol=1e-3, atol=1e-3)

@@ -13,7 +13,7 @@ import pytest
 SCRIPT = Path(__file__).parents[3] / "scripts/slurm.sh"
 PATIENCE = 120.0
 STUBS = {
-    "srun": 'shift; exec "$@"',  # without its flag
+    "srun": 'while [[ $1 == --* ]]; do echo "$1" >> flags; shift; done; exec "$@"',
     "scontrol": 'case $1 in show) echo alpha; echo beta;; requeue) echo "$2" > requeued;; esac',
     "scancel": 'echo "$@" > cancelled',
     "torchrun": """
@@ -34,7 +34,13 @@ def folder(tmp_path: Path) -> Path:
 
 
 def start(folder: Path, *arguments: str, quick: str = "") -> subprocess.Popen[bytes]:
-    job = {"SLURM_JOB_ID": "123", "SLURM_JOB_NODELIST": "x", "SLURM_JOB_NUM_NODES": "2", "SLURM_NODEID": "1"}
+    job = {
+        "SLURM_JOB_ID": "123",
+        "SLURM_JOB_NODELIST": "x",
+        "SLURM_JOB_NUM_NODES": "2",
+        "SLURM_NODEID": "1",
+        "SLURM_CPUS_PER_TASK": "32",
+    }
     path = f"{folder / 'bin'}:{os.environ['PATH']}"
     return subprocess.Popen(
         [SCRIPT, *arguments], cwd=folder, env={**os.environ, **job, "PATH": path, "QUICK": quick}
@@ -53,6 +59,7 @@ def test_each_machine_starts_torchrun_with_the_options(folder: Path) -> None:
         "run_dir=a b",
         "data=local",
     ]
+    assert (folder / "flags").read_text() == "--cpus-per-task=32\n--kill-on-bad-exit=0\n"
     assert not (folder / "requeued").exists()
 
 

@@ -158,6 +158,17 @@ def test_products_in_bf16(rdrop: float) -> None:
     assert (results[0][0] - exact[0]).abs() > 0  # it was no fp32
 
 
+@pytest.mark.parametrize(("mean", "spread"), [(0.0, 2.0), (-30.0, 5.0), (0.0, 40.0)])
+def test_a_large_vocabulary_is_summed_up_in_fp32_as_in_fp64(mean: float, spread: float) -> None:
+    generator = torch.Generator().manual_seed(7)
+    logits = torch.randn(64, 8000, generator=generator) * spread + mean
+    ids, told = torch.randint(8000, (64, 1), generator=generator), torch.zeros(3, 64)
+    exact = -logits.double().log_softmax(-1)
+    module._cross_entropy_(logits, ids, told, 0.1, gradient=False)
+    torch.testing.assert_close(told[0].double(), exact.gather(1, ids)[:, 0], rtol=1e-6, atol=1e-6)
+    torch.testing.assert_close(told[1].double(), exact.sum(-1), rtol=1e-6, atol=0)
+
+
 @pytest.mark.parametrize("rdrop", [0.0, 5.0])
 def test_huge_logits_stay_finite(rdrop: float) -> None:
     hidden = torch.tensor([[80.0, -80.0, 0.0], [-80.0, 80.0, 0.0]][: 2 if rdrop else 1])

@@ -60,9 +60,8 @@ def updated(parallel: Parallel, *updates: int) -> tuple[list[float], State]:
             parallel.backward(losses.objective, last=place + 1 == len(BATCHES))
             parallel.extras[0] += batch.num_target_tokens
         sums += parallel.sums().tolist()
-        parallel.scale(0.1)
         set_learning_rate(parallel.optimizer, 0.01)
-        parallel.optimizer.step()
+        parallel.step(torch.tensor(0.1, dtype=torch.float64), torch.tensor(True))
     weights, tensors = (
         {name: tensor.detach().clone() for name, tensor in part.items()}
         for part in parallel.state(optimizer=True)
@@ -99,6 +98,16 @@ def test_each_goes_on_from_the_state_of_the_other(
     (sums, end), (other_sums, other_end) = updated(parallel, 3), updated(other, 3)
     assert other_sums == pytest.approx(sums, rel=1e-6)
     assert_alike(end, other_end)
+
+
+@pytest.mark.parametrize("kind", [replicated, sharded])
+def test_a_step_that_is_no_number_changes_nothing(kind: Callable[[], Parallel]) -> None:
+    parallel = kind()
+    _, (weights, tensors) = updated(parallel, 1)
+    parallel.step(torch.tensor(float("nan"), dtype=torch.float64), torch.tensor(False))
+    after = parallel.state(optimizer=True)
+    for before, now in zip((weights, tensors), after, strict=True):
+        assert all(torch.equal(tensor, now[name]) for name, tensor in before.items())
 
 
 @pytest.mark.parametrize("kind", [replicated, sharded])

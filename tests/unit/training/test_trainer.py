@@ -20,6 +20,7 @@ from nmt.config import (
     Precision,
     ScheduleConfig,
     ScheduleName,
+    Sharding,
     TokenizerConfig,
     TrainConfig,
     TrainingConfig,
@@ -279,6 +280,46 @@ def test_the_largest_batches_leave_no_trace(
     assert tried[-6:-3] == tried[-3:]
     for a, b in zip(run.model.parameters(), other.model.parameters(), strict=True):
         assert torch.equal(a, b)
+
+
+@pytest.mark.parametrize(
+    ("sharding", "micro_batches", "rank", "expected"),
+    [
+        (Sharding.none, 5, 0, [4]),
+        (Sharding.full, 5, 0, [0, 4]),  # of 0, 2 and 4
+        (Sharding.full, 3, 0, [0, 2]),
+        (Sharding.full, 3, 1, [2]),  # it has 1 alone
+        (Sharding.full, 2, 0, [1]),
+    ],
+)
+def test_sharded_gradients_that_stay_whole_are_rehearsed(
+    sharding: Sharding,
+    micro_batches: int,
+    rank: int,
+    expected: list[int],
+    prepared: Prepared,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    run = trainer(prepared, tmp_path, micro_batches=micro_batches, sharding=sharding)
+    run.ranks = Ranks(rank, 2, torch.device("cpu"))
+    tried: list[int] = []
+    monkeypatch.setattr(run, "_micro_batch", lambda batch, number: tried.append(number))
+    run.rehearse()
+    assert tried == expected * len(largest_batches(prepared.train, run.config.data))
+
+
+def test_a_model_too_large_is_told_as_such(
+    prepared: Prepared, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*args: Any, **options: Any) -> Any:
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB")
+
+    monkeypatch.setattr(module, "spread", full)
+    with pytest.raises(
+        OutOfMemory, match="^model=: [0-9,]+ parameters, of 16 bytes .*training.sharding=full"
+    ):
+        trainer(prepared, tmp_path)
 
 
 def test_memory_runs_out_before_the_first_update(

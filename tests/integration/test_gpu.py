@@ -1,0 +1,135 @@
+"""Training on a GPU: near fp32, repeatable bit for bit, steps that nobody waits for; two GPUs as one."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from commands import Toy
+from toy import toy_config, write_toy
+
+from nmt.bundle import read_weights
+from nmt.config import ModelConfig, OptimizerConfig, Precision, Sharding, TrainingConfig
+from nmt.data.preparation import prepare
+from nmt.model.transformer import Transformer
+from nmt.training.optimizer import optimizer_tensors, set_learning_rate
+from nmt.training.parallel import Replicated
+from nmt.training.progress import Progress
+from nmt.training.ranks import Ranks
+from nmt.training.run import train
+from nmt.training.run_folder import RunFolder
+from nmt.training.trainer import Trainer, open_stream
+from nmt.training.verdict import Verdict
+
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
+]
+GPU = torch.device("cuda", 0)
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_toy(tmp_path_factory.mktemp("data"), train=500, held_out=8)
+
+
+def losses(data: Path, run: Path, precision: Precision) -> list[float]:
+    """Those of twenty updates."""
+    options: dict[str, Any] = {
+        "max_updates": 20,
+        "validate_every": 20,
+        "checkpoint_every": 20,
+        "log_every": 1,
+    }
+    train(toy_config(data, run, dropout=0.0, precision=precision, **options))
+    records = map(json.loads, (run / "metrics.jsonl").read_text().splitlines())
+    return [record["loss"] for record in records if record["kind"] == "train"]
+
+
+def test_twenty_updates_in_bf16_are_near_those_in_fp32(data: Path, tmp_path: Path) -> None:
+    exact, rounded = (losses(data, tmp_path / p.value, p) for p in (Precision.fp32, Precision.bf16))
+    assert len(exact) == 20 and exact[-1] < exact[0]
+    assert rounded == pytest.approx(exact, rel=0.05)
+
+
+def test_a_run_stopped_and_started_again_is_the_same_bit_for_bit(toy: Toy, tmp_path: Path) -> None:
+    options = ["training.precision=bf16", "training.deterministic=true", "training.devices=1"]
+    for run, ends in (("whole", [12]), ("again", [6, 12])):
+        for updates in ends:
+            where = [f"run_dir={tmp_path / run}", f"training.max_updates={updates}"]
+            result = toy.run("nmt-train", *toy.small(*where, *options))
+            assert result.returncode == 0, result.stderr.decode()
+    for name in ("model", "optimizer"):
+        whole, again = (
+            (tmp_path / run / f"checkpoints/update-00000012/{name}.safetensors").read_bytes()
+            for run in ("whole", "again")
+        )
+        assert whole == again, name
+
+
+def test_an_overflow_of_fp16_is_skipped(data: Path, tmp_path: Path) -> None:
+    config = toy_config(data, tmp_path, precision=Precision.fp16, max_updates=3)
+    trainer = Trainer(config, prepare(config.data), RunFolder(tmp_path), Ranks.join(0, 1, 0, GPU), bool)
+    trainer.progress.loss_scale = 2.0**60
+    before = {name: weight.clone() for name, weight in trainer.model.state_dict().items()}
+    assert trainer.train()
+    progress = trainer.progress
+    assert (progress.update, progress.skipped_updates, progress.loss_scale) == (3, 3, 2.0**57)
+    for name, weight in trainer.model.state_dict().items():
+        assert torch.equal(weight, before[name]), name
+    assert not any(tensor.any() for tensor in optimizer_tensors(trainer.optimizer, trainer.model).values())
+
+
+def test_batches_come_in_page_locked_memory(data: Path, tmp_path: Path) -> None:
+    config = toy_config(data, tmp_path)
+    stream = open_stream(config, prepare(config.data), Progress(), Ranks.join(0, 1, 0, GPU))
+    batch, _ = next(stream)
+    stream.close()
+    assert batch is not None
+    for name in ("source_ids", "target_in", "target_out"):
+        here = getattr(batch, name)
+        assert here.is_pinned()
+        there = getattr(batch.to(GPU, non_blocking=True), name)
+        torch.cuda.synchronize()
+        assert there.is_cuda and torch.equal(there.cpu(), here)
+    assert batch.target.cu_seqlens.is_pinned() and batch.target.positions.is_pinned()
+
+
+@pytest.mark.parametrize("finite", [True, False])
+def test_a_step_is_asked_for_without_waiting_and_is_that_of_the_cpu(finite: bool) -> None:
+    shape = ModelConfig(encoder_layers=1, decoder_layers=1, d_model=16, d_ff=32, heads=2)
+    weights = []
+    for device in (torch.device("cpu"), GPU):
+        torch.manual_seed(1)
+        parallel = Replicated(Transformer(shape, 11, 11), TrainingConfig(), Ranks(0, 1, device), num_extras=2)
+        parallel.gradients.gradients.fill_(0.5)
+        parallel.extras.fill_(2.0 if finite else float("nan"))
+        set_learning_rate(parallel.optimizer, 0.01)
+        torch.cuda.synchronize()
+        torch.cuda.set_sync_debug_mode("error")
+        try:
+            sums = parallel.sums()
+            verdict = Verdict(sums, sums[0], sums[1], 1.0, 1.0)
+            parallel.step(verdict.factor, verdict.finite)
+        finally:
+            torch.cuda.set_sync_debug_mode("default")
+        assert verdict.read()[2] == finite
+        state, tensors = parallel.state(optimizer=True)
+        weights.append({name: tensor.detach().cpu() for name, tensor in {**state, **tensors}.items()})
+    assert weights[0]["step"].item() == finite
+    torch.testing.assert_close(weights[1], weights[0], rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two GPUs")
+@pytest.mark.parametrize("sharding", list(Sharding))
+def test_two_gpus_do_as_one(sharding: Sharding, data: Path, tmp_path: Path) -> None:
+    options: dict[str, Any] = {"micro_batches": 2, "max_updates": 10, "sharding": sharding}
+    options["optimizer"] = OptimizerConfig(epsilon=1e-5)  # more than the rounding noise of a gradient
+    for devices in ("1", "2"):
+        train(toy_config(data, tmp_path / devices, devices=devices, **options))
+    one, two = (read_weights(tmp_path / run / "model/model.safetensors") for run in ("1", "2"))
+    for name, weight in one.items():
+        assert (weight - two[name]).abs().max() <= 1e-3, name
