@@ -15,6 +15,7 @@ from nmt.decoding.search import Hypothesis, beam_search
 from nmt.decoding.windows import full_windows, ready_windows
 from nmt.errors import UserError
 from nmt.model import Transformer
+from nmt.runtime import is_out_of_memory
 
 _DTYPES = {Precision.bf16: torch.bfloat16, Precision.fp16: torch.float16}
 
@@ -158,7 +159,9 @@ class Translator:
                 "the model's probabilities are not numbers (NaN): its weights are damaged, or its values are "
                 "too large for fp16, and precision=fp32 helps"
             ) from error
-        except torch.OutOfMemoryError as error:
+        except (MemoryError, RuntimeError) as error:
+            if not is_out_of_memory(error):
+                raise
             raise UserError(
                 f"a batch does not fit the memory of {self.device}: lower decoding.max_tokens="
                 f"{self.config.max_tokens} or decoding.max_sentences={self.config.max_sentences}"

@@ -99,3 +99,25 @@ def _cpu_flags() -> set[str]:
     except OSError:
         pass  # not Linux: nothing is known of the processor, so nothing is claimed
     return set()
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether an exception means that a tensor, or what computes it, found no memory."""
+    import torch
+
+    if isinstance(error, MemoryError | torch.OutOfMemoryError):
+        return True
+    text = str(error)
+    if "could not create a primitive" in text:  # no room for a kernel of oneDNN; its descriptor needs none
+        return "descriptor" not in text
+    return any(words in text for words in _NO_MEMORY)
+
+
+# What torch's allocator on the CPU, the C++ library, oneDNN and cuBLAS say, which have no exception for it.
+_NO_MEMORY = (
+    "can't allocate memory",
+    "not enough memory",
+    "bad_alloc",
+    "could not create a memory",
+    "CUBLAS_STATUS_ALLOC_FAILED",
+)

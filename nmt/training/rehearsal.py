@@ -7,7 +7,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 import numpy as np
-import torch
 from torch import nn
 
 from nmt.config import DataConfig
@@ -17,6 +16,7 @@ from nmt.data.store import Store
 from nmt.data.stream import budgets, most_pieces
 from nmt.data.tokenizer import EOS_ID
 from nmt.errors import UserError
+from nmt.runtime import is_out_of_memory
 
 
 class OutOfMemory(UserError):
@@ -81,7 +81,7 @@ def memory_told(data: DataConfig, micro_batches: int) -> Iterator[None]:
     try:
         yield
     except (MemoryError, RuntimeError) as error:
-        if not _is_out_of_memory(error):
+        if not is_out_of_memory(error):
             raise
         target, source = budgets(data)
         raise OutOfMemory(
@@ -106,7 +106,7 @@ def model_memory_told(model: nn.Module, ema: bool) -> Iterator[None]:
     try:
         yield
     except (MemoryError, RuntimeError) as error:
-        if not _is_out_of_memory(error):
+        if not is_out_of_memory(error):
             raise
         count = sum(parameter.numel() for parameter in model.parameters())
         taken = 4 * (5 if ema else 4)  # weights, gradients, two moments of Adam, the mean; fp32
@@ -115,22 +115,3 @@ def model_memory_told(model: nn.Module, ema: bool) -> Iterator[None]:
             f"state, do not fit into memory ({count * taken / 1e9:.1f} GB): choose a smaller model=, or "
             "training.sharding=full, which cuts all of it up among the processes, and more of them"
         ) from error
-
-
-def _is_out_of_memory(error: BaseException) -> bool:
-    if isinstance(error, MemoryError | torch.OutOfMemoryError):
-        return True
-    text = str(error)
-    if "could not create a primitive" in text:  # no room for a kernel of oneDNN; its descriptor needs none
-        return "descriptor" not in text
-    return any(words in text for words in _WORDS)
-
-
-# What torch's allocator on the CPU, the C++ library, oneDNN and cuBLAS say, which have no exception for it.
-_WORDS = (
-    "can't allocate memory",
-    "not enough memory",
-    "bad_alloc",
-    "could not create a memory",
-    "CUBLAS_STATUS_ALLOC_FAILED",
-)

@@ -133,10 +133,13 @@ def test_nan_is_told_in_words() -> None:
         translator(Broken()).translate(["w1"])
 
 
-def test_too_little_memory_is_told_in_words() -> None:
+@pytest.mark.parametrize(
+    "error", [torch.OutOfMemoryError(), RuntimeError("DefaultCPUAllocator: can't allocate memory")]
+)
+def test_too_little_memory_is_told_in_words(error: Exception) -> None:
     class Large(CopyModel):
         def encode(self, source_ids, source):
-            raise torch.OutOfMemoryError
+            raise error
 
     with pytest.raises(UserError, match="lower decoding.max_tokens=4096"):
         translator(Large()).translate(["w1"])
