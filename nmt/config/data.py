@@ -133,7 +133,8 @@ class CleaningConfig:
     drop_control: bool = True
     """Drop pairs with control characters other than a tab."""
     drop_leaked: bool = True
-    """Drop pairs whose source or target stands, the same but for spacing and case, in validation or test."""
+    """Drop pairs whose source or target stands, but for case, spacing and what
+    normalisation makes alike, in validation or test."""
     drop_near_duplicates: bool = False
     """Keep the first of several pairs that are equal but for case and all that is no letter."""
     drop_unequal_numbers: bool = False

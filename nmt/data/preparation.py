@@ -25,7 +25,7 @@ from nmt.data.workers import run_ordered
 from nmt.errors import UserError
 from nmt.runtime import available_cores, cache_folder, log, progress
 
-FORMAT = 4  # of what is kept: another number makes everything anew
+FORMAT = 5  # of what is kept: another number makes everything anew
 SHARD_PAIRS = 65_536  # raw pairs a shard
 VALID_PIECES = 1024  # a longer side of a validation pair is cut
 
