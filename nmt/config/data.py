@@ -133,14 +133,16 @@ class CleaningConfig:
     drop_control: bool = True
     """Drop pairs with control characters other than a tab."""
     drop_leaked: bool = True
-    """Drop pairs whose source or target stands, but for case, spacing and what
-    normalisation makes alike, in validation or test."""
+    """Drop pairs whose source or target stands in validation or test, the same but for case, spacing and
+    what Unicode holds to be one character in several forms (NFKC)."""
     drop_near_duplicates: bool = False
     """Keep the first of several pairs that are equal but for case and all that is no letter."""
     drop_unequal_numbers: bool = False
-    """Drop pairs whose numbers disagree; small ones (often words) and marks of grouping don't count."""
+    """Drop pairs whose numbers disagree. Marks of grouping don't count (1,000 is 1.000, and 1.5 million is
+    1,500,000), nor does what may be a word on the other side: up to 12, or with zeros behind that."""
     drop_unequal_addresses: bool = False
-    """Drop pairs whose URLs or e-mail addresses disagree."""
+    """Drop pairs whose URLs or e-mail addresses disagree. One ends before letters that are neither Latin nor
+    Greek nor Cyrillic."""
     min_script: float = 0.0
     """Share of a side's letters that must be in the script of its language; 0 keeps all."""
     max_word: int = 0

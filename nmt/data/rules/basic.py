@@ -117,7 +117,7 @@ class LeakedRule(Rule):
     words = "a side stands in validation or test"
 
     def __init__(self, sources: Iterable[str], targets: Iterable[str], tags: Collection[str] = ()) -> None:
-        """Takes all held-out text, and the tags that its sources may begin with, which training text lacks."""
+        """Takes all held-out text, and the tags that its sources may begin with and training text not."""
         lines = set(filter(str.strip, sources))
         lines |= {without_tag(line, tags) for line in lines}
         self.sources = frozenset(map(_loose, lines))
