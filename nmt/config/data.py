@@ -136,7 +136,8 @@ class CleaningConfig:
     """Drop pairs whose source or target stands in validation or test, the same but for case, spacing and
     what Unicode holds to be one character in several forms (NFKC)."""
     drop_near_duplicates: bool = False
-    """Keep the first of several pairs that are equal but for case and all that is no letter."""
+    """Keep the first of several pairs that are equal but for case and all that is no letter, the same in all
+    corpora with this option."""
     drop_unequal_numbers: bool = False
     """Drop pairs whose numbers disagree. Marks of grouping don't count (1,000 is 1.000, and 1.5 million is
     1,500,000), nor does what may be a word on the other side: up to 12, or with zeros behind that."""

@@ -174,7 +174,8 @@ class _Stages:
         if any(self._repeats(place) for place in range(len(texts))):
 
             def build(part: Path) -> dict[str, Any]:
-                write_repeats_across(texts, [part / _shard_name(place) for place in range(len(texts))])
+                paths = [part / _shard_name(place) for place in range(len(texts))]
+                write_repeats_across(texts, [source.cleaning for source in self._sources], paths)
                 return {}
 
             made(self._repeats_folder, build)
@@ -244,7 +245,8 @@ class _Stages:
 
     def _repeats(self, place: int) -> Path | None:
         """Where it stands what a corpus repeats of those before it, if that is to go."""
-        if not place or not self._sources[place].cleaning.drop_duplicates:
+        cleaning = self._sources[place].cleaning
+        if not place or not (cleaning.drop_duplicates or cleaning.drop_near_duplicates):
             return None
         return self._repeats_folder / _shard_name(place)
 

@@ -19,7 +19,7 @@ from nmt.config import (
     TokenizerConfig,
     TrainSplitConfig,
 )
-from nmt.data import preparation
+from nmt.data import preparation, repeats
 from nmt.data.mixture import Mixture
 from nmt.data.preparation import Prepared, prepare
 from nmt.errors import UserError
@@ -96,7 +96,9 @@ def pairs(prepared: Prepared) -> list[tuple[list[int], list[int]]]:
     return [(prepared.train.source(row).tolist(), prepared.train.target(row).tolist()) for row in rows]
 
 
-def expected(prepared: Prepared, parts: list[tuple[Pairs, list[int]]]) -> list[tuple[list[int], list[int]]]:
+def expected_ids(
+    prepared: Prepared, parts: list[tuple[Pairs, list[int]]]
+) -> list[tuple[list[int], list[int]]]:
     found = []
     for part, tag in parts:
         sources = prepared.tokenizer.encode_source([source for source, _ in part])
@@ -114,7 +116,7 @@ def test_against_naive(config: DataConfig) -> None:
     tag = prepared.tokenizer.source_symbols["<bt>"]
     parts = [(A, []), (without(B, 3, 29), [tag]), (without(C, 0, 1, 9, 20), [])]
     assert prepared.train.sizes == (40, 28, 46)
-    assert pairs(prepared) == expected(prepared, parts)
+    assert pairs(prepared) == expected_ids(prepared, parts)
     source, _ = prepared.train.take(np.array([39, 40, 67, 68]))
     assert [row[0] == tag for row in source] == [False, True, True, False]
     assert prepared.tokenizer.encode_source(["<bt> abc"])[0][0] == tag
@@ -197,6 +199,66 @@ def test_one_named_corpus_is_the_same_as_one_without_a_name(config: DataConfig, 
 def test_a_corpus_may_keep_what_stands_in_others(config: DataConfig) -> None:
     prepared = prepare(change(config, "c", cleaning={"drop_duplicates": False}), shard_pairs=SHARD)
     assert prepared.train.sizes == (40, 28, 49)
+
+
+def dropped(prepared: Prepared) -> list[dict[str, int]]:
+    """What each corpus lost to repeats."""
+    corpora = prepared.report["train"]["corpora"].values()
+    return [
+        {name: count for name, count in corpus["cleaning"]["dropped"].items() if "duplicate" in name}
+        for corpus in corpora
+    ]
+
+
+NEAR = {"drop_near_duplicates": True}
+
+
+@pytest.mark.parametrize(
+    ("cleaning", "expected"),
+    [
+        ([{}, {}, {}], [{}, {"duplicate": 2}, {"duplicate": 3}]),
+        (
+            [NEAR, NEAR, NEAR],
+            [{}, {"duplicate": 2, "near_duplicate": 1}, {"duplicate": 3, "near_duplicate": 3}],
+        ),
+        ([{}, NEAR, NEAR], [{}, {"duplicate": 2}, {"duplicate": 3, "near_duplicate": 2}]),  # none of `a`
+        ([NEAR, {}, NEAR], [{}, {"duplicate": 2}, {"duplicate": 3, "near_duplicate": 2}]),  # none of `b`
+        (
+            [NEAR, NEAR, {"drop_near_duplicates": True, "drop_duplicates": False}],
+            [{}, {"duplicate": 2, "near_duplicate": 1}, {"near_duplicate": 6}],  # equal is near too
+        ),
+        ([NEAR, NEAR, {"drop_duplicates": False}], [{}, {"duplicate": 2, "near_duplicate": 1}, {}]),
+    ],
+)
+@pytest.mark.parametrize("part_pairs", [3, 1 << 22])
+def test_near_repeats_across_the_corpora_that_ask(
+    config: DataConfig,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    cleaning: list[dict[str, Any]],
+    expected: list[dict[str, int]],
+    part_pairs: int,
+) -> None:
+    monkeypatch.setattr(repeats, "_PART_PAIRS", part_pairs)  # so many pairs are in memory at a time
+    b, c = list(B), list(C)
+    b[10] = (A[11][0] + ".", A[11][1])
+    c[10], c[11] = (A[12][0].upper(), A[12][1] + " !"), (B[12][0], "»" + B[12][1])
+    c[12] = (c[13][0] + ",", c[13][1])  # the earlier one of its own
+    write(tmp_path, "b", b), write(tmp_path, "c", c)
+    for name, options in zip("abc", cleaning, strict=True):
+        config = change(config, name, cleaning=options)
+    prepared = prepare(config, shard_pairs=SHARD)
+    assert dropped(prepared) == expected
+    if cleaning == [NEAR, NEAR, NEAR]:
+        parts: list[tuple[Pairs, list[int]]] = [
+            (A, []),
+            (without(b, 3, 10, 29), [prepared.tokenizer.source_symbols["<bt>"]]),
+            (without(c, 0, 1, 9, 10, 11, 13, 20), []),
+        ]
+        assert pairs(prepared) == expected_ids(prepared, parts)
+        report = prepared.report["train"]["corpora"]["b"]["cleaning"]
+        assert report["words"]["near_duplicate"] == "nearly the same pair stood before"
+        assert report["examples"]["near_duplicate"] == [list(b[10])]
 
 
 def test_pieces_are_learnt_in_proportion_to_the_draws(
