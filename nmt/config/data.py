@@ -61,6 +61,8 @@ class SplitConfig(PairsConfig):
 
     groups: str | None = None
     """Text file with one label a line; scores are reported for each label beside the whole."""
+    tag: str | None = None
+    """A piece put before every source, such as `<2de>`: in validation and test that of a training corpus."""
 
 
 @dataclass
@@ -71,6 +73,10 @@ class CorpusConfig(PairsConfig):
     """As `data.source_key`, where this corpus's tables differ."""
     target_key: str | None = None
     """As `data.target_key`, where this corpus's tables differ."""
+    source_lang: str | None = None
+    """As `data.source_lang`, where this corpus is in another language; its columns and rules follow it."""
+    target_lang: str | None = None
+    """As `data.target_lang`, in the same way."""
     weight: float | None = None
     """How often its pairs are drawn an epoch: 2 draws every pair twice, 0.5 half of them, another half each
     epoch; default 1."""
@@ -201,7 +207,8 @@ class DataConfig:
     cleaning: CleaningConfig = field(default_factory=CleaningConfig)
     tokenizer: TokenizerConfig = field(default_factory=TokenizerConfig)
     sampling: SamplingConfig = field(default_factory=SamplingConfig)
-    max_tokens: int | str = 4096
+    # A number or `auto`: OmegaConf makes no union in a section that may be left out (`nmt-eval data=NAME`).
+    max_tokens: Any = 4096
     """Target tokens a micro-batch holds at most, EOS counted; `auto`: as many as fit into memory, at most
     25,000, found when the run begins."""
     max_source_ratio: float = 1.5
@@ -217,7 +224,7 @@ class DataConfig:
 
     def __post_init__(self) -> None:
         """Checks the values."""
-        if isinstance(self.max_tokens, int):
+        if type(self.max_tokens) is int:
             check("data.max_tokens", self.max_tokens, at_least(16))
         elif self.max_tokens != "auto":
             raise UserError(

@@ -19,6 +19,7 @@ from nmt.data.corpus import HeldOut, is_given, read_held_out
 from nmt.data.mixture import apportioned, mean_draws
 from nmt.data.sources import Source, open_sources
 from nmt.data.store import Shard, Store
+from nmt.data.tags import check_tags, first_words, known_tags
 from nmt.data.texts import TextOptions, Texts, clean_texts, report_of, report_to_json, write_repeats_across
 from nmt.data.tokenizer import Tokenizer, train_tokenizer
 from nmt.data.workers import run_ordered
@@ -75,6 +76,7 @@ def prepare(config: DataConfig, *, shard_pairs: int = SHARD_PAIRS) -> Prepared:
     held_out = {"valid": read_held_out(config.valid, config, "data.valid")}
     if is_given(config.test):
         held_out["test"] = read_held_out(config.test, config, "data.test")
+    check_tags(held_out, sources, known_tags(config.tokenizer.user_symbols, sources))
     stages = _Stages(config, sources, list(held_out.values()), shard_pairs)
     with cache_errors():
         tokenizer = stages.tokenizer()
@@ -89,7 +91,7 @@ def prepare(config: DataConfig, *, shard_pairs: int = SHARD_PAIRS) -> Prepared:
         "target_lang": config.target_lang,
         "train": _train_facts(config, sources, train, reports),
         **{
-            key: {"corpus": split.name, "sentences": len(split.sources), **split.facts}
+            key: {"corpus": split.name, "sentences": len(split.sources), "tag": split.tag, **split.facts}
             for key, split in held_out.items()
         },
         "cleaning": {**cleaning.as_dict(), "words": cleaning.words},
@@ -121,15 +123,11 @@ class _Stages:
     ) -> None:
         self._config, self._sources, self._held_out = config, sources, held_out
         self._shard_pairs = shard_pairs
-        self._languages = config.source_lang, config.target_lang
         self._workers = config.workers or available_cores()
         self.root = (Path(config.cache_dir).expanduser() if config.cache_dir else cache_folder()) / "prepared"
+        self._tags = known_tags(config.tokenizer.user_symbols, sources)
         self._text_prints = [self._text_print(source) for source in sources]
-        tags = [source.tag for source in sources if source.tag is not None]
-        symbols = list(dict.fromkeys([*config.tokenizer.user_symbols, *tags]))
-        self._pieces = replace(
-            config.tokenizer, user_symbols=symbols if tags else config.tokenizer.user_symbols
-        )
+        self._pieces = replace(config.tokenizer, user_symbols=self._tags)
         mixed: Any = self._text_prints[0]
         if len(sources) > 1:
             weights = [corpus.weight for corpus in config.train.corpora.values()]
@@ -169,7 +167,7 @@ class _Stages:
                 shard_pairs=self._shard_pairs,
                 workers=self._workers,
             )
-            rules = build_rules(source.cleaning, *self._held_out, languages=self._languages)
+            rules = build_rules(source.cleaning, *self._held_out, languages=source.languages, tags=self._tags)
             texts.append(clean_texts(self._folder("text", text_print), source.corpus, rules, options))
         if any(self._repeats(place) for place in range(len(texts))):
 
@@ -224,9 +222,15 @@ class _Stages:
         """Stands for the cleaned text of a corpus, whatever corpora are beside it."""
         cleaning = asdict(source.cleaning)
         del cleaning["max_pieces"]  # the one rule that is applied to ids
-        cleaning["languages"] = language_facts(source.cleaning, self._languages)
-        leaked = [_text_facts(split) for split in self._held_out if source.cleaning.drop_leaked]
+        cleaning["languages"] = language_facts(source.cleaning, source.languages)
+        leaked = [self._text_facts(split) for split in self._held_out if source.cleaning.drop_leaked]
         return fingerprint([FORMAT, self._shard_pairs, source.corpus.facts, cleaning, leaked])
+
+    def _text_facts(self, held_out: HeldOut) -> dict[str, Any]:
+        """What identifies the text; the groups it is reported in do not matter, nor tags that no line has."""
+        facts = {name: fact for name, fact in held_out.facts.items() if name != "groups"}
+        tags = first_words(held_out.sources) & set(self._tags)
+        return facts | {"tags": sorted(tags)} if tags else facts
 
     def _ids_print(self, place: int, tokenizer: Tokenizer) -> str:
         source = self._sources[place]
@@ -252,11 +256,6 @@ class _Stages:
 
     def _folder(self, stage: str, name: str) -> Path:
         return self.root / f"{stage}-{name[:16]}"
-
-
-def _text_facts(held_out: HeldOut) -> dict[str, Any]:
-    """What identifies the text; the groups it is reported in do not matter."""
-    return {name: fact for name, fact in held_out.facts.items() if name != "groups"}
 
 
 class _Encoder:
@@ -309,7 +308,7 @@ def _tagged(side: Side, tag: int) -> Side:
 
 
 def _valid_store(tokenizer: Tokenizer, valid: HeldOut) -> Store:
-    sources, targets = tokenizer.encode_source(valid.sources), tokenizer.encode_target(valid.references)
+    sources, targets = tokenizer.encode_source(valid.inputs), tokenizer.encode_target(valid.references)
     longer = sum(max(map(len, pair)) > VALID_PIECES for pair in zip(sources, targets, strict=True))
     if longer:
         log.warning("%s: %d pairs are cut at %d pieces for the loss", valid.name, longer, VALID_PIECES)
@@ -347,6 +346,8 @@ def _train_facts(
             source.name: {
                 "corpus": source.corpus.name,
                 **source.corpus.facts,
+                "source_lang": source.languages[0],
+                "target_lang": source.languages[1],
                 "tag": source.tag,
                 "draws_per_epoch": round(float(mean), 4),
                 "cleaning": {**report.as_dict(), "words": report.words},

@@ -9,6 +9,7 @@ import numpy as np
 
 from nmt.config import CleaningConfig
 from nmt.data.rules.rule import Rule, Setting
+from nmt.data.tags import without_tag
 
 _HEAD = 12  # characters, without spaces, that tell nearly all texts from those held out
 
@@ -157,12 +158,6 @@ class LeakedRule(Rule):
                 if begin[:_HEAD] in heads or len(begin) <= _HEAD or combining(begin[_HEAD])
             )
         return sorted(suspects)
-
-
-def without_tag(text: str, tags: Collection[str]) -> str:
-    """What follows the tag that is the first word of a text; the text itself if none is or nothing does."""
-    words = text.split(None, 1)
-    return words[1] if len(words) == 2 and words[0] in tags else text
 
 
 def _loose(text: str) -> str:

@@ -22,6 +22,7 @@ from nmt.config import (
 from nmt.data import preparation, repeats
 from nmt.data.mixture import Mixture
 from nmt.data.preparation import Prepared, prepare
+from nmt.data.report import data_report
 from nmt.errors import UserError
 
 SHARD = 16
@@ -208,6 +209,58 @@ def dropped(prepared: Prepared) -> list[dict[str, int]]:
         {name: count for name, count in corpus["cleaning"]["dropped"].items() if "duplicate" in name}
         for corpus in corpora
     ]
+
+
+def test_each_corpus_is_judged_by_its_own_languages(config: DataConfig, tmp_path: Path) -> None:
+    write(tmp_path, "c", [(source, "的一是不了人我在有他这为之大来以个中上们" * 2) for source, _ in C])
+    rules = CleaningConfig(min_script=0.6, max_word=30)
+    config = replace(config, source_lang="en", target_lang="de", cleaning=rules)
+    with pytest.raises(UserError, match=r"^data\.train\.corpora\.c: no pair is left .*over-long word 49"):
+        prepare(config, shard_pairs=SHARD)
+    before = stamps(config)
+    mixed = change(config, "c", target_lang="zh")
+    prepared = prepare(mixed, shard_pairs=SHARD)
+    assert prepared.train.sizes == (40, 28, 48)
+    # The text of the others is as it was; the first try had got to no pieces.
+    assert made_between(before, stamps(config)) == {"text": 1, "repeats": 1, "tokenizer": 1, "ids": 3}
+    corpora = prepared.report["train"]["corpora"]
+    assert [(c["source_lang"], c["target_lang"]) for c in corpora.values()] == [
+        ("en", "de"), ("en", "de"), ("en", "zh"),
+    ]  # fmt: skip
+    page = data_report(prepared)
+    assert (page["source"]["lang"], page["target"]["lang"]) == ("en", "de, zh")
+
+
+def test_held_out_tags(config: DataConfig, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    plain = prepare(config, shard_pairs=SHARD)
+    before = stamps(config)
+    tagged = prepare(replace(config, valid=replace(config.valid, tag="<bt>")), shard_pairs=SHARD)
+    assert stamps(config) == before  # what is compared with the training text is without
+    assert (plain.report["valid"]["tag"], tagged.report["valid"]["tag"]) == (None, "<bt>")
+    tag = tagged.tokenizer.source_symbols["<bt>"]
+    for row in range(5):
+        ids = plain.valid_store.source(row).tolist()
+        assert tagged.valid_store.source(row).tolist() == [tag, *ids]
+        assert tagged.valid_store.target(row).tolist() == plain.valid_store.target(row).tolist()
+    with pytest.raises(
+        UserError, match=r"^data\.test\.tag=<2xx>: no training corpus has this tag, only <bt>$"
+    ):
+        prepare(replace(config, test=replace(config.valid, tag="<2xx>")), shard_pairs=SHARD)
+
+    assert "has no tag" not in caplog.text
+    everywhere = change(change(config, "a", tag="<2yy>"), "c", tag="<2zz>")
+    with caplog.at_level("WARNING", "nmt"):
+        prepare(everywhere, shard_pairs=SHARD)
+    assert "data.valid has no tag, but every training corpus has one" in caplog.text
+
+
+@pytest.mark.parametrize(("tag", "left"), [("<bt>", 39), ("<2zz>", 40)])
+def test_a_tag_written_before_held_out_text_hides_no_leakage(
+    config: DataConfig, tmp_path: Path, tag: str, left: int
+) -> None:
+    held_out = [(f"{tag} {source}", target + " y") for source, target in [A[20], *some_pairs(4, 5)]]
+    valid = SplitConfig(**write(tmp_path, "tagged", held_out))
+    assert prepare(replace(config, valid=valid), shard_pairs=SHARD).train.sizes[0] == left
 
 
 NEAR = {"drop_near_duplicates": True}
