@@ -20,7 +20,7 @@ from nmt.config import TrainConfig
 from nmt.data.tokenizer import Tokenizer
 from nmt.errors import UserError
 from nmt.model.transformer import Transformer
-from nmt.runtime import fsync_folder, make_folder, told
+from nmt.runtime import fsync_folder, log, make_folder, readable, told
 
 CONFIG, WEIGHTS, RESULTS = "config.yaml", "model.safetensors", "results.json"
 
@@ -89,14 +89,25 @@ def load_bundle(path: str | Path) -> Bundle:
     tokenizer = Tokenizer.load(folder)
     model = Transformer(config.model, tokenizer.source_vocab_size, tokenizer.target_vocab_size)
     load_weights(model, read_weights(folder / WEIGHTS), folder / WEIGHTS)
-    results = folder / RESULTS
     return Bundle(
         folder=folder,
         config=config,
         model=model.eval(),
         tokenizer=tokenizer,
-        results=json.loads(results.read_text(encoding="utf-8")) if results.is_file() else {},
+        results=_read_results(folder / RESULTS),
     )
+
+
+def _read_results(path: Path) -> dict[str, Any]:
+    """What the scores were; a model translates without them."""
+    try:
+        results = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError) as error:
+        log.warning("%s can't be read, and is done without: %s", path, error)
+        return {}
+    return results if isinstance(results, dict) else {}
 
 
 def find_model_folder(path: str | Path) -> Path:
@@ -105,17 +116,18 @@ def find_model_folder(path: str | Path) -> Path:
     Raises:
         UserError: it is neither.
     """
-    given = Path(path)
-    for folder in (given / "model", given):
-        if (folder / WEIGHTS).is_file() and (folder / CONFIG).is_file():
-            return folder
-    if not given.exists():
-        raise UserError(f"model_dir={path}: there is no such folder (looked for {given.absolute()})")
-    if (given / "checkpoints").is_dir():
-        raise UserError(
-            f"model_dir={path}: its training has not ended, so there is no model yet; "
-            f"the same nmt-train command goes on with it"
-        )
+    given = Path(path).expanduser()
+    with readable(given):
+        for folder in (given / "model", given):
+            if (folder / WEIGHTS).is_file() and (folder / CONFIG).is_file():
+                return folder
+        if not given.exists():
+            raise UserError(f"model_dir={path}: there is no such folder (looked for {given.absolute()})")
+        if (given / "checkpoints").is_dir():
+            raise UserError(
+                f"model_dir={path}: its training has not ended, so there is no model yet; "
+                f"the same nmt-train command goes on with it"
+            )
     raise UserError(
         f"model_dir={path}: is no model folder: neither it nor its folder model/ has {CONFIG} and {WEIGHTS}"
     )
@@ -133,9 +145,8 @@ def read_weights(path: Path) -> dict[str, Tensor]:
         UserError: it is missing or damaged.
     """
     try:
-        return load_file(path)
-    except FileNotFoundError as error:
-        raise UserError(f"{path}: there is no such file") from error
+        with readable(path):
+            return load_file(path)
     except SafetensorError as error:
         raise UserError(f"{path}: is damaged ({error}); take another copy of it") from error
 
@@ -176,9 +187,8 @@ def read_config(path: Path) -> TrainConfig:
         UserError: the file is missing, damaged, or has options that this version does not know.
     """
     try:
-        text = path.read_text(encoding="utf-8")
-    except FileNotFoundError as error:
-        raise UserError(f"{path}: there is no such file") from error
+        with readable(path):
+            text = path.read_text(encoding="utf-8")
     except UnicodeDecodeError as error:
         raise UserError(f"{path}: is damaged: it is no UTF-8 text") from error
     return config_from_yaml(text, str(path))

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from types import FrameType
 from typing import TypeVar
 
 from nmt.errors import UserError
+from nmt.runtime import log_to_stderr, silence, steady_streams, told
 
 C = TypeVar("C")
 
@@ -28,6 +29,9 @@ def run(command: Callable[[C], None], schema: type[C], config_name: str, doc: st
     Exit status: 0, 2 after a user's mistake, 130 after Ctrl-C, 143 after SIGTERM, 1 with a traceback after
     a bug; 141 if nobody reads standard output any more.
     """
+    steady_streams()
+    if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
+        signal.signal(signal.SIGTERM, _terminated)  # by default Python would end without cleaning up
     program = Path(sys.argv[0]).name
     sys.exit(_guarded(program, lambda: _dispatch(command, schema, config_name, doc, sys.argv[1:])))
 
@@ -37,14 +41,14 @@ def _guarded(program: str, work: Callable[[], None]) -> int:
         try:
             work()
         finally:
-            sys.stdout.flush()
+            put("")
     except UserError as error:
         _say(f"{program}: {' '.join(str(error).split())}")
         return USER_ERROR
     except BrokenPipeError:
         # The reader of our output is gone (`| head`): an end, not a failure. Without this Python would
         # complain once more when it flushes standard output on the way out.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        silence(sys.stdout)
         return 128 + signal.SIGPIPE
     except KeyboardInterrupt:
         _say(f"{program}: stopped")
@@ -52,11 +56,29 @@ def _guarded(program: str, work: Callable[[], None]) -> int:
     return OK
 
 
-def _say(line: str) -> None:
+def put(text: str) -> None:
+    """Writes text to standard output.
+
+    Raises:
+        UserError: the disk behind it is full, or the like.
+        BrokenPipeError: nobody reads it any more.
+    """
     try:
-        print(line, file=sys.stderr, flush=True)
-    except BrokenPipeError:
-        pass
+        with told(Path("standard output")):
+            if text:  # writing nothing fails on a full disk, too
+                sys.stdout.write(text)
+            sys.stdout.flush()
+    except UserError:
+        silence(sys.stdout)  # it still holds the text, and would fail again on the way out
+        raise
+
+
+def _terminated(signum: int, frame: FrameType | None) -> None:
+    sys.exit(128 + signum)
+
+
+def _say(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
 
 
 def _dispatch(
@@ -68,12 +90,12 @@ def _dispatch(
     if flags.version:
         from nmt import __version__
 
-        print(f"nmt {__version__}")
+        put(f"nmt {__version__}\n")
         return
     if flags.help:
         from nmt.cli.help import help_text
 
-        print(help_text(schema, config_name, doc), end="")
+        put(help_text(schema, config_name, doc))
         return
 
     from nmt.cli.compose import compose_jobs, to_yaml
@@ -81,11 +103,29 @@ def _dispatch(
     jobs = compose_jobs(schema, config_name, flags)
     if flags.show:
         for job in jobs:
-            print(to_yaml(job), end="")
+            put(to_yaml(job))
         return
 
-    from nmt.runtime import log_to_stderr
-
+    _require_apart(jobs)
     log_to_stderr()
     for job in jobs:
         command(job)
+
+
+def _require_apart(jobs: Sequence[object]) -> None:
+    """Refuses a sweep (`-m`) whose jobs would overwrite each other's files, or read one standard input.
+
+    Raises:
+        UserError: naming the option.
+    """
+    if len(jobs) < 2:
+        return
+    for key in ("output", "json"):
+        names = [name for job in jobs if (name := getattr(job, key, None)) is not None]
+        if len(set(names)) < len(names):
+            raise UserError(
+                f"{key}={names[0]}: every job of the sweep would write it; put what differs into the name, "
+                f"such as \"{key}='{names[0]}.${{decoding.beam_size}}'\""
+            )
+    if any(getattr(job, "input", "") is None for job in jobs):
+        raise UserError("a sweep can't read standard input once for each of its jobs: give input=FILE")

@@ -25,6 +25,7 @@ from omegaconf.errors import (
 
 from nmt.cli.arguments import Arguments
 from nmt.errors import UserError
+from nmt.runtime import readable
 
 C = TypeVar("C")
 
@@ -61,7 +62,7 @@ def to_yaml(config: Any) -> str:
 def _search_path(folder: str | None) -> list[str]:
     if folder is None:
         return []
-    path = Path(folder).resolve()
+    path = Path(folder).expanduser().resolve()
     if not path.is_dir():
         raise UserError(f"--config-dir {folder}: there is no such folder")
     return [f"hydra.searchpath=[{_quoted(f'file://{path}')}]"]
@@ -100,7 +101,10 @@ def _jobs(arguments: Arguments) -> Iterator[tuple[list[str], str]]:
             raise UserError(f"{text}: several values run as a sweep; add -m, or quote a list: key=[a,b]")
         else:
             key = override.get_key_element()
-            choices.append([f"{key}={value}" for value in override.sweep_string_iterator()])
+            try:
+                choices.append([f"{key}={value}" for value in override.sweep_string_iterator()])
+            except HydraException as error:  # a glob or an interval: Hydra's own launchers know them
+                raise UserError(f"{text}: name the values, separated by commas") from error
     swept = [len(texts) > 1 for texts in choices]
     for combination in itertools.product(*choices):
         named = [text for text, is_swept in zip(combination, swept, strict=True) if is_swept]
@@ -117,19 +121,31 @@ def _defaults(config_name: str, overrides: Sequence[str]) -> list[str]:
     if loose and "data" not in given:
         raise UserError(f"{loose}: say which data it changes, such as data=local or data=wmt14_de_en")
     model_dir = given.get("model_dir")
-    return _decoding_of(str(model_dir)) if model_dir is not None else []
+    return _decoding_of(_resolved("model_dir", str(model_dir))) if model_dir is not None else []
+
+
+def _resolved(key: str, value: str) -> str:
+    """A value before there is a configuration around it: `${oc.env:HOME}` works, `${other.key}` does not."""
+    try:
+        return str(OmegaConf.create({key: value})[key])
+    except OmegaConfBaseException as error:
+        raise UserError(f"{key}={value}: {_first_line(error)}") from error
 
 
 def _decoding_of(model_dir: str) -> list[str]:
     """A model translates as it did when it was tested, unless told otherwise."""
-    for folder in (Path(model_dir) / "model", Path(model_dir)):
+    given = Path(model_dir).expanduser()
+    for folder in (given / "model", given):
         path = folder / "config.yaml"
-        if (folder / "model.safetensors").is_file() and path.is_file():
-            try:
-                decoding = cast(DictConfig, OmegaConf.load(path)).get("decoding") or {}
-            except Exception as error:  # whatever a YAML parser finds wrong with a damaged file
-                raise UserError(f"{path}: is damaged ({_first_line(error)})") from error
-            return [f"decoding.{key}={value}" for key, value in decoding.items()]
+        with readable(path):
+            if not ((folder / "model.safetensors").is_file() and path.is_file()):
+                continue
+            text = path.read_bytes()
+        try:
+            decoding = cast(DictConfig, OmegaConf.create(text.decode())).get("decoding") or {}
+        except Exception as error:  # whatever a YAML parser finds wrong with a damaged file
+            raise UserError(f"{path}: is damaged ({_first_line(error)})") from error
+        return [f"decoding.{key}={value}" for key, value in decoding.items()]
     return []  # no model folder: the command itself says so best
 
 

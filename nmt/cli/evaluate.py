@@ -12,17 +12,34 @@ json=FILE keeps the report, output=FILE the translations.
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from nmt.cli.app import run
+from nmt.cli.app import put, run
 from nmt.config import DataConfig, DecodingConfig, EvalConfig, Precision, SplitConfig
 from nmt.errors import UserError
 from nmt.evaluation.report import Report
-from nmt.evaluation.scores import looks_tokenized, metrics_for, require_equal_counts, score, score_groups
+from nmt.evaluation.scores import (
+    lacks_spaces,
+    looks_tokenized,
+    metrics_for,
+    require_equal_counts,
+    score,
+    score_groups,
+)
 from nmt.evaluation.significance import compare
-from nmt.runtime import choose_device, choose_precision, log, progress, replaced, set_threads
+from nmt.runtime import (
+    choose_device,
+    choose_precision,
+    log,
+    progress,
+    readable,
+    require_writable,
+    set_threads,
+    written,
+)
 
 if TYPE_CHECKING:
     from nmt.bundle import Bundle
@@ -44,17 +61,25 @@ def evaluate(config: EvalConfig) -> None:
     task.check()
     if bundle is not None:
         task.texts["hypotheses"] = _translate(config, bundle, task)
-        if config.output is not None:
-            _write(config.output, "".join(f"{line}\n" for line in task.texts["hypotheses"]))
     elif looks_tokenized(task.texts["hypotheses"], task.texts["references"]):
         log.warning(
             "%s looks tokenised (lines end in ' .'): scores are for raw text, detokenise it first",
             task.names["hypotheses"],
         )
+    if not task.target_lang and lacks_spaces(task.texts["references"]):
+        log.warning(
+            "%s look like Chinese, Japanese or Korean: without target_lang=zh, ja or ko BLEU takes whole "
+            "sentences for words",
+            task.names["references"],
+        )
     report = task.report()
-    if config.json is not None:
-        _write(config.json, json.dumps(report.as_dict(), ensure_ascii=False, indent=2) + "\n")
-    print(report.table(), end="")
+    try:
+        put(report.table())  # first: a file that can't be written must not cost the scores
+    finally:
+        if config.output is not None:
+            _write(config.output, "".join(f"{line}\n" for line in task.texts["hypotheses"]))
+        if config.json is not None:
+            _write(config.json, json.dumps(report.as_dict(), ensure_ascii=False, indent=2) + "\n")
 
 
 def main() -> None:
@@ -152,10 +177,7 @@ def _check_outputs(config: EvalConfig) -> None:
         path = _path(value)
         if path in inputs:
             raise UserError(f"{key}={value}: would overwrite {inputs[path]}; give another name")
-        if path.is_dir():
-            raise UserError(f"{key}={value}: is a folder; name a file")
-        if not path.parent.is_dir():
-            raise UserError(f"{key}={value}: there is no folder {path.parent}; create it first")
+        require_writable(Path(value), f"{key}={value}")
         inputs[path] = key
 
 
@@ -219,6 +241,12 @@ def _read_data(config: EvalConfig, bundle: Bundle, data: DataConfig, task: Task)
         raise UserError(
             f"{error} (recorded with {whose}; if its data have moved, give source=FILE and references=FILE)"
         ) from error
+    if config.data is None and _changed(held_out.facts, bundle.results.get("data", {}).get(config.split, {})):
+        log.warning(
+            "%s is not the text of the run: its files have changed, or the command was started in another "
+            "folder; the score can't be compared with the run's",
+            key,
+        )
     task.title = f"{config.model_dir} on {data.name} ({config.split}), {data.source_lang}-{data.target_lang}"
     if held_out.tag is not None and held_out.tag not in bundle.tokenizer.source_symbols:
         known = ", ".join(bundle.tokenizer.source_symbols) or "none at all"
@@ -228,6 +256,10 @@ def _read_data(config: EvalConfig, bundle: Bundle, data: DataConfig, task: Task)
     if held_out.groups is not None and config.groups is None:
         task.add("groups", held_out.groups, f"{key}.groups")
     task.details |= {"split": config.split, "data": held_out.facts}
+
+
+def _changed(facts: Mapping[str, Any], recorded: Mapping[str, Any]) -> bool:
+    return any(recorded.get(name, fact) != fact for name, fact in facts.items())
 
 
 def _translate(config: EvalConfig, bundle: Bundle, task: Task) -> list[str]:
@@ -252,16 +284,13 @@ def _translate(config: EvalConfig, bundle: Bundle, task: Task) -> list[str]:
 
 
 def _path(value: str) -> Path:
-    return Path(value).expanduser().resolve()  # a link stays one, what it leads to is written
+    with readable(Path(value)):
+        return Path(value).expanduser().resolve()
 
 
 def _write(value: str, text: str) -> None:
-    path = _path(value)
-    if path.exists() and not path.is_file():
-        path.write_bytes(text.encode())  # a pipe or device is written to, not replaced
-        return
-    with replaced(path) as temporary:
-        temporary.write_bytes(text.encode())
+    with written(Path(value)) as out:
+        out.write(text.encode())
 
 
 if __name__ == "__main__":

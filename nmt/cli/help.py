@@ -77,7 +77,7 @@ def _options(schema: type[Any], prefix: str) -> Iterator[str]:
             line
         ]
         for section in named:
-            yield from _section(section, f"{key}.NAME")
+            yield from _section(section, f"{key}.NAME" if typing.get_origin(kind) is dict else key)
 
 
 def _section(kind: type[Any], key: str) -> Iterator[str]:

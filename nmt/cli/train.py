@@ -9,7 +9,7 @@ The same command again goes on where the run stopped.
 
 from __future__ import annotations
 
-from nmt.cli.app import run
+from nmt.cli.app import put, run
 from nmt.config import TrainConfig
 
 
@@ -19,7 +19,7 @@ def train(config: TrainConfig) -> None:
 
     text = run_training(config)
     if text:  # under torchrun the first process speaks for all
-        print(text)
+        put(f"{text}\n")
 
 
 def main() -> None:

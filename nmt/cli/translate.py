@@ -30,9 +30,11 @@ from nmt.runtime import (
     choose_precision,
     log,
     progress,
-    replaced,
+    readable,
+    require_writable,
     set_threads,
     told,
+    written,
 )
 
 if TYPE_CHECKING:
@@ -156,11 +158,12 @@ def _open_input(config: TranslateConfig) -> tuple[Iterable[str], int | None]:
     from nmt.data.text import read_lines
 
     path = Path(config.input).expanduser()
-    if not path.exists():
-        raise UserError(f"input={config.input}: there is no such file (looked at {path.absolute()})")
-    if path.is_dir():
-        raise UserError(f"input={config.input}: is a folder; name a file")
-    return read_lines(path), sum(1 for _ in read_lines(path)) if path.is_file() else None
+    with readable(path):
+        if not path.exists():
+            raise UserError(f"input={config.input}: there is no such file (looked at {path.absolute()})")
+        if path.is_dir():
+            raise UserError(f"input={config.input}: is a folder; name a file")
+        return read_lines(path), sum(1 for _ in read_lines(path)) if path.is_file() else None
 
 
 def standard_input(descriptor: int) -> Iterator[str]:
@@ -203,10 +206,7 @@ def _check_output(config: TranslateConfig) -> None:
     if config.output is None:
         return
     path = Path(config.output).expanduser()
-    if path.is_dir():
-        raise UserError(f"output={config.output}: is a folder; name a file")
-    if not path.parent.is_dir():
-        raise UserError(f"output={config.output}: there is no folder {path.parent}; create it first")
+    require_writable(path, f"output={config.output}")
     if not path.is_file():
         return
     source = os.fstat(sys.stdin.fileno()) if config.input is None else Path(config.input).expanduser().stat()
@@ -220,12 +220,7 @@ def _open_output(config: TranslateConfig) -> Iterator[BinaryIO]:
         with told(Path("standard output")):
             yield sys.stdout.buffer
         return
-    path = Path(config.output).expanduser().resolve()  # a link stays one
-    if path.exists() and not path.is_file():
-        with open(path, "wb") as out:  # a pipe or device is written to, not replaced
-            yield out
-        return
-    with replaced(path) as temporary, open(temporary, "wb") as out:
+    with written(Path(config.output)) as out:
         yield out
 
 

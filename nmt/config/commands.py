@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import Enum
 
+from nmt.config.checks import at_least, check
 from nmt.config.data import DataConfig
 from nmt.config.decoding import DecodingConfig
 from nmt.config.model import ModelConfig
@@ -65,6 +66,10 @@ class TranslateConfig:
     """CPU threads; 0: one a core."""
     decoding: DecodingConfig = field(default_factory=DecodingConfig)
 
+    def __post_init__(self) -> None:
+        """Checks the values."""
+        check("threads", self.threads, at_least(0))
+
 
 @dataclass
 class EvalConfig:
@@ -96,3 +101,7 @@ class EvalConfig:
     precision: str = "fp32"
     threads: int = 0
     decoding: DecodingConfig = field(default_factory=DecodingConfig)
+
+    def __post_init__(self) -> None:
+        """Checks the values."""
+        check("threads", self.threads, at_least(0))

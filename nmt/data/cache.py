@@ -7,7 +7,9 @@ import fcntl
 import hashlib
 import json
 import os
+import re
 import shutil
+import stat
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -19,15 +21,29 @@ from nmt.errors import UserError
 from nmt.runtime import available_cores, fsync_folder, locked, log, make_folder, progress, replaced, told
 
 _MANIFEST = "manifest.json"
+_PART = ".part"  # ends the name of a folder that is being made
+_SUM = ".sum"  # ends the name of what tells size and SHA-256 of a file in such a folder
+_FOLDERS = re.compile(r"(text|tokenizer|repeats|ids)-[0-9a-f]{16}(\.part)?")
+_FILES = re.compile(
+    r"((\d{5,}|repeats)\.safetensors|(joint|source|target)\.spm|manifest\.json)(\.sum)?|\..+\.tmp"
+)
 
 
 def fingerprint(facts: Any) -> str:
-    """64 hexadecimal digits that stand for `facts` (anything JSON holds, and enums)."""
+    """64 hexadecimal digits that stand for `facts` (anything JSON holds, enums, and sets that can be sorted).
+
+    Raises:
+        TypeError: something else is among them.
+    """
     return hashlib.sha256(json.dumps(facts, sort_keys=True, default=_value).encode()).hexdigest()
 
 
-def _value(member: Enum) -> Any:
-    return member.value
+def _value(member: Any) -> Any:
+    if isinstance(member, Enum):
+        return member.value
+    if isinstance(member, set | frozenset):
+        return sorted(member)
+    raise TypeError(f"JSON can't hold {member!r:.80}")
 
 
 def made(
@@ -43,7 +59,7 @@ def made(
     Args:
         folder: its name has to stand for all that its content depends on.
         build: fills the folder given to it and returns facts to keep. Called again in the same folder after
-            an interruption, it goes on with the files it finds there, which are whole.
+            an interruption, it goes on with the files it finds there, which are as `write_file` wrote them.
         repair: makes one file of `folder` again, of which it gets the name; without it, all is made again.
 
     Returns:
@@ -69,20 +85,34 @@ def made(
 
 
 def forget_unused(root: Path, days: int) -> None:
-    """Deletes the folders in `root`, unfinished ones too, that `made` has not opened for so many days.
+    """Deletes prepared data in `root`, unfinished ones too, that `made` has not opened for so many days.
 
-    A process that has files of such a folder mapped keeps them; one that wants it later makes it anew.
+    A process that has files of such a folder mapped keeps them; one that wants it later makes it anew. What
+    does not look in every way like prepared data is somebody else's and stays.
     """
     oldest = time.time() - days * 86_400
     for folder in sorted(root.iterdir()):
         with contextlib.suppress(OSError), contextlib.ExitStack() as stack:
-            if not folder.is_dir() or folder.stat().st_mtime >= oldest:
+            if not _is_prepared(folder) or folder.stat().st_mtime >= oldest:
                 continue
             lock = stack.enter_context(open(_lock_file(folder), "a"))
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # fails where somebody is at it just now
             log.info("%s: not used for %d days, so it is deleted", folder, days)
             (folder / _MANIFEST).unlink(missing_ok=True)  # first: from here on it is not whole
-            shutil.rmtree(folder)
+            for path in folder.iterdir():
+                path.unlink()
+            folder.rmdir()
+
+
+def _is_prepared(folder: Path) -> bool:
+    """Whether a folder and all that is in it are called what preparation calls them, and no links."""
+    return (
+        _FOLDERS.fullmatch(folder.name) is not None
+        and stat.S_ISDIR(folder.lstat().st_mode)
+        and all(
+            _FILES.fullmatch(path.name) and stat.S_ISREG(path.lstat().st_mode) for path in folder.iterdir()
+        )
+    )
 
 
 @contextlib.contextmanager
@@ -99,12 +129,21 @@ def cache_errors() -> Iterator[None]:
 def write_file(path: Path, pieces: Iterable[bytes | memoryview]) -> None:
     """Writes a file whole or not at all.
 
+    In a folder that is being made, it also keeps what was written in mind: should the file come to differ
+    before the folder is whole, `made` finds out.
+
     Raises:
         UserError: it can't be written.
     """
-    with cache_errors(), replaced(path) as temporary, open(temporary, "wb") as file:
-        for piece in pieces:
-            file.write(piece)
+    digest = hashlib.sha256()
+    with cache_errors(), replaced(path) as temporary:
+        with open(temporary, "wb") as file:
+            for piece in pieces:
+                digest.update(piece)
+                file.write(piece)
+            size = file.tell()
+        if path.parent.suffix == _PART:
+            _keep_sum(path, {"bytes": size, "sha256": digest.hexdigest()})
 
 
 def _manifest(folder: Path) -> dict[str, Any] | None:
@@ -122,19 +161,21 @@ def _manifest(folder: Path) -> dict[str, Any] | None:
 
 
 def _built(folder: Path, build: Callable[[Path], Mapping[str, Any]]) -> dict[str, Any]:
-    part = folder.with_name(f"{folder.name}.part")
+    part = folder.with_name(f"{folder.name}{_PART}")
     with told(folder):
         if folder.exists():
             shutil.rmtree(folder)
         make_folder(part)
-        for leftover in (*part.glob(".*.tmp"), part / _MANIFEST):  # of a run that was killed
-            leftover.unlink(missing_ok=True)
+        _drop_damaged(part)
     try:
         facts = dict(build(part))
-        manifest: dict[str, Any] = {"facts": facts, "files": _checksums(part)}
+        manifest: dict[str, Any] = {"facts": facts, "files": _written(part)}
         manifest["fingerprint"] = fingerprint(manifest)
         write_file(part / _MANIFEST, [json.dumps(manifest, indent=1, sort_keys=True).encode()])
         with told(folder):
+            for path in part.glob(f"*{_SUM}"):
+                path.unlink()
+            fsync_folder(part)
             os.rename(part, folder)
             fsync_folder(folder.parent)
     except BaseException:
@@ -142,6 +183,45 @@ def _built(folder: Path, build: Callable[[Path], Mapping[str, Any]]) -> dict[str
             part.rmdir()  # only if nothing is in it
         raise
     return manifest
+
+
+def _drop_damaged(part: Path) -> None:
+    """Deletes from a folder whose making was interrupted what is not as it was written."""
+    manifest = _manifest(part)
+    if manifest is not None:  # it was about to get its name, and the sums may be gone
+        for name, checksum in manifest["files"].items():
+            _keep_sum(part / name, checksum)
+    for leftover in (*part.glob(".*.tmp"), part / _MANIFEST):
+        leftover.unlink(missing_ok=True)
+    for name, found in _checksums(part, _names(part)).items():
+        written = _kept_sum(part / name)
+        if written and found != written:
+            log.warning("%s is damaged: it is made again", part / name)
+        if found != written or not written:
+            (part / name).unlink()
+
+
+def _written(part: Path) -> dict[str, Any]:
+    """Size and SHA-256 that the files of a folder had when they were written; else those they have."""
+    sums = {name: _kept_sum(part / name) for name in _names(part)}
+    return sums | _checksums(part, [name for name, kept in sums.items() if not kept])
+
+
+def _names(part: Path) -> list[str]:
+    return sorted(name for name in os.listdir(part) if not name.endswith(_SUM))
+
+
+def _keep_sum(path: Path, checksum: dict[str, Any]) -> None:
+    """Keeps it beside a file; half a sum, after a power cut, is none."""
+    path.with_name(f"{path.name}{_SUM}").write_text(json.dumps(checksum))
+
+
+def _kept_sum(path: Path) -> dict[str, Any]:
+    try:
+        kept: dict[str, Any] = json.loads(path.with_name(f"{path.name}{_SUM}").read_bytes())
+        return {"bytes": kept["bytes"], "sha256": kept["sha256"]}
+    except (OSError, ValueError, KeyError, TypeError):
+        return {}
 
 
 def _mended(folder: Path, files: dict[str, Any], repair: Callable[[str], None] | None) -> bool:
@@ -162,10 +242,12 @@ def _damaged(folder: Path, files: dict[str, Any]) -> list[str]:
     return [name for name, found in _checksums(folder, files).items() if found != files[name]]
 
 
-def _checksums(folder: Path, names: Iterable[str] | None = None) -> dict[str, Any]:
-    """Size and SHA-256 of files in a folder (of all in it), an empty entry for a file that can't be read."""
-    chosen = sorted(os.listdir(folder) if names is None else names)
-    checksums = {}
+def _checksums(folder: Path, names: Iterable[str]) -> dict[str, Any]:
+    """Size and SHA-256 of files in a folder, an empty entry for a file that can't be read."""
+    chosen = sorted(names)
+    checksums: dict[str, Any] = {}
+    if not chosen:
+        return checksums
     with (
         ThreadPoolExecutor(available_cores()) as threads,
         progress(total=None, unit="files", description="checking prepared data") as bar,
@@ -191,4 +273,4 @@ def _say_waiting(folder: Path) -> None:
 
 def _lock_file(folder: Path) -> Path:
     """What is locked while a folder is made, under its own name or as NAME.part."""
-    return folder.with_name(f"{folder.name.removesuffix('.part')}.lock")
+    return folder.with_name(f"{folder.name.removesuffix(_PART)}.lock")

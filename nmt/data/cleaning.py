@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import unicodedata
 from collections import Counter
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
-from importlib.metadata import version
 from typing import Any, ClassVar
 
 import numpy as np
@@ -31,10 +30,10 @@ __all__ = [
     "PieceRule",
     "Rule",
     "build_rules",
-    "language_facts",
     "near_hash",
     "normal_text",
     "pair_hash",
+    "rule_facts",
     "visible",
 ]
 
@@ -118,13 +117,9 @@ def build_rules(
     return [rule for rule in built if rule is not None]
 
 
-def language_facts(config: CleaningConfig, languages: tuple[str, str]) -> list[str]:
-    """What the cleaned text depends on beside options and corpora: the languages, if a rule asks for them."""
-    asked = config.min_script or config.max_word or config.langid_confidence
-    found = list(languages) if asked else []
-    if config.langid_confidence:
-        found.append(version("lingua-language-detector"))
-    return found
+def rule_facts(rules: Sequence[Rule]) -> list[Any]:
+    """What stands for rules and how they judge."""
+    return [[type(rule).__name__, rule.version, rule.facts()] for rule in rules]
 
 
 normal_text: Callable[[str], str] = str.strip

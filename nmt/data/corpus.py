@@ -8,13 +8,18 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from nmt.config import DataConfig, PairsConfig, SplitConfig
+from nmt.data.arrays import Array
 from nmt.data.hub import open_hub
 from nmt.data.tables import Block, Pair, read_table, table_reader
 from nmt.data.testsets import find_test_set
 from nmt.data.text import expand, file_facts, read_blocks, read_lines
 from nmt.data.tokenizer import check_symbols
 from nmt.errors import UserError
+
+_BLOCK_CHARACTERS = 1 << 25  # of a block of `Corpus.blocks`, some twice what 65,536 pairs of sentences have
 
 
 @dataclass(frozen=True)
@@ -42,19 +47,31 @@ class Corpus:
         return (pair for block in self._checked() for pair in zip(*block, strict=True))
 
     def blocks(self, size: int) -> Iterator[Block]:
-        """Yields the pairs in order, `size` at a time; fewer at the end.
+        """Yields the pairs in order, `size` at a time; fewer at the end, and where they are very long.
+
+        A block ends with the pair that brings it to 33.5 million characters, so that memory is bounded. Where
+        blocks end depends on the pairs alone, not on how they are read.
 
         Raises:
             UserError: as `pairs`.
         """
         sources: list[str] = []
         targets: list[str] = []
+        before = 0  # characters of what is in these two
         for more_sources, more_targets in self._checked():
-            sources += more_sources
-            targets += more_targets
-            while len(sources) >= size:
-                yield sources[:size], targets[:size]
-                del sources[:size], targets[:size]
+            ends = np.cumsum(_lengths(more_sources) + _lengths(more_targets)) + before
+            begin = 0
+            while begin < len(more_sources):
+                full = int(np.searchsorted(ends, _BLOCK_CHARACTERS)) + 1
+                end = min(full, begin + size - len(sources))
+                sources += more_sources[begin:end]
+                targets += more_targets[begin:end]
+                if len(sources) == size or end == full <= len(ends):
+                    yield sources, targets
+                    sources, targets = [], []
+                    ends = ends - ends[end - 1]
+                begin = end
+            before = int(ends[-1]) if len(ends) else before
         if sources:
             yield sources, targets
 
@@ -158,6 +175,10 @@ def read_held_out(split: SplitConfig, data: DataConfig, key: str) -> HeldOut:
             )
     sources, references = [pair[0] for pair in pairs], [pair[1] for pair in pairs]
     return HeldOut(corpus.name, sources, references, groups, facts, split.tag)
+
+
+def _lengths(lines: list[str]) -> Array:
+    return np.fromiter(map(len, lines), np.int64, len(lines))
 
 
 def _kinds(split: PairsConfig) -> list[str]:

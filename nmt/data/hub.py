@@ -13,12 +13,13 @@ from pathlib import Path
 from typing import Any
 
 from nmt.config import DataConfig, HubConfig
+from nmt.data.cache import fingerprint
 from nmt.data.tables import Block, Pair, arrow_blocks, arrow_names, arrow_type, choose_keys
 from nmt.data.text import file_facts
 from nmt.errors import UserError
 from nmt.runtime import log
 
-_BLOCK_ROWS = 8192
+_BLOCK_ROWS = 1024  # read at a time; they may be whole documents
 _COMMIT = re.compile("[0-9a-f]{40}")
 _LOCAL_FILES = "two text files (data=local data.train.source=... data.train.target=...)"
 
@@ -139,9 +140,9 @@ def _local_builder(datasets: Any, folder: Path, hub: HubConfig) -> Any:
     try:
         configs = datasets.get_dataset_config_names(str(folder))
         if hub.name is None or hub.name in configs:
-            return datasets.load_dataset_builder(str(folder), name=hub.name)
+            return _stored_by_content(datasets, folder, name=hub.name)
         if (folder / hub.name).is_dir():
-            return datasets.load_dataset_builder(str(folder), data_dir=hub.name)
+            return _stored_by_content(datasets, folder, data_dir=hub.name)
     except (FileNotFoundError, ValueError) as error:
         raise UserError(f"data.hub.path={hub.path}: {_brief(error)}") from None
     folders = [inner.name for inner in folder.iterdir() if inner.is_dir() and not inner.name.startswith(".")]
@@ -150,6 +151,21 @@ def _local_builder(datasets: Any, folder: Path, hub: HubConfig) -> Any:
         f"data.hub.name={hub.name}: {hub.path} has no such configuration, "
         + (f"only {known}" if known else "and no other: set data.hub.name=null")
     )
+
+
+def _stored_by_content(datasets: Any, folder: Path, **chosen: str | None) -> Any:
+    """A builder that keeps its Arrow files apart for each content of the folder's files.
+
+    `datasets` itself tells them by path and time of change, so of a file that was replaced by one with the
+    same time it would read the copy made before.
+    """
+    builder = datasets.load_dataset_builder(str(folder), **chosen)
+    contents = {
+        str(split): [file_facts(Path(file)) for file in files]
+        for split, files in (builder.config.data_files or {}).items()
+    }
+    cache = Path(_cache(datasets)).expanduser() / "by-content" / fingerprint(contents)[:16]
+    return datasets.load_dataset_builder(str(folder), cache_dir=str(cache), **chosen)
 
 
 def _remote_builder(datasets: Any, hub: HubConfig) -> Any:

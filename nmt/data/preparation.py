@@ -14,12 +14,12 @@ import sentencepiece as spm
 from nmt.config import CleaningConfig, DataConfig
 from nmt.data.arrays import Side, offsets_of
 from nmt.data.cache import cache_errors, fingerprint, forget_unused, made
-from nmt.data.cleaning import CleaningReport, PieceRule, build_rules, language_facts
+from nmt.data.cleaning import CleaningReport, PieceRule, Rule, build_rules, rule_facts
 from nmt.data.corpus import HeldOut, is_given, read_held_out
 from nmt.data.mixture import apportioned, mean_draws
 from nmt.data.sources import Source, open_sources
 from nmt.data.store import Shard, Store
-from nmt.data.tags import check_tags, first_words, known_tags
+from nmt.data.tags import check_tags, known_tags
 from nmt.data.texts import TextOptions, Texts, clean_texts, report_of, report_to_json, write_repeats_across
 from nmt.data.tokenizer import Tokenizer, train_tokenizer
 from nmt.data.workers import run_ordered
@@ -27,7 +27,7 @@ from nmt.errors import UserError
 from nmt.runtime import available_cores, cache_folder, log, progress
 
 FORMAT = 5  # of what is kept: another number makes everything anew
-SHARD_PAIRS = 65_536  # raw pairs a shard
+SHARD_PAIRS = 65_536  # raw pairs a shard, fewer where they are long
 VALID_PIECES = 1024  # a longer side of a validation pair is cut
 
 _SLICE = 8192  # pairs encoded at a time
@@ -81,7 +81,7 @@ def prepare(config: DataConfig, *, shard_pairs: int = SHARD_PAIRS) -> Prepared:
     with cache_errors():
         tokenizer = stages.tokenizer()
         stores, reports = zip(*stages.encoded(tokenizer), strict=True)
-    if config.cache_days:
+    if config.cache_days and stages.anew:
         forget_unused(stages.root, config.cache_days)
     train = Store.joined(stores)
     cleaning = reduce(CleaningReport.merge, reports)
@@ -116,18 +116,28 @@ def prepare(config: DataConfig, *, shard_pairs: int = SHARD_PAIRS) -> Prepared:
 
 
 class _Stages:
-    """The three stages; each makes the one before it only if it has to be made itself."""
+    """The three stages; each makes the one before it only if it has to be made itself.
+
+    Attributes:
+        root: the folder that holds all.
+        anew: whether any ids were made.
+    """
 
     def __init__(
         self, config: DataConfig, sources: Sequence[Source], held_out: Sequence[HeldOut], shard_pairs: int
     ) -> None:
-        self._config, self._sources, self._held_out = config, sources, held_out
+        self._config, self._sources = config, sources
         self._shard_pairs = shard_pairs
         self._workers = config.workers or available_cores()
+        self.anew = False
         self.root = (Path(config.cache_dir).expanduser() if config.cache_dir else cache_folder()) / "prepared"
-        self._tags = known_tags(config.tokenizer.user_symbols, sources)
-        self._text_prints = [self._text_print(source) for source in sources]
-        self._pieces = replace(config.tokenizer, user_symbols=self._tags)
+        tags = known_tags(config.tokenizer.user_symbols, sources)
+        self._rules = [
+            build_rules(source.cleaning, *held_out, languages=source.languages, tags=tags)
+            for source in sources
+        ]
+        self._text_prints = list(map(self._text_print, sources, self._rules))
+        self._pieces = replace(config.tokenizer, user_symbols=tags)
         mixed: Any = self._text_prints[0]
         if len(sources) > 1:
             weights = [corpus.weight for corpus in config.train.corpora.values()]
@@ -160,14 +170,13 @@ class _Stages:
     def _cleaned(self) -> list[Texts]:
         """The first stage: each corpus by itself, then what one repeats of those before it."""
         texts = []
-        for source, text_print in zip(self._sources, self._text_prints, strict=True):
+        for source, rules, text_print in zip(self._sources, self._rules, self._text_prints, strict=True):
             options = TextOptions(
                 drop_duplicates=source.cleaning.drop_duplicates,
                 drop_near_duplicates=source.cleaning.drop_near_duplicates,
                 shard_pairs=self._shard_pairs,
                 workers=self._workers,
             )
-            rules = build_rules(source.cleaning, *self._held_out, languages=source.languages, tags=self._tags)
             texts.append(clean_texts(self._folder("text", text_print), source.corpus, rules, options))
         if any(self._repeats(place) for place in range(len(texts))):
 
@@ -202,6 +211,7 @@ class _Stages:
             for path in paths:
                 report = report.merge(report_of(Shard.open(path).facts))
             _check_any(source, report)
+            self.anew = True
             tables.append(f"{report.table()}\n{report.samples()}".rstrip())
             return {"shards": [path.name for path in paths], "report": report_to_json(report)}
 
@@ -218,19 +228,12 @@ class _Stages:
             log.info("%s: prepared before, %d of %d pairs kept", title, report.kept, report.total)
         return Store.open(folder / name for name in facts["shards"]), report
 
-    def _text_print(self, source: Source) -> str:
+    def _text_print(self, source: Source, rules: Sequence[Rule]) -> str:
         """Stands for the cleaned text of a corpus, whatever corpora are beside it."""
-        cleaning = asdict(source.cleaning)
-        del cleaning["max_pieces"]  # the one rule that is applied to ids
-        cleaning["languages"] = language_facts(source.cleaning, source.languages)
-        leaked = [self._text_facts(split) for split in self._held_out if source.cleaning.drop_leaked]
-        return fingerprint([FORMAT, self._shard_pairs, source.corpus.facts, cleaning, leaked])
-
-    def _text_facts(self, held_out: HeldOut) -> dict[str, Any]:
-        """What identifies the text; the groups it is reported in do not matter, nor tags that no line has."""
-        facts = {name: fact for name, fact in held_out.facts.items() if name != "groups"}
-        tags = first_words(held_out.sources) & set(self._tags)
-        return facts | {"tags": sorted(tags)} if tags else facts
+        repeats = [
+            name for name in ("drop_duplicates", "drop_near_duplicates") if getattr(source.cleaning, name)
+        ]
+        return fingerprint([FORMAT, self._shard_pairs, source.corpus.facts, rule_facts(rules), repeats])
 
     def _ids_print(self, place: int, tokenizer: Tokenizer) -> str:
         source = self._sources[place]

@@ -36,7 +36,9 @@ def repeats(shards: Sequence[Hashes]) -> Array:
     """Finds the values that stood before.
 
     Every shard is sorted, so that a part, which is a range of values, lies in one piece of each: all is gone
-    through once, and memory stays bounded however many there are.
+    through once. Of equal values in one shard only the first is compared, so that a part stays small even if
+    a single pair stands there millions of times. Memory is bounded however many pairs there are, but for
+    the result: some 16 bytes a repeat.
 
     Args:
         shards: what goes before comes first; rows are numbered through all.
@@ -51,13 +53,26 @@ def repeats(shards: Sequence[Hashes]) -> Array:
     found = [np.empty(0, np.int64)]
     with progress(total=int(starts[-1]), unit="pairs", description="Finding repeats") as bar:
         for part in range(num_parts if shards else 0):
+            firsts: list[tuple[Array, Array]] = []
             pieces = [slice(*cut) for cut in cuts[:, part : part + 2].tolist()]
-            values = np.concatenate([s.values[piece] for s, piece in zip(shards, pieces, strict=True)])
-            numbers = np.concatenate(
-                [s.rows[p].astype(np.int64) + b for s, p, b in zip(shards, pieces, starts, strict=False)]
-            )
+            for shard, piece, start in zip(shards, pieces, starts, strict=False):
+                values, numbers = shard.values[piece], shard.rows[piece].astype(np.int64) + start
+                again = _again(values)
+                if again.any():
+                    found.append(numbers[again])
+                    values, numbers = values[~again], numbers[~again]
+                firsts.append((values, numbers))
+            values, numbers = map(np.concatenate, zip(*firsts, strict=True))
             order = np.argsort(values, kind="stable")  # of equal ones, the first stays first
-            ascending = values[order]
-            found.append(numbers[order[1:][ascending[1:] == ascending[:-1]]])
-            bar.update(len(values))
-    return np.sort(np.concatenate(found))
+            found.append(numbers[order[_again(values[order])]])
+            bar.update(sum(piece.stop - piece.start for piece in pieces))
+    result = np.concatenate(found)
+    result.sort()
+    return result
+
+
+def _again(ascending: Array) -> Array:
+    """(n,) truth values: whether a value is the one before it."""
+    again = np.zeros(len(ascending), bool)
+    again[1:] = ascending[1:] == ascending[:-1]
+    return again

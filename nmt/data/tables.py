@@ -23,7 +23,7 @@ Block = tuple[list[str], list[str]]
 """Some pairs: their sources, and as many targets."""
 
 _COMPRESSED = (".gz", ".xz", ".zst")
-_BLOCK_ROWS = 8192
+_BLOCK_ROWS = 1024  # read at a time; they may be whole documents
 
 
 def read_table(path: Path, data: DataConfig) -> Iterator[Block]:

@@ -24,7 +24,12 @@ from nmt.runtime import cache_folder, make_folder, progress, replaced
 BUNDLED = "bundled:"
 """Paths that begin like this lie in the bundled corpus, such as `bundled:quickstart/train.en.gz`."""
 
-_MAGIC = {".gz": b"\x1f\x8b", ".xz": b"\xfd7zXZ\x00", ".zst": b"\x28\xb5\x2f\xfd"}
+_MAGIC = {
+    ".gz": (b"\x1f\x8b",),
+    ".xz": (b"\xfd7zXZ\x00",),
+    # The others begin a frame to be skipped, as pzstd writes before each that holds text (RFC 8878, 3.1.2).
+    ".zst": (b"\x28\xb5\x2f\xfd", *(bytes([number]) + b"\x2a\x4d\x18" for number in range(0x50, 0x60))),
+}
 _BOM = b"\xef\xbb\xbf"
 _CHUNK = 1 << 20
 _LARGE = 1 << 20  # bytes: of less, reading what is remembered takes as long

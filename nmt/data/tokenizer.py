@@ -5,7 +5,10 @@ from __future__ import annotations
 import hashlib
 import io
 import re
+import signal
+import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
@@ -202,24 +205,25 @@ def check_symbols(symbols: Sequence[str], key: str) -> None:
 def _train(texts: Iterable[str], config: TokenizerConfig, side: str) -> bytes:
     model = io.BytesIO()
     try:
-        spm.SentencePieceTrainer.train(
-            sentence_iterator=(text[:_MAX_CHARACTERS] for text in texts),
-            model_writer=model,
-            model_type=config.segmentation.value,
-            vocab_size=config.vocab_size,
-            hard_vocab_limit=False,
-            character_coverage=config.character_coverage,
-            normalization_rule_name=config.normalization.value,
-            user_defined_symbols=list(config.user_symbols),
-            byte_fallback=True,
-            pad_id=PAD_ID,
-            bos_id=BOS_ID,
-            eos_id=EOS_ID,
-            unk_id=UNK_ID,
-            max_sentence_length=4 * _MAX_CHARACTERS,
-            num_threads=_TRAINING_THREADS,
-            minloglevel=2,
-        )
+        with _ended_by_signals():
+            spm.SentencePieceTrainer.train(
+                sentence_iterator=(text[:_MAX_CHARACTERS] for text in texts),
+                model_writer=model,
+                model_type=config.segmentation.value,
+                vocab_size=config.vocab_size,
+                hard_vocab_limit=False,
+                character_coverage=config.character_coverage,
+                normalization_rule_name=config.normalization.value,
+                user_defined_symbols=list(config.user_symbols),
+                byte_fallback=True,
+                pad_id=PAD_ID,
+                bos_id=BOS_ID,
+                eos_id=EOS_ID,
+                unk_id=UNK_ID,
+                max_sentence_length=4 * _MAX_CHARACTERS,
+                num_threads=_TRAINING_THREADS,
+                minloglevel=2,
+            )
     except RuntimeError as error:
         raise UserError(_explained(str(error), config, side)) from error
     size: int = _processor(model.getvalue()).vocab_size()
@@ -229,6 +233,26 @@ def _train(texts: Iterable[str], config: TokenizerConfig, side: str) -> bytes:
             config.vocab_size, side, size, size,
         )  # fmt: skip
     return model.getvalue()
+
+
+@contextmanager
+def _ended_by_signals() -> Iterator[None]:
+    """Within, Ctrl-C and SIGTERM end the process on the spot, where Python would hear them minutes later.
+
+    Nothing is lost by it: what stands on the disk by then is whole, and the pieces are learnt anew.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield  # only the main thread may set handlers
+        return
+    ours = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    caught = [number for number, handler in ours.items() if callable(handler)]  # not those that are ignored
+    for number in caught:
+        signal.signal(number, signal.SIG_DFL)
+    try:
+        yield
+    finally:
+        for number in caught:
+            signal.signal(number, ours[number])
 
 
 def _explained(message: str, config: TokenizerConfig, side: str) -> str:

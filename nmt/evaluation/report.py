@@ -73,7 +73,7 @@ class Report:
         notes = "Higher BLEU and chrF2 are better, and lower TER."
         if self.comparison:
             notes += (
-                " The p-value is the chance of so large a difference between two equally good systems,"
+                " The p-value is the chance of leading by so much without being better,"
                 f" by paired bootstrap resampling ({self.comparison.resamples} resamples,"
                 f" seed {self.comparison.seed})."
             )

@@ -19,6 +19,7 @@ _TOKENIZERS = {
 }
 _EXTRAS = {"ja-mecab": "sacrebleu[ja]", "ko-mecab": "sacrebleu[ko]"}
 _WITHOUT_SPACES = ("zh", "ja-mecab")
+_CJK = re.compile("[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af\uf900-\ufaff]")  # kana, Han, Hangul
 
 
 @dataclass(frozen=True)
@@ -148,6 +149,12 @@ def looks_tokenized(hypotheses: Sequence[str], references: Sequence[str]) -> boo
         for ours, theirs in zip(hypotheses, references, strict=True)
     )
     return split * 10 >= max(1, len(references))
+
+
+def lacks_spaces(references: Sequence[str]) -> bool:
+    """Whether texts seem to be in a language whose words no tokenizer for spaces can find."""
+    letters = [letter for line in references[:1000] for letter in line if letter.isalpha()]
+    return 2 * len(_CJK.findall("".join(letters))) > len(letters)
 
 
 def _bleu_metric(target_lang: str) -> Any:

@@ -18,7 +18,8 @@ class Difference:
     Attributes:
         baseline: the baseline's score.
         delta: the system's score minus the baseline's.
-        p_value: probability of a difference at least this large if the two were equally good.
+        p_value: probability of a lead at least this large, on the same side, if the two were equally good:
+            sacreBLEU's test has one tail.
         interval: half the width of the 95% confidence interval of the system's score.
         baseline_interval: the same of the baseline's.
     """

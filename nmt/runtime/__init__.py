@@ -1,6 +1,16 @@
 """What every stage needs of the machine: its devices, files written whole, seeds, progress and the log."""
 
-from nmt.runtime.files import cache_folder, fsync_folder, locked, make_folder, replaced, told
+from nmt.runtime.files import (
+    cache_folder,
+    fsync_folder,
+    locked,
+    make_folder,
+    readable,
+    replaced,
+    require_writable,
+    told,
+    written,
+)
 from nmt.runtime.machine import (
     available_cores,
     choose_device,
@@ -10,7 +20,7 @@ from nmt.runtime.machine import (
     set_threads,
 )
 from nmt.runtime.seeds import mix
-from nmt.runtime.streams import log, log_to_stderr, progress
+from nmt.runtime.streams import log, log_to_stderr, progress, silence, steady_streams
 
 __all__ = [
     "available_cores",
@@ -25,8 +35,13 @@ __all__ = [
     "make_folder",
     "mix",
     "progress",
+    "readable",
     "release_freed_memory",
     "replaced",
+    "require_writable",
     "set_threads",
+    "silence",
+    "steady_streams",
     "told",
+    "written",
 ]

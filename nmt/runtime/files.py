@@ -8,6 +8,7 @@ import fcntl
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import BinaryIO
 
 from nmt.errors import UserError
 
@@ -49,6 +50,54 @@ def fsync_folder(path: Path) -> None:
         os.fsync(handle)
     finally:
         os.close(handle)
+
+
+@contextlib.contextmanager
+def written(path: Path) -> Iterator[BinaryIO]:
+    """Opens what a user has named for output: a file is replaced whole, a pipe or device is written to.
+
+    Raises:
+        UserError: the disk is full, or the path can't be written to.
+    """
+    path = path.expanduser()
+    # Not resolved before this: what /dev/stdout and /dev/fd/63 lead to has no path of its own.
+    if path.exists() and not path.is_file():
+        with told(path), open(path, "wb") as out:
+            yield out
+        return
+    with replaced(path.resolve()) as temporary, open(temporary, "wb") as out:  # a link stays one
+        yield out
+
+
+def require_writable(path: Path, key: str) -> None:
+    """Finds what would make `written` fail, before hours go into the work.
+
+    Raises:
+        UserError: in the words of `key`, the option.
+    """
+    try:
+        path = path.expanduser()
+        if path.is_dir():
+            raise UserError(f"{key}: is a folder; name a file")
+        if path.exists() and not path.is_file():
+            return
+        folder = path.resolve().parent
+        if not folder.is_dir():
+            raise UserError(f"{key}: there is no folder {folder}; create it first")
+        if not os.access(folder, os.W_OK | os.X_OK):
+            raise UserError(f"{key}: the folder {folder} can't be written to; choose another")
+    except OSError as error:
+        raise UserError(f"{key}: {os.strerror(error.errno or 0)}; choose another name") from error
+
+
+@contextlib.contextmanager
+def readable(path: Path) -> Iterator[None]:
+    """Turns the failures of looking for and reading `path` into a `UserError`."""
+    try:
+        yield
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise UserError(f"can't read {path}: {reason[0].lower()}{reason[1:]}") from error
 
 
 _REASONS = {

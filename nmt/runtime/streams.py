@@ -1,8 +1,11 @@
-"""What the program says about its work, on standard error: the log and progress bars."""
+"""The standard streams: the log and progress bars on standard error, and streams that are closed or fail."""
 
 from __future__ import annotations
 
+import contextlib
+import io
 import logging
+import os
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -41,14 +44,49 @@ class _LogHandler(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         from tqdm import tqdm
 
+        tqdm.write(self.format(record), file=sys.stderr)
+
+
+class _Lossy(io.FileIO):
+    """A file that swallows what can't be written."""
+
+    def write(self, data: Any, /) -> int:
         try:
-            tqdm.write(self.format(record), file=sys.stderr)
-        except BrokenPipeError:
-            pass  # nobody reads the log any more: no reason to lose the work
+            count = super().write(data)
+        except OSError:
+            count = None
+        return memoryview(data).nbytes if count is None else count
+
+
+def steady_streams() -> None:
+    """Makes this process independent of what became of its standard output and standard error.
+
+    Nobody reads standard error any more, its terminal is gone, the disk behind it is full: no reason to lose
+    hours of work, so what can't be written there is dropped. A stream that was closed from the start
+    (`2>&-`) leads nowhere, and no file that is opened later takes its number.
+    """
+    nowhere = os.open(os.devnull, os.O_RDWR)
+    while nowhere < 2:  # 0 and 1 are closed, too
+        nowhere = os.dup(nowhere)
+    if nowhere > 2:
+        os.close(nowhere)
+    if sys.stdout is None:
+        sys.stdout = open(1, "w", encoding="utf-8", closefd=False)
+    if sys.stderr is None or sys.stderr is sys.__stderr__:  # otherwise it is somebody's, such as a test's
+        encoding = sys.stderr.encoding if sys.stderr else "utf-8"
+        raw = io.BufferedWriter(_Lossy(2, "w", closefd=False))
+        sys.stderr = io.TextIOWrapper(raw, encoding, errors="backslashreplace", line_buffering=True)
+
+
+def silence(stream: Any) -> None:
+    """Lets what a stream still holds, and all that is written to it from now on, go nowhere."""
+    with contextlib.suppress(OSError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 def log_to_stderr() -> None:
     """Sends the log to standard error: plain lines, warnings marked as such."""
+    steady_streams()
     if any(isinstance(handler, _LogHandler) for handler in log.handlers):
         return
     handler = _LogHandler()

@@ -16,6 +16,7 @@ from nmt.data.preparation import Prepared, prepare
 from nmt.data.report import write_data_report
 from nmt.data.revisions import with_commits
 from nmt.errors import UserError
+from nmt.evaluation.scores import metrics_for
 from nmt.runtime import (
     available_cores,
     choose_device,
@@ -118,6 +119,8 @@ def _checked_and_prepared(
     if config.data.max_tokens == "auto" and (found := folder.max_tokens(config)) is not None:
         config = replace(config, data=replace(config.data, max_tokens=found))
     folder.check(config)
+    if not config.prepare_only:
+        metrics_for(config.data.target_lang)  # or it would be missed in the first validation
     prepared = prepare(config.data)
     if not config.prepare_only:
         config = with_max_tokens(config, prepared, folder, processes)

@@ -50,7 +50,7 @@ class RunFolder:
     """
 
     def __init__(self, path: Path) -> None:
-        self.path = path
+        self.path = path.expanduser()
         self.config = path / "config.yaml"
         self.results = path / "results.json"
         self.metrics = path / "metrics.jsonl"

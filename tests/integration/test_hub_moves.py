@@ -47,9 +47,9 @@ def published(config: TrainConfig, commit: str) -> None:
         lines = [json.dumps({"xx": source, "yy": target}) for source, target in zip(*sides, strict=True)]
         (copy / f"{split}.jsonl").write_text("\n".join(lines) + "\n")
     open_hub(replace(config.data, hub=HubConfig(str(copy))), "train", "data.train")
-    (info,) = Path("hf/words").glob("default*/0.0.0/*/dataset_info.json")
+    (info,) = Path("hf/by-content").glob("*/words/default*/0.0.0/*/dataset_info.json")
     shutil.copytree(info.parent, f"hf/toy___words/default/0.0.0/{commit}")
-    shutil.rmtree("hf/words")
+    shutil.rmtree("hf/by-content")
 
 
 def test_a_new_commit_on_the_hub_does_not_end_a_run(

@@ -1,4 +1,7 @@
-"""Preparation under kill -9, again and again: it always goes on, and the result is always the same."""
+"""Preparation under kill -9, again and again, and twice at once: the result is always the same.
+
+`NMT_SEED=N` kills at the moments of the run that told of this seed when it failed.
+"""
 
 from __future__ import annotations
 
@@ -8,11 +11,13 @@ import signal
 import subprocess
 import sys
 import time
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 KILLS = 20
+SEED = int(os.environ.get("NMT_SEED") or random.SystemRandom().randrange(1 << 32))
 
 PREPARE = """
 import sys
@@ -21,24 +26,38 @@ from nmt.config import DataConfig, SplitConfig, TokenizerConfig, TrainSplitConfi
 from nmt.data.preparation import prepare
 
 if __name__ == "__main__":
-    folder, cache = Path(sys.argv[1]), sys.argv[2]
+    folder, cache, workers, shard_pairs = Path(sys.argv[1]), sys.argv[2], *map(int, sys.argv[3:])
+    print("ready", flush=True)
+    sys.stdin.read()
     split = {name: kind(source=str(folder / f"{name}.xx"), target=str(folder / f"{name}.yy"))
              for name, kind in (("train", TrainSplitConfig), ("valid", SplitConfig))}
     prepare(
-        DataConfig(name="toy", source_lang="xx", target_lang="yy", **split, cache_dir=cache, workers=2,
-                   tokenizer=TokenizerConfig(vocab_size=600)),
-        shard_pairs=500,
+        DataConfig(name="toy", source_lang="xx", target_lang="yy", **split, cache_dir=cache,
+                   workers=workers, tokenizer=TokenizerConfig(vocab_size=600)),
+        shard_pairs=shard_pairs,
     )
 """
 
 
-def write_corpus(folder: Path) -> None:
+def write_corpus(folder: Path, num_pairs: int) -> None:
     generator = random.Random(3)
     words = ["".join(generator.choices("abcdefghij", k=generator.randint(1, 8))) for _ in range(2000)]
-    for name, count in (("train", 20_000), ("valid", 50)):
+    for name, count in (("train", num_pairs), ("valid", 50)):
         lines = [" ".join(generator.choices(words, k=generator.randint(3, 20))) for _ in range(count)]
         (folder / f"{name}.xx").write_text("\n".join(lines) + "\n")
         (folder / f"{name}.yy").write_text("\n".join(line[::-1] + " x" for line in lines) + "\n")
+
+
+def start(
+    folder: Path, cache: Path, *, workers: int, shard_pairs: int, talk: int = subprocess.DEVNULL
+) -> subprocess.Popen[bytes]:
+    """Begins to prepare what `write_corpus` wrote; with `talk=PIPE` once its input is closed."""
+    script = folder / "prepare_it.py"
+    script.write_text(PREPARE)
+    environment = os.environ | {"PYTHONPATH": str(Path(__file__).resolve().parents[2])}
+    command = [sys.executable, script, folder, cache, str(workers), str(shard_pairs)]
+    with open(folder / "log", "ab") as log:
+        return subprocess.Popen(command, env=environment, stdin=talk, stdout=talk, stderr=log)
 
 
 def files(root: Path) -> dict[str, bytes]:
@@ -64,27 +83,36 @@ def is_gone(pid: int) -> bool:
         return True
 
 
+def test_two_at_once_make_what_one_makes(tmp_path: Path) -> None:
+    write_corpus(tmp_path, 2000)
+    begin = partial(start, tmp_path, workers=1, shard_pairs=100)
+    both = [begin(tmp_path / "both", talk=subprocess.PIPE) for _ in range(2)]
+    for process in both:
+        assert process.stdout and process.stdout.readline() == b"ready\n"
+    for process in both:
+        assert process.stdin
+        process.stdin.close()
+    assert [process.wait(120) for process in both] == [0, 0], (tmp_path / "log").read_text()
+    assert begin(tmp_path / "one").wait(120) == 0
+    assert files(tmp_path / "both") == files(tmp_path / "one")
+
+
 @pytest.mark.slow
 def test_killed_again_and_again(tmp_path: Path) -> None:
-    write_corpus(tmp_path)
-    script = tmp_path / "prepare_it.py"
-    script.write_text(PREPARE)
-    environment = os.environ | {"PYTHONPATH": str(Path(__file__).resolve().parents[2])}
-
-    def start(cache: Path) -> subprocess.Popen[bytes]:
-        command = [sys.executable, str(script), str(tmp_path), str(cache)]
-        return subprocess.Popen(command, env=environment, stderr=subprocess.DEVNULL)
-
+    print(f"NMT_SEED={SEED}")  # shown where it fails
+    moments = random.Random(SEED)
+    write_corpus(tmp_path, 20_000)
+    begin = partial(start, tmp_path, workers=2, shard_pairs=500)
     began = time.monotonic()
-    assert start(tmp_path / "whole").wait() == 0
+    assert begin(tmp_path / "whole").wait() == 0
     duration = time.monotonic() - began
     whole = files(tmp_path / "whole")
     kills = 0
     cache = tmp_path / "cache-0"
     while kills < KILLS:
         # A run that came to its end before the kill starts the next cache.
-        process = start(cache)
-        time.sleep(duration * (0.1 + 0.8 * (kills * 7 % KILLS) / KILLS))
+        process = begin(cache)
+        time.sleep(duration * moments.uniform(0.1, 0.9))
         orphans = workers_of(process.pid)
         process.send_signal(signal.SIGKILL)
         kills += 1
@@ -95,5 +123,5 @@ def test_killed_again_and_again(tmp_path: Path) -> None:
         while not all(map(is_gone, orphans)):
             assert time.monotonic() < deadline, "workers outlive the process that started them"
             time.sleep(0.01)
-    assert start(cache).wait() == 0
+    assert begin(cache).wait() == 0
     assert files(cache) == whole

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -47,6 +48,14 @@ def test_missing_file(own: Toy) -> None:
     line = refused(own, "nmt-train", *own.small("data.train.source=none.src", "run_dir=run"))
     assert "data.train.source" in line and "none.src" in line
     assert not (own.folder / "run").exists()
+
+
+@pytest.mark.skipif(find_spec("MeCab") is not None, reason="MeCab is installed, so nothing is missing")
+def test_a_tokenizer_of_the_target_language_that_is_not_installed(own: Toy) -> None:
+    own = Toy(own.folder, own.folder / "cache")
+    line = refused(own, "nmt-train", *own.small("data.target_lang=ja", "run_dir=run"))
+    assert line.startswith("BLEU for target_lang=ja needs the tokenizer ja-mecab") and "sacrebleu[ja]" in line
+    assert not (own.cache / "prepared").exists()  # told before hours go into the data
 
 
 def test_sides_of_unequal_length(own: Toy) -> None:

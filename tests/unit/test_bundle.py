@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -123,5 +125,24 @@ def test_damaged_weights_are_named(tmp_path: Path, config: TrainConfig, tokenize
     path.write_bytes(path.read_bytes()[:100])
     with pytest.raises(UserError, match=r"model.safetensors: is damaged"):
         load_bundle(tmp_path)
-    with pytest.raises(UserError, match="there is no such file"):
+    with pytest.raises(UserError, match="can't read .*: no such file or directory"):
         read_weights(tmp_path / "none")
+
+
+def test_results_that_are_damaged_are_done_without(
+    tmp_path: Path, config: TrainConfig, tokenizer: Tokenizer, caplog: pytest.LogCaptureFixture
+) -> None:
+    model = Transformer(config.model, tokenizer.source_vocab_size, tokenizer.target_vocab_size)
+    save_bundle(tmp_path / "model", config, model.state_dict(), tokenizer, {"a": 1})
+    (tmp_path / "model" / "results.json").write_text('{"a": ')
+    assert load_bundle(tmp_path).results == {}
+    assert "results.json can't be read, and is done without" in caplog.text
+
+
+def test_a_folder_that_may_not_be_entered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def is_file(path: Path) -> bool:
+        raise PermissionError(errno.EACCES, "Permission denied", os.fspath(path))
+
+    monkeypatch.setattr(Path, "is_file", is_file)
+    with pytest.raises(UserError, match=f"can't read {tmp_path}: permission denied"):
+        find_model_folder(tmp_path)

@@ -58,6 +58,7 @@ class NumbersRule(Rule):
 
     name = "numbers"
     words = "the numbers of the sides disagree"
+    version = 2
 
     @classmethod
     def build(cls, config: CleaningConfig, setting: Setting) -> Rule | None:
@@ -78,6 +79,7 @@ class AddressesRule(Rule):
 
     name = "addresses"
     words = "the URLs or e-mail addresses of the sides disagree"
+    version = 2
 
     @classmethod
     def build(cls, config: CleaningConfig, setting: Setting) -> Rule | None:

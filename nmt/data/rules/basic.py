@@ -116,6 +116,7 @@ class LeakedRule(Rule):
 
     name = "leaked"
     words = "a side stands in validation or test"
+    version = 2
 
     def __init__(self, sources: Iterable[str], targets: Iterable[str], tags: Collection[str] = ()) -> None:
         """Takes all held-out text, and the tags that its sources may begin with and training text not."""

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from functools import cache
-from typing import TYPE_CHECKING
+from importlib.metadata import version
+from typing import TYPE_CHECKING, Any
 
 from nmt.config import CleaningConfig
 from nmt.data.rules.rule import Rule, Setting, base_language
@@ -54,6 +55,10 @@ class LanguageRule(Rule):
         return any(
             self._is_other(text, codes) for text, codes in zip((source, target), self.expected, strict=True)
         )
+
+    def facts(self) -> Any:
+        """The version of the detector too."""
+        return [vars(self), version("lingua-language-detector")]
 
     def _is_other(self, text: str, codes: frozenset[str]) -> bool:
         if sum(map(str.isalpha, text)) < _MIN_LETTERS:

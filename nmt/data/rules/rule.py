@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from nmt.config import CleaningConfig
 from nmt.data.corpus import HeldOut
@@ -39,6 +39,8 @@ class Rule(ABC):
     """Its name in results."""
     words: ClassVar[str]
     """Its meaning in the report: what is the case with a dropped pair."""
+    version: ClassVar[int] = 1
+    """To be raised when the rule comes to judge otherwise: text cleaned before is then cleaned again."""
 
     @classmethod
     @abstractmethod
@@ -55,6 +57,13 @@ class Rule(ABC):
         A rule that can tell most pairs to be sound in a faster way than one by one has its own.
         """
         return range(len(sources))
+
+    def facts(self) -> Any:
+        """What `drops` depends on beside `version`, as `nmt.data.cache.fingerprint` takes it: the attributes.
+
+        A rule whose attributes are something else, or which asks a package, has its own.
+        """
+        return vars(self)
 
 
 def base_language(code: str) -> str:

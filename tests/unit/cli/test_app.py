@@ -8,7 +8,8 @@ import sys
 
 import pytest
 
-from nmt.cli.app import _guarded
+from nmt.cli.app import _guarded, _require_apart
+from nmt.config import EvalConfig, TranslateConfig
 from nmt.errors import UserError
 
 
@@ -45,3 +46,32 @@ def test_a_reader_that_leaves_is_no_failure(arguments: list[str]) -> None:
     )
     os.close(write)
     assert (result.returncode, result.stderr) == (141, b"")
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["--show"], ["--version"]])
+def test_a_full_disk_behind_standard_output(arguments: list[str]) -> None:
+    code = "import sys; sys.argv[0] = 'nmt-train'; from nmt.cli.train import main; main()"
+    with open("/dev/full", "wb") as full:
+        result = subprocess.run(
+            [sys.executable, "-c", code, *arguments], stdout=full, stderr=subprocess.PIPE, text=True
+        )
+    assert result.returncode == 2
+    assert result.stderr == (
+        "nmt-train: can't write standard output: no space is left on its disk; free some, or choose another "
+        "folder\n"
+    )
+
+
+def test_jobs_of_a_sweep_must_not_overwrite_each_other() -> None:
+    _require_apart([EvalConfig(json="same")])
+    _require_apart([EvalConfig(json="a"), EvalConfig(json="b")])
+    with pytest.raises(UserError, match="^json=same: every job of the sweep would write it"):
+        _require_apart([EvalConfig(json="same"), EvalConfig(json="same")])
+    with pytest.raises(UserError, match="^output=same: every job"):
+        _require_apart([TranslateConfig("m", input="a", output="same")] * 2)
+
+
+def test_jobs_of_a_sweep_cannot_share_standard_input() -> None:
+    _require_apart([TranslateConfig("m", input="a")] * 2)
+    with pytest.raises(UserError, match="standard input once for each of its jobs: give input=FILE"):
+        _require_apart([TranslateConfig("m")] * 2)

@@ -252,3 +252,32 @@ def test_arguments() -> None:
     for wrong, words in ((["--foo"], "unknown flag --foo"), (["--config-dir"], "needs the name of a folder")):
         with pytest.raises(UserError, match=words):
             read_arguments(wrong)
+
+
+@pytest.mark.parametrize("override", ["model=glob(*)", "training.rdrop=interval(0,1)"])
+def test_sweeps_that_name_no_values(override: str) -> None:
+    with pytest.raises(UserError, match="name the values, separated by commas"):
+        compose_jobs(TrainConfig, "train", Arguments((override,), sweep=True))
+
+
+def test_a_models_own_decoding_is_found_wherever_it_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "mine"
+    folder.mkdir()
+    (folder / "model.safetensors").touch()
+    (folder / "config.yaml").write_text("decoding:\n  beam_size: 7\n")
+    monkeypatch.setenv("RUNS", str(tmp_path))
+    monkeypatch.setenv("HOME", str(tmp_path))
+    for name in ("${oc.env:RUNS}/mine", str(folder)):
+        (job,) = compose_jobs(TranslateConfig, "translate", Arguments((f"model_dir='{name}'",)))
+        assert job.decoding.beam_size == 7
+    (job,) = compose_jobs(TranslateConfig, "translate", Arguments(("model_dir='~/mine'",)))
+    assert job.decoding.beam_size == 7
+    with pytest.raises(UserError, match="^model_dir=\\$\\{oc.env:NONE\\}: "):
+        compose_jobs(TranslateConfig, "translate", Arguments(("model_dir='${oc.env:NONE}'",)))
+
+
+def test_threads_are_not_negative() -> None:
+    with pytest.raises(UserError, match="^threads=-1: must be 0 or more"):
+        compose_jobs(TranslateConfig, "translate", Arguments(("model_dir=m", "threads=-1")))

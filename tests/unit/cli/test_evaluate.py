@@ -172,6 +172,45 @@ def test_a_model_is_scored_on_its_own_test_set(
     assert "1 of 3 sources: cut to 1,024 tokens (decoding.max_source_tokens)" in caplog.text
 
 
+def test_a_text_that_is_not_the_runs_own_is_told(
+    files: Path, model: TrainConfig, caplog: pytest.LogCaptureFixture
+) -> None:
+    results = sys.modules["nmt.bundle"].load_bundle("run").results
+    for recorded, told in [({"sha256": "abc", "sentences": 3}, False), ({"sha256": "another"}, True)]:
+        results["data"] = {"test": recorded}
+        caplog.clear()
+        evaluate(EvalConfig(model_dir="run", device="cpu"))
+        assert ("data.test is not the text of the run" in caplog.text) is told
+
+
+def test_a_report_that_cannot_be_written_does_not_cost_the_scores(
+    files: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(UserError, match="can't write /dev/full: no space is left on its disk"):
+        evaluate(EvalConfig(hypotheses="ref", references="ref", json="/dev/full"))
+    assert capsys.readouterr().out.startswith("ref on ref\n")
+    monkeypatch.setattr(os, "access", lambda path, mode: False)
+    with pytest.raises(UserError, match="^json=report.json: the folder .* can't be written to"):
+        evaluate(EvalConfig(hypotheses="ref", references="ref", json="report.json"))
+
+
+@pytest.mark.parametrize(
+    ("text", "lang", "told"),
+    [
+        ("我喜欢猫。", None, True),
+        ("ねこがすき", None, True),
+        ("我喜欢猫。", "zh", False),
+        ("Die 猫 ist da", None, False),
+    ],
+)
+def test_texts_without_spaces_need_a_language(
+    text: str, lang: str | None, told: bool, files: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (files / "one").write_text(text + "\n", encoding="utf-8")
+    evaluate(EvalConfig(hypotheses="one", references="one", target_lang=lang))
+    assert ("references=one look like Chinese, Japanese or Korean" in caplog.text) is told
+
+
 def test_a_model_is_scored_on_files(
     files: Path, model: TrainConfig, capsys: pytest.CaptureFixture[str]
 ) -> None:

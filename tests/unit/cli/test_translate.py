@@ -252,6 +252,52 @@ def test_interrupt_leaves_no_output_file(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+def test_sigterm_leaves_no_output_file(tmp_path: Path) -> None:
+    process = start(f"output={tmp_path / 'out'}")
+    stdin, _ = streams_of(process)
+    stdin.write(b"wait\n")
+    stdin.flush()
+    assert process.stderr is not None
+    assert process.stderr.readline() == b"working\n"
+    process.send_signal(signal.SIGTERM)
+    process.communicate(timeout=PATIENCE)
+    assert process.returncode == 143
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("device", ["gone", "/dev/full"])
+def test_work_goes_on_where_the_log_cannot_be_written(device: str, tmp_path: Path) -> None:
+    (tmp_path / "in").write_text("long one\n" * 50)
+    files = [f"input={tmp_path / 'in'}", f"output={tmp_path / 'out'}"]
+    if device == "gone":
+        read, write = os.pipe()
+        os.close(read)
+    else:
+        write = os.open(device, os.O_WRONLY)
+    process = start(*files, stderr=write, stdout=write)
+    os.close(write)
+    assert process.wait(PATIENCE) == 0
+    assert (tmp_path / "out").read_text() == "LONG ONE\n" * 50
+
+
+@pytest.mark.parametrize(("closed", "expected"), [("2>&-", b"LONG\n"), (">&-", b""), ("2>&- >&-", b"")])
+def test_closed_streams(closed: str, expected: bytes, tmp_path: Path) -> None:
+    (tmp_path / "in").write_text("long\n")
+    command_line = f'"{sys.executable}" "{SCRIPT}" model_dir=m input="{tmp_path / "in"}"'
+    for more, written in [("", expected), (f" output={tmp_path / 'out'}", b"")]:
+        result = subprocess.run(f"{command_line}{more} {closed}", shell=True, stdout=subprocess.PIPE)
+        assert (result.returncode, result.stdout) == (0, written)
+    assert (tmp_path / "out").read_text() == "LONG\n"
+
+
+def test_output_to_a_process_substitution(tmp_path: Path) -> None:
+    (tmp_path / "in").write_text("a\n")
+    command_line = f'"{sys.executable}" "{SCRIPT}" model_dir=m input="{tmp_path / "in"}"'
+    (tmp_path / "go").write_text(f"{command_line} output=>(cat >'{tmp_path / 'out'}'; echo done) | cat")
+    result = subprocess.run(["bash", str(tmp_path / "go")], capture_output=True, text=True)
+    assert (result.stdout, (tmp_path / "out").read_text()) == ("done\n", "A\n"), result.stderr
+
+
 def streams_of(process: subprocess.Popen[bytes]) -> tuple[IO[bytes], IO[bytes]]:
     assert process.stdin is not None and process.stdout is not None
     return process.stdin, process.stdout

@@ -20,7 +20,6 @@ from nmt.data.cleaning import (
     CleaningReport,
     PieceRule,
     build_rules,
-    language_facts,
     near_hash,
     normal_text,
     pair_hash,
@@ -291,12 +290,6 @@ class TestNearHashes:
 
         pair = (key(source), key(target))
         assert near_hash(source, target) == pair_hash(*(pair if all(pair) else (source, target)))
-
-
-def test_languages_count_where_a_rule_asks_for_them() -> None:
-    assert language_facts(CleaningConfig(), ("en", "de")) == []
-    assert language_facts(CleaningConfig(min_script=0.5), ("en", "de")) == ["en", "de"]
-    assert len(language_facts(CleaningConfig(langid_confidence=0.9), ("en", "de"))) == 3  # lingua's version
 
 
 class TestReport:

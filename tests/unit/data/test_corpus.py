@@ -10,9 +10,12 @@ from typing import Any
 
 import pytest
 import sacrebleu.utils
+from hypothesis import given
+from hypothesis import strategies as st
 from sacrebleu.dataset import DATASETS
 
 from nmt.config import DataConfig, HubConfig, SplitConfig
+from nmt.data import corpus as corpus_module
 from nmt.data import text
 from nmt.data.corpus import Corpus, is_given, open_corpus, read_held_out
 from nmt.errors import UserError
@@ -128,6 +131,31 @@ def test_sides_stay_in_step(folder: Path, monkeypatch: pytest.MonkeyPatch, chunk
     for size in (1, 3, 100):
         blocks = [list(zip(*block, strict=True)) for block in corpus.blocks(size)]
         assert blocks == [expected[begin : begin + size] for begin in range(0, len(expected), size)]
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9))),
+    st.lists(st.integers(0, 40)),
+    st.integers(1, 9),
+    st.integers(1, 60),
+)
+def test_blocks_are_bounded_whatever_is_read_at_once(
+    lengths: list[tuple[int, int]], cuts: list[int], size: int, most: int
+) -> None:
+    pairs = [("a" * source, "ß" * target) for source, target in lengths]
+    places = sorted({0, len(pairs), *(cut for cut in cuts if cut < len(pairs))})
+    parts = [pairs[low:high] for low, high in zip(places, places[1:], strict=False)]
+    read = [([source for source, _ in part], [target for _, target in part]) for part in [[], *parts]]
+    expected: list[list[tuple[str, str]]] = [[]]
+    for pair in pairs:  # the naive way
+        if len(expected[-1]) == size or sum(map(len, sum(expected[-1], ()))) >= most:
+            expected.append([])
+        expected[-1].append(pair)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(corpus_module, "_BLOCK_CHARACTERS", most)
+        blocks = Corpus("c", {}, lambda: iter(read)).blocks(size)
+        if pairs:
+            assert [list(zip(*block, strict=True)) for block in blocks] == expected
 
 
 def test_corpus_travels_to_another_process() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -97,6 +98,24 @@ def test_several_splits(wmt: Path) -> None:
                            ("en validation 0 1", "de validation 0 1")]  # fmt: skip
     with pytest.raises(UserError, match=r"data.train.split=train\+dev: .* no such split, only train, valid"):
         opened(wmt, "de-en", "train+dev")
+
+
+@pytest.mark.parametrize("readme", [True, False])
+def test_a_file_that_was_replaced_is_read_whatever_its_time(wmt: Path, readme: bool) -> None:
+    if not readme:
+        (wmt / "README.md").unlink()
+    first = opened(wmt, "de-en")
+    assert pairs(first) == TRAIN
+    file = wmt / "de-en/train-00001-of-00003.parquet"
+    stat = file.stat()
+    rows = [{"de": f"de train 9 {row}", "en": f"en train 9 {row}"} for row in (0, 1)]
+    pq.write_table(pa.table({"translation": rows}), file)
+    assert file.stat().st_size == stat.st_size
+    os.utime(file, ns=(stat.st_atime_ns, stat.st_mtime_ns))
+    second = opened(wmt, "de-en")
+    assert pairs(second) == [*TRAIN[:2], ("en train 9 0", "de train 9 0"), ("en train 9 1", "de train 9 1"),
+                             *TRAIN[4:]]  # fmt: skip
+    assert second.facts != first.facts
 
 
 def test_facts_of_several_splits_name_the_files_of_each_once(wmt: Path) -> None:
@@ -213,7 +232,7 @@ class TestRemote:
     def cached(self, wmt: Path, cache: Path) -> Path:
         """The cache as it is after `wmt/wmt14` was loaded from the hub."""
         opened(wmt, "de-en")
-        (done,) = (cache / "wmt14/de-en/0.0.0").glob("*/dataset_info.json")
+        (done,) = cache.glob("by-content/*/wmt14/de-en/0.0.0/*/dataset_info.json")
         shutil.copytree(done.parent, cache / f"wmt___wmt14/de-en/0.0.0/{COMMIT}")
         return cache
 

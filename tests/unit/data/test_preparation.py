@@ -260,7 +260,7 @@ def test_goes_on_with_what_is_there(
         prepare(config, shard_pairs=SHARD)
     part = list(Path(str(config.cache_dir)).glob(f"prepared/{stage}-*.part"))
     assert len(part) == (1 if shards_done else 0)
-    kept = {path.name: path.stat().st_ino for folder in part for path in folder.iterdir()}
+    kept = {path.name: path.stat().st_ino for folder in part for path in folder.glob("*.safetensors")}
     assert len(kept) == shards_done
     monkeypatch.undo()
     prepare(config, shard_pairs=SHARD)
@@ -270,25 +270,6 @@ def test_goes_on_with_what_is_there(
     shutil.rmtree(str(config.cache_dir))
     prepare(config, shard_pairs=SHARD)
     assert files(config) == again
-
-
-@pytest.mark.parametrize(("days", "stays"), [(90, {"busy", "new"}), (0, {"busy", "new", "old", "half"})])
-def test_what_was_long_not_used_is_deleted(config: DataConfig, days: int, stays: set[str]) -> None:
-    prepare(config, shard_pairs=SHARD)
-    good = files(config)
-    root = Path(str(config.cache_dir)) / "prepared"
-    shutil.copytree(folder(config, "ids"), root / "old-0123456789abcdef")
-    for name in ("half-0123456789abcdef.part", "busy-0123456789abcdef", "new-0123456789abcdef"):
-        (root / name).mkdir()
-    for path in root.iterdir():
-        os.utime(path, (1e9, time.time() - (89 if path.name.startswith("new") else 91) * 86_400))
-    shutil.rmtree(folder(config, "ids"))  # so that the text is used too
-    with open(root / "busy-0123456789abcdef.lock", "a") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        prepare(replace(config, cache_days=days), shard_pairs=SHARD)
-    left = {path.name.split("-")[0] for path in root.iterdir() if path.is_dir()}
-    assert left == {"ids", "text", "tokenizer"} | stays
-    assert good.items() <= files(config).items()
 
 
 def test_nothing_left_after_cleaning(config: DataConfig, tmp_path: Path) -> None:
@@ -327,7 +308,7 @@ def test_full_disk(config: DataConfig, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(UserError, match=r"no space is left.*data\.cache_dir=FOLDER"):
         prepare(config, shard_pairs=SHARD)
     monkeypatch.undo()
-    left = [Path(name).name for name in stamps(config)]
+    left = [Path(name).name for name in stamps(config) if not name.endswith(".sum")]
     assert sorted(left) == ["00000.safetensors", "00001.safetensors"]
     assert prepare(config, shard_pairs=SHARD).train.num_pairs == 295
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -43,6 +44,19 @@ def test_numbers_go_beyond_those_of_a_shard() -> None:
     many = Hashes.of(np.arange(65_536, dtype=np.uint64))
     found = repeats([many, many, *shards([[65_535, 65_536, 65_536]])])
     assert found.tolist() == [*range(65_536, 131_072), 131_072, 131_074]
+
+
+def test_a_pair_that_stands_there_a_million_times_takes_little_more_than_its_numbers() -> None:
+    count, times = 1 << 16, 16
+    shards = [Hashes.of(np.full(count, 7, np.uint64)) for _ in range(times)]
+    tracemalloc.start()
+    try:
+        found = repeats(shards)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert np.array_equal(found, np.arange(1, count * times))
+    assert peak < 20 * len(found)
 
 
 def test_each_pair_is_looked_at_once_and_few_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:

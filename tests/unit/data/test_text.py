@@ -95,6 +95,23 @@ class TestCompressed:
             list(read_lines(packed))
 
 
+@pytest.mark.parametrize("number", [0x50, 0x57, 0x5F])
+@pytest.mark.parametrize("name", ["a.de.zst", "a.de"])
+def test_zstd_with_frames_to_be_skipped(tmp_path: Path, number: int, name: str) -> None:
+    """As pzstd writes them: before each frame one that tells its size."""
+
+    def skipped(content: bytes) -> bytes:
+        return bytes([number]) + b"\x2a\x4d\x18" + len(content).to_bytes(4, "little") + content
+
+    frames = [zstd(f"Grüße {part}\n".encode() * 20_000) for part in (1, 2)]
+    content = b"".join(skipped(len(frame).to_bytes(4, "little")) + frame for frame in frames)
+    (tmp_path / name).write_bytes(skipped(b"") + content + skipped(b"x" * 300_000))
+    assert list(read_lines(tmp_path / name)) == ["Grüße 1"] * 20_000 + ["Grüße 2"] * 20_000
+    (tmp_path / name).write_bytes(content[:-9])
+    with pytest.raises(UserError, match="damaged after line"):
+        list(read_lines(tmp_path / name))
+
+
 @pytest.mark.parametrize(
     ("content", "message"),
     [

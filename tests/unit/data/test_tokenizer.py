@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import random
 import re
+import signal
 import unicodedata
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nmt.config import Normalization, Segmentation, TokenizerConfig
+from nmt.data import tokenizer
 from nmt.data.arrays import Side, offsets_of
 from nmt.data.tokenizer import BOS_ID, EOS_ID, PAD_ID, UNK_ID, Tokenizer, train_tokenizer
 from nmt.errors import UserError
@@ -304,3 +306,21 @@ class TestTraining:
         with pytest.raises(UserError):
             train(tmp_path, [])
         assert capfd.readouterr() == ("", "")
+
+
+def test_signals_end_the_learning_on_the_spot(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = []
+
+    def learn(**options: Any) -> None:
+        seen.append([signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)])
+        raise RuntimeError("enough")
+
+    monkeypatch.setattr(tokenizer.spm.SentencePieceTrainer, "train", learn)
+    before = signal.signal(signal.SIGTERM, signal.SIG_IGN), signal.getsignal(signal.SIGINT)
+    try:
+        with pytest.raises(UserError, match="enough"):
+            train(tmp_path)
+        assert seen == [[signal.SIG_DFL, signal.SIG_IGN]]  # what is ignored stays so
+        assert signal.getsignal(signal.SIGINT) == before[1]
+    finally:
+        signal.signal(signal.SIGTERM, before[0])

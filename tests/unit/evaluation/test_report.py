@@ -50,9 +50,9 @@ baseline               3003    26.50    56.50   160.50
 difference                     +0.84    -0.38    +0.00
   p-value                      0.012    0.340    1.000
 
-Higher BLEU and chrF2 are better, and lower TER. The p-value is the chance of so
-large a difference between two equally good systems, by paired bootstrap
-resampling (1000 resamples, seed 12345).
+Higher BLEU and chrF2 are better, and lower TER. The p-value is the chance of
+leading by so much without being better, by paired bootstrap resampling (1000
+resamples, seed 12345).
 BLEU|nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|version:2.6.0
 chrF2|nrefs:1|case:mixed|eff:yes|nc:6|nw:0|space:no|version:2.6.0
 TER|nrefs:1|case:lc|tok:tercom|norm:no|punct:yes|asian:no|version:2.6.0

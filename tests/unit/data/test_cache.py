@@ -1,0 +1,242 @@
+"""Prepared data as folders that are kept: gone on with, mended, only read, deleted."""
+
+from __future__ import annotations
+
+import builtins
+import errno
+import fcntl
+import os
+import shutil
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from test_preparation import SHARD, files, folder, pairs, stamps, write_corpus
+
+from nmt.config import DataConfig
+from nmt.data import corpus, preparation, texts
+from nmt.data.cache import made, write_file
+from nmt.data.preparation import prepare
+from nmt.errors import UserError
+
+OLD, HALF, BUSY, NEW = (f"ids-{digit * 16}" for digit in "0123")
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> DataConfig:
+    return write_corpus(tmp_path)
+
+
+@pytest.mark.parametrize("stage", ["text", "ids"])
+@pytest.mark.parametrize("damage", ["flipped", "cut", "header", "sum"])
+def test_what_was_damaged_meanwhile_is_made_again(
+    config: DataConfig,
+    stage: str,
+    damage: str,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """A file of a preparation that was interrupted changes before that goes on."""
+    prepare(config, shard_pairs=SHARD)
+    good = files(config)
+    shutil.rmtree(str(config.cache_dir))
+    module, name = {"text": (texts, "_clean"), "ids": (preparation, "_encode")}[stage]
+    work = getattr(module, name)
+
+    def stopping(state: Any, task: Any) -> Any:
+        if (task[0] if stage == "text" else task).name == "00003.safetensors":
+            raise KeyboardInterrupt
+        return work(state, task)
+
+    monkeypatch.setattr(module, name, stopping)
+    with pytest.raises(KeyboardInterrupt):
+        prepare(config, shard_pairs=SHARD)
+    monkeypatch.undo()
+    (damaged,) = Path(str(config.cache_dir)).glob(f"prepared/{stage}-*.part/00001.safetensors")
+    content = bytearray(damaged.read_bytes())
+    content[-3 if damage == "flipped" else 9] ^= 1
+    if damage == "cut":
+        del content[-9:]
+    if damage == "sum":
+        damaged.with_name(f"{damaged.name}.sum").write_bytes(b'{"bytes": 1')
+    else:
+        damaged.write_bytes(content)
+    kept = {path: path.stat().st_ino for path in damaged.parent.glob("*.safetensors") if path != damaged}
+    prepare(config, shard_pairs=SHARD)
+    assert files(config) == good
+    assert (f"{damaged} is damaged" in caplog.text) == (damage != "sum")
+    for path, inode in kept.items():
+        assert (folder(config, stage) / path.name).stat().st_ino == inode
+
+
+@pytest.mark.parametrize(("days", "goes"), [(90, {OLD, f"{HALF}.part"}), (0, set())])
+def test_what_was_long_not_used_is_deleted(config: DataConfig, days: int, goes: set[str]) -> None:
+    prepare(config, shard_pairs=SHARD)
+    good = files(config)
+    ids = folder(config, "ids")
+    root = ids.parent
+    shutil.copytree(ids, root / OLD)
+    foreign = [
+        root / "xyz",
+        root / "my-0123456789abcdef",
+        root / f"text-{'4' * 16}",
+        root / f"ids-{'5' * 16}",
+    ]
+    for path in foreign:  # with a manifest of their own
+        shutil.copytree(ids, path)
+    (foreign[2] / "notes").write_text("mine")
+    (foreign[3] / "00099.safetensors").symlink_to(ids / "00000.safetensors")
+    (root / f"ids-{'6' * 16}").symlink_to(foreign[0])
+    (root / f"ids-{'7' * 16}").write_text("a file")
+    for name in (f"{HALF}.part", BUSY, NEW):
+        (root / name).mkdir()
+    (root / f"{HALF}.part/00000.safetensors.sum").touch()
+    for path in root.iterdir():
+        os.utime(path, (1e9, time.time() - (89 if path.name == NEW else 91) * 86_400))
+    before = {path.name for path in root.iterdir() if path.suffix != ".lock"}
+    there = files(config)
+
+    again = replace(config, cache_days=days)
+    with open(root / f"{BUSY}.lock", "a") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        prepare(again, shard_pairs=SHARD)
+        assert there.items() <= files(config).items()  # nothing was made, so nothing is deleted
+        shutil.rmtree(ids)  # so that the text is used too
+        prepare(again, shard_pairs=SHARD)
+    assert {path.name for path in root.iterdir() if path.suffix != ".lock"} == before - goes
+    assert good.items() <= files(config).items()
+    gone = [name for name in there if name not in files(config)]
+    assert {Path(name).parent.name for name in gone} == goes
+
+
+class TestMade:
+    """`made` with files of its own."""
+
+    def build(self, part: Path) -> dict[str, Any]:
+        self.written = []
+        for name in "abc":
+            if not (part / name).exists():
+                write_file(part / name, [name.encode(), b"!"])
+                self.written.append(name)
+        return {"names": 3}
+
+    def test_killed_just_before_it_got_its_name(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """What is remembered of the files goes before that; they stay as they are, but for a damaged one."""
+
+        def killed(*names: Any) -> None:
+            raise KeyboardInterrupt
+
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "rename", killed)
+            with pytest.raises(KeyboardInterrupt):
+                made(tmp_path / "x", self.build)
+        part = tmp_path / "x.part"
+        assert sorted(path.name for path in part.iterdir()) == ["a", "b", "c", "manifest.json"]
+        (part / "b").write_bytes(b"b?")
+        assert made(tmp_path / "x", self.build) == {"names": 3}
+        assert self.written == ["b"]
+        assert not part.exists()
+        assert sorted(os.listdir(tmp_path / "x")) == ["a", "b", "c", "manifest.json"]
+        assert [(tmp_path / "x" / name).read_bytes() for name in "abc"] == [b"a!", b"b!", b"c!"]
+        made(tmp_path / "x", lambda part: pytest.fail("it is whole"))
+
+    def test_a_file_that_changes_before_the_folder_is_whole_is_found(self, tmp_path: Path) -> None:
+        def build(part: Path) -> dict[str, Any]:
+            self.build(part)
+            if not damaged:
+                damaged.append("b")
+                (part / "b").write_bytes(b"b?")
+            return {}
+
+        damaged: list[str] = []
+        made(tmp_path / "x", build)
+        made(tmp_path / "x", build)
+        assert (tmp_path / "x/b").read_bytes() == b"b!"
+
+    def test_what_nobody_vouches_for_is_made_again(self, tmp_path: Path) -> None:
+        (tmp_path / "x.part").mkdir()
+        (tmp_path / "x.part/a").write_bytes(b"half")
+        made(tmp_path / "x", self.build)
+        assert (tmp_path / "x/a").read_bytes() == b"a!"
+
+    def test_a_file_elsewhere_has_nothing_beside_it(self, tmp_path: Path) -> None:
+        write_file(tmp_path / "a", [b"a"])
+        assert os.listdir(tmp_path) == ["a"]
+
+
+@contextmanager
+def unwritable(root: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
+    """Nothing under `root` can be written, for the superuser neither; gives the names that were tried."""
+    tried: list[str] = []
+
+    def refusing(real: Callable[..., Any], writes: Callable[..., bool]) -> Callable[..., Any]:
+        def call(path: Any, *rest: Any, **options: Any) -> Any:
+            if not isinstance(path, int) and Path(path).is_relative_to(root) and writes(*rest, **options):
+                tried.append(os.fspath(path))
+                raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), os.fspath(path))
+            return real(path, *rest, **options)
+
+        return call
+
+    def for_writing(mode: str = "r", *rest: Any, **options: Any) -> bool:
+        return not set(mode).isdisjoint("wax+")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(builtins, "open", refusing(builtins.open, for_writing))
+        for name in ("utime", "mkdir", "rename", "replace", "unlink", "rmdir", "symlink", "link", "truncate"):
+            patch.setattr(os, name, refusing(getattr(os, name), lambda *rest, **options: True))
+        yield tried
+
+
+def test_a_whole_cache_that_cannot_be_written_serves(
+    config: DataConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = prepare(config, shard_pairs=SHARD)
+    before = stamps(config)
+    with unwritable(Path(str(config.cache_dir)), monkeypatch) as tried:
+        second = prepare(config, shard_pairs=SHARD)
+        assert (pairs(second), second.fingerprint) == (pairs(first), first.fingerprint)
+        # No more than the time of last use.
+        assert [Path(path).name.split("-")[0] for path in tried] == ["tokenizer", "ids"]
+        with pytest.raises(UserError, match=r"^can't write .*permission is denied.*data\.cache_dir=FOLDER"):
+            prepare(replace(config, cleaning=replace(config.cleaning, max_pieces=50)), shard_pairs=SHARD)
+        with pytest.raises(UserError, match=r"^can't write .*permission is denied.*data\.cache_dir=FOLDER"):
+            prepare(replace(config, cache_dir=f"{config.cache_dir}/new"), shard_pairs=SHARD)
+    assert stamps(config) == before
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="permissions do not bind the superuser")
+def test_a_whole_cache_without_permission_to_write_serves(config: DataConfig) -> None:
+    first = prepare(config, shard_pairs=SHARD)
+    root = Path(str(config.cache_dir))
+    folders = [root, *(path for path in root.rglob("*") if path.is_dir())]
+    for path in folders:
+        path.chmod(0o555)
+    try:
+        assert pairs(prepare(config, shard_pairs=SHARD)) == pairs(first)
+        with pytest.raises(UserError, match=r"permission is denied.*data\.cache_dir=FOLDER"):
+            prepare(replace(config, cleaning=replace(config.cleaning, max_pieces=50)), shard_pairs=SHARD)
+    finally:
+        for path in folders:
+            path.chmod(0o755)
+
+
+def test_long_pairs_make_more_shards(config: DataConfig, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A damaged one is made from the same lines again."""
+    plain = prepare(config, shard_pairs=SHARD)
+    monkeypatch.setattr(corpus, "_BLOCK_CHARACTERS", 2000)
+    shutil.rmtree(str(config.cache_dir))
+    assert pairs(prepare(config, shard_pairs=SHARD)) == pairs(plain)
+    good = files(config)
+    shards = sorted(folder(config, "text").glob("0*.safetensors"))
+    assert len(shards) == 8  # of 5
+    shards[6].write_bytes(b"damaged")
+    shutil.rmtree(folder(config, "ids"))
+    prepare(config, shard_pairs=SHARD)
+    assert files(config) == good
