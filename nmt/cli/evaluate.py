@@ -204,7 +204,7 @@ def _load(config: EvalConfig, task: Task) -> Bundle | None:
     bundle = load_bundle(config.model_dir)
     own = bundle.config.data
     data = config.data or own
-    if (data.source_lang, data.target_lang) != (own.source_lang, own.target_lang):
+    if (data.source_lang, data.target_lang) not in languages_of(own):
         log.warning(
             "the model translates from %s to %s, these data are from %s to %s",
             *(own.source_lang, own.target_lang, data.source_lang, data.target_lang),
@@ -215,6 +215,13 @@ def _load(config: EvalConfig, task: Task) -> Bundle | None:
         _read_data(config, bundle, data, task)
     task.details["model_dir"] = config.model_dir
     return bundle
+
+
+def languages_of(data: DataConfig) -> set[tuple[str, str]]:
+    """What a model that was trained on these data translates: source and target language."""
+    corpora = data.train.corpora.values()
+    pairs = {(c.source_lang or data.source_lang, c.target_lang or data.target_lang) for c in corpora}
+    return pairs | {(data.source_lang, data.target_lang)}
 
 
 def _read_data(config: EvalConfig, bundle: Bundle, data: DataConfig, task: Task) -> None:
@@ -241,7 +248,10 @@ def _read_data(config: EvalConfig, bundle: Bundle, data: DataConfig, task: Task)
             key,
         )
     task.title = f"{config.model_dir} on {data.name} ({config.split}), {data.source_lang}-{data.target_lang}"
-    task.add("source", held_out.sources, f"{key}'s source")
+    if held_out.tag is not None and held_out.tag not in bundle.tokenizer.source_symbols:
+        known = ", ".join(bundle.tokenizer.source_symbols) or "none at all"
+        raise UserError(f"{key}.tag={held_out.tag}: the model in {bundle.folder} knows {known}")
+    task.add("source", held_out.inputs, f"{key}'s source")
     task.add("references", held_out.references, f"{key}'s target")
     if held_out.groups is not None and config.groups is None:
         task.add("groups", held_out.groups, f"{key}.groups")

@@ -61,6 +61,8 @@ class SplitConfig(PairsConfig):
 
     groups: str | None = None
     """Text file with one label a line; scores are reported for each label beside the whole."""
+    tag: str | None = None
+    """A piece put before every source, such as `<2de>`: in validation and test that of a training corpus."""
 
 
 @dataclass
@@ -71,6 +73,10 @@ class CorpusConfig(PairsConfig):
     """As `data.source_key`, where this corpus's tables differ."""
     target_key: str | None = None
     """As `data.target_key`, where this corpus's tables differ."""
+    source_lang: str | None = None
+    """As `data.source_lang`, where this corpus is in another language; its columns and rules follow it."""
+    target_lang: str | None = None
+    """As `data.target_lang`, in the same way."""
     weight: float | None = None
     """How often its pairs are drawn an epoch: 2 draws every pair twice, 0.5 half of them, another half each
     epoch; default 1."""
@@ -133,13 +139,17 @@ class CleaningConfig:
     drop_control: bool = True
     """Drop pairs with control characters other than a tab."""
     drop_leaked: bool = True
-    """Drop pairs whose source or target stands, the same but for spacing and case, in validation or test."""
+    """Drop pairs whose source or target stands in validation or test, the same but for case, spacing and
+    what Unicode holds to be one character in several forms (NFKC)."""
     drop_near_duplicates: bool = False
-    """Keep the first of several pairs that are equal but for case and all that is no letter."""
+    """Keep the first of several pairs that are equal but for case and all that is no letter, the same in all
+    corpora with this option."""
     drop_unequal_numbers: bool = False
-    """Drop pairs whose numbers disagree; small ones (often words) and marks of grouping don't count."""
+    """Drop pairs whose numbers disagree. Marks of grouping don't count (1,000 is 1.000, and 1.5 million is
+    1,500,000), nor does what may be a word on the other side: up to 12, or with zeros behind that."""
     drop_unequal_addresses: bool = False
-    """Drop pairs whose URLs or e-mail addresses disagree."""
+    """Drop pairs whose URLs or e-mail addresses disagree. One ends before letters that are neither Latin nor
+    Greek nor Cyrillic."""
     min_script: float = 0.0
     """Share of a side's letters that must be in the script of its language; 0 keeps all."""
     max_word: int = 0
@@ -197,7 +207,8 @@ class DataConfig:
     cleaning: CleaningConfig = field(default_factory=CleaningConfig)
     tokenizer: TokenizerConfig = field(default_factory=TokenizerConfig)
     sampling: SamplingConfig = field(default_factory=SamplingConfig)
-    max_tokens: int | str = 4096
+    # A number or `auto`: OmegaConf makes no union in a section that may be left out (`nmt-eval data=NAME`).
+    max_tokens: Any = 4096
     """Target tokens a micro-batch holds at most, EOS counted; `auto`: as many as fit into memory, at most
     25,000, found when the run begins."""
     max_source_ratio: float = 1.5
@@ -213,7 +224,7 @@ class DataConfig:
 
     def __post_init__(self) -> None:
         """Checks the values."""
-        if isinstance(self.max_tokens, int):
+        if type(self.max_tokens) is int:
             check("data.max_tokens", self.max_tokens, at_least(16))
         elif self.max_tokens != "auto":
             raise UserError(

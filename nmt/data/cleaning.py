@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import unicodedata
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import Any, ClassVar
@@ -96,7 +96,10 @@ class PieceRule:
 
 
 def build_rules(
-    config: CleaningConfig, *held_out: HeldOut, languages: tuple[str, str] = ("", "")
+    config: CleaningConfig,
+    *held_out: HeldOut,
+    languages: tuple[str, str] = ("", ""),
+    tags: Collection[str] = (),
 ) -> list[Rule]:
     """The rules that the options switch on, in their order.
 
@@ -104,11 +107,12 @@ def build_rules(
         config: the options.
         held_out: validation and test, whose text training must not see.
         languages: language codes of source and target.
+        tags: what held-out sources may begin with and training text does not.
 
     Raises:
         UserError: a rule needs a package that is not installed, or knows nothing of a language.
     """
-    setting = Setting(held_out, *languages)
+    setting = Setting(held_out, *languages, tags)
     built = (rule.build(config, setting) for rule in RULES.values())
     return [rule for rule in built if rule is not None]
 
@@ -139,8 +143,13 @@ def pair_hash(source: str, target: str) -> bytes:
 
 
 def near_hash(source: str, target: str) -> bytes:
-    """A hash of a pair that leaves aside case and all that is no letter, where both sides have letters."""
-    source_key, target_key = (text.casefold().translate(_LETTERS) for text in (source, target))
+    """A hash of a pair that leaves aside case and all that is no letter, where both sides have letters.
+
+    Letters that normalisation makes the same (NFKC) are: composed ones, ligatures, those of full width.
+    """
+    source_key, target_key = (
+        unicodedata.normalize("NFKD", text).casefold().translate(_LETTERS) for text in (source, target)
+    )
     return pair_hash(source_key, target_key) if source_key and target_key else pair_hash(source, target)
 
 

@@ -16,6 +16,7 @@ from nmt.data.hub import open_hub
 from nmt.data.tables import Block, Pair, read_table, table_reader
 from nmt.data.testsets import find_test_set
 from nmt.data.text import expand, file_facts, read_blocks, read_lines
+from nmt.data.tokenizer import check_symbols
 from nmt.errors import UserError
 
 _BLOCK_CHARACTERS = 1 << 25  # of a block of `Corpus.blocks`, some twice what 65,536 pairs of sentences have
@@ -94,6 +95,15 @@ class HeldOut:
     """A label a line, or none."""
     facts: dict[str, Any]
     """As in `Corpus`."""
+    tag: str | None = None
+    """What is put before every source."""
+
+    @property
+    def inputs(self) -> list[str]:
+        """What the model gets: the sources, the tag before each; a blank one stays blank."""
+        if self.tag is None:
+            return self.sources
+        return [f"{self.tag} {source}" if source.strip() else source for source in self.sources]
 
 
 def is_given(split: PairsConfig) -> bool:
@@ -147,8 +157,11 @@ def read_held_out(split: SplitConfig, data: DataConfig, key: str) -> HeldOut:
         key: full name of the option, such as `data.test`.
 
     Raises:
-        UserError: as `open_corpus` and `Corpus.pairs`, and where the groups are not one a line.
+        UserError: as `open_corpus` and `Corpus.pairs`, and where the groups are not one a line, or the tag
+            cannot be a piece.
     """
+    if split.tag is not None:
+        check_symbols([split.tag], f"{key}.tag")
     corpus = open_corpus(split, data, key)
     pairs = list(corpus.pairs())
     groups, facts = None, corpus.facts
@@ -160,7 +173,8 @@ def read_held_out(split: SplitConfig, data: DataConfig, key: str) -> HeldOut:
             raise UserError(
                 f"{key}.groups={split.groups}: has {len(groups)} labels, but there are {len(pairs)} pairs"
             )
-    return HeldOut(corpus.name, [pair[0] for pair in pairs], [pair[1] for pair in pairs], groups, facts)
+    sources, references = [pair[0] for pair in pairs], [pair[1] for pair in pairs]
+    return HeldOut(corpus.name, sources, references, groups, facts, split.tag)
 
 
 def _lengths(lines: list[str]) -> Array:

@@ -19,6 +19,7 @@ from nmt.data.corpus import HeldOut, is_given, read_held_out
 from nmt.data.mixture import apportioned, mean_draws
 from nmt.data.sources import Source, open_sources
 from nmt.data.store import Shard, Store
+from nmt.data.tags import check_tags, known_tags
 from nmt.data.texts import TextOptions, Texts, clean_texts, report_of, report_to_json, write_repeats_across
 from nmt.data.tokenizer import Tokenizer, train_tokenizer
 from nmt.data.workers import run_ordered
@@ -75,6 +76,7 @@ def prepare(config: DataConfig, *, shard_pairs: int = SHARD_PAIRS) -> Prepared:
     held_out = {"valid": read_held_out(config.valid, config, "data.valid")}
     if is_given(config.test):
         held_out["test"] = read_held_out(config.test, config, "data.test")
+    check_tags(held_out, sources, known_tags(config.tokenizer.user_symbols, sources))
     stages = _Stages(config, sources, list(held_out.values()), shard_pairs)
     with cache_errors():
         tokenizer = stages.tokenizer()
@@ -89,7 +91,7 @@ def prepare(config: DataConfig, *, shard_pairs: int = SHARD_PAIRS) -> Prepared:
         "target_lang": config.target_lang,
         "train": _train_facts(config, sources, train, reports),
         **{
-            key: {"corpus": split.name, "sentences": len(split.sources), **split.facts}
+            key: {"corpus": split.name, "sentences": len(split.sources), "tag": split.tag, **split.facts}
             for key, split in held_out.items()
         },
         "cleaning": {**cleaning.as_dict(), "words": cleaning.words},
@@ -129,14 +131,13 @@ class _Stages:
         self._workers = config.workers or available_cores()
         self.anew = False
         self.root = (Path(config.cache_dir).expanduser() if config.cache_dir else cache_folder()) / "prepared"
-        languages = config.source_lang, config.target_lang
-        self._rules = [build_rules(source.cleaning, *held_out, languages=languages) for source in sources]
+        tags = known_tags(config.tokenizer.user_symbols, sources)
+        self._rules = [
+            build_rules(source.cleaning, *held_out, languages=source.languages, tags=tags)
+            for source in sources
+        ]
         self._text_prints = list(map(self._text_print, sources, self._rules))
-        tags = [source.tag for source in sources if source.tag is not None]
-        symbols = list(dict.fromkeys([*config.tokenizer.user_symbols, *tags]))
-        self._pieces = replace(
-            config.tokenizer, user_symbols=symbols if tags else config.tokenizer.user_symbols
-        )
+        self._pieces = replace(config.tokenizer, user_symbols=tags)
         mixed: Any = self._text_prints[0]
         if len(sources) > 1:
             weights = [corpus.weight for corpus in config.train.corpora.values()]
@@ -180,7 +181,8 @@ class _Stages:
         if any(self._repeats(place) for place in range(len(texts))):
 
             def build(part: Path) -> dict[str, Any]:
-                write_repeats_across(texts, [part / _shard_name(place) for place in range(len(texts))])
+                paths = [part / _shard_name(place) for place in range(len(texts))]
+                write_repeats_across(texts, [source.cleaning for source in self._sources], paths)
                 return {}
 
             made(self._repeats_folder, build)
@@ -250,7 +252,8 @@ class _Stages:
 
     def _repeats(self, place: int) -> Path | None:
         """Where it stands what a corpus repeats of those before it, if that is to go."""
-        if not place or not self._sources[place].cleaning.drop_duplicates:
+        cleaning = self._sources[place].cleaning
+        if not place or not (cleaning.drop_duplicates or cleaning.drop_near_duplicates):
             return None
         return self._repeats_folder / _shard_name(place)
 
@@ -308,7 +311,7 @@ def _tagged(side: Side, tag: int) -> Side:
 
 
 def _valid_store(tokenizer: Tokenizer, valid: HeldOut) -> Store:
-    sources, targets = tokenizer.encode_source(valid.sources), tokenizer.encode_target(valid.references)
+    sources, targets = tokenizer.encode_source(valid.inputs), tokenizer.encode_target(valid.references)
     longer = sum(max(map(len, pair)) > VALID_PIECES for pair in zip(sources, targets, strict=True))
     if longer:
         log.warning("%s: %d pairs are cut at %d pieces for the loss", valid.name, longer, VALID_PIECES)
@@ -346,6 +349,8 @@ def _train_facts(
             source.name: {
                 "corpus": source.corpus.name,
                 **source.corpus.facts,
+                "source_lang": source.languages[0],
+                "target_lang": source.languages[1],
                 "tag": source.tag,
                 "draws_per_epoch": round(float(mean), 4),
                 "cleaning": {**report.as_dict(), "words": report.words},

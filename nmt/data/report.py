@@ -82,8 +82,8 @@ def data_report(prepared: Prepared) -> dict[str, Any]:
             }
             for name, count in dropped.items()
         ],
-        "source": {"lang": facts["source_lang"], **source.report()},
-        "target": {"lang": facts["target_lang"], **target.report()},
+        "source": {"lang": _languages(facts, "source_lang"), **source.report()},
+        "target": {"lang": _languages(facts, "target_lang"), **target.report()},
         "ratios": ratios.histogram(),
     }
 
@@ -93,6 +93,12 @@ def _corpus_name(train: dict[str, Any]) -> str:
     if "corpora" not in train:
         return str(train["corpus"])
     return ", ".join(f"{name} ({corpus['corpus']})" for name, corpus in train["corpora"].items())
+
+
+def _languages(facts: dict[str, Any], key: str) -> str:
+    """The languages of a side: one, or each that a corpus has."""
+    corpora = facts["train"].get("corpora", {"": facts})
+    return ", ".join(dict.fromkeys(corpus[key] for corpus in corpora.values()))
 
 
 class _SideCounts:

@@ -191,7 +191,8 @@ def _rules(report: dict[str, Any]) -> str:
 
 
 def _examples(report: dict[str, Any], examples: Sequence[Sequence[str]]) -> str:
-    languages = report["source"]["lang"], report["target"]["lang"]
+    # Of several languages nobody knows which one an example is in.
+    languages = ["" if "," in report[side]["lang"] else report[side]["lang"] for side in ("source", "target")]
     rows = "".join(
         '<tr class="example">'
         + "".join(

@@ -18,12 +18,14 @@ class Source:
         name: among several corpora; empty where there is but one without a name.
         corpus: its pairs, raw.
         cleaning: how it is cleaned.
+        languages: language codes of source and target.
         tag: what is put before every source.
     """
 
     name: str
     corpus: Corpus
     cleaning: CleaningConfig
+    languages: tuple[str, str]
     tag: str | None = None
 
 
@@ -35,8 +37,8 @@ def open_sources(data: DataConfig) -> list[Source]:
     """
     train = data.train
     if not train.corpora:
-        return [Source("", open_corpus(train, data, "data.train"), data.cleaning)]
-    names = given_options(train)
+        return [_source("data.train", "", open_corpus(train, data, "data.train"), data, train.tag)]
+    names = given_options(train) + (["tag"] if train.tag is not None else [])
     if names:
         drop = " ".join(f"data.train.{name}=null" for name in names)
         raise UserError(
@@ -47,13 +49,14 @@ def open_sources(data: DataConfig) -> list[Source]:
 
 
 def _open(key: str, name: str, corpus: CorpusConfig, data: DataConfig) -> Source:
-    if corpus.tag is not None:
-        check_symbols([corpus.tag], f"{key}.tag")
     own = replace(
         data,
         hub=hub_of(corpus, data),
         source_key=corpus.source_key or data.source_key,
         target_key=corpus.target_key or data.target_key,
+        source_lang=corpus.source_lang or data.source_lang,
+        target_lang=corpus.target_lang or data.target_lang,
+        cleaning=data.cleaning_of(key, corpus),
     )
     try:
         opened = open_corpus(corpus, own, key)
@@ -61,7 +64,13 @@ def _open(key: str, name: str, corpus: CorpusConfig, data: DataConfig) -> Source
         if corpus.hub.path is None:
             raise
         raise UserError(str(error).replace("data.hub.", f"{key}.hub.")) from error
-    return Source(name, opened, data.cleaning_of(key, corpus), corpus.tag)
+    return _source(key, name, opened, own, corpus.tag)
+
+
+def _source(key: str, name: str, corpus: Corpus, own: DataConfig, tag: str | None) -> Source:
+    if tag is not None:
+        check_symbols([tag], f"{key}.tag")
+    return Source(name, corpus, own.cleaning, (own.source_lang, own.target_lang), tag)
 
 
 def hub_of(corpus: CorpusConfig, data: DataConfig) -> HubConfig:

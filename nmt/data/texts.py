@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from nmt.config import CleaningConfig
 from nmt.data.arrays import Array, Side, map_safetensors, offsets_of, safetensors_bytes
 from nmt.data.cache import made, write_file
 from nmt.data.cleaning import (
@@ -84,10 +85,9 @@ class Texts:
         """Size of all text, that of pairs that are not to be used too."""
         return sum(len(shard.source.ids) + len(shard.target.ids) for shard in self._shards)
 
-    @property
-    def hashes(self) -> list[Hashes]:
-        """A hash of each pair, those that are not to be used too; by shards."""
-        return [_kept(shard, "hashes") for shard in self._shards]
+    def hashes(self, name: str) -> list[Hashes]:
+        """A hash of each pair, those that are not to be used too, by shards: `hashes` or `near`."""
+        return [_kept(shard, name) for shard in self._shards]
 
     def rows(self, shard: int) -> Array:
         """The rows of a shard that are to be used: those that do not repeat an earlier pair."""
@@ -172,20 +172,33 @@ def clean_texts(folder: Path, corpus: Corpus, rules: Sequence[Rule], options: Te
     return Texts(folder)
 
 
-def write_repeats_across(texts: Sequence[Texts], paths: Sequence[Path]) -> None:
-    """Finds the pairs that stand in an earlier corpus, or earlier in their own.
+def write_repeats_across(
+    texts: Sequence[Texts], cleaning: Sequence[CleaningConfig], paths: Sequence[Path]
+) -> None:
+    """Finds the pairs that stand, or nearly stand, in an earlier corpus or earlier in their own.
 
     Args:
         texts: the corpora in the order in which they go before each other.
+        cleaning: what is asked for each: of equal pairs only those of a corpus with `drop_duplicates` are
+            found, whatever the one before it has; of nearly equal ones, only where both corpora have
+            `drop_near_duplicates`.
         paths: the file to write for each, for `Texts`.
     """
-    hashes = [text.hashes for text in texts]
-    starts = offsets_of(np.array([sum(len(shard.rows) for shard in shards) for shards in hashes], np.int64))
-    found = repeats([shard for shards in hashes for shard in shards])
-    cuts = np.searchsorted(found, starts)
-    for place, path in enumerate(paths):
-        equal = found[cuts[place] : cuts[place + 1]] - starts[place]
-        _write_numbers(path, equal, texts[place].near)
+    near_too = [options.drop_near_duplicates for options in cleaning]
+    equal = _repeats_across([text.hashes("hashes") for text in texts])
+    near = _repeats_across(
+        [text.hashes("near") if asked else [] for text, asked in zip(texts, near_too, strict=True)]
+    )
+    for path, options, numbers, near_numbers in zip(paths, cleaning, equal, near, strict=True):
+        _write_numbers(path, numbers if options.drop_duplicates else numbers[:0], near_numbers)
+
+
+def _repeats_across(corpora: Sequence[Sequence[Hashes]]) -> list[Array]:
+    """For each corpus the numbers, counted through its own shards, of what stood before in any."""
+    starts = offsets_of(np.array([sum(len(shard.rows) for shard in shards) for shards in corpora], np.int64))
+    found = repeats([shard for shards in corpora for shard in shards])
+    parts = np.split(found, np.searchsorted(found, starts[1:-1]))
+    return [part - start for part, start in zip(parts, starts[:-1], strict=True)]
 
 
 def report_to_json(report: CleaningReport) -> dict[str, Any]:

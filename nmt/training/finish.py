@@ -123,7 +123,7 @@ def _judge(
     translator: Translator, held_out: HeldOut, split: str, target_lang: str, folder: RunFolder
 ) -> dict[str, Any]:
     with progress(total=len(held_out.sources), unit="sentences", description=f"translating {split}") as bar:
-        translations = translator.translate(held_out.sources, bar.update)
+        translations = translator.translate(held_out.inputs, bar.update)
     hypotheses = [translation.hypotheses[0].text for translation in translations]
     with replaced(folder.hypotheses(split)) as temporary:
         temporary.write_text("".join(f"{line}\n" for line in hypotheses), encoding="utf-8", newline="\n")

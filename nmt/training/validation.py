@@ -60,7 +60,7 @@ class Validator:
         model: read, not changed.
         tokenizer: of the model.
         batches: the set for the loss.
-        sources: the same set as raw text.
+        sources: the same set as raw text, tags before it if there are any.
         references: its translations.
         target_lang: their language.
         decoding: how to translate.
@@ -150,7 +150,7 @@ def validator_for(
         model,
         prepared.tokenizer,
         validation_batches(store, int(config.data.max_tokens)),
-        held_out.sources[:count],
+        held_out.inputs[:count],
         held_out.references[:count],
         target_lang=config.data.target_lang,
         decoding=config.decoding,

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import unicodedata
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
+from unicodedata import category, combining, normalize
 
 import numpy as np
 
 from nmt.config import CleaningConfig
 from nmt.data.rules.rule import Rule, Setting
+from nmt.data.tags import without_tag
 
 _HEAD = 12  # characters, without spaces, that tell nearly all texts from those held out
 
@@ -115,10 +116,13 @@ class LeakedRule(Rule):
 
     name = "leaked"
     words = "a side stands in validation or test"
+    version = 2
 
-    def __init__(self, sources: Iterable[str], targets: Iterable[str]) -> None:
-        """Takes all held-out text."""
-        self.sources = frozenset(map(_loose, filter(str.strip, sources)))
+    def __init__(self, sources: Iterable[str], targets: Iterable[str], tags: Collection[str] = ()) -> None:
+        """Takes all held-out text, and the tags that its sources may begin with and training text not."""
+        lines = set(filter(str.strip, sources))
+        lines |= {without_tag(line, tags) for line in lines}
+        self.sources = frozenset(map(_loose, lines))
         self.targets = frozenset(map(_loose, filter(str.strip, targets)))
         self.source_heads = frozenset(text[:_HEAD] for text in self.sources)
         self.target_heads = frozenset(text[:_HEAD] for text in self.targets)
@@ -131,30 +135,45 @@ class LeakedRule(Rule):
         return cls(
             (text for part in setting.held_out for text in part.sources),
             (text for part in setting.held_out for text in part.references),
+            setting.tags,
         )
 
     def drops(self, source: str, target: str) -> bool:
-        """Whether a side is held out, but for spacing and case."""
+        """Whether a side is held out, but for what `_loose` leaves aside."""
         return _loose(source) in self.sources or _loose(target) in self.targets
 
     def suspects(self, sources: Sequence[str], targets: Sequence[str]) -> Iterable[int]:
         """Those of which a side begins like one that is held out."""
         suspects: set[int] = set()
         for lines, heads in ((sources, self.source_heads), (targets, self.target_heads)):
-            begins = [line[: 2 * _HEAD].casefold().replace(" ", "")[:_HEAD] for line in lines]
+            begins = [
+                begin.casefold().replace(" ", "")
+                if (begin := line[: 2 * _HEAD]).isascii() and begin.isprintable()  # as `_loose`, but faster
+                else _loose(begin)
+                for line in lines
+            ]
+            # What no mark follows is the head of the whole text too: nothing else changes places.
             suspects.update(
                 place
-                for place, head in enumerate(begins)
-                if head in heads or len(head) < _HEAD or not head.isprintable()  # other white space
+                for place, begin in enumerate(begins)
+                if begin[:_HEAD] in heads or len(begin) <= _HEAD or combining(begin[_HEAD])
             )
         return sorted(suspects)
 
 
 def _loose(text: str) -> str:
-    if text.isprintable():  # then its only white space is " ", which is far faster to take out
+    """What texts that look alike have in common: no case, no white space, compatible characters decomposed.
+
+    Normalisation makes most of these one text to the model: composed or not, of full width, ligatures, the
+    three dots of an ellipsis, and invisible characters of format (category Cf), which are left out. So is
+    the iota below a Greek letter (U+0345), the one mark that case folding makes a letter.
+    """
+    if text.isascii() and text.isprintable():
         return text.casefold().replace(" ", "")
-    return "".join(text.casefold().split())
+    if not text.isprintable():  # what is of category Cf never is
+        text = "".join(c for c in text if category(c) != "Cf")
+    return "".join(normalize("NFKD", text).replace("\u0345", "").casefold().split())
 
 
 def _is_control(character: str) -> bool:
-    return unicodedata.category(character) == "Cc" and character != "\t"
+    return category(character) == "Cc" and character != "\t"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -19,11 +19,13 @@ class Setting:
         held_out: validation and test, whose text training must not see.
         source_lang: language code of the source side; empty if nobody says.
         target_lang: language code of the target side.
+        tags: what held-out sources may begin with and training text does not.
     """
 
     held_out: Sequence[HeldOut] = ()
     source_lang: str = ""
     target_lang: str = ""
+    tags: Collection[str] = ()
 
 
 class Rule(ABC):

@@ -123,7 +123,7 @@ def test_the_papers_systems(
         ),
         ("model=bas", "model=bas: there is no such model; did you mean model=base?; there are base, big"),
         ("data.max_tokens=1", "data.max_tokens=1: must be 16 or more"),
-        ("data.max_tokens=1e3", "data.max_tokens: value '1000.0' of type 'float' is incompatible"),
+        ("data.max_tokens=1e3", "data.max_tokens=1000.0: must be auto or a number of tokens"),
         ("data.max_tokens=big", "data.max_tokens=big: must be auto or a number of tokens"),
         ("foo", "foo: options are written key=value"),
         ("data.train.source=[a", "data.train.source=[a: can't be read"),
@@ -218,6 +218,13 @@ def test_a_model_translates_as_it_was_tested_unless_told_otherwise(tmp_path: Pat
     overrides = (f"model_dir={tmp_path}", "decoding.length_penalty=0.2")
     (job,) = compose_jobs(EvalConfig, "eval", Arguments(overrides))
     assert (job.decoding.beam_size, job.decoding.length_penalty) == (7, 0.2)
+
+
+def test_a_model_is_evaluated_on_other_data() -> None:
+    overrides = ("data=quickstart", "data.max_tokens=512", "data.test.tag='<2de>'")
+    (job,) = compose_jobs(EvalConfig, "eval", Arguments(overrides))
+    assert job.data is not None
+    assert (job.data.name, job.data.max_tokens, job.data.test.tag) == ("quickstart", 512, "<2de>")
 
 
 def test_a_damaged_model_configuration_is_named(tmp_path: Path) -> None:

@@ -15,7 +15,8 @@ from typing import Any
 import pytest
 
 from nmt.cli.evaluate import evaluate
-from nmt.config import DataConfig, DecodingConfig, EvalConfig, SplitConfig, TrainConfig
+from nmt.config import CorpusConfig, DataConfig, DecodingConfig, EvalConfig, SplitConfig, TrainConfig
+from nmt.data.corpus import HeldOut
 from nmt.errors import UserError
 
 SIGNATURES = """\
@@ -47,7 +48,8 @@ def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 HELD_OUT = SimpleNamespace(
-    sources=["ON THE MAT THE CAT SAT", "A DOG", ""],
+    inputs=["ON THE MAT THE CAT SAT", "A DOG", ""],
+    tag=None,
     references=["on the mat the cat sat", "a cat", "nothing"],
     groups=["x", "y", "y"],
     facts={"sha256": "abc"},
@@ -81,7 +83,10 @@ def model(monkeypatch: pytest.MonkeyPatch) -> TrainConfig:
     """A model in `run` that translates pets from English to German; everything around it is a stand-in."""
     config = TrainConfig(data=DataConfig(name="pets", source_lang="en", target_lang="de"))
     config.data.test = SplitConfig(source="pets.en", target="pets.de")
-    bundle = SimpleNamespace(folder=Path("run/model"), config=config, model=None, tokenizer=None, results={})
+    tokenizer = SimpleNamespace(source_symbols={"<2fr>": 4})
+    bundle = SimpleNamespace(
+        folder=Path("run/model"), config=config, model=None, tokenizer=tokenizer, results={}
+    )
 
     def is_given(split: SplitConfig) -> bool:
         return split != SplitConfig()
@@ -224,6 +229,30 @@ def test_a_model_is_scored_on_other_data(
     assert out.startswith("run on ted (test), en-zh\n")
     assert "|tok:zh|" in out
     assert "the model translates from en to de, these data are from en to zh" in caplog.text
+
+
+def test_a_tag_of_the_data_goes_before_their_sources(
+    files: Path, model: TrainConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model.data.train.corpora = {"fr": CorpusConfig(target_lang="fr", tag="<2fr>")}
+    held_out = HeldOut("pets", ["A CAT", "", "A DOG"], ["", "", ""], None, {}, "<2fr>")
+    monkeypatch.setattr(sys.modules["nmt.data.corpus"], "read_held_out", lambda *given: held_out)
+    evaluate(EvalConfig(model_dir="run", device="cpu", output="out"))
+    assert (files / "out").read_text(encoding="utf-8") == "<2fr> a cat\n\n<2fr> a dog\n"
+    monkeypatch.setattr(
+        sys.modules["nmt.bundle"].load_bundle("run").tokenizer, "source_symbols", {"<2de>": 4}
+    )
+    with pytest.raises(UserError, match=r"^data\.test\.tag=<2fr>: the model in run/model knows <2de>$"):
+        evaluate(EvalConfig(model_dir="run", device="cpu"))
+
+
+def test_a_model_of_several_languages_knows_them_all(
+    files: Path, model: TrainConfig, caplog: pytest.LogCaptureFixture
+) -> None:
+    model.data.train.corpora = {"a": CorpusConfig(), "b": CorpusConfig(target_lang="zh")}
+    other = DataConfig(name="ted", source_lang="en", target_lang="zh", test=SplitConfig(split="test"))
+    evaluate(EvalConfig(model_dir="run", device="cpu", data=other))
+    assert "the model translates" not in caplog.text
 
 
 def test_data_that_moved_are_explained(files: Path, model: TrainConfig) -> None:

@@ -109,6 +109,7 @@ def test_rules_travel_to_other_processes() -> None:
     assert first_rule(rules, "a dog runs.", "x y z") is not None
 
 
+MARKS = st.sampled_from("xαι\u0301\u0308\u0316\u0323\u0327\u0345\u200b ")
 LINES = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\n"))
 
 
@@ -144,11 +145,70 @@ def test_suspects_are_few() -> None:
 @example("ß" * 9, "s" + "ss" * 9)
 def test_leaked_is_what_the_plain_comparison_finds(one: str, other: str) -> None:
     def loose(text: str) -> str:
-        return "".join(text.casefold().split())
+        shown = "".join(c for c in text if unicodedata.category(c) != "Cf")
+        return "".join(unicodedata.normalize("NFKD", shown).replace("\u0345", "").casefold().split())
 
     expected = bool(loose(one)) and loose(one) == loose(other)
     assert LeakedRule([one], []).drops(other, "x") is expected
     assert LeakedRule([], [one]).drops("x", other) is expected
+
+
+LOOK_ALIKES = [
+    ("ein Bär", "ein Ba\u0308r"),  # composed or not
+    ("Ein BÄR", "ein ba\u0308r"),
+    ("a bear", "a\u200b bear"),  # without width
+    ("a bear", "\ufeffa bear"),
+    ("a b\u00adear", "a bear"),  # a soft hyphen
+    ("ＡＢ １２", "ab 12"),
+    ("ﬁne", "fine"),
+    ("so …", "so ..."),
+    ("a\u00a0b", "a b"),
+    ("ｶﾞ", "ガ"),
+    ("각", "\u1100\u1161\u11a8"),
+    ("ᾳ\u0301", "α\u0301\u0345"),  # marks in another order
+]
+
+
+@pytest.mark.parametrize(("one", "other"), LOOK_ALIKES)
+@pytest.mark.parametrize("rest", ["", " and more than twelve letters"])
+def test_what_looks_alike_leaks(one: str, other: str, rest: str) -> None:
+    one, other = one + rest, other + rest
+    for held_out, line in ((one, other), (other, one)):
+        rule = LeakedRule([held_out], [held_out])
+        assert rule.drops(line, "x") and list(rule.suspects(["y", line], ["x", "x"])) == [0, 1]
+        assert rule.drops("x", line) and list(rule.suspects(["x", "x"], ["y", line])) == [0, 1]
+    assert not LeakedRule([one], [one]).drops("another" + other, other + "another")
+
+
+@given(st.text(MARKS, max_size=9), st.text(MARKS, max_size=9), st.integers(0, 12))
+def test_marks_at_the_end_of_the_head_hide_nothing(one: str, other: str, letters: int) -> None:
+    held_out = "x" * letters + unicodedata.normalize("NFC", one + other) + "y" * 12
+    line = "x" * letters + unicodedata.normalize("NFD", one + other) + "y" * 12
+    rule = LeakedRule([held_out], [])
+    assert rule.drops(line, "z") and list(rule.suspects([line], ["z"])) == [0]
+
+
+@pytest.mark.parametrize(
+    ("held_out", "line", "expected"),
+    [
+        ("<bt> A dog runs.", "a dog runs.", True),
+        ("<2de>  A dog runs.", "a dog runs.", True),
+        ("<2de> A dog runs.", "<2de> a dog runs.", True),  # written into the training text
+        ("<2fr> A dog runs.", "a dog runs.", False),  # nobody's tag
+        ("<bt>A dog runs.", "a dog runs.", False),  # of another word
+        ("<bt>", "a", False),
+    ],
+)
+def test_a_tag_before_a_held_out_source_hides_nothing(held_out: str, line: str, expected: bool) -> None:
+    split = HeldOut("test", [held_out], ["x y z"], None, {})
+    (rule,) = [
+        rule
+        for rule in build_rules(CleaningConfig(), split, tags=("<bt>", "<2de>"))
+        if isinstance(rule, LeakedRule)
+    ]
+    assert rule.drops(line, "w") is expected
+    assert not expected or list(rule.suspects([line], ["w"])) == [0]
+    assert not rule.drops("w", line)
 
 
 @pytest.mark.parametrize(
@@ -211,6 +271,10 @@ class TestNearHashes:
             (("12", "zwölf"), ("12", "zwölf"), True),
             (("कि", "x"), ("की", "x"), False),  # vowel signs are marks, and stay
             (("好 的。", "x"), ("好的", "x"), True),
+            (("ein Bär", "x"), ("ein Ba\u0308r", "x"), True),  # composed or not
+            (("ＡＢ", "x"), ("ab", "x"), True),
+            (("ﬁne\u200b", "x"), ("fine", "x"), True),
+            (("ein Bär", "x"), ("ein Bar", "x"), False),
         ],
     )
     def test_leave_aside_case_and_all_but_letters(
@@ -221,7 +285,8 @@ class TestNearHashes:
     @given(st.text(), st.text())
     def test_against_naive(self, source: str, target: str) -> None:
         def key(text: str) -> str:
-            return "".join(c for c in text.casefold() if unicodedata.category(c)[0] in "LM")
+            folded = unicodedata.normalize("NFKD", text).casefold()
+            return "".join(c for c in folded if unicodedata.category(c)[0] in "LM")
 
         pair = (key(source), key(target))
         assert near_hash(source, target) == pair_hash(*(pair if all(pair) else (source, target)))

@@ -186,6 +186,16 @@ def test_held_out_keeps_every_line() -> None:
     assert held_out.facts["groups"][0]["name"] == "groups"
 
 
+def test_held_out_has_its_tag_beside_the_text() -> None:
+    held_out = read_held_out(SplitConfig(source="a.en", target="a.de", tag="<2de>"), DATA, "data.test")
+    assert held_out.sources == ["one", "", " three "]
+    assert held_out.inputs == ["<2de> one", "", "<2de>  three "]
+    plain = read_held_out(SplitConfig(source="a.en", target="a.de"), DATA, "data.test")
+    assert held_out.facts == plain.facts and plain.inputs == plain.sources
+    with pytest.raises(UserError, match=r"data\.valid\.tag: '2 de' must be text without white space"):
+        read_held_out(SplitConfig(source="a.en", target="a.de", tag="2 de"), DATA, "data.valid")
+
+
 def test_groups_must_be_one_a_line() -> None:
     with pytest.raises(UserError, match="data.test.groups=groups: has 3 labels, but there are 1 pairs"):
         read_held_out(SplitConfig(source="b.en", target="b.de", groups="groups"), DATA, "data.test")

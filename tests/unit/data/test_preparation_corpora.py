@@ -19,9 +19,10 @@ from nmt.config import (
     TokenizerConfig,
     TrainSplitConfig,
 )
-from nmt.data import preparation
+from nmt.data import preparation, repeats
 from nmt.data.mixture import Mixture
 from nmt.data.preparation import Prepared, prepare
+from nmt.data.report import data_report
 from nmt.errors import UserError
 
 SHARD = 16
@@ -96,7 +97,9 @@ def pairs(prepared: Prepared) -> list[tuple[list[int], list[int]]]:
     return [(prepared.train.source(row).tolist(), prepared.train.target(row).tolist()) for row in rows]
 
 
-def expected(prepared: Prepared, parts: list[tuple[Pairs, list[int]]]) -> list[tuple[list[int], list[int]]]:
+def expected_ids(
+    prepared: Prepared, parts: list[tuple[Pairs, list[int]]]
+) -> list[tuple[list[int], list[int]]]:
     found = []
     for part, tag in parts:
         sources = prepared.tokenizer.encode_source([source for source, _ in part])
@@ -114,7 +117,7 @@ def test_against_naive(config: DataConfig) -> None:
     tag = prepared.tokenizer.source_symbols["<bt>"]
     parts = [(A, []), (without(B, 3, 29), [tag]), (without(C, 0, 1, 9, 20), [])]
     assert prepared.train.sizes == (40, 28, 46)
-    assert pairs(prepared) == expected(prepared, parts)
+    assert pairs(prepared) == expected_ids(prepared, parts)
     source, _ = prepared.train.take(np.array([39, 40, 67, 68]))
     assert [row[0] == tag for row in source] == [False, True, True, False]
     assert prepared.tokenizer.encode_source(["<bt> abc"])[0][0] == tag
@@ -197,6 +200,118 @@ def test_one_named_corpus_is_the_same_as_one_without_a_name(config: DataConfig, 
 def test_a_corpus_may_keep_what_stands_in_others(config: DataConfig) -> None:
     prepared = prepare(change(config, "c", cleaning={"drop_duplicates": False}), shard_pairs=SHARD)
     assert prepared.train.sizes == (40, 28, 49)
+
+
+def dropped(prepared: Prepared) -> list[dict[str, int]]:
+    """What each corpus lost to repeats."""
+    corpora = prepared.report["train"]["corpora"].values()
+    return [
+        {name: count for name, count in corpus["cleaning"]["dropped"].items() if "duplicate" in name}
+        for corpus in corpora
+    ]
+
+
+def test_each_corpus_is_judged_by_its_own_languages(config: DataConfig, tmp_path: Path) -> None:
+    write(tmp_path, "c", [(source, "的一是不了人我在有他这为之大来以个中上们" * 2) for source, _ in C])
+    rules = CleaningConfig(min_script=0.6, max_word=30)
+    config = replace(config, source_lang="en", target_lang="de", cleaning=rules)
+    with pytest.raises(UserError, match=r"^data\.train\.corpora\.c: no pair is left .*over-long word 49"):
+        prepare(config, shard_pairs=SHARD)
+    before = stamps(config)
+    mixed = change(config, "c", target_lang="zh")
+    prepared = prepare(mixed, shard_pairs=SHARD)
+    assert prepared.train.sizes == (40, 28, 48)
+    # The text of the others is as it was; the first try had got to no pieces.
+    assert made_between(before, stamps(config)) == {"text": 1, "repeats": 1, "tokenizer": 1, "ids": 3}
+    corpora = prepared.report["train"]["corpora"]
+    assert [(c["source_lang"], c["target_lang"]) for c in corpora.values()] == [
+        ("en", "de"), ("en", "de"), ("en", "zh"),
+    ]  # fmt: skip
+    page = data_report(prepared)
+    assert (page["source"]["lang"], page["target"]["lang"]) == ("en", "de, zh")
+
+
+def test_held_out_tags(config: DataConfig, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    plain = prepare(config, shard_pairs=SHARD)
+    before = stamps(config)
+    tagged = prepare(replace(config, valid=replace(config.valid, tag="<bt>")), shard_pairs=SHARD)
+    assert stamps(config) == before  # what is compared with the training text is without
+    assert (plain.report["valid"]["tag"], tagged.report["valid"]["tag"]) == (None, "<bt>")
+    tag = tagged.tokenizer.source_symbols["<bt>"]
+    for row in range(5):
+        ids = plain.valid_store.source(row).tolist()
+        assert tagged.valid_store.source(row).tolist() == [tag, *ids]
+        assert tagged.valid_store.target(row).tolist() == plain.valid_store.target(row).tolist()
+    with pytest.raises(
+        UserError, match=r"^data\.test\.tag=<2xx>: no training corpus has this tag, only <bt>$"
+    ):
+        prepare(replace(config, test=replace(config.valid, tag="<2xx>")), shard_pairs=SHARD)
+
+    assert "has no tag" not in caplog.text
+    everywhere = change(change(config, "a", tag="<2yy>"), "c", tag="<2zz>")
+    with caplog.at_level("WARNING", "nmt"):
+        prepare(everywhere, shard_pairs=SHARD)
+    assert "data.valid has no tag, but every training corpus has one" in caplog.text
+
+
+@pytest.mark.parametrize(("tag", "left"), [("<bt>", 39), ("<2zz>", 40)])
+def test_a_tag_written_before_held_out_text_hides_no_leakage(
+    config: DataConfig, tmp_path: Path, tag: str, left: int
+) -> None:
+    held_out = [(f"{tag} {source}", target + " y") for source, target in [A[20], *some_pairs(4, 5)]]
+    valid = SplitConfig(**write(tmp_path, "tagged", held_out))
+    assert prepare(replace(config, valid=valid), shard_pairs=SHARD).train.sizes[0] == left
+
+
+NEAR = {"drop_near_duplicates": True}
+
+
+@pytest.mark.parametrize(
+    ("cleaning", "expected"),
+    [
+        ([{}, {}, {}], [{}, {"duplicate": 2}, {"duplicate": 3}]),
+        (
+            [NEAR, NEAR, NEAR],
+            [{}, {"duplicate": 2, "near_duplicate": 1}, {"duplicate": 3, "near_duplicate": 3}],
+        ),
+        ([{}, NEAR, NEAR], [{}, {"duplicate": 2}, {"duplicate": 3, "near_duplicate": 2}]),  # none of `a`
+        ([NEAR, {}, NEAR], [{}, {"duplicate": 2}, {"duplicate": 3, "near_duplicate": 2}]),  # none of `b`
+        (
+            [NEAR, NEAR, {"drop_near_duplicates": True, "drop_duplicates": False}],
+            [{}, {"duplicate": 2, "near_duplicate": 1}, {"near_duplicate": 6}],  # equal is near too
+        ),
+        ([NEAR, NEAR, {"drop_duplicates": False}], [{}, {"duplicate": 2, "near_duplicate": 1}, {}]),
+    ],
+)
+@pytest.mark.parametrize("part_pairs", [3, 1 << 22])
+def test_near_repeats_across_the_corpora_that_ask(
+    config: DataConfig,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    cleaning: list[dict[str, Any]],
+    expected: list[dict[str, int]],
+    part_pairs: int,
+) -> None:
+    monkeypatch.setattr(repeats, "_PART_PAIRS", part_pairs)  # so many pairs are in memory at a time
+    b, c = list(B), list(C)
+    b[10] = (A[11][0] + ".", A[11][1])
+    c[10], c[11] = (A[12][0].upper(), A[12][1] + " !"), (B[12][0], "»" + B[12][1])
+    c[12] = (c[13][0] + ",", c[13][1])  # the earlier one of its own
+    write(tmp_path, "b", b), write(tmp_path, "c", c)
+    for name, options in zip("abc", cleaning, strict=True):
+        config = change(config, name, cleaning=options)
+    prepared = prepare(config, shard_pairs=SHARD)
+    assert dropped(prepared) == expected
+    if cleaning == [NEAR, NEAR, NEAR]:
+        parts: list[tuple[Pairs, list[int]]] = [
+            (A, []),
+            (without(b, 3, 10, 29), [prepared.tokenizer.source_symbols["<bt>"]]),
+            (without(c, 0, 1, 9, 10, 11, 13, 20), []),
+        ]
+        assert pairs(prepared) == expected_ids(prepared, parts)
+        report = prepared.report["train"]["corpora"]["b"]["cleaning"]
+        assert report["words"]["near_duplicate"] == "nearly the same pair stood before"
+        assert report["examples"]["near_duplicate"] == [list(b[10])]
 
 
 def test_pieces_are_learnt_in_proportion_to_the_draws(

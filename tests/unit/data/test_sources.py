@@ -5,6 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import datasets
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from nmt.config import CleaningConfig, CorpusConfig, DataConfig, HubConfig, TrainSplitConfig
@@ -78,9 +81,52 @@ def test_the_shared_hub_set_and_ones_own(monkeypatch: pytest.MonkeyPatch) -> Non
     ]
 
 
+def test_languages_of_its_own() -> None:
+    Path("w.jsonl").write_text('{"translation": {"en": "x", "de": "y", "fr": "z"}, "en": "1", "fr": "2"}\n')
+    found = open_sources(
+        options(
+            {
+                "plain": CorpusConfig(path="w.jsonl"),
+                "french": CorpusConfig(path="w.jsonl", target_lang="fr"),
+                "back": CorpusConfig(path="w.jsonl", source_lang="de", target_lang="en"),
+                "keyed": CorpusConfig(path="w.jsonl", source_key="en", target_key="fr", target_lang="fr"),
+            }
+        )
+    )
+    assert [source.languages for source in found] == [("en", "de"), ("en", "fr"), ("de", "en"), ("en", "fr")]
+    assert [next(iter(source.corpus.pairs())) for source in found] == [
+        ("x", "y"), ("x", "z"), ("y", "x"), ("1", "2"),
+    ]  # fmt: skip
+    assert found[0].corpus.facts != found[1].corpus.facts
+
+
+def test_languages_of_its_own_in_a_set_of_the_hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "hf")
+    for name, lang in (("de-en", "de"), ("fr-en", "fr")):
+        (tmp_path / "wmt" / name).mkdir(parents=True)
+        table = pa.table({"translation": [{lang: f"{lang} 1", "en": "en 1"}]})
+        pq.write_table(table, tmp_path / "wmt" / name / "train-0.parquet")
+    corpora = {
+        "de": CorpusConfig(split="train", hub=HubConfig(name="de-en")),
+        "fr": CorpusConfig(split="train", hub=HubConfig(name="fr-en"), target_lang="fr"),
+    }
+    found = open_sources(options(corpora, hub=HubConfig(str(tmp_path / "wmt"))))
+    assert [next(iter(s.corpus.pairs())) for s in found] == [("en 1", "de 1"), ("en 1", "fr 1")]
+
+
+def test_one_corpus_may_have_a_tag() -> None:
+    (source,) = open_sources(options({}, train={"path": "t.jsonl", "tag": "<2de>"}))
+    assert source.tag == "<2de>"
+
+
 @pytest.mark.parametrize(
     ("corpora", "more", "message"),
     [
+        (
+            {"a": CorpusConfig(source="a.en", target="a.de")},
+            {"train": {"tag": "<2de>"}},
+            "data.train.corpora and data.train.tag are both given, .* add data.train.tag=null, or make it",
+        ),
         (
             {"a": CorpusConfig(source="a.en", target="a.de")},
             {"train": {"source": "b.en", "target": "b.de"}},
