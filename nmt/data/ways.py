@@ -16,7 +16,7 @@ import numpy as np
 
 from nmt.data.arrays import Array, Side, offsets_of
 
-_ROOM = 1 << 17  # cells of the tables that are worked on at a time, so that they stay in the processor's cache
+_ROOM = 1 << 17  # cells of the tables worked on at a time: they stay in the processor's cache
 _NEVER = np.iinfo(np.int32).max  # the rank of two pieces that do not merge
 _GOLDEN, _FACTOR_1, _FACTOR_2 = map(np.uint64, (0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB))
 _LARGE = 2.0**256
@@ -66,7 +66,7 @@ class UnigramWays:
 
     def __init__(self, ids: Mapping[str, int], scores: Mapping[str, float], alpha: float) -> None:
         """Takes the ids of all pieces, and the log-probabilities of those that may be drawn."""
-        self.letters = {letter: i for i, letter in enumerate(sorted(set("".join(scores))))}
+        self.letters: Mapping[str, int] = {letter: i for i, letter in enumerate(sorted(set("".join(scores))))}
         self._longest = max(map(len, scores), default=0)
         # The pieces as a tree of letters: nodes 0 (no piece begins like that), 1 (the root) and so on.
         nodes: dict[tuple[int, int], int] = {}
@@ -152,7 +152,7 @@ class BpeWays:
         """Takes the ids of all pieces, and the scores of those that may come out of a merge."""
         self._alpha = alpha
         pieces = sorted(scores, key=lambda piece: (-scores[piece], ids[piece]))
-        self.letters = {piece: ids[piece] + 1 for piece in pieces if len(piece) == 1}
+        self.letters: Mapping[str, int] = {piece: ids[piece] + 1 for piece in pieces if len(piece) == 1}
         self._merged = np.array([ids[piece] + 1 for piece in pieces], np.int32)
         self._ranks = _Lookup(
             {

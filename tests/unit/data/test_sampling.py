@@ -77,9 +77,9 @@ def test_symbols_and_bytes_stay_and_what_is_around_them_is_drawn(segmentation: S
     for seed in range(60):
         for ids, seen in zip(sampler.resegment(before, seed), ends, strict=True):
             seen.add(tuple(own.source_processor.id_to_piece(ids.tolist())))
-    for seen, fixed, left, right in zip(
-        ends, (["<x>"], ["<0xC3>", "<0xA9>"], ["ce"]), ("abc", "abc", "dab"), ("dea", "deabd", "aba"), strict=True
-    ):
+    kept = ["<x>"], ["<0xC3>", "<0xA9>"], ["ce"]
+    around = ("abc", "dea"), ("abc", "deabd"), ("dab", "aba")
+    for seen, fixed, (left, right) in zip(ends, kept, around, strict=True):
         assert len(seen) > 4
         cut = [[row.index(fixed[0]), row.index(fixed[-1])] for row in seen]
         assert all(list(row[a : b + 1]) == fixed for row, (a, b) in zip(seen, cut, strict=True))
