@@ -95,26 +95,18 @@ def made_in_turn(
     Raises:
         UserError: a process was killed.
     """
-    context = multiprocessing.get_context("spawn")
     processes: list[BaseProcess] = []
     pipes: list[Connection] = []
     stop = partial(_kill, processes)
     atexit.register(stop)  # comes before multiprocessing's own, which would wait for ever
     try:
         for number in range(workers):
-            receiving, sending = context.Pipe(duplex=False)
-            process = context.Process(
-                target=_make, args=(make, number, workers, sending), name="loader", daemon=True
-            )
-            # Who is started inherits what its starter blocks.
-            blocked = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
-            try:
-                process.start()
-            finally:
-                signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
-                sending.close()
+            process, pipe = _started(number, workers)
             processes.append(process)
-            pipes.append(receiving)
+            pipes.append(pipe)
+        for pipe in pipes:
+            # Not as an argument: if it died before it had read a large one, its starter would wait for ever.
+            pipe.send(make)
         for pipe in itertools.cycle(pipes):
             while not pipe.poll():
                 wait([pipe, *(process.sentinel for process in processes if process.exitcode is None)])
@@ -150,21 +142,34 @@ def _call(task: Any) -> Any:
     return _work(task)
 
 
+def _started(number: int, workers: int) -> tuple[BaseProcess, Connection]:
+    """One of the processes of `made_in_turn`, and a pipe to it."""
+    context = multiprocessing.get_context("spawn")
+    pipe, its_end = context.Pipe()
+    process = context.Process(target=_make, args=(number, workers, its_end), name="loader", daemon=True)
+    blocked = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
+    try:
+        process.start()  # what is blocked here stays blocked there
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
+        its_end.close()
+    return process, pipe
+
+
 _END, _ERROR = b"end", b"error"
 
 
-def _make(
-    make: Callable[[int, int], Iterator[Sequence[Array]]], number: int, workers: int, pipe: Connection
-) -> None:
+def _make(number: int, workers: int, pipe: Connection) -> None:
     """The whole life of a process that makes every so many items."""
     threading.Thread(target=_end_with_parent, daemon=True).start()
     try:
+        make: Callable[[int, int], Iterator[Sequence[Array]]] = pipe.recv()
         for arrays in make(number, workers):
             pipe.send_bytes(" ".join(array.dtype.str for array in arrays).encode())
             for array in arrays:
                 pipe.send_bytes(np.ascontiguousarray(array).view(np.uint8).data)
         pipe.send_bytes(_END)
-    except BrokenPipeError:
+    except (BrokenPipeError, EOFError):
         pass  # nobody wants more
     except Exception as error:
         error.add_note(traceback.format_exc())  # what is sent has none
@@ -174,12 +179,16 @@ def _make(
 
 def _received(pipe: Connection) -> list[Array] | None:
     """An item, flat and not to be written to; None at the end."""
-    kinds = pipe.recv_bytes()
-    if kinds == _END:
-        return None
-    if kinds == _ERROR:
-        raise pipe.recv()
-    return [np.frombuffer(pipe.recv_bytes(), kind) for kind in kinds.decode().split()]
+    try:
+        kinds = pipe.recv_bytes()
+        if kinds == _END:
+            return None
+        if kinds != _ERROR:
+            return [np.frombuffer(pipe.recv_bytes(), kind) for kind in kinds.decode().split()]
+        error = pipe.recv()
+    except OSError:  # in the middle of a message
+        raise EOFError from None
+    raise error
 
 
 def _kill(processes: Sequence[BaseProcess]) -> None:

@@ -336,6 +336,12 @@ def test_processes_map_a_store_of_files(tmp_path: Path) -> None:
     expected = first(20, options(), Cursor(), pairs=opened)
     assert [(content(batch), cursor) for batch, cursor in itertools.islice(stream, 20)] == expected
     stream.close()
+    paths[1].unlink()  # this process has it mapped still
+    paths[1].write_bytes(b"another")
+    stream = BatchStream(opened, options(), 1, tokenizer(), workers=1)
+    with pytest.raises(UserError, match=r"b is damaged: start again"):
+        next(stream)
+    stream.close()
 
 
 @pytest.mark.parametrize(

@@ -153,6 +153,29 @@ def test_a_killed_process_is_told() -> None:
     assert loaders() == []
 
 
+class Deadly:
+    """Kills who reads it, and is larger than what any pipe holds."""
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return os.kill, (Self(), signal.SIGKILL), bytes(1 << 22)
+
+    def __call__(self, first: int, step: int) -> Iterator[list[Array]]:
+        raise AssertionError
+
+
+class Self:
+    """The process that reads it."""
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return os.getpid, ()
+
+
+def test_a_process_killed_while_it_starts_is_told() -> None:
+    with pytest.raises(UserError, match="^one was killed$"):
+        list(made_in_turn(Deadly(), 2, "one was killed"))
+    assert loaders() == []
+
+
 def test_a_process_killed_from_outside_is_told_before_its_turn() -> None:
     made = made_in_turn(partial(endless, None), 2, "one was killed")
     items = [next(made) for _ in range(2)]
