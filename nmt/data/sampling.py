@@ -58,13 +58,14 @@ class Sampler:
         letters = self._letters.take(flat)
         words = Side(letters.ids, letters.offsets[starts])
         numbers = np.random.Generator(np.random.SFC64(seed)).integers(0, 1 << 64, len(words), np.uint64)
-        several = words.lengths() > 1
-        drawn = self._ways.draw(words.take(np.flatnonzero(several)), numbers[several])
-        alone = np.flatnonzero(~several)  # of one piece each
-        rows = np.empty(len(words), np.int64)
-        rows[several], rows[alone] = np.arange(len(drawn)), len(drawn) + np.arange(len(alone))
-        both = Side.concatenated([drawn, Side(flat[starts[alone]], np.arange(len(alone) + 1))])
-        new = Side(both.ids.astype(flat.dtype), both.offsets).take(rows)
+        before = Side(flat, starts)
+        drawn = words.lengths() > 1
+        drawn[drawn] = self._ways.may_change((words.lengths() - before.lengths())[drawn], numbers[drawn])
+        after = self._ways.draw(words.take(np.flatnonzero(drawn)), numbers[drawn])
+        rows = len(after) + np.arange(len(words))
+        rows[drawn] = np.arange(len(after))
+        both = Side.concatenated([Side(after.ids.astype(flat.dtype), after.offsets), before])
+        new = both.take(rows)
         return Side(new.ids, new.offsets[np.searchsorted(starts, offsets)])
 
     def _cuts(self, flat: Array, offsets: Array) -> Array:

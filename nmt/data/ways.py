@@ -42,6 +42,14 @@ class Ways(Protocol):
             The ids of the pieces of each word.
         """
 
+    def may_change(self, merges: Array, numbers: Array) -> Array:
+        """(W,) False where a word is sure to be drawn as it is, so that nobody need draw it.
+
+        Args:
+            merges: (W,) letters of each word less its pieces, which are the likeliest.
+            numbers: (W,) uint64.
+        """
+
 
 def uniform(numbers: Array, step: int) -> Array:
     """What each number gives at a step: (W,) uint64 to (W,) float64 in [0, 1).
@@ -86,6 +94,10 @@ class UnigramWays:
     def draw(self, words: Side, numbers: Array) -> Side:
         """See `Ways`; there is at least one way for each word."""
         return _by_length(self._draw, words, numbers, self._longest)
+
+    def may_change(self, merges: Array, numbers: Array) -> Array:
+        """See `Ways`."""
+        return np.ones(len(numbers), np.bool_)
 
     def _draw(self, letters: Array, sizes: Array, numbers: Array) -> Array:
         nodes = self._found(letters)
@@ -167,6 +179,17 @@ class BpeWays:
     def draw(self, words: Side, numbers: Array) -> Side:
         """See `Ways`."""
         return _by_length(self._draw, words, numbers, 1)
+
+    def may_change(self, merges: Array, numbers: Array) -> Array:
+        """See `Ways`: a word stays as it is if none of the merges that lead to it is left out."""
+        changed = np.zeros(len(numbers), np.bool_)
+        rows, step = np.flatnonzero(merges), 0
+        while len(rows):
+            left_out = uniform(numbers[rows], step) < self._alpha
+            changed[rows[left_out]] = True
+            rows, step = rows[~left_out], step + 1
+            rows = rows[merges[rows] > step]
+        return changed
 
     def _draw(self, letters: Array, sizes: Array, numbers: Array) -> Array:
         """Pieces stay at the place of their first letter, and know their neighbours' places."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import cache
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,6 +16,7 @@ from nmt.config import Segmentation, TokenizerConfig
 from nmt.data.arrays import Side
 from nmt.data.sampling import WORD_START, Sampler
 from nmt.data.tokenizer import Tokenizer, train_tokenizer
+from nmt.data.ways import BpeWays
 
 
 @cache
@@ -66,6 +68,25 @@ def test_text_stays_the_same(segmentation: Segmentation, texts: list[str], seed:
         [ids.tolist() for ids in before]
     )
     assert sampler.resegment(before, seed).ids.tolist() == after.ids.tolist()
+
+
+def test_words_that_need_not_be_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    own = tokenizer(Segmentation.bpe)
+    random = Random(8)
+    words = ["".join(random.choices("abcdexé", k=random.randint(1, 9))) for _ in range(60)]
+    side = Side.of(own.encode_source([" ".join(random.choices(words, k=8)) for _ in range(200)]))
+    sampler = Sampler(own.source_processor, Segmentation.bpe, 0.1)
+    found = sampler.resegment(side, 1)
+    asked: list[int] = []
+
+    def always(ways: BpeWays, merges: np.ndarray[Any, Any], numbers: np.ndarray[Any, Any]) -> Any:
+        asked.extend(merges.tolist())
+        return np.ones(len(merges), np.bool_)
+
+    monkeypatch.setattr(BpeWays, "may_change", always)
+    drawn = sampler.resegment(side, 1)
+    assert found.ids.tolist() == drawn.ids.tolist() and found.offsets.tolist() == drawn.offsets.tolist()
+    assert min(asked) == 0 and max(asked) > 3
 
 
 @pytest.mark.parametrize("segmentation", list(Segmentation))
