@@ -16,7 +16,7 @@ import numpy as np
 
 from nmt.data.arrays import Array, Side, offsets_of
 
-_ROOM = 1 << 17  # cells of the tables worked on at a time: they stay in the processor's cache
+_ROOM = 1 << 19  # cells of the tables worked on at a time: few steps, and still in the processor's cache
 _NEVER = np.iinfo(np.int32).max  # the rank of two pieces that do not merge
 _GOLDEN, _FACTOR_1, _FACTOR_2 = map(np.uint64, (0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB))
 _LARGE = 2.0**256
@@ -93,24 +93,27 @@ class UnigramWays:
 
     def draw(self, words: Side, numbers: Array) -> Side:
         """See `Ways`; there is at least one way for each word."""
-        return _by_length(self._draw, words, numbers, self._longest)
+        # Equal words together: what goes forward is the same for all of them.
+        order = np.lexsort((_hashes(words), words.lengths()))
+        return _in_groups(self._draw, words, numbers, order, self._longest)
 
     def may_change(self, merges: Array, numbers: Array) -> Array:
         """See `Ways`."""
         return np.ones(len(numbers), np.bool_)
 
     def _draw(self, letters: Array, sizes: Array, numbers: Array) -> Array:
-        nodes = self._found(letters)
+        new = np.append(True, (letters[1:] != letters[:-1]).any(1))
+        word = np.cumsum(new) - 1  # of the different ones, for each row
+        nodes = self._found(letters[new])
         sums = self._sums(nodes)
-        num_words, longest = letters.shape[0], sums.shape[1]
         pieces = np.zeros(letters.shape, np.int32)
-        rows, places, step = np.arange(num_words), sizes.copy(), 0
+        rows, places, step = np.arange(len(letters)), sizes.copy(), 0
         while len(rows):
-            shares = sums[places - 1, :, rows]
+            shares = sums[places - 1, :, word[rows]]
             aim = uniform(numbers[rows], step) * shares[:, -1]
             length = (shares <= aim[:, None]).sum(1)
-            assert length.max() < longest, "a word that can't be cut up"
-            chosen = nodes[places - 1, length, rows]
+            assert length.max() < sums.shape[1], "a word that can't be cut up"
+            chosen = nodes[places - 1, length, word[rows]]
             places = places - length - 1
             pieces[rows, places] = self._ids[chosen]
             going_on = np.flatnonzero(places)
@@ -178,7 +181,7 @@ class BpeWays:
 
     def draw(self, words: Side, numbers: Array) -> Side:
         """See `Ways`."""
-        return _by_length(self._draw, words, numbers, 1)
+        return _in_groups(self._draw, words, numbers, np.argsort(words.lengths(), kind="stable"), 1)
 
     def may_change(self, merges: Array, numbers: Array) -> Array:
         """See `Ways`: a word stays as it is if none of the merges that lead to it is left out."""
@@ -270,10 +273,24 @@ class _Draw(Protocol):
         """(W, L) letters, (W,) sizes and (W,) numbers to a row for each word: ids plus 1, among zeros."""
 
 
-def _by_length(draw: _Draw, words: Side, numbers: Array, longest: int) -> Side:
-    """Draws for words of like length together, as many as there is room for at `longest` a letter."""
+def _hashes(words: Side) -> Array:
+    """(W,) uint64, equal for words that are; polynomials of the letters."""
+    if not len(words):
+        return np.zeros(0, np.uint64)
     sizes = words.lengths()
-    order = np.argsort(sizes, kind="stable")
+    powers = np.cumprod(np.full(int(sizes.max()), _FACTOR_2), dtype=np.uint64)
+    places = np.arange(len(words.ids)) - np.repeat(words.offsets[:-1], sizes)
+    terms = (words.ids.astype(np.uint64) + _GOLDEN) * powers[places]
+    hashes: Array = np.add.reduceat(terms, words.offsets[:-1])
+    return hashes
+
+
+def _in_groups(draw: _Draw, words: Side, numbers: Array, order: Array, longest: int) -> Side:
+    """Draws for words of like length together, as many as there is room for at `longest` a letter.
+
+    `order` is by length.
+    """
+    sizes = words.lengths()
     drawn: list[Array] = []
     counts: list[Array] = [np.zeros(0, np.int64)]
     for chosen in _groups(sizes[order], longest):
