@@ -119,9 +119,8 @@ def num_loaders(data: DataConfig, *, gpu: bool, world: int, cores: int) -> int:
 
     By itself none where batches are used on the CPU: training there is slower than a thread by far. A GPU
     wants some 600,000 target tokens a second, and its process is busy launching kernels. Every process of a
-    run goes through the whole epoch, for which a core makes blocks of 20,000,000 tokens a second: with few
-    GPUs, that takes a thread no more time than fetching them would. If words are sampled it is 500,000 to
-    1,000,000.
+    run goes through the whole epoch, for which a core makes blocks of 10,000,000 tokens a second or more: for
+    few GPUs, a thread has the time. If words are sampled it is 500,000 to 1,000,000.
 
     Args:
         data: the options.
@@ -131,7 +130,7 @@ def num_loaders(data: DataConfig, *, gpu: bool, world: int, cores: int) -> int:
     """
     if data.loaders != "auto":
         return int(data.loaders)
-    plain = -(-world // 32) if world >= 4 else 0
+    plain = -(-world // 8) if world >= 4 else 0
     wanted = 1 + world if data.sampling.alpha > 0.0 else plain
     return max(0, min(wanted, cores - 1)) if gpu else 0
 

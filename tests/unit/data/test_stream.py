@@ -350,7 +350,7 @@ def test_processes_map_a_store_of_files(tmp_path: Path) -> None:
         (0.1, False, 1, 64, 0),  # training on the CPU is slower than a thread
         (0.0, True, 1, 16, 0),
         (0.0, True, 8, 16, 1),
-        (0.0, True, 64, 16, 2),
+        (0.0, True, 64, 16, 8),
         (0.1, True, 1, 16, 2),
         (0.1, True, 8, 24, 9),
         (0.1, True, 8, 6, 5),  # one core is the training's own
