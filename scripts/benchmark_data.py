@@ -10,9 +10,13 @@ log-normal, about 25 pieces a side.
 - `prepare_peak_bytes`: most anonymous memory of all processes together while cleaning and encoding;
   `tokenizer_peak_bytes` the same of a preparation that learns the tokenizer too.
 - `cached_start_seconds`: opening what is prepared, checksums included.
-- `loader_target_tokens_per_second`, `loader_added_bytes`, `filling`: the stream of batches alone, the
-  anonymous memory it adds, and the share of the budget of target tokens that is used;
-  `loader_target_tokens_per_second_sampled` with subword regularisation (BPE-dropout 0.1, of a BPE model).
+- `loader_target_tokens_per_second`, `loader_added_bytes`: the stream of batches alone, made in one process,
+  and the anonymous memory it adds.
+- `filling`: tokens that are not padding over all tokens of the batches, of both sides, without the last batch
+  of an epoch; `filling_of_budget` the target tokens over `data.max_tokens` of the same batches.
+- `loader_target_tokens_per_second_sampled`: the same with subword regularisation (BPE-dropout 0.1);
+  `..._unspaced` with unigram sampling (0.2) of text without spaces; `..._workers` each with as many processes
+  that make blocks (`data.loaders`) as there are workers.
 - `epoch_order_seconds`: the whole order of an epoch of 40 million pairs.
 """
 
@@ -21,6 +25,7 @@ from __future__ import annotations
 import argparse
 import json
 import multiprocessing
+import os
 import shutil
 import tempfile
 import threading
@@ -30,7 +35,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -49,12 +54,17 @@ from nmt.data.tokenizer import Tokenizer
 from nmt.data.workers import run_ordered
 from nmt.runtime import available_cores, log_to_stderr
 
+if TYPE_CHECKING:
+    from nmt.data.batching import Batch
+
 EPOCH_PAIRS = 40_000_000
+VOCABULARY = 16_000
 CHUNK_LINES = 50_000
 SAMPLED_PAIRS = 200_000  # prepared once more, with BPE
 RARE_SHARE = 0.02  # of the words are made for their one place
 SLICE = 4096  # lines encoded at a time, as the preparation does
-LOADER_SECONDS = 10.0
+
+_RATE = "loader_target_tokens_per_second"
 
 
 @dataclass(frozen=True)
@@ -71,18 +81,20 @@ def main() -> None:
     parser.add_argument("--pairs", type=int, default=200_000)
     parser.add_argument("--workers", type=int, default=0, help="0: one a core")
     parser.add_argument("--json", type=Path, help="file for the figures; default: standard output only")
+    parser.add_argument("--seconds", type=float, default=10.0, help="of loading, for each figure")
     parser.add_argument("--folder", type=Path, help="where to work; default: a temporary folder")
     arguments = parser.parse_args()
     log_to_stderr()
     with tempfile.TemporaryDirectory(dir=arguments.folder) as folder:
-        figures = measure(Path(folder), arguments.pairs, arguments.workers or available_cores())
+        workers = arguments.workers or available_cores()
+        figures = measure(Path(folder), arguments.pairs, workers, arguments.seconds)
     text = json.dumps(figures, indent=1)
     print(text)
     if arguments.json:
         arguments.json.write_text(text + "\n")
 
 
-def measure(folder: Path, num_pairs: int, workers: int) -> dict[str, Any]:
+def measure(folder: Path, num_pairs: int, workers: int, seconds: float) -> dict[str, Any]:
     """All figures, by name."""
     chunks = write_corpus(folder, num_pairs)
     config = DataConfig(
@@ -92,7 +104,7 @@ def measure(folder: Path, num_pairs: int, workers: int) -> dict[str, Any]:
         train=TrainSplitConfig(source=str(folder / "train.xx"), target=str(folder / "train.yy")),
         valid=SplitConfig(source=str(folder / "valid.xx"), target=str(folder / "valid.yy")),
         cleaning=CleaningConfig(),
-        tokenizer=TokenizerConfig(vocab_size=16_000),
+        tokenizer=TokenizerConfig(vocab_size=VOCABULARY),
         cache_dir=str(folder / "cache"),
         workers=workers,
     )
@@ -105,8 +117,12 @@ def measure(folder: Path, num_pairs: int, workers: int) -> dict[str, Any]:
     prepare_seconds, prepare_peak = in_process(partial(prepare_all, config))
     bare_seconds, _ = in_process(partial(encode_all, folder, kept["tokenizer"], chunks, workers))
     cached_seconds, _ = in_process(partial(prepare_all, config))
-    loader, _ = in_process(partial(load, config))
-    sampled, _ = in_process(partial(load, sampled_config(config, folder)))
+    loader, _ = in_process(partial(load, replace(config, loaders=0), seconds))
+    sampled: dict[str, int] = {}
+    for name, options in sampled_configs(config, folder).items():
+        for key, loaders in ((name, 0), (f"{name}_workers", workers)):
+            figures, _ = in_process(partial(load, replace(options, loaders=loaders), seconds))
+            sampled[f"{_RATE}_{key}"] = figures[_RATE]
     return {
         "pairs": num_pairs,
         "workers": workers,
@@ -117,51 +133,87 @@ def measure(folder: Path, num_pairs: int, workers: int) -> dict[str, Any]:
         "tokenizer_peak_bytes": tokenizer_peak,
         "cached_start_seconds": round(cached_seconds, 3),
         **loader,
-        "loader_target_tokens_per_second_sampled": sampled["loader_target_tokens_per_second"],
+        **sampled,
         "epoch_order_seconds": round(epoch_order(), 3),
         "epoch_order_pairs": EPOCH_PAIRS,
     }
 
 
-def sampled_config(config: DataConfig, folder: Path) -> DataConfig:
-    """The options for BPE-dropout, over fewer pairs."""
-    return replace(
+def sampled_configs(config: DataConfig, folder: Path) -> dict[str, DataConfig]:
+    """The options for subword regularisation of either kind, over fewer pairs."""
+    bpe = replace(
         config,
-        train=TrainSplitConfig(source=str(folder / "sampled.xx"), target=str(folder / "sampled.yy")),
+        train=TrainSplitConfig(source=str(folder / "bpe.xx"), target=str(folder / "bpe.yy")),
         tokenizer=replace(config.tokenizer, segmentation=Segmentation.bpe),
         sampling=SamplingConfig(alpha=0.1),
     )
+    unspaced = replace(
+        config,
+        train=TrainSplitConfig(source=str(folder / "unspaced.xx"), target=str(folder / "unspaced.yy")),
+        valid=SplitConfig(source=str(folder / "unspaced_valid.xx"), target=str(folder / "unspaced_valid.yy")),
+        sampling=SamplingConfig(alpha=0.2),
+    )
+    return {"sampled": bpe, "unspaced": unspaced}
 
 
 def write_corpus(folder: Path, num_pairs: int) -> list[Chunk]:
     """Writes all text, and tells where every `CHUNK_LINES` lines of the training pairs begin and end."""
     generator = np.random.default_rng(1)
     syllables = np.array([c + v for c in "bcdfghjklmnprstvwz" for v in "aeiou"])
-    sides = []
-    for _ in range(2):
-        sizes = generator.integers(1, 5, 50_000)
-        sides.append(["".join(generator.choice(syllables, size)) for size in sizes])
-    shares = 1.0 / np.arange(10, 50_010)
-    shares /= shares.sum()
-    chunks: list[Chunk] = []
-    for name, count in (("valid", 1000), ("sampled", min(num_pairs, SAMPLED_PAIRS)), ("train", num_pairs)):
-        chunks.clear()
-        with open(folder / f"{name}.xx", "wb") as source, open(folder / f"{name}.yy", "wb") as target:
-            for begin in range(0, count, CHUNK_LINES):
-                lines = min(CHUNK_LINES, count - begin)
-                starts = source.tell(), target.tell()
-                lengths = np.clip(generator.lognormal(2.9, 0.6, lines), 1, 150).astype(int)
-                for file, words in ((source, sides[0]), (target, sides[1])):
-                    size = int(lengths.sum())
-                    picked = [words[i] for i in generator.choice(len(words), size, p=shares).tolist()]
-                    rare = np.flatnonzero(generator.random(size) < RARE_SHARE)
-                    made = syllables[generator.integers(0, len(syllables), (len(rare), 5))]
-                    for place, word in zip(rare.tolist(), made.tolist(), strict=True):
-                        picked[place] = "".join(word)
-                    line = iter(picked)
-                    for length in lengths.tolist():
-                        file.write(" ".join(islice(line, length)).encode() + b"\n")
-                chunks.append(Chunk((starts[0], source.tell()), (starts[1], target.tell())))
+    characters = np.array([chr(0x4E00 + i) for i in range(2000)])
+    few = min(num_pairs, SAMPLED_PAIRS)
+    spaced = [Words.made(generator, syllables, " ", 5) for _ in range(2)]
+    unspaced = [Words.made(generator, characters, "", 2) for _ in range(2)]
+    for name, words in (("valid", spaced), ("unspaced_valid", unspaced)):
+        write_pairs(folder / name, words, 1000, generator)
+    write_pairs(folder / "bpe", spaced, few, generator)
+    write_pairs(folder / "unspaced", unspaced, few, generator)
+    return write_pairs(folder / "train", spaced, num_pairs, generator)
+
+
+@dataclass(frozen=True)
+class Words:
+    """What the lines of a side are made of: common words, the parts of rare ones, and what joins words."""
+
+    common: list[str]
+    parts: Any
+    joint: str
+    rare_parts: int
+
+    @classmethod
+    def made(cls, generator: np.random.Generator, parts: Any, joint: str, rare_parts: int) -> Words:
+        """Words of one to `rare_parts` - 1 parts (at least two), at random."""
+        sizes = generator.integers(1, max(3, rare_parts), 50_000).tolist()
+        made = parts[generator.integers(0, len(parts), (len(sizes), rare_parts))].tolist()
+        common = ["".join(word[:size]) for word, size in zip(made, sizes, strict=True)]
+        return cls(common, parts, joint, rare_parts)
+
+    def lines(self, lengths: list[int], generator: np.random.Generator) -> Iterator[str]:
+        """Lines of so many words each, by Zipf's law."""
+        shares = 1.0 / np.arange(10, 10 + len(self.common))
+        size = sum(lengths)
+        places = generator.choice(len(self.common), size, p=shares / shares.sum()).tolist()
+        picked = [self.common[place] for place in places]
+        rare = np.flatnonzero(generator.random(size) < RARE_SHARE)
+        made = self.parts[generator.integers(0, len(self.parts), (len(rare), self.rare_parts))]
+        for place, word in zip(rare.tolist(), made.tolist(), strict=True):
+            picked[place] = "".join(word)
+        words = iter(picked)
+        return (self.joint.join(islice(words, length)) for length in lengths)
+
+
+def write_pairs(path: Path, sides: list[Words], count: int, generator: np.random.Generator) -> list[Chunk]:
+    """Writes so many pairs as `path`.xx and `path`.yy."""
+    chunks = []
+    with open(f"{path}.xx", "wb") as source, open(f"{path}.yy", "wb") as target:
+        for begin in range(0, count, CHUNK_LINES):
+            starts = source.tell(), target.tell()
+            sizes = generator.lognormal(2.9, 0.6, min(CHUNK_LINES, count - begin))
+            lengths = np.clip(sizes, 1, 150).astype(int).tolist()
+            for file, words in zip((source, target), sides, strict=True):
+                for line in words.lines(lengths, generator):
+                    file.write(line.encode() + b"\n")
+            chunks.append(Chunk((starts[0], source.tell()), (starts[1], target.tell())))
     return chunks
 
 
@@ -203,30 +255,55 @@ def encode_chunk(state: tuple[Path, Tokenizer], chunk: Chunk | None) -> None:
             processor.encode(lines[at : at + SLICE], num_threads=1)
 
 
-def load(config: DataConfig) -> dict[str, Any]:
-    """The loader's figures: at least `LOADER_SECONDS` of batches."""
+def load(config: DataConfig, seconds: float) -> dict[str, Any]:
+    """The loader's figures: whole blocks for so many seconds at least, from the second one on."""
     from nmt.data.stream import BatchStream  # brings torch, which the other measurements do without
 
-    before = anonymous_bytes("self")
+    before = anonymous_bytes_of_family(os.getpid())
     prepared = prepare(config)
-    stream = BatchStream(prepared.train, config, 1, prepared.tokenizer)
-    next(stream)
-    tokens = batches = peak = 0
+    stream = BatchStream(prepared.train, config, 1, prepared.tokenizer, workers=int(config.loaders))
+    while next(stream)[1].batch:
+        pass
+    filling = Filling()
+    batches = tokens = peak = 0
     start = time.perf_counter()
-    while (seconds := time.perf_counter() - start) < LOADER_SECONDS:
-        batch, _ = next(stream)
+    while True:
+        batch, cursor = next(stream)
         assert batch is not None
         tokens += batch.num_target_tokens
         batches += 1
-        if batches % 50 == 0:
-            peak = max(peak, anonymous_bytes("self"))
+        if cursor.batch or cursor.block:  # else it was the last one of an epoch
+            filling.add(batch)
+        if batches % 50 == 0 or not cursor.batch:
+            peak = max(peak, anonymous_bytes_of_family(os.getpid()))
+        spent = time.perf_counter() - start
+        if spent > seconds and not cursor.batch:
+            break
     stream.close()
     return {
-        "loader_target_tokens_per_second": round(tokens / seconds),
+        _RATE: round(tokens / spent),
         "loader_added_bytes": peak - before,
-        "filling": round(tokens / (batches * int(config.max_tokens)), 4),
+        "filling": round(1 - filling.padding / max(1, filling.capacity), 4),
+        "filling_of_budget": round(filling.target / max(1, filling.batches * int(config.max_tokens)), 4),
         "mean_target_tokens": prepared.report["mean_target_tokens"],
     }
+
+
+@dataclass
+class Filling:
+    """What batches hold, summed up."""
+
+    batches: int = 0
+    target: int = 0  # tokens
+    padding: int = 0  # tokens of both sides
+    capacity: int = 0  # of both sides
+
+    def add(self, batch: Batch) -> None:
+        """Adds a batch."""
+        self.batches += 1
+        self.target += batch.num_target_tokens
+        self.padding += sum(batch.filling)
+        self.capacity += len(batch.source_ids) + len(batch.target_out)
 
 
 def epoch_order() -> float:
@@ -265,7 +342,7 @@ def _send(connection: Any, work: Callable[[], Any]) -> None:
 
 def _watch(pid: int, peak: list[int], done: threading.Event) -> None:
     while not done.wait(0.05):
-        peak[0] = max(peak[0], sum(map(anonymous_bytes, _family(pid))))
+        peak[0] = max(peak[0], anonymous_bytes_of_family(pid))
 
 
 def _family(pid: int) -> Iterator[str]:
@@ -279,6 +356,11 @@ def _family(pid: int) -> Iterator[str]:
         return  # it has just ended
     for child in children:
         yield from _family(int(child))
+
+
+def anonymous_bytes_of_family(pid: int) -> int:
+    """`anonymous_bytes` of a process and its children, theirs too."""
+    return sum(map(anonymous_bytes, _family(pid)))
 
 
 def anonymous_bytes(pid: str) -> int:

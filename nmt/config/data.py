@@ -217,6 +217,9 @@ class DataConfig:
     """Pairs of a block, the unit in which an epoch is sampled, packed and resumed."""
     workers: int = 0
     """Processes that prepare the data; 0: one a core."""
+    loaders: int | str = "auto"
+    """Processes that make the batches of one GPU, ahead of their use; 0: none, a thread does it. `auto`: as
+    many as keep up with the GPUs, where there are cores for them; none where training is on the CPU."""
     cache_dir: str | None = None
     """Where prepared data are kept; default: `nmt` in the user's cache folder."""
     cache_days: int = 90
@@ -233,6 +236,10 @@ class DataConfig:
         check("data.max_source_ratio", self.max_source_ratio, at_least(1.0))
         check("data.block_pairs", self.block_pairs, at_least(1))
         check("data.workers", self.workers, at_least(0))
+        if isinstance(self.loaders, int):
+            check("data.loaders", self.loaders, at_least(0))
+        elif self.loaders != "auto":
+            raise UserError(f"data.loaders={self.loaders}: must be auto or a number of processes")
         check("data.cache_days", self.cache_days, at_least(0))
         for key in ("source_lang", "target_lang"):
             if not getattr(self, key):

@@ -1,4 +1,4 @@
-"""Flat batches: which sentences go together, and how they are laid end to end without padding.
+"""Flat batches: sentences laid end to end without padding.
 
 Shapes: B sentences, S source tokens, T target tokens, N tokens of either side.
 """
@@ -15,8 +15,6 @@ from torch import Tensor
 
 from nmt.data.arrays import Array, Side, offsets_of
 from nmt.data.tokenizer import BOS_ID, EOS_ID
-
-OPEN_BATCHES = 8  # what does not fit into one is tried in the next; more fills no better
 
 
 @dataclass(frozen=True, eq=False)
@@ -152,52 +150,6 @@ class Batch:
             self.target.pin_memory(),
             self.filling,
         )
-
-
-def pack(
-    source_lengths: Array, target_lengths: Array, order: Array, max_target: int, max_source: int
-) -> list[Array]:
-    """Cuts a random order of sentences into batches that fill their budgets.
-
-    First fit into a few open batches: a sentence too long for what is left of the oldest goes to the next,
-    and the oldest is closed when there is nowhere to go. Who shares a batch stays a matter of `order`.
-
-    Args:
-        source_lengths: lengths by row, EOS not counted (it is added here).
-        target_lengths: the same of the other side.
-        order: the rows to pack, in random order.
-        max_target: target tokens of a batch, EOS counted.
-        max_source: source tokens of a batch, EOS counted.
-
-    Returns:
-        The rows of each batch, by source length, then target length, then row. Every row of `order` is in
-        exactly one, and no batch exceeds a budget.
-    """
-    sources = (source_lengths[order].astype(np.int64) + 1).tolist()
-    targets = (target_lengths[order].astype(np.int64) + 1).tolist()
-    least = min(targets, default=0)
-    batches: list[list[int]] = []
-    opened: list[tuple[list[int], list[int]]] = []  # rows, [target tokens left, source tokens left]
-    for row, source, target in zip(order.tolist(), sources, targets, strict=True):
-        assert source <= max_source and target <= max_target, "a pair exceeds the budget of a batch"
-        for place, (rows, left) in enumerate(opened):
-            if target <= left[0] and source <= left[1]:
-                rows.append(row)
-                left[0] -= target
-                left[1] -= source
-                if left[0] < least:
-                    batches.append(opened.pop(place)[0])
-                break
-        else:
-            if len(opened) == OPEN_BATCHES:
-                batches.append(opened.pop(0)[0])
-            opened.append(([row], [max_target - target, max_source - source]))
-    batches.extend(rows for rows, _ in opened)
-    return [_by_length(np.asarray(rows), source_lengths, target_lengths) for rows in batches]
-
-
-def _by_length(rows: Array, source_lengths: Array, target_lengths: Array) -> Array:
-    return rows[np.lexsort((rows, target_lengths[rows], source_lengths[rows]))]
 
 
 def _joined(side: Side, mark: int, *, at_end: bool) -> np.ndarray[Any, np.dtype[np.int64]]:

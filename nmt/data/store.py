@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -31,12 +31,20 @@ class Shard:
         target: the other.
         more: arrays beside them.
         facts: anything JSON holds.
+        path: of the file that it is mapped from. To another process it travels as that alone.
     """
 
     source: Side
     target: Side
     more: Mapping[str, Array] = field(default_factory=dict)
     facts: Any = None
+    path: Path | None = None
+
+    def __reduce__(self) -> tuple[Callable[..., Shard], tuple[Any, ...]]:
+        """What another process makes it from."""
+        if self.path is not None:
+            return Shard.open, (self.path,)
+        return Shard, (self.source, self.target, self.more, self.facts)
 
     def write(self, path: Path) -> None:
         """Writes a safetensors file whole or not at all.
@@ -63,7 +71,7 @@ class Shard:
             source, target = (Side(arrays.pop(n), arrays.pop(f"{n}_offsets")) for n in ("source", "target"))
         except (DamagedFile, KeyError) as error:
             raise UserError(f"{path} is damaged: start again, and it is made again ({error})") from error
-        return cls(source, target, arrays, facts)
+        return cls(source, target, arrays, facts, path)
 
 
 class Store:

@@ -3,30 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from dataclasses import dataclass, replace
+from functools import partial
+from itertools import pairwise
 
 import numpy as np
 
 from nmt.config import DataConfig
-from nmt.data.arrays import Array, Side
-from nmt.data.batching import Batch, pack
-from nmt.data.mixture import Mixture
+from nmt.data.arrays import Array
+from nmt.data.batching import Batch
+from nmt.data.blocks import Block, Plan, every_so_many
 from nmt.data.prefetch import Prefetch
-from nmt.data.sampling import Sampler
-from nmt.data.shuffle import Shuffle
 from nmt.data.store import Store
 from nmt.data.tokenizer import Tokenizer
-from nmt.errors import UserError
-from nmt.runtime import log, mix
+from nmt.data.workers import made_in_turn
 
 AHEAD = 16  # batches made ahead, of those that are picked
 FILLED_TO = 64  # tokens of a side come in multiples of this; of 2,048, filling up takes 3 % and saves 20 %
 
-_BATCHES, _SOURCE, _TARGET = (
-    1,
-    2,
-    3,
-)  # what the seed at one place is used for; nmt.data.mixture has the others
+_KILLED = (
+    "data.loaders={}: one of the processes that make batches was killed, most likely for want of memory; "
+    "start again with fewer, such as data.loaders=0"
+)
 
 
 @dataclass(frozen=True, order=True)
@@ -39,20 +38,6 @@ class Cursor:
 
 
 BEGINNING = Cursor()
-
-
-def budgets(data: DataConfig) -> tuple[int, int]:
-    """Target and source tokens that a batch holds at most, EOS counted."""
-    return int(data.max_tokens), int(int(data.max_tokens) * data.max_source_ratio)
-
-
-def most_pieces(data: DataConfig) -> int:
-    """Pieces that a side of a training pair has at most, EOS not counted."""
-    limits = [
-        data.cleaning_of(f"data.train.corpora.{name}", corpus).max_pieces
-        for name, corpus in data.train.corpora.items()
-    ] or [data.cleaning.max_pieces]
-    return max(limits) if all(limits) else max(budgets(data))
 
 
 class BatchStream:
@@ -72,9 +57,10 @@ class BatchStream:
         start: Cursor = BEGINNING,
         pick: Callable[[int], bool] | None = None,
         world: int = 1,
+        workers: int = 0,
         pin: bool = False,
     ) -> None:
-        """Starts two threads: one makes the blocks, the other lays out their batches.
+        """Starts two threads: one makes the blocks, or starts processes that do, the other lays out batches.
 
         Args:
             store: training pairs.
@@ -85,15 +71,18 @@ class BatchStream:
             pick: tells for the number of a batch, counted from 0 where the stream begins, whether it is
                 wanted; in the place of others comes None, at hardly any cost.
             world: of how many batches one is picked; as many times `AHEAD` places are looked ahead.
+            workers: processes that make blocks; each has the next of its own ready. Without any, a thread
+                makes them, which keeps the others of this process waiting for some of the time.
             pin: put batches into page-locked memory, for a GPU.
 
         Raises:
             UserError: no pair fits into a batch.
         """
-        self._plan = _Plan(store, data, seed, tokenizer)
+        self._plan = Plan(store, data, seed, tokenizer)
         # A block is to be there when the one before is used up. In memory are at most three: the one in use,
-        # one that waits, and one in the making (65,536 pairs of 30 pieces a side are some 8 MB).
-        self._blocks = Prefetch(_blocks(self._plan, start), 1)
+        # one that waits, and one in the making (65,536 pairs of 30 pieces a side are some 10 MB); with
+        # processes, one more in each.
+        self._blocks = Prefetch(_blocks(self._plan, start, workers), 1)
         batches = _batches(_walk(self._blocks, start.batch), pick or _every, pin)
         self._items = Prefetch(batches, AHEAD * world)
 
@@ -113,7 +102,7 @@ class BatchStream:
     def rows(self, start: Cursor, end: Cursor) -> list[tuple[Cursor, Array]]:
         """What the batches from one place up to another are made of: the place of each, and its rows."""
         found = []
-        for place, after, block, rows in _walk(_blocks(self._plan, start), start.batch):
+        for place, after, block, rows in _walk(_blocks(self._plan, start, 0), start.batch):
             found.append((place, block.rows[rows]))
             if after >= end:
                 break
@@ -123,6 +112,27 @@ class BatchStream:
         """Ends the threads, at the latest when the block that is being made is done."""
         self._blocks.close()  # first: who lays out batches may be waiting for a block
         self._items.close()
+
+
+def num_loaders(data: DataConfig, *, gpu: bool, world: int, cores: int) -> int:
+    """How many processes make the blocks of one process of a run, as `data.loaders` says.
+
+    By itself none where batches are used on the CPU: training there is slower than a thread by far. A GPU
+    wants some 600,000 target tokens a second, and its process is busy launching kernels. Every process of a
+    run goes through the whole epoch, for which a core makes blocks of 10,000,000 tokens a second or more: for
+    few GPUs, a thread has the time. If words are sampled it is 500,000 to 1,000,000.
+
+    Args:
+        data: the options.
+        gpu: whether batches are used on a GPU.
+        world: processes of the run.
+        cores: of the machine, for each process of the run that it has.
+    """
+    if data.loaders != "auto":
+        return int(data.loaders)
+    plain = -(-world // 8) if world >= 4 else 0
+    wanted = 1 + world if data.sampling.alpha > 0.0 else plain
+    return max(0, min(wanted, cores - 1)) if gpu else 0
 
 
 def validation_batches(store: Store, max_tokens: int) -> list[Batch]:
@@ -142,78 +152,7 @@ def validation_batches(store: Store, max_tokens: int) -> list[Batch]:
     return [Batch.of_sides(source.take(group), target.take(group)).filled(FILLED_TO) for group in rows]
 
 
-@dataclass(frozen=True, eq=False)
-class _Block:
-    """The pairs of a block: their rows in the store, both sides, and which of them make up each batch."""
-
-    rows: Array
-    source: Side
-    target: Side
-    batches: list[Array]
-
-
-class _Plan:
-    """What the stream is made from: any block of any epoch, and how many batches it has."""
-
-    def __init__(self, store: Store, data: DataConfig, seed: int, tokenizer: Tokenizer) -> None:
-        self._store, self._seed, self._block_pairs = store, seed, data.block_pairs
-        self._max_target, self._max_source = budgets(data)
-        self._max_pieces = most_pieces(data)
-        self._samplers = _samplers(tokenizer, data.sampling.alpha) if data.sampling.alpha > 0.0 else None
-        self._mixture = Mixture.of(store.sizes, data)
-        longer = store.count_longer(self._max_source - 1, self._max_target - 1)
-        if longer == store.num_pairs:
-            raise UserError(f"data.max_tokens={data.max_tokens}: no training pair is short enough; raise it")
-        if longer:
-            log.warning(
-                "data.max_tokens=%s: %d of %d training pairs are longer than a whole batch and left out",
-                data.max_tokens, longer, store.num_pairs,
-            )  # fmt: skip
-
-    def num_blocks(self, epoch: int) -> int:
-        """How many blocks an epoch has; none where the weights leave it without a pair."""
-        return -(-self._mixture.num_draws(epoch) // self._block_pairs)
-
-    def block(self, epoch: int, block: int) -> _Block:
-        """A block of an epoch."""
-        start = block * self._block_pairs
-        stop = min(start + self._block_pairs, self._mixture.num_draws(epoch))
-        rows = self._mixture.rows(self._seed, epoch, start, stop)
-        source, target = self._sampled(*self._store.take(rows), epoch, block)
-        source_lengths, target_lengths = source.lengths(), target.lengths()
-        fits = (source_lengths < self._max_source) & (target_lengths < self._max_target)
-        batches = pack(
-            source_lengths, target_lengths, np.flatnonzero(fits), self._max_target, self._max_source
-        )
-        order = Shuffle(len(batches), mix(self._seed, _BATCHES, epoch, block)).rows(0, len(batches))
-        return _Block(rows, source, target, [batches[place] for place in order])
-
-    def _sampled(self, source: Side, target: Side, epoch: int, block: int) -> tuple[Side, Side]:
-        """The pairs cut up afresh; one that grows beyond what is allowed stays as it was."""
-        if self._samplers is None:
-            return source, target
-        new_source = self._samplers[0].resegment(source, mix(self._seed, _SOURCE, epoch, block))
-        new_target = self._samplers[1].resegment(target, mix(self._seed, _TARGET, epoch, block))
-        sizes = new_source.lengths(), new_target.lengths()
-        kept = (sizes[0] <= min(self._max_pieces, self._max_source - 1)) & (
-            sizes[1] <= min(self._max_pieces, self._max_target - 1)
-        )
-        rows = np.arange(len(kept)) + np.where(kept, len(kept), 0)
-        return (
-            Side.concatenated([source, new_source]).take(rows),
-            Side.concatenated([target, new_target]).take(rows),
-        )
-
-
-def _samplers(tokenizer: Tokenizer, alpha: float) -> tuple[Sampler, Sampler]:
-    """One a side; with a joint vocabulary it is the same."""
-    source = Sampler(tokenizer.source_processor, tokenizer.segmentation, alpha)
-    if tokenizer.joint:
-        return source, source
-    return source, Sampler(tokenizer.target_processor, tokenizer.segmentation, alpha)
-
-
-_Step = tuple[Cursor, Cursor, _Block, Array]  # a batch's place, the one after it, its block, its rows there
+_Step = tuple[Cursor, Cursor, Block, Array]  # a batch's place, the one after it, its block, its rows there
 
 
 def _batches(
@@ -227,7 +166,7 @@ def _batches(
         yield batch, after
 
 
-def _walk(blocks: Iterator[tuple[Cursor, Cursor, _Block]], first: int) -> Iterator[_Step]:
+def _walk(blocks: Iterator[tuple[Cursor, Cursor, Block]], first: int) -> Iterator[_Step]:
     """The batches of some blocks, from the one numbered `first` of the first block on."""
     for begin, following, block in blocks:
         for batch in range(first, len(block.batches)):
@@ -237,17 +176,22 @@ def _walk(blocks: Iterator[tuple[Cursor, Cursor, _Block]], first: int) -> Iterat
         first = 0
 
 
-def _blocks(plan: _Plan, start: Cursor) -> Iterator[tuple[Cursor, Cursor, _Block]]:
+def _blocks(plan: Plan, start: Cursor, workers: int) -> Iterator[tuple[Cursor, Cursor, Block]]:
     """The blocks from the one of `start` on: where each begins, where the one after it does, and itself."""
-    epoch, number = start.epoch, start.block
-    while True:
-        num_blocks = plan.num_blocks(epoch)
-        if not num_blocks:
-            epoch += 1
-            continue
-        following = Cursor(epoch, number + 1) if number + 1 < num_blocks else Cursor(epoch + 1)
-        yield Cursor(epoch, number), following, plan.block(epoch, number)
-        epoch, number = following.epoch, following.block
+    places = pairwise(plan.places(start.epoch, start.block))
+    if not workers:
+        for place, following in places:
+            yield Cursor(*place), _after(place, following), plan.block(*place)
+        return
+    make = partial(every_so_many, plan, start.epoch, start.block)
+    with closing(made_in_turn(make, workers, _KILLED.format(workers))) as made:
+        for (place, following), arrays in zip(places, made, strict=False):
+            yield Cursor(*place), _after(place, following), Block.of_arrays(arrays)
+
+
+def _after(place: tuple[int, int], following: tuple[int, int]) -> Cursor:
+    """Where the batches after a block begin: in the epoch after it, be that empty, or in the same."""
+    return Cursor(*following) if following[0] == place[0] else Cursor(place[0] + 1)
 
 
 def _every(number: int) -> bool:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import torch
 
 from nmt.config import TrainConfig
-from nmt.data.stream import budgets
+from nmt.data.blocks import budgets
 from nmt.training.ceiling import measured_ceiling
 from nmt.training.progress import Progress
 from nmt.training.ranks import Ranks

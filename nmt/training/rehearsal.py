@@ -12,8 +12,8 @@ from torch import nn
 from nmt.config import DataConfig
 from nmt.data.arrays import Array, Side, offsets_of
 from nmt.data.batching import Batch
+from nmt.data.blocks import budgets, most_pieces
 from nmt.data.store import Store
-from nmt.data.stream import budgets, most_pieces
 from nmt.data.tokenizer import EOS_ID
 from nmt.errors import UserError
 from nmt.runtime import is_out_of_memory

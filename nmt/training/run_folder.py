@@ -23,6 +23,7 @@ _FREE = frozenset(
         "resume",
         "prepare_only",
         "data.workers",
+        "data.loaders",
         "data.cache_dir",
         "data.cache_days",
         "decoding.max_tokens",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import time
 from collections.abc import Callable, Collection
 from contextlib import ExitStack, closing
@@ -14,10 +15,10 @@ from torch import Tensor
 from nmt.config import Sharding, TrainConfig
 from nmt.data.batching import Batch
 from nmt.data.preparation import Prepared
-from nmt.data.stream import FILLED_TO, BatchStream
+from nmt.data.stream import FILLED_TO, BatchStream, num_loaders
 from nmt.model.flops import training_flops
 from nmt.model.transformer import Transformer
-from nmt.runtime import log, mix
+from nmt.runtime import available_cores, log, mix
 from nmt.training.averaging import needed
 from nmt.training.checkpoint import Checkpoint, CheckpointFolder
 from nmt.training.ema import RunningMean, with_trained
@@ -379,16 +380,18 @@ def first_checkpoint(config: TrainConfig, prepared: Prepared) -> Checkpoint:
 
 def open_stream(config: TrainConfig, prepared: Prepared, progress: Progress, ranks: Ranks) -> BatchStream:
     """The micro-batches from where the run stands; those of other processes come as None."""
-    num = config.training.micro_batches
+    num, gpu = config.training.micro_batches, ranks.device.type == "cuda"
+    cores = available_cores() // int(os.environ.get("LOCAL_WORLD_SIZE", ranks.world))
     return BatchStream(
         prepared.train,
         config.data,
         config.seed,
         prepared.tokenizer,
         start=progress.cursor,
-        pin=ranks.device.type == "cuda",
+        pin=gpu,
         pick=lambda number: ranks.owns(number % num),
         world=ranks.world,
+        workers=num_loaders(config.data, gpu=gpu, world=ranks.world, cores=cores),
     )
 
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import multiprocessing
 import os
 import shutil
 import signal
 import subprocess
 import sys
 import time
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -143,6 +144,22 @@ def test_stopped_run_ends_in_the_same_weights(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     interrupted(monkeypatch, toy_config(data, tmp_path / "run", **SETTINGS[name]), stops)
+    assert_same_run(tmp_path / "run", whole[name])
+
+
+def test_processes_that_make_batches_come_and_go(
+    data: Path, whole: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They change nothing, and a run begun with them goes on without."""
+    name = "bf16, pieces sampled"
+    alone = toy_config(data, tmp_path / "run", **SETTINGS[name])
+    helped = replace(alone, data=replace(alone.data, loaders=2))
+    with monkeypatch.context() as patch:
+        stop_after(patch, 5)
+        with pytest.raises(SystemExit):
+            train(helped)
+    assert multiprocessing.active_children() == []
+    train(alone)
     assert_same_run(tmp_path / "run", whole[name])
 
 

@@ -1,12 +1,11 @@
-"""Subword sampling of whole sentences, against SentencePiece and against itself without its memory."""
+"""Subword sampling of whole sentences, against SentencePiece."""
 
 from __future__ import annotations
 
-import gc
-import itertools
 from functools import cache
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,10 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nmt.config import Segmentation, TokenizerConfig
-from nmt.data import sampling
 from nmt.data.arrays import Side
-from nmt.data.sampling import Sampler
+from nmt.data.sampling import WORD_START, Sampler
 from nmt.data.tokenizer import Tokenizer, train_tokenizer
+from nmt.data.ways import BpeWays
 
 
 @cache
@@ -68,44 +67,48 @@ def test_text_stays_the_same(segmentation: Segmentation, texts: list[str], seed:
     assert own.decode_target([ids.tolist() for ids in after]) == own.decode_target(
         [ids.tolist() for ids in before]
     )
-    fresh = Sampler(own.source_processor, segmentation, 0.5).resegment(before, seed)
-    assert fresh.ids.tolist() == after.ids.tolist()  # what is remembered does not matter
+    assert sampler.resegment(before, seed).ids.tolist() == after.ids.tolist()
 
 
-@pytest.mark.parametrize("segmentation", list(Segmentation))
-def test_neither_tables_nor_memory_change_what_is_drawn(
-    segmentation: Segmentation, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    own = tokenizer(segmentation)
+def test_words_that_need_not_be_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    own = tokenizer(Segmentation.bpe)
     random = Random(8)
     words = ["".join(random.choices("abcdexé", k=random.randint(1, 9))) for _ in range(60)]
     side = Side.of(own.encode_source([" ".join(random.choices(words, k=8)) for _ in range(200)]))
+    sampler = Sampler(own.source_processor, Segmentation.bpe, 0.1)
+    found = sampler.resegment(side, 1)
+    asked: list[int] = []
 
-    def drawn() -> list[list[int]]:
-        sampler = Sampler(own.source_processor, segmentation, 0.3)
-        blocks = [[ids.tolist() for ids in sampler.resegment(side, seed)] for seed in range(3)]
-        return list(itertools.chain(*blocks))
+    def always(ways: BpeWays, merges: np.ndarray[Any, Any], numbers: np.ndarray[Any, Any]) -> Any:
+        asked.extend(merges.tolist())
+        return np.ones(len(merges), np.bool_)
 
-    expected = drawn()
-    monkeypatch.setattr(sampling, "_COMMON", 10**9)  # no tables: each word by its tree
-    assert drawn() == expected
-    monkeypatch.setattr(sampling, "_MOST_TREES", 0)  # nor any tree kept
-    assert drawn() == expected
-    monkeypatch.setattr(sampling, "_MOST_WORDS", 50)
-    monkeypatch.setattr(sampling, "_COMMON", 1)  # all words that there is room for, in full
-    monkeypatch.setattr(sampling, "_LEAST", 0)
-    assert drawn() == expected
-    monkeypatch.setattr(sampling, "_MOST_WAYS", 9)  # until there are more
-    assert drawn() == expected
+    monkeypatch.setattr(BpeWays, "may_change", always)
+    drawn = sampler.resegment(side, 1)
+    assert found.ids.tolist() == drawn.ids.tolist() and found.offsets.tolist() == drawn.offsets.tolist()
+    assert min(asked) == 0 and max(asked) > 3
 
 
 @pytest.mark.parametrize("segmentation", list(Segmentation))
-def test_words_with_symbols_or_bytes_stay_as_they_are(segmentation: Segmentation) -> None:
+def test_symbols_and_bytes_stay_and_what_is_around_them_is_drawn(segmentation: Segmentation) -> None:
     own = tokenizer(segmentation)
-    fixed = own.encode_source(["abc<x>dea", "abcédea", "adceba"])
-    sampler = Sampler(own.source_processor, segmentation, 0.3)
-    for seed in range(20):
-        assert [ids.tolist() for ids in sampler.resegment(Side.of(fixed), seed)] == fixed
+    before = Side.of(own.encode_source(["abc<x>dea", "abcédeabd", "dabceaba"]))
+    sampler = Sampler(own.source_processor, segmentation, 0.5)
+    ends: list[set[tuple[str, ...]]] = [set(), set(), set()]
+    for seed in range(60):
+        for ids, seen in zip(sampler.resegment(before, seed), ends, strict=True):
+            seen.add(tuple(own.source_processor.id_to_piece(ids.tolist())))
+    kept = ["<x>"], ["<0xC3>", "<0xA9>"], ["ce"]
+    around = ("abc", "dea"), ("abc", "deabd"), ("dab", "aba")
+    for seen, fixed, (left, right) in zip(ends, kept, around, strict=True):
+        assert len(seen) > 4
+        cut = [[row.index(fixed[0]), row.index(fixed[-1])] for row in seen]
+        assert all(list(row[a : b + 1]) == fixed for row, (a, b) in zip(seen, cut, strict=True))
+        lefts = {row[:a] for row, (a, _) in zip(seen, cut, strict=True)}
+        rights = {row[b + 1 :] for row, (_, b) in zip(seen, cut, strict=True)}
+        assert {"".join(part) for part in lefts} == {WORD_START + left}
+        assert {"".join(part) for part in rights} == {right}
+        assert len(lefts) > 1 and len(rights) > 1
 
 
 @pytest.mark.parametrize("segmentation", list(Segmentation))
@@ -116,23 +119,3 @@ def test_another_seed_another_cut(segmentation: Segmentation) -> None:
     drawn = {tuple(sampler.resegment(before, seed).ids.tolist()) for seed in range(10)}
     assert len(drawn) == 10
     assert len({tuple(ids.tolist()) for ids in sampler.resegment(before, 1)}) > 1
-
-
-@pytest.mark.parametrize("segmentation", list(Segmentation))
-def test_trees_are_not_kept(segmentation: Segmentation, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sampling, "_MOST_TREES", 16)
-    monkeypatch.setattr(sampling, "_COMMON", 10**9)
-    own = tokenizer(segmentation)
-    random = Random(9)
-    words = ["".join(random.choices("abcde", k=random.randint(6, 12))) for _ in range(200)]
-    side = Side.of(own.encode_source([" ".join(words)]))
-    sampler = Sampler(own.source_processor, segmentation, 0.4)
-    before = num_nodes()
-    for seed in range(3):
-        sampler.resegment(side, seed)
-    assert 16 <= num_nodes() - before <= 64
-
-
-def num_nodes() -> int:
-    gc.collect()
-    return sum(type(thing).__module__ == "nmt.data.ways" for thing in gc.get_objects())

@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import gc
 import itertools
+import multiprocessing
+import os
+import pickle
+import signal
 import threading
 import time
 from collections import Counter
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from random import Random
@@ -27,8 +32,9 @@ from nmt.config import (
 )
 from nmt.data import stream as stream_module
 from nmt.data.batching import Batch
-from nmt.data.store import Store
-from nmt.data.stream import BatchStream, Cursor, validation_batches
+from nmt.data.blocks import Block, Plan
+from nmt.data.store import Shard, Store
+from nmt.data.stream import BatchStream, Cursor, num_loaders, validation_batches
 from nmt.data.tokenizer import Tokenizer, train_tokenizer
 from nmt.errors import UserError
 
@@ -196,13 +202,13 @@ Calls = list[tuple[int, int]]
 def blocks_begun(monkeypatch: pytest.MonkeyPatch) -> Calls:
     """Epoch and number of every block that is begun, in that order; a single batch is laid out ahead."""
     begun: Calls = []
-    make = stream_module._Plan.block
+    make = Plan.block
 
-    def block(plan: stream_module._Plan, epoch: int, number: int) -> stream_module._Block:
+    def block(plan: Plan, epoch: int, number: int) -> Block:
         begun.append((epoch, number))
         return make(plan, epoch, number)
 
-    monkeypatch.setattr(stream_module._Plan, "block", block)
+    monkeypatch.setattr(Plan, "block", block)
     monkeypatch.setattr(stream_module, "AHEAD", 1)
     return begun
 
@@ -247,15 +253,15 @@ def test_closing_does_not_wait_for_a_block_that_is_not_begun(
     blocks_begun: Calls, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Who lays out batches waits for block 0 while the stream is closed: block 1 is not to be begun."""
-    before, counted = prefetch_threads(), stream_module._Plan.block
+    before, counted = prefetch_threads(), Plan.block
     begun, go_on = threading.Event(), threading.Event()
 
-    def block(plan: stream_module._Plan, epoch: int, number: int) -> stream_module._Block:
+    def block(plan: Plan, epoch: int, number: int) -> Block:
         begun.set()
         go_on.wait(20)
         return counted(plan, epoch, number)
 
-    monkeypatch.setattr(stream_module._Plan, "block", block)
+    monkeypatch.setattr(Plan, "block", block)
     stream = BatchStream(store(), options(), 1, tokenizer())
     begun.wait(20)
     closer = threading.Thread(target=stream.close)
@@ -270,14 +276,14 @@ def test_closing_does_not_wait_for_a_block_that_is_not_begun(
 def test_an_error_in_a_block_comes_after_the_batches_before_it(
     blocks_begun: Calls, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    whole, counted = first(60, options(), Cursor()), stream_module._Plan.block
+    whole, counted = first(60, options(), Cursor()), Plan.block
 
-    def block(plan: stream_module._Plan, epoch: int, number: int) -> stream_module._Block:
+    def block(plan: Plan, epoch: int, number: int) -> Block:
         if number == 2:
             raise OSError("the disk is gone")
         return counted(plan, epoch, number)
 
-    monkeypatch.setattr(stream_module._Plan, "block", block)
+    monkeypatch.setattr(Plan, "block", block)
     stream = BatchStream(store(), options(), 1, tokenizer())
     found = []
     with pytest.raises(OSError, match="the disk is gone"):
@@ -300,6 +306,76 @@ def test_as_many_batches_are_made_ahead_whatever_the_number_of_processes(blocks_
     time.sleep(0.02)
     assert len(looked_at) == 5
     stream.close()
+
+
+@pytest.mark.parametrize("workers", [1, 3])
+def test_processes_make_the_very_same_batches(workers: int) -> None:
+    """Sampled, of a mixture with empty epochs, from within a block on."""
+    data = mixed([0.1, 0.2], block_pairs=5, sampling=SamplingConfig(alpha=0.3))
+    whole = first(40, data, Cursor(), pairs=two_corpora())
+    start = next(cursor for _, cursor in whole[5:] if cursor.batch)
+    expected = whole[[cursor for _, cursor in whole].index(start) + 1 :]
+    stream = BatchStream(two_corpora(), data, 1, tokenizer(), start=start, workers=workers)
+    found = [(content(batch), cursor) for batch, cursor in itertools.islice(stream, len(expected))]
+    stream.close()
+    assert found == expected
+    assert multiprocessing.active_children() == []
+
+
+def test_processes_map_a_store_of_files(tmp_path: Path) -> None:
+    paths = [tmp_path / name for name in ("a", "b")]
+    for path, part in zip(paths, (store(70), store(33)), strict=True):
+        ((source, target),) = part.sides()
+        Shard(source, target).write(path)
+    opened = Store.open(paths)
+    assert len(pickle.dumps(opened)) < 2000
+    again = pickle.loads(pickle.dumps(opened))
+    for found, expected in zip(again.sides(), opened.sides(), strict=True):
+        assert [side.ids.tolist() for side in found] == [side.ids.tolist() for side in expected]
+    stream = BatchStream(opened, options(), 1, tokenizer(), workers=1)
+    expected = first(20, options(), Cursor(), pairs=opened)
+    assert [(content(batch), cursor) for batch, cursor in itertools.islice(stream, 20)] == expected
+    stream.close()
+    paths[1].unlink()  # this process has it mapped still
+    paths[1].write_bytes(b"another")
+    stream = BatchStream(opened, options(), 1, tokenizer(), workers=1)
+    with pytest.raises(UserError, match=r"b is damaged: start again"):
+        next(stream)
+    stream.close()
+
+
+@pytest.mark.parametrize(
+    ("alpha", "gpu", "world", "cores", "expected"),
+    [
+        (0.1, False, 1, 64, 0),  # training on the CPU is slower than a thread
+        (0.0, True, 1, 16, 0),
+        (0.0, True, 8, 16, 1),
+        (0.0, True, 64, 16, 8),
+        (0.1, True, 1, 16, 2),
+        (0.1, True, 8, 24, 9),
+        (0.1, True, 8, 6, 5),  # one core is the training's own
+        (0.1, True, 1, 1, 0),
+        (0.0, True, 16, 0, 0),  # more processes than cores
+    ],
+)
+def test_how_many_processes(alpha: float, gpu: bool, world: int, cores: int, expected: int) -> None:
+    data = options(sampling=SamplingConfig(alpha=alpha))
+    assert num_loaders(data, gpu=gpu, world=world, cores=cores) == expected
+    assert num_loaders(replace(data, loaders=3), gpu=gpu, world=world, cores=cores) == 3
+
+
+def test_a_killed_process_ends_the_stream(capfd: pytest.CaptureFixture[str]) -> None:
+    stream = BatchStream(store(), options(), 1, tokenizer(), workers=2)
+    next(stream)
+    killed = multiprocessing.active_children()[0]
+    assert killed.pid is not None
+    os.kill(killed.pid, signal.SIGKILL)
+    with pytest.raises(UserError, match=r"^data\.loaders=2: one of the processes .* data\.loaders=0$"):
+        for _ in stream:
+            pass
+    stream.close()
+    assert multiprocessing.active_children() == []
+    assert capfd.readouterr().err == ""
 
 
 def test_sampling_keeps_the_text_and_changes_with_the_epoch() -> None:

@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nmt.config import CleaningConfig, DataConfig, SamplingConfig
-from nmt.data.batching import Batch, pack
+from nmt.data.batching import Batch
+from nmt.data.packing import pack
 from nmt.data.store import Store
 from nmt.training.rehearsal import OutOfMemory, largest_batches, memory_told
 
