@@ -207,7 +207,8 @@ class DataConfig:
     cleaning: CleaningConfig = field(default_factory=CleaningConfig)
     tokenizer: TokenizerConfig = field(default_factory=TokenizerConfig)
     sampling: SamplingConfig = field(default_factory=SamplingConfig)
-    # A number or `auto`: OmegaConf makes no union in a section that may be left out (`nmt-eval data=NAME`).
+    # A number or `auto`, as `loaders`: OmegaConf makes no union in a section that may be left out, and
+    # `nmt-eval data=NAME` has one.
     max_tokens: Any = 4096
     """Target tokens a micro-batch holds at most, EOS counted; `auto`: as many as fit into memory, at most
     25,000, found when the run begins."""
@@ -217,7 +218,7 @@ class DataConfig:
     """Pairs of a block, the unit in which an epoch is sampled, packed and resumed."""
     workers: int = 0
     """Processes that prepare the data; 0: one a core."""
-    loaders: int | str = "auto"
+    loaders: Any = "auto"
     """Processes that make the batches of one GPU, ahead of their use; 0: none, a thread does it. `auto`: as
     many as keep up with the GPUs, where there are cores for them; none where training is on the CPU."""
     cache_dir: str | None = None
@@ -236,7 +237,7 @@ class DataConfig:
         check("data.max_source_ratio", self.max_source_ratio, at_least(1.0))
         check("data.block_pairs", self.block_pairs, at_least(1))
         check("data.workers", self.workers, at_least(0))
-        if isinstance(self.loaders, int):
+        if type(self.loaders) is int:
             check("data.loaders", self.loaders, at_least(0))
         elif self.loaders != "auto":
             raise UserError(f"data.loaders={self.loaders}: must be auto or a number of processes")

@@ -99,8 +99,7 @@ def final_weights(
     present = set(checkpoints.updates())
     candidates = [saved for saved in run.checkpoints if saved.update in present]
     if run.update not in {saved.update for saved in candidates}:
-        last = run.validated
-        candidates.append(last if last and last.update == run.update else Saved(run.update))
+        candidates.append(Saved(run.update, run.quality_now()))
     while candidates:
         updates = chosen(candidates, config.training.averaging)
         damaged = [update for update in updates if not _readable(checkpoints, update)]
@@ -136,7 +135,7 @@ def _judge(
 
 def _compare(config: TrainConfig, run: Progress, updates: Sequence[int], bleu: float) -> None:
     """Warns when averaging did harm: it does where the checkpoints reach back to a time of fast learning."""
-    options, best = config.training, run.best
+    options, best = config.training, run.best_of_all
     if options.criterion is not Criterion.bleu or options.validate_sentences or len(updates) < 2:
         return
     if best is not None and best.quality is not None and best.quality > bleu + 1.0:
@@ -149,10 +148,10 @@ def _compare(config: TrainConfig, run: Progress, updates: Sequence[int], bleu: f
 
 def _facts(config: TrainConfig, run: Progress, updates: Sequence[int], num_parameters: int) -> dict[str, Any]:
     options = config.training
-    best = None
-    if run.best is not None and run.best.quality is not None:
+    best, found = None, run.best_of_all
+    if found is not None and found.quality is not None:
         sign = 1 if options.criterion is Criterion.bleu else -1
-        best = {"update": run.best.update, options.criterion.value: sign * run.best.quality}
+        best = {"update": found.update, options.criterion.value: sign * found.quality}
     return {
         "updates": run.update,
         "epochs": run.cursor.epoch,

@@ -62,9 +62,11 @@ class Progress:
         went_back: what was left out by going back to a checkpoint; None as long as that has not happened.
         loss_scale: factor on the loss in fp16, else 1.
         finite_in_a_row: updates since the loss scale last changed.
-        validated: the last validation.
-        best: the best validation yet, by the criterion.
+        validated: the last validation that was due.
+        best: the best of those, by the criterion.
         worse_validations: validations since the best one.
+        at_end: a validation that only the end of training made due: should the run go on after all, it
+            counts for nothing.
         checkpoints: the scheduled checkpoints, oldest first, rotated ones included.
     """
 
@@ -85,6 +87,7 @@ class Progress:
     validated: Saved | None = None
     best: Saved | None = None
     worse_validations: int = 0
+    at_end: Saved | None = None
     checkpoints: list[Saved] = field(default_factory=list)
 
     def as_dict(self) -> dict[str, Any]:
@@ -94,32 +97,55 @@ class Progress:
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Progress:
         """The reverse of `as_dict`."""
-        best, validated, went_back = values["best"], values.get("validated"), values.get("went_back")
+        saved = {key: values.get(key) for key in ("validated", "best", "at_end")}
+        went_back = values.get("went_back")
         return cls(
             **{
                 **values,
                 "cursor": Cursor(**values["cursor"]),
                 "skipped": [LeftOut.from_dict(skipped) for skipped in values.get("skipped", [])],
                 "went_back": None if went_back is None else LeftOut.from_dict(went_back),
-                "validated": None if validated is None else Saved(**validated),
-                "best": None if best is None else Saved(**best),
+                **{key: None if value is None else Saved(**value) for key, value in saved.items()},
                 "checkpoints": [Saved(**saved) for saved in values["checkpoints"]],
             }
         )
 
-    def note_validation(self, quality: float) -> bool:
+    def advance(self) -> None:
+        """Counts an update."""
+        self.update += 1
+        self.at_end = None
+
+    def note_validation(self, quality: float, config: TrainingConfig) -> bool:
         """Counts a validation after the present update; says whether it is the best yet."""
-        self.validated = Saved(self.update, quality)
-        if self.best is None or self.best.quality is None or quality > self.best.quality:
-            self.best, self.worse_validations = self.validated, 0
-            return True
-        self.worse_validations += 1
-        return False
+        found = Saved(self.update, quality)
+        is_best = self.best is None or self.best.quality is None or quality > self.best.quality
+        if not self._validation_scheduled(config):
+            self.at_end = found
+            return is_best
+        self.validated = found
+        if is_best:
+            self.best = found
+        self.worse_validations = 0 if is_best else self.worse_validations + 1
+        return is_best
+
+    @property
+    def best_of_all(self) -> Saved | None:
+        """The best validation, one at the end counted in."""
+        judged = [saved for saved in (self.best, self.at_end) if saved and saved.quality is not None]
+        return max(judged, key=lambda saved: saved.quality or 0.0, default=None)
+
+    def quality_now(self) -> float | None:
+        """What validation said of the weights as they are; None if it has not seen them."""
+        for saved in (self.at_end, self.validated):
+            if saved is not None and saved.update == self.update:
+                return saved.quality
+        return None
 
     def validation_due(self, config: TrainingConfig) -> bool:
         """Whether a validation belongs after the present update: the last one's weights may be the best."""
-        if self.ended(config) is not None:
-            return True
+        return self.ended(config) is not None or self._validation_scheduled(config)
+
+    def _validation_scheduled(self, config: TrainingConfig) -> bool:
         return self.update % config.validate_every == 0 if config.validate_every else self.epoch_ended
 
     def checkpoint_due(self, config: TrainingConfig) -> bool:

@@ -146,7 +146,7 @@ class Trainer:
                 self._micro_batch(batch, number)
         sums[_STOP] = float(self.stop())
         sums[_SECONDS] = time.perf_counter() - self._begun if self.ranks.is_main else 0.0
-        progress.update += 1
+        progress.advance()
         (*totals, stopping, seconds), norm, finite = self._step(self.parallel.sums())
         progress.epoch_ended = cursor.epoch > progress.cursor.epoch
         progress.cursor, progress.settled = cursor, False
@@ -280,7 +280,7 @@ class Trainer:
         with self.mean.in_place():
             found = self._validator.validate(self.stop)
         quality = found.quality(self.options.criterion)
-        is_best = self.progress.note_validation(quality)
+        is_best = self.progress.note_validation(quality, self.options)
         figures = {"loss": found.loss, "ppl": perplexity(found.nll), "bleu": found.bleu, "chrf": found.chrf}
         self._monitor.record("valid", self.progress.update, {**figures, "samples": found.samples})
         log.info(

@@ -64,11 +64,30 @@ def test_when_it_is_over(progress: Progress, reason: str | None) -> None:
 
 def test_best_and_patience() -> None:
     progress, verdicts = Progress(), []
-    for update, quality in enumerate([1.0, 3.0, 3.0, 2.0, 4.0], start=1):
-        progress.update = update
-        verdicts.append((progress.note_validation(quality), progress.worse_validations))
+    for quality in [1.0, 3.0, 3.0, 2.0, 4.0]:
+        progress.advance()
+        found = progress.note_validation(quality, TrainingConfig(validate_every=1))
+        verdicts.append((found, progress.worse_validations))
     assert verdicts == [(True, 0), (True, 0), (False, 1), (False, 2), (True, 0)]
-    assert progress.best == progress.validated == Saved(5, 4.0)
+    assert progress.best == progress.validated == progress.best_of_all == Saved(5, 4.0)
+    assert progress.quality_now() == 4.0
+
+
+@pytest.mark.parametrize("quality", [1.0, 9.0])
+def test_a_validation_at_the_end_is_forgotten_when_the_run_goes_on(quality: float) -> None:
+    options = TrainingConfig(validate_every=4, max_updates=6)
+    progress, straight = Progress(), Progress()
+    for update in range(1, 8):
+        for run in (progress, straight):
+            run.advance()
+            if update == 4:
+                run.note_validation(5.0, options)
+        if update == 6:
+            assert progress.note_validation(quality, options) is (quality == 9.0)
+            assert progress.best_of_all == (Saved(6, 9.0) if quality == 9.0 else Saved(4, 5.0))
+            assert (progress.quality_now(), progress.best) == (quality, Saved(4, 5.0))
+    assert progress == straight
+    assert progress.quality_now() is None
 
 
 def test_loss_scale_halves_and_grows_back() -> None:
