@@ -1,0 +1,90 @@
+"""`training.compile`: what compiles the layers, and a count of how often it has to."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from nmt.errors import UserError
+from nmt.model.compiled import compile_layers
+from nmt.model.transformer import Transformer
+from nmt.runtime import log
+
+_BACKEND = "inductor"  # tests have others, which take no time
+
+
+def compiled(model: Transformer, *, wanted: bool) -> Compilations | None:
+    """Compiles the layers of a model for training, if `wanted`; sharded models after they are.
+
+    Raises:
+        UserError: this machine has nothing to compile with.
+    """
+    if not wanted:
+        return None
+    compilations = Compilations()
+    compilations.try_out(model.output_weight.device)
+    compile_layers(model, compilations)
+    return compilations
+
+
+class Compilations:
+    """A backend for `torch.compile` that counts its calls.
+
+    What was compiled in this process before is forgotten: a kernel may round otherwise if it was made for a
+    batch of another size. As it is, the first batch of the rehearsal decides, for a resumed run the same one.
+
+    Attributes:
+        count: graphs compiled so far.
+    """
+
+    def __init__(self) -> None:
+        torch.compiler.reset()
+        self.count = 0
+        self._first: int | None = None
+
+    def __call__(self, graph: torch.fx.GraphModule, inputs: list[torch.Tensor]) -> Callable[..., Any]:
+        """Compiles a graph for inputs like these."""
+        from torch._dynamo import lookup_backend  # seconds to import
+
+        self.count += 1
+        if _BACKEND != "inductor":
+            return lookup_backend(_BACKEND)(graph, inputs)
+        # Its cache on the disk asks whether a graph holds for a size, not whether it was made for it. What
+        # takes most of the time, the C++ compiler, has a cache of its own.
+        return lookup_backend(_BACKEND)(graph, inputs, config_patches={"fx_graph_cache": False})
+
+    def try_out(self, device: torch.device) -> None:
+        """Compiles next to nothing, and doesn't count it.
+
+        Raises:
+            UserError: it is not possible.
+        """
+        try:
+            torch.compile(_more, backend=self)(torch.ones(8, device=device))
+        except Exception as error:  # there are too many that a compiler, its headers or Triton may cause
+            cause = str(getattr(error, "inner_exception", error)).strip().splitlines() or [type(error).__name__]
+            raise UserError(
+                f"training.compile=true: torch.compile does not work on this machine ({cause[0]}): on a CPU it "
+                "needs a C++ compiler, such as g++, on a GPU Triton; or train with training.compile=false"
+            ) from error
+        self.count = 0
+
+    def figures(self, update: int) -> dict[str, float | None]:
+        """To be asked after every update, this one included.
+
+        Returns:
+            `recompilations`: graphs compiled since the first update of the session. None is expected: each
+            holds for batches of any size.
+        """
+        if self._first is None:
+            self._first = self._told = self.count
+        if self.count > self._told:
+            more, self._told = self.count - self._told, self.count
+            log.warning("update %d: layers were compiled again (%d graphs), which takes time", update, more)
+        return {"recompilations": self.count - self._first}
+
+
+def _more(x: torch.Tensor) -> torch.Tensor:
+    return x + 1
