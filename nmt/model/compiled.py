@@ -2,8 +2,8 @@
 
 Attention alone knows where sentences begin, and it stays as it is. So what is compiled depends on a batch
 through its number of tokens only; that is left open, and one compilation does for all batches, as they are.
-(Filling them up to one size would do for the same end. But the room for sources is half as large again as that
-for targets, and filling it would be a third of the encoder's work.)
+(Filling all up to one size would serve as well, but there is half as much room again for sources as for
+targets, and to fill it would be a third of the encoder's work.)
 
 Shapes: N tokens of a stream, S of the source's, T of the target's; D d_model, F d_ff, H heads.
 """
@@ -11,7 +11,7 @@ Shapes: N tokens of a stream, S of the source's, T of the target's; D d_model, F
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, ParamSpec, TypeAlias, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -20,8 +20,13 @@ from nmt.model.attention import Pattern, cross_attend, self_attend
 from nmt.model.dropout import Dropout
 from nmt.model.transformer import DecoderLayer, EncoderLayer, Transformer
 
-Backend = Callable[..., Callable[..., Any]]
-"""Makes something to call of a graph and example inputs."""
+Backend: TypeAlias = Callable[..., Callable[..., Any]]
+"""Makes something to call of a graph and inputs of the kind it will have."""
+
+_Layer: TypeAlias = EncoderLayer | DecoderLayer
+_Mask: TypeAlias = Tensor | None  # None: there is no dropout, or CUDA draws its mask where it is needed
+_P = ParamSpec("_P")
+_T = TypeVar("_T")
 
 
 def compile_layers(model: Transformer, backend: Backend) -> None:
@@ -44,12 +49,15 @@ def compile_layers(model: Transformer, backend: Backend) -> None:
 
 
 class _Compiled:
-    """The layers' forward passes, made of three functions that are compiled and of attention, which is not."""
+    """Forward passes of layers, made of functions that are compiled and of attention, which is not."""
 
     def __init__(self, backend: Backend) -> None:
-        self._first = _compiled(_first, backend)
-        self._middle = _compiled(_middle, backend)
-        self._last = _compiled(_last, backend)
+        def compiled(function: Callable[_P, _T]) -> Callable[_P, _T]:
+            return torch.compile(function, backend=backend)
+
+        self._first = compiled(_first)
+        self._middle = compiled(_middle)
+        self._last = compiled(_last)
 
     def encoder_layer(self, layer: EncoderLayer, x: Tensor, own: Pattern) -> Tensor:
         """See `EncoderLayer.forward`."""
@@ -74,25 +82,25 @@ class _Compiled:
         return self._last(layer, out, norm, _open(attended), _open(x), _masks(layer, x))
 
 
-def _first(layer: EncoderLayer | DecoderLayer, x: Tensor) -> Tensor:
+def _first(layer: _Layer, x: Tensor) -> Tensor:
     """(N, D) → (N, 3 D), what self-attention is of."""
     y: Tensor = layer.self_attention.qkv(_read(layer, layer.self_attention_norm, x))
     return y
 
 
-def _middle(layer: DecoderLayer, attended: Tensor, x: Tensor, kept: Tensor | None) -> tuple[Tensor, Tensor]:
+def _middle(layer: DecoderLayer, attended: Tensor, x: Tensor, kept: _Mask) -> tuple[Tensor, Tensor]:
     """(T, D), the heads' outputs, and (T, D), what self-attention read → what goes on, and queries of it."""
     x = _add(layer, layer.self_attention_norm, x, layer.self_attention.out(attended), kept)
     return x, layer.cross_attention.q(_read(layer, layer.cross_attention_norm, x))
 
 
 def _last(
-    layer: EncoderLayer | DecoderLayer,
+    layer: _Layer,
     out: nn.Linear,
     norm: nn.Module,
     attended: Tensor,
     x: Tensor,
-    kept: tuple[Tensor | None, Tensor | None, Tensor | None],
+    kept: tuple[_Mask, _Mask, _Mask],
 ) -> Tensor:
     """(N, D), the heads' outputs, and (N, D), what attention read → (N, D), what the layer makes of it."""
     x = _add(layer, norm, x, out(attended), kept[0])
@@ -102,18 +110,16 @@ def _last(
     return _add(layer, layer.feed_forward_norm, x, y, kept[2])
 
 
-def _read(layer: EncoderLayer | DecoderLayer, norm: nn.Module, x: Tensor) -> Tensor:
+def _read(layer: _Layer, norm: nn.Module, x: Tensor) -> Tensor:
     return norm(x) if layer.pre else x
 
 
-def _add(
-    layer: EncoderLayer | DecoderLayer, norm: nn.Module, x: Tensor, y: Tensor, kept: Tensor | None
-) -> Tensor:
+def _add(layer: _Layer, norm: nn.Module, x: Tensor, y: Tensor, kept: _Mask) -> Tensor:
     x = _drop(layer.dropout, y, x, kept)
     return x if layer.pre else norm(x)
 
 
-def _drop(dropout: Dropout, x: Tensor, residual: Tensor | None, kept: Tensor | None) -> Tensor:
+def _drop(dropout: Dropout, x: Tensor, residual: Tensor | None, kept: _Mask) -> Tensor:
     if kept is None:
         y: Tensor = dropout(x, residual)
         return y
@@ -121,29 +127,21 @@ def _drop(dropout: Dropout, x: Tensor, residual: Tensor | None, kept: Tensor | N
     return x if residual is None else residual + x
 
 
-def _masks(layer: EncoderLayer | DecoderLayer, x: Tensor) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
+def _masks(layer: _Layer, x: Tensor) -> tuple[_Mask, _Mask, _Mask]:
     """The masks of `_last`, in the order in which `forward` draws them."""
     feed = layer.feed_forward
     first, inner = _mask(layer.dropout, x), _mask(feed.dropout, x, feed.inner.out_features)
     return first, inner, _mask(layer.dropout, x)
 
 
-def _mask(dropout: Dropout, x: Tensor, width: int | None = None) -> Tensor | None:
-    """What is drawn outside, since it can't be compiled; None if there is no dropout or CUDA draws by itself."""
+def _mask(dropout: Dropout, x: Tensor, width: int | None = None) -> _Mask:
+    """A mask for (N, `width` or D), drawn beforehand, since the CPU's generator can't be compiled."""
     if x.device.type != "cpu" or not dropout.threshold:
         return None
     return _open(dropout.source.kept(torch.Size((len(x), width or x.shape[1])), dropout.threshold))
 
 
-_F = TypeVar("_F", bound=Callable[..., Any])
-
-
-def _compiled(function: _F, backend: Backend) -> _F:
-    # One graph or an error: a graph in pieces would only be slow.
-    return torch.compile(function, backend=backend, fullgraph=True)
-
-
 def _open(x: Tensor) -> Tensor:
-    """Leaves the number of tokens open; an error if what is compiled would hold for one number only."""
-    torch._dynamo.mark_dynamic(x, 0)
+    """Leaves the number of tokens open in what is compiled for this; one is never asked for by itself."""
+    torch._dynamo.maybe_mark_dynamic(x, 0)
     return x

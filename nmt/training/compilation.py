@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from functools import partial
+from typing import Any, cast
 
 import torch
 
 from nmt.errors import UserError
-from nmt.model.compiled import compile_layers
+from nmt.model.compiled import Backend, compile_layers
 from nmt.model.transformer import Transformer
 from nmt.runtime import log
-
-_BACKEND = "inductor"  # tests have others, which take no time
 
 
 def compiled(model: Transformer, *, wanted: bool) -> Compilations | None:
@@ -42,18 +41,12 @@ class Compilations:
     def __init__(self) -> None:
         torch.compiler.reset()
         self.count = 0
-        self._first: int | None = None
+        self._first: int | None = None  # count after the first update
 
     def __call__(self, graph: torch.fx.GraphModule, inputs: list[torch.Tensor]) -> Callable[..., Any]:
         """Compiles a graph for inputs like these."""
-        from torch._dynamo import lookup_backend  # seconds to import
-
         self.count += 1
-        if _BACKEND != "inductor":
-            return lookup_backend(_BACKEND)(graph, inputs)
-        # Its cache on the disk asks whether a graph holds for a size, not whether it was made for it. What
-        # takes most of the time, the C++ compiler, has a cache of its own.
-        return lookup_backend(_BACKEND)(graph, inputs, config_patches={"fx_graph_cache": False})
+        return _backend()(graph, inputs)
 
     def try_out(self, device: torch.device) -> None:
         """Compiles next to nothing, and doesn't count it.
@@ -63,11 +56,11 @@ class Compilations:
         """
         try:
             torch.compile(_more, backend=self)(torch.ones(8, device=device))
-        except Exception as error:  # there are too many that a compiler, its headers or Triton may cause
-            cause = str(getattr(error, "inner_exception", error)).strip().splitlines() or [type(error).__name__]
+        except Exception as error:  # of too many kinds: a compiler, its headers, Triton may be missing
+            cause = f"{getattr(error, 'inner_exception', error)}".partition("\n")[0]
             raise UserError(
-                f"training.compile=true: torch.compile does not work on this machine ({cause[0]}): on a CPU it "
-                "needs a C++ compiler, such as g++, on a GPU Triton; or train with training.compile=false"
+                f"training.compile=true: torch.compile does not work on this machine ({cause}): it needs a "
+                "C++ compiler such as g++, and on a GPU Triton; or train with training.compile=false"
             ) from error
         self.count = 0
 
@@ -80,10 +73,24 @@ class Compilations:
         """
         if self._first is None:
             self._first = self._told = self.count
+        again = self.count - self._first
         if self.count > self._told:
-            more, self._told = self.count - self._told, self.count
-            log.warning("update %d: layers were compiled again (%d graphs), which takes time", update, more)
-        return {"recompilations": self.count - self._first}
+            self._told = self.count
+            log.warning(
+                "update %d: layers had to be compiled again, which takes time (graphs so far: %d; "
+                "TORCH_LOGS=recompiles tells why)",
+                *(update, again),
+            )
+        return {"recompilations": again}
+
+
+def _backend() -> Backend:
+    """Inductor; tests have others, which take less time."""
+    from torch._inductor.compile_fx import compile_fx  # seconds to import
+
+    # Its cache of graphs asks whether one holds for a size of batch, not whether it was made for it. What
+    # takes longest, the C++ compiler, has a cache of its own.
+    return cast(Backend, partial(compile_fx, config_patches={"fx_graph_cache": False}))
 
 
 def _more(x: torch.Tensor) -> torch.Tensor:
