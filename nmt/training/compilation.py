@@ -23,6 +23,7 @@ def compiled(model: Transformer, *, wanted: bool) -> Compilations | None:
     if not wanted:
         return None
     compilations = Compilations()
+    log.info("layers are compiled as the first batch goes through them, which takes a minute or so")
     compilations.try_out(model.output_weight.device)
     compile_layers(model, compilations)
     return compilations
@@ -86,11 +87,12 @@ class Compilations:
 
 def _backend() -> Backend:
     """Inductor; tests have others, which take less time."""
-    from torch._inductor.compile_fx import compile_fx  # seconds to import
+    from torch._dynamo import lookup_backend  # seconds to import
 
     # Its cache of graphs asks whether one holds for a size of batch, not whether it was made for it. What
     # takes longest, the C++ compiler, has a cache of its own.
-    return cast(Backend, partial(compile_fx, config_patches={"fx_graph_cache": False}))
+    inductor = cast(Backend, lookup_backend("inductor"))
+    return partial(inductor, config_patches={"fx_graph_cache": False})
 
 
 def _more(x: torch.Tensor) -> torch.Tensor:
