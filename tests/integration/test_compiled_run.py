@@ -29,8 +29,14 @@ def fresh() -> Iterator[None]:
 
 
 def config(data: Path, run: Path, *, compile: bool = True, precision: Precision) -> TrainConfig:
-    """54 updates of two batches each, of many sizes."""
-    options = {"max_updates": 54, "validate_every": 18, "checkpoint_every": 18, "log_every": 6}
+    """54 updates of two batches each, of many sizes; on a GPU exact on request only."""
+    options = {
+        "deterministic": torch.cuda.is_available(),
+        "max_updates": 54,
+        "validate_every": 18,
+        "checkpoint_every": 18,
+        "log_every": 6,
+    }
     return toy_config(
         data, run, max_tokens=256, precision=precision, compile=compile, micro_batches=2, **options
     )
@@ -53,7 +59,7 @@ def test_a_compiled_run(precision: Precision, tmp_path: Path, monkeypatch: pytes
     names = [list(load_file(run / "model/model.safetensors")) for run in (plain, whole)]
     assert names[0] == names[1]
     for one, two in zip(records(whole, "valid"), records(plain, "valid"), strict=True):
-        assert one["loss"] == pytest.approx(two["loss"], rel=0.02)
+        assert one["loss"] == pytest.approx(two["loss"], rel=0.05)  # on a GPU dropout is another
 
     interrupted(monkeypatch, config(data, stopped, precision=precision), [7, 30])
     assert_same_run(stopped, whole)
