@@ -9,6 +9,7 @@ On the same sentences, with the same model shape, vocabulary, token budget, prec
 - `torch`: `torch.nn.Transformer`, label-smoothed cross-entropy, fused Adam; batches of sentences of like
   length, padded beforehand, so that making them costs nothing.
 - `transformers`: Hugging Face `MarianMTModel` in that same loop.
+- `nmt+compile`: this trainer with `training.compile=true`, where `--systems` asks for it too.
 
 Each measurement is a process of its own. Systems take turns within a round, and the table shows the median of
 the rounds with the lowest and the highest. Padding counts for nothing: not as tokens, not as work done.
@@ -51,6 +52,7 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
 
 SYSTEMS = ("nmt", "torch", "transformers")
+COMPILED = "nmt+compile"
 WARM_UP_UPDATES = 5
 SMOOTHING = 0.1
 
@@ -84,7 +86,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Measures training.")
     parser.add_argument("--models", nargs="+", default=["tiny", "base"])
     parser.add_argument("--precisions", nargs="+", default=["fp32", "bf16"], choices=["fp32", "bf16", "fp16"])
-    parser.add_argument("--systems", nargs="+", default=list(SYSTEMS), choices=SYSTEMS)
+    parser.add_argument("--systems", nargs="+", default=list(SYSTEMS), choices=(*SYSTEMS, COMPILED))
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=20.0, help="of each measurement, after the warm-up")
     parser.add_argument("--threads", type=int, default=0, help="0: one a core")
@@ -114,7 +116,7 @@ def measure(folder: Path, arguments: argparse.Namespace) -> Iterator[Row]:
         for precision in arguments.precisions:
             config = options(folder, arguments, source, target, model, precision)
             tasks = {
-                system: Task(system, config_to_yaml(config), threads, arguments.seconds)
+                system: Task(system, config_of(system, config), threads, arguments.seconds)
                 for system in arguments.systems
             }
             rounds = [
@@ -188,6 +190,12 @@ def options(
     return compose_jobs(TrainConfig, "train", Arguments(overrides))[0]
 
 
+def config_of(system: str, config: TrainConfig) -> str:
+    """The options as YAML, as the system takes them."""
+    training = replace(config.training, compile=system == COMPILED)
+    return config_to_yaml(replace(config, training=training))
+
+
 def run(task: Task) -> tuple[float, int, int]:
     """Target tokens a second, anonymous bytes before anything was built, and a GPU's peak (0 on a CPU)."""
     import torch
@@ -202,7 +210,7 @@ def run(task: Task) -> tuple[float, int, int]:
     torch.manual_seed(1)
     before = anonymous_bytes("self")
     prepared = prepare(config.data)
-    if task.system == "nmt":
+    if task.system in ("nmt", COMPILED):
         speed = train_nmt(config, prepared, device, task)
     else:
         build = padded_transformer if task.system == "torch" else marian

@@ -131,6 +131,10 @@ class TrainingConfig:
     onednn_fp32: bool = True
     """In fp32 on a CPU, let oneDNN do the matrix products where its own are measured to be as exact; faster,
     but how they round depends more on the number of threads and processes."""
+    compile: bool = False
+    """In training, let `torch.compile` join up what layers do between attentions. Meant for GPUs, but what it
+    gains there has not been measured; on a CPU it gains nothing, and a start takes a minute longer. It needs
+    a C++ compiler, on a GPU Triton too. Rounding is its own: a run keeps it, or keeps without."""
     label_smoothing: float = 0.1
     rdrop: float = 0.0
     """R-Drop (Liang et al. 2021): weight alpha of the divergence between two passes of every micro-batch with

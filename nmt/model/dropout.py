@@ -60,7 +60,12 @@ class Dropout(nn.Module):
             dropped = F.dropout(x, self.rate)
             return dropped if residual is None else residual + dropped
         kept = self.source.kept(x.shape, self.threshold)
-        return _drop(x, residual, kept, _LEVELS / (_LEVELS - self.threshold))
+        return _drop(x, residual, kept, self.scale)
+
+    @property
+    def scale(self) -> float:
+        """Factor on the values that stay."""
+        return _LEVELS / (_LEVELS - self.threshold)
 
     def extra_repr(self) -> str:
         """Says the rate."""

@@ -188,9 +188,12 @@ class EncoderLayer(_Layer):
         self.self_attention_norm = nn.LayerNorm(config.d_model)
         self.feed_forward = FeedForward(config, randomness)
         self.feed_forward_norm = nn.LayerNorm(config.d_model)
+        self.in_training: Callable[[EncoderLayer, Tensor, Pattern], Tensor] | None = None
 
     def forward(self, x: Tensor, own: Pattern) -> Tensor:
         """(S, D) → (S, D)."""
+        if self.in_training and self.training:
+            return self.in_training(self, x, own)
         x = self._residual(x, self.self_attention_norm, lambda y: self.self_attention(y, own))
         return self._residual(x, self.feed_forward_norm, self.feed_forward)
 
@@ -206,9 +209,12 @@ class DecoderLayer(_Layer):
         self.cross_attention_norm = nn.LayerNorm(config.d_model)
         self.feed_forward = FeedForward(config, randomness)
         self.feed_forward_norm = nn.LayerNorm(config.d_model)
+        self.in_training: Callable[[DecoderLayer, Tensor, Tensor, Pattern, Pattern], Tensor] | None = None
 
     def forward(self, x: Tensor, memory: Tensor, own: Pattern, cross: Pattern) -> Tensor:
         """(T, D), reading a memory (S, D) → (T, D)."""
+        if self.in_training and self.training:
+            return self.in_training(self, x, memory, own, cross)
         x = self._residual(x, self.self_attention_norm, lambda y: self.self_attention(y, own))
         x = self._residual(x, self.cross_attention_norm, lambda y: self.cross_attention(y, memory, cross))
         return self._residual(x, self.feed_forward_norm, self.feed_forward)

@@ -21,6 +21,7 @@ from nmt.model.transformer import Transformer
 from nmt.runtime import available_cores, log, mix
 from nmt.training.averaging import needed
 from nmt.training.checkpoint import Checkpoint, CheckpointFolder
+from nmt.training.compilation import compiled
 from nmt.training.ema import RunningMean, with_trained
 from nmt.training.meter import meter_for, perplexity
 from nmt.training.monitor import Monitor
@@ -77,6 +78,7 @@ class Trainer:
             self.parallel = spread(model, self.options, ranks, num_extras=7)
             self.mean = RunningMean(self.parallel, self.options.ema)
         self.model, self.optimizer = self.parallel.model, self.parallel.optimizer
+        self.compilations = compiled(self.model, wanted=self.options.compile)
         self.progress = Progress(loss_scale=first_loss_scale(self.options.precision))
         self.checkpoints = open_checkpoints(config, prepared, folder)
 
@@ -353,10 +355,11 @@ class Trainer:
         self._meter.add(totals, norm, spent, self._stream.seconds_waited)
         figures = self._meter.figures(progress)
         self._monitor.advance(figures)
+        recompiled = self.compilations.figures(progress.update) if self.compilations else {}
         if progress.update % self.options.log_every == 0:
             rate, skipped = self._learning_rate(), progress.skipped_updates
             more = {"epoch": progress.cursor.epoch + 1, "learning_rate": rate, "skipped_updates": skipped}
-            self._monitor.record("train", progress.update, {**figures, **more})
+            self._monitor.record("train", progress.update, {**figures, **more, **recompiled})
             self._meter.clear()
 
 

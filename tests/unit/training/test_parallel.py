@@ -8,10 +8,12 @@ from pathlib import Path
 import pytest
 import torch
 import torch.distributed as dist
+from torch._dynamo import lookup_backend
 
 from nmt.config import ModelConfig, OptimizerConfig, Sharding, TrainingConfig
 from nmt.data.batching import Batch
 from nmt.errors import UserError
+from nmt.model.compiled import compile_layers
 from nmt.model.transformer import Transformer
 from nmt.runtime import mix
 from nmt.training.objective import training_loss
@@ -85,6 +87,18 @@ def test_sharded_steps_are_those_of_the_naive_twin(always: bool) -> None:
     assert sums[0] == 9  # target tokens, ends of sentences counted in
     assert_alike(state, twin)
     assert_alike((parallel.whole.state_dict(), {}), (twin[0], {}))
+
+
+def test_compiled_layers_are_sharded_too() -> None:
+    """Against compiled ones, not the layers themselves: Adam turns rounding into steps."""
+    states = []
+    for parallel in (replicated(), sharded(always=True), sharded(always=False)):
+        torch.compiler.reset()
+        compile_layers(parallel.model, lookup_backend("eager"))
+        states.append(updated(parallel, 1, 2)[1])
+    torch.compiler.reset()
+    assert_alike(states[1], states[0])
+    assert_alike(states[2], states[0])
 
 
 @pytest.mark.parametrize(("before", "after"), [(replicated, sharded), (sharded, replicated)])
