@@ -1,4 +1,4 @@
-"""What every test runs under: hypothesis without deadlines, an own cache folder, GPUs for those that ask."""
+"""What every test runs under: hypothesis without deadlines, seeds, an own cache, GPUs for those that ask."""
 
 from __future__ import annotations
 
@@ -39,6 +39,12 @@ def no_gpus() -> Iterator[None]:
         patch.setattr(torch.cuda, "device_count", lambda: 0)
         patch.setenv("CUDA_VISIBLE_DEVICES", "")
         yield
+
+
+@pytest.fixture(autouse=True)
+def same_numbers() -> None:
+    """Tests draw the same random numbers whatever ran before them."""
+    torch.manual_seed(0)
 
 
 @pytest.fixture(autouse=True)
