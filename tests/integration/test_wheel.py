@@ -48,7 +48,8 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     run(sys.executable, "-m", "hatchling", "build", "-t", "sdist", "-d", dist, cwd=CHECKOUT)
     (sdist,) = dist.glob("*.tar.gz")
     with tarfile.open(sdist) as archive:
-        archive.extractall(dist, filter="data")
+        archive.extraction_filter = getattr(tarfile, "data_filter", None)  # Python 3.11.2 has none
+        archive.extractall(dist)
     source = dist / sdist.name.removesuffix(".tar.gz")
     run(sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", dist, cwd=source)
     (built,) = dist.glob("*.whl")
