@@ -15,7 +15,7 @@ from nmt.decoding.search import Hypothesis, beam_search
 from nmt.decoding.windows import full_windows, ready_windows
 from nmt.errors import UserError
 from nmt.model import Transformer
-from nmt.runtime import is_out_of_memory
+from nmt.runtime import memory_errors
 
 _DTYPES = {Precision.bf16: torch.bfloat16, Precision.fp16: torch.float16}
 
@@ -141,7 +141,7 @@ class Translator:
         factor, offset = self.config.max_length_factor, self.config.max_length_offset
         autocast = torch.autocast(self.device.type, self.dtype, enabled=self.dtype is not None)
         try:
-            with torch.inference_mode(), autocast:
+            with memory_errors(self._too_large), torch.inference_mode(), autocast:
                 memory = self.model.encode(batch.source_ids, batch.source)
                 return beam_search(
                     self.model.step,
@@ -159,13 +159,12 @@ class Translator:
                 "the model's probabilities are not numbers (NaN): its weights are damaged, or its values are "
                 "too large for fp16, and precision=fp32 helps"
             ) from error
-        except (MemoryError, RuntimeError) as error:
-            if not is_out_of_memory(error):
-                raise
-            raise UserError(
-                f"a batch does not fit the memory of {self.device}: lower decoding.max_tokens="
-                f"{self.config.max_tokens} or decoding.max_sentences={self.config.max_sentences}"
-            ) from error
+
+    def _too_large(self) -> UserError:
+        return UserError(
+            f"a batch does not fit the memory of {self.device}: lower decoding.max_tokens="
+            f"{self.config.max_tokens} or decoding.max_sentences={self.config.max_sentences}"
+        )
 
 
 def batches_by_length(lengths: Sequence[int], max_tokens: int, max_sentences: int) -> list[list[int]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import os
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -101,8 +102,18 @@ def _cpu_flags() -> set[str]:
     return set()
 
 
-def is_out_of_memory(error: BaseException) -> bool:
-    """Whether an exception means that a tensor, or what computes it, found no memory."""
+@contextlib.contextmanager
+def memory_errors(told: Callable[[], UserError]) -> Iterator[None]:
+    """Within, running out of memory, be it the machine's or a device's, raises what `told` makes of it."""
+    try:
+        yield
+    except (MemoryError, RuntimeError) as error:
+        if not _is_out_of_memory(error):
+            raise
+        raise told() from error
+
+
+def _is_out_of_memory(error: BaseException) -> bool:
     import torch
 
     if isinstance(error, MemoryError | torch.OutOfMemoryError):

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,7 +16,7 @@ from nmt.data.blocks import budgets, most_pieces
 from nmt.data.store import Store
 from nmt.data.tokenizer import EOS_ID
 from nmt.errors import UserError
-from nmt.runtime import is_out_of_memory
+from nmt.runtime import memory_errors
 
 
 class OutOfMemory(UserError):
@@ -71,47 +71,36 @@ class _Lengths:
         return Side(np.full(int(offsets[-1]), EOS_ID), offsets)
 
 
-@contextmanager
-def memory_told(data: DataConfig, micro_batches: int) -> Iterator[None]:
-    """Within, running out of memory is told as a matter of `data.max_tokens`.
+def memory_told(data: DataConfig, micro_batches: int) -> AbstractContextManager[None]:
+    """Within, running out of memory is told as a matter of `data.max_tokens`, by `OutOfMemory`."""
 
-    Raises:
-        OutOfMemory: memory ran out.
-    """
-    try:
-        yield
-    except (MemoryError, RuntimeError) as error:
-        if not is_out_of_memory(error):
-            raise
+    def told() -> OutOfMemory:
         target, source = budgets(data)
-        raise OutOfMemory(
+        return OutOfMemory(
             f"data.max_tokens={target}: a batch of {target} target and {source} source tokens does not fit "
             f"into memory; data.max_tokens={max(16, target // 2)} training.micro_batches={2 * micro_batches} "
             "makes the same updates in smaller parts, and data.max_tokens=auto finds the largest that fits "
             "(a run that has begun keeps its batches: give another run_dir)"
-        ) from error
+        )
+
+    return memory_errors(told)
 
 
-@contextmanager
-def model_memory_told(model: nn.Module, ema: bool) -> Iterator[None]:
-    """Within, running out of memory is told as a matter of the model's size.
+def model_memory_told(model: nn.Module, ema: bool) -> AbstractContextManager[None]:
+    """Within, running out of memory is told as a matter of the model's size, by `OutOfMemory`.
 
     Args:
         model: to be made ready for training.
         ema: whether a running mean of its weights is kept too.
-
-    Raises:
-        OutOfMemory: memory ran out.
     """
-    try:
-        yield
-    except (MemoryError, RuntimeError) as error:
-        if not is_out_of_memory(error):
-            raise
+
+    def told() -> OutOfMemory:
         count = sum(parameter.numel() for parameter in model.parameters())
         taken = 4 * (5 if ema else 4)  # weights, gradients, two moments of Adam, the mean; fp32
-        raise OutOfMemory(
+        return OutOfMemory(
             f"model=: {count:,} parameters, of {taken} bytes each with their gradients and the optimizer's "
             f"state, do not fit into memory ({count * taken / 1e9:.1f} GB): choose a smaller model=, or "
             "training.sharding=full, which cuts all of it up among the processes, and more of them"
-        ) from error
+        )
+
+    return memory_errors(told)

@@ -51,7 +51,8 @@ class RunFolder:
     """
 
     def __init__(self, path: Path) -> None:
-        self.path = path.expanduser()
+        path = path.expanduser()
+        self.path = path
         self.config = path / "config.yaml"
         self.results = path / "results.json"
         self.metrics = path / "metrics.jsonl"

@@ -239,29 +239,17 @@ def test_interrupt_while_waiting_for_a_line() -> None:
     assert b"Traceback" not in log
 
 
-def test_interrupt_leaves_no_output_file(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_leaves_no_output_file(number: int, status: int, tmp_path: Path) -> None:
     process = start(f"output={tmp_path / 'out'}")
     stdin, _ = streams_of(process)
     stdin.write(b"wait\n")
     stdin.flush()
     assert process.stderr is not None
     assert process.stderr.readline() == b"working\n"
-    process.send_signal(signal.SIGINT)
+    process.send_signal(number)
     process.communicate(timeout=PATIENCE)
-    assert process.returncode == 130
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_sigterm_leaves_no_output_file(tmp_path: Path) -> None:
-    process = start(f"output={tmp_path / 'out'}")
-    stdin, _ = streams_of(process)
-    stdin.write(b"wait\n")
-    stdin.flush()
-    assert process.stderr is not None
-    assert process.stderr.readline() == b"working\n"
-    process.send_signal(signal.SIGTERM)
-    process.communicate(timeout=PATIENCE)
-    assert process.returncode == 143
+    assert process.returncode == status
     assert list(tmp_path.iterdir()) == []
 
 

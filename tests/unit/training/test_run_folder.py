@@ -212,3 +212,9 @@ def test_records_are_cut_back(tmp_path: Path) -> None:
     board.Reload()
     assert [(event.step, event.value) for event in board.Scalars("train/loss")] == [(10, 1.0), (20, 2.0)]
     assert len(list(folder.tensorboard.iterdir())) == 1
+
+
+def test_the_home_folder_may_be_written_short(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    folder, plain = RunFolder(Path("~/runs/a")), RunFolder(tmp_path / "runs/a")
+    assert vars(folder) == vars(plain)
