@@ -6,7 +6,8 @@ The corpus is made up: words of syllables by Zipf's law, one in fifty of them ne
 log-normal, about 25 pieces a side.
 
 - `prepare_ratio_to_sentencepiece`: pairs a second of cleaning and encoding, over those of SentencePiece alone
-  encoding the same text with as many processes. Learning the tokenizer is in neither.
+  encoding the same text with as many processes. Learning the tokenizer is in neither. One runs after the
+  other, `--rounds` times: the ratio is the median of the rounds', which stand in `prepare_ratios`.
 - `prepare_peak_bytes`: most anonymous memory of all processes together while cleaning and encoding;
   `tokenizer_peak_bytes` the same of a preparation that learns the tokenizer too.
 - `cached_start_seconds`: opening what is prepared, checksums included.
@@ -35,6 +36,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
 from pathlib import Path
+from statistics import median
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -81,20 +83,21 @@ def main() -> None:
     parser.add_argument("--pairs", type=int, default=200_000)
     parser.add_argument("--workers", type=int, default=0, help="0: one a core")
     parser.add_argument("--json", type=Path, help="file for the figures; default: standard output only")
+    parser.add_argument("--rounds", type=int, default=3, help="of preparing, and SentencePiece alone")
     parser.add_argument("--seconds", type=float, default=10.0, help="of loading, for each figure")
     parser.add_argument("--folder", type=Path, help="where to work; default: a temporary folder")
     arguments = parser.parse_args()
     log_to_stderr()
     with tempfile.TemporaryDirectory(dir=arguments.folder) as folder:
         workers = arguments.workers or available_cores()
-        figures = measure(Path(folder), arguments.pairs, workers, arguments.seconds)
+        figures = measure(Path(folder), arguments.pairs, workers, arguments.rounds, arguments.seconds)
     text = json.dumps(figures, indent=1)
     print(text)
     if arguments.json:
         arguments.json.write_text(text + "\n")
 
 
-def measure(folder: Path, num_pairs: int, workers: int, seconds: float) -> dict[str, Any]:
+def measure(folder: Path, num_pairs: int, workers: int, rounds: int, seconds: float) -> dict[str, Any]:
     """All figures, by name."""
     chunks = write_corpus(folder, num_pairs)
     config = DataConfig(
@@ -112,10 +115,16 @@ def measure(folder: Path, num_pairs: int, workers: int, seconds: float) -> dict[
     kept = {
         path.name.split("-")[0]: path for path in (folder / "cache" / "prepared").iterdir() if path.is_dir()
     }
-    for stage in ("text", "ids"):
-        shutil.rmtree(kept[stage])
-    prepare_seconds, prepare_peak = in_process(partial(prepare_all, config))
-    bare_seconds, _ = in_process(partial(encode_all, folder, kept["tokenizer"], chunks, workers))
+    prepare_seconds, bare_seconds, peaks = [], [], []
+    for _ in range(rounds):
+        for stage in ("text", "ids"):
+            shutil.rmtree(kept[stage])
+        seconds_taken, peak = in_process(partial(prepare_all, config))
+        prepare_seconds.append(seconds_taken)
+        peaks.append(peak)
+        seconds_taken, _ = in_process(partial(encode_all, folder, kept["tokenizer"], chunks, workers))
+        bare_seconds.append(seconds_taken)
+    ratios = [bare / ours for bare, ours in zip(bare_seconds, prepare_seconds, strict=True)]
     cached_seconds, _ = in_process(partial(prepare_all, config))
     loader, _ = in_process(partial(load, replace(config, loaders=0), seconds))
     sampled: dict[str, int] = {}
@@ -126,10 +135,11 @@ def measure(folder: Path, num_pairs: int, workers: int, seconds: float) -> dict[
     return {
         "pairs": num_pairs,
         "workers": workers,
-        "prepare_pairs_per_second": round(num_pairs / prepare_seconds),
-        "sentencepiece_pairs_per_second": round(num_pairs / bare_seconds),
-        "prepare_ratio_to_sentencepiece": round(bare_seconds / prepare_seconds, 4),
-        "prepare_peak_bytes": prepare_peak,
+        "prepare_pairs_per_second": round(num_pairs / median(prepare_seconds)),
+        "sentencepiece_pairs_per_second": round(num_pairs / median(bare_seconds)),
+        "prepare_ratio_to_sentencepiece": round(median(ratios), 4),
+        "prepare_ratios": [round(ratio, 4) for ratio in ratios],
+        "prepare_peak_bytes": max(peaks),
         "tokenizer_peak_bytes": tokenizer_peak,
         "cached_start_seconds": round(cached_seconds, 3),
         **loader,

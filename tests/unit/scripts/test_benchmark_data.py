@@ -20,6 +20,7 @@ KEYS = {
     "prepare_pairs_per_second": int,
     "sentencepiece_pairs_per_second": int,
     "prepare_ratio_to_sentencepiece": float,
+    "prepare_ratios": list,
     "prepare_peak_bytes": int,
     "tokenizer_peak_bytes": int,
     "cached_start_seconds": float,
@@ -47,13 +48,16 @@ def test_all_figures_are_written(
     monkeypatch.setattr(benchmark_data, "EPOCH_PAIRS", 100_000)
     monkeypatch.setattr(benchmark_data, "VOCABULARY", 2600)
     file = tmp_path / "data.json"
-    options = ["--pairs", "400", "--workers", "1", "--seconds", "0.05", "--folder", str(tmp_path)]
+    options = ["--pairs", "400", "--workers", "1", "--rounds", "2", "--seconds", "0.05"]
+    options += ["--folder", str(tmp_path)]
     monkeypatch.setattr(sys, "argv", ["benchmark_data", *options, "--json", str(file)])
     benchmark_data.main()
     figures = json.loads(file.read_text())
     assert json.loads(capsys.readouterr().out) == figures
     assert {name: type(value) for name, value in figures.items()} == KEYS
     assert (figures["pairs"], figures["workers"], figures["prepare_peak_bytes"]) == (400, 1, 7)
+    first, second = figures["prepare_ratios"]
+    assert figures["prepare_ratio_to_sentencepiece"] == pytest.approx((first + second) / 2, abs=2e-4)
     assert all(figures[name] > 0 for name in figures if name.startswith("loader_target"))
     assert 0.5 < figures["filling_of_budget"] <= 1 and 0.9 < figures["filling"] <= 1
 
