@@ -115,16 +115,8 @@ def measure(folder: Path, num_pairs: int, workers: int, rounds: int, seconds: fl
     kept = {
         path.name.split("-")[0]: path for path in (folder / "cache" / "prepared").iterdir() if path.is_dir()
     }
-    prepare_seconds, bare_seconds, peaks = [], [], []
-    for _ in range(rounds):
-        for stage in ("text", "ids"):
-            shutil.rmtree(kept[stage])
-        seconds_taken, peak = in_process(partial(prepare_all, config))
-        prepare_seconds.append(seconds_taken)
-        peaks.append(peak)
-        seconds_taken, _ = in_process(partial(encode_all, folder, kept["tokenizer"], chunks, workers))
-        bare_seconds.append(seconds_taken)
-    ratios = [bare / ours for bare, ours in zip(bare_seconds, prepare_seconds, strict=True)]
+    bare = partial(encode_all, folder, kept["tokenizer"], chunks, workers)
+    turns = [in_turn(config, [kept["text"], kept["ids"]], bare) for _ in range(rounds)]
     cached_seconds, _ = in_process(partial(prepare_all, config))
     loader, _ = in_process(partial(load, replace(config, loaders=0), seconds))
     sampled: dict[str, int] = {}
@@ -135,11 +127,11 @@ def measure(folder: Path, num_pairs: int, workers: int, rounds: int, seconds: fl
     return {
         "pairs": num_pairs,
         "workers": workers,
-        "prepare_pairs_per_second": round(num_pairs / median(prepare_seconds)),
-        "sentencepiece_pairs_per_second": round(num_pairs / median(bare_seconds)),
-        "prepare_ratio_to_sentencepiece": round(median(ratios), 4),
-        "prepare_ratios": [round(ratio, 4) for ratio in ratios],
-        "prepare_peak_bytes": max(peaks),
+        "prepare_pairs_per_second": round(num_pairs / median(turn.ours for turn in turns)),
+        "sentencepiece_pairs_per_second": round(num_pairs / median(turn.bare for turn in turns)),
+        "prepare_ratio_to_sentencepiece": round(median(turn.ratio for turn in turns), 4),
+        "prepare_ratios": [round(turn.ratio, 4) for turn in turns],
+        "prepare_peak_bytes": max(turn.peak for turn in turns),
         "tokenizer_peak_bytes": tokenizer_peak,
         "cached_start_seconds": round(cached_seconds, 3),
         **loader,
@@ -147,6 +139,28 @@ def measure(folder: Path, num_pairs: int, workers: int, rounds: int, seconds: fl
         "epoch_order_seconds": round(epoch_order(), 3),
         "epoch_order_pairs": EPOCH_PAIRS,
     }
+
+
+@dataclass(frozen=True)
+class Turn:
+    """Seconds of preparing and of SentencePiece alone, one after the other, and the memory of the first."""
+
+    ours: float
+    bare: float
+    peak: int
+
+    @property
+    def ratio(self) -> float:
+        """Of the speeds."""
+        return self.bare / self.ours
+
+
+def in_turn(config: DataConfig, made: list[Path], bare: Callable[[], float]) -> Turn:
+    """Prepares what was `made` anew, then lets SentencePiece have its turn."""
+    for folder in made:
+        shutil.rmtree(folder)
+    ours, peak = in_process(partial(prepare_all, config))
+    return Turn(ours, in_process(bare)[0], peak)
 
 
 def sampled_configs(config: DataConfig, folder: Path) -> dict[str, DataConfig]:
