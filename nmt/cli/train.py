@@ -15,6 +15,9 @@ from nmt.config import TrainConfig
 
 def train(config: TrainConfig) -> None:
     """Trains as `config` says and prints the table of results on standard output."""
+    from nmt.training.fork_server import start_ahead
+
+    start_ahead(config)
     from nmt.training.run import train as run_training
 
     text = run_training(config)

@@ -50,6 +50,8 @@ def made(
     folder: Path,
     build: Callable[[Path], Mapping[str, Any]],
     repair: Callable[[str], None] | None = None,
+    *,
+    checked: bool = False,
 ) -> dict[str, Any]:
     """Opens a folder, making what is missing or damaged.
 
@@ -61,6 +63,7 @@ def made(
         build: fills the folder given to it and returns facts to keep. Called again in the same folder after
             an interruption, it goes on with the files it finds there, which are as `write_file` wrote them.
         repair: makes one file of `folder` again, of which it gets the name; without it, all is made again.
+        checked: another process has just compared the files, so this one need not.
 
     Returns:
         The facts that `build` returned when the folder was made.
@@ -70,7 +73,7 @@ def made(
     """
     with cache_errors():
         found = _manifest(folder)
-        if found is None or _damaged(folder, found["files"]):
+        if found is None or not checked and _damaged(folder, found["files"]):
             make_folder(folder.parent)
             with locked(_lock_file(folder), lambda: _say_waiting(folder)):
                 found = _manifest(folder)

@@ -16,6 +16,7 @@ from nmt.data.arrays import Side, offsets_of
 from nmt.data.cache import cache_errors, fingerprint, forget_unused, made
 from nmt.data.cleaning import CleaningReport, PieceRule, Rule, build_rules, rule_facts
 from nmt.data.corpus import HeldOut, is_given, read_held_out
+from nmt.data.counts import Counts
 from nmt.data.mixture import apportioned, mean_draws
 from nmt.data.sources import Source, open_sources
 from nmt.data.store import Shard, Store
@@ -26,7 +27,7 @@ from nmt.data.workers import run_ordered
 from nmt.errors import UserError
 from nmt.runtime import available_cores, cache_folder, log, progress
 
-FORMAT = 5  # of what is kept: another number makes everything anew
+FORMAT = 6  # of what is kept: another number makes everything anew
 SHARD_PAIRS = 65_536  # raw pairs a shard, fewer where they are long
 VALID_PIECES = 1024  # a longer side of a validation pair is cut
 
@@ -57,7 +58,7 @@ class Prepared:
     fingerprint: str
 
 
-def prepare(config: DataConfig, *, shard_pairs: int = SHARD_PAIRS) -> Prepared:
+def prepare(config: DataConfig, *, shard_pairs: int = SHARD_PAIRS, checked: bool = False) -> Prepared:
     """Prepares the data, or opens what was prepared before.
 
     There are three stages, each kept in folders of the cache that are named by all they depend on: the
@@ -68,6 +69,7 @@ def prepare(config: DataConfig, *, shard_pairs: int = SHARD_PAIRS) -> Prepared:
     Args:
         config: the options.
         shard_pairs: raw pairs a shard.
+        checked: another process of this machine has opened them just now, which checks every file.
 
     Raises:
         UserError: data are missing or damaged, the cache can't be written, or nothing is left after cleaning.
@@ -77,7 +79,7 @@ def prepare(config: DataConfig, *, shard_pairs: int = SHARD_PAIRS) -> Prepared:
     if is_given(config.test):
         held_out["test"] = read_held_out(config.test, config, "data.test")
     check_tags(held_out, sources, known_tags(config.tokenizer.user_symbols, sources))
-    stages = _Stages(config, sources, list(held_out.values()), shard_pairs)
+    stages = _Stages(config, sources, list(held_out.values()), shard_pairs, checked)
     with cache_errors():
         tokenizer = stages.tokenizer()
         stores, reports = zip(*stages.encoded(tokenizer), strict=True)
@@ -124,10 +126,15 @@ class _Stages:
     """
 
     def __init__(
-        self, config: DataConfig, sources: Sequence[Source], held_out: Sequence[HeldOut], shard_pairs: int
+        self,
+        config: DataConfig,
+        sources: Sequence[Source],
+        held_out: Sequence[HeldOut],
+        shard_pairs: int,
+        checked: bool,
     ) -> None:
         self._config, self._sources = config, sources
-        self._shard_pairs = shard_pairs
+        self._shard_pairs, self._checked = shard_pairs, checked
         self._workers = config.workers or available_cores()
         self.anew = False
         self.root = (Path(config.cache_dir).expanduser() if config.cache_dir else cache_folder()) / "prepared"
@@ -155,7 +162,7 @@ class _Stages:
             train_tokenizer(partial(_sample, self._texts(), self._config), self._pieces, part)
             return {}
 
-        made(self._tokenizer_folder, build)
+        made(self._tokenizer_folder, build, checked=self._checked)
         return Tokenizer.load(self._tokenizer_folder)
 
     def encoded(self, tokenizer: Tokenizer) -> list[tuple[Store, CleaningReport]]:
@@ -219,7 +226,7 @@ class _Stages:
             self._texts()
             _encode(setup(), folder / name)
 
-        facts = made(folder, build, repair)
+        facts = made(folder, build, repair, checked=self._checked)
         report = report_of(facts["report"])
         title = f"{self._config.name}, {source.name}" if source.name else self._config.name
         if tables:
@@ -300,7 +307,8 @@ def _encode(encoder: _Encoder, path: Path) -> int:
             source, target = source.take(kept), target.take(kept)
         slices.append((source, target))
     source, target = (Side.concatenated([pair[side] for pair in slices]) for side in (0, 1))
-    Shard(source, target, facts=report_to_json(report)).write(path)
+    counts = Counts.of(source, target, tokenizer.source_vocab_size, tokenizer.target_vocab_size)
+    Shard(source, target, counts.arrays(), report_to_json(report)).write(path)
     return len(rows)
 
 

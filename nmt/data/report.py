@@ -12,6 +12,7 @@ import sentencepiece as spm
 
 from nmt.data.arrays import Array
 from nmt.data.cleaning import DUPLICATE, NEAR_DUPLICATE
+from nmt.data.counts import Counts, SideCounts, ratio_edges
 from nmt.data.preparation import Prepared
 from nmt.data.report_html import page
 from nmt.data.rules.basic import LeakedRule
@@ -22,8 +23,6 @@ JSON_FILE, HTML_FILE = "data_report.json", "data_report.html"
 FORMAT = 1  # of the report: another number makes it anew
 
 _LENGTH_BINS = 40
-_RATIO_BINS_PER_OCTAVE = 4
-_RATIO_OCTAVES = 3  # from an eighth to eight times as long; what is beyond goes into the bins at the ends
 _CURVE_POINTS = 60
 
 
@@ -49,20 +48,15 @@ def write_data_report(prepared: Prepared, folder: Path) -> None:
 
 
 def data_report(prepared: Prepared) -> dict[str, Any]:
-    """The report as JSON holds it, computed a shard at a time.
+    """The report as JSON holds it, from counts that the shards keep.
 
     Lengths are in pieces, EOS not counted. A histogram has one edge more than it has counts.
     """
     facts, tokenizer = prepared.report, prepared.tokenizer
     dropped: dict[str, int] = facts["cleaning"]["dropped"]
-    source = _SideCounts(tokenizer.source_processor)
-    target = _SideCounts(tokenizer.target_processor)
-    ratios = _Ratios()
-    for source_side, target_side in prepared.train.sides():
-        lengths = source_side.lengths(), target_side.lengths()
-        source.add(source_side.flat(), lengths[0])
-        target.add(target_side.flat(), lengths[1])
-        ratios.add(*lengths)
+    counts = Counts.summed(prepared.train.more())
+    source = _told(counts.source, tokenizer.source_processor)
+    target = _told(counts.target, tokenizer.target_processor)
     return {
         "format": FORMAT,
         "fingerprint": prepared.fingerprint,
@@ -82,9 +76,9 @@ def data_report(prepared: Prepared) -> dict[str, Any]:
             }
             for name, count in dropped.items()
         ],
-        "source": {"lang": _languages(facts, "source_lang"), **source.report()},
-        "target": {"lang": _languages(facts, "target_lang"), **target.report()},
-        "ratios": ratios.histogram(),
+        "source": {"lang": _languages(facts, "source_lang"), **source},
+        "target": {"lang": _languages(facts, "target_lang"), **target},
+        "ratios": {"edges": ratio_edges(), "counts": counts.ratios.tolist()},
     }
 
 
@@ -101,58 +95,22 @@ def _languages(facts: dict[str, Any], key: str) -> str:
     return ", ".join(dict.fromkeys(corpus[key] for corpus in corpora.values()))
 
 
-class _SideCounts:
-    """How often each length and each piece of one side occurs."""
-
-    def __init__(self, processor: spm.SentencePieceProcessor) -> None:
-        self._processor = processor
-        self._lengths = np.zeros(0, np.int64)
-        self._pieces = np.zeros(processor.vocab_size(), np.int64)
-
-    def add(self, ids: Array, lengths: Array) -> None:
-        """Counts a shard: (N,) ids and (n,) lengths."""
-        self._pieces += np.bincount(ids, minlength=len(self._pieces))
-        counts = np.bincount(lengths, minlength=len(self._lengths))
-        counts[: len(self._lengths)] += self._lengths
-        self._lengths = counts
-
-    def report(self) -> dict[str, Any]:
-        """What is told of a side."""
-        tokens = int(self._pieces.sum())
-        is_byte = np.array([self._processor.is_byte(i) for i in range(len(self._pieces))])
-        num_bytes = int(self._pieces[is_byte].sum())
-        return {
-            "tokens": tokens,
-            "mean_length": round(tokens / int(self._lengths.sum()), 2),
-            "max_length": len(self._lengths) - 1,
-            "lengths": _length_histogram(self._lengths),
-            "vocab_size": len(self._pieces),
-            "pieces_used": int(np.count_nonzero(self._pieces)),
-            "byte_pieces": num_bytes,
-            "byte_share": round(num_bytes / tokens, 6),
-            "frequencies": _curve(self._pieces),
-        }
-
-
-class _Ratios:
-    """How often the target is how many times as long as the source, in bins of a quarter of an octave."""
-
-    def __init__(self) -> None:
-        self._counts = np.zeros(2 * _RATIO_OCTAVES * _RATIO_BINS_PER_OCTAVE, np.int64)
-
-    def add(self, source: Array, target: Array) -> None:
-        """Counts a shard: (n,) and (n,) lengths, none of them 0."""
-        place = (np.log2(target / source) + _RATIO_OCTAVES) * _RATIO_BINS_PER_OCTAVE
-        bins = np.clip(np.floor(place).astype(np.int64), 0, len(self._counts) - 1)
-        self._counts += np.bincount(bins, minlength=len(self._counts))
-
-    def histogram(self) -> dict[str, Any]:
-        """The bins; the first and the last hold what is beyond them too."""
-        edges = np.arange(len(self._counts) + 1) / _RATIO_BINS_PER_OCTAVE - _RATIO_OCTAVES
-        return {
-            "edges": [round(edge, 4) for edge in np.exp2(edges).tolist()],
-            "counts": self._counts.tolist(),
-        }
+def _told(side: SideCounts, processor: spm.SentencePieceProcessor) -> dict[str, Any]:
+    """What is told of a side."""
+    tokens = int(side.pieces.sum())
+    is_byte = np.array([processor.is_byte(i) for i in range(len(side.pieces))])
+    num_bytes = int(side.pieces[is_byte].sum())
+    return {
+        "tokens": tokens,
+        "mean_length": round(tokens / int(side.lengths.sum()), 2),
+        "max_length": len(side.lengths) - 1,
+        "lengths": _length_histogram(side.lengths),
+        "vocab_size": len(side.pieces),
+        "pieces_used": int(np.count_nonzero(side.pieces)),
+        "byte_pieces": num_bytes,
+        "byte_share": round(num_bytes / tokens, 6),
+        "frequencies": _curve(side.pieces),
+    }
 
 
 def _length_histogram(counts: Array) -> dict[str, Any]:

@@ -142,6 +142,10 @@ class Store:
         """Sources and targets, a shard at a time, in the order of the rows."""
         return ((shard.source, shard.target) for shard in self._shards)
 
+    def more(self) -> Iterator[Mapping[str, Array]]:
+        """The arrays beside the sides, a shard at a time."""
+        return (shard.more for shard in self._shards)
+
     def source(self, row: int) -> Array:
         """Ids of one source."""
         shard, local = self._place(row)

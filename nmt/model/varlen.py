@@ -12,13 +12,6 @@ from torch import Tensor
 
 from nmt.data.batching import Layout
 
-try:
-    from torch.nn.attention import varlen
-except ImportError:  # a torch built without it
-    _varlen_attn: Callable[..., Any] | None = None
-else:
-    _varlen_attn = varlen.varlen_attn
-
 
 def supports_varlen(x: Tensor) -> bool:
     """Whether the kernel takes (..., E) tensors such as `x`: bf16 or fp16 on a CUDA device that has it."""
@@ -27,8 +20,8 @@ def supports_varlen(x: Tensor) -> bool:
         and x.dtype in (torch.bfloat16, torch.float16)
         and x.shape[-1] % 8 == 0
         and x.shape[-1] <= 256
-        and _varlen_attn is not None
         and torch.cuda.get_device_capability(x.device) >= (8, 0)
+        and kernel() is not None
     )
 
 
@@ -46,8 +39,9 @@ def attend_varlen(q: Tensor, k: Tensor, v: Tensor, queries: Layout, keys: Layout
     Returns:
         (Nq, H, E).
     """
-    assert _varlen_attn is not None
-    out = _varlen_attn(
+    varlen_attn = kernel()
+    assert varlen_attn is not None
+    out = varlen_attn(
         q, k, v, queries.cu_seqlens, keys.cu_seqlens, queries.max_len, keys.max_len, **causal_argument(causal)
     )
     assert isinstance(out, Tensor)
@@ -57,8 +51,20 @@ def attend_varlen(q: Tensor, k: Tensor, v: Tensor, queries: Layout, keys: Layout
 @cache
 def causal_argument(causal: bool) -> dict[str, Any]:
     """How this torch is told to be causal: by `is_causal` up to 2.10, by a one-sided window since."""
-    assert _varlen_attn is not None
+    varlen_attn = kernel()
+    assert varlen_attn is not None
     if not causal:
         return {}
-    names = inspect.signature(_varlen_attn).parameters
+    names = inspect.signature(varlen_attn).parameters
     return {"window_size": (-1, 0)} if "window_size" in names else {"is_causal": True}
+
+
+@cache
+def kernel() -> Callable[..., Any] | None:
+    """`varlen_attn` of this torch; None if it was built without."""
+    try:
+        # Only where it is of use: torch's compiler comes along, which makes an import twice as long.
+        from torch.nn.attention.varlen import varlen_attn
+    except ImportError:
+        return None
+    return varlen_attn

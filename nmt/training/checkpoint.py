@@ -33,7 +33,7 @@ class Checkpoint:
     Attributes:
         progress: its counters.
         model: name → weight, fp32.
-        optimizer: name → tensor, as `optimizer_tensors` gives them.
+        optimizer: name → tensor, as `Adam.tensors` gives them.
     """
 
     progress: Progress

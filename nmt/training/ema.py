@@ -8,7 +8,6 @@ from pathlib import Path
 
 import torch
 from torch import Tensor
-from torch.distributed.tensor import DTensor
 
 from nmt.errors import UserError
 from nmt.training.parallel import Parallel, State
@@ -33,8 +32,7 @@ class RunningMean:
 
     def __init__(self, parallel: Parallel, decay: float) -> None:
         self._parallel, self._decay = parallel, decay
-        named = parallel.model.named_parameters() if decay else ()
-        self._weights = {name: _own(weight) for name, weight in named}
+        self._weights = parallel.held() if decay else {}
         self._mean = {name: weight.clone() for name, weight in self._weights.items()}
 
     @torch.no_grad()
@@ -100,9 +98,3 @@ def trained_weights(state: State, where: str) -> dict[str, Tensor]:
     if missing:
         raise UserError(f"{where}: it has no {_TRAINED}{missing[0]}, so it is of a run without training.ema")
     return {name: optimizer[f"{_TRAINED}{name}"] for name in weights}
-
-
-def _own(weight: Tensor) -> Tensor:
-    """The values that this process holds."""
-    weight = weight.detach()
-    return weight.to_local() if isinstance(weight, DTensor) else weight

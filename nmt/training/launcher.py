@@ -12,7 +12,8 @@ import tempfile
 import threading
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from multiprocessing import parent_process
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
 from nmt.errors import UserError
 from nmt.runtime import log, log_to_stderr
+from nmt.training import fork_server
 from nmt.training.stopping import StopRequest
 
 Work = Callable[[str, Callable[[], bool]], bool]
@@ -90,6 +92,7 @@ def launch(
 
 
 def _launch_once(work: Work, argument: str, processes: int, scratch: Path) -> bool:
+    fork_server.start()
     settings = LaunchConfig(
         min_nodes=1,
         max_nodes=1,
@@ -100,18 +103,31 @@ def _launch_once(work: Work, argument: str, processes: int, scratch: Path) -> bo
         local_addr="localhost",
         max_restarts=0,
         monitor_interval=0.2,
-        start_method="spawn",
+        start_method=fork_server.START_METHOD,
         signals_to_handle="SIGUSR2",  # not those that `launch` hears
         logs_specs=DefaultLogsSpecs(log_dir=str(scratch)),
     )
-    done = elastic_launch(settings, run_rank)(work, argument, str(scratch), os.getpid())
+    changed = fork_server.environment_since()
+    done = elastic_launch(settings, run_rank)(work, argument, str(scratch), changed)
     return all(done.values())
 
 
-def run_rank(work: Work, argument: str, scratch: str, parent: int) -> bool:
-    """What each process runs: `work`, its failures left in `scratch` for the parent to tell."""
+def run_rank(work: Work, argument: str, scratch: str, changed: Mapping[str, str | None]) -> bool:
+    """What each process runs: `work`, its failures left in `scratch` for the parent to tell.
+
+    Args:
+        work: see `launch`.
+        argument: given to it.
+        scratch: a folder.
+        changed: variables of the environment that the parent has now and this process not yet.
+    """
+    for key, value in changed.items():
+        if value is None:
+            os.environ.pop(key, None)
+        else:
+            os.environ[key] = value
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal sends it to all, and the parent passes it on
-    threading.Thread(target=_end_with, args=(parent, Path(scratch), _sigterm()), daemon=True).start()
+    threading.Thread(target=_end_with, args=(Path(scratch), _sigterm()), daemon=True).start()
     log_to_stderr()
     if os.environ["RANK"] != "0":
         log.setLevel(logging.ERROR)
@@ -140,19 +156,20 @@ def _sigterm() -> int:
     return heard
 
 
-def _end_with(parent: int, scratch: Path, sigterm: int) -> None:
+def _end_with(scratch: Path, sigterm: int) -> None:
     """Ends this process when its parent is gone, however that happened: nobody would stop it any more.
 
     By SIGTERM torch's launcher ends it when another process has failed. `timeout`, systemd and Slurm send it
     to all: then the parent passes it on as a stop, and this process ends after the update like the others.
     """
-    while os.getppid() == parent:
-        if select.select([sigterm], [], [], 0.5)[0]:
-            os.read(sigterm, 64)
-            time.sleep(_PASSED_ON)
-            failed = (scratch / _ERROR).exists() or any(scratch.glob("traceback-*"))
-            if failed or not (scratch / _STOP).exists():
-                os._exit(_TERMINATED)
+    parent = parent_process()
+    assert parent is not None
+    while parent.sentinel not in select.select([sigterm, parent.sentinel], [], [])[0]:
+        os.read(sigterm, 64)
+        time.sleep(_PASSED_ON)
+        failed = (scratch / _ERROR).exists() or any(scratch.glob("traceback-*"))
+        if failed or not (scratch / _STOP).exists():
+            os._exit(_TERMINATED)
     shutil.rmtree(scratch, ignore_errors=True)
     os._exit(1)
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import cast
 
 import torch
 from torch import Tensor, nn
+from torch.optim.adam import adam
 
 from nmt.config import OptimizerConfig, OptimizerName
 from nmt.errors import UserError
@@ -60,70 +61,85 @@ class FlatGradients:
         return norm
 
 
-def build_optimizer(model: nn.Module, config: OptimizerConfig) -> torch.optim.Adam:
-    """Adam or AdamW over the model's parameters, in one fused call; weight decay spares biases and norms."""
-    decayed = [p for p in model.parameters() if p.ndim >= 2]
-    spared = [p for p in model.parameters() if p.ndim < 2]
-    groups = [
-        {"params": decayed, "weight_decay": config.weight_decay},
-        {"params": spared, "weight_decay": 0.0},
-    ]
-    kind = torch.optim.AdamW if config.name is OptimizerName.adamw else torch.optim.Adam
-    # The learning rate is set before every step: this one is never used.
-    optimizer = kind(groups, lr=1.0, betas=(config.beta1, config.beta2), eps=config.epsilon, fused=True)
-    for parameter in model.parameters():  # now, so that the first batch finds all memory taken that will be
-        moments = {key: torch.zeros_like(parameter) for key in _MOMENTS}
-        optimizer.state[parameter] = {"step": torch.zeros((), device=parameter.device), **moments}
-    return optimizer
+class Adam:
+    """Adam (Kingma & Ba 2015) or AdamW (Loshchilov & Hutter 2019); weight decay spares biases and norms.
 
+    It calls the function beneath `torch.optim.Adam`, not the class: that imports torch's compiler, for which
+    every start would wait a second, and hears of the learning rate, and of a step that is not to be made, by
+    attributes alone.
 
-def set_learning_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
-    """Sets the learning rate of the next step."""
-    for group in optimizer.param_groups:
-        group["lr"] = rate
-
-
-def step_where(finite: Tensor, optimizer: Any) -> None:
-    """Makes a step of `build_optimizer`'s Adam if `finite`, () bool, is true; nobody waits to know.
-
-    As torch's gradient scaler does it: where `found_inf` is 1, the fused step leaves weights, moments and the
-    count of steps as they are.
+    Args:
+        model: whose parameters are moved against their `grad`.
+        config: the options.
     """
-    optimizer.found_inf = 1.0 - finite.float()
-    try:
-        optimizer.step()
-    finally:
-        del optimizer.found_inf
 
+    def __init__(self, model: nn.Module, config: OptimizerConfig) -> None:
+        self._config = config
+        self._parameters = dict(model.named_parameters())
+        # Now, so that the first batch finds all memory taken that will be.
+        self._moments = {
+            f"{key}.{name}": torch.zeros_like(parameter)
+            for name, parameter in self._parameters.items()
+            for key in _MOMENTS
+        }
+        self._steps = {name: torch.zeros((), device=p.device) for name, p in self._parameters.items()}
+        self._groups = [
+            ([name for name, p in self._parameters.items() if p.ndim >= 2], config.weight_decay),
+            ([name for name, p in self._parameters.items() if p.ndim < 2], 0.0),
+        ]
 
-def optimizer_tensors(optimizer: torch.optim.Optimizer, model: nn.Module) -> dict[str, Tensor]:
-    """The optimizer's state by name: `step`, and `exp_avg.NAME` and `exp_avg_sq.NAME` of each parameter."""
-    tensors = {}
-    for name, parameter in model.named_parameters():
-        state = optimizer.state[parameter]
-        tensors["step"] = state["step"]  # all parameters make the same steps
-        tensors[f"exp_avg.{name}"] = state["exp_avg"]
-        tensors[f"exp_avg_sq.{name}"] = state["exp_avg_sq"]
-    return tensors
+    @torch.no_grad()
+    def step(self, rate: float, finite: Tensor | None = None) -> None:
+        """Moves the parameters.
 
+        Args:
+            rate: of learning.
+            finite: () bool; where it is false, parameters and state stay as they are. Nobody waits to know.
+        """
+        config = self._config
+        for names, decay in self._groups:
+            adam(
+                params=[self._parameters[name] for name in names],
+                grads=[cast(Tensor, self._parameters[name].grad) for name in names],
+                exp_avgs=[self._moments[f"exp_avg.{name}"] for name in names],
+                exp_avg_sqs=[self._moments[f"exp_avg_sq.{name}"] for name in names],
+                max_exp_avg_sqs=[],
+                state_steps=[self._steps[name] for name in names],
+                fused=True,
+                found_inf=None if finite is None else 1.0 - finite.float(),
+                decoupled_weight_decay=config.name is OptimizerName.adamw,
+                amsgrad=False,
+                beta1=config.beta1,
+                beta2=config.beta2,
+                lr=rate,
+                weight_decay=decay,
+                eps=config.epsilon,
+                maximize=False,
+            )
 
-def load_optimizer_tensors(
-    optimizer: torch.optim.Optimizer, model: nn.Module, tensors: Mapping[str, Tensor], where: str
-) -> None:
-    """Puts back what `optimizer_tensors` gave.
+    def tensors(self) -> dict[str, Tensor]:
+        """The state itself by name: `step`, and `exp_avg.NAME` and `exp_avg_sq.NAME` of each parameter."""
+        step = next(iter(self._steps.values()))  # all parameters make the same steps
+        return {"step": step, **self._moments}
 
-    Raises:
-        UserError: the tensors belong to another model; `where` says where they came from.
-    """
-    check_optimizer_tensors(model, tensors, where)
-    for name, parameter in model.named_parameters():
-        state = {"step": tensors["step"], **{key: tensors[f"{key}.{name}"] for key in _MOMENTS}}
-        optimizer.state[parameter] = {k: t.to(parameter.device, copy=True) for k, t in state.items()}
+    def load(self, tensors: Mapping[str, Tensor], where: str) -> None:
+        """Puts back what `tensors` gave.
 
+        Raises:
+            UserError: they belong to another model; `where` says where they came from.
+        """
+        self.check(tensors, where)
+        for step in self._steps.values():
+            step.copy_(tensors["step"])
+        for name, moment in self._moments.items():
+            moment.copy_(tensors[name])
 
-def check_optimizer_tensors(model: nn.Module, tensors: Mapping[str, Tensor], where: str) -> None:
-    """Raises `UserError`, which names `where`, if the optimizer's tensors belong to another model."""
-    for name, parameter in model.named_parameters():
-        pair = [tensors.get(f"{key}.{name}") for key in _MOMENTS]
-        if "step" not in tensors or any(t is None or t.shape != parameter.shape for t in pair):
-            raise UserError(f"{where}: its optimizer state does not fit {name}, so it is of another model")
+    def check(self, tensors: Mapping[str, Tensor], where: str) -> None:
+        """Raises `UserError`, which names `where`, if such a state belongs to another model."""
+        for name, moment in self._moments.items():
+            found = tensors.get(name)
+            if "step" not in tensors or found is None or found.shape != moment.shape:
+                weight = name.partition(".")[2]
+                raise UserError(
+                    f"{where}: its optimizer state does not fit {weight}, so it is of another model"
+                )

@@ -11,18 +11,11 @@ from torch import Tensor
 from nmt.bundle import load_weights
 from nmt.config import Sharding, TrainingConfig
 from nmt.model.transformer import Transformer
-from nmt.training.optimizer import (
-    FlatGradients,
-    build_optimizer,
-    load_optimizer_tensors,
-    optimizer_tensors,
-    step_where,
-)
+from nmt.training.optimizer import Adam, FlatGradients
 from nmt.training.ranks import Ranks
-from nmt.training.sharding import Sharded
 
 State: TypeAlias = tuple[dict[str, Tensor], dict[str, Tensor]]
-"""Whole weights by name, and the optimizer's tensors as `optimizer_tensors` names them."""
+"""Whole weights by name, and the optimizer's tensors as `Adam.tensors` names them."""
 
 
 class Parallel(Protocol):
@@ -30,15 +23,16 @@ class Parallel(Protocol):
 
     Attributes:
         model: what micro-batches go through.
-        optimizer: of its weights.
         extras: (num_extras,) fp32, numbers that `sums` adds up with the gradients.
         whole: the model to validate, in the main process; after `state` its weights are those of `model`.
     """
 
     model: Transformer
-    optimizer: torch.optim.Optimizer
     extras: Tensor
     whole: Transformer
+
+    def held(self) -> dict[str, Tensor]:
+        """The weights by name, or of each the share that this process holds: to read or change."""
 
     def zero(self) -> None:
         """Begins an update: gradients and extras are 0."""
@@ -53,8 +47,14 @@ class Parallel(Protocol):
             (num_extras + 1,): the extras, and the Euclidean norm of the gradient.
         """
 
-    def step(self, factor: Tensor, finite: Tensor) -> None:
-        """Multiplies the gradient by `factor`, () fp64, and makes a step if `finite`, () bool, is true."""
+    def step(self, rate: float, factor: Tensor, finite: Tensor) -> None:
+        """Makes a step of the optimizer.
+
+        Args:
+            rate: of learning.
+            factor: () fp64, which the gradient is multiplied by before.
+            finite: () bool; where it is false, nothing changes.
+        """
 
     def state(self, *, optimizer: bool) -> State:
         """The whole weights, and if wanted the optimizer; for the main process to read.
@@ -78,6 +78,8 @@ class Parallel(Protocol):
 def spread(model: Transformer, options: TrainingConfig, ranks: Ranks, num_extras: int) -> Parallel:
     """Makes a model ready to be trained by the processes of a run, as `training.sharding` says."""
     if options.sharding is Sharding.full and ranks.world > 1:
+        from nmt.training.sharding import Sharded  # which takes half a second that others need not wait for
+
         # With one micro-batch for each, nothing is ever whole; with more, the weights are fetched once.
         always = options.micro_batches == ranks.world
         return Sharded(model, options.optimizer, ranks, num_extras, always=always)
@@ -89,10 +91,14 @@ class Replicated:
 
     def __init__(self, model: Transformer, options: TrainingConfig, ranks: Ranks, num_extras: int) -> None:
         self.model = self.whole = model.to(ranks.device)
-        self.optimizer: torch.optim.Optimizer = build_optimizer(self.model, options.optimizer)
+        self._optimizer = Adam(self.model, options.optimizer)
         self.gradients = FlatGradients(self.model.parameters(), num_extras)
         self.extras = self.gradients.extras
         self._ranks = ranks
+
+    def held(self) -> dict[str, Tensor]:
+        """All of them."""
+        return {name: weight.detach() for name, weight in self.model.named_parameters()}
 
     def zero(self) -> None:
         """One call for all gradients."""
@@ -107,23 +113,22 @@ class Replicated:
         self._ranks.sum_(self.gradients.buffer)
         return torch.cat([self.extras, self.gradients.norm()[None]])
 
-    def step(self, factor: Tensor, finite: Tensor) -> None:
-        """The host does not wait for either to be known."""
+    def step(self, rate: float, factor: Tensor, finite: Tensor) -> None:
+        """The host does not wait for either tensor to be known."""
         self.gradients.gradients.mul_(factor.float())
-        step_where(finite, self.optimizer)
+        self._optimizer.step(rate, finite)
 
     def state(self, *, optimizer: bool) -> State:
         """The tensors themselves, not copies."""
-        tensors = optimizer_tensors(self.optimizer, self.model) if optimizer else {}
-        return self.model.state_dict(), tensors
+        return self.model.state_dict(), self._optimizer.tensors() if optimizer else {}
 
     def restore(self, state: State | None, begun: bool, where: Path) -> None:
         """Loads in the main process, then overwrites the others'; so it is at the beginning too."""
         if state:
             load_weights(self.model, state[0], where)
-            load_optimizer_tensors(self.optimizer, self.model, state[1], str(where))
+            self._optimizer.load(state[1], str(where))
         self._ranks.copy_(self.model.state_dict().values())
         if begun:
-            tensors = optimizer_tensors(self.optimizer, self.model)
+            tensors = self._optimizer.tensors()
             self._ranks.copy_(tensors.values())
-            load_optimizer_tensors(self.optimizer, self.model, tensors, "the main process")
+            self._optimizer.load(tensors, "the main process")  # the one step to those of all parameters

@@ -110,7 +110,8 @@ def set_up_machine(config: TrainConfig, processes: int) -> None:
     speed_up_fp32_products(config.training.precision is Precision.fp32 and config.training.onednn_fp32)
     if config.training.deterministic:
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
-    torch.use_deterministic_algorithms(config.training.deterministic)
+    if torch.are_deterministic_algorithms_enabled() != config.training.deterministic:  # it imports much
+        torch.use_deterministic_algorithms(config.training.deterministic)
 
 
 def _checked_and_prepared(
@@ -244,11 +245,11 @@ def _ranks_from_environment() -> Ranks:
 
 
 def _prepared_quietly(config: TrainConfig) -> Prepared:
-    """The data from the cache; whoever prepared them has told of it."""
+    """The data from the cache; the parent has just prepared or checked them, and told of it."""
     level = log.level
     log.setLevel(logging.CRITICAL)
     try:
-        return prepare(config.data)
+        return prepare(config.data, checked=True)
     finally:
         log.setLevel(level)
 

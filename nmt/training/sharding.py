@@ -16,12 +16,7 @@ from torch.distributed.tensor import DTensor, distribute_tensor
 from nmt.bundle import load_weights
 from nmt.config import OptimizerConfig
 from nmt.model.transformer import Transformer
-from nmt.training.optimizer import (
-    build_optimizer,
-    check_optimizer_tensors,
-    load_optimizer_tensors,
-    optimizer_tensors,
-)
+from nmt.training.optimizer import Adam
 from nmt.training.ranks import Ranks
 
 
@@ -54,12 +49,17 @@ class Sharded:
             sharded.set_gradient_divide_factor(1.0)
             sharded.set_force_sum_reduction_for_comms(True)
         self.model = model
-        self.optimizer: torch.optim.Optimizer = build_optimizer(model, config)
+        self._optimizer = Adam(model, config)
         self.extras = torch.zeros(num_extras, device=ranks.device)
+
+    def held(self) -> dict[str, Tensor]:
+        """A share of each."""
+        named = self.model.named_parameters()
+        return {name: cast(DTensor, weight.detach()).to_local() for name, weight in named}
 
     def zero(self) -> None:
         """Forgets the gradients."""
-        self.optimizer.zero_grad(set_to_none=True)
+        self.model.zero_grad(set_to_none=True)
         self.extras.zero_()
 
     def backward(self, loss: Tensor, *, last: bool) -> None:
@@ -77,18 +77,18 @@ class Sharded:
         sums[-1].sqrt_()
         return sums
 
-    def step(self, factor: Tensor, finite: Tensor) -> None:
+    def step(self, rate: float, factor: Tensor, finite: Tensor) -> None:
         """Each makes the step of its shares; here the host does wait."""
         if finite.item():
             torch._foreach_mul_(self._gradients(), factor.item())
-            self.optimizer.step()
+            self._optimizer.step(rate)
 
     def state(self, *, optimizer: bool) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
         """Puts the shares together, one tensor after the other, in the memory of the main process."""
         weights = self._gathered(self.model.state_dict())
         if self._ranks.is_main:
             self.whole.load_state_dict(weights)
-        tensors = self._gathered(optimizer_tensors(self.optimizer, self.model)) if optimizer else {}
+        tensors = self._gathered(self._optimizer.tensors()) if optimizer else {}
         return weights, tensors
 
     def restore(
@@ -100,10 +100,9 @@ class Sharded:
         weights, tensors = state or ({}, {})
         if self._ranks.is_main:
             load_weights(self.whole, weights, where)
-            check_optimizer_tensors(self.model, tensors, str(where))
+            self._optimizer.check(tensors, str(where))
         self.model.load_state_dict(self._handed_out(self.model.state_dict(), weights))
-        shares = self._handed_out(optimizer_tensors(self.optimizer, self.model), tensors)
-        load_optimizer_tensors(self.optimizer, self.model, shares, str(where))
+        self._optimizer.load(self._handed_out(self._optimizer.tensors(), tensors), str(where))
 
     def _gradients(self) -> list[Tensor]:
         """This process's shares of the gradients, to read or change."""

@@ -26,7 +26,7 @@ from nmt.training.ema import RunningMean, with_trained
 from nmt.training.meter import meter_for, perplexity
 from nmt.training.monitor import Monitor
 from nmt.training.objective import training_loss
-from nmt.training.optimizer import build_optimizer, optimizer_tensors, set_learning_rate
+from nmt.training.optimizer import Adam
 from nmt.training.parallel import State, spread
 from nmt.training.precision import adapt_loss_scale, autocast, first_loss_scale, product_dtype
 from nmt.training.profiling import profiling
@@ -53,7 +53,7 @@ _OBJECTIVE, _TERAFLOPS, _TOKENS, _LOSS, _NLL, _STOP, _SECONDS = range(7)
 
 
 class Trainer:
-    """A model, its optimizer, and the counters of the run.
+    """A model in training, and the counters of the run.
 
     Args:
         config: of the run, every `auto` replaced.
@@ -77,7 +77,7 @@ class Trainer:
         with model_memory_told(model, self.options.ema > 0.0):
             self.parallel = spread(model, self.options, ranks, num_extras=7)
             self.mean = RunningMean(self.parallel, self.options.ema)
-        self.model, self.optimizer = self.parallel.model, self.parallel.optimizer
+        self.model = self.parallel.model
         self.compilations = compiled(self.model, wanted=self.options.compile)
         self.progress = Progress(loss_scale=first_loss_scale(self.options.precision))
         self.checkpoints = open_checkpoints(config, prepared, folder)
@@ -192,8 +192,7 @@ class Trainer:
         verdict = Verdict(
             sums, sums[_OBJECTIVE], sums[_TOKENS], self.progress.loss_scale, self.options.clip_norm
         )
-        set_learning_rate(self.optimizer, self._learning_rate())
-        self.parallel.step(verdict.factor, verdict.finite)
+        self.parallel.step(self._learning_rate(), verdict.factor, verdict.finite)
         return verdict.read()
 
     def _count(self, finite: bool) -> None:
@@ -337,13 +336,14 @@ class Trainer:
     def _open(self, stack: ExitStack) -> None:
         """Opens what the loop reads from and writes to."""
         config, ranks = self.config, self.ranks
+        # It measures what the cores can do: before the loaders take a share of them.
+        self._meter = meter_for(config, self.progress, ranks)
         self._stream = stack.enter_context(closing(open_stream(config, self.prepared, self.progress, ranks)))
         if ranks.is_main:
             self._saver = stack.enter_context(saving(self.checkpoints))
             monitor = Monitor(self.folder, self.progress.update, self.options.max_updates)
             self._monitor = stack.enter_context(closing(monitor))
             self._validator = validator_for(self.parallel.whole, config, self.prepared, ranks.device)
-        self._meter = meter_for(config, self.progress, ranks)
         wanted = self.options.profile and ranks.is_main
         self._profiled = stack.enter_context(profiling(self.folder.profile, wanted=wanted))
         self.model.train()
@@ -373,9 +373,8 @@ def build_model(config: TrainConfig, prepared: Prepared) -> Transformer:
 def first_checkpoint(config: TrainConfig, prepared: Prepared) -> Checkpoint:
     """The state that a run begins with."""
     model = build_model(config, prepared)
-    optimizer = build_optimizer(model, config.training.optimizer)
     progress = Progress(loss_scale=first_loss_scale(config.training.precision))
-    state = model.state_dict(), optimizer_tensors(optimizer, model)
+    state = model.state_dict(), Adam(model, config.training.optimizer).tensors()
     if config.training.ema:
         state = state[0], with_trained(state)
     return Checkpoint(progress, *state)

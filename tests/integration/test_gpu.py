@@ -15,7 +15,6 @@ from nmt.bundle import read_weights
 from nmt.config import ModelConfig, OptimizerConfig, Precision, Sharding, TrainingConfig
 from nmt.data.preparation import prepare
 from nmt.model.transformer import Transformer
-from nmt.training.optimizer import optimizer_tensors, set_learning_rate
 from nmt.training.parallel import Replicated
 from nmt.training.progress import Progress
 from nmt.training.ranks import Ranks
@@ -80,7 +79,7 @@ def test_an_overflow_of_fp16_is_skipped(data: Path, tmp_path: Path) -> None:
     assert (progress.update, progress.skipped_updates, progress.loss_scale) == (3, 3, 2.0**57)
     for name, weight in trainer.model.state_dict().items():
         assert torch.equal(weight, before[name]), name
-    assert not any(tensor.any() for tensor in optimizer_tensors(trainer.optimizer, trainer.model).values())
+    assert not any(tensor.any() for tensor in trainer.parallel.state(optimizer=True)[1].values())
 
 
 def test_batches_come_in_page_locked_memory(data: Path, tmp_path: Path) -> None:
@@ -107,13 +106,12 @@ def test_a_step_is_asked_for_without_waiting_and_is_that_of_the_cpu(finite: bool
         parallel = Replicated(Transformer(shape, 11, 11), TrainingConfig(), Ranks(0, 1, device), num_extras=2)
         parallel.gradients.gradients.fill_(0.5)
         parallel.extras.fill_(2.0 if finite else float("nan"))
-        set_learning_rate(parallel.optimizer, 0.01)
         torch.cuda.synchronize()
         torch.cuda.set_sync_debug_mode("error")
         try:
             sums = parallel.sums()
             verdict = Verdict(sums, sums[0], sums[1], 1.0, 1.0)
-            parallel.step(verdict.factor, verdict.finite)
+            parallel.step(0.01, verdict.factor, verdict.finite)
         finally:
             torch.cuda.set_sync_debug_mode("default")
         assert verdict.read()[2] == finite

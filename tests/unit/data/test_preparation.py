@@ -25,7 +25,7 @@ from nmt.config import (
     TokenizerConfig,
     TrainSplitConfig,
 )
-from nmt.data import preparation, texts
+from nmt.data import cache, preparation, texts
 from nmt.data.preparation import Prepared, prepare
 from nmt.errors import UserError
 from nmt.runtime import files as runtime_files
@@ -219,6 +219,21 @@ def test_flipped_bit_is_found_and_that_file_made_again(
     if stage == "ids":
         written = {name for name, stamp in stamps(config).items() if stamp != before[name]}
         assert {Path(name).name for name in written} == {damaged.name}
+
+
+def test_what_another_process_has_checked_is_not_read_again(
+    config: DataConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = pairs(prepare(config, shard_pairs=SHARD))
+    read: list[str] = []
+    original = cache._checksum
+    monkeypatch.setattr(cache, "_checksum", lambda path: (read.append(path.name), original(path))[1])
+    assert pairs(prepare(config, shard_pairs=SHARD, checked=True)) == first
+    assert read == []
+    prepare(config, shard_pairs=SHARD)
+    assert {"joint.spm", "00000.safetensors"} <= set(read)
+    shutil.rmtree(folder(config, "ids"))  # that was wrong, then: what is missing is made
+    assert pairs(prepare(config, shard_pairs=SHARD, checked=True)) == first
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b'{"facts": {}, "files": {}, "fingerprint": "0"}'])

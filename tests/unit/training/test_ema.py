@@ -19,6 +19,9 @@ class Alone:
     def __init__(self, model: nn.Module) -> None:
         self.model = model
 
+    def held(self) -> dict[str, Tensor]:
+        return {name: weight.detach() for name, weight in self.model.named_parameters()}
+
     def state(self, *, optimizer: bool) -> State:
         return dict(self.model.state_dict()), {"step": torch.ones(())} if optimizer else {}
 

@@ -8,13 +8,7 @@ from torch import nn
 
 from nmt.config import OptimizerConfig, OptimizerName
 from nmt.errors import UserError
-from nmt.training.optimizer import (
-    FlatGradients,
-    build_optimizer,
-    load_optimizer_tensors,
-    optimizer_tensors,
-    set_learning_rate,
-)
+from nmt.training.optimizer import Adam, FlatGradients
 
 
 def tiny(seed: int = 0) -> nn.Module:
@@ -62,14 +56,13 @@ def test_steps_follow_the_formula(name: OptimizerName) -> None:
         model.weight.copy_(torch.tensor([[1.0, -2.0]]))
         model.bias.fill_(0.5)
     FlatGradients(model.parameters(), num_extras=0)
-    optimizer = build_optimizer(model, config)
+    optimizer = Adam(model, config)
     w, m, v = [1.0, -2.0, 0.5], [0.0] * 3, [0.0] * 3
     for step, (rate, grads) in enumerate([(0.1, [0.3, -0.4, 0.5]), (0.2, [-0.1, 0.2, 0.0])], start=1):
         assert model.weight.grad is not None and model.bias.grad is not None
         model.weight.grad.copy_(torch.tensor([grads[:2]]))
         model.bias.grad.copy_(torch.tensor(grads[2:]))
-        set_learning_rate(optimizer, rate)
-        optimizer.step()
+        optimizer.step(rate)
         for i, grad in enumerate(grads):
             decay = 0.1 if i < 2 else 0.0  # the bias is spared
             g = grad if name is OptimizerName.adamw else grad + decay * w[i]
@@ -86,15 +79,14 @@ def test_state_put_back_goes_on_bit_for_bit() -> None:
     ):
         model = model or tiny()
         gradients = FlatGradients(model.parameters(), num_extras=0)
-        optimizer = build_optimizer(model, OptimizerConfig())
+        optimizer = Adam(model, OptimizerConfig())
         if tensors is not None:
-            load_optimizer_tensors(optimizer, model, tensors, "here")
+            optimizer.load(tensors, "here")
         for update in updates:
             gradients.zero()
             backward(model, update)
-            set_learning_rate(optimizer, 0.01)
-            optimizer.step()
-        saved = {name: tensor.clone() for name, tensor in optimizer_tensors(optimizer, model).items()}
+            optimizer.step(0.01)
+        saved = {name: tensor.clone() for name, tensor in optimizer.tensors().items()}
         return model, saved
 
     whole, whole_state = trained(range(6))
@@ -111,13 +103,13 @@ def test_state_put_back_goes_on_bit_for_bit() -> None:
 
 def test_state_before_the_first_update_is_zero() -> None:
     model = tiny()
-    tensors = optimizer_tensors(build_optimizer(model, OptimizerConfig()), model)
+    tensors = Adam(model, OptimizerConfig()).tensors()
     assert tensors.keys() >= {"step", "exp_avg.0.weight", "exp_avg_sq.2.bias"}
     assert not any(tensor.any() for tensor in tensors.values())
 
 
 def test_state_of_another_model_is_refused() -> None:
     model, other = tiny(), nn.Sequential(nn.Linear(3, 6))
-    tensors = optimizer_tensors(build_optimizer(other, OptimizerConfig()), other)
+    tensors = Adam(other, OptimizerConfig()).tensors()
     with pytest.raises(UserError, match="checkpoint 3.*0.weight"):
-        load_optimizer_tensors(build_optimizer(model, OptimizerConfig()), model, tensors, "checkpoint 3")
+        Adam(model, OptimizerConfig()).load(tensors, "checkpoint 3")

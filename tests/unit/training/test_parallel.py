@@ -17,7 +17,6 @@ from nmt.model.compiled import compile_layers
 from nmt.model.transformer import Transformer
 from nmt.runtime import mix
 from nmt.training.objective import training_loss
-from nmt.training.optimizer import set_learning_rate
 from nmt.training.parallel import Parallel, Replicated, State, spread
 from nmt.training.ranks import Ranks
 from nmt.training.sharding import Sharded
@@ -62,8 +61,7 @@ def updated(parallel: Parallel, *updates: int) -> tuple[list[float], State]:
             parallel.backward(losses.objective, last=place + 1 == len(BATCHES))
             parallel.extras[0] += batch.num_target_tokens
         sums += parallel.sums().tolist()
-        set_learning_rate(parallel.optimizer, 0.01)
-        parallel.step(torch.tensor(0.1, dtype=torch.float64), torch.tensor(True))
+        parallel.step(0.01, torch.tensor(0.1, dtype=torch.float64), torch.tensor(True))
     weights, tensors = (
         {name: tensor.detach().clone() for name, tensor in part.items()}
         for part in parallel.state(optimizer=True)
@@ -115,10 +113,20 @@ def test_each_goes_on_from_the_state_of_the_other(
 
 
 @pytest.mark.parametrize("kind", [replicated, sharded])
+def test_what_is_held_are_the_weights_themselves(kind: Callable[[], Parallel]) -> None:
+    parallel = kind()
+    held = parallel.held()
+    held[min(held)].fill_(0.5)
+    weights = parallel.state(optimizer=False)[0]
+    assert held.keys() == dict(parallel.model.named_parameters()).keys()
+    assert all(torch.equal(share, weights[name]) for name, share in held.items())  # of one process: the whole
+
+
+@pytest.mark.parametrize("kind", [replicated, sharded])
 def test_a_step_that_is_no_number_changes_nothing(kind: Callable[[], Parallel]) -> None:
     parallel = kind()
     _, (weights, tensors) = updated(parallel, 1)
-    parallel.step(torch.tensor(float("nan"), dtype=torch.float64), torch.tensor(False))
+    parallel.step(0.01, torch.tensor(float("nan"), dtype=torch.float64), torch.tensor(False))
     after = parallel.state(optimizer=True)
     for before, now in zip((weights, tensors), after, strict=True):
         assert all(torch.equal(tensor, now[name]) for name, tensor in before.items())

@@ -34,7 +34,6 @@ from nmt.data.tokenizer import EOS_ID, train_tokenizer
 from nmt.errors import UserError
 from nmt.model.transformer import Transformer
 from nmt.training.objective import Losses
-from nmt.training.optimizer import optimizer_tensors
 from nmt.training.progress import LeftOut
 from nmt.training.ranks import Ranks
 from nmt.training.rehearsal import OutOfMemory, largest_batches
@@ -145,7 +144,8 @@ def test_an_update_that_is_no_number_is_skipped(
 
     def watched(self: Trainer) -> None:
         original(self)
-        tensors = {**self.model.state_dict(), **optimizer_tensors(self.optimizer, self.model)}
+        weights, optimizer = self.parallel.state(optimizer=True)
+        tensors = {**weights, **optimizer}
         states.append({name: tensor.clone() for name, tensor in tensors.items()})
 
     monkeypatch.setattr(Trainer, "_update", watched)

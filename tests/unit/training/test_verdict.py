@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from nmt.config import OptimizerConfig, OptimizerName
-from nmt.training.optimizer import FlatGradients, build_optimizer, optimizer_tensors, step_where
+from nmt.training.optimizer import Adam, FlatGradients
 from nmt.training.verdict import Verdict
 
 fp32 = st.floats(2.0**-20, 2.0**30, width=32)
@@ -67,15 +67,15 @@ def test_steps_are_those_of_the_plain_optimizer(name: OptimizerName) -> None:
         torch.manual_seed(1)
         model = nn.Linear(3, 2)
         gradients = FlatGradients(model.parameters(), num_extras=0)
-        optimizer = build_optimizer(model, OptimizerConfig(name=name, weight_decay=0.1))
+        optimizer = Adam(model, OptimizerConfig(name=name, weight_decay=0.1))
         for bad in (False, True, False):
             gradients.gradients.fill_(math.nan if bad else 0.5)
             if not plain:
                 with NobodyReads():
-                    step_where(torch.tensor(not bad), optimizer)
+                    optimizer.step(0.01, torch.tensor(not bad))
             elif not bad:
-                optimizer.step()
-        found.append({**model.state_dict(), **optimizer_tensors(optimizer, model)})
+                optimizer.step(0.01)
+        found.append({**model.state_dict(), **optimizer.tensors()})
     assert found[0]["step"].item() == 2
     assert all(torch.equal(tensor, found[1][key]) for key, tensor in found[0].items())
 

@@ -1,0 +1,9 @@
+"""What the fork server imports: everything that the processes of a run need."""
+
+import signal
+
+# `timeout`, systemd and Slurm send it to all. The fork server must outlive those it has forked, since it is
+# who tells how they ended; it ends when nobody is left that could ask for more.
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+
+import nmt.training.run  # noqa: E402, F401

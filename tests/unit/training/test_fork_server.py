@@ -1,0 +1,67 @@
+"""When the fork server is started ahead, and what a process that is forked later knows of its parent."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nmt.config import TrainConfig, TrainingConfig
+from nmt.training import fork_server
+
+
+@pytest.mark.parametrize(
+    ("options", "prepare_only", "torchrun", "started"),
+    [
+        ({"devices": "auto", "micro_batches": 2}, False, False, True),
+        ({"devices": "2", "micro_batches": 2}, False, False, True),
+        ({"devices": "1", "micro_batches": 2}, False, False, False),
+        ({"devices": "auto", "micro_batches": 1}, False, False, False),
+        ({"devices": "auto", "micro_batches": 2}, True, False, False),
+        ({"devices": "auto", "micro_batches": 2}, False, True, False),
+    ],
+)
+def test_it_starts_where_there_will_be_several_processes(
+    options: dict[str, Any],
+    prepare_only: bool,
+    torchrun: bool,
+    started: bool,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    calls: list[bool] = []
+    monkeypatch.setattr(fork_server, "start", lambda: calls.append(True))
+    monkeypatch.setattr(fork_server, "available_cores", lambda: 2)
+    if torchrun:
+        monkeypatch.setenv("RANK", "0")
+    fork_server.start_ahead(TrainConfig(prepare_only=prepare_only, training=TrainingConfig(**options)))
+    assert calls == started * [True]
+
+
+def test_changes_of_the_environment_reach_what_is_forked_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fork_server, "_environment", {"KEPT": "1", "CHANGED": "1", "GONE": "1"})
+    monkeypatch.setattr(os, "environ", {"KEPT": "1", "CHANGED": "2", "NEW": "3"})
+    monkeypatch.setattr(fork_server, "START_METHOD", "forkserver")
+    assert fork_server.environment_since() == {"CHANGED": "2", "GONE": None, "NEW": "3"}
+    monkeypatch.setattr(fork_server, "START_METHOD", "spawn")  # there it is handed on by itself
+    assert fork_server.environment_since() == {}
+
+
+def tell(folder: str) -> None:
+    import signal
+
+    loaded = {"torch", "nmt.training.trainer"} & sys.modules.keys()
+    deaf = signal.getsignal(signal.SIGTERM) is signal.SIG_IGN
+    Path(folder, "told").write_text(f"{sorted(loaded)} {deaf} {'torch._dynamo' in sys.modules}")
+
+
+@pytest.mark.skipif(fork_server.START_METHOD != "forkserver", reason="processes are not forked here")
+def test_what_is_forked_has_its_imports(tmp_path: Path) -> None:
+    fork_server.start()
+    child = multiprocessing.get_context("forkserver").Process(target=tell, args=(str(tmp_path),))
+    child.start()
+    child.join()
+    assert (tmp_path / "told").read_text() == "['nmt.training.trainer', 'torch'] True False"
