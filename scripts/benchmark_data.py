@@ -11,6 +11,9 @@ log-normal, about 25 pieces a side.
 - `prepare_peak_bytes`: most anonymous memory of all processes together while cleaning and encoding;
   `tokenizer_peak_bytes` the same of a preparation that learns the tokenizer too.
 - `cached_start_seconds`: opening what is prepared, checksums included.
+- `first_update_seconds`: from the command `nmt-train`, on what is prepared, to the end of the first update of
+  a tiny model with batches of 2,048 target tokens; `..._workers` with as many processes and such batches in
+  an update as there are workers.
 - `loader_target_tokens_per_second`, `loader_added_bytes`: the stream of batches alone, made in one process,
   and the anonymous memory it adds.
 - `filling`: tokens that are not padding over all tokens of the batches, of both sides, without the last batch
@@ -28,6 +31,8 @@ import json
 import multiprocessing
 import os
 import shutil
+import subprocess
+import sys
 import tempfile
 import threading
 import time
@@ -118,6 +123,7 @@ def measure(folder: Path, num_pairs: int, workers: int, rounds: int, seconds: fl
     bare = partial(encode_all, folder, kept["tokenizer"], chunks, workers)
     turns = [in_turn(config, [kept["text"], kept["ids"]], bare) for _ in range(rounds)]
     cached_seconds, _ = in_process(partial(prepare_all, config))
+    first_updates = [first_update(config, folder / f"run{number}", number) for number in (1, workers)]
     loader, _ = in_process(partial(load, replace(config, loaders=0), seconds))
     sampled: dict[str, int] = {}
     for name, options in sampled_configs(config, folder).items():
@@ -134,6 +140,8 @@ def measure(folder: Path, num_pairs: int, workers: int, rounds: int, seconds: fl
         "prepare_peak_bytes": max(turn.peak for turn in turns),
         "tokenizer_peak_bytes": tokenizer_peak,
         "cached_start_seconds": round(cached_seconds, 3),
+        "first_update_seconds": round(first_updates[0], 3),
+        "first_update_seconds_workers": round(first_updates[1], 3),
         **loader,
         **sampled,
         "epoch_order_seconds": round(epoch_order(), 3),
@@ -246,6 +254,32 @@ def prepare_all(config: DataConfig) -> float:
     start = time.perf_counter()
     prepare(config)
     return time.perf_counter() - start
+
+
+def first_update(config: DataConfig, run: Path, processes: int) -> float:
+    """Seconds from the command to the end of the first update, which it writes down."""
+    train, valid = config.train, config.valid
+    options = [
+        *("data=local", "data.source_lang=xx", "data.target_lang=yy", f"data.cache_dir={config.cache_dir}"),
+        *(f"data.train.source={train.source}", f"data.train.target={train.target}"),
+        *(f"data.valid.source={valid.source}", f"data.valid.target={valid.target}"),
+        *(f"data.tokenizer.vocab_size={VOCABULARY}", "data.max_tokens=2048"),
+        *(f"training.micro_batches={processes}", f"training.devices={processes}", "training.log_every=1"),
+        *("model=tiny", f"run_dir={run}"),
+    ]
+    start = time.time()
+    process = subprocess.Popen([sys.executable, "-m", "nmt.cli.train", *options], stderr=subprocess.DEVNULL)
+    figures = run / "metrics.jsonl"
+    try:
+        while not (figures.is_file() and figures.read_text().endswith("\n")):
+            if process.poll() is not None:
+                raise SystemExit(f"nmt-train {' '.join(options)}: ended before its first update")
+            time.sleep(0.05)
+    finally:
+        process.terminate()
+        process.wait()
+    first: dict[str, Any] = json.loads(figures.read_text().splitlines()[0])
+    return float(first["time"]) - start
 
 
 def encode_all(folder: Path, tokenizer: Path, chunks: list[Chunk], workers: int) -> float:
