@@ -267,6 +267,8 @@ def first_update(config: DataConfig, run: Path, processes: int) -> float:
         *(f"training.micro_batches={processes}", f"training.devices={processes}", "training.log_every=1"),
         *("model=tiny", f"run_dir={run}"),
     ]
+    cache = Path(str(config.cache_dir), "prepared")
+    there = {path.name for path in cache.iterdir()}
     start = time.time()
     process = subprocess.Popen([sys.executable, "-m", "nmt.cli.train", *options], stderr=subprocess.DEVNULL)
     figures = run / "metrics.jsonl"
@@ -278,6 +280,7 @@ def first_update(config: DataConfig, run: Path, processes: int) -> float:
     finally:
         process.terminate()
         process.wait()
+    assert {path.name for path in cache.iterdir()} == there, "it was not on what is prepared"
     first: dict[str, Any] = json.loads(figures.read_text().splitlines()[0])
     return float(first["time"]) - start
 

@@ -24,6 +24,8 @@ KEYS = {
     "prepare_peak_bytes": int,
     "tokenizer_peak_bytes": int,
     "cached_start_seconds": float,
+    "first_update_seconds": float,
+    "first_update_seconds_workers": float,
     "loader_target_tokens_per_second": int,
     "loader_added_bytes": int,
     "filling": float,
