@@ -15,7 +15,8 @@ Each measurement is a process of its own. Systems take turns within a round, and
 the rounds with the lowest and the highest. Padding counts for nothing: not as tokens, not as work done.
 
 - `target_tokens_per_second`: EOS counted, padding not.
-- `peak_bytes`: the most memory (anonymous on a CPU, allocated on a GPU) above what importing costs.
+- `peak_bytes`: the most memory (anonymous on a CPU, allocated on a GPU) above what importing costs. All begin
+  with the largest batch, or what is as large, before they are timed.
 - `mfu`: floating-point operations that the model's matrix products need (`nmt.model.flops`), over what the
   machine does in one large matrix product of the same precision and threads.
 
@@ -183,6 +184,7 @@ def options(
         f"data.cache_dir={folder / 'cache'}",
         f"data.tokenizer.vocab_size={arguments.vocab_size}",
         f"data.max_tokens={arguments.max_tokens}",
+        "data.max_source_ratio=1",  # as padded batches are limited, which are rectangles on both sides
         f"training.precision={precision}",
         "training.validate_every=1000000",
         "training.checkpoint_every=1000000",
@@ -312,7 +314,8 @@ def padded_batches(prepared: Prepared, max_tokens: int) -> list[tuple[Tensor, Te
         if longest.max() * (len(groups[-1]) + 1) > max_tokens and groups[-1]:
             groups.append([])
         groups[-1].append(row)
-    shuffled = np.random.default_rng(2).permutation(len(groups))
+    # The longest first, before the clock runs: a training meets them, and takes the memory that they need.
+    shuffled = [len(groups) - 1, *np.random.default_rng(2).permutation(len(groups) - 1).tolist()]
 
     def padded(side: Side, rows: Sequence[int], before: list[int], after: list[int]) -> Tensor:
         sentences = [torch.tensor(before + side[row].tolist() + after) for row in rows]
