@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from glob import glob
 from multiprocessing import forkserver, set_forkserver_preload
 
 from nmt.config import TrainConfig
@@ -12,16 +13,21 @@ from nmt.runtime import available_cores
 START_METHOD = "forkserver" if sys.platform == "linux" else "spawn"  # macOS does not like forks
 
 _IMPORTS = "nmt.training.forked"
+_GPUS = "/dev/nvidia[0-9]*"
 
 
 def start_ahead(config: TrainConfig) -> None:
     """Starts it, if the run will most likely be one of several processes.
 
-    It then imports while this process imports too, prepares and checks. Whoever guesses wrong here has
-    started one in vain, or none, and `start` makes up for it.
+    It then imports while this process imports too, prepares and checks. Without torch, which knows, it can
+    only be guessed how many GPUs there are: if wrongly, one is started in vain, or by `launch`, and later.
     """
-    alone = "1" if config.training.micro_batches == 1 or available_cores() == 1 else config.training.devices
-    if alone != "1" and not config.prepare_only and "RANK" not in os.environ:
+    training = config.training
+    if training.devices == "auto":
+        processes = min(len(glob(_GPUS)) or available_cores(), training.micro_batches)
+    else:
+        processes = int(training.devices)
+    if processes > 1 and not config.prepare_only and "RANK" not in os.environ:
         start()
 
 

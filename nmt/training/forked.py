@@ -2,8 +2,9 @@
 
 import signal
 
-# `timeout`, systemd and Slurm send it to all. The fork server must outlive those it has forked, since it is
-# who tells how they ended; it ends when nobody is left that could ask for more.
+# `timeout`, systemd and Slurm send the one to all, a terminal the other. The fork server must outlive those
+# it has forked, since it is who tells how they ended; it ends when nobody is left that could ask for more.
 signal.signal(signal.SIGTERM, signal.SIG_IGN)
+signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 import nmt.training.run  # noqa: E402, F401

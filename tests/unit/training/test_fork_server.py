@@ -5,6 +5,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,29 +16,29 @@ from nmt.training import fork_server
 
 
 @pytest.mark.parametrize(
-    ("options", "prepare_only", "torchrun", "started"),
+    ("options", "gpus", "started"),
     [
-        ({"devices": "auto", "micro_batches": 2}, False, False, True),
-        ({"devices": "2", "micro_batches": 2}, False, False, True),
-        ({"devices": "1", "micro_batches": 2}, False, False, False),
-        ({"devices": "auto", "micro_batches": 1}, False, False, False),
-        ({"devices": "auto", "micro_batches": 2}, True, False, False),
-        ({"devices": "auto", "micro_batches": 2}, False, True, False),
+        ({"devices": "auto", "micro_batches": 2}, 0, True),
+        ({"devices": "auto", "micro_batches": 1}, 0, False),
+        ({"devices": "auto", "micro_batches": 8}, 1, False),
+        ({"devices": "auto", "micro_batches": 8}, 4, True),
+        ({"devices": "2", "micro_batches": 2}, 0, True),
+        ({"devices": "1", "micro_batches": 2}, 4, False),
     ],
 )
 def test_it_starts_where_there_will_be_several_processes(
-    options: dict[str, Any],
-    prepare_only: bool,
-    torchrun: bool,
-    started: bool,
-    monkeypatch: pytest.MonkeyPatch,
+    options: dict[str, Any], gpus: int, started: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     calls: list[bool] = []
     monkeypatch.setattr(fork_server, "start", lambda: calls.append(True))
     monkeypatch.setattr(fork_server, "available_cores", lambda: 2)
-    if torchrun:
-        monkeypatch.setenv("RANK", "0")
-    fork_server.start_ahead(TrainConfig(prepare_only=prepare_only, training=TrainingConfig(**options)))
+    monkeypatch.setattr(fork_server, "glob", lambda pattern: [f"/dev/nvidia{gpu}" for gpu in range(gpus)])
+    config = TrainConfig(training=TrainingConfig(**options))
+    fork_server.start_ahead(config)
+    assert calls == started * [True]
+    fork_server.start_ahead(replace(config, prepare_only=True))
+    monkeypatch.setenv("RANK", "0")  # as under torchrun
+    fork_server.start_ahead(config)
     assert calls == started * [True]
 
 
@@ -54,7 +55,7 @@ def tell(folder: str) -> None:
     import signal
 
     loaded = {"torch", "nmt.training.trainer"} & sys.modules.keys()
-    deaf = signal.getsignal(signal.SIGTERM) is signal.SIG_IGN
+    deaf = [signal.getsignal(signum) is signal.SIG_IGN for signum in (signal.SIGTERM, signal.SIGINT)]
     Path(folder, "told").write_text(f"{sorted(loaded)} {deaf} {'torch._dynamo' in sys.modules}")
 
 
@@ -64,4 +65,4 @@ def test_what_is_forked_has_its_imports(tmp_path: Path) -> None:
     child = multiprocessing.get_context("forkserver").Process(target=tell, args=(str(tmp_path),))
     child.start()
     child.join()
-    assert (tmp_path / "told").read_text() == "['nmt.training.trainer', 'torch'] True False"
+    assert (tmp_path / "told").read_text() == "['nmt.training.trainer', 'torch'] [True, True] False"
