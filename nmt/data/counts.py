@@ -11,6 +11,7 @@ from nmt.data.arrays import Array, Side, smallest_dtype
 
 _RATIO_BINS_PER_OCTAVE = 4
 _RATIO_OCTAVES = 3  # from an eighth to eight times as long; what is beyond goes into the bins at the ends
+_RATIO_BINS = 2 * _RATIO_OCTAVES * _RATIO_BINS_PER_OCTAVE
 
 
 @dataclass(frozen=True)
@@ -45,12 +46,11 @@ class Counts:
         """Counts pairs, of which no side is empty."""
         lengths = source.lengths(), target.lengths()
         place = (np.log2(lengths[1] / lengths[0]) + _RATIO_OCTAVES) * _RATIO_BINS_PER_OCTAVE
-        num_bins = 2 * _RATIO_OCTAVES * _RATIO_BINS_PER_OCTAVE
-        bins = np.clip(np.floor(place).astype(np.int64), 0, num_bins - 1)
+        bins = np.clip(np.floor(place).astype(np.int64), 0, _RATIO_BINS - 1)
         return cls(
             SideCounts(np.bincount(lengths[0]), np.bincount(source.flat(), minlength=source_vocab_size)),
             SideCounts(np.bincount(lengths[1]), np.bincount(target.flat(), minlength=target_vocab_size)),
-            np.bincount(bins, minlength=num_bins),
+            np.bincount(bins, minlength=_RATIO_BINS),
         )
 
     @classmethod
@@ -89,8 +89,7 @@ _NAMES = (
 
 def ratio_edges() -> list[float]:
     """The ends of the bins of `Counts.ratios`, one more than there are; outer bins hold what is beyond."""
-    num_bins = 2 * _RATIO_OCTAVES * _RATIO_BINS_PER_OCTAVE
-    octaves = np.arange(num_bins + 1) / _RATIO_BINS_PER_OCTAVE - _RATIO_OCTAVES
+    octaves = np.arange(_RATIO_BINS + 1) / _RATIO_BINS_PER_OCTAVE - _RATIO_OCTAVES
     return [round(edge, 4) for edge in np.exp2(octaves).tolist()]
 
 

@@ -18,15 +18,13 @@ from nmt.data.tokenizer import EOS_ID
 from nmt.errors import UserError
 from nmt.runtime import memory_errors
 
-_NEARLY = 100  # a batch may be larger than any that training meets by one part in so many
-
 
 class OutOfMemory(UserError):
     """A batch does not fit into memory."""
 
 
 def largest_batches(store: Store, data: DataConfig) -> list[Batch]:
-    """Made-up batches that take as much memory as any that training meets, and at most a hundredth more.
+    """Made-up batches that take as much memory as any that training meets.
 
     The first are full of the longest sources and the longest targets, because the memory of attention grows
     with the squares of their lengths; the last has the most sentences.
@@ -42,17 +40,8 @@ def largest_batches(store: Store, data: DataConfig) -> list[Batch]:
         _Lengths.of(target_budget, (target for _, target in store.sides()), sampled),
     ]
     most = min(side.budget // side.shortest for side in sides)
-    full = [min(most, -(-side.budget // side.longest)) for side in sides]
-    counts = sorted(set(full))
-    spare = [0, 0]
-    if all(counts[-1] - count <= side.budget // _NEARLY for side, count in zip(sides, full, strict=True)):
-        # One batch has the longest of both sides, for a few tokens more than there can be.
-        spare = [counts[-1] - count for count in full]
-        counts = counts[-1:]
-    batches = [
-        Batch.of_sides(*(side.filled(count, 1, more) for side, more in zip(sides, spare, strict=True)))
-        for count in counts
-    ]
+    fewest = sorted({min(most, -(-side.budget // side.longest)) for side in sides})
+    batches = [Batch.of_sides(*(side.filled(count, 1) for side in sides)) for count in fewest]
     batches.append(Batch.of_sides(*(side.filled(most, side.shortest) for side in sides)))
     return batches
 
@@ -74,9 +63,9 @@ class _Lengths:
             longest = max(longest, int(lengths.max(initial=1)))
         return cls(budget, shortest, min(longest, budget))
 
-    def filled(self, count: int, shortest: int, more: int = 0) -> Side:
-        """So many sentences, by length: as many of the longest as budget and `more` hold, then short ones."""
-        left = self.budget + more - count * shortest - np.arange(count) * (self.longest - shortest)
+    def filled(self, count: int, shortest: int) -> Side:
+        """So many sentences, by length: as many of the longest as go into the budget, the others short."""
+        left = self.budget - count * shortest - np.arange(count) * (self.longest - shortest)
         sizes: Array = shortest + left.clip(0, self.longest - shortest)[::-1]
         offsets = offsets_of(sizes - 1)
         return Side(np.full(int(offsets[-1]), EOS_ID), offsets)

@@ -51,18 +51,9 @@ def test_sampling_may_make_them_as_long_as_allowed() -> None:
     assert lengths(longest_sources) == ([16, 16, 16], [1, 15, 16])
 
 
-def test_one_batch_has_the_longest_of_both_sides_where_that_takes_but_little_more() -> None:
-    """150 sources and 100 targets of 100 tokens fill a batch; 50 targets more are 50 tokens of 10,000."""
-    longest, most = largest_batches(store((99, 99), (4, 4)), options(10_000))
-    assert lengths(longest) == ([100] * 150, [1] * 50 + [100] * 100)
-    assert lengths(most) == ([5] * 1947 + [65] + [100] * 52, [5] * 2000)
-    assert len(largest_batches(store((49, 49), (4, 4)), options(4000))) == 2  # 40 tokens of 4,000
-    assert len(largest_batches(store((39, 39), (4, 4)), options(4000))) == 3  # 50
-
-
 @given(
     st.lists(st.tuples(st.integers(1, 40), st.integers(1, 40)), min_size=1, max_size=60),
-    st.sampled_from([*range(16, 100), 1000, 4000]),
+    st.integers(16, 100),
     st.sampled_from([1.0, 1.5, 3.0]),
 )
 def test_no_batch_is_larger(sizes: list[tuple[int, int]], max_tokens: int, ratio: float) -> None:
@@ -70,7 +61,7 @@ def test_no_batch_is_larger(sizes: list[tuple[int, int]], max_tokens: int, ratio
     found = largest_batches(store(*sizes), data)
     max_source = int(max_tokens * ratio)
     for batch in found:
-        assert batch.num_target_tokens <= 1.01 * max_tokens and len(batch.source_ids) <= 1.01 * max_source
+        assert batch.num_target_tokens <= max_tokens and len(batch.source_ids) <= max_source
     fitting = np.array([size for size in sizes if size[0] < max_source and size[1] < max_tokens] or [(0, 0)])
     sources, targets = fitting.T
     for rows in pack(sources, targets, np.arange(len(fitting)), max_tokens, max_source):
