@@ -110,8 +110,12 @@ def _read_results(path: Path) -> dict[str, Any]:
     return results if isinstance(results, dict) else {}
 
 
-def find_model_folder(path: str | Path) -> Path:
+def find_model_folder(path: str | Path, key: str = "model_dir") -> Path:
     """The model folder that `path` is, or that the run folder `path` holds.
+
+    Args:
+        path: the folder.
+        key: the option that gave it, for the error.
 
     Raises:
         UserError: it is neither.
@@ -122,14 +126,14 @@ def find_model_folder(path: str | Path) -> Path:
             if (folder / WEIGHTS).is_file() and (folder / CONFIG).is_file():
                 return folder
         if not given.exists():
-            raise UserError(f"model_dir={path}: there is no such folder (looked for {given.absolute()})")
+            raise UserError(f"{key}={path}: there is no such folder (looked for {given.absolute()})")
         if (given / "checkpoints").is_dir():
             raise UserError(
-                f"model_dir={path}: its training has not ended, so there is no model yet; "
+                f"{key}={path}: its training has not ended, so there is no model yet; "
                 f"the same nmt-train command goes on with it"
             )
     raise UserError(
-        f"model_dir={path}: is no model folder: neither it nor its folder model/ has {CONFIG} and {WEIGHTS}"
+        f"{key}={path}: is no model folder: neither it nor its folder model/ has {CONFIG} and {WEIGHTS}"
     )
 
 

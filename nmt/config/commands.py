@@ -33,6 +33,8 @@ class TrainConfig:
     resume: Resume = Resume.auto
     """`auto`: go on if the folder holds a checkpoint; `never`: start anew only in an empty folder;
     `must`: fail if there is none."""
+    start_from: str | None = None
+    """A trained model, or the run that made it, whose weights and vocabulary training begins with."""
     prepare_only: bool = False
     """Stop after the data are prepared."""
     data: DataConfig = field(default_factory=DataConfig)

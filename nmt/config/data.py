@@ -116,6 +116,9 @@ class TokenizerConfig:
     sample_pairs: int = 250_000
     """Pairs the pieces are learnt from: the whole of a smaller corpus, a fixed sample of a larger one; fewer
     than this if they come to more than 100 MB of text."""
+    path: str | None = None
+    """A trained model, or the run that made it, whose pieces are taken as they are instead of learning some;
+    the other options of the tokenizer are not looked at then."""
 
     def __post_init__(self) -> None:
         """Checks the values."""

@@ -20,9 +20,9 @@ from nmt.data.counts import Counts
 from nmt.data.mixture import apportioned, mean_draws
 from nmt.data.sources import Source, open_sources
 from nmt.data.store import Shard, Store
-from nmt.data.tags import check_tags, known_tags
+from nmt.data.tags import check_pieces, check_tags, known_tags
 from nmt.data.texts import TextOptions, Texts, clean_texts, report_of, report_to_json, write_repeats_across
-from nmt.data.tokenizer import Tokenizer, train_tokenizer
+from nmt.data.tokenizer import Tokenizer, find_tokenizer, train_tokenizer
 from nmt.data.workers import run_ordered
 from nmt.errors import UserError
 from nmt.runtime import available_cores, cache_folder, log, progress
@@ -75,11 +75,16 @@ def prepare(config: DataConfig, *, shard_pairs: int = SHARD_PAIRS, checked: bool
         UserError: data are missing or damaged, the cache can't be written, or nothing is left after cleaning.
     """
     sources = open_sources(config)
+    given = None
+    if config.tokenizer.path is not None:
+        given = find_tokenizer(config.tokenizer.path)
+        check_pieces(sources, given.source_symbols, config.tokenizer.path)
+        config = replace(config, tokenizer=replace(config.tokenizer, user_symbols=list(given.source_symbols)))
     held_out = {"valid": read_held_out(config.valid, config, "data.valid")}
     if is_given(config.test):
         held_out["test"] = read_held_out(config.test, config, "data.test")
     check_tags(held_out, sources, known_tags(config.tokenizer.user_symbols, sources))
-    stages = _Stages(config, sources, list(held_out.values()), shard_pairs, checked)
+    stages = _Stages(config, sources, list(held_out.values()), given, shard_pairs, checked)
     with cache_errors():
         tokenizer = stages.tokenizer()
         stores, reports = zip(*stages.encoded(tokenizer), strict=True)
@@ -130,11 +135,12 @@ class _Stages:
         config: DataConfig,
         sources: Sequence[Source],
         held_out: Sequence[HeldOut],
+        given: Tokenizer | None,
         shard_pairs: int,
         checked: bool,
     ) -> None:
         self._config, self._sources = config, sources
-        self._shard_pairs, self._checked = shard_pairs, checked
+        self._given, self._shard_pairs, self._checked = given, shard_pairs, checked
         self._workers = config.workers or available_cores()
         self.anew = False
         self.root = (Path(config.cache_dir).expanduser() if config.cache_dir else cache_folder()) / "prepared"
@@ -145,18 +151,16 @@ class _Stages:
         ]
         self._text_prints = list(map(self._text_print, sources, self._rules))
         self._pieces = replace(config.tokenizer, user_symbols=tags)
-        mixed: Any = self._text_prints[0]
-        if len(sources) > 1:
-            weights = [corpus.weight for corpus in config.train.corpora.values()]
-            mixed = [self._text_prints, weights, config.temperature]
-        tokenizer = [FORMAT, spm.__version__, mixed, asdict(self._pieces)]
-        self._tokenizer_folder = self._folder("tokenizer", fingerprint(tokenizer))
+        self._tokenizer_folder = self._folder("tokenizer", self._tokenizer_print())
         self._texts = cache(self._cleaned)
 
     def tokenizer(self) -> Tokenizer:
-        """Learns the pieces."""
+        """Learns the pieces, or takes those that are given."""
 
         def build(part: Path) -> dict[str, Any]:
+            if self._given is not None:
+                self._given.save(part)
+                return {}
             for source, texts in zip(self._sources, self._texts(), strict=True):
                 _check_any(source, texts.report())
             train_tokenizer(partial(_sample, self._texts(), self._config), self._pieces, part)
@@ -234,6 +238,16 @@ class _Stages:
         else:
             log.info("%s: prepared before, %d of %d pairs kept", title, report.kept, report.total)
         return Store.open(folder / name for name in facts["shards"]), report
+
+    def _tokenizer_print(self) -> str:
+        """Stands for the pieces: those that are given, or all that they are learnt from."""
+        if self._given is not None:
+            return fingerprint([FORMAT, self._given.fingerprint])
+        mixed: Any = self._text_prints[0]
+        if len(self._sources) > 1:
+            weights = [corpus.weight for corpus in self._config.train.corpora.values()]
+            mixed = [self._text_prints, weights, self._config.temperature]
+        return fingerprint([FORMAT, spm.__version__, mixed, asdict(self._pieces)])
 
     def _text_print(self, source: Source, rules: Sequence[Rule]) -> str:
         """Stands for the cleaned text of a corpus, whatever corpora are beside it."""

@@ -41,6 +41,24 @@ def check_tags(held_out: Mapping[str, HeldOut], sources: Sequence[Source], known
             )  # fmt: skip
 
 
+def check_pieces(sources: Sequence[Source], pieces: Collection[str], path: str) -> None:
+    """Makes sure that a vocabulary which is given has the tags of the corpora.
+
+    Args:
+        sources: the training corpora.
+        pieces: the symbols of the vocabulary.
+        path: where it was taken from.
+
+    Raises:
+        UserError: it lacks one.
+    """
+    for source in sources:
+        if source.tag is not None and source.tag not in pieces:
+            key = f"data.train.corpora.{source.name}.tag" if source.name else "data.train.tag"
+            others = f", only {', '.join(pieces)}" if pieces else ""
+            raise UserError(f"{key}={source.tag}: the vocabulary of {path} has no such piece{others}")
+
+
 def first_words(texts: Iterable[str]) -> set[str]:
     """The first word of each text that has any."""
     return {text.split(None, 1)[0] for text in texts if text.strip()}

@@ -152,6 +152,22 @@ class Tokenizer:
             ) from None
 
 
+def find_tokenizer(path: str) -> Tokenizer:
+    """The pieces of the model that is in the folder `path`, or in its folder `model/`, as a run's is.
+
+    Raises:
+        UserError: there is none, or it is damaged.
+    """
+    given = Path(path).expanduser()
+    for folder in (given / "model", given):
+        if any((folder / name).is_file() for name in (JOINT_FILE, SOURCE_FILE)):
+            return Tokenizer.load(folder)
+    raise UserError(
+        f"data.tokenizer.path={path}: neither this folder nor its folder model/ has {JOINT_FILE}, or "
+        f"{SOURCE_FILE} and {TARGET_FILE}"
+    )
+
+
 def train_tokenizer(
     pairs: Callable[[], Iterator[tuple[str, str]]], config: TokenizerConfig, folder: Path
 ) -> Tokenizer:

@@ -18,10 +18,11 @@ from nmt.evaluation.report import Report
 from nmt.evaluation.scores import Scores, score, score_groups
 from nmt.runtime import log, progress, replaced
 from nmt.training.averaging import average, chosen
+from nmt.training.beginning import new_model
 from nmt.training.checkpoint import CheckpointFolder, DamagedCheckpoint
 from nmt.training.progress import Progress, Saved
 from nmt.training.run_folder import RunFolder
-from nmt.training.trainer import build_model, open_checkpoints
+from nmt.training.trainer import open_checkpoints
 
 
 def finish(
@@ -39,7 +40,7 @@ def finish(
     run = checkpoints.newest_progress()
     assert run is not None, "training ends with a checkpoint"
     updates, weights = final_weights(config, checkpoints, run)
-    model = build_model(config, prepared)
+    model = new_model(config, prepared)
     load_weights(model, weights, checkpoints.folder)
     log.info("final model: %s", _origin(updates))
 

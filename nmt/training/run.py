@@ -27,6 +27,7 @@ from nmt.runtime import (
     set_threads,
 )
 from nmt.training.batch_size import require_number, with_max_tokens
+from nmt.training.beginning import with_vocabulary
 from nmt.training.finish import finish, finished_results, results_text
 from nmt.training.launcher import launch
 from nmt.training.precision import speed_up_fp32_products
@@ -92,9 +93,11 @@ def with_choices(config: TrainConfig, folder: RunFolder, processes: int) -> Trai
     """The options with every `auto` replaced by what it means on this machine, and hub sets by their commits.
 
     Raises:
-        UserError: there are more processes than micro-batches, or a hub set can't be found.
+        UserError: there are more processes than micro-batches, `start_from` is no model of this shape, or a
+            hub set can't be found.
     """
     require_work(config.training, config.data.max_tokens, processes)
+    config = with_vocabulary(config)
     precision = choose_precision(config.training.precision, choose_device("auto"))
     training = replace(config.training, precision=precision, devices=str(processes))
     begun = folder.begun()

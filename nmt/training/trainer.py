@@ -9,7 +9,6 @@ from collections.abc import Callable, Collection
 from contextlib import ExitStack, closing
 from dataclasses import replace
 
-import torch
 from torch import Tensor
 
 from nmt.config import Sharding, TrainConfig
@@ -17,9 +16,9 @@ from nmt.data.batching import Batch
 from nmt.data.preparation import Prepared
 from nmt.data.stream import FILLED_TO, BatchStream, num_loaders
 from nmt.model.flops import training_flops
-from nmt.model.transformer import Transformer
 from nmt.runtime import available_cores, log, mix
 from nmt.training.averaging import needed
+from nmt.training.beginning import first_model, start_fingerprint
 from nmt.training.checkpoint import Checkpoint, CheckpointFolder
 from nmt.training.compilation import compiled
 from nmt.training.ema import RunningMean, with_trained
@@ -73,7 +72,7 @@ class Trainer:
     ) -> None:
         self.config, self.options, self.prepared = config, config.training, prepared
         self.folder, self.ranks, self.stop = folder, ranks, stop
-        model = build_model(config, prepared)
+        model = first_model(config, prepared)
         with model_memory_told(model, self.options.ema > 0.0):
             self.parallel = spread(model, self.options, ranks, num_extras=7)
             self.mean = RunningMean(self.parallel, self.options.ema)
@@ -363,16 +362,9 @@ class Trainer:
             self._meter.clear()
 
 
-def build_model(config: TrainConfig, prepared: Prepared) -> Transformer:
-    """The model with its first weights, a pure function of the seed."""
-    torch.manual_seed(mix(config.seed))
-    tokenizer = prepared.tokenizer
-    return Transformer(config.model, tokenizer.source_vocab_size, tokenizer.target_vocab_size)
-
-
 def first_checkpoint(config: TrainConfig, prepared: Prepared) -> Checkpoint:
     """The state that a run begins with."""
-    model = build_model(config, prepared)
+    model = first_model(config, prepared)
     progress = Progress(loss_scale=first_loss_scale(config.training.precision))
     state = model.state_dict(), Adam(model, config.training.optimizer).tensors()
     if config.training.ema:
@@ -404,4 +396,6 @@ def open_checkpoints(config: TrainConfig, prepared: Prepared, folder: RunFolder)
         "data": prepared.fingerprint,
         "vocabulary": prepared.tokenizer.fingerprint,
     }
+    if (start := start_fingerprint(config)) is not None:
+        prints["model in start_from"] = start
     return CheckpointFolder(folder.checkpoints, prints)

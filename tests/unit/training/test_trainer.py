@@ -33,12 +33,13 @@ from nmt.data.stream import Cursor
 from nmt.data.tokenizer import EOS_ID, train_tokenizer
 from nmt.errors import UserError
 from nmt.model.transformer import Transformer
+from nmt.training.beginning import new_model
 from nmt.training.objective import Losses
 from nmt.training.progress import LeftOut
 from nmt.training.ranks import Ranks
 from nmt.training.rehearsal import OutOfMemory, largest_batches
 from nmt.training.run_folder import RunFolder
-from nmt.training.trainer import Trainer, build_model, open_stream
+from nmt.training.trainer import Trainer, open_stream
 from nmt.training.validation import Validator
 
 PAIRS = [(" ".join("ab" * (n % 5 + 1)), " ".join("ba" * (n % 7 + 1))) for n in range(60)]
@@ -76,7 +77,7 @@ def trainer(prepared: Prepared, folder: Path, *, dropout: float = 0.0, **trainin
 def test_an_update_is_a_step_along_the_mean_over_all_its_tokens(prepared: Prepared, tmp_path: Path) -> None:
     """Micro-batches of unequal sizes: each token weighs the same."""
     run = trainer(prepared, tmp_path, micro_batches=3, max_updates=1)
-    model = build_model(run.config, prepared).train()
+    model = new_model(run.config, prepared).train()
     stream = open_stream(run.config, prepared, run.progress, run.ranks)
     batches = [batch for batch, _ in (next(stream) for _ in range(3)) if batch is not None]
     stream.close()
@@ -363,7 +364,7 @@ def test_bf16_trains_on_fp32_weights(prepared: Prepared, tmp_path: Path) -> None
 def test_an_update_with_rdrop_is_a_step_along_the_naive_gradient(prepared: Prepared, tmp_path: Path) -> None:
     """Two passes of each micro-batch, one after the other, and the paper's formula, halved."""
     run = trainer(prepared, tmp_path, micro_batches=2, max_updates=1, rdrop=5.0)
-    model = build_model(run.config, prepared).train()
+    model = new_model(run.config, prepared).train()
     stream = open_stream(run.config, prepared, run.progress, run.ranks)
     batches = [batch for batch, _ in (next(stream) for _ in range(2)) if batch is not None]
     stream.close()

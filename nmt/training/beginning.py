@@ -1,0 +1,84 @@
+"""The weights that training begins with: drawn from the seed, or those of a model that was trained before."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import asdict, replace
+
+import torch
+
+from nmt.bundle import CONFIG, WEIGHTS, find_model_folder, load_weights, read_config, read_weights
+from nmt.config import ModelConfig, TrainConfig
+from nmt.data.preparation import Prepared
+from nmt.data.tokenizer import Tokenizer
+from nmt.errors import UserError
+from nmt.model.transformer import Transformer
+from nmt.runtime import mix, readable
+
+_KEY = "start_from"
+_FREE = ("dropout", "ffn_dropout")  # they have no weights, and the same weights do without them
+
+
+def new_model(config: TrainConfig, prepared: Prepared) -> Transformer:
+    """The model with random weights, a pure function of the seed."""
+    torch.manual_seed(mix(config.seed))
+    tokenizer = prepared.tokenizer
+    return Transformer(config.model, tokenizer.source_vocab_size, tokenizer.target_vocab_size)
+
+
+def first_model(config: TrainConfig, prepared: Prepared) -> Transformer:
+    """The model as it is before the first update.
+
+    Raises:
+        UserError: the weights of `start_from` are missing or damaged, or belong to other pieces.
+    """
+    model = new_model(config, prepared)
+    if config.start_from is not None:
+        folder = find_model_folder(config.start_from, _KEY)
+        if Tokenizer.load(folder).fingerprint != prepared.tokenizer.fingerprint:
+            raise UserError(
+                f"{_KEY}={config.start_from}: its weights belong to other pieces than those of "
+                f"data.tokenizer.path={config.data.tokenizer.path}: leave that option out"
+            )
+        load_weights(model, read_weights(folder / WEIGHTS), folder / WEIGHTS)
+    return model
+
+
+def with_vocabulary(config: TrainConfig) -> TrainConfig:
+    """The options with the pieces of the model that training starts from.
+
+    Raises:
+        UserError: `start_from` is no model, or one of another shape.
+    """
+    if config.start_from is None:
+        return config
+    folder = find_model_folder(config.start_from, _KEY)
+    there, here = (_shape(options) for options in (read_config(folder / CONFIG).model, config.model))
+    other = [key for key, value in there.items() if value != here[key]]
+    if other:
+        raise UserError(
+            f"{_KEY}={config.start_from}: this model has other options: give "
+            + " ".join(f"model.{key}={there[key]}" for key in other)
+        )
+    path = config.data.tokenizer.path or config.start_from
+    return replace(config, data=replace(config.data, tokenizer=replace(config.data.tokenizer, path=path)))
+
+
+def start_fingerprint(config: TrainConfig) -> str | None:
+    """SHA-256 of the weights in `start_from`; None without it.
+
+    Raises:
+        UserError: they can't be read.
+    """
+    if config.start_from is None:
+        return None
+    path = find_model_folder(config.start_from, _KEY) / WEIGHTS
+    with readable(path), open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _shape(config: ModelConfig) -> dict[str, str]:
+    """The options that weights depend on, as they would be given."""
+    options = {**asdict(config), "positions.name": config.positions.name}
+    del options["positions"]
+    return {key: str(getattr(value, "value", value)) for key, value in options.items() if key not in _FREE}

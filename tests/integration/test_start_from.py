@@ -1,0 +1,140 @@
+"""Training that begins with another model's weights and vocabulary."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from toy import toy_config, write_toy
+
+from nmt.bundle import load_bundle, read_weights
+from nmt.config import CorpusConfig, Norm, SplitConfig, TokenizerConfig, TrainConfig, TrainSplitConfig
+from nmt.data.preparation import prepare
+from nmt.errors import UserError
+from nmt.training.beginning import first_model, new_model, with_vocabulary
+from nmt.training.run import train
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run that is over: one tagged corpus, twelve updates."""
+    folder = write_toy(tmp_path_factory.mktemp("base"), train=300, held_out=8)
+    train(tagged(toy_config(folder, folder / "run"), "<a>"))
+    return folder
+
+
+def tagged(config: TrainConfig, tag: str | None) -> TrainConfig:
+    data = config.data
+    return replace(
+        config,
+        data=replace(
+            data,
+            train=replace(data.train, tag=tag),
+            valid=replace(data.valid, tag=tag),
+            test=replace(data.test, tag=tag),
+        ),
+    )
+
+
+def started(base: Path, run_dir: Path, data: Path | None = None, tag: str | None = "<a>") -> TrainConfig:
+    """Options of a run that starts from `base`, with other text than that was trained on."""
+    config = toy_config(data or write_toy(run_dir.parent / "text", train=200, held_out=8, seed=5), run_dir)
+    return replace(tagged(config, tag), start_from=str(base / "run"))
+
+
+def test_the_first_weights_are_those_of_the_model(base: Path, tmp_path: Path) -> None:
+    config = with_vocabulary(started(base, tmp_path / "run"))
+    prepared = prepare(config.data)
+    assert prepared.tokenizer.fingerprint == load_bundle(base / "run").tokenizer.fingerprint
+    there = read_weights(base / "run/model/model.safetensors")
+    for name, weight in first_model(config, prepared).state_dict().items():
+        assert torch.equal(weight, there[name]), name
+    drawn = new_model(config, prepared).state_dict()
+    assert not torch.equal(drawn["target_embedding.weight"], there["target_embedding.weight"])
+
+
+def test_a_learning_rate_of_nothing_leaves_the_model_as_it_was(base: Path, tmp_path: Path) -> None:
+    config = started(base, tmp_path / "run")
+    schedule = replace(config.training.schedule, peak=1e-30)
+    train(replace(config, training=replace(config.training, schedule=schedule)))
+    there = read_weights(base / "run/model/model.safetensors")
+    for name, weight in read_weights(tmp_path / "run/model/model.safetensors").items():
+        torch.testing.assert_close(weight, there[name], rtol=0, atol=1e-6)
+
+
+def test_stopped_and_started_again_it_is_the_same(base: Path, tmp_path: Path) -> None:
+    data = write_toy(tmp_path / "text", train=200, held_out=8, seed=5)
+    train(started(base, tmp_path / "whole", data))
+    config = started(base, tmp_path / "parts", data)
+    train(replace(config, training=replace(config.training, max_updates=5)))
+    train(config)
+    whole, parts = (
+        (tmp_path / run / "checkpoints/update-00000012/model.safetensors").read_bytes()
+        for run in ("whole", "parts")
+    )
+    assert whole == parts
+
+
+def test_another_model_in_its_place_is_told(base: Path, tmp_path: Path) -> None:
+    moved = tmp_path / "base"
+    train(replace(tagged(toy_config(base, moved / "run"), "<a>"), seed=2))
+    config = started(moved, tmp_path / "run")
+    train(replace(config, training=replace(config.training, max_updates=5)))
+    train(replace(tagged(toy_config(base, tmp_path / "other"), "<a>"), seed=3))
+    weights = (tmp_path / "other/model/model.safetensors").read_bytes()
+    (moved / "run/model/model.safetensors").write_bytes(weights)
+    with pytest.raises(UserError, match="was written with another model in start_from than this run has"):
+        train(config)
+
+
+def test_no_model_is_told(tmp_path: Path, base: Path) -> None:
+    with pytest.raises(UserError, match=r"start_from=.*nowhere: there is no such folder"):
+        with_vocabulary(replace(started(base, tmp_path / "run"), start_from=str(tmp_path / "nowhere")))
+
+
+def test_another_shape_is_told_before_the_data_are_prepared(base: Path, tmp_path: Path) -> None:
+    config = started(base, tmp_path / "run")
+    other = replace(config, model=replace(config.model, norm=Norm.pre, heads=2, dropout=0.3))
+    with pytest.raises(UserError, match=r"has other options: give model\.heads=4 model\.norm=post$"):
+        with_vocabulary(other)
+
+
+def test_another_vocabulary_is_told(base: Path, tmp_path: Path) -> None:
+    config = started(base, tmp_path / "run", tag=None)
+    train(replace(toy_config(base, tmp_path / "other"), seed=2))
+    own = replace(config.data, tokenizer=TokenizerConfig(path=str(tmp_path / "other")))
+    config = with_vocabulary(replace(config, data=own))
+    with pytest.raises(
+        UserError, match="its weights belong to other pieces than those of data.tokenizer.path"
+    ):
+        first_model(config, prepare(config.data))
+
+
+def test_pieces_of_a_model_are_taken_as_they_are(base: Path, tmp_path: Path) -> None:
+    config = toy_config(write_toy(tmp_path, train=200, held_out=8, seed=5), tmp_path / "run")
+    taken = replace(config.data, tokenizer=TokenizerConfig(path=str(base / "run")))
+    assert prepare(taken).tokenizer.fingerprint == load_bundle(base / "run").tokenizer.fingerprint
+    assert prepare(config.data).tokenizer.fingerprint != prepare(taken).tokenizer.fingerprint
+
+
+def test_a_tag_the_vocabulary_lacks_is_told(base: Path, tmp_path: Path) -> None:
+    config = with_vocabulary(started(base, tmp_path / "run", tag="<b>"))
+    with pytest.raises(
+        UserError, match=r"data\.train\.tag=<b>: the vocabulary of .* has no such piece, only <a>"
+    ):
+        prepare(config.data)
+    train_files = config.data.train
+    corpora = {"bt": CorpusConfig(source=train_files.source, target=train_files.target, tag="<c>")}
+    data = replace(config.data, train=TrainSplitConfig(corpora=corpora), valid=SplitConfig(
+        source=config.data.valid.source, target=config.data.valid.target
+    ))  # fmt: skip
+    with pytest.raises(UserError, match=r"data\.train\.corpora\.bt\.tag=<c>: the vocabulary of"):
+        prepare(data)
+
+
+def test_no_pieces_are_told(tmp_path: Path) -> None:
+    config = toy_config(write_toy(tmp_path, train=200, held_out=8), tmp_path / "run")
+    with pytest.raises(UserError, match=r"data\.tokenizer\.path=nowhere: neither this folder nor"):
+        prepare(replace(config.data, tokenizer=TokenizerConfig(path="nowhere")))
