@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import asdict, replace
+from dataclasses import replace
 
 import torch
 
 from nmt.bundle import CONFIG, WEIGHTS, find_model_folder, load_weights, read_config, read_weights
-from nmt.config import ModelConfig, TrainConfig
+from nmt.config import TrainConfig
 from nmt.data.preparation import Prepared
 from nmt.data.tokenizer import Tokenizer
 from nmt.errors import UserError
 from nmt.model.transformer import Transformer
 from nmt.runtime import mix, readable
+from nmt.training.run_folder import fixed_options
 
 _KEY = "start_from"
-_FREE = ("dropout", "ffn_dropout")  # they have no weights, and the same weights do without them
+_FREE = ("model.dropout", "model.ffn_dropout")  # they have no weights, and the same weights do without them
 
 
 def new_model(config: TrainConfig, prepared: Prepared) -> Transformer:
@@ -53,12 +54,13 @@ def with_vocabulary(config: TrainConfig) -> TrainConfig:
     if config.start_from is None:
         return config
     folder = find_model_folder(config.start_from, _KEY)
-    there, here = (_shape(options) for options in (read_config(folder / CONFIG).model, config.model))
-    other = [key for key, value in there.items() if value != here[key]]
+    there, here = map(fixed_options, (read_config(folder / CONFIG), config))
+    shape = [key for key in there if key.startswith("model.") and key not in _FREE]
+    other = [key for key in shape if there[key] != here[key]]
     if other:
         raise UserError(
             f"{_KEY}={config.start_from}: this model has other options: give "
-            + " ".join(f"model.{key}={there[key]}" for key in other)
+            + " ".join(f"{key}={there[key]}" for key in other)
         )
     path = config.data.tokenizer.path or config.start_from
     return replace(config, data=replace(config.data, tokenizer=replace(config.data.tokenizer, path=path)))
@@ -75,10 +77,3 @@ def start_fingerprint(config: TrainConfig) -> str | None:
     path = find_model_folder(config.start_from, _KEY) / WEIGHTS
     with readable(path), open(path, "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def _shape(config: ModelConfig) -> dict[str, str]:
-    """The options that weights depend on, as they would be given."""
-    options = {**asdict(config), "positions.name": config.positions.name}
-    del options["positions"]
-    return {key: str(getattr(value, "value", value)) for key, value in options.items() if key not in _FREE}
