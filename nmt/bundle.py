@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -96,6 +96,25 @@ def load_bundle(path: str | Path) -> Bundle:
         tokenizer=tokenizer,
         results=_read_results(folder / RESULTS),
     )
+
+
+def load_bundles(paths: Sequence[str]) -> list[Bundle]:
+    """Reads models that are to translate together.
+
+    Args:
+        paths: one folder or more, as `load_bundle` takes them.
+
+    Raises:
+        UserError: a folder is none or damaged, or their vocabularies are not one.
+    """
+    bundles = [load_bundle(path) for path in paths]
+    for path, bundle in zip(paths, bundles, strict=True):
+        if bundle.tokenizer.fingerprint != bundles[0].tokenizer.fingerprint:
+            raise UserError(
+                f"model_dir=[{','.join(paths)}]: models that translate together have one vocabulary, but "
+                f"{path} has another than {paths[0]}: train it with data.tokenizer.path={paths[0]}"
+            )
+    return bundles
 
 
 def _read_results(path: Path) -> dict[str, Any]:

@@ -24,6 +24,7 @@ from omegaconf.errors import (
 )
 
 from nmt.cli.arguments import Arguments
+from nmt.config import folders
 from nmt.errors import UserError
 from nmt.runtime import readable
 
@@ -120,8 +121,8 @@ def _defaults(config_name: str, overrides: Sequence[str]) -> list[str]:
     loose = next((key for key in given if key.startswith("data.")), None)
     if loose and "data" not in given:
         raise UserError(f"{loose}: say which data it changes, such as data=local or data=wmt14_de_en")
-    model_dir = given.get("model_dir")
-    return _decoding_of(_resolved("model_dir", str(model_dir))) if model_dir is not None else []
+    named = folders("model_dir", given.get("model_dir"))
+    return _decoding_of(_resolved("model_dir", named[0])) if named else []  # the first of several decides
 
 
 def _resolved(key: str, value: str) -> str:

@@ -3,6 +3,7 @@
   nmt-eval model_dir=runs/quickstart                      the model's own test set (split=valid: validation)
   nmt-eval model_dir=DIR data=NAME                        the test set of other data
   nmt-eval model_dir=DIR source=FILE references=FILE      files of your own
+  nmt-eval "model_dir=[DIR,DIR]"                          several models that translate together
   nmt-eval hypotheses=FILE references=FILE target_lang=de translations from anywhere
 
 baseline=FILE adds a significance test against other translations, groups=FILE a row for each label,
@@ -12,13 +13,13 @@ json=FILE keeps the report, output=FILE the translations.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from nmt.cli.app import put, run
-from nmt.config import DataConfig, DecodingConfig, EvalConfig, Precision, SplitConfig
+from nmt.config import DataConfig, DecodingConfig, EvalConfig, Precision, SplitConfig, folders
 from nmt.errors import UserError
 from nmt.evaluation.report import Report
 from nmt.evaluation.scores import (
@@ -57,10 +58,10 @@ def evaluate(config: EvalConfig) -> None:
     """
     check_keys(config)
     task = _read_files(config)
-    bundle = _load(config, task)
+    bundles = _load(config, task)
     task.check()
-    if bundle is not None:
-        task.texts["hypotheses"] = _translate(config, bundle, task)
+    if bundles:
+        task.texts["hypotheses"] = _translate(config, bundles, task)
     elif looks_tokenized(task.texts["hypotheses"], task.texts["references"]):
         log.warning(
             "%s looks tokenised (lines end in ' .'): scores are for raw text, detokenise it first",
@@ -195,13 +196,15 @@ def _read_files(config: EvalConfig) -> Task:
     return task
 
 
-def _load(config: EvalConfig, task: Task) -> Bundle | None:
-    """Loads the model, if there is one, and adds to the task what only the model knows."""
-    if config.model_dir is None:
-        return None
-    from nmt.bundle import load_bundle
+def _load(config: EvalConfig, task: Task) -> list[Bundle]:
+    """Loads the models, if there are any, and adds to the task what only the (first) model knows."""
+    paths = folders("model_dir", config.model_dir)
+    if not paths:
+        return []
+    from nmt.bundle import load_bundles
 
-    bundle = load_bundle(config.model_dir)
+    bundles = load_bundles(paths)
+    bundle, name = bundles[0], " + ".join(paths)
     own = bundle.config.data
     data = config.data or own
     if (data.source_lang, data.target_lang) not in languages_of(own):
@@ -210,11 +213,12 @@ def _load(config: EvalConfig, task: Task) -> Bundle | None:
             *(own.source_lang, own.target_lang, data.source_lang, data.target_lang),
         )
     task.target_lang = config.target_lang or data.target_lang
-    task.title = f"{config.model_dir} on {config.references}"
+    task.title = f"{name} on {config.references}"
     if config.references is None:
         _read_data(config, bundle, data, task)
+        task.title = f"{name} on {data.name} ({config.split}), {data.source_lang}-{data.target_lang}"
     task.details["model_dir"] = config.model_dir
-    return bundle
+    return bundles
 
 
 def languages_of(data: DataConfig) -> set[tuple[str, str]]:
@@ -247,7 +251,6 @@ def _read_data(config: EvalConfig, bundle: Bundle, data: DataConfig, task: Task)
             "folder; the score can't be compared with the run's",
             key,
         )
-    task.title = f"{config.model_dir} on {data.name} ({config.split}), {data.source_lang}-{data.target_lang}"
     if held_out.tag is not None and held_out.tag not in bundle.tokenizer.source_symbols:
         known = ", ".join(bundle.tokenizer.source_symbols) or "none at all"
         raise UserError(f"{key}.tag={held_out.tag}: the model in {bundle.folder} knows {known}")
@@ -262,15 +265,14 @@ def _changed(facts: Mapping[str, Any], recorded: Mapping[str, Any]) -> bool:
     return any(recorded.get(name, fact) != fact for name, fact in facts.items())
 
 
-def _translate(config: EvalConfig, bundle: Bundle, task: Task) -> list[str]:
+def _translate(config: EvalConfig, bundles: Sequence[Bundle], task: Task) -> list[str]:
     from nmt.decoding.translator import Translator
 
     set_threads(config.threads)
     device = choose_device(config.device)
     precision = choose_precision(Precision[config.precision], device)
-    translator = Translator(
-        bundle.model, bundle.tokenizer, config.decoding, device=device, precision=precision
-    )
+    models, tokenizer = [bundle.model for bundle in bundles], bundles[0].tokenizer
+    translator = Translator(models, tokenizer, config.decoding, device=device, precision=precision)
     sources = task.texts["source"]
     with progress(total=len(sources), unit="sentences", description="Translating") as bar:
         translations = translator.translate(sources, bar.update)

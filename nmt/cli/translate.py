@@ -3,6 +3,7 @@
   nmt-translate model_dir=runs/quickstart                      on a terminal: type sentences
   nmt-translate model_dir=DIR < a.txt > b.txt                  as a filter
   nmt-translate model_dir=DIR input=a.txt output=b.txt         from file to file, all or nothing
+  nmt-translate "model_dir=[DIR,DIR]" < a.txt > b.txt          by several models together
 
 Every line in gives one line out. With scores=true it is SCORE<TAB>TRANSLATION, where the score is the
 length-normalised log-probability. With decoding.nbest=N every line in gives N lines out, best first,
@@ -22,7 +23,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
 from nmt.cli.app import run
-from nmt.config import Precision, TranslateConfig
+from nmt.config import Precision, TranslateConfig, folders
 from nmt.errors import UserError
 from nmt.runtime import (
     cache_folder,
@@ -67,17 +68,18 @@ def main() -> None:
 
 
 def load_translator(config: TranslateConfig) -> Translator:
-    """The model of `config.model_dir` on the device that `config` asks for."""
+    """The models of `config.model_dir` on the device that `config` asks for."""
     if config.precision not in Precision.__members__:
         raise UserError(f"precision={config.precision}: must be one of {', '.join(Precision.__members__)}")
-    from nmt.bundle import load_bundle
+    from nmt.bundle import load_bundles
     from nmt.decoding.translator import Translator
 
     set_threads(config.threads)
     device = choose_device(config.device)
     precision = choose_precision(Precision[config.precision], device)
-    bundle = load_bundle(config.model_dir)
-    return Translator(bundle.model, bundle.tokenizer, config.decoding, device=device, precision=precision)
+    bundles = load_bundles(folders("model_dir", config.model_dir))
+    models, tokenizer = [bundle.model for bundle in bundles], bundles[0].tokenizer
+    return Translator(models, tokenizer, config.decoding, device=device, precision=precision)
 
 
 def filter_lines(

@@ -1,6 +1,6 @@
 """Every option as a typed dataclass: its meaning, unit, default and check."""
 
-from nmt.config.commands import EvalConfig, Resume, TrainConfig, TranslateConfig
+from nmt.config.commands import EvalConfig, Resume, TrainConfig, TranslateConfig, folders
 from nmt.config.data import (
     CleaningConfig,
     CorpusConfig,
@@ -61,4 +61,5 @@ __all__ = [
     "TrainSplitConfig",
     "TrainingConfig",
     "TranslateConfig",
+    "folders",
 ]

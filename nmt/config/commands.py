@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import Enum
+from typing import Any
 
 from nmt.config.checks import at_least, check
 from nmt.config.data import DataConfig
@@ -48,12 +50,26 @@ class TrainConfig:
             raise UserError(f"seed={self.seed}: must be between 0 and {2**32 - 1}")
 
 
+def folders(key: str, value: Any) -> list[str]:
+    """The folders that an option names: one, or a list of them; none without a value.
+
+    Raises:
+        UserError: the value is something else.
+    """
+    if value is None:
+        return []
+    given = list(value) if isinstance(value, Sequence) and not isinstance(value, str) else [value]
+    if not given or not all(isinstance(one, str | int | float) for one in given):
+        raise UserError(f"{key}={value}: must be a folder, or a list of folders: {key}=[DIR,DIR]")
+    return [str(one) for one in given]
+
+
 @dataclass
 class TranslateConfig:
     """`nmt-translate`: a model folder, text in, text out."""
 
-    model_dir: str = "???"
-    """A model or run folder."""
+    model_dir: Any = "???"
+    """A model or run folder; several that translate together (an ensemble) are a list, `[DIR,DIR]`."""
     input: str | None = None
     """Text file, a sentence a line; default: standard input."""
     output: str | None = None
@@ -71,14 +87,16 @@ class TranslateConfig:
     def __post_init__(self) -> None:
         """Checks the values."""
         check("threads", self.threads, at_least(0))
+        folders("model_dir", self.model_dir)
 
 
 @dataclass
 class EvalConfig:
     """`nmt-eval`: a model on a test set, or hypothesis files on references."""
 
-    model_dir: str | None = None
-    """A model or run folder; its own data unless `source` and `references` are given."""
+    model_dir: Any = None
+    """A model or run folder, or a list of several that translate together; the (first) model's own data
+    unless `source` and `references` are given."""
     data: DataConfig | None = None
     """Other data than the model's own, such as `data=quickstart`; their `split` is scored."""
     split: str = "test"
@@ -107,3 +125,4 @@ class EvalConfig:
     def __post_init__(self) -> None:
         """Checks the values."""
         check("threads", self.threads, at_least(0))
+        folders("model_dir", self.model_dir)

@@ -11,6 +11,7 @@ import torch
 from nmt.config import DecodingConfig, Precision
 from nmt.data.batching import Batch
 from nmt.data.tokenizer import BOS_ID, EOS_ID, PAD_ID, UNK_ID, Tokenizer
+from nmt.decoding.ensemble import Ensemble
 from nmt.decoding.search import Hypothesis, beam_search
 from nmt.decoding.windows import full_windows, ready_windows
 from nmt.errors import UserError
@@ -53,11 +54,11 @@ BLANK = Translation((ScoredText("", 0.0),))
 
 
 class Translator:
-    """A model and its tokenizer, ready to translate.
+    """Models and their tokenizer, ready to translate.
 
     Args:
-        model: is moved to `device`.
-        tokenizer: the one it was trained with.
+        models: one, or several that translate together; are moved to `device`.
+        tokenizer: the one they were trained with.
         config: beam search and batches.
         device: where to compute.
         precision: of the matrix products; in fp32 the text is equal whatever lines stand beside a line.
@@ -65,14 +66,15 @@ class Translator:
 
     def __init__(
         self,
-        model: Transformer,
+        models: Sequence[Transformer],
         tokenizer: Tokenizer,
         config: DecodingConfig,
         *,
         device: torch.device,
         precision: Precision = Precision.fp32,
     ) -> None:
-        self.model = model.to(device)
+        self._models = tuple(model.to(device) for model in models)
+        self._ensemble = Ensemble(self._models)
         self.tokenizer = tokenizer
         self.config = config
         self.device = device
@@ -103,7 +105,7 @@ class Translator:
         advance(len(lines) - len(rows))
         found: list[list[Hypothesis]] = [[] for _ in sources]
         lengths = [len(source) + 1 for source in sources]
-        with _evaluating(self.model):
+        with _evaluating(self._models):
             for batch in batches_by_length(lengths, self.config.max_tokens, self.config.max_sentences):
                 results = self._search([sources[place] for place in batch])
                 for place, hypotheses in zip(batch, results, strict=True):
@@ -142,10 +144,9 @@ class Translator:
         autocast = torch.autocast(self.device.type, self.dtype, enabled=self.dtype is not None)
         try:
             with memory_errors(self._too_large), torch.inference_mode(), autocast:
-                memory = self.model.encode(batch.source_ids, batch.source)
                 return beam_search(
-                    self.model.step,
-                    self.model.start(memory, batch.source),
+                    self._ensemble.step,
+                    self._ensemble.start(batch),
                     num_sentences=len(sources),
                     max_lengths=[int(length * factor) + offset for length in batch.source.lengths],
                     config=self.config,
@@ -189,11 +190,13 @@ def batches_by_length(lengths: Sequence[int], max_tokens: int, max_sentences: in
 
 
 @contextlib.contextmanager
-def _evaluating(model: Transformer) -> Iterator[None]:
+def _evaluating(models: Sequence[Transformer]) -> Iterator[None]:
     """Without dropout; a model in training goes back to it."""
-    was_training = model.training
-    model.eval()
+    were_training = [model.training for model in models]
+    for model in models:
+        model.eval()
     try:
         yield
     finally:
-        model.train(was_training)
+        for model, was_training in zip(models, were_training, strict=True):
+            model.train(was_training)

@@ -46,7 +46,7 @@ def finish(
 
     # In fp32, as nmt-translate and nmt-eval do it: they will find the same scores.
     translator = Translator(
-        model, prepared.tokenizer, config.decoding, device=device, precision=Precision.fp32
+        [model], prepared.tokenizer, config.decoding, device=device, precision=Precision.fp32
     )
     results: dict[str, Any] = {}
     for split, held_out in (("test", prepared.test), ("valid", prepared.valid)):

@@ -84,7 +84,7 @@ class Validator:
         precision: Precision,
     ) -> None:
         self._model = model
-        self._translator = Translator(model, tokenizer, decoding, device=device, precision=precision)
+        self._translator = Translator([model], tokenizer, decoding, device=device, precision=precision)
         self._batches, self._sources, self._references = batches, sources, references
         self._target_lang, self._smoothing = target_lang, smoothing
         self._device, self._precision = device, precision

@@ -82,7 +82,7 @@ def test_two_languages_told_by_tags(tmp_path: Path, said: pytest.LogCaptureFixtu
     assert (results["data"]["test"]["tag"], results["data"]["valid"]["tag"]) == ("<2xx>", None)
 
     bundle = load_bundle(tmp_path / "run")
-    translator = Translator(bundle.model, bundle.tokenizer, config.decoding, device=choose_device("auto"))
+    translator = Translator([bundle.model], bundle.tokenizer, config.decoding, device=choose_device("auto"))
     found = {}
     for tag in ("<2xx> ", ""):
         lines = [f"{tag}{line}" for line in (tmp_path / "test.src").read_text().splitlines()]

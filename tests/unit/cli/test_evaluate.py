@@ -63,7 +63,7 @@ class FakeTranslator:
     calls: list[Any] = []
 
     def __init__(
-        self, model: Any, tokenizer: Any, config: DecodingConfig, *, device: Any, precision: Any
+        self, models: Any, tokenizer: Any, config: DecodingConfig, *, device: Any, precision: Any
     ) -> None:
         FakeTranslator.calls.append((config, str(device), precision.name))
 
@@ -98,7 +98,7 @@ def model(monkeypatch: pytest.MonkeyPatch) -> TrainConfig:
         return HELD_OUT
 
     FakeTranslator.calls = []
-    monkeypatch.setitem(sys.modules, "nmt.bundle", SimpleNamespace(load_bundle=lambda path: bundle))
+    monkeypatch.setitem(sys.modules, "nmt.bundle", SimpleNamespace(load_bundles=lambda paths: [bundle]))
     monkeypatch.setitem(sys.modules, "nmt.decoding.translator", SimpleNamespace(Translator=FakeTranslator))
     monkeypatch.setitem(
         sys.modules, "nmt.data.corpus", SimpleNamespace(read_held_out=read_held_out, is_given=is_given)
@@ -175,7 +175,7 @@ def test_a_model_is_scored_on_its_own_test_set(
 def test_a_text_that_is_not_the_runs_own_is_told(
     files: Path, model: TrainConfig, caplog: pytest.LogCaptureFixture
 ) -> None:
-    results = sys.modules["nmt.bundle"].load_bundle("run").results
+    results = sys.modules["nmt.bundle"].load_bundles(["run"])[0].results
     for recorded, told in [({"sha256": "abc", "sentences": 3}, False), ({"sha256": "another"}, True)]:
         results["data"] = {"test": recorded}
         caplog.clear()
@@ -240,7 +240,7 @@ def test_a_tag_of_the_data_goes_before_their_sources(
     evaluate(EvalConfig(model_dir="run", device="cpu", output="out"))
     assert (files / "out").read_text(encoding="utf-8") == "<2fr> a cat\n\n<2fr> a dog\n"
     monkeypatch.setattr(
-        sys.modules["nmt.bundle"].load_bundle("run").tokenizer, "source_symbols", {"<2de>": 4}
+        sys.modules["nmt.bundle"].load_bundles(["run"])[0].tokenizer, "source_symbols", {"<2de>": 4}
     )
     with pytest.raises(UserError, match=r"^data\.test\.tag=<2fr>: the model in run/model knows <2de>$"):
         evaluate(EvalConfig(model_dir="run", device="cpu"))

@@ -18,7 +18,7 @@ from nmt.errors import UserError
 
 def translator(model: CopyModel | None = None, nothing: Sequence[str] = (), **options: float) -> Translator:
     return Translator(
-        model or CopyModel(),
+        [model or CopyModel()],
         WordTokenizer(nothing),
         DecodingConfig(**options),
         device=torch.device("cpu"),
@@ -155,6 +155,6 @@ def test_autocast_only_where_it_is_asked_for(precision: Precision) -> None:
             return super().encode(source_ids, source)
 
     Translator(
-        Watched(), WordTokenizer(), DecodingConfig(), device=torch.device("cpu"), precision=precision
+        [Watched()], WordTokenizer(), DecodingConfig(), device=torch.device("cpu"), precision=precision
     ).translate(["w1"])
     assert seen == [{Precision.fp32: torch.float32, Precision.bf16: torch.bfloat16}[precision]]

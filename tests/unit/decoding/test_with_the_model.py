@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from nmt.config import DecodingConfig, ModelConfig, Precision, Tie, TokenizerConfig
 from nmt.data.batching import Batch
 from nmt.data.tokenizer import BOS_ID, EOS_ID, PAD_ID, UNK_ID, Tokenizer, train_tokenizer
+from nmt.decoding.ensemble import Ensemble
 from nmt.decoding.search import Hypothesis, beam_search
 from nmt.decoding.translator import Translator
 from nmt.model import Transformer
@@ -36,9 +37,15 @@ def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> Tokenizer:
 
 @pytest.fixture(scope="module")
 def model(tokenizer: Tokenizer) -> Transformer:
+    return untrained(tokenizer, seed=4)
+
+
+def untrained(tokenizer: Tokenizer, seed: int, decoder_layers: int = 2) -> Transformer:
     """Its softmax weights are three times as large as usual, so that few choices are close."""
-    torch.manual_seed(4)
-    config = ModelConfig(encoder_layers=1, decoder_layers=2, d_model=32, d_ff=64, heads=4, tie=Tie.none)
+    torch.manual_seed(seed)
+    config = ModelConfig(
+        encoder_layers=1, decoder_layers=decoder_layers, d_model=32, d_ff=64, heads=4, tie=Tie.none
+    )
     model = Transformer(config, tokenizer.source_vocab_size, tokenizer.target_vocab_size)
     with torch.no_grad():
         model.output_weight.mul_(3.0)
@@ -47,13 +54,14 @@ def model(tokenizer: Tokenizer) -> Transformer:
 
 
 def search(
-    model: Transformer, sources: Sequence[Sequence[int]], config: DecodingConfig
+    models: Sequence[Transformer], sources: Sequence[Sequence[int]], config: DecodingConfig
 ) -> list[list[Hypothesis]]:
     batch = Batch.of(sources, [()] * len(sources))
+    ensemble = Ensemble(models)
     with torch.inference_mode():
         return beam_search(
-            model.step,
-            model.start(model.encode(batch.source_ids, batch.source), batch.source),
+            ensemble.step,
+            ensemble.start(batch),
             num_sentences=len(sources),
             max_lengths=[length + 5 for length in batch.source.lengths],
             config=config,
@@ -64,21 +72,54 @@ def search(
 
 
 @pytest.mark.parametrize("beam", [1, 4])
+@pytest.mark.parametrize("others", [0, 2], ids=["one model", "three models"])
 def test_scores_are_those_of_reading_the_translation(
-    model: Transformer, tokenizer: Tokenizer, beam: int
+    model: Transformer, tokenizer: Tokenizer, beam: int, others: int
 ) -> None:
+    """By several models: of the mean of their probabilities, piece by piece."""
+    models = [model, *(untrained(tokenizer, seed, decoder_layers=seed) for seed in range(1, 1 + others))]
     sources = tokenizer.encode_source(some_lines(2, 12))
     config = DecodingConfig(beam_size=beam, nbest=beam, length_penalty=0.6)
-    found = search(model, sources, config)
+    found = search(models, sources, config)
     pairs = [(source, one) for source, several in zip(sources, found, strict=True) for one in several]
     assert len(pairs) == 12 * beam
     batch = Batch.of([source for source, _ in pairs], [one.ids for _, one in pairs])
     with torch.inference_mode():
-        log_probs = model.logits(model(batch)).log_softmax(-1)
+        read_by = [one.logits(one(batch)).softmax(-1) for one in models]
+    log_probs = (sum(read_by) / len(models)).log()
     chosen = log_probs.gather(1, batch.target_out[:, None])[:, 0]
     for (_, one), read in zip(pairs, chosen.split(list(batch.target.lengths)), strict=True):
         assert one.log_prob == pytest.approx(read.sum().item(), abs=1e-5 * len(read))
         assert one.score == pytest.approx(one.log_prob / ((5 + len(read)) / 6) ** 0.6, rel=1e-6)
+
+
+def test_one_model_alone_keeps_its_scores_to_the_bit(model: Transformer, tokenizer: Tokenizer) -> None:
+    batch = Batch.of(tokenizer.encode_source(some_lines(5, 3)), [()] * 3)
+    ids = torch.full((3, 1), BOS_ID)
+    with torch.inference_mode():
+        by_itself, _ = model.step(
+            ids, model.start(model.encode(batch.source_ids, batch.source), batch.source)
+        )
+        ensemble = Ensemble([model])
+        assert torch.equal(ensemble.step(ids, ensemble.start(batch))[0], by_itself)
+
+
+def test_a_model_beside_itself_changes_nothing(model: Transformer, tokenizer: Tokenizer) -> None:
+    sources = tokenizer.encode_source(some_lines(6, 12))
+    config = DecodingConfig(beam_size=4, nbest=2)
+    alone, doubled = search([model], sources, config), search([model, model], sources, config)
+    assert [[one.ids for one in several] for several in doubled] == [
+        [one.ids for one in several] for several in alone
+    ]
+
+
+def test_models_in_training_go_back_to_it(model: Transformer, tokenizer: Tokenizer) -> None:
+    other = untrained(tokenizer, seed=1).train()
+    translator = Translator([model, other], tokenizer, DecodingConfig(), device=CPU)
+    modes = []
+    translator.translate(some_lines(7, 2), lambda _: modes.append((model.training, other.training)))
+    assert modes[-1] == (False, False)
+    assert (model.training, other.training) == (False, True)
 
 
 @settings(max_examples=15)
@@ -87,11 +128,12 @@ def test_the_text_is_the_same_in_every_batch(
     model: Transformer, tokenizer: Tokenizer, data: st.DataObject, max_sentences: int, max_tokens: int
 ) -> None:
     lines = some_lines(3, 12)
+    other = untrained(tokenizer, seed=5)
     options = {"nbest": 2, "beam_size": 3, "max_length_offset": 5}
 
     def translate(lines: Sequence[str], **more: int) -> list[tuple[list[str], list[float], int]]:
         config = DecodingConfig(**options, **more)
-        translator = Translator(model, tokenizer, config, device=CPU, precision=Precision.fp32)
+        translator = Translator([model, other], tokenizer, config, device=CPU, precision=Precision.fp32)
         return [
             (
                 [one.text for one in found.hypotheses],

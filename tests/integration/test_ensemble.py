@@ -1,0 +1,83 @@
+"""Several models that translate together, through the commands."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from commands import Toy
+
+from nmt.bundle import load_bundles
+from nmt.decoding.translator import Translator
+from nmt.runtime import choose_device
+
+
+@pytest.fixture(scope="module")
+def second(toy: Toy, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run like `trained` but for its seed: the vocabulary is the same, for the data are."""
+    folder = tmp_path_factory.mktemp("second") / "run"
+    result = toy.run("nmt-train", *toy.small(f"run_dir={folder}", "seed=2"))
+    assert result.returncode == 0, result.stderr.decode()
+    return folder
+
+
+def text_of(toy: Toy) -> str:
+    return (toy.folder / "test.src").read_text(encoding="utf-8")
+
+
+def test_translating(toy: Toy, trained: Path, second: Path) -> None:
+    """As one does alone beside itself, and as the translator does by itself beside another."""
+    alone = toy.run("nmt-translate", f"model_dir={trained}", text=text_of(toy))
+    beside_itself = toy.run("nmt-translate", f"model_dir=[{trained},{trained}]", text=text_of(toy))
+    both = toy.run("nmt-translate", f"model_dir=[{trained},{second}]", "scores=true", text=text_of(toy))
+    assert alone.returncode == beside_itself.returncode == both.returncode == 0, both.stderr.decode()
+    assert beside_itself.stdout == alone.stdout
+
+    bundles = load_bundles([str(trained), str(second)])
+    translator = Translator(
+        [bundle.model for bundle in bundles],
+        bundles[0].tokenizer,
+        bundles[0].config.decoding,
+        device=choose_device("cpu"),
+    )
+    lines = text_of(toy).split("\n")[:-1]
+    best = [found.hypotheses[0] for found in translator.translate(lines)]
+    told = [line.split("\t") for line in both.stdout.decode().split("\n")[:-1]]
+    assert [text for _, text in told] == [one.text for one in best]
+    assert [float(score) for score, _ in told] == pytest.approx([one.score for one in best], abs=1e-3)
+    assert [text for _, text in told] != alone.stdout.decode().split("\n")[:-1]
+
+
+def test_scoring(toy: Toy, trained: Path, second: Path, tmp_path: Path) -> None:
+    """On the test set of the first, decoded as the first was."""
+    report, written = tmp_path / "report.json", tmp_path / "hypotheses"
+    models = f"model_dir=[{trained},{second}]"
+    result = toy.run("nmt-eval", models, f"json={report}", f"output={written}")
+    assert result.returncode == 0, result.stderr.decode()
+    assert f"{trained} + {second} on local (test)" in result.stdout.decode()
+    told = json.loads(report.read_text())
+    assert told["model_dir"] == [str(trained), str(second)]
+    assert told["decoding"]["beam_size"] == 2
+    assert written.read_bytes() == toy.run("nmt-translate", models, text=text_of(toy)).stdout
+
+
+def test_models_of_two_vocabularies(toy: Toy, trained: Path, tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    result = toy.run("nmt-train", *toy.small(f"run_dir={other}", "data.tokenizer.vocab_size=310"))
+    assert result.returncode == 0, result.stderr.decode()
+    refused = toy.run("nmt-translate", f"model_dir=[{trained},{other}]", text="ba de\n")
+    line = refused.stderr.decode().strip()
+    assert (refused.returncode, refused.stdout, line.count("\n")) == (2, b"", 0)
+    assert line.endswith(
+        f"models that translate together have one vocabulary, but {other} has another than {trained}: "
+        f"train it with data.tokenizer.path={trained}"
+    )
+
+
+@pytest.mark.parametrize("value", ["[]", "{a: b}", "[a,[b]]"])
+def test_values_that_name_no_folders(toy: Toy, value: str) -> None:
+    refused = toy.run("nmt-translate", f"model_dir={value}", text="ba de\n")
+    line = refused.stderr.decode().strip()
+    assert (refused.returncode, line.count("\n")) == (2, 0)
+    assert "model_dir=" in line and "must be a folder, or a list of folders" in line
