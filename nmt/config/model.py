@@ -56,12 +56,14 @@ class ModelConfig:
     """On embeddings and sub-layer outputs (section 5.4 of the paper)."""
     ffn_dropout: float = 0.0
     """Inside the feed-forward layers, after the activation; not in the paper."""
+    word_dropout: float = 0.0
+    """On whole tokens of both sides, before their positions (Gal and Ghahramani 2016); not in the paper."""
 
     def __post_init__(self) -> None:
         """Checks the values."""
         for key in ("encoder_layers", "decoder_layers", "d_model", "d_ff", "heads"):
             check(f"model.{key}", getattr(self, key), at_least(1))
-        for key in ("dropout", "ffn_dropout"):
+        for key in ("dropout", "ffn_dropout", "word_dropout"):
             check(f"model.{key}", getattr(self, key), share())
         if self.d_model % self.heads:
             raise UserError(

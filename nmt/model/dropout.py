@@ -44,22 +44,27 @@ class Dropout(nn.Module):
     Args:
         rate: share of the values that become zero; rounded to 1/65536.
         source: where the random numbers come from, shared by the whole model.
+        rows: zero whole rows, each value of a row having the fate of the others.
     """
 
-    def __init__(self, rate: float, source: DropoutSource) -> None:
+    def __init__(self, rate: float, source: DropoutSource, *, rows: bool = False) -> None:
         super().__init__()
         self.rate = rate
+        self.rows = rows
         self.threshold = round(rate * _LEVELS)
         self.source = source
 
     def forward(self, x: Tensor, residual: Tensor | None = None) -> Tensor:
-        """Returns dropout(x), or `residual` + dropout(x) in one go; shapes alike."""
+        """Returns dropout(x), or `residual` + dropout(x) in one go; shapes alike, (N, D) for `rows`."""
         if not self.training or self.threshold == 0:
             return x if residual is None else residual + x
         if x.device.type != "cpu":
-            dropped = F.dropout(x, self.rate)
+            dropped = (
+                x * F.dropout(x.new_ones(len(x), 1), self.rate) if self.rows else F.dropout(x, self.rate)
+            )
             return dropped if residual is None else residual + dropped
-        kept = self.source.kept(x.shape, self.threshold)
+        shape = torch.Size((len(x), 1)) if self.rows else x.shape
+        kept = self.source.kept(shape, self.threshold)
         return _drop(x, residual, kept, self.scale)
 
     @property
@@ -69,7 +74,7 @@ class Dropout(nn.Module):
 
     def extra_repr(self) -> str:
         """Says the rate."""
-        return f"rate={self.rate}"
+        return f"rate={self.rate}" + (", rows" if self.rows else "")
 
 
 class _MaskedScale(torch.autograd.Function):

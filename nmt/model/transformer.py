@@ -49,6 +49,7 @@ class Transformer(nn.Module):
         self.source_embedding = None if config.tie is Tie.all else nn.Embedding(source_vocab_size, d_model)
         self.output = nn.Linear(d_model, target_vocab_size, bias=False) if config.tie is Tie.none else None
         self.positions = build_positions(config.positions, d_model)
+        self.word_dropout = Dropout(config.word_dropout, self.randomness, rows=True)
         self.dropout = Dropout(config.dropout, self.randomness)
         self.encoder = nn.ModuleList(
             EncoderLayer(config, self.randomness) for _ in range(config.encoder_layers)
@@ -141,7 +142,7 @@ class Transformer(nn.Module):
         return cast(Iterable[DecoderLayer], self.decoder)
 
     def _embed(self, embedding: nn.Embedding, ids: Tensor, positions: Tensor, max_len: int) -> Tensor:
-        x = embedding(ids) * math.sqrt(self.config.d_model)
+        x = self.word_dropout(embedding(ids)) * math.sqrt(self.config.d_model)
         y: Tensor = self.dropout(self.positions(x, positions, max_len))
         return y
 

@@ -17,7 +17,8 @@ from nmt.runtime import mix, readable
 from nmt.training.run_folder import fixed_options
 
 _KEY = "start_from"
-_FREE = ("model.dropout", "model.ffn_dropout")  # they have no weights, and the same weights do without them
+# They have no weights, and the same weights do without them.
+_FREE = ("model.dropout", "model.ffn_dropout", "model.word_dropout")
 
 
 def new_model(config: TrainConfig, prepared: Prepared) -> Transformer:

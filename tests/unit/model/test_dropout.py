@@ -6,10 +6,10 @@ import torch
 from nmt.model.dropout import Dropout, DropoutSource
 
 
-def dropout(rate: float, seed: int) -> Dropout:
+def dropout(rate: float, seed: int, *, rows: bool = False) -> Dropout:
     source = DropoutSource()
     source.seed(seed)
-    return Dropout(rate, source)
+    return Dropout(rate, source, rows=rows)
 
 
 def test_it_is_a_pure_function_of_seed_and_order() -> None:
@@ -71,6 +71,23 @@ def test_bf16_into_an_fp32_residual() -> None:
     assert out.dtype is torch.float32
     out.sum().backward()
     assert x.grad.dtype is torch.bfloat16 and residual.grad.dtype is torch.float32
+
+
+def test_of_rows_all_or_nothing_stays() -> None:
+    """And a row costs one decision: the draw pinned above, row for row."""
+    out = dropout(0.5, seed=1, rows=True)(torch.ones(16, 3))
+    assert out[:, 0].tolist() == [0, 0, 2, 2, 2, 2, 0, 0, 2, 0, 2, 0, 2, 2, 0, 2]
+    assert torch.equal(out, out[:, :1].expand(16, 3))
+
+
+def test_the_gradient_of_rows() -> None:
+    x = torch.randn(50, 7, requires_grad=True)
+    layer = dropout(0.4, seed=3, rows=True)
+    kept = layer(torch.ones(50, 7)) > 0
+    layer.source.seed(3)
+    grad = torch.randn(50, 7)
+    layer(x).backward(grad)
+    torch.testing.assert_close(x.grad, grad * kept * layer.scale)
 
 
 @pytest.mark.parametrize("layer", [dropout(0.0, 1), dropout(0.5, 1).eval()])

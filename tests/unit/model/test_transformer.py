@@ -13,7 +13,7 @@ from omegaconf import OmegaConf
 from torch import Tensor
 
 from nmt.config import Activation, ModelConfig, Norm, Tie
-from nmt.data.batching import Batch
+from nmt.data.batching import Batch, Layout
 from nmt.errors import UserError
 from nmt.model import Transformer, attention
 
@@ -216,8 +216,31 @@ def test_bf16_trains_every_weight_close_to_fp32() -> None:
     assert torch.cosine_similarity(*gradients, dim=0) > 0.99
 
 
+def test_word_dropout_leaves_a_token_its_position_alone() -> None:
+    """In training, of sources and of targets; in translating, of none."""
+    without = build(replace(TINY, dropout=0.0)).train()
+    model = build(replace(TINY, dropout=0.0, word_dropout=0.5)).train()
+    model.load_state_dict(without.state_dict())
+    batch = batch_of(PAIRS)
+
+    def embedded(model: Transformer, ids: Tensor, layout: Layout) -> Tensor:
+        return model._embed(model.target_embedding, ids, layout.positions, layout.max_len)
+
+    for ids, layout in ((batch.source_ids, batch.source), (batch.target_in, batch.target)):
+        whole = embedded(without, ids, layout)
+        words = without.target_embedding(ids) * 12**0.5
+        positions = whole - words
+        model.seed_dropout(5)
+        seen = embedded(model, ids, layout)
+        model.seed_dropout(5)
+        mask = model.word_dropout(torch.ones(len(ids), 12))
+        assert set(mask.unique().tolist()) == {0.0, 2.0}
+        torch.testing.assert_close(seen, words * mask + positions)
+    assert torch.equal(model.eval()(batch), without.eval()(batch))
+
+
 def test_dropout_is_a_pure_function_of_the_seed() -> None:
-    model = build(replace(TINY, ffn_dropout=0.3)).train()
+    model = build(replace(TINY, ffn_dropout=0.3, word_dropout=0.3)).train()
     batch = batch_of(PAIRS)
 
     def run(seed: int) -> list[Tensor]:
