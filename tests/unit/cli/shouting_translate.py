@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import fcntl
 import os
+import signal
 import sys
 import termios
-import threading
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -35,7 +35,7 @@ class Shouter:
     def translate(self, lines: Sequence[str]) -> list[Shout]:
         if "wait" in lines:
             print("working", file=sys.stderr, flush=True)
-            threading.Event().wait()
+            signal.pause()  # not threading's waiting: interrupted as it begins, it may fail by another error
         return [
             Shout((Scored(line.upper(), -0.5),), len(line.split()), 2345 if line.startswith("long") else 0)
             for line in lines
