@@ -204,7 +204,7 @@ def _load(config: EvalConfig, task: Task) -> list[Bundle]:
     from nmt.bundle import load_bundles
 
     bundles = load_bundles(paths)
-    bundle, name = bundles[0], " + ".join(paths)
+    bundle = bundles[0]
     own = bundle.config.data
     data = config.data or own
     if (data.source_lang, data.target_lang) not in languages_of(own):
@@ -213,10 +213,11 @@ def _load(config: EvalConfig, task: Task) -> list[Bundle]:
             *(own.source_lang, own.target_lang, data.source_lang, data.target_lang),
         )
     task.target_lang = config.target_lang or data.target_lang
-    task.title = f"{name} on {config.references}"
-    if config.references is None:
+    scored_on = config.references
+    if scored_on is None:
         _read_data(config, bundle, data, task)
-        task.title = f"{name} on {data.name} ({config.split}), {data.source_lang}-{data.target_lang}"
+        scored_on = f"{data.name} ({config.split}), {data.source_lang}-{data.target_lang}"
+    task.title = f"{' + '.join(paths)} on {scored_on}"
     task.details["model_dir"] = config.model_dir
     return bundles
 

@@ -41,14 +41,14 @@ class Ensemble:
 
     def __init__(self, models: Sequence[Transformer]) -> None:
         assert models
-        self._models = tuple(models)
+        self.models = tuple(models)
 
     def start(self, batch: Batch) -> EnsembleState:
         """Reads the sources of a batch; its targets are not looked at."""
         return EnsembleState(
             tuple(
                 model.start(model.encode(batch.source_ids, batch.source), batch.source)
-                for model in self._models
+                for model in self.models
             )
         )
 
@@ -62,7 +62,7 @@ class Ensemble:
         Returns:
             (B, K, V) fp32 log-probabilities of the next piece, none above 0; the state that has read `ids`.
         """
-        steps = [model.step(ids, one) for model, one in zip(self._models, state.states, strict=True)]
+        steps = [model.step(ids, one) for model, one in zip(self.models, state.states, strict=True)]
         after = EnsembleState(tuple(one for _, one in steps))
         if len(steps) == 1:
             return steps[0][0], after

@@ -73,8 +73,7 @@ class Translator:
         device: torch.device,
         precision: Precision = Precision.fp32,
     ) -> None:
-        self._models = tuple(model.to(device) for model in models)
-        self._ensemble = Ensemble(self._models)
+        self._ensemble = Ensemble([model.to(device) for model in models])
         self.tokenizer = tokenizer
         self.config = config
         self.device = device
@@ -105,7 +104,7 @@ class Translator:
         advance(len(lines) - len(rows))
         found: list[list[Hypothesis]] = [[] for _ in sources]
         lengths = [len(source) + 1 for source in sources]
-        with _evaluating(self._models):
+        with _evaluating(self._ensemble.models):
             for batch in batches_by_length(lengths, self.config.max_tokens, self.config.max_sentences):
                 results = self._search([sources[place] for place in batch])
                 for place, hypotheses in zip(batch, results, strict=True):

@@ -58,12 +58,10 @@ class Dropout(nn.Module):
         """Returns dropout(x), or `residual` + dropout(x) in one go; shapes alike, (N, D) for `rows`."""
         if not self.training or self.threshold == 0:
             return x if residual is None else residual + x
-        if x.device.type != "cpu":
-            dropped = (
-                x * F.dropout(x.new_ones(len(x), 1), self.rate) if self.rows else F.dropout(x, self.rate)
-            )
-            return dropped if residual is None else residual + dropped
         shape = torch.Size((len(x), 1)) if self.rows else x.shape
+        if x.device.type != "cpu":
+            dropped = x * F.dropout(x.new_ones(shape), self.rate) if self.rows else F.dropout(x, self.rate)
+            return dropped if residual is None else residual + dropped
         kept = self.source.kept(shape, self.threshold)
         return _drop(x, residual, kept, self.scale)
 
