@@ -91,13 +91,22 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=20.0, help="of each measurement, after the warm-up")
     parser.add_argument("--threads", type=int, default=0, help="0: one a core")
-    parser.add_argument("--max-tokens", type=int, default=2048, help="target tokens of a batch, at most")
+    parser.add_argument(
+        "--max-tokens",
+        type=int,
+        help="target tokens of a batch, at most; default: 2,048, on a GPU 25,000, which fill it",
+    )
     parser.add_argument("--vocab-size", type=int, default=8000)
-    parser.add_argument("--pairs", type=int, default=20_000, help="of the made-up corpus")
+    parser.add_argument("--pairs", type=int, help="of the made-up corpus; default: ten to a token of a batch")
     parser.add_argument("--source", type=Path, help="text to train on, instead of the made-up corpus")
     parser.add_argument("--target", type=Path)
     parser.add_argument("--json", type=Path, help="file for the rows")
     arguments = parser.parse_args()
+    if arguments.max_tokens is None:
+        on_gpu, _ = in_process(has_gpu)
+        arguments.max_tokens = 25_000 if on_gpu else 2048
+    if arguments.pairs is None:
+        arguments.pairs = 10 * arguments.max_tokens
     log_to_stderr()
     with tempfile.TemporaryDirectory() as folder:
         rows = list(measure(Path(folder), arguments))
@@ -435,6 +444,11 @@ def flops_per_target_token(config_text: str) -> float:
     corpus = Batch.of_sides(*prepared.train.take(np.arange(prepared.train.num_pairs)))
     flops = training_flops(config.model, prepared.tokenizer.target_vocab_size, corpus)
     return flops / corpus.num_target_tokens
+
+
+def has_gpu() -> bool:
+    """Whether the benchmark runs on a GPU."""
+    return choose_device("auto").type == "cuda"
 
 
 def matrix_product_flops(precision: str, threads: int) -> float:

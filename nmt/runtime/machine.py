@@ -124,11 +124,14 @@ def _is_out_of_memory(error: BaseException) -> bool:
     return any(words in text for words in _NO_MEMORY)
 
 
-# What torch's allocator on the CPU, the C++ library, oneDNN and cuBLAS say, which have no exception for it.
+# What torch's allocator on the CPU, the C++ library, oneDNN, CUDA, NCCL and cuBLAS say in an exception of no
+# kind of its own.
 _NO_MEMORY = (
+    "out of memory",
     "can't allocate memory",
     "not enough memory",
     "bad_alloc",
     "could not create a memory",
     "CUBLAS_STATUS_ALLOC_FAILED",
+    "CUBLAS_STATUS_NOT_INITIALIZED when calling `cublasCreate",
 )

@@ -92,9 +92,14 @@ class Meter:
 
 
 def meter_for(config: TrainConfig, progress: Progress, ranks: Ranks) -> Meter:
-    """The meter of a run; all processes measure what their devices can do, at the same time."""
+    """The meter of a run; all processes measure what their devices can do, at the same time.
+
+    What that takes of a GPU's memory does not count as the run's.
+    """
     ceiling = torch.tensor(measured_ceiling(ranks.device, config.training.precision), device=ranks.device)
     ranks.sum_(ceiling)
+    if ranks.device.type == "cuda":
+        torch.cuda.reset_peak_memory_stats(ranks.device)
     return Meter(config, progress, ceiling.item(), ranks.device)
 
 

@@ -101,83 +101,96 @@ _apply: Callable[[Tensor, Tensor, Tensor, _Options], tuple[Tensor, ...]] = _Loss
 def _losses(
     hidden: Tensor, weight: Tensor, target: Tensor, options: _Options, *, gradient: bool
 ) -> tuple[Losses, tuple[Tensor, ...]]:
-    """The losses, and the objective's gradient by `hidden` and `weight`."""
+    """The losses, and the objective's gradient by `hidden` and `weight`.
+
+    Label smoothing needs no pass over the logits. With h a token's state and w_v the rows of `weight`, its
+    part of the loss is smoothing * h . (w_target - mean over v of w_v), and its gradient is the same row for
+    every h, and the same for every w_v but the target's.
+    """
     smoothing, rdrop, scale, dtype = options
     passes = hidden.detach().to(dtype).view(2 if rdrop else 1, -1, hidden.shape[1])
     weight = weight.detach().to(dtype)
+    mean = weight.mean(0, dtype=_wide(dtype))
+    summed = passes[:, : len(target)].sum((0, 1), dtype=_wide(dtype)) / len(passes)
     grad_hidden = torch.zeros_like(passes) if gradient else passes
-    grad_weight = torch.zeros_like(weight, dtype=torch.promote_types(dtype, torch.float32))
-    tokens = grad_weight.new_zeros(3, len(target))  # of each: -log p, the sum over v of that, the divergence
+    grad_weight = (summed * (-smoothing * scale / len(weight))).expand_as(weight).contiguous()
+    each_hidden = (mean * (-smoothing * scale / len(passes))).to(dtype)
+    tokens = summed.new_zeros(3, len(target))  # of each: -log p, its logit, the divergence
     for part in _parts(len(target), _rows_of_products(weight)):
         scores = [F.linear(x[part], weight) for x in passes]
         count = len(target[part])
         for rows in _parts(count, _rows_of_losses(weight)):
-            logits = [score[:count][rows].to(grad_weight.dtype) for score in scores]
+            logits = [score[:count][rows] for score in scores]
             ids, told = target[part][rows, None], tokens[:, part][:, rows]
-            if rdrop:
-                _rdrop_(logits[0], logits[1], ids, told, smoothing, rdrop)
-            else:
-                _cross_entropy_(logits[0], ids, told, smoothing, gradient=gradient)
+            grads = (_rdrop if rdrop else _cross_entropy)(logits, ids, told, options)
             if gradient:
-                for score, grad in zip(scores, logits, strict=True):
+                for logit, grad in zip(logits, grads, strict=True):
                     if scale != 1.0:
                         grad.mul_(scale)
-                    if grad.dtype is not score.dtype:  # otherwise they are one
-                        score[:count][rows] = grad
+                    if grad is not logit:
+                        logit.copy_(grad)
         if gradient:
             for x, grad, out in zip(passes, scores, grad_hidden, strict=True):
                 grad[count:] = 0.0
-                torch.mm(grad, weight, out=out[part])
+                torch.addmm(each_hidden, grad, weight, out=out[part])
+                out[part][count:] = 0.0
                 if dtype is grad_weight.dtype:
                     grad_weight.addmm_(grad.T, x[part])
                 else:
                     grad_weight += grad.T @ x[part]
-    nll, spread, divergence = tokens.sum(1)
-    loss = (1.0 - smoothing) * nll + smoothing / len(weight) * spread
+    nll, own, divergence = tokens.sum(1)
+    loss = nll + smoothing * (own - summed @ mean)
     return Losses((loss + divergence) * scale, loss, nll), (grad_hidden.flatten(0, 1), grad_weight)
 
 
-def _cross_entropy_(logits: Tensor, ids: Tensor, told: Tensor, smoothing: float, *, gradient: bool) -> None:
-    """Writes `told`, and over the logits (R, V) their gradient: softmax minus the smoothed one-hot target.
+def _cross_entropy(logits: list[Tensor], ids: Tensor, told: Tensor, options: _Options) -> list[Tensor]:
+    """Writes `told`, and returns the gradient by the one pass's logits (R, V), in their memory if it may.
+
+    It is softmax minus the one-hot target, but for what `_losses` adds.
 
     log p[v] = logit[v] - (highest logit - log of its p), and that p is 1 / V or more: log p need not be made.
     """
-    highest, own = logits.amax(-1), logits.gather(1, ids)[:, 0]
-    total = logits.sum(-1) if smoothing else None
-    grad = torch.softmax(logits, dim=-1, out=logits)
-    log_p = grad.amax(-1).log_()
-    torch.sub(highest - own, log_p, out=told[0])
-    if total is not None:
-        torch.sub((highest - log_p).mul_(grad.shape[1]), total, out=told[1])
-    if gradient:
-        if smoothing:
-            grad.sub_(smoothing / grad.shape[1])
-        grad.scatter_add_(1, ids, grad.new_full(ids.shape, smoothing - 1.0))
+    (scores,) = logits
+    wide = _wide(scores.dtype)
+    # The CPU is slow at the maximum of bf16, and would widen all before a softmax too; a GPU does on the way.
+    scores = scores.to(wide) if scores.device.type == "cpu" else scores
+    highest, own = scores.amax(-1).to(wide), scores.gather(1, ids)[:, 0].to(wide)
+    if scores.dtype is wide:
+        grad = torch.softmax(scores, dim=-1, out=scores)
+    else:
+        grad = torch.softmax(scores, dim=-1, dtype=wide)
+    torch.sub(highest - own, grad.amax(-1).log_(), out=told[0])
+    told[1] = own
+    return [grad.scatter_add_(1, ids, grad.new_full(ids.shape, options.smoothing - 1.0))]
 
 
-def _rdrop_(first: Tensor, second: Tensor, ids: Tensor, told: Tensor, smoothing: float, alpha: float) -> None:
-    """Writes `told`, and over the logits of both passes (R, V) their gradients.
+def _rdrop(logits: list[Tensor], ids: Tensor, told: Tensor, options: _Options) -> list[Tensor]:
+    """Writes `told`, and returns the gradients by the logits of both passes (R, V), likewise.
 
     With d = log p1 - log p2, K1 = KL(p1 || p2) of a row and k = alpha / 4, the gradient of the objective by
-    the logits of the first pass is (p1 - smoothed one-hot) / 2 + k (p1 (d + 1 - K1) - p2); of the second, the
-    same with its own.
+    the logits of the first pass is (p1 - one-hot) / 2 + k (p1 (d + 1 - K1) - p2), but for what `_losses`
+    adds; of the second, the same with its own.
     """
-    k, uniform = alpha / 4, smoothing / first.shape[1]
+    first, second = (scores.to(_wide(scores.dtype)) for scores in logits)
+    k = options.rdrop / 4
     a, b = first.log_softmax(-1), second.log_softmax(-1)
     told[0] = (a.gather(1, ids) + b.gather(1, ids))[:, 0] / -2
-    if smoothing:
-        told[1] = (a.sum(-1) + b.sum(-1)) / -2
+    told[1] = (first.gather(1, ids) + second.gather(1, ids))[:, 0] / 2
     p, q = first.softmax(-1), second.softmax(-1)  # cheaper than `exp` of a and b
     kd = a.sub_(b).mul_(k)
     grad_a = torch.mul(p, kd, out=b)
     grad_b = kd.mul_(q).neg_()
     kl_a, kl_b = grad_a.sum(-1, keepdim=True), grad_b.sum(-1, keepdim=True)  # times k
     told[2] = (kl_a + kl_b)[:, 0]
-    grad_a.addcmul_(p, 0.5 + k - kl_a).sub_(q, alpha=k)
-    grad_b.addcmul_(q, 0.5 + k - kl_b).sub_(p, alpha=k)
-    peak = grad_a.new_full((1, 1), (smoothing - 1.0) / 2).expand_as(ids)
-    for grad, out in ((grad_a, first), (grad_b, second)):
-        torch.sub(grad, uniform / 2, out=out).scatter_add_(1, ids, peak)
+    torch.sub(grad_a.addcmul_(p, 0.5 + k - kl_a), q, alpha=k, out=first)
+    torch.sub(grad_b.addcmul_(q, 0.5 + k - kl_b), p, alpha=k, out=second)
+    peak = first.new_full((1, 1), (options.smoothing - 1.0) / 2).expand_as(ids)
+    return [grad.scatter_add_(1, ids, peak) for grad in (first, second)]
+
+
+def _wide(dtype: torch.dtype) -> torch.dtype:
+    """fp32, or what is asked for if that is wider."""
+    return torch.promote_types(dtype, torch.float32)
 
 
 def _parts(count: int, size: int) -> Iterator[slice]:

@@ -58,7 +58,8 @@ class Ranks:
             else:
                 hindrance = (
                     f"torchrun started more processes than {socket.gethostname()} has usable GPUs: "
-                    f"--nproc-per-node={gpus}"
+                    f"--nproc-per-node={gpus}; or each process is shown its own GPU alone "
+                    "(CUDA_VISIBLE_DEVICES, srun --gpus-per-task): show every process all of them"
                 )
         if world > 1:
             # Group and collectives come after, since they wait for whoever is missing, for days.

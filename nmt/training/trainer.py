@@ -91,6 +91,9 @@ class Trainer:
             UserError: no checkpoint can be read or written, or the loss is not finite again and again.
         """
         self._restore()
+        # It measures what the device can do: before the rehearsal, which shows the memory training takes, and
+        # before the loaders take a share of the cores.
+        self._meter = meter_for(self.config, self.progress, self.ranks)
         if self.progress.ended(self.options) is None:
             self.rehearse()
         self._begun = time.perf_counter() - self.progress.total_seconds
@@ -145,8 +148,9 @@ class Trainer:
             batch, cursor = next(self._stream)
             if batch is not None:
                 self._micro_batch(batch, number)
-        sums[_STOP] = float(self.stop())
-        sums[_SECONDS] = time.perf_counter() - self._begun if self.ranks.is_main else 0.0
+        # Not `sums[_STOP] = `: a number so assigned is copied to a GPU, which waits for all it has to do.
+        sums[_STOP].fill_(self.stop())
+        sums[_SECONDS].fill_(time.perf_counter() - self._begun if self.ranks.is_main else 0.0)
         progress.advance()
         (*totals, stopping, seconds), norm, finite = self._step(self.parallel.sums())
         progress.epoch_ended = cursor.epoch > progress.cursor.epoch
@@ -335,8 +339,6 @@ class Trainer:
     def _open(self, stack: ExitStack) -> None:
         """Opens what the loop reads from and writes to."""
         config, ranks = self.config, self.ranks
-        # It measures what the cores can do: before the loaders take a share of them.
-        self._meter = meter_for(config, self.progress, ranks)
         self._stream = stack.enter_context(closing(open_stream(config, self.prepared, self.progress, ranks)))
         if ranks.is_main:
             self._saver = stack.enter_context(saving(self.checkpoints))

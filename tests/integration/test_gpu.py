@@ -121,6 +121,24 @@ def test_a_step_is_asked_for_without_waiting_and_is_that_of_the_cpu(finite: bool
     torch.testing.assert_close(weights[1], weights[0], rtol=1e-5, atol=1e-6)
 
 
+def test_an_update_waits_for_nothing_but_its_verdict(data: Path, tmp_path: Path) -> None:
+    updates = 0
+
+    def stop() -> bool:  # asked in every update, when its batches are through and the step is to come
+        nonlocal updates
+        updates += 1
+        torch.cuda.set_sync_debug_mode("error" if updates in (4, 5) else "default")
+        return False
+
+    config = toy_config(data, tmp_path, precision=Precision.bf16, max_updates=6)
+    trainer = Trainer(config, prepare(config.data), RunFolder(tmp_path), Ranks.join(0, 1, 0, GPU), stop)
+    try:
+        trainer.train()
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+    assert trainer.progress.made == updates == 6
+
+
 @pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two GPUs")
 @pytest.mark.parametrize("sharding", list(Sharding))
 def test_two_gpus_do_as_one(sharding: Sharding, data: Path, tmp_path: Path) -> None:

@@ -94,7 +94,7 @@ def test_what_follows_does_not_matter() -> None:
 
 @pytest.mark.parametrize("overhead", [0, 60, 10**9])
 def test_neighbours_do_not_matter(overhead: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(attention, "_GROUP_OVERHEAD", overhead)
+    monkeypatch.setattr(attention, "_group_overhead", lambda device: overhead)
     model = build(TINY)
     alone = [sentences(model, [pair])[0] for pair in PAIRS]
     for order in ([0, 1, 2, 3], [3, 1, 0, 2], [2, 3]):

@@ -96,6 +96,8 @@ def test_one_machine_with_too_few_gpus_ends_all(gpus: bool) -> None:
         process.join(60)
         assert process.exitcode == 0
     expected = (
-        f"torchrun started more processes than {socket.gethostname()} has usable GPUs: --nproc-per-node=0"
+        f"torchrun started more processes than {socket.gethostname()} has usable GPUs: --nproc-per-node=0; "
+        "or each process is shown its own GPU alone (CUDA_VISIBLE_DEVICES, srun --gpus-per-task): show every "
+        "process all of them"
     )
     assert found == {expected if gpus else "2.0"}

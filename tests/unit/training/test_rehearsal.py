@@ -81,6 +81,8 @@ def test_no_batch_is_larger(sizes: list[tuple[int, int]], max_tokens: int, ratio
         RuntimeError("[enforce fail at alloc_cpu.cpp:121] DefaultCPUAllocator: can't allocate memory"),
         RuntimeError("std::bad_alloc"),
         RuntimeError("could not create a primitive"),
+        RuntimeError("CUDA error: out of memory\nCUDA kernel errors might be asynchronously reported"),
+        RuntimeError("CUDA error: CUBLAS_STATUS_NOT_INITIALIZED when calling `cublasCreate(handle)`"),
     ],
 )
 def test_running_out_of_memory_in_its_many_words(error: Exception) -> None:
