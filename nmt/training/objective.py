@@ -147,20 +147,13 @@ def _cross_entropy(logits: list[Tensor], ids: Tensor, told: Tensor, options: _Op
     """Writes `told`, and returns the gradient by the one pass's logits (R, V), in their memory if it may.
 
     It is softmax minus the one-hot target, but for what `_losses` adds.
-
-    log p[v] = logit[v] - (highest logit - log of its p), and that p is 1 / V or more: log p need not be made.
     """
     (scores,) = logits
-    wide = _wide(scores.dtype)
     # The CPU is slow at the maximum of bf16, and would widen all before a softmax too; a GPU does on the way.
-    scores = scores.to(wide) if scores.device.type == "cpu" else scores
-    highest, own = scores.amax(-1).to(wide), scores.gather(1, ids)[:, 0].to(wide)
-    if scores.dtype is wide:
-        grad = torch.softmax(scores, dim=-1, out=scores)
-    else:
-        grad = torch.softmax(scores, dim=-1, dtype=wide)
-    torch.sub(highest - own, grad.amax(-1).log_(), out=told[0])
-    told[1] = own
+    scores = scores.to(_wide(scores.dtype)) if scores.device.type == "cpu" else scores
+    own = scores.gather(1, ids)
+    highest, log_p, grad = _softmax(scores, out=scores)
+    told[0], told[1] = (highest - own - log_p)[:, 0], own[:, 0]
     return [grad.scatter_add_(1, ids, grad.new_full(ids.shape, options.smoothing - 1.0))]
 
 
@@ -171,21 +164,38 @@ def _rdrop(logits: list[Tensor], ids: Tensor, told: Tensor, options: _Options) -
     the logits of the first pass is (p1 - one-hot) / 2 + k (p1 (d + 1 - K1) - p2), but for what `_losses`
     adds; of the second, the same with its own.
     """
-    first, second = (scores.to(_wide(scores.dtype)) for scores in logits)
-    k = options.rdrop / 4
-    a, b = first.log_softmax(-1), second.log_softmax(-1)
-    told[0] = (a.gather(1, ids) + b.gather(1, ids))[:, 0] / -2
-    told[1] = (first.gather(1, ids) + second.gather(1, ids))[:, 0] / 2
-    p, q = first.softmax(-1), second.softmax(-1)  # cheaper than `exp` of a and b
-    kd = a.sub_(b).mul_(k)
-    grad_a = torch.mul(p, kd, out=b)
-    grad_b = kd.mul_(q).neg_()
+    a, b = (scores.to(_wide(scores.dtype)) for scores in logits)
+    k, own_a, own_b = options.rdrop / 4, a.gather(1, ids), b.gather(1, ids)
+    (highest_a, log_p, p), (highest_b, log_q, q) = _softmax(a), _softmax(b)
+    told[0] = ((highest_a - own_a - log_p) + (highest_b - own_b - log_q))[:, 0] / 2
+    told[1] = (own_a + own_b)[:, 0] / 2
+    kd = torch.sub(a, b).sub_((highest_a - highest_b) - (log_p - log_q)).mul_(k)
+    grad_a = torch.mul(p, kd, out=a)
+    grad_b = torch.mul(q, kd.neg_(), out=b)
     kl_a, kl_b = grad_a.sum(-1, keepdim=True), grad_b.sum(-1, keepdim=True)  # times k
     told[2] = (kl_a + kl_b)[:, 0]
-    torch.sub(grad_a.addcmul_(p, 0.5 + k - kl_a), q, alpha=k, out=first)
-    torch.sub(grad_b.addcmul_(q, 0.5 + k - kl_b), p, alpha=k, out=second)
-    peak = first.new_full((1, 1), (options.smoothing - 1.0) / 2).expand_as(ids)
-    return [grad.scatter_add_(1, ids, peak) for grad in (first, second)]
+    grad_a.addcmul_(p, 0.5 + k - kl_a).sub_(q, alpha=k)
+    grad_b.addcmul_(q, 0.5 + k - kl_b).sub_(p, alpha=k)
+    peak = p.new_full((1, 1), (options.smoothing - 1.0) / 2).expand_as(ids)
+    return [grad.scatter_add_(1, ids, peak) for grad in (grad_a, grad_b)]
+
+
+def _softmax(scores: Tensor, out: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor]:
+    """Of each row its highest logit and the log of that one's probability, (R, 1), and the softmax, (R, V).
+
+    log p[v] = logit[v] - (highest logit - log of its p), and that p is 1 / V or more: log p need not be made.
+
+    Args:
+        scores: (R, V) logits.
+        out: where the softmax goes, should it be of this dtype.
+    """
+    wide = _wide(scores.dtype)
+    highest = scores.amax(-1, keepdim=True)
+    if scores.dtype is wide:
+        p = torch.softmax(scores, dim=-1, out=out)
+    else:
+        p = torch.softmax(scores, dim=-1, dtype=wide)
+    return highest.to(wide), p.amax(-1, keepdim=True).log_(), p
 
 
 def _wide(dtype: torch.dtype) -> torch.dtype:
