@@ -153,6 +153,7 @@ def _sigterm() -> int:
     os.set_blocking(told, False)
     signal.set_wakeup_fd(told, warn_on_full_buffer=False)
     signal.signal(signal.SIGTERM, lambda *_: None)  # it must have a handler for the byte to be written
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})  # the fork server has put it off until now
     return heard
 
 

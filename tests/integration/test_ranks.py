@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
@@ -260,6 +260,33 @@ def test_a_killed_process_ends_the_others(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="process 1 of the run was killed by SIGKILL .*goes on"):
         launch(death, str(tmp_path), 2, StopRequest(), quiet)
     assert [path.name for path in tmp_path.iterdir()] == ["dying"]
+
+
+class Late:
+    """`death`, which reaches the first process that asks for it two seconds late."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return late_death, (self.folder,)
+
+    def __call__(self, argument: str, stop: Callable[[], bool]) -> bool:
+        raise AssertionError("it is for others")
+
+
+def late_death(folder: Path) -> Callable[[str, Callable[[], bool]], bool]:
+    with suppress(FileExistsError):
+        (folder / "first").touch(exist_ok=False)
+        time.sleep(2.0)
+    return death
+
+
+@pytest.mark.slow
+def test_a_killed_process_ends_one_that_is_still_starting(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="process 1 of the run was killed by SIGKILL .*goes on"):
+        launch(Late(tmp_path), str(tmp_path), 2, StopRequest(), quiet)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["dying", "first"]
 
 
 @pytest.mark.slow

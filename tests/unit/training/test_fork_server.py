@@ -55,7 +55,8 @@ def tell(folder: str) -> None:
     import signal
 
     loaded = {"torch", "nmt.training.trainer"} & sys.modules.keys()
-    deaf = [signal.getsignal(signum) is signal.SIG_IGN for signum in (signal.SIGTERM, signal.SIGINT)]
+    put_off = signal.pthread_sigmask(signal.SIG_BLOCK, ())
+    deaf = [signal.SIGTERM in put_off, signal.getsignal(signal.SIGINT) is signal.SIG_IGN]
     Path(folder, "told").write_text(f"{sorted(loaded)} {deaf} {'torch._dynamo' in sys.modules}")
 
 
