@@ -112,9 +112,11 @@ def _losses(
     weight = weight.detach().to(dtype)
     mean = weight.mean(0, dtype=_wide(dtype))
     summed = passes[:, : len(target)].sum((0, 1), dtype=_wide(dtype)) / len(passes)
-    grad_hidden = torch.zeros_like(passes) if gradient else passes
-    grad_weight = (summed * (-smoothing * scale / len(weight))).expand_as(weight).contiguous()
-    each_hidden = (mean * (-smoothing * scale / len(passes))).to(dtype)
+    grad_hidden, grad_weight = passes, weight  # without a gradient they are not looked at
+    if gradient:
+        grad_hidden = torch.zeros_like(passes)
+        grad_weight = (summed * (-smoothing * scale / len(weight))).expand_as(weight).contiguous()
+        each_hidden = (mean * (-smoothing * scale / len(passes))).to(dtype)
     tokens = summed.new_zeros(3, len(target))  # of each: -log p, its logit, the divergence
     for part in _parts(len(target), _rows_of_products(weight)):
         scores = [F.linear(x[part], weight) for x in passes]
