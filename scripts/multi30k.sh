@@ -12,7 +12,7 @@
 #                    by the first (Sennrich et al. 2016), beside itself: Nguyen et al. 2020
 #   4. RUN/final     goes on from the second with all of that, its learning rate falling to zero
 #
-# What is done stays done: the same command goes on where it was stopped. README.md has its results.
+# What is done stays done: the same command goes on where it was stopped. docs/multi30k.md has results.
 set -euo pipefail
 
 if [[ $# -lt 2 || "$1" == *=* || "$2" == *=* ]]; then
@@ -21,6 +21,14 @@ if [[ $# -lt 2 || "$1" == *=* || "$2" == *=* ]]; then
 fi
 corpus="$1" run="$2"
 shift 2
+names=({train,val,test_2016_flickr}.{en,de})
+for name in "${names[@]}"; do
+  if [[ ! -e "$corpus/$name" && ! -e "$corpus/$name.gz" ]]; then
+    echo "$corpus/$name: no such file, nor $corpus/$name.gz" >&2
+    exit 2
+  fi
+done
+
 if ! command -v nmt-train >/dev/null; then
   source "$(dirname "${BASH_SOURCE[0]}")/setup.sh"
   set_up
@@ -42,7 +50,7 @@ translate() {
   if [[ ! -e "$text/$3" ]]; then nmt-translate model_dir="$run/$1" input="$text/$2" output="$text/$3" "${@:4}"; fi
 }
 
-for name in {train,val,test_2016_flickr}.{en,de}; do lower "$name"; done
+for name in "${names[@]}"; do lower "$name"; done
 
 common=(
   experiment=multi30k data.source_lang=en data.target_lang=de

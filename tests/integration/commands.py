@@ -10,6 +10,23 @@ from pathlib import Path
 
 MODULES = {"nmt-train": "train", "nmt-translate": "translate", "nmt-eval": "evaluate"}
 
+SMALL = (
+    "data.tokenizer.vocab_size=320",
+    "data.max_tokens=256",
+    "model.encoder_layers=1",
+    "model.decoder_layers=1",
+    "model.d_model=32",
+    "model.d_ff=64",
+    "model.heads=2",
+    "training.max_updates=6",
+    "training.validate_every=3",
+    "training.checkpoint_every=2",
+    "training.precision=fp32",
+    "training.threads=1",
+    "decoding.beam_size=2",
+)
+"""Options of a training of seconds: a model of one layer a side and a handful of updates."""
+
 
 def environment(cache: Path) -> dict[str, str]:
     """What a command runs under: its own cache, one thread, no network."""
@@ -53,21 +70,5 @@ class Toy:
         return ["data=local", "data.source_lang=xx", "data.target_lang=yy", *splits]
 
     def small(self, *overrides: str) -> list[str]:
-        """A training of seconds: a model of one layer a side and a handful of updates."""
-        return [
-            *self.data(),
-            "data.tokenizer.vocab_size=320",
-            "data.max_tokens=256",
-            "model.encoder_layers=1",
-            "model.decoder_layers=1",
-            "model.d_model=32",
-            "model.d_ff=64",
-            "model.heads=2",
-            "training.max_updates=6",
-            "training.validate_every=3",
-            "training.checkpoint_every=2",
-            "training.precision=fp32",
-            "training.threads=1",
-            "decoding.beam_size=2",
-            *overrides,
-        ]
+        """A training of seconds on it: `SMALL`, and what overrides it."""
+        return [*self.data(), *SMALL, *overrides]

@@ -9,23 +9,11 @@ import sys
 from pathlib import Path
 
 import pytest
-from commands import environment
+from commands import SMALL, environment
 from toy import write_toy
 
 SCRIPT = Path(__file__).parents[2] / "scripts" / "multi30k.sh"
-SMALL = [
-    "data.tokenizer.vocab_size=320",
-    "data.max_tokens=256",
-    "model.encoder_layers=1",
-    "model.decoder_layers=1",
-    "model.d_model=32",
-    "model.d_ff=64",
-    "model.heads=2",
-    "training.max_updates=6",
-    "training.validate_every=3",
-    "training.checkpoint_every=2",
-    "training.devices=1",
-]
+OPTIONS = [*SMALL, "training.devices=1"]
 
 
 def run_script(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -42,43 +30,39 @@ def run_script(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str
 
 @pytest.fixture
 def corpus(tmp_path: Path) -> Path:
-    """Multi30k's files as it has them, one compressed, a capital letter in each line."""
+    """The toy under the names of Multi30k's files, one compressed, a capital letter in each line."""
     toy = write_toy(tmp_path / "toy", train=300, held_out=8)
     folder = tmp_path / "corpus"
     folder.mkdir()
     for name, split in {"train": "train", "val": "valid", "test_2016_flickr": "test"}.items():
         for lang, ending in {"en": "src", "de": "tgt"}.items():
             lines = (toy / f"{split}.{ending}").read_text("utf-8").splitlines()
-            text = "".join(f"{line.capitalize()}\n" for line in lines)
-            (folder / f"{name}.{lang}").write_text(text, "utf-8")
-    packed = folder / "train.de"
-    (folder / "train.de.gz").write_bytes(gzip.compress(packed.read_bytes()))
-    packed.unlink()
+            text = "".join(f"{line.capitalize()}\n" for line in lines).encode()
+            if (split, lang) == ("train", "de"):
+                (folder / f"{name}.{lang}.gz").write_bytes(gzip.compress(text))
+            else:
+                (folder / f"{name}.{lang}").write_bytes(text)
     return folder
-
-
-def german(corpus: Path) -> list[str]:
-    with gzip.open(corpus / "train.de.gz", "rt", encoding="utf-8") as file:
-        return file.read().splitlines()
 
 
 @pytest.mark.slow
 def test_its_steps_follow_each_other_and_are_done_once(corpus: Path, tmp_path: Path) -> None:
-    done = run_script(tmp_path, str(corpus), "run", *SMALL)
+    done = run_script(tmp_path, str(corpus), "run", *OPTIONS)
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("test (en-de)") == 1, "the report of the last step, and of it alone"
-    text = tmp_path / "run" / "text"
+    text, toy = tmp_path / "run" / "text", tmp_path / "toy"
     lines = {path.name: path.read_text("utf-8").splitlines() for path in text.iterdir()}
-    assert lines["val.en"] == (corpus / "val.en").read_text("utf-8").lower().splitlines()
-    assert lines["train.de"] == [line.lower() for line in german(corpus)]
+    assert lines["val.en"] == (toy / "valid.src").read_text("utf-8").splitlines()
+    assert lines["train.de"] == (toy / "train.tgt").read_text("utf-8").splitlines()
     assert [len(lines[name]) for name in ("train.de", "distilled.de", "back.en")] == [300, 300, 300]
     assert not [name for name in lines if name.startswith(".")]
 
-    before = {path: path.stat().st_mtime_ns for path in (text / "distilled.de", text / "back.en")}
-    again = run_script(tmp_path, str(corpus), "run", *SMALL)
+    made = [text / "distilled.de", text / "back.en"]
+    before = [path.stat().st_mtime_ns for path in made]
+    again = run_script(tmp_path, str(corpus), "run", *OPTIONS)
     assert again.returncode == 0, again.stderr
     assert again.stdout == done.stdout
-    assert {path: path.stat().st_mtime_ns for path in (text / "distilled.de", text / "back.en")} == before
+    assert [path.stat().st_mtime_ns for path in made] == before
 
 
 def test_it_says_how_it_is_used(tmp_path: Path) -> None:
@@ -86,3 +70,11 @@ def test_it_says_how_it_is_used(tmp_path: Path) -> None:
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == "usage: scripts/multi30k.sh FOLDER RUN [key=value ...]\n"
     assert not list(tmp_path.iterdir())
+
+
+def test_a_file_that_is_missing_is_named_before_anything_is_written(corpus: Path, tmp_path: Path) -> None:
+    (corpus / "val.de").unlink()
+    done = run_script(tmp_path, str(corpus), "run")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == f"{corpus}/val.de: no such file, nor {corpus}/val.de.gz\n"
+    assert not (tmp_path / "run").exists()
