@@ -120,7 +120,8 @@ class TrainingConfig:
     micro_batches: int = 1
     """Batches an update is made of, whatever the number of processes."""
     devices: str = "auto"
-    """Processes: a number, or `auto`: one a GPU, or without GPUs one a core, at most `micro_batches`."""
+    """Processes: a number, or `auto`: one a GPU, or without GPUs as many as have `threads` cores each, one a
+    core if that is 0; at most `micro_batches`."""
     sharding: Sharding = Sharding.none
     """`full`: weights, gradients and optimizer are cut up among the processes (FSDP2), for a model too large
     to be trained on one GPU. It takes least memory with as many `micro_batches` as processes."""

@@ -17,6 +17,7 @@ from nmt.runtime.machine import (
     choose_precision,
     keep_freed_memory,
     memory_errors,
+    processes_on_cores,
     release_freed_memory,
     set_threads,
 )
@@ -36,6 +37,7 @@ __all__ = [
     "make_folder",
     "memory_errors",
     "mix",
+    "processes_on_cores",
     "progress",
     "readable",
     "release_freed_memory",

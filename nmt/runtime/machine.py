@@ -28,6 +28,11 @@ def available_cores() -> int:
     return cores
 
 
+def processes_on_cores(threads: int) -> int:
+    """Processes of so many threads that have a core for each, at least one; 0 threads: one a core."""
+    return max(1, available_cores() // (threads or 1))
+
+
 def set_threads(threads: int) -> None:
     """Gives this process's tensor operations `threads` CPU threads; 0: one a core."""
     import torch

@@ -8,7 +8,7 @@ from glob import glob
 from multiprocessing import forkserver, set_forkserver_preload
 
 from nmt.config import TrainConfig
-from nmt.runtime import available_cores
+from nmt.runtime import processes_on_cores
 
 START_METHOD = "forkserver" if sys.platform == "linux" else "spawn"  # macOS does not like forks
 
@@ -24,7 +24,7 @@ def start_ahead(config: TrainConfig) -> None:
     """
     training = config.training
     if training.devices == "auto":
-        processes = min(len(glob(_GPUS)) or available_cores(), training.micro_batches)
+        processes = min(len(glob(_GPUS)) or processes_on_cores(training.threads), training.micro_batches)
     else:
         processes = int(training.devices)
     if processes > 1 and not config.prepare_only and "RANK" not in os.environ:

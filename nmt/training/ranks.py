@@ -20,7 +20,7 @@ from torch.distributed.distributed_c10d import PrefixStore
 
 from nmt.config import TrainingConfig
 from nmt.errors import UserError
-from nmt.runtime import available_cores, log
+from nmt.runtime import available_cores, log, processes_on_cores
 from nmt.training.meeting import meet
 
 # Nobody may be given up for waiting: the first process validates while the others do nothing. A process that
@@ -125,7 +125,7 @@ def num_processes(config: TrainingConfig) -> int:
     """
     gpus = _usable_gpus()
     if config.devices == "auto":
-        return min(gpus or available_cores(), config.micro_batches)
+        return min(gpus or processes_on_cores(config.threads), config.micro_batches)
     processes = int(config.devices)
     if gpus and processes > gpus:
         raise UserError(f"training.devices={processes}: this machine has {gpus} usable GPUs")
@@ -140,6 +140,17 @@ def tell_idle_gpus(config: TrainingConfig, max_tokens: int | str) -> None:
             "%d of this machine's %d GPUs are used, as an update has only training.micro_batches=%d to "
             "share; the same update in parts for all of them is %s",
             *(config.micro_batches, gpus, config.micro_batches, _in_parts(config, max_tokens, gpus)),
+        )
+
+
+def tell_crowded_cores(config: TrainingConfig, processes: int) -> None:
+    """Warns if so many processes, of `training.threads` each, have more threads than there are cores."""
+    cores = available_cores()
+    if not _usable_gpus() and processes * config.threads > cores:
+        log.warning(
+            "training.devices=%d training.threads=%d: %d threads wait for each other on %d cores, which is "
+            "far slower than one a core; training.threads=0 shares the cores out",
+            *(processes, config.threads, processes * config.threads, cores),
         )
 
 

@@ -31,7 +31,14 @@ from nmt.training.beginning import with_vocabulary
 from nmt.training.finish import finish, finished_results, results_text
 from nmt.training.launcher import launch
 from nmt.training.precision import speed_up_fp32_products
-from nmt.training.ranks import Ranks, launched_by_torchrun, num_processes, require_work, tell_idle_gpus
+from nmt.training.ranks import (
+    Ranks,
+    launched_by_torchrun,
+    num_processes,
+    require_work,
+    tell_crowded_cores,
+    tell_idle_gpus,
+)
 from nmt.training.run_folder import RunFolder
 from nmt.training.stopping import Stopped, StopRequest
 from nmt.training.trainer import Trainer
@@ -55,6 +62,7 @@ def train(config: TrainConfig) -> str:
         return _train_under_torchrun(config)
     processes = num_processes(config.training)
     tell_idle_gpus(config.training, config.data.max_tokens)
+    tell_crowded_cores(config.training, processes)
     folder = RunFolder(Path(config.run_dir))
     config = with_choices(config, folder, processes)
     set_up_machine(config, 1)

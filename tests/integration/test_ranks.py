@@ -25,9 +25,10 @@ from nmt.data.batching import Batch
 from nmt.data.preparation import prepare
 from nmt.data.stream import Cursor
 from nmt.errors import UserError
+from nmt.runtime import machine
 from nmt.training.batch_size import require_number
 from nmt.training.launcher import launch
-from nmt.training.ranks import Ranks, num_processes, require_work, tell_idle_gpus
+from nmt.training.ranks import Ranks, num_processes, require_work, tell_crowded_cores, tell_idle_gpus
 from nmt.training.run import train, train_rank
 from nmt.training.run_folder import RunFolder
 from nmt.training.stopping import StopRequest
@@ -199,6 +200,41 @@ def test_auto_is_not_guessed_for_a_model_cut_up(
     refusal = pytest.raises(UserError, match="^data.max_tokens=auto: .*sharding=full.*give a number")
     with refusal if refused else nullcontext():
         require_number(config)
+
+
+@pytest.mark.parametrize(
+    ("cores", "threads", "processes"), [(8, 0, 8), (8, 1, 8), (8, 2, 4), (8, 3, 2), (8, 8, 1), (2, 4, 1)]
+)
+def test_without_gpus_processes_have_a_core_for_each_thread(
+    cores: int, threads: int, processes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.setattr(machine, "available_cores", lambda: cores)
+    options = toy_config(Path("x"), Path("y"), devices="auto", micro_batches=16, threads=threads).training
+    assert num_processes(options) == processes
+
+
+@pytest.mark.parametrize(
+    ("gpus", "processes", "threads", "told"),
+    [(0, 2, 2, True), (0, 2, 1, False), (0, 1, 2, False), (0, 2, 0, False), (2, 2, 2, False)],
+)
+def test_more_threads_than_cores_are_warned_of(
+    gpus: int,
+    processes: int,
+    threads: int,
+    told: bool,
+    monkeypatch: pytest.MonkeyPatch,
+    said: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: gpus > 0)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: gpus)
+    monkeypatch.setattr("nmt.training.ranks.available_cores", lambda: 2)
+    options = toy_config(Path("x"), Path("y"), devices=str(processes), threads=threads).training
+    tell_crowded_cores(options, processes)
+    assert said.messages == told * [
+        "training.devices=2 training.threads=2: 4 threads wait for each other on 2 cores, which is far "
+        "slower than one a core; training.threads=0 shares the cores out"
+    ]
 
 
 def test_ranks_alone_change_nothing() -> None:

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from nmt.config import TrainConfig, TrainingConfig
+from nmt.runtime import machine
 from nmt.training import fork_server
 
 
@@ -20,6 +21,8 @@ from nmt.training import fork_server
     [
         ({"devices": "auto", "micro_batches": 2}, 0, True),
         ({"devices": "auto", "micro_batches": 1}, 0, False),
+        ({"devices": "auto", "micro_batches": 2, "threads": 1}, 0, True),
+        ({"devices": "auto", "micro_batches": 2, "threads": 2}, 0, False),
         ({"devices": "auto", "micro_batches": 8}, 1, False),
         ({"devices": "auto", "micro_batches": 8}, 4, True),
         ({"devices": "2", "micro_batches": 2}, 0, True),
@@ -31,7 +34,7 @@ def test_it_starts_where_there_will_be_several_processes(
 ) -> None:
     calls: list[bool] = []
     monkeypatch.setattr(fork_server, "start", lambda: calls.append(True))
-    monkeypatch.setattr(fork_server, "available_cores", lambda: 2)
+    monkeypatch.setattr(machine, "available_cores", lambda: 2)
     monkeypatch.setattr(fork_server, "glob", lambda pattern: [f"/dev/nvidia{gpu}" for gpu in range(gpus)])
     config = TrainConfig(training=TrainingConfig(**options))
     fork_server.start_ahead(config)
