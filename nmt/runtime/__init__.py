@@ -17,9 +17,9 @@ from nmt.runtime.machine import (
     choose_precision,
     keep_freed_memory,
     memory_errors,
-    processes_on_cores,
     release_freed_memory,
     set_threads,
+    wanted_processes,
 )
 from nmt.runtime.seeds import mix
 from nmt.runtime.streams import log, log_to_stderr, progress, silence, steady_streams
@@ -37,7 +37,6 @@ __all__ = [
     "make_folder",
     "memory_errors",
     "mix",
-    "processes_on_cores",
     "progress",
     "readable",
     "release_freed_memory",
@@ -47,5 +46,6 @@ __all__ = [
     "silence",
     "steady_streams",
     "told",
+    "wanted_processes",
     "written",
 ]

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from nmt.config import Precision
+from nmt.config import Precision, TrainingConfig
 from nmt.errors import UserError
 
 if TYPE_CHECKING:
@@ -28,9 +28,11 @@ def available_cores() -> int:
     return cores
 
 
-def processes_on_cores(threads: int) -> int:
-    """Processes of so many threads that have a core for each, at least one; 0 threads: one a core."""
-    return max(1, available_cores() // (threads or 1))
+def wanted_processes(config: TrainingConfig, gpus: int) -> int:
+    """How many processes `training.devices` means on this machine, if it has so many GPUs."""
+    if config.devices != "auto":
+        return int(config.devices)
+    return min(gpus or max(1, available_cores() // (config.threads or 1)), config.micro_batches)
 
 
 def set_threads(threads: int) -> None:

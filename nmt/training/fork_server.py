@@ -8,7 +8,7 @@ from glob import glob
 from multiprocessing import forkserver, set_forkserver_preload
 
 from nmt.config import TrainConfig
-from nmt.runtime import processes_on_cores
+from nmt.runtime import wanted_processes
 
 START_METHOD = "forkserver" if sys.platform == "linux" else "spawn"  # macOS does not like forks
 
@@ -22,11 +22,7 @@ def start_ahead(config: TrainConfig) -> None:
     It then imports while this process imports too, prepares and checks. Without torch, which knows, it can
     only be guessed how many GPUs there are: if wrongly, one is started in vain, or by `launch`, and later.
     """
-    training = config.training
-    if training.devices == "auto":
-        processes = min(len(glob(_GPUS)) or processes_on_cores(training.threads), training.micro_batches)
-    else:
-        processes = int(training.devices)
+    processes = wanted_processes(config.training, len(glob(_GPUS)))
     if processes > 1 and not config.prepare_only and "RANK" not in os.environ:
         start()
 

@@ -20,7 +20,7 @@ from torch.distributed.distributed_c10d import PrefixStore
 
 from nmt.config import TrainingConfig
 from nmt.errors import UserError
-from nmt.runtime import available_cores, log, processes_on_cores
+from nmt.runtime import available_cores, log, wanted_processes
 from nmt.training.meeting import meet
 
 # Nobody may be given up for waiting: the first process validates while the others do nothing. A process that
@@ -124,9 +124,7 @@ def num_processes(config: TrainingConfig) -> int:
         UserError: more than there are GPUs or micro-batches.
     """
     gpus = _usable_gpus()
-    if config.devices == "auto":
-        return min(gpus or processes_on_cores(config.threads), config.micro_batches)
-    processes = int(config.devices)
+    processes = wanted_processes(config, gpus)
     if gpus and processes > gpus:
         raise UserError(f"training.devices={processes}: this machine has {gpus} usable GPUs")
     return processes

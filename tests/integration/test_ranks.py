@@ -165,6 +165,11 @@ def test_processes_and_micro_batches() -> None:
     require_work(options("2", 3).training, 4096, 2)
 
 
+def pretend_gpus(monkeypatch: pytest.MonkeyPatch, gpus: int) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: gpus > 0)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: gpus)
+
+
 @pytest.mark.parametrize(("gpus", "micro_batches", "idle"), [(8, 4, True), (4, 4, False), (0, 1, False)])
 def test_idle_gpus_are_told(
     gpus: int,
@@ -173,8 +178,7 @@ def test_idle_gpus_are_told(
     monkeypatch: pytest.MonkeyPatch,
     said: pytest.LogCaptureFixture,
 ) -> None:
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: gpus > 0)
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: gpus)
+    pretend_gpus(monkeypatch, gpus)
     options = toy_config(Path("x"), Path("y"), devices="auto", micro_batches=micro_batches).training
     tell_idle_gpus(options, 6250)
     assert said.messages == idle * [
@@ -208,7 +212,7 @@ def test_auto_is_not_guessed_for_a_model_cut_up(
 def test_without_gpus_processes_have_a_core_for_each_thread(
     cores: int, threads: int, processes: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    pretend_gpus(monkeypatch, 0)
     monkeypatch.setattr(machine, "available_cores", lambda: cores)
     options = toy_config(Path("x"), Path("y"), devices="auto", micro_batches=16, threads=threads).training
     assert num_processes(options) == processes
@@ -226,8 +230,7 @@ def test_more_threads_than_cores_are_warned_of(
     monkeypatch: pytest.MonkeyPatch,
     said: pytest.LogCaptureFixture,
 ) -> None:
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: gpus > 0)
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: gpus)
+    pretend_gpus(monkeypatch, gpus)
     monkeypatch.setattr("nmt.training.ranks.available_cores", lambda: 2)
     options = toy_config(Path("x"), Path("y"), devices=str(processes), threads=threads).training
     tell_crowded_cores(options, processes)
