@@ -291,14 +291,19 @@ def train_padded(
 
     dtype = {"bf16": torch.bfloat16, "fp16": torch.float16}.get(config.training.precision.value)
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-4, betas=(0.9, 0.98), eps=1e-9, fused=True)
+
+    def pinned(side: Tensor) -> Tensor:
+        return side.pin_memory() if device.type == "cuda" else side
+
     batches = [  # with their numbers of target tokens: counted later, a GPU would be waited for in every step
-        (tuple(side.to(device) for side in batch), int((batch[2] != 0).sum()))
+        (tuple(map(pinned, batch)), int((batch[2] != 0).sum()))
         for batch in padded_batches(prepared, int(config.data.max_tokens))
     ]
     model.train()
     clock, tokens, number = Clock(task.seconds), 0, 0
     while not clock(tokens):
-        (source, target_in, target_out), count = batches[number % len(batches)]
+        batch, count = batches[number % len(batches)]
+        source, target_in, target_out = (side.to(device, non_blocking=True) for side in batch)
         number += 1
         optimizer.zero_grad(set_to_none=True)
         with torch.autocast(device.type, dtype or torch.bfloat16, enabled=dtype is not None):
@@ -395,7 +400,7 @@ def padded_transformer(config: ModelConfig, vocab_size: int) -> nn.Module:
 
 
 def marian(config: ModelConfig, vocab_size: int) -> nn.Module:
-    """Hugging Face's Marian of the same shape."""
+    """Hugging Face's Marian of the same shape; each step looks into its mask, and waits for the GPU."""
     from torch import nn
     from transformers import MarianConfig, MarianMTModel
 

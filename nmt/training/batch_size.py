@@ -80,8 +80,8 @@ def largest_max_tokens(trainer: Trainer, meter: MemoryMeter) -> int:
         except OutOfMemory:
             if tokens == LEAST:
                 raise
-            meter.release()
-            tokens = _rounded(0.8 * tokens)
+        meter.release()  # not before the error is forgotten, which holds what the failed batch has made
+        tokens = _rounded(0.8 * tokens)
 
 
 def _estimate(trainer: Trainer, meter: MemoryMeter) -> int:

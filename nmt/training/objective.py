@@ -150,9 +150,8 @@ def _cross_entropy(logits: list[Tensor], ids: Tensor, told: Tensor, options: _Op
 
     It is softmax minus the one-hot target, but for what `_losses` adds.
     """
-    (scores,) = logits
-    # The CPU is slow at the maximum of bf16, and would widen all before a softmax too; a GPU does on the way.
-    scores = scores.to(_wide(scores.dtype)) if scores.device.type == "cpu" else scores
+    # Widened once: a softmax that is to be wider would widen bf16 too, and then need memory for its result.
+    scores = logits[0].to(_wide(logits[0].dtype))
     own = scores.gather(1, ids)
     highest, log_p, grad = _softmax(scores, out=scores)
     told[0], told[1] = (highest - own - log_p)[:, 0], own[:, 0]
@@ -189,15 +188,11 @@ def _softmax(scores: Tensor, out: Tensor | None = None) -> tuple[Tensor, Tensor,
 
     Args:
         scores: (R, V) logits.
-        out: where the softmax goes, should it be of this dtype.
+        out: where the softmax goes; it may be `scores`.
     """
-    wide = _wide(scores.dtype)
     highest = scores.amax(-1, keepdim=True)
-    if scores.dtype is wide:
-        p = torch.softmax(scores, dim=-1, out=out)
-    else:
-        p = torch.softmax(scores, dim=-1, dtype=wide)
-    return highest.to(wide), p.amax(-1, keepdim=True).log_(), p
+    p = torch.softmax(scores, dim=-1, out=out)
+    return highest, p.amax(-1, keepdim=True).log_(), p
 
 
 def _wide(dtype: torch.dtype) -> torch.dtype:

@@ -119,8 +119,8 @@ def set_up_machine(config: TrainConfig, processes: int) -> None:
     set_threads(config.training.threads or max(1, available_cores() // processes))
     # In a sweep one process does many runs: what one has switched on, the next may want off.
     speed_up_fp32_products(config.training.precision is Precision.fp32 and config.training.onednn_fp32)
-    if config.training.deterministic:
-        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+    # Always, for the same reason: cuBLAS looks at it once. It is 32 MiB, which new GPUs take anyway.
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     if torch.are_deterministic_algorithms_enabled() != config.training.deterministic:  # it imports much
         torch.use_deterministic_algorithms(config.training.deterministic)
 

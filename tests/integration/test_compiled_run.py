@@ -14,12 +14,16 @@ from test_resume import assert_same_run, interrupted
 from toy import toy_config, write_toy
 
 from nmt.config import Precision, TrainConfig
+from nmt.runtime import choose_device
 from nmt.training.run import train
 
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++, which torch.compile calls"),
 ]
+
+
+on_a_gpu = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")]
 
 
 @pytest.fixture(autouse=True)
@@ -48,7 +52,11 @@ def records(run: Path, kind: str) -> list[dict[str, float]]:
 
 
 @pytest.mark.parametrize("precision", [Precision.fp32, Precision.bf16])
-def test_a_compiled_run(precision: Precision, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=on_a_gpu)])
+def test_a_compiled_run(
+    device: str, precision: Precision, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert choose_device("auto").type == device
     data = write_toy(tmp_path / "data", train=1500, held_out=8)
     plain, whole, stopped = (tmp_path / name for name in ("plain", "whole", "stopped"))
     train(config(data, plain, compile=False, precision=precision))

@@ -40,12 +40,12 @@ class Counting:
         return lookup_backend("aot_eager")(graph, inputs)
 
 
-def batch(seed: int) -> Batch:
+def batch(seed: int, most: int = 5) -> Batch:
     """Some sentences, at least two tokens a side."""
     numbers = random.Random(seed)
     pairs = [
         [[numbers.randrange(4, 10) for _ in range(numbers.randrange(1, 8))] for _ in range(2)]
-        for _ in range(numbers.randrange(1, 6))
+        for _ in range(numbers.randint(1, most))
     ]
     return Batch.of([source for source, _ in pairs], [target for _, target in pairs])
 
@@ -127,9 +127,12 @@ def test_on_a_gpu_inductor_comes_to_the_same_and_draws_dropout_from_the_seed() -
         graphs += 1
         return lookup_backend("inductor")(graph, inputs)
 
+    def large(seed: int) -> Batch:  # as trainings fill them
+        return batch(seed, most=80).filled(64).to(device)
+
     def both(model: Transformer, seed: int) -> tuple[Tensor, dict[str, Tensor]]:
         with torch.autocast("cuda", torch.bfloat16):
-            hidden, gradients = passed(model, batch(seed).filled(64).to(device), seed)
+            hidden, gradients = passed(model, large(seed), seed)
         return hidden, {name: gradient.clone() for name, gradient in gradients.items()}
 
     def like(config: ModelConfig) -> Transformer:
@@ -150,10 +153,11 @@ def test_on_a_gpu_inductor_comes_to_the_same_and_draws_dropout_from_the_seed() -
     assert other.shape != hidden.shape or not torch.equal(other, hidden)
     dropping.seed_dropout(4)
     with torch.autocast("cuda", torch.bfloat16):
-        assert not torch.equal(dropping(batch(2).filled(64).to(device)), hidden)
-    assert (hidden == dropping.eval()(batch(2).filled(64).to(device))).float().mean() < 0.5
+        assert not torch.equal(dropping(large(2)), hidden)
+    assert (hidden == dropping.eval()(large(2))).float().mean() < 0.5
 
     before = graphs
     for seed in range(100):
         both(dropping.train(), seed)
+    assert len({large(seed).target_in.shape for seed in range(100)}) > 3
     assert graphs == before
