@@ -1,4 +1,4 @@
-"""`scripts/multi30k.sh`: its four steps on a toy pair of languages."""
+"""`scripts/multi30k.sh`: its three steps on a toy pair of languages."""
 
 from __future__ import annotations
 
@@ -46,29 +46,33 @@ def corpus(tmp_path: Path) -> Path:
 
 
 @pytest.mark.slow
-def test_its_steps_follow_each_other_and_are_done_once(corpus: Path, tmp_path: Path) -> None:
-    done = run_script(tmp_path, str(corpus), "run", *OPTIONS)
+@pytest.mark.parametrize("form", ["lower", "cased"])
+def test_its_steps_follow_each_other_and_are_done_once(form: str, corpus: Path, tmp_path: Path) -> None:
+    arguments = [*(["--cased"] if form == "cased" else []), str(corpus), "run", *OPTIONS]
+    done = run_script(tmp_path, *arguments)
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("test (en-de)") == 1, "the report of the last step, and of it alone"
-    text, toy = tmp_path / "run" / "text", tmp_path / "toy"
-    lines = {path.name: path.read_text("utf-8").splitlines() for path in text.iterdir()}
-    assert lines["val.en"] == (toy / "valid.src").read_text("utf-8").splitlines()
-    assert lines["train.de"] == (toy / "train.tgt").read_text("utf-8").splitlines()
-    assert [len(lines[name]) for name in ("train.de", "distilled.de", "back.en")] == [300, 300, 300]
-    assert not [name for name in lines if name.startswith(".")]
+    toy, text = tmp_path / "toy", tmp_path / "run" / form
+    assert len(list(text.iterdir())) == 6
+    for name, ending in {"val.en": "valid.src", "train.de": "train.tgt"}.items():
+        lines = (toy / ending).read_text("utf-8").splitlines()
+        given = [line.capitalize() for line in lines] if form == "cased" else lines
+        assert (text / name).read_text("utf-8").splitlines() == given
 
-    made = [text / "distilled.de", text / "back.en"]
-    before = [path.stat().st_mtime_ns for path in made]
-    again = run_script(tmp_path, str(corpus), "run", *OPTIONS)
+    run = tmp_path / "run"
+    models = [run / step / "model" / "model.safetensors" for step in ("both", "forward", "final")]
+    before = [path.stat().st_mtime_ns for path in models]
+    assert len({path.read_bytes() for path in models}) == 3
+    again = run_script(tmp_path, *arguments)
     assert again.returncode == 0, again.stderr
     assert again.stdout == done.stdout
-    assert [path.stat().st_mtime_ns for path in made] == before
+    assert [path.stat().st_mtime_ns for path in models] == before
 
 
 def test_it_says_how_it_is_used(tmp_path: Path) -> None:
     done = run_script(tmp_path, "corpus", "seed=2")
     assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr == "usage: scripts/multi30k.sh FOLDER RUN [key=value ...]\n"
+    assert done.stderr == "usage: scripts/multi30k.sh [--cased] FOLDER RUN [key=value ...]\n"
     assert not list(tmp_path.iterdir())
 
 
