@@ -56,24 +56,22 @@ common=(
   data.valid.source="$text/val.en" data.valid.target="$text/val.de"
   data.test.source="$text/test_2016_flickr.en" data.test.target="$text/test_2016_flickr.de"
   data.tokenizer.vocab_size=10000 data.max_tokens=2048
-  model.norm=post # as in the paper
-  training.clip_norm=0 training.keep_checkpoints=10 training.averaging.count=10
+  model.norm=post model.dropout=0.3 # post: as in the paper
+  training.clip_norm=0 training.validate_every=1000
+  training.checkpoint_every=100 training.keep_checkpoints=10 training.averaging.count=10
+  training.schedule.name=inverse_sqrt
 )
 
 nmt-train "${common[@]}" run_dir="$run/both" \
   data.train.corpora.forth.source="$text/train.en" data.train.corpora.forth.target="$text/train.de" \
   data.train.corpora.back.source="$text/train.de" data.train.corpora.back.target="$text/train.en" \
   data.train.corpora.back.source_lang=de data.train.corpora.back.target_lang=en \
-  model.dropout=0.3 training.rdrop=0 \
-  training.schedule.{name=inverse_sqrt,peak=5e-3,warmup_updates=2000} training.max_updates=6000 \
-  training.checkpoint_every=100 training.validate_every=1000 "$@" >/dev/null
+  training.rdrop=0 training.schedule.{peak=5e-3,warmup_updates=2000} training.max_updates=6000 "$@" >/dev/null
 
 common+=(data.train.source="$text/train.en" data.train.target="$text/train.de")
 
 nmt-train "${common[@]}" run_dir="$run/forward" start_from="$run/both" \
-  model.dropout=0.3 training.rdrop=3 \
-  training.schedule.{name=inverse_sqrt,peak=4e-3,warmup_updates=1000} training.max_updates=6350 \
-  training.checkpoint_every=100 training.validate_every=1000 "$@" >/dev/null
+  training.rdrop=3 training.schedule.{peak=4e-3,warmup_updates=1000} training.max_updates=6350 "$@" >/dev/null
 
 nmt-train "${common[@]}" run_dir="$run/final" start_from="$run/forward" \
   model.dropout=0.1 training.rdrop=5 \

@@ -52,14 +52,14 @@ def test_its_steps_follow_each_other_and_are_done_once(form: str, corpus: Path, 
     done = run_script(tmp_path, *arguments)
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("test (en-de)") == 1, "the report of the last step, and of it alone"
-    toy, text = tmp_path / "toy", tmp_path / "run" / form
+    toy, run = tmp_path / "toy", tmp_path / "run"
+    text = run / form
     assert len(list(text.iterdir())) == 6
     for name, ending in {"val.en": "valid.src", "train.de": "train.tgt"}.items():
         lines = (toy / ending).read_text("utf-8").splitlines()
         given = [line.capitalize() for line in lines] if form == "cased" else lines
         assert (text / name).read_text("utf-8").splitlines() == given
 
-    run = tmp_path / "run"
     models = [run / step / "model" / "model.safetensors" for step in ("both", "forward", "final")]
     before = [path.stat().st_mtime_ns for path in models]
     assert len({path.read_bytes() for path in models}) == 3
