@@ -1,4 +1,4 @@
-"""`scripts/multi30k.sh`: its three steps on a toy pair of languages."""
+"""`scripts/multi30k.sh`: its steps on a toy pair of languages."""
 
 from __future__ import annotations
 
@@ -51,7 +51,8 @@ def test_its_steps_follow_each_other_and_are_done_once(form: str, corpus: Path, 
     arguments = [*(["--cased"] if form == "cased" else []), str(corpus), "run", *OPTIONS]
     done = run_script(tmp_path, *arguments)
     assert done.returncode == 0, done.stderr
-    assert done.stdout.count("test (en-de)") == 1, "the report of the last step, and of it alone"
+    assert done.stdout.startswith("run/final + run/plain1 + run/plain2 on multi30k (test), en-de\n")
+    assert done.stdout.count(" (test), ") == 1, "the report of the last step, and of it alone"
     toy, run = tmp_path / "toy", tmp_path / "run"
     text = run / form
     assert len(list(text.iterdir())) == 6
@@ -60,13 +61,15 @@ def test_its_steps_follow_each_other_and_are_done_once(form: str, corpus: Path, 
         given = [line.capitalize() for line in lines] if form == "cased" else lines
         assert (text / name).read_text("utf-8").splitlines() == given
 
-    models = [run / step / "model" / "model.safetensors" for step in ("both", "forward", "final")]
+    steps = ("both", "forward", "final", "plain1", "plain2")
+    models = [run / step / "model" / "model.safetensors" for step in steps]
     before = [path.stat().st_mtime_ns for path in models]
-    assert len({path.read_bytes() for path in models}) == 3
+    assert len({path.read_bytes() for path in models}) == 5
     again = run_script(tmp_path, *arguments)
     assert again.returncode == 0, again.stderr
     assert again.stdout == done.stdout
     assert [path.stat().st_mtime_ns for path in models] == before
+    assert len((run / "test.de").read_text("utf-8").splitlines()) == 8
 
 
 def test_it_says_how_it_is_used(tmp_path: Path) -> None:
