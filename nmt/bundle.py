@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -48,10 +49,12 @@ def save_bundle(
 ) -> None:
     """Writes a model folder whole or not at all: beside its place first, then renamed.
 
+    One process at a time may do this; what one that was killed has left beside the folder is cleared away.
+
     Raises:
         UserError: the disk is full, or the folder can't be written to.
     """
-    fresh = folder.with_name(f".{folder.name}.{os.getpid()}.tmp")
+    fresh, old = (folder.with_name(f".{folder.name}.{end}") for end in ("tmp", "old"))
     shutil.rmtree(fresh, ignore_errors=True)
     try:
         make_folder(fresh)
@@ -64,12 +67,10 @@ def save_bundle(
                 with open(path, "rb") as file:
                     os.fsync(file.fileno())
             if folder.exists():
-                old = folder.with_name(f".{folder.name}.{os.getpid()}.old")
-                folder.rename(old)
-                fresh.rename(folder)
                 shutil.rmtree(old, ignore_errors=True)
-            else:
-                fresh.rename(folder)
+                folder.rename(old)
+            fresh.rename(folder)
+            shutil.rmtree(old, ignore_errors=True)
             fsync_folder(folder.parent)
     finally:
         shutil.rmtree(fresh, ignore_errors=True)
@@ -157,8 +158,29 @@ def find_model_folder(path: str | Path, key: str = "model_dir") -> Path:
 
 
 def write_weights(path: Path, weights: Mapping[str, Tensor]) -> None:
-    """Writes tensors as a safetensors file; those that share memory are written under each of their names."""
-    save_file({name: tensor.detach().cpu().contiguous().clone() for name, tensor in weights.items()}, path)
+    """Writes a model's weights, on any device; those that share memory are written under each of their names.
+
+    Raises:
+        OSError: as `write_tensors`.
+    """
+    write_tensors(
+        path, {name: tensor.detach().cpu().contiguous().clone() for name, tensor in weights.items()}
+    )
+
+
+def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
+    """Writes tensors, each with memory of its own on the CPU, as a safetensors file.
+
+    Raises:
+        OSError: the disk is full or refuses, which safetensors tells as an error of its own kind.
+    """
+    try:
+        save_file({name: tensor.detach().contiguous() for name, tensor in tensors.items()}, path)
+    except SafetensorError as error:
+        number = re.search(r"os error (\d+)", str(error))
+        if number is None:
+            raise
+        raise OSError(int(number[1]), os.strerror(int(number[1]))) from error
 
 
 def read_weights(path: Path) -> dict[str, Tensor]:

@@ -3,7 +3,7 @@
 #
 # Installs into .venv, trains a small English-German model on the bundled corpus, translates three sentences and
 # reports BLEU. Run again it reinstalls nothing and goes on with the training where it stopped. Options of nmt-train
-# may follow, such as training.max_updates=2000. What it needs is described in setup.sh.
+# may follow, such as run_dir=runs/longer training.max_updates=2000. What it needs is described in setup.sh.
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/setup.sh"
 

@@ -183,7 +183,6 @@ class TrainingConfig:
             "threads",
         ):
             check(f"training.{key}", getattr(self, key), at_least(0))
-        check("training.clip_norm", self.clip_norm, at_least(0))
         if self.max_epochs is not None:
             check("training.max_epochs", self.max_epochs, at_least(1))
         if self.max_minutes is not None:

@@ -14,7 +14,7 @@ from nmt.data.shuffle import Shuffle
 from nmt.errors import UserError
 from nmt.runtime import mix
 
-_EPOCH, _PASS = 0, 4  # what a seed is used for; nmt.data.stream has 1 to 3
+_EPOCH, _PASS = 0, 4  # what a seed is used for; nmt.data.blocks has 1 to 3
 _MOST_DRAWS = 2**32  # an epoch, the largest `Shuffle`
 
 

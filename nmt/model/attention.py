@@ -76,7 +76,6 @@ class Pattern:
         """Sentences of like length, to be padded together."""
         q, k = np.array(self.queries.lengths), np.array(self.keys.lengths)
         order = np.argsort(q + k, kind="stable")
-        order = order[q[order] * k[order] > 0]  # on CUDA, layouts of fixed size end in empty sentences
         ranges = split(q[order], k[order], _group_overhead(self._device) / self.heads)
         return [Group(order[a:b], q[order[a:b]], k[order[a:b]]) for a, b in ranges]
 

@@ -40,7 +40,8 @@ def replaced(path: Path) -> Iterator[Path]:
             os.replace(temporary, path)
             fsync_folder(path.parent)
     finally:
-        temporary.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):  # a read-only disk refuses even where nothing is there to remove
+            temporary.unlink()
 
 
 def fsync_folder(path: Path) -> None:

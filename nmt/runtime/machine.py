@@ -17,15 +17,26 @@ if TYPE_CHECKING:
 
 
 def available_cores() -> int:
-    """Cores this process may use: its affinity and its control group's quota both count."""
+    """Cores this process may use: its affinity and the quotas of its control groups count."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    try:
-        quota, period = Path("/sys/fs/cgroup/cpu.max").read_text().split()
+    for group in control_groups():
+        try:
+            quota, period = (group / "cpu.max").read_text().split()
+        except (OSError, ValueError):
+            continue  # this one limits nothing
         if quota != "max":
             cores = min(cores, max(1, round(int(quota) / int(period))))
-    except (OSError, ValueError):
-        pass  # no control groups of version 2 here: the affinity is all there is to know
     return cores
+
+
+def control_groups(root: Path = Path("/sys/fs/cgroup"), own: Path = Path("/proc/self/cgroup")) -> list[Path]:
+    """The control groups (version 2) that this process is in, each within the next; the last is `root`."""
+    try:
+        lines = [line for line in own.read_text().splitlines() if line.startswith("0::/")]
+        group = root / lines[0].removeprefix("0::/")
+    except (OSError, IndexError):
+        return [root]
+    return [folder for folder in (group, *group.parents) if folder.is_relative_to(root)]
 
 
 def wanted_processes(config: TrainingConfig, gpus: int) -> int:

@@ -7,19 +7,20 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Collection, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 from torch import Tensor
 
+from nmt.bundle import write_tensors
 from nmt.errors import UserError
 from nmt.runtime import fsync_folder, log, make_folder, told
 from nmt.training.progress import Progress
+from nmt.training.run_folder import require_same
 
 FORMAT_VERSION = 1
 _MODEL, _OPTIMIZER, _STATE = "model.safetensors", "optimizer.safetensors", "state.json"
@@ -50,13 +51,18 @@ class CheckpointFolder:
 
     Args:
         folder: `RUN_DIR/checkpoints`; created by the first `save`.
-        fingerprints: name → what the run depends on (its options, its data); kept in every checkpoint, and
-            compared when one is loaded.
+        fingerprints: name → what the run depends on, such as its data; kept in every checkpoint, and compared
+            when one is loaded.
+        options: name → value of the options that may not change; kept and compared likewise. One that only
+            either side knows came or went with a version of nmt, and is no difference.
     """
 
-    def __init__(self, folder: Path, fingerprints: Mapping[str, str]) -> None:
+    def __init__(
+        self, folder: Path, fingerprints: Mapping[str, str], options: Mapping[str, Any] | None = None
+    ) -> None:
         self.folder = folder
         self.fingerprints = dict(fingerprints)
+        self.options = dict(options or {})
 
     def save(self, checkpoint: Checkpoint, facts: Mapping[str, Any]) -> Path:
         """Writes a checkpoint whole or not at all; one of the same update is replaced.
@@ -71,21 +77,19 @@ class CheckpointFolder:
         make_folder(self.folder)
         final = self._path(checkpoint.progress.update)
         temporary = final.with_name(f".{final.name}.tmp")
-        with _told(final):
+        with told(final):
             try:
                 self._clear_unfinished()
                 temporary.mkdir()
                 hashes = {}
                 for name, tensors in ((_MODEL, checkpoint.model), (_OPTIMIZER, checkpoint.optimizer)):
-                    save_file(
-                        {key: tensor.detach().contiguous() for key, tensor in tensors.items()},
-                        temporary / name,
-                    )
+                    write_tensors(temporary / name, tensors)
                     hashes[name] = _flushed_hash(temporary / name)
                 state = {
                     "format_version": FORMAT_VERSION,
                     "progress": checkpoint.progress.as_dict(),
                     "fingerprints": self.fingerprints,
+                    "options": self.options,
                     "sha256": hashes,
                     **facts,
                 }
@@ -144,6 +148,8 @@ class CheckpointFolder:
                     f"{folder} was written with another {name} than this run has: "
                     f"put that back as it was, or give another run_dir to train anew"
                 )
+        options = state.get("options", {})  # those of earlier versions have none
+        require_same(folder, options, self.options, options.keys() & self.options.keys())
         try:
             progress = Progress.from_dict(state["progress"])
         except (KeyError, TypeError) as error:
@@ -239,16 +245,3 @@ def _flushed_hash(path: Path) -> str:
     with open(path, "rb") as file:
         os.fsync(file.fileno())
         return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-@contextmanager
-def _told(path: Path) -> Iterator[None]:
-    """Tells a full disk as such, from whichever library it comes."""
-    with told(path):
-        try:
-            yield
-        except SafetensorError as error:
-            number = re.search(r"os error (\d+)", str(error))
-            if number is None:
-                raise
-            raise OSError(int(number[1]), os.strerror(int(number[1]))) from error

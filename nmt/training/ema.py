@@ -73,7 +73,7 @@ class RunningMean:
 
     @torch.no_grad()
     def _swap(self) -> None:
-        # The values change places, not the tensors: optimizer and captured graphs know those by address.
+        # The values change places, not the tensors: the optimizer knows those by address.
         for name, weight in self._weights.items():
             mean = self._mean[name].clone()
             self._mean[name].copy_(weight)

@@ -98,9 +98,8 @@ def final_weights(
         UserError: none can be read.
     """
     present = set(checkpoints.updates())
-    candidates = [saved for saved in run.checkpoints if saved.update in present]
-    if run.update not in {saved.update for saved in candidates}:
-        candidates.append(Saved(run.update, run.quality_now()))
+    candidates = [saved for saved in run.checkpoints if saved.update in present - {run.update}]
+    candidates.append(Saved(run.update, run.quality_now()))
     while candidates:
         updates = chosen(candidates, config.training.averaging)
         damaged = [update for update in updates if not _readable(checkpoints, update)]

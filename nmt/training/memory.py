@@ -6,11 +6,12 @@ import ctypes
 import gc
 import re
 import resource
+from collections.abc import Iterable
 from pathlib import Path
 
 import torch
 
-from nmt.runtime import release_freed_memory
+from nmt.runtime import control_groups, release_freed_memory
 
 _KIB = 1024
 
@@ -55,7 +56,7 @@ class MemoryMeter:
         self.release()
         if self._device.type == "cuda":
             return torch.cuda.mem_get_info(self._device)[0]
-        shared = min([_available(), *_control_groups()])
+        shared = min([_available(), *_left_by(control_groups())])
         if self._processes > 1:  # each of the others is as large as this one
             shared = (shared + _status("VmRSS")) // self._processes - _status("VmRSS")
         own, _ = resource.getrlimit(resource.RLIMIT_AS)
@@ -99,17 +100,10 @@ def _kibibytes(path: Path, name: str) -> int:
     raise OSError(f"{path} does not tell {name}")
 
 
-def _control_groups(root: Path = Path("/sys/fs/cgroup"), own: Path = Path("/proc/self/cgroup")) -> list[int]:
-    """What the control groups (version 2) that this process is in, one within the other, leave it."""
-    try:
-        lines = [line for line in own.read_text().splitlines() if line.startswith("0::/")]
-        group = root / lines[0].removeprefix("0::/")
-    except (OSError, IndexError):
-        return []
+def _left_by(groups: Iterable[Path]) -> list[int]:
+    """What the control groups that this process is in leave it."""
     found = []
-    for folder in (group, *group.parents):
-        if not folder.is_relative_to(root):
-            break
+    for folder in groups:
         try:
             limit, used, stat = (
                 (folder / f"memory.{name}").read_text() for name in ("max", "current", "stat")

@@ -7,12 +7,14 @@ import math
 import shutil
 import time
 from collections.abc import Mapping
+from contextlib import closing
 from typing import Any
 
 from torch.utils.tensorboard.writer import SummaryWriter
 
-from nmt.runtime import make_folder, progress, replaced
+from nmt.runtime import make_folder, progress, replaced, told
 from nmt.training.meter import Figures
+from nmt.training.progress import Progress
 from nmt.training.run_folder import RunFolder
 
 
@@ -25,22 +27,25 @@ class Monitor:
 
     Args:
         folder: of the run.
-        update: what comes after this update is forgotten.
+        run: how far the run has come; what was recorded after that is forgotten.
         max_updates: where the bar ends.
+
+    Raises:
+        UserError: here and in all methods: the disk is full, or the folder can't be written to.
     """
 
-    def __init__(self, folder: RunFolder, update: int, max_updates: int) -> None:
+    def __init__(self, folder: RunFolder, run: Progress, max_updates: int) -> None:
         self._folder, self._max_updates = folder, max_updates
-        self._begin(update)
+        self._begin(run)
 
-    def go_back(self, update: int) -> None:
-        """Forgets what came after `update`."""
+    def go_back(self, run: Progress) -> None:
+        """Forgets what came after where the run stands now."""
         self.close()
-        self._begin(update)
+        self._begin(run)
 
-    def _begin(self, update: int) -> None:
+    def _begin(self, run: Progress) -> None:
         folder = self._folder
-        records = _records_until(folder, update)
+        records = _records_until(folder, run)
         shutil.rmtree(folder.tensorboard, ignore_errors=True)
         make_folder(folder.tensorboard)
         self._board: Any = SummaryWriter(str(folder.tensorboard))
@@ -50,7 +55,7 @@ class Monitor:
             temporary.write_text("".join(map(_line, records)), encoding="utf-8")
         self._file = open(folder.metrics, "a", encoding="utf-8")
         self._bar = progress(total=self._max_updates, unit="updates", description="training")
-        self._bar.n = self._bar.initial = self._bar.last_print_n = update
+        self._bar.n = self._bar.initial = self._bar.last_print_n = run.update
 
     def advance(self, figures: Figures) -> None:
         """Counts an update on the progress bar, which shows the `figures` of a `Meter`."""
@@ -61,15 +66,16 @@ class Monitor:
     def record(self, kind: str, update: int, figures: Mapping[str, Any]) -> None:
         """Keeps figures: numbers are plotted, a list of `samples` is shown as text, the rest is only kept."""
         record = {"kind": kind, "update": update, "time": round(time.time(), 3), **figures}
-        self._file.write(_line(record))
-        self._file.flush()
-        self._plot(record)
+        with told(self._folder.metrics):
+            self._file.write(_line(record))
+            self._file.flush()
+            self._plot(record)
 
     def close(self) -> None:
         """Ends bar and files."""
         self._bar.close()
-        self._file.close()
-        self._board.close()
+        with told(self._folder.metrics), closing(self._board), self._file:
+            pass
 
     def _plot(self, record: Mapping[str, Any]) -> None:
         for name, value in record.items():
@@ -93,7 +99,8 @@ _SHOWN = {
 }
 
 
-def _records_until(folder: RunFolder, update: int) -> list[dict[str, Any]]:
+def _records_until(folder: RunFolder, run: Progress) -> list[dict[str, Any]]:
+    """The records up to where the run stands; without a validation that it will do again."""
     try:
         lines = folder.metrics.read_text(encoding="utf-8", errors="replace").split("\n")
     except FileNotFoundError:
@@ -102,7 +109,8 @@ def _records_until(folder: RunFolder, update: int) -> list[dict[str, Any]]:
     for line in lines:
         try:
             record = json.loads(line)
-            if record["update"] <= update and {"kind", "time"} <= record.keys():
+            again = record["update"] == run.update and record["kind"] == "valid" and not run.settled
+            if record["update"] <= run.update and not again and "time" in record:
                 records.append(record)
         except (ValueError, TypeError, KeyError):
             continue  # a line that a crash cut short

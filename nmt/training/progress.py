@@ -67,7 +67,8 @@ class Progress:
         worse_validations: validations since the best one.
         at_end: a validation that only the end of training made due: should the run go on after all, it
             counts for nothing.
-        checkpoints: the scheduled checkpoints, oldest first, rotated ones included.
+        checkpoints: the scheduled checkpoints, oldest first, rotated ones included; with what scheduled
+            validations said of them.
     """
 
     update: int = 0
@@ -128,6 +129,11 @@ class Progress:
         self.worse_validations = 0 if is_best else self.worse_validations + 1
         return is_best
 
+    def note_checkpoint(self) -> None:
+        """Counts a scheduled checkpoint after the present update."""
+        last = self.validated
+        self.checkpoints.append(last if last and last.update == self.update else Saved(self.update))
+
     @property
     def best_of_all(self) -> Saved | None:
         """The best validation, one at the end counted in."""
@@ -152,7 +158,7 @@ class Progress:
         """Whether a scheduled checkpoint belongs after the present update."""
         if config.checkpoint_every:
             return self.update % config.checkpoint_every == 0
-        return self.validation_due(config)
+        return self._validation_scheduled(config)
 
     def ended(self, config: TrainingConfig) -> str | None:
         """Why the training is over, in words; None if it is not."""

@@ -121,7 +121,7 @@ def num_processes(config: TrainingConfig) -> int:
     """How many processes `training.devices` means on this machine.
 
     Raises:
-        UserError: more than there are GPUs or micro-batches.
+        UserError: more than there are GPUs.
     """
     gpus = _usable_gpus()
     processes = wanted_processes(config, gpus)

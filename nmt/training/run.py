@@ -39,7 +39,7 @@ from nmt.training.ranks import (
     tell_crowded_cores,
     tell_idle_gpus,
 )
-from nmt.training.run_folder import RunFolder
+from nmt.training.run_folder import RunFolder, fixed_options
 from nmt.training.stopping import Stopped, StopRequest
 from nmt.training.trainer import Trainer
 from nmt.training.watch import watched
@@ -98,7 +98,9 @@ def train_rank(config_text: str, stop: Callable[[], bool]) -> bool:
 
 
 def with_choices(config: TrainConfig, folder: RunFolder, processes: int) -> TrainConfig:
-    """The options with every `auto` replaced by what it means on this machine, and hub sets by their commits.
+    """The options with each `auto` replaced by what it means here, and hub sets by their commits.
+
+    That of `data.max_tokens` waits for the data; that of `data.loaders` stays, as all give the same batches.
 
     Raises:
         UserError: there are more processes than micro-batches, `start_from` is no model of this shape, or a
@@ -153,7 +155,7 @@ def _train_and_finish(config: TrainConfig, prepared: Prepared, folder: RunFolder
         results = finished_results(config, folder)
         if results is not None:
             option = results["training"]["ended"].split("=")[0]
-            more = "" if option == "training.patience" else f"; a larger {option} goes on"
+            more = "" if option in fixed_options(config) else f"; a larger {option} goes on"
             log.info("%s: training is done already%s", folder.path, more)
             return results_text(config, results, folder)
         stop = StopRequest()

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NoReturn
@@ -90,12 +89,7 @@ class RunFolder:
                 f"{self.path} has checkpoints but no config.yaml that tells of them: give another run_dir"
             )
         there, here = fixed_options(read_config(self.config)), fixed_options(config)
-        changed = [key for key in sorted({*there, *here}) if there.get(key) != here.get(key)]
-        if changed:
-            words = ", ".join(f"{key}={_word(there.get(key))}, not {_word(here.get(key))}" for key in changed)
-            raise UserError(
-                f"{self.path} was started with {words}: give the same options to go on, or another run_dir"
-            )
+        require_same(self.path, there, here, {*there, *here})
 
     def begun(self) -> TrainConfig | None:
         """The options of the run that there is to go on with; None if there is none."""
@@ -173,9 +167,18 @@ def fixed_options(config: TrainConfig) -> dict[str, Any]:
     return {key: value for key, value in options.items() if key not in free}
 
 
-def fingerprint(config: TrainConfig) -> str:
-    """SHA-256 of the options that must stay as they are."""
-    return hashlib.sha256(json.dumps(fixed_options(config), sort_keys=True).encode()).hexdigest()
+def require_same(where: Path, there: Mapping[str, Any], here: Mapping[str, Any], keys: Iterable[str]) -> None:
+    """Makes sure that these options of a run are what they were when `where` was written.
+
+    Raises:
+        UserError: some are not; it names them and both of their values.
+    """
+    changed = [key for key in sorted(keys) if there.get(key) != here.get(key)]
+    if changed:
+        words = ", ".join(f"{key}={_word(there.get(key))}, not {_word(here.get(key))}" for key in changed)
+        raise UserError(
+            f"{where} was started with {words}: give the same options to go on, or another run_dir"
+        )
 
 
 def _flat(value: Any, name: str) -> Iterator[tuple[str, Any]]:

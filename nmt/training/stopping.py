@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import FrameType
 
 
@@ -52,7 +52,9 @@ class StopRequest:
             if second_kills:
                 signal.signal(signal.SIGINT, signal.SIG_DFL)
             if first:
-                notice()
+                # The process may be in the midst of writing to the very stream that this goes to.
+                with suppress(RuntimeError):
+                    notice()
 
         before = {signum: signal.signal(signum, heard) for signum in (signal.SIGINT, signal.SIGTERM)}
         try:

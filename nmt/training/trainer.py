@@ -29,7 +29,7 @@ from nmt.training.optimizer import Adam
 from nmt.training.parallel import State, spread
 from nmt.training.precision import adapt_loss_scale, autocast, first_loss_scale, product_dtype
 from nmt.training.profiling import profiling
-from nmt.training.progress import Progress, Saved
+from nmt.training.progress import Progress
 from nmt.training.ranks import Ranks
 from nmt.training.recovery import (
     batch_records,
@@ -41,7 +41,7 @@ from nmt.training.recovery import (
     stuck,
 )
 from nmt.training.rehearsal import largest_batches, memory_told, model_memory_told
-from nmt.training.run_folder import RunFolder, fingerprint
+from nmt.training.run_folder import RunFolder, fixed_options
 from nmt.training.saving import saving
 from nmt.training.schedule import learning_rate
 from nmt.training.validation import ValidationStopped, validator_for
@@ -55,7 +55,7 @@ class Trainer:
     """A model in training, and the counters of the run.
 
     Args:
-        config: of the run, every `auto` replaced.
+        config: of the run, every `auto` replaced but that of `data.loaders`.
         prepared: its data.
         folder: where it keeps its state; the main process alone writes there.
         ranks: the processes it shares the work with.
@@ -237,7 +237,7 @@ class Trainer:
         if not self.ranks.is_main:
             return
         self.checkpoints.forget_after(self.progress.update)
-        self._monitor.go_back(self.progress.update)
+        self._monitor.go_back(self.progress)
         row = now.skipped[-now.skipped_in_a_row :]
         facts = {"after": now.update, "batches": batch_records(self._stream, self.prepared, row)}
         self._monitor.record("went_back", self.progress.update + 1, facts)
@@ -266,21 +266,21 @@ class Trainer:
             progress.settled = True
 
     def _settle_main(self, validation: bool, checkpoint: bool, state: State) -> None:
-        progress, quality = self.progress, None
+        progress = self.progress
         try:
             if validation:
-                quality = self._validate()
+                self._validate()
         except ValidationStopped:
             self._stopping = True  # what is due stays due: whoever goes on from here begins with it
             return
         progress.settled = True
         progress.total_seconds = time.perf_counter() - self._begun
         if checkpoint:
-            progress.checkpoints.append(Saved(progress.update, quality))
+            progress.note_checkpoint()
             keep = needed(progress.checkpoints, self.options.averaging, self.options.keep_checkpoints)
             self._save(state, {*keep, *good_updates(progress)[-1:]})
 
-    def _validate(self) -> float:
+    def _validate(self) -> None:
         with self.mean.in_place():
             found = self._validator.validate(self.stop)
         quality = found.quality(self.options.criterion)
@@ -293,7 +293,6 @@ class Trainer:
             " (best yet)" if is_best else "",
             "".join(f"\n  {name:<10} {text}" for sample in found.samples for name, text in sample.items()),
         )
-        return quality
 
     def _restore(self) -> None:
         """Takes up the newest checkpoint, if there is one."""
@@ -342,7 +341,7 @@ class Trainer:
         self._stream = stack.enter_context(closing(open_stream(config, self.prepared, self.progress, ranks)))
         if ranks.is_main:
             self._saver = stack.enter_context(saving(self.checkpoints))
-            monitor = Monitor(self.folder, self.progress.update, self.options.max_updates)
+            monitor = Monitor(self.folder, self.progress, self.options.max_updates)
             self._monitor = stack.enter_context(closing(monitor))
             self._validator = validator_for(self.parallel.whole, config, self.prepared, ranks.device)
         wanted = self.options.profile and ranks.is_main
@@ -393,11 +392,7 @@ def open_stream(config: TrainConfig, prepared: Prepared, progress: Progress, ran
 
 def open_checkpoints(config: TrainConfig, prepared: Prepared, folder: RunFolder) -> CheckpointFolder:
     """The run's checkpoints, bound to its options, data and vocabulary."""
-    prints = {
-        "configuration": fingerprint(config),
-        "data": prepared.fingerprint,
-        "vocabulary": prepared.tokenizer.fingerprint,
-    }
+    prints = {"data": prepared.fingerprint, "vocabulary": prepared.tokenizer.fingerprint}
     if (start := start_fingerprint(config)) is not None:
         prints["model in start_from"] = start
-    return CheckpointFolder(folder.checkpoints, prints)
+    return CheckpointFolder(folder.checkpoints, prints, fixed_options(config))

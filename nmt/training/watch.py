@@ -78,6 +78,7 @@ class Watch:
     ) -> None:
         self._rank, self._lines, self._hosts, self._speaks, self._end = rank, lines, hosts, speaks, end
         self._first = threading.Lock()  # never given back: what comes second is a consequence
+        self._waiting = False  # for the main process, which is at work yet when this one's is done
         self._threads = [
             threading.Thread(target=self._follow, args=(rank,), name=f"watch-{rank}", daemon=True)
             for rank in lines
@@ -118,9 +119,10 @@ class Watch:
 
     def finish(self) -> None:
         """Says that the work of this process is done, and waits until the main one's is."""
+        self._waiting = self._rank != 0
         self._first.acquire()
         self._say_to_all({"status": 0, "text": ""})
-        if self._rank != 0:
+        if self._waiting:
             for thread in self._threads:
                 thread.join()
 
@@ -133,7 +135,7 @@ class Watch:
         word = _heard(self._lines[rank])
         if word is not None and word["status"] == 0:
             return
-        if not self._first.acquire(blocking=False):
+        if not self._first.acquire(blocking=False) and not self._waiting:
             return
         who = f"process {rank} of the run, on {self._hosts[rank]},"
         if word is None:

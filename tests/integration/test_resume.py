@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 from toy import toy_config, write_toy
 
-from nmt.config import Average, AveragingConfig, Precision, Resume, TrainConfig
+from nmt.config import Average, AveragingConfig, Criterion, Precision, Resume, TrainConfig
 from nmt.data.stream import Cursor
 from nmt.errors import UserError
 from nmt.training.run import train
@@ -286,15 +286,30 @@ def test_damaged_checkpoints_are_named_and_passed_over(
         train(toy_config(data, tmp_path / "run", **{**SETTINGS[name], "max_updates": 99}))
 
 
-def test_more_updates_go_on_as_if_there_had_been_no_end(data: Path, tmp_path: Path) -> None:
-    """The end at update 6 falls between checkpoints: it is judged and averaged there, and forgotten later."""
-    first = train(toy_config(data, tmp_path / "run", max_updates=6))
-    again = train(toy_config(data, tmp_path / "run", max_updates=6))
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"checkpoint_every": 0},
+        {
+            "checkpoint_every": 2,
+            "keep_checkpoints": 1,
+            "criterion": Criterion.loss,
+            "averaging": AveragingConfig(kind=Average.best, count=2),
+        },
+    ],
+)
+def test_more_updates_go_on_as_if_there_had_been_no_end(
+    options: dict[str, Any], data: Path, tmp_path: Path
+) -> None:
+    """The end at update 6 falls between validations: it is judged and averaged there, and forgotten later."""
+    first = train(toy_config(data, tmp_path / "run", max_updates=6, **options))
+    again = train(toy_config(data, tmp_path / "run", max_updates=6, **options))
     assert again == first
     results = json.loads((tmp_path / "run/results.json").read_text())
     assert results["training"]["averaged_updates"] == [4, 6]
-    train(toy_config(data, tmp_path / "run", max_updates=12))
-    train(toy_config(data, tmp_path / "whole", max_updates=12))
+    train(toy_config(data, tmp_path / "run", max_updates=12, **options))
+    train(toy_config(data, tmp_path / "whole", max_updates=12, **options))
     metrics = tmp_path / "run/metrics.jsonl"
     lines = metrics.read_text().splitlines(keepends=True)
     others = [line for line in lines if '"kind": "valid", "update": 6,' not in line]
@@ -337,7 +352,7 @@ def test_disk_full_leaves_what_there_was(
 ) -> None:
     name = "averaging the last"
     config = toy_config(data, tmp_path / "run", **SETTINGS[name])
-    import nmt.training.checkpoint as module
+    import nmt.bundle as module
 
     original, calls = module.save_file, iter(range(100))
 
@@ -407,7 +422,7 @@ def test_real_process_stopped_by_a_signal(signum: signal.Signals, data: Path, tm
 SLOW = """
 import sys, time; sys.path.insert(0, {here!r})
 from pathlib import Path
-import nmt.training.checkpoint as module
+import nmt.bundle as module
 from toy import toy_config
 from nmt.training.run import train
 original = module.save_file

@@ -75,6 +75,10 @@ def test_interrupted_end_is_made_up_for(data: Path, tmp_path: Path, said: pytest
         ({"max_epochs": 1}, "; a larger training.max_epochs goes on"),
         ({"max_minutes": 1e-9}, "; a larger training.max_minutes goes on"),
         ({"patience": 1, "validate_every": 1, "schedule": FLAT}, ""),
+        (
+            {"max_updates": 4, "schedule": ScheduleConfig(name=ScheduleName.linear)},
+            "",
+        ),  # it falls to zero there
     ],
 )
 def test_a_finished_run_names_what_goes_on(

@@ -9,7 +9,9 @@ from pathlib import Path
 
 import pytest
 import torch
+from safetensors import SafetensorError
 
+from nmt import bundle
 from nmt.bundle import (
     config_from_yaml,
     config_to_yaml,
@@ -146,3 +148,32 @@ def test_a_folder_that_may_not_be_entered(tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.setattr(Path, "is_file", is_file)
     with pytest.raises(UserError, match=f"can't read {tmp_path}: permission denied"):
         find_model_folder(tmp_path)
+
+
+def test_a_full_disk_is_told_and_leaves_the_model_there_was(
+    tmp_path: Path, config: TrainConfig, tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    weights = model_for(config, tokenizer).state_dict()
+    save_bundle(tmp_path / "model", config, weights, tokenizer, {"score": 1})
+
+    def full(*args: object) -> None:
+        raise SafetensorError("Error while serializing: I/O error: No space left on device (os error 28)")
+
+    monkeypatch.setattr(bundle, "save_file", full)
+    with pytest.raises(UserError, match=r"can't write .*model: no space is left"):
+        save_bundle(tmp_path / "model", config, weights, tokenizer, {"score": 2})
+    assert load_bundle(tmp_path).results == {"score": 1}
+    assert [path.name for path in tmp_path.iterdir()] == ["model"]
+
+
+def test_what_a_killed_process_left_is_cleared_away(
+    tmp_path: Path, config: TrainConfig, tokenizer: Tokenizer
+) -> None:
+    weights = model_for(config, tokenizer).state_dict()
+    for score in (1, 2):
+        for name in (".model.tmp", ".model.old"):
+            (tmp_path / name).mkdir()
+            (tmp_path / name / "model.safetensors").write_text("left")
+        save_bundle(tmp_path / "model", config, weights, tokenizer, {"score": score})
+        assert load_bundle(tmp_path).results == {"score": score}
+        assert [path.name for path in tmp_path.iterdir()] == ["model"]

@@ -12,7 +12,18 @@ from hypothesis import strategies as st
 
 from nmt.config import Precision
 from nmt.errors import UserError
-from nmt.runtime import choose_device, choose_precision, files, locked, machine, make_folder, mix, replaced
+from nmt.runtime import (
+    available_cores,
+    choose_device,
+    choose_precision,
+    control_groups,
+    files,
+    locked,
+    machine,
+    make_folder,
+    mix,
+    replaced,
+)
 
 
 def test_mix_is_what_it_always_was() -> None:
@@ -67,6 +78,19 @@ def test_a_disk_that_refuses_is_told_in_words(tmp_path: Path, number: int, words
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_disk_that_has_become_read_only_is_told_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """There `unlink` fails even for what isn't there."""
+
+    def refuse(self: Path, missing_ok: bool = False) -> None:
+        raise OSError(errno.EROFS, "Read-only file system")
+
+    monkeypatch.setattr(Path, "unlink", refuse)
+    with pytest.raises(UserError, match="read-only"), replaced(tmp_path / "file"):
+        raise OSError(errno.EROFS, "Read-only file system")
+
+
 def test_replaced_into_a_folder_that_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="does not exist"), replaced(tmp_path / "none" / "file") as temporary:
         temporary.write_text("text")
@@ -110,6 +134,22 @@ def test_devices_that_are_not_there(name: str) -> None:
 def test_devices_that_are() -> None:
     assert choose_device("cpu") == torch.device("cpu")
     assert choose_device("auto").type == ("cuda" if torch.cuda.is_available() else "cpu")
+
+
+def test_the_tightest_quota_of_the_control_groups_counts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root, own = tmp_path / "root", tmp_path / "cgroup"
+    inner = root / "outer/inner"
+    inner.mkdir(parents=True)
+    own.write_text("1:cpu:/x\n0::/outer/inner\n")
+    assert control_groups(root, own) == [inner, inner.parent, root]
+    assert control_groups(root, tmp_path / "none") == [root]
+    (inner / "cpu.max").write_text("max 100000\n")
+    (inner.parent / "cpu.max").write_text("250000 100000\n")
+    monkeypatch.setattr(machine, "control_groups", lambda: [inner, inner.parent, root])
+    monkeypatch.setattr(machine.os, "sched_getaffinity", lambda pid: set(range(64)), raising=False)
+    assert available_cores() == 2
 
 
 @pytest.mark.parametrize(

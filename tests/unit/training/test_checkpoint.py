@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 from dataclasses import replace
 from itertools import count
@@ -20,7 +21,7 @@ from nmt.training.checkpoint import Checkpoint, CheckpointFolder, DamagedCheckpo
 from nmt.training.progress import Progress, Saved
 from nmt.training.run_folder import RunFolder
 
-PRINTS = {"configuration": "c", "data": "d"}
+PRINTS = {"vocabulary": "v", "data": "d"}
 
 
 @pytest.fixture
@@ -110,6 +111,21 @@ def test_another_run_s_checkpoint_is_refused(tmp_path: Path) -> None:
         CheckpointFolder(tmp_path, PRINTS | {"data": "other"}).load_newest()
 
 
+def test_options_are_compared_where_both_sides_know_them(tmp_path: Path) -> None:
+    """A checkpoint outlives the versions of the program, and options come and go with those."""
+
+    def folder(**options: Any) -> CheckpointFolder:
+        return CheckpointFolder(tmp_path, PRINTS, options)
+
+    save(tmp_path, 10)  # as earlier versions did: without them
+    assert folder(kept=1, new=2).load(10).progress.update == 10
+    folder(kept=1, old=[0.1, None]).save(Checkpoint(progress(20), {}, {}), {})
+    assert folder(kept=1, new=2).load(20).progress.update == 20
+    words = "update-00000020 was started with kept=1, not 3, old=[0.1, null], not x: give the same options"
+    with pytest.raises(UserError, match=re.escape(words)):
+        folder(kept=3, old="x").load(20)
+
+
 def test_rotation_removes_all_but_the_named_and_leaves_strangers(tmp_path: Path) -> None:
     for update in (5, 10, 20, 30):
         save(tmp_path, update)
@@ -132,7 +148,7 @@ def test_a_failed_save_leaves_the_old_one(tmp_path: Path, monkeypatch: pytest.Mo
     before = save(tmp_path, 10)
     from safetensors import SafetensorError
 
-    import nmt.training.checkpoint as module
+    import nmt.bundle as module
 
     def full(*args: object) -> None:
         raise SafetensorError("Error while serializing: I/O error: No space left on device (os error 28)")

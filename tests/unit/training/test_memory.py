@@ -15,7 +15,7 @@ import nmt.training.memory as module
 from nmt.config import DataConfig, Precision, TrainingConfig
 from nmt.data.store import Store
 from nmt.training.batch_size import largest_max_tokens
-from nmt.training.memory import MemoryMeter, _control_groups
+from nmt.training.memory import MemoryMeter, _left_by
 from nmt.training.rehearsal import OutOfMemory
 from nmt.training.trainer import Trainer
 
@@ -50,7 +50,7 @@ def test_the_tightest_limit_counts(
 ) -> None:
     """Of three processes each gets a third of what is free and what this one, of 60, has: less its own 60."""
     monkeypatch.setattr(module, "_available", lambda: 1000)
-    monkeypatch.setattr(module, "_control_groups", lambda: [2000, 900])
+    monkeypatch.setattr(module, "_left_by", lambda groups: [2000, 900])
     monkeypatch.setattr(module, "_freed", lambda: 7)
     monkeypatch.setattr(module, "_status", {"VmRSS": 60, "VmSize": 400}.__getitem__)
     monkeypatch.setattr(module.resource, "getrlimit", lambda kind: (limit, limit))
@@ -64,10 +64,8 @@ def test_the_tightest_control_group_counts(tmp_path: Path) -> None:
         (folder / "memory.max").write_text(f"{limit}\n")
         (folder / "memory.current").write_text(f"{used}\n")
         (folder / "memory.stat").write_text(f"anon 5\ninactive_file {cached}\nactive_file 7\n")
-    own = tmp_path / "cgroup"
-    own.write_text("1:cpu:/x\n0::/outer/inner\n")
-    assert _control_groups(tmp_path / "root", own) == [700]
-    assert _control_groups(tmp_path / "root", tmp_path / "none") == []
+    assert _left_by([inner, inner.parent, tmp_path / "root"]) == [700]
+    assert _left_by([tmp_path / "root"]) == []
 
 
 class Machine:

@@ -32,7 +32,7 @@ def test_counters_survive_json() -> None:
         (0, 0, 5, False, False, False),
         (0, 5, 5, False, False, True),
         (4, 6, 13, False, True, False),  # the last update
-        (4, 0, 13, False, True, True),
+        (4, 0, 13, False, True, False),
     ],
 )
 def test_what_is_due(
@@ -109,3 +109,15 @@ def test_other_precisions_have_no_loss_scale() -> None:
     progress = Progress(loss_scale=first_loss_scale(Precision.bf16))
     assert not adapt_loss_scale(progress, Precision.bf16, finite=False)
     assert progress == Progress()
+
+
+def test_a_checkpoint_has_what_scheduled_validations_said() -> None:
+    """The validation at update 3 is due as training ends there, and counts for nothing should it go on."""
+    options, progress = TrainingConfig(validate_every=2, max_updates=3), Progress()
+    for quality in (None, 5.0, 7.0):
+        progress.advance()
+        if quality is not None:
+            progress.note_validation(quality, options)
+        progress.note_checkpoint()
+    assert progress.checkpoints == [Saved(1), Saved(2, 5.0), Saved(3)]
+    assert progress.quality_now() == 7.0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,8 @@ from nmt.config import (
 )
 from nmt.errors import UserError
 from nmt.training.monitor import Monitor
-from nmt.training.run_folder import RunFolder, fingerprint
+from nmt.training.progress import Progress
+from nmt.training.run_folder import RunFolder, fixed_options
 
 
 def config(name: str = "toy", **training: Any) -> TrainConfig:
@@ -86,13 +88,13 @@ def test_the_run_there_is_to_go_on_with(tmp_path: Path) -> None:
 )
 def test_these_options_may_change(free: dict[str, Any], tmp_path: Path) -> None:
     started(tmp_path, config()).check(config(**free))
-    assert fingerprint(config()) == fingerprint(config(**free))
+    assert fixed_options(config()) == fixed_options(config(**free))
 
 
 def test_so_may_the_batches_of_the_search(tmp_path: Path) -> None:
     smaller = replace(config(), decoding=DecodingConfig(max_tokens=512, max_sentences=8))
     started(tmp_path, config()).check(smaller)
-    assert fingerprint(config()) == fingerprint(smaller)
+    assert fixed_options(config()) == fixed_options(smaller)
     with pytest.raises(UserError, match=r"decoding\.beam_size=4, not 5"):
         RunFolder(tmp_path).check(replace(config(), decoding=DecodingConfig(beam_size=5)))
 
@@ -108,7 +110,7 @@ def test_others_are_named(tmp_path: Path) -> None:
     with pytest.raises(UserError) as refused:
         folder.check(other)
     assert str(refused.value) == expected
-    assert fingerprint(other) != fingerprint(config())
+    assert fixed_options(other) != fixed_options(config())
 
 
 def test_corpora_are_compared_one_by_one_and_in_their_order(tmp_path: Path) -> None:
@@ -131,7 +133,7 @@ def test_corpora_are_compared_one_by_one_and_in_their_order(tmp_path: Path) -> N
     ):
         with pytest.raises(UserError, match=words):
             folder.check(other)
-        assert fingerprint(other) != fingerprint(mixed(a=a, b=b))
+        assert fixed_options(other) != fixed_options(mixed(a=a, b=b))
 
 
 def test_the_linear_schedule_fixes_the_number_of_updates(tmp_path: Path) -> None:
@@ -181,7 +183,7 @@ FIGURES: dict[str, float | None] = {
 
 
 def test_the_bar_shows_the_figures(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    monitor = Monitor(RunFolder(tmp_path), 0, 100)
+    monitor = Monitor(RunFolder(tmp_path), Progress(), 100)
     monitor._bar.delay = 0.0
     monitor.advance(FIGURES)
     monitor._bar.refresh()
@@ -192,7 +194,7 @@ def test_the_bar_shows_the_figures(tmp_path: Path, capsys: pytest.CaptureFixture
 
 def test_records_are_cut_back(tmp_path: Path) -> None:
     folder = RunFolder(tmp_path)
-    monitor = Monitor(folder, 0, 100)
+    monitor = Monitor(folder, Progress(), 100)
     for update in (10, 20, 30):
         monitor.advance(FIGURES)
         monitor.record("train", update, {"loss": update / 10, "ppl": float("inf")})
@@ -201,7 +203,7 @@ def test_records_are_cut_back(tmp_path: Path) -> None:
     monitor.close()
     with open(folder.metrics, "a") as file:
         file.write('{"kind": "train", "upda')  # a crash
-    Monitor(folder, 20, 100).close()
+    Monitor(folder, Progress(update=20), 100).close()
 
     records = list(map(json.loads, folder.metrics.read_text().removesuffix("\n").split("\n")))
     assert [(r["kind"], r["update"]) for r in records] == [
@@ -218,3 +220,27 @@ def test_the_home_folder_may_be_written_short(tmp_path: Path, monkeypatch: pytes
     monkeypatch.setenv("HOME", str(tmp_path))
     folder, plain = RunFolder(Path("~/runs/a")), RunFolder(tmp_path / "runs/a")
     assert vars(folder) == vars(plain)
+
+
+@pytest.mark.parametrize(
+    ("settled", "kept"), [(True, ["valid", "train", "valid"]), (False, ["valid", "train"])]
+)
+def test_a_validation_that_is_done_again_is_recorded_once(
+    settled: bool, kept: list[str], tmp_path: Path
+) -> None:
+    folder = RunFolder(tmp_path)
+    monitor = Monitor(folder, Progress(), 100)
+    for kind, update in (("valid", 10), ("train", 20), ("valid", 20)):
+        monitor.record(kind, update, {"loss": 1.0})
+    monitor.close()
+    Monitor(folder, Progress(update=20, settled=settled), 100).close()
+    assert [json.loads(line)["kind"] for line in folder.metrics.read_text().splitlines()] == kept
+
+
+def test_a_full_disk_is_told_and_the_board_is_closed(tmp_path: Path) -> None:
+    monitor = Monitor(RunFolder(tmp_path), Progress(), 100)
+    monitor._file.close()
+    monitor._file = open("/dev/full", "w")
+    with pytest.raises(UserError, match=r"can't write .*metrics.jsonl: no space is left"), closing(monitor):
+        monitor.record("train", 1, {"loss": 1.0})
+    assert monitor._file.closed and monitor._board.all_writers is None

@@ -49,3 +49,15 @@ def test_in_another_thread_nothing_is_touched() -> None:
 @pytest.mark.parametrize(("signum", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (None, 143)])
 def test_exit_status(signum: int | None, status: int) -> None:
     assert Stopped(signum).code == status
+
+
+def test_a_signal_in_the_midst_of_writing_is_no_crash() -> None:
+    """Python refuses to write to a stream while it is writing to it."""
+
+    def notice() -> None:
+        raise RuntimeError("reentrant call inside <_io.BufferedWriter>")
+
+    stop = StopRequest()
+    with stop.listening(notice):
+        signal.raise_signal(signal.SIGTERM)
+    assert stop.signum == signal.SIGTERM

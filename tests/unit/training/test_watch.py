@@ -104,6 +104,18 @@ def test_done_is_no_death_and_waits_for_the_main_process() -> None:
     assert not done.is_alive() and main.ends.empty() and other.ends.empty()
 
 
+@pytest.mark.parametrize("status", [None, 2])
+def test_the_main_process_may_fail_after_the_others_are_done(status: int | None) -> None:
+    """As it makes and tests the model: then all of them have failed."""
+    other = Others(1, [0])
+    threading.Thread(target=other.watch.finish, daemon=True).start()
+    assert other.hear(0) == {"status": 0, "text": ""}
+    if status is not None:
+        other.say(0, status)
+    other.lines[0].shutdown(socket.SHUT_RDWR)
+    assert other.end() == (status or 1)
+
+
 class Threads:
     """Ranks that are threads of this process."""
 
