@@ -163,9 +163,7 @@ def write_weights(path: Path, weights: Mapping[str, Tensor]) -> None:
     Raises:
         OSError: as `write_tensors`.
     """
-    write_tensors(
-        path, {name: tensor.detach().cpu().contiguous().clone() for name, tensor in weights.items()}
-    )
+    write_tensors(path, {name: tensor.detach().cpu().clone() for name, tensor in weights.items()})
 
 
 def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:

@@ -48,9 +48,10 @@ class Monitor:
         records = _records_until(folder, run)
         shutil.rmtree(folder.tensorboard, ignore_errors=True)
         make_folder(folder.tensorboard)
-        self._board: Any = SummaryWriter(str(folder.tensorboard))
-        for record in records:
-            self._plot(record)
+        with told(folder.tensorboard):
+            self._board: Any = SummaryWriter(str(folder.tensorboard))
+            for record in records:
+                self._plot(record)
         with replaced(folder.metrics) as temporary:
             temporary.write_text("".join(map(_line, records)), encoding="utf-8")
         self._file = open(folder.metrics, "a", encoding="utf-8")

@@ -23,6 +23,7 @@ from nmt.config import (
     TrainingConfig,
 )
 from nmt.errors import UserError
+from nmt.training import monitor as monitor_module
 from nmt.training.monitor import Monitor
 from nmt.training.progress import Progress
 from nmt.training.run_folder import RunFolder, fixed_options
@@ -244,3 +245,12 @@ def test_a_full_disk_is_told_and_the_board_is_closed(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"can't write .*metrics.jsonl: no space is left"), closing(monitor):
         monitor.record("train", 1, {"loss": 1.0})
     assert monitor._file.closed and monitor._board.all_writers is None
+
+
+def test_a_disk_that_is_full_from_the_start_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(folder: str) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(monitor_module, "SummaryWriter", full)
+    with pytest.raises(UserError, match=r"can't write .*tensorboard: no space is left"):
+        Monitor(RunFolder(tmp_path), Progress(), 100)
