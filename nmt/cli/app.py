@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import FrameType
-from typing import TypeVar
+from typing import NoReturn, TypeVar
 
 from nmt.errors import UserError
 from nmt.runtime import log_to_stderr, silence, steady_streams, told
@@ -29,11 +29,16 @@ def run(command: Callable[[C], None], schema: type[C], config_name: str, doc: st
     Exit status: 0, 2 after a user's mistake, 130 after Ctrl-C, 143 after SIGTERM, 1 with a traceback after
     a bug; 141 if nobody reads standard output any more.
     """
+    program = f"nmt-{config_name}"  # not sys.argv[0], which `python -m` sets to a file
+    end_with(program, lambda: _dispatch(command, schema, config_name, doc, sys.argv[1:]))
+
+
+def end_with(program: str, work: Callable[[], None]) -> NoReturn:
+    """Does the work of a command and ends the process with its exit status; `program` begins its messages."""
     steady_streams()
     if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
         signal.signal(signal.SIGTERM, _terminated)  # by default Python would end without cleaning up
-    program = Path(sys.argv[0]).name
-    sys.exit(_guarded(program, lambda: _dispatch(command, schema, config_name, doc, sys.argv[1:])))
+    sys.exit(_guarded(program, work))
 
 
 def _guarded(program: str, work: Callable[[], None]) -> int:
@@ -96,6 +101,14 @@ def _dispatch(
         from nmt.cli.help import help_text
 
         put(help_text(schema, config_name, doc))
+        return
+    if flags.completion is not None or flags.complete is not None:
+        from nmt.cli.completion import completed, script
+
+        if flags.completion is not None:
+            put(script(flags.completion))
+        else:
+            put("".join(f"{word}\n" for word in completed(schema, config_name, flags.complete or "")))
         return
 
     from nmt.cli.compose import compose_jobs, to_yaml

@@ -7,6 +7,16 @@ from dataclasses import dataclass
 
 from nmt.errors import UserError
 
+FLAGS = ("--help", "--show", "--multirun", "--config-dir", "--version", "--completion")
+"""The flags, for completion."""
+
+_WITH_VALUE = {
+    "-cd": ("config_dir", "the name of a folder"),
+    "--config-dir": ("config_dir", "the name of a folder"),
+    "--completion": ("completion", "the name of a shell: bash or zsh"),
+    "--complete": ("complete", "a word"),
+}
+
 
 @dataclass(frozen=True)
 class Arguments:
@@ -22,6 +32,10 @@ class Arguments:
     """Run once for each combination of values that stand separated by commas."""
     config_dir: str | None = None
     """A folder with more YAML files, searched beside the ones that come with the program."""
+    completion: str | None = None
+    """Print the completion script of this shell instead of running."""
+    complete: str | None = None
+    """Print the words that this one may become; the completion script asks for it."""
 
 
 def read_arguments(arguments: Sequence[str]) -> Arguments:
@@ -32,7 +46,7 @@ def read_arguments(arguments: Sequence[str]) -> Arguments:
     """
     overrides: list[str] = []
     found: dict[str, bool] = {}
-    config_dir: str | None = None
+    values: dict[str, str | None] = dict.fromkeys(field for field, _ in _WITH_VALUE.values())
     rest = list(arguments)
     while rest:
         argument = rest.pop(0)
@@ -47,12 +61,19 @@ def read_arguments(arguments: Sequence[str]) -> Arguments:
                 rest.pop(0)
         elif argument in ("-m", "--multirun"):
             found["sweep"] = True
-        elif name in ("-cd", "--config-dir"):
+        elif name in _WITH_VALUE:
+            field, words = _WITH_VALUE[name]
             if not equals and not rest:
-                raise UserError(f"{name} needs the name of a folder")
-            config_dir = value if equals else rest.pop(0)
+                raise UserError(f"{name} needs {words}")
+            values[field] = value if equals else rest.pop(0)
         elif argument.startswith("-"):
             raise UserError(f"unknown flag {argument}: options are written key=value; --help lists them")
         else:
             overrides.append(argument)
-    return Arguments(tuple(overrides), config_dir=config_dir, **found)
+    return Arguments(
+        tuple(overrides),
+        config_dir=values["config_dir"],
+        completion=values["completion"],
+        complete=values["complete"],
+        **found,
+    )

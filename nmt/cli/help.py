@@ -19,7 +19,12 @@ Flags
   -m, --multirun           run once for each combination of values separated by commas: -m seed=1,2,3
   -cd, --config-dir DIR    also look for YAML files in DIR (DIR/experiment/mine.yaml: experiment=mine)
   --version                print the version
+  --completion SHELL       print a script for bash or zsh that completes options:
+                           eval "$(nmt-train --completion bash)" in ~/.bashrc, or zsh in ~/.zshrc
 """
+
+GROUPS = {"train": ("experiment", "data", "data/cleaning", "model", "model/positions"), "eval": ("data",)}
+"""The groups that the commands have: folders of `configs/`."""
 
 
 def help_text(schema: type[Any], config_name: str, doc: str) -> str:
@@ -39,16 +44,19 @@ def help_text(schema: type[Any], config_name: str, doc: str) -> str:
 
 
 def _groups() -> str:
+    lines = ["Groups (group=name picks a file of configs/)"]
+    for group in GROUPS["train"]:
+        names = ", ".join(group_names(group))
+        lines += textwrap.wrap(names, 100, initial_indent=f"  {group + '=':<23}", subsequent_indent=" " * 25)
+    return "\n".join(lines)
+
+
+def group_names(group: str) -> list[str]:
+    """The names that a group of `configs/` has."""
     # Not from nmt.cli.compose: importing Hydra would double the time that --help takes.
     package = Path(__file__).resolve().parents[1]
     folder = package / "configs" if (package / "configs").is_dir() else package.parent / "configs"
-    lines = ["Groups (group=name picks a file of configs/)"]
-    for group in ("experiment", "data", "data/cleaning", "model", "model/positions"):
-        names = sorted(path.stem for path in (folder / group).glob("*.yaml"))
-        lines += textwrap.wrap(
-            ", ".join(names), 100, initial_indent=f"  {group + '=':<23}", subsequent_indent=" " * 25
-        )
-    return "\n".join(lines)
+    return sorted(path.stem for path in (folder / group).glob("*.yaml"))
 
 
 def _options(schema: type[Any], prefix: str) -> Iterator[str]:
@@ -65,7 +73,7 @@ def _options(schema: type[Any], prefix: str) -> Iterator[str]:
             for part in typing.get_args(kind)
             if isinstance(part, type) and dataclasses.is_dataclass(part)
         ]
-        line = f"    {key}={_default(field)}"
+        line = f"    {key}={default_text(field)}"
         choices = "|".join(kind.__members__) if isinstance(kind, type) and issubclass(kind, Enum) else ""
         words = " ".join(
             part for part in (f"{choices}." if choices else "", documentation.get(field.name)) if part
@@ -92,7 +100,8 @@ def _first_line(kind: type[Any]) -> str:
     return (inspect.getdoc(kind) or "").partition("\n")[0]
 
 
-def _default(field: dataclasses.Field[Any]) -> str:
+def default_text(field: dataclasses.Field[Any]) -> str:
+    """The default of an option, as it is written on a command line."""
     value = field.default
     if value is dataclasses.MISSING:
         value = field.default_factory() if field.default_factory is not dataclasses.MISSING else None

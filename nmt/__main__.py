@@ -1,0 +1,62 @@
+"""The commands without their installed scripts: `python -m nmt train`, `translate` and `eval`."""
+
+from __future__ import annotations
+
+import difflib
+import sys
+from importlib import import_module
+
+from nmt.cli.app import end_with, put
+from nmt.errors import UserError
+
+COMMANDS = {"train": "nmt.cli.train", "translate": "nmt.cli.translate", "eval": "nmt.cli.evaluate"}
+"""Name of each command → its module, imported only when it is asked for."""
+
+OVERVIEW = """\
+nmt trains neural machine translation systems: sentence pairs in, a scored translation model out.
+
+  nmt-train       python -m nmt train        train, average and test a model; the same command resumes
+  nmt-translate   python -m nmt translate    translate a file, a pipe or typed lines with a model
+  nmt-eval        python -m nmt eval         score a model on a test set, or translations in files
+
+The two columns are the same commands. Each lists its options with --help.
+  --version       print the version
+  --completion    bash or zsh: print a script that completes the options of all three
+"""
+
+
+def main() -> None:
+    """Entry point of `python -m nmt`."""
+    name, *rest = sys.argv[1:] or ["--help"]
+    command = name.removeprefix("nmt-")
+    if command in COMMANDS:
+        sys.argv = [f"nmt-{command}", *rest]
+        import_module(COMMANDS[command]).main()
+    else:
+        end_with("nmt", lambda: _answer(name, rest))
+
+
+def _answer(name: str, rest: list[str]) -> None:
+    """Prints what needs no command, or refuses it."""
+    if name in ("-h", "--help", "help"):
+        put(OVERVIEW)
+    elif name == "--version":
+        from nmt import __version__
+
+        put(f"nmt {__version__}\n")
+    elif name.partition("=")[0] == "--completion":
+        from nmt.cli.completion import script
+
+        put(script(name.partition("=")[2] or "".join(rest)))
+    elif "=" in name or name.startswith("-"):
+        raise UserError(f"{name}: name a command first, such as python -m nmt train {name}")
+    else:
+        # `evaluate` is nearer to `translate` than to `eval`, so a common beginning goes first.
+        near = [known for known in COMMANDS if name.startswith(known)]
+        near += difflib.get_close_matches(name, COMMANDS, 1, 0.5)
+        hint = f"Did you mean {near[0]}? " if near else ""
+        raise UserError(f"{name}: there is no such command. {hint}The commands are {', '.join(COMMANDS)}.")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,153 @@
+"""Shell completion: the scripts for bash and zsh, and the words that they offer."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import typing
+from collections.abc import Iterator, Mapping, Sequence
+from enum import Enum
+from pathlib import Path
+from typing import Any
+
+from nmt.cli.arguments import FLAGS
+from nmt.cli.help import GROUPS, default_text, group_names
+from nmt.errors import UserError
+
+_COMMANDS = "nmt-train nmt-translate nmt-eval"
+
+# The scripts ask the command itself, which knows its options: `nmt-train --complete WORD` prints the whole
+# words that WORD may become. Where it prints none, the shell completes names of files.
+_BASH = f"""\
+_nmt() {{
+    local line=${{COMP_LINE:0:COMP_POINT}} word before found
+    word=${{line##*[[:space:]]}}
+    before=${{word%"${{word##*["$COMP_WORDBREAKS"]}}"}}  # bash replaces what follows the last word break (=)
+    COMPREPLY=()
+    [[ $3 == -cd || $3 == --config-dir ]] && return
+    while IFS= read -r found; do
+        COMPREPLY+=("${{found#"$before"}}")
+    done < <("${{1/#\\~/$HOME}}" --complete "$word" 2>/dev/null)
+    [[ ${{#COMPREPLY[@]}} -gt 0 && ${{COMPREPLY[0]}} == *[=./] ]] && compopt -o nospace 2>/dev/null
+    return 0
+}}
+complete -o bashdefault -o default -F _nmt {_COMMANDS}
+"""
+
+_ZSH = f"""\
+(( $+functions[compdef] )) || {{ autoload -Uz compinit && compinit }}
+_nmt() {{
+    local -a found open closed
+    [[ $words[CURRENT-1] == (-cd|--config-dir) ]] && {{ _files -/; return }}
+    found=("${{(@f)$(${{~words[1]}} --complete "$PREFIX" 2>/dev/null)}}")
+    open=(${{(M)found:#*[=./]}})
+    closed=(${{${{found:#*[=./]}}:#}})
+    if (( $#open + $#closed )); then
+        (( $#open )) && compadd -Q -S '' -a open
+        (( $#closed )) && compadd -Q -a closed
+    else
+        compset -P '*='
+        _files
+    fi
+}}
+compdef _nmt {_COMMANDS}
+"""
+
+_SCRIPTS = {"bash": _BASH, "zsh": _ZSH}
+
+
+def script(shell: str) -> str:
+    """The script that a shell reads at its start: `eval "$(nmt-train --completion bash)"`.
+
+    Raises:
+        UserError: the shell is neither bash nor zsh.
+    """
+    if shell not in _SCRIPTS:
+        raise UserError(f"{f'--completion {shell}'.strip()}: must be bash or zsh")
+    return _SCRIPTS[shell]
+
+
+def completed(schema: type[Any], config_name: str, word: str) -> list[str]:
+    """The words that the beginning of an argument may become.
+
+    Keys are offered a section at a time: `tr` becomes `training.`, and that one of its options. Values are
+    offered where they are few: groups, choices, true and false, and the default of a number.
+
+    Args:
+        schema: the dataclass of the command's options.
+        config_name: the command's YAML file, which decides its groups.
+        word: the beginning.
+
+    Returns:
+        Whole words; what ends in `=`, `.` or `/` goes on. None: the names of files.
+    """
+    groups = {group: group_names(group) for group in GROUPS.get(config_name, ())}
+    if word.startswith("-"):
+        return [flag for flag in FLAGS if flag.startswith(word)]
+    key, equals, value = word.partition("=")
+    if not equals:
+        return sorted(_keys(schema, groups, word))
+    if value.startswith("["):
+        return _files(word)
+    return [f"{key}={choice}" for choice in _values(schema, groups, key) if choice.startswith(value)]
+
+
+def _keys(schema: type[Any], groups: Mapping[str, Sequence[str]], word: str) -> set[str]:
+    found = {f"{group}=" for group in groups if group.startswith(word)}
+    for key, *_ in _options(schema, _names(word)):
+        if key.startswith(word) and key != word and "NAME" not in key:
+            section, dot, _ = key[len(word) :].partition(".")
+            found.add(f"{word}{section}{dot or '='}")
+    return found
+
+
+def _values(schema: type[Any], groups: Mapping[str, Sequence[str]], key: str) -> Sequence[str]:
+    if key in groups:
+        return groups[key]
+    for name, kind, default in _options(schema, _names(key)):
+        if name == key:
+            if isinstance(kind, type) and issubclass(kind, Enum):
+                return list(kind.__members__)
+            if kind is bool:
+                return ["true", "false"]
+            return [default] if kind in (int, float) and default != "null" else []
+    return []
+
+
+def _options(schema: type[Any], names: Sequence[str], prefix: str = "") -> Iterator[tuple[str, Any, str]]:
+    """Key, type and default of every option; a part with a free name has that of `names` at its place."""
+    hints = typing.get_type_hints(schema)
+    for field in dataclasses.fields(schema):
+        key, hint = f"{prefix}{field.name}", hints[field.name]
+        kinds = [kind for kind in typing.get_args(hint) or (hint,) if kind is not type(None)]
+        section = next((kind for kind in kinds if dataclasses.is_dataclass(kind)), None)
+        if section is None:
+            yield key, kinds[0], default_text(field)
+        elif typing.get_origin(hint) is dict:
+            yield f"{key}.", None, ""
+            place = key.count(".") + 1
+            name = names[place] if len(names) > place + 1 else "NAME"
+            yield from _options(typing.cast(type[Any], section), names, f"{key}.{name}.")
+        else:
+            yield from _options(typing.cast(type[Any], section), names, f"{key}.")
+
+
+def _names(word: str) -> list[str]:
+    return word.split(".")
+
+
+def _files(word: str) -> list[str]:
+    """The files that a list of files, `key=[a,b`, may go on with."""
+    at = max(word.rfind("["), word.rfind(",")) + 1
+    folder, _, start = word[at:].rpartition("/")
+    inside = Path(folder or ("/" if word[at:].startswith("/") else ".")).expanduser()
+    before = word[: len(word) - len(start)]
+    try:
+        entries = sorted(os.scandir(inside), key=lambda entry: entry.name)
+    except OSError:
+        return []
+    return [
+        f"{before}{entry.name}{'/' if entry.is_dir() else ''}"
+        for entry in entries
+        if entry.name.startswith(start) and (start or not entry.name.startswith("."))
+    ]
