@@ -5,6 +5,7 @@
   nmt-eval model_dir=DIR source=FILE references=FILE      files of your own
   nmt-eval "model_dir=[DIR,DIR]"                          several models that translate together
   nmt-eval hypotheses=FILE references=FILE target_lang=de translations from anywhere
+  nmt-eval hypotheses=FILE "references=[FILE,FILE]"       several references of each sentence
 
 baseline=FILE adds a significance test against other translations, groups=FILE a row for each label,
 json=FILE keeps the report, output=FILE the translations.
@@ -62,16 +63,16 @@ def evaluate(config: EvalConfig) -> None:
     task.check()
     if bundles:
         task.texts["hypotheses"] = _translate(config, bundles, task)
-    elif looks_tokenized(task.texts["hypotheses"], task.texts["references"]):
+    elif all(looks_tokenized(task.texts["hypotheses"], reference) for reference in task.references):
         log.warning(
             "%s looks tokenised (lines end in ' .'): scores are for raw text, detokenise it first",
-            task.names["hypotheses"],
+            f"hypotheses={config.hypotheses}",
         )
-    if not task.target_lang and lacks_spaces(task.texts["references"]):
+    if not task.target_lang and lacks_spaces(task.references[0]):
         log.warning(
             "%s look like Chinese, Japanese or Korean: without target_lang=zh, ja or ko BLEU takes whole "
             "sentences for words",
-            task.names["references"],
+            f"references={_named(config.references)}",
         )
     report = task.report()
     try:
@@ -95,31 +96,36 @@ class Task:
     Attributes:
         title: the report's first line.
         target_lang: language of the references.
-        texts: key → lines.
-        names: key → how the text is called in messages.
+        texts: key → lines, of all texts but the references.
+        references: the lines of each text of references; one or several.
+        counts: how each text is called in messages → its number of lines.
         details: what the JSON tells beside the scores.
     """
 
     title: str = ""
     target_lang: str = ""
     texts: dict[str, list[str]] = field(default_factory=dict)
-    names: dict[str, str] = field(default_factory=dict)
+    references: list[list[str]] = field(default_factory=list)
+    counts: dict[str, int] = field(default_factory=dict)
     details: dict[str, Any] = field(default_factory=dict)
 
     def add(self, key: str, lines: list[str], name: str) -> None:
-        """Adds a text."""
-        self.texts[key] = lines
-        self.names[key] = name
+        """Adds a text; of several with the key `references` each is a translation of every sentence."""
+        if key == "references":
+            self.references.append(lines)
+        else:
+            self.texts[key] = lines
+        self.counts[name] = len(lines)
 
     def check(self) -> None:
         """Finds what would make scoring fail, before hours go into translating."""
-        require_equal_counts({self.names[key]: len(lines) for key, lines in self.texts.items()})
+        require_equal_counts(self.counts)
         metrics_for(self.target_lang)
 
     def report(self) -> Report:
         """Scores the texts."""
         texts, lang = self.texts, self.target_lang
-        pair = texts["hypotheses"], texts["references"]
+        pair = texts["hypotheses"], self.references
         return Report(
             title=self.title,
             scores=score(*pair, lang),
@@ -170,7 +176,10 @@ def check_keys(config: EvalConfig) -> None:
 
 
 def _check_outputs(config: EvalConfig) -> None:
-    inputs = {_path(value): key for key in TEXTS if (value := getattr(config, key)) is not None}
+    from nmt.data.text import expand
+
+    given = {key: value for key in TEXTS if (value := getattr(config, key)) is not None}
+    inputs = {_path(str(path)): key for key, value in given.items() for path in expand(value, key)}
     for key in ("output", "json"):
         value = getattr(config, key)
         if value is None:
@@ -188,12 +197,23 @@ def _read_files(config: EvalConfig) -> Task:
     task = Task(target_lang=config.target_lang or "")
     for key in TEXTS:
         value = getattr(config, key)
-        if value is not None:
-            lines = [line for path in expand(value, key) for line in read_lines(path)]
-            task.add(key, lines, f"{key}={value}")
-            task.details.setdefault("files", {})[key] = value
-    task.title = f"{config.hypotheses} on {config.references}"
+        if value is None:
+            continue
+        task.details.setdefault("files", {})[key] = value
+        paths = expand(value, key)
+        if key == "references" and len(paths) > 1:
+            for path in paths:
+                task.add(key, list(read_lines(path)), f"{key}={path}")
+        else:
+            lines = [line for path in paths for line in read_lines(path)]
+            task.add(key, lines, f"{key}={_named(value)}")
+    task.title = f"{config.hypotheses} on {_named(config.references)}"
     return task
+
+
+def _named(value: Any) -> str:
+    """The value of an option that takes one file or a list of them, for messages."""
+    return ", ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
 
 
 def _load(config: EvalConfig, task: Task) -> list[Bundle]:
@@ -213,8 +233,8 @@ def _load(config: EvalConfig, task: Task) -> list[Bundle]:
             *(own.source_lang, own.target_lang, data.source_lang, data.target_lang),
         )
     task.target_lang = config.target_lang or data.target_lang
-    scored_on = config.references
-    if scored_on is None:
+    scored_on = _named(config.references)
+    if config.references is None:
         _read_data(config, bundle, data, task)
         scored_on = f"{data.name} ({config.split}), {data.source_lang}-{data.target_lang}"
     task.title = f"{' + '.join(paths)} on {scored_on}"

@@ -50,8 +50,8 @@ class TrainConfig:
             raise UserError(f"seed={self.seed}: must be between 0 and {2**32 - 1}")
 
 
-def folders(key: str, value: Any) -> list[str]:
-    """The folders that an option names: one, or a list of them; none without a value.
+def folders(key: str, value: Any, kind: str = "folder") -> list[str]:
+    """The folders (or files) that an option names: one, or a list of them; none without a value.
 
     Raises:
         UserError: the value is something else.
@@ -60,7 +60,8 @@ def folders(key: str, value: Any) -> list[str]:
         return []
     given = list(value) if isinstance(value, Sequence) and not isinstance(value, str) else [value]
     if not given or not all(isinstance(one, str | int | float) for one in given):
-        raise UserError(f"{key}={value}: must be a folder, or a list of folders: {key}=[DIR,DIR]")
+        example = "DIR" if kind == "folder" else kind.upper()
+        raise UserError(f"{key}={value}: must be a {kind}, or a list of {kind}s: {key}=[{example},{example}]")
     return [str(one) for one in given]
 
 
@@ -103,8 +104,9 @@ class EvalConfig:
     """`valid` or `test` of the data."""
     source: str | None = None
     """Text file to translate with `model_dir` instead of its own data."""
-    references: str | None = None
-    """Text file of reference translations, line for line."""
+    references: Any = None
+    """Text file of reference translations, line for line. Of a list, `[FILE,FILE]`, or the files of a quoted
+    glob, each is one more reference of every sentence."""
     hypotheses: str | None = None
     """Text file of translations to score; no model is needed then."""
     baseline: str | None = None
@@ -126,3 +128,4 @@ class EvalConfig:
         """Checks the values."""
         check("threads", self.threads, at_least(0))
         folders("model_dir", self.model_dir)
+        folders("references", self.references, "file")

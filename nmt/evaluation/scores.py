@@ -5,9 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, cast
 
 from nmt.errors import UserError
+
+References = Sequence[str] | Sequence[Sequence[str]]
+"""Reference translations line for line: one text, or several texts that each translate every source."""
 
 METRICS = {"bleu": "BLEU", "chrf": "chrF2", "ter": "TER"}
 """Key of each metric in `results.json` → its name in tables and in sacreBLEU."""
@@ -45,8 +48,8 @@ class Scores:
         return asdict(self)
 
 
-def score(hypotheses: Sequence[str], references: Sequence[str], target_lang: str) -> Scores:
-    """Scores hypotheses against one reference each.
+def score(hypotheses: Sequence[str], references: References, target_lang: str) -> Scores:
+    """Scores hypotheses against one or several references each, as `nrefs` of the signatures says.
 
     Args:
         hypotheses: raw text, detokenised.
@@ -56,16 +59,17 @@ def score(hypotheses: Sequence[str], references: Sequence[str], target_lang: str
     Raises:
         UserError: no sentences, unequal counts, or a tokenizer that is not installed.
     """
-    require_equal_counts({"hypotheses": len(hypotheses), "references": len(references)})
+    texts = reference_texts(references)
+    require_equal_counts({"hypotheses": len(hypotheses), **count_references(texts)})
     values, signatures = {}, {}
     for key, metric in metrics_for(target_lang).items():
-        values[key] = float(metric.corpus_score(hypotheses, [references]).score)
+        values[key] = float(metric.corpus_score(hypotheses, texts).score)
         signatures[key] = str(metric.get_signature())
-    return Scores(**values, signatures=signatures, sentences=len(references))
+    return Scores(**values, signatures=signatures, sentences=len(hypotheses))
 
 
 def score_groups(
-    hypotheses: Sequence[str], references: Sequence[str], groups: Sequence[str], target_lang: str
+    hypotheses: Sequence[str], references: References, groups: Sequence[str], target_lang: str
 ) -> dict[str, Scores]:
     """Scores the sentences of each label by themselves.
 
@@ -81,16 +85,28 @@ def score_groups(
     Raises:
         UserError: as `score`.
     """
-    require_equal_counts(
-        {"hypotheses": len(hypotheses), "references": len(references), "groups": len(groups)}
-    )
+    texts = reference_texts(references)
+    require_equal_counts({"hypotheses": len(hypotheses), **count_references(texts), "groups": len(groups)})
     rows: dict[str, list[int]] = {}
     for row, label in enumerate(groups):
         rows.setdefault(label, []).append(row)
     return {
-        label: score([hypotheses[row] for row in own], [references[row] for row in own], target_lang)
+        label: score(
+            [hypotheses[row] for row in own], [[text[row] for row in own] for text in texts], target_lang
+        )
         for label, own in rows.items()
     }
+
+
+def reference_texts(references: References) -> list[Sequence[str]]:
+    """The texts of references, each line for line: the form that sacreBLEU takes."""
+    return [text for text in references if not isinstance(text, str)] or [cast(Sequence[str], references)]
+
+
+def count_references(texts: Sequence[Sequence[str]]) -> dict[str, int]:
+    """The number of lines of each text of references, as `require_equal_counts` takes it."""
+    names = ["references"] if len(texts) == 1 else [f"references {i + 1}" for i in range(len(texts))]
+    return {name: len(text) for name, text in zip(names, texts, strict=True)}
 
 
 def tokenizer_for(target_lang: str) -> str:

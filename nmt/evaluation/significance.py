@@ -6,7 +6,14 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from nmt.evaluation.scores import METRICS, metrics_for, require_equal_counts
+from nmt.evaluation.scores import (
+    METRICS,
+    References,
+    count_references,
+    metrics_for,
+    reference_texts,
+    require_equal_counts,
+)
 
 RESAMPLES = 1000
 
@@ -57,7 +64,7 @@ class Comparison:
 def compare(
     hypotheses: Sequence[str],
     baseline: Sequence[str],
-    references: Sequence[str],
+    references: References,
     target_lang: str,
     resamples: int = RESAMPLES,
 ) -> Comparison:
@@ -66,8 +73,8 @@ def compare(
     Args:
         hypotheses: raw text of the system.
         baseline: raw text of the other system, line for line.
-        references: raw text, line for line.
-        target_lang: language code of all three.
+        references: raw text, line for line; one text or several.
+        target_lang: language code of all texts.
         resamples: how many test sets are drawn with replacement.
 
     Raises:
@@ -75,11 +82,12 @@ def compare(
     """
     from sacrebleu.significance import PairedTest
 
+    texts = reference_texts(references)
     require_equal_counts(
-        {"hypotheses": len(hypotheses), "baseline": len(baseline), "references": len(references)}
+        {"hypotheses": len(hypotheses), "baseline": len(baseline), **count_references(texts)}
     )
     systems = [("baseline", baseline), ("hypotheses", hypotheses)]
-    test = PairedTest(systems, metrics_for(target_lang), [references], test_type="bs", n_samples=resamples)
+    test = PairedTest(systems, metrics_for(target_lang), texts, test_type="bs", n_samples=resamples)
     signatures, results = test()
     seed = next(iter(signatures.values())).info["seed"]
     return Comparison(

@@ -143,6 +143,33 @@ def test_groups_baseline_and_json(files: Path, capsys: pytest.CaptureFixture[str
     }
 
 
+@pytest.mark.parametrize("references", [["ref", "ref2"], "ref*"])
+def test_several_references(references: object, files: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (files / "ref2").write_text("the cat sat there on the mat\na dog\nhello world again .\n")
+    evaluate(EvalConfig(hypotheses="hyp", references=references, groups="labels", baseline="ref", json="j"))
+    table = capsys.readouterr().out
+    assert table.startswith("hyp on ref, ref2\n" if isinstance(references, list) else "hyp on ref*\n")
+    assert table.count("|nrefs:2|") == 3
+    report = json.loads((files / "j").read_text(encoding="utf-8"))
+    # By hand: 12 of 12 words, 9 of 9 pairs, 5 of 6 triples, 2 of 4 fours stand in either reference.
+    assert report["bleu"] == pytest.approx(100 * (5 / 6 * 2 / 4) ** 0.25, abs=1e-9)
+    # One edit; the references have (6 + 7) / 2, 2 and (3 + 4) / 2 words.
+    assert report["ter"] == pytest.approx(100 / 12, abs=1e-9)
+    assert report["groups"]["other"]["bleu"] == pytest.approx(100.0)
+    assert report["groups"]["pets"]["signatures"]["bleu"].startswith("nrefs:2|")
+    assert report["baseline"]["bleu"]["baseline"] == pytest.approx(100.0)
+    assert report["baseline"]["signatures"]["bleu"].startswith("nrefs:2|")
+    assert report["files"]["references"] == references
+
+
+def test_several_references_of_a_model(
+    files: Path, model: TrainConfig, capsys: pytest.CaptureFixture[str]
+) -> None:
+    evaluate(EvalConfig(model_dir="run", device="cpu", source="src", references=["ref", "hyp"]))
+    out = capsys.readouterr().out
+    assert out.startswith("run on ref, hyp\n") and out.count("|nrefs:2|") == 3
+
+
 def test_target_language_chooses_the_tokenizer(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
     evaluate(EvalConfig(hypotheses="hyp", references="ref", target_lang="zh"))
     assert "|tok:zh|" in capsys.readouterr().out
@@ -335,6 +362,23 @@ def test_a_model_without_that_split(files: Path, model: TrainConfig) -> None:
             {"hypotheses": "hyp", "references": "short"},
             "unequal numbers of sentences: hypotheses=hyp has 3, references=short has 2; "
             "they must stand line for line",
+        ),
+        (
+            {"hypotheses": "hyp", "references": ["ref", "short"]},
+            "unequal numbers of sentences: hypotheses=hyp has 3, references=ref has 3, "
+            "references=short has 2; they must stand line for line",
+        ),
+        (
+            {"hypotheses": "hyp", "references": ["ref", "none"]},
+            "references=none: there is no such file (looked at FOLDER/none)",
+        ),
+        (
+            {"hypotheses": "hyp", "references": []},
+            "references=[]: must be a file, or a list of files: references=[FILE,FILE]",
+        ),
+        (
+            {"hypotheses": "hyp", "references": ["hyp", "ref"], "json": "ref"},
+            "json=ref: would overwrite references; give another name",
         ),
         (
             {"hypotheses": "hyp", "references": "ref", "groups": "short"},

@@ -42,6 +42,17 @@ def test_known_scores_and_signatures() -> None:
     }
 
 
+def test_one_text_of_references_is_a_list_of_one() -> None:
+    assert score(HYPOTHESES, [REFERENCES], "de") == score(HYPOTHESES, REFERENCES, "de")
+
+
+def test_every_text_of_references_must_have_all_lines() -> None:
+    with pytest.raises(UserError, match="hypotheses has 3, references 1 has 3, references 2 has 2"):
+        score(HYPOTHESES, [REFERENCES, REFERENCES[:2]], "de")
+    with pytest.raises(UserError, match="no sentences to score"):
+        score([], [], "de")
+
+
 @pytest.mark.parametrize(
     ("hypotheses", "expected"),
     [
