@@ -11,6 +11,7 @@ from nmt.config.checks import at_least, check
 from nmt.config.data import DataConfig
 from nmt.config.decoding import DecodingConfig
 from nmt.config.model import ModelConfig
+from nmt.config.paths import path_field
 from nmt.config.training import TrainingConfig
 from nmt.errors import UserError
 
@@ -27,15 +28,15 @@ class Resume(Enum):
 class TrainConfig:
     """`nmt-train`: the data, the model, the training and the decoding of validation and test."""
 
-    run_dir: str = "runs/${name}"
+    run_dir: str = path_field("folder", "runs/${name}")
     """Folder of the run; relative to where the command was started."""
-    name: str = "quickstart"
+    name: str = path_field("name", "quickstart")
     """Name of the experiment."""
     seed: int = 1
     resume: Resume = Resume.auto
     """`auto`: go on if the folder holds a checkpoint; `never`: start anew only in an empty folder;
     `must`: fail if there is none."""
-    start_from: str | None = None
+    start_from: str | None = path_field("folder", None)
     """A trained model, or the run that made it, whose weights and vocabulary training begins with."""
     prepare_only: bool = False
     """Stop after the data are prepared."""
@@ -69,11 +70,11 @@ def folders(key: str, value: Any, kind: str = "folder") -> list[str]:
 class TranslateConfig:
     """`nmt-translate`: a model folder, text in, text out."""
 
-    model_dir: Any = "???"
+    model_dir: Any = path_field("folder", "???", several=True)
     """A model or run folder; several that translate together (an ensemble) are a list, `[DIR,DIR]`."""
-    input: str | None = None
+    input: str | None = path_field("file", None)
     """Text file, a sentence a line; default: standard input."""
-    output: str | None = None
+    output: str | None = path_field("file", None)
     """File for the translations; default: standard output."""
     scores: bool = False
     """Write `score<TAB>translation`; the score is the length-normalised log-probability."""
@@ -95,29 +96,29 @@ class TranslateConfig:
 class EvalConfig:
     """`nmt-eval`: a model on a test set, or hypothesis files on references."""
 
-    model_dir: Any = None
+    model_dir: Any = path_field("folder", None, several=True)
     """A model or run folder, or a list of several that translate together; the (first) model's own data
     unless `source` and `references` are given."""
     data: DataConfig | None = None
     """Other data than the model's own, such as `data=quickstart`; their `split` is scored."""
     split: str = "test"
     """`valid` or `test` of the data."""
-    source: str | None = None
+    source: str | None = path_field("file", None)
     """Text file to translate with `model_dir` instead of its own data."""
-    references: Any = None
+    references: Any = path_field("file", None, several=True)
     """Text file of reference translations, line for line. Of a list, `[FILE,FILE]`, or the files of a quoted
     glob, each is one more reference of every sentence."""
-    hypotheses: str | None = None
+    hypotheses: str | None = path_field("file", None)
     """Text file of translations to score; no model is needed then."""
-    baseline: str | None = None
+    baseline: str | None = path_field("file", None)
     """Another hypotheses file: adds paired bootstrap resampling against it."""
     target_lang: str | None = None
     """Language of the references when there is no model to tell; chooses BLEU's tokeniser."""
-    groups: str | None = None
+    groups: str | None = path_field("file", None)
     """Text file with one label a line; each label is scored beside the whole."""
-    output: str | None = None
+    output: str | None = path_field("file", None)
     """File for the translations of `model_dir`."""
-    json: str | None = None
+    json: str | None = path_field("file", None)
     """File for the report as JSON."""
     device: str = "auto"
     precision: str = "fp32"

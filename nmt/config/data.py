@@ -7,6 +7,7 @@ from enum import Enum
 from typing import Any
 
 from nmt.config.checks import above, at_least, between, check
+from nmt.config.paths import path_field
 from nmt.errors import UserError
 
 
@@ -31,7 +32,7 @@ class Normalization(Enum):
 class HubConfig:
     """A data set of the Hugging Face hub (or a local folder of the same layout), read through `datasets`."""
 
-    path: str | None = None
+    path: str | None = path_field("folder", None)
     """Name on the hub such as `wmt/wmt14`, or a local folder of the same layout."""
     name: str | None = None
     """Configuration of the data set, such as `de-en`."""
@@ -45,11 +46,11 @@ class PairsConfig:
 
     split: str | None = None
     """Split of the hub data set named in `data.hub`, such as `train`."""
-    source: Any = None
+    source: Any = path_field("file", None, several=True)
     """Text file or files (plain, .gz, .xz, .zst; a list or a quoted glob for several), a sentence a line."""
-    target: Any = None
+    target: Any = path_field("file", None, several=True)
     """The other side of `source`, line for line."""
-    path: Any = None
+    path: Any = path_field("file", None, several=True)
     """TSV, JSONL or Parquet file or files (a list or a quoted glob for several)."""
     sacrebleu: str | None = None
     """A test set of sacreBLEU by name and nothing else, such as `wmt14/full`."""
@@ -59,7 +60,7 @@ class PairsConfig:
 class SplitConfig(PairsConfig):
     """Where one split comes from: exactly one of a hub split, two text files, one table, or a test set."""
 
-    groups: str | None = None
+    groups: str | None = path_field("file", None)
     """Text file with one label a line; scores are reported for each label beside the whole."""
     tag: str | None = None
     """A piece put before every source, such as `<2de>`: in validation and test that of a training corpus."""
@@ -116,7 +117,7 @@ class TokenizerConfig:
     sample_pairs: int = 250_000
     """Pairs the pieces are learnt from: the whole of a smaller corpus, a fixed sample of a larger one; fewer
     than this if they come to more than 100 MB of text."""
-    path: str | None = None
+    path: str | None = path_field("folder", None)
     """A trained model, or the run that made it, whose pieces are taken as they are instead of learning some;
     the other options of the tokenizer are not looked at then."""
 
@@ -190,7 +191,7 @@ class SamplingConfig:
 class DataConfig:
     """The data stage as a whole."""
 
-    name: str = "???"
+    name: str = path_field("name", "???")
     """What the data are called in logs and reports."""
     source_lang: str = "???"
     """Language code of the source side, such as `en`."""
@@ -224,7 +225,7 @@ class DataConfig:
     loaders: Any = "auto"
     """Processes that make the batches of one GPU, ahead of their use; 0: none, a thread does it. `auto`: as
     many as keep up with the GPUs, where there are cores for them; none where training is on the CPU."""
-    cache_dir: str | None = None
+    cache_dir: str | None = path_field("folder", None)
     """Where prepared data are kept; default: `nmt` in the user's cache folder."""
     cache_days: int = 90
     """Prepared data that were not used for so many days are deleted when others are prepared; 0 keeps all."""

@@ -8,7 +8,7 @@ import sys
 import pytest
 from omegaconf import OmegaConf
 
-from nmt.cli.compose import _keys
+from nmt.cli.complaints import config_keys
 from nmt.cli.help import help_text
 from nmt.config import EvalConfig, TrainConfig, TranslateConfig
 
@@ -20,7 +20,7 @@ def test_every_option_is_there(schema: type, name: str) -> None:
     text = help_text(schema, name, "What it does.")
     assert text.startswith("What it does.\n")
     config = OmegaConf.structured(schema)
-    for key in _keys(config):
+    for key in config_keys(config):
         mark = f"\n  {key}: " if key in text and f"    {key}=" not in text else f"\n    {key}="
         assert mark in text, key
     assert all(len(line) <= 116 for line in text.splitlines())

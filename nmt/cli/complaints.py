@@ -1,0 +1,63 @@
+"""Hydra's and OmegaConf's complaints in our words: the key first, then what to do."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterator, Sequence
+from typing import cast
+
+from hydra.errors import MissingConfigException
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+
+def missing_config(error: MissingConfigException, overrides: Sequence[str]) -> str:
+    """What to say of a group or one of its files that does not exist."""
+    group, _, name = (error.missing_cfg_file or "").rpartition("/")
+    options = sorted(option for option in (error.options or []) if not option.endswith("_schema"))
+    asked = f"{group}={name}" if group else name
+    hint = did_you_mean(name, options, prefix=f"{group}=")
+    if not options:
+        return f"{next((o for o in overrides if o.startswith(asked)), asked)}: there is no group {group}"
+    return f"{asked}: there is no such {group}{hint}; there are {', '.join(options)}"
+
+
+def explained(known: Sequence[str], error: Exception) -> str:
+    """Hydra's and OmegaConf's complaints in our words: the key first, then what to do."""
+    cause = error.__cause__ if isinstance(error.__cause__, OmegaConfBaseException) else error
+    text = f"{error}\n{cause}"
+    unknown = re.search(r"(?:Could not override|Could not append to config[^']*) '([^']+)'", text)
+    key = getattr(cause, "full_key", None) or (unknown.group(1) if unknown else "")
+    if re.search(r"[Kk]ey '.*' (is )?not in|No match in the defaults list|Could not append", text):
+        return f"{key}: there is no such option{did_you_mean(key, known)}"
+    words = first_line(cause)
+    return f"{key}: {words[0].lower()}{words[1:]}" if key else first_line(error)
+
+
+def did_you_mean(name: str, known: Sequence[str], prefix: str = "") -> str:
+    """The end of a message about an unknown name: the known one that is most like it, or where all are."""
+    last = {key.rpartition(".")[2]: key for key in reversed(known)}
+    near = difflib.get_close_matches(name, known, 1, 0.75) or [
+        last[key] for key in difflib.get_close_matches(name.rpartition(".")[2], list(last), 1, 0.75)
+    ]
+    return f"; did you mean {prefix}{_with_names(near[0], name)}?" if near else " (--help lists all)"
+
+
+def _with_names(key: str, given: str) -> str:
+    """A key of `schema_keys` with the free names that stand in `given`."""
+    names = [*given.split("."), *["NAME"] * key.count(".")]
+    return ".".join(name if part == "*" else part for part, name in zip(key.split("."), names, strict=False))
+
+
+def config_keys(config: DictConfig, prefix: str = "") -> Iterator[str]:
+    """Every key of a configuration, parents before their children."""
+    for name in map(str, config):
+        yield f"{prefix}{name}"
+        if not OmegaConf.is_missing(config, name) and OmegaConf.is_dict(child := config._get_node(name)):
+            yield from config_keys(cast(DictConfig, child), f"{prefix}{name}.")
+
+
+def first_line(error: BaseException) -> str:
+    """The first line of an error's message, or the error's type."""
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]

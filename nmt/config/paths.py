@@ -1,0 +1,97 @@
+"""Which options hold text, and which of them name files and folders.
+
+Text is taken as it stands: `2026_11_23`, `1.10`, `1e3` and `true` are neither numbers nor truth values.
+`literal_keys` lists these options; `text_option` looks one up.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import types
+import typing
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, cast
+
+_MARK = "nmt_path"
+
+
+@dataclass(frozen=True)
+class TextOption:
+    """An option whose value is text.
+
+    Attributes:
+        names: what the text names: `file`, `folder` or `name` (a part of a path); empty for other text.
+        several: whether a list of texts is allowed.
+        optional: whether it may be null.
+    """
+
+    names: str = ""
+    several: bool = False
+    optional: bool = False
+
+
+def path_field(names: str, default: str | None, *, several: bool = False) -> Any:
+    """The field of an option that names a file or a folder, or is a part of such a name.
+
+    Args:
+        names: `file`, `folder` or `name`; errors use the word.
+        default: the default; with None the option is optional.
+        several: whether a list of paths is allowed.
+    """
+    return dataclasses.field(default=default, metadata={_MARK: (names, several)})
+
+
+def literal_keys(schema: type[Any]) -> Mapping[str, TextOption]:
+    """The options of a dataclass that hold text, by full key; `*` stands for a free name.
+
+    These are the fields declared with `path_field`, and those of type `str`, `str | None` or `list[str]`.
+    """
+    found: dict[str, TextOption] = {}
+    for key, field, hint in walk(schema):
+        optional = types.NoneType in typing.get_args(hint)
+        kinds = [kind for kind in typing.get_args(hint) or (hint,) if kind is not types.NoneType]
+        if _MARK in field.metadata:
+            names, several = field.metadata[_MARK]
+            found[key] = TextOption(names, several, field.default is None)
+        elif kinds == [str]:
+            found[key] = TextOption("", typing.get_origin(hint) is list, optional)
+    return found
+
+
+def text_option(schema: type[Any], key: str) -> TextOption | None:
+    """The option `key` of a dataclass, such as `data.train.corpora.news.source`; None if it holds no text."""
+    found = literal_keys(schema)
+    if key in found:
+        return found[key]
+    parts = key.split(".")
+    for pattern, option in found.items():
+        names = pattern.split(".")
+        if len(names) == len(parts) and all(n in ("*", p) for n, p in zip(names, parts, strict=True)):
+            return option
+    return None
+
+
+def schema_keys(schema: type[Any]) -> Iterator[str]:
+    """Every key that a dataclass of options has, in sections that are optional too.
+
+    Where the parts of a section have free names, `*` stands for them; the parts of a section without types
+    are not listed.
+    """
+    for key, _, hint in walk(schema):
+        yield key
+        if typing.get_origin(hint) is dict:
+            yield f"{key}.*"
+
+
+def walk(schema: type[Any], prefix: str = "") -> Iterator[tuple[str, dataclasses.Field[Any], Any]]:
+    """Every field of a dataclass of options and of its sections: full key, field, and type."""
+    hints = typing.get_type_hints(schema)
+    for field in dataclasses.fields(schema):
+        key, hint = f"{prefix}{field.name}", hints[field.name]
+        yield key, field, hint
+        if typing.get_origin(hint) is dict:
+            key += ".*"
+        for kind in typing.get_args(hint) or (hint,):
+            if dataclasses.is_dataclass(kind):
+                yield from walk(cast(type[Any], kind), f"{key}.")

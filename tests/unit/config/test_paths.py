@@ -1,0 +1,55 @@
+"""The options that hold text, found by their declarations."""
+
+from __future__ import annotations
+
+import pytest
+
+from nmt.config import EvalConfig, TrainConfig, TranslateConfig
+from nmt.config.paths import TextOption, literal_keys, text_option
+
+FILE, FILES = TextOption("file", optional=True), TextOption("file", several=True, optional=True)
+FOLDER = TextOption("folder", optional=True)
+
+
+@pytest.mark.parametrize(
+    ("schema", "key", "option"),
+    [
+        (TrainConfig, "run_dir", TextOption("folder")),
+        (TrainConfig, "name", TextOption("name")),
+        (TrainConfig, "start_from", FOLDER),
+        (TrainConfig, "data.name", TextOption("name")),
+        (TrainConfig, "data.train.source", FILES),
+        (TrainConfig, "data.valid.target", FILES),
+        (TrainConfig, "data.test.path", FILES),
+        (TrainConfig, "data.test.groups", FILE),
+        (TrainConfig, "data.hub.path", FOLDER),
+        (TrainConfig, "data.train.corpora.back.source", FILES),
+        (TrainConfig, "data.train.corpora.2013.hub.path", FOLDER),
+        (TrainConfig, "data.train.corpora.back.tag", TextOption(optional=True)),
+        (TrainConfig, "data.tokenizer.path", FOLDER),
+        (TrainConfig, "data.cache_dir", FOLDER),
+        (TrainConfig, "data.source_key", TextOption()),
+        (TrainConfig, "data.hub.revision", TextOption(optional=True)),
+        (TrainConfig, "data.tokenizer.user_symbols", TextOption(several=True)),
+        (TranslateConfig, "model_dir", TextOption("folder", several=True)),
+        (TranslateConfig, "input", FILE),
+        (EvalConfig, "model_dir", TextOption("folder", several=True, optional=True)),
+        (EvalConfig, "data.test.source", FILES),
+        (EvalConfig, "json", FILE),
+        (TrainConfig, "seed", None),
+        (TrainConfig, "data", None),
+        (TrainConfig, "data.max_tokens", None),
+        (TrainConfig, "data.train.corpora", None),
+        (TrainConfig, "data.train.corpora.source", None),
+        (TrainConfig, "data.train.corpora.back.weight", None),
+        (TrainConfig, "data.train.corpora.back.cleaning.source", None),
+        (TrainConfig, "model.norm", None),
+        (TrainConfig, "nothing", None),
+    ],
+)
+def test_options_that_hold_text(schema: type, key: str, option: TextOption | None) -> None:
+    assert text_option(schema, key) == option
+
+
+def test_free_names_are_stars() -> None:
+    assert literal_keys(TrainConfig)["data.train.corpora.*.target"] == FILES
