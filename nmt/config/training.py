@@ -157,10 +157,11 @@ class TrainingConfig:
     keep_checkpoints: int = 5
     """Scheduled checkpoints kept, beside those that averaging, `best` and a way back need."""
     criterion: Criterion = Criterion.bleu
+    """What the best checkpoint and early stopping go by on the validation set."""
     patience: int = 0
-    """Stop after so many validations without a better criterion; 0: never."""
+    """Early stopping: training ends after so many validations without a better `criterion`; 0: never."""
     log_every: int = 50
-    """Updates between lines in `metrics.jsonl` and TensorBoard."""
+    """Updates between lines in `metrics.jsonl` and TensorBoard; the last update has one in any case."""
     profile: bool = False
     """Trace the sixth to the eighth update of the session into `run_dir/profile`, for TensorBoard or
     chrome://tracing."""

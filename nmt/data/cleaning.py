@@ -34,6 +34,7 @@ __all__ = [
     "normal_text",
     "pair_hash",
     "rule_facts",
+    "shortened",
     "visible",
 ]
 
@@ -41,7 +42,7 @@ NUM_EXAMPLES = 3
 """Dropped pairs a rule shows in the report."""
 
 EXAMPLE_CHARACTERS = 200
-"""How much of each side is shown."""
+"""How much of each side is shown, the "…" of one that is cut counted in."""
 
 _LOG_CHARACTERS = 60  # of each side of an example in the log
 
@@ -133,8 +134,9 @@ def visible(text: str) -> str:
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
 
 
-def _shortened(text: str) -> str:
-    return text if len(text) <= _LOG_CHARACTERS else f"{text[: _LOG_CHARACTERS - 1]}…"
+def shortened(text: str, characters: int) -> str:
+    """The text, or its beginning with "…" where it has more characters."""
+    return text if len(text) <= characters else f"{text[: characters - 1]}…"
 
 
 def pair_hash(source: str, target: str) -> bytes:
@@ -199,7 +201,7 @@ class CleaningReport:
         self.words[name] = words
         examples = self.examples.setdefault(name, [])
         if len(examples) < NUM_EXAMPLES:
-            examples.append((source[:EXAMPLE_CHARACTERS], target[:EXAMPLE_CHARACTERS]))
+            examples.append((shortened(source, EXAMPLE_CHARACTERS), shortened(target, EXAMPLE_CHARACTERS)))
 
     def merge(self, other: CleaningReport) -> CleaningReport:
         """The two reports as one; examples of `self` come first."""
@@ -236,10 +238,12 @@ class CleaningReport:
 
     def samples(self) -> str:
         """The examples for people: a short line each, under the rule's name."""
-        lines = ["examples of what was dropped (whole in data_report.html):"]
+        lines = ["examples of what was dropped (longer in data_report.html):"]
         for name in self._order():
             for pair in self.examples.get(name, []):
-                lines.append(f"  {name}: {' ||| '.join(_shortened(visible(side)) for side in pair)}")
+                lines.append(
+                    f"  {name}: {' ||| '.join(shortened(visible(side), _LOG_CHARACTERS) for side in pair)}"
+                )
         return "\n".join(lines if len(lines) > 1 else [])
 
     def _order(self) -> list[str]:

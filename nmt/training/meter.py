@@ -51,6 +51,11 @@ class Meter:
         self._norm, self._waited = norm, waited
         self._seconds += seconds
 
+    @property
+    def num_updates(self) -> int:
+        """Updates since the last `clear`."""
+        return self._updates
+
     def figures(self, progress: Progress) -> Figures:
         """What the updates since the last `clear`, at least one, come to.
 

@@ -169,5 +169,8 @@ class Progress:
         if config.max_minutes is not None and self.total_seconds >= 60 * config.max_minutes:
             return f"training.max_minutes={config.max_minutes:g} are over"
         if config.patience and self.worse_validations >= config.patience:
-            return f"training.patience={config.patience} validations went by without a better one"
+            return (
+                f"training.patience={config.patience} validations went by without a better one "
+                "(early stopping)"
+            )
         return None

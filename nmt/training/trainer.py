@@ -13,6 +13,7 @@ from torch import Tensor
 
 from nmt.config import Sharding, TrainConfig
 from nmt.data.batching import Batch
+from nmt.data.cleaning import shortened, visible
 from nmt.data.preparation import Prepared
 from nmt.data.stream import FILLED_TO, BatchStream, num_loaders
 from nmt.model.flops import training_flops
@@ -46,6 +47,8 @@ from nmt.training.saving import saving
 from nmt.training.schedule import learning_rate
 from nmt.training.validation import ValidationStopped, validator_for
 from nmt.training.verdict import Verdict
+
+_SAMPLE_CHARACTERS = 200  # of each side of a sample in the log; metrics.jsonl and TensorBoard have the whole
 
 # What travels at the end of the gradients.
 _OBJECTIVE, _TERAFLOPS, _TOKENS, _LOSS, _NLL, _STOP, _SECONDS = range(7)
@@ -105,6 +108,8 @@ class Trainer:
                 if stuck(self.progress):
                     self._go_back()
                 self._settle()
+            if self.progress.ended(self.options) is not None:
+                self._record_updates()  # since the last line: a short training has curves, too
             self._save_last()
         return not self._stopping
 
@@ -291,7 +296,11 @@ class Trainer:
             "update %d: validation loss %.3f, perplexity %.2f, BLEU %.2f, chrF %.2f%s%s",
             *(self.progress.update, found.loss, figures["ppl"] or math.inf, found.bleu, found.chrf),
             " (best yet)" if is_best else "",
-            "".join(f"\n  {name:<10} {text}" for sample in found.samples for name, text in sample.items()),
+            "".join(
+                f"\n  {name:<10} {shortened(visible(text), _SAMPLE_CHARACTERS)}"
+                for sample in found.samples
+                for name, text in sample.items()
+            ),
         )
 
     def _restore(self) -> None:
@@ -353,14 +362,25 @@ class Trainer:
             return
         progress = self.progress
         self._meter.add(totals, norm, spent, self._stream.seconds_waited)
-        figures = self._meter.figures(progress)
-        self._monitor.advance(figures)
-        recompiled = self.compilations.figures(progress.update) if self.compilations else {}
+        self._monitor.advance(self._meter.figures(progress))
+        self._recompiled = self.compilations.figures(progress.update) if self.compilations else {}
         if progress.update % self.options.log_every == 0:
-            rate, skipped = self._learning_rate(), progress.skipped_updates
-            more = {"epoch": progress.cursor.epoch + 1, "learning_rate": rate, "skipped_updates": skipped}
-            self._monitor.record("train", progress.update, {**figures, **more, **recompiled})
-            self._meter.clear()
+            self._record_updates()
+
+    def _record_updates(self) -> None:
+        """Records the figures of the updates since they were last recorded, if there are any."""
+        if not self.ranks.is_main or not self._meter.num_updates:
+            return
+        progress = self.progress
+        figures = {
+            **self._meter.figures(progress),
+            "epoch": progress.cursor.epoch + 1,
+            "learning_rate": self._learning_rate(),
+            "skipped_updates": progress.skipped_updates,
+            **self._recompiled,
+        }
+        self._monitor.record("train", progress.update, figures)
+        self._meter.clear()
 
 
 def first_checkpoint(config: TrainConfig, prepared: Prepared) -> Checkpoint:

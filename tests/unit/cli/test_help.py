@@ -49,3 +49,9 @@ def test_help_imports_nothing_heavy(module: str) -> None:
 def test_an_optional_section_has_no_name_of_its_own() -> None:
     text = help_text(EvalConfig, "eval", "")
     assert "\n    data.source_lang=" in text and "data.NAME." not in text
+
+
+def test_early_stopping_is_found_by_its_name() -> None:
+    lines = help_text(TrainConfig, "train", "").splitlines()
+    found = [line for line in lines if "Early stopping" in line]
+    assert [line.split()[0] for line in found] == ["training.patience=0"]

@@ -322,7 +322,7 @@ class TestReport:
         assert report.samples() == ""
         report.drop("control", "a side has control characters", "a\x07\u2028é", "t" * 61)
         assert report.samples() == (
-            "examples of what was dropped (whole in data_report.html):\n"
+            "examples of what was dropped (longer in data_report.html):\n"
             f"  control: a\\x07\\u2028é ||| {'t' * 59}…"
         )
 
@@ -340,7 +340,8 @@ class TestReport:
     def test_examples_are_short(self) -> None:
         report = CleaningReport()
         report.drop("length", "a side is too long", "s" * 10_000, "t")
-        assert report.examples["length"] == [("s" * 200, "t")]
+        report.drop("length", "a side is too long", "s" * 200, "t" * 201)
+        assert report.examples["length"] == [("s" * 199 + "…", "t"), ("s" * 200, "t" * 199 + "…")]
 
     def test_nothing_read(self) -> None:
         assert CleaningReport().table() == "pairs read  0    0.0%\nkept        0    0.0%"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -462,3 +463,58 @@ def test_figures_and_profile_of_a_run(prepared: Prepared, tmp_path: Path) -> Non
         assert record["mfu"] > 0 and record["tokens_per_second"] > 0 and record["peak_memory_gb"] > 0
     assert records[-1]["eta_minutes"] == 0 < records[0]["eta_minutes"]
     assert (tmp_path / "profile").is_dir()
+
+
+@pytest.mark.parametrize(
+    ("options", "updates"),
+    [
+        ({"max_updates": 5, "log_every": 50}, [5]),
+        ({"max_updates": 1, "log_every": 2}, [1]),
+        ({"max_updates": 7, "log_every": 3}, [3, 6, 7]),
+        ({"max_updates": 6, "log_every": 3}, [3, 6]),
+        ({"max_updates": 50, "max_epochs": 1, "log_every": 1000}, [14]),
+    ],
+)
+def test_the_last_update_has_a_line(
+    options: dict[str, int], updates: list[int], prepared: Prepared, tmp_path: Path
+) -> None:
+    assert trainer(prepared, tmp_path, **options).train()
+    assert [record["update"] for record in train_records(tmp_path)] == updates
+    assert trainer(prepared, tmp_path, **options).train()  # nothing is left to do, and nothing is added
+    assert [record["update"] for record in train_records(tmp_path)] == updates
+
+
+def test_the_last_line_is_of_the_updates_since_the_one_before(prepared: Prepared, tmp_path: Path) -> None:
+    for name, log_every in (("short", 50), ("exact", 5), ("each", 1)):
+        trainer(prepared, tmp_path / name, max_updates=5, log_every=log_every).train()
+    short, exact = (train_records(tmp_path / name)[0] for name in ("short", "exact"))
+    assert short["loss"] == exact["loss"] and short["gradient_norm"] == exact["gradient_norm"]
+    losses = [record["loss"] for record in train_records(tmp_path / "each")]
+    assert min(losses) < short["loss"] < max(losses)
+
+
+def test_early_stopping_has_a_last_line(prepared: Prepared, tmp_path: Path) -> None:
+    run = trainer(prepared, tmp_path, max_updates=60, log_every=1000, validate_every=2, patience=1)
+    assert run.train()
+    assert "(early stopping)" in str(run.progress.ended(run.options))
+    assert [record["update"] for record in train_records(tmp_path)] == [run.progress.update]
+    assert run.progress.update < 60
+
+
+def test_samples_of_the_log_are_cut(
+    prepared: Prepared, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    long = " ".join(["ba"] * 1000)
+    valid = replace(prepared.valid, references=[long, *prepared.valid.references[1:]])
+    with caplog.at_level("INFO", "nmt"):
+        trainer(replace(prepared, valid=valid), tmp_path, max_updates=1).train()
+    message = next(m for m in caplog.messages if m.startswith("update 1: validation loss"))
+    assert max(map(len, message.split("\n"))) == 2 + 10 + 1 + 200
+    assert f"\n  reference  {long[:199]}…\n" in message
+    samples = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
+    assert samples[0]["samples"][0]["reference"] == long
+
+
+def train_records(folder: Path) -> list[dict[str, Any]]:
+    records = map(json.loads, (folder / "metrics.jsonl").read_text().splitlines())
+    return [record for record in records if record["kind"] == "train"]
