@@ -244,7 +244,7 @@ def config_from_yaml(text: str, where: str) -> TrainConfig:
         config = OmegaConf.to_object(merged)
     except UserError as error:
         raise UserError(f"{where}: {error}") from error
-    except (OmegaConfBaseException, ValueError, TypeError) as error:
+    except (OmegaConfBaseException, ValueError, TypeError, OverflowError) as error:
         first = (str(error).splitlines() or [""])[0]
         raise UserError(f"{where}: is no configuration of this version of nmt: {first}") from error
     except Exception as error:

@@ -12,6 +12,7 @@ from hydra.errors import HydraException, OverrideParseException
 
 from nmt.cli.arguments import Arguments
 from nmt.cli.complaints import first_line
+from nmt.cli.numbers import require_short_numbers
 from nmt.config.paths import schema_keys
 from nmt.errors import UserError
 
@@ -49,6 +50,7 @@ def parse(overrides: Sequence[str]) -> list[Override]:
         if "=" not in text and not text.startswith("~"):
             raise UserError(f"{text}: options are written key=value; --help lists them")
         try:
+            require_short_numbers(text)
             parsed += parser.parse_overrides([text])
         except OverrideParseException as error:
             raise UserError(

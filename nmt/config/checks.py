@@ -1,12 +1,21 @@
-"""Checks of single option values, each failing with one sentence that names the key."""
+"""Checks of single option values, each failing with one sentence that names the key.
+
+Every number has a lower and an upper bound. The upper bounds allow every sensible use on any machine; they
+stop values that would exhaust memory, overflow, or never end.
+"""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 from nmt.errors import UserError
+
+MANY = 10**9
+"""Upper bound of counts that may be large by design, such as updates."""
+PROCESSES = 1024
+"""Upper bound of processes and threads on one machine."""
 
 
 @dataclass(frozen=True)
@@ -17,19 +26,14 @@ class Bound:
     holds: Callable[[float], bool]
 
 
-def at_least(low: float) -> Bound:
-    """The value is `low` or more."""
-    return Bound(f"{low} or more", lambda value: value >= low)
-
-
-def above(low: float) -> Bound:
-    """The value is more than `low`."""
-    return Bound(f"more than {low}", lambda value: value > low)
-
-
 def between(low: float, high: float) -> Bound:
     """The value lies in `low`..`high`, both included."""
-    return Bound(f"between {low} and {high}", lambda value: low <= value <= high)
+    return Bound(f"between {low:,} and {high:,}", lambda value: low <= value <= high)
+
+
+def above(low: float, high: float) -> Bound:
+    """The value is more than `low`, and at most `high`."""
+    return Bound(f"more than {low:,} and at most {high:,}", lambda value: low < value <= high)
 
 
 def share() -> Bound:
@@ -43,12 +47,23 @@ def decay() -> Bound:
 
 
 def check(key: str, value: float, bound: Bound) -> None:
-    """Raises `UserError` unless `value` is finite and within `bound`.
+    """Raises `UserError` unless `value` is within `bound`.
 
     Args:
         key: full name of the option, as it is overridden on the command line.
-        value: its value.
+        value: its value; NaN and the infinities are within no bound.
         bound: what it must satisfy.
     """
-    if not math.isfinite(value) or not bound.holds(value):
-        raise UserError(f"{key}={value}: must be {bound.words}")
+    if not bound.holds(value):
+        raise UserError(f"{key}={shortened(value)}: must be {bound.words}")
+
+
+def shortened(value: Any, limit: int = 60) -> str:
+    """A value as text of `limit` characters at most, with `…` where its middle is left out."""
+    try:
+        text = str(value)
+    except ValueError:  # Python writes no integers of more than 4,300 digits
+        return "a number of more than 4,300 digits"
+    if len(text) <= limit:
+        return text
+    return f"{text[: limit // 2]}…{text[-(limit // 2 - 1) :]}"

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
-from nmt.config.checks import at_least, check
+from nmt.config.checks import PROCESSES, between, check
 from nmt.config.data import DataConfig
 from nmt.config.decoding import DecodingConfig
 from nmt.config.model import ModelConfig
@@ -47,8 +47,7 @@ class TrainConfig:
 
     def __post_init__(self) -> None:
         """Checks the values."""
-        if not 0 <= self.seed < 2**32:
-            raise UserError(f"seed={self.seed}: must be between 0 and {2**32 - 1}")
+        check("seed", self.seed, between(0, 2**32 - 1))
 
 
 def folders(key: str, value: Any, kind: str = "folder") -> list[str]:
@@ -88,7 +87,7 @@ class TranslateConfig:
 
     def __post_init__(self) -> None:
         """Checks the values."""
-        check("threads", self.threads, at_least(0))
+        check("threads", self.threads, between(0, PROCESSES))
         folders("model_dir", self.model_dir)
 
 
@@ -127,6 +126,6 @@ class EvalConfig:
 
     def __post_init__(self) -> None:
         """Checks the values."""
-        check("threads", self.threads, at_least(0))
+        check("threads", self.threads, between(0, PROCESSES))
         folders("model_dir", self.model_dir)
         folders("references", self.references, "file")

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, fields
 from enum import Enum
 from typing import Any
 
-from nmt.config.checks import above, at_least, between, check
+from nmt.config.checks import MANY, PROCESSES, above, between, check, shortened
 from nmt.config.paths import path_field
 from nmt.errors import UserError
 
@@ -123,9 +123,9 @@ class TokenizerConfig:
 
     def __post_init__(self) -> None:
         """Checks the values."""
-        check("data.tokenizer.vocab_size", self.vocab_size, at_least(300))
-        check("data.tokenizer.character_coverage", self.character_coverage, between(0.98, 1.0))
-        check("data.tokenizer.sample_pairs", self.sample_pairs, at_least(1))
+        check("data.tokenizer.vocab_size", self.vocab_size, between(300, 1_000_000))
+        check("data.tokenizer.character_coverage", self.character_coverage, between(0.98, 1))
+        check("data.tokenizer.sample_pairs", self.sample_pairs, between(1, MANY))
 
 
 @dataclass
@@ -166,12 +166,12 @@ class CleaningConfig:
 
     def __post_init__(self) -> None:
         """Checks the values."""
-        check("data.cleaning.max_pieces", self.max_pieces, at_least(0))
+        check("data.cleaning.max_pieces", self.max_pieces, between(0, 1_000_000))
         if self.max_ratio != 0:
-            check("data.cleaning.max_ratio", self.max_ratio, at_least(1.0))
-        check("data.cleaning.max_word", self.max_word, at_least(0))
+            check("data.cleaning.max_ratio", self.max_ratio, between(1, 1_000_000))
+        check("data.cleaning.max_word", self.max_word, between(0, 1_000_000))
         for key in ("min_script", "max_copied", "langid_confidence"):
-            check(f"data.cleaning.{key}", getattr(self, key), between(0.0, 1.0))
+            check(f"data.cleaning.{key}", getattr(self, key), between(0, 1))
 
 
 @dataclass
@@ -184,7 +184,7 @@ class SamplingConfig:
 
     def __post_init__(self) -> None:
         """Checks the values."""
-        check("data.sampling.alpha", self.alpha, between(0.0, 1.0))
+        check("data.sampling.alpha", self.alpha, between(0, 1))
 
 
 @dataclass
@@ -233,24 +233,25 @@ class DataConfig:
     def __post_init__(self) -> None:
         """Checks the values."""
         if type(self.max_tokens) is int:
-            check("data.max_tokens", self.max_tokens, at_least(16))
+            check("data.max_tokens", self.max_tokens, between(16, 10_000_000))
         elif self.max_tokens != "auto":
             raise UserError(
-                f"data.max_tokens={self.max_tokens}: must be auto or a number of tokens, 16 or more"
+                f"data.max_tokens={shortened(self.max_tokens)}: "
+                f"must be auto or a number of tokens, 16 or more"
             )
-        check("data.max_source_ratio", self.max_source_ratio, at_least(1.0))
-        check("data.block_pairs", self.block_pairs, at_least(1))
-        check("data.workers", self.workers, at_least(0))
+        check("data.max_source_ratio", self.max_source_ratio, between(1, 1000))
+        check("data.block_pairs", self.block_pairs, between(1, MANY))
+        check("data.workers", self.workers, between(0, PROCESSES))
         if type(self.loaders) is int:
-            check("data.loaders", self.loaders, at_least(0))
+            check("data.loaders", self.loaders, between(0, PROCESSES))
         elif self.loaders != "auto":
-            raise UserError(f"data.loaders={self.loaders}: must be auto or a number of processes")
-        check("data.cache_days", self.cache_days, at_least(0))
+            raise UserError(f"data.loaders={shortened(self.loaders)}: must be auto or a number of processes")
+        check("data.cache_days", self.cache_days, between(0, 100_000))
         for key in ("source_lang", "target_lang"):
             if not getattr(self, key):
                 raise UserError(f"data.{key} is empty: give a language code such as data.{key}=en")
         if self.temperature is not None:
-            check("data.temperature", self.temperature, at_least(1.0))
+            check("data.temperature", self.temperature, between(1, MANY))
         for name, corpus in self.train.corpora.items():
             self._check_corpus(f"data.train.corpora.{name}", corpus)
 
@@ -275,6 +276,8 @@ class DataConfig:
             raise UserError(f"{key}.cleaning.{error.full_key}: {str(error).splitlines()[0]}") from error
         except UserError as error:
             raise UserError(str(error).replace("data.cleaning.", f"{key}.cleaning.")) from error
+        except OverflowError as error:  # an integer too large for a float
+            raise UserError(f"{key}.cleaning: {error}") from error
         assert isinstance(merged, CleaningConfig)
         return merged
 
@@ -282,5 +285,5 @@ class DataConfig:
         if corpus.weight is not None:
             if self.temperature is not None:
                 raise UserError(f"{key}.weight and data.temperature are both given: drop one of them")
-            check(f"{key}.weight", corpus.weight, above(0.0))
+            check(f"{key}.weight", corpus.weight, above(0, MANY))
         self.cleaning_of(key, corpus)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from nmt.config.checks import at_least, check
+from nmt.config.checks import between, check
 from nmt.errors import UserError
 
 
@@ -30,11 +30,17 @@ class DecodingConfig:
 
     def __post_init__(self) -> None:
         """Checks the values."""
-        for key in ("beam_size", "nbest", "max_tokens", "max_sentences", "max_source_tokens"):
-            check(f"decoding.{key}", getattr(self, key), at_least(1))
-        check("decoding.length_penalty", self.length_penalty, at_least(0.0))
-        check("decoding.max_length_offset", self.max_length_offset, at_least(1))
-        check("decoding.max_length_factor", self.max_length_factor, at_least(0.0))
+        for key, high in (
+            ("beam_size", 1000),
+            ("nbest", 1000),
+            ("max_tokens", 10_000_000),
+            ("max_sentences", 1_000_000),
+            ("max_source_tokens", 100_000),
+            ("max_length_offset", 100_000),
+        ):
+            check(f"decoding.{key}", getattr(self, key), between(1, high))
+        check("decoding.length_penalty", self.length_penalty, between(0, 10))
+        check("decoding.max_length_factor", self.max_length_factor, between(0, 100))
         if self.nbest > self.beam_size:
             raise UserError(
                 f"decoding.nbest={self.nbest} is more than decoding.beam_size={self.beam_size}: "

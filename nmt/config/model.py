@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import Enum
 
-from nmt.config.checks import at_least, check, share
+from nmt.config.checks import between, check, share
 from nmt.errors import UserError
 
 
@@ -61,8 +61,14 @@ class ModelConfig:
 
     def __post_init__(self) -> None:
         """Checks the values."""
-        for key in ("encoder_layers", "decoder_layers", "d_model", "d_ff", "heads"):
-            check(f"model.{key}", getattr(self, key), at_least(1))
+        for key, high in (
+            ("encoder_layers", 1000),
+            ("decoder_layers", 1000),
+            ("d_model", 100_000),
+            ("d_ff", 1_000_000),
+            ("heads", 10_000),
+        ):
+            check(f"model.{key}", getattr(self, key), between(1, high))
         for key in ("dropout", "ffn_dropout", "word_dropout"):
             check(f"model.{key}", getattr(self, key), share())
         if self.d_model % self.heads:

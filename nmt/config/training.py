@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import Enum
 
-from nmt.config.checks import above, at_least, check, decay, share
+from nmt.config.checks import MANY, PROCESSES, above, between, check, decay, share, shortened
 from nmt.errors import UserError
 
 
@@ -70,8 +70,8 @@ class OptimizerConfig:
         """Checks the values."""
         for key in ("beta1", "beta2"):
             check(f"training.optimizer.{key}", getattr(self, key), decay())
-        check("training.optimizer.epsilon", self.epsilon, above(0.0))
-        check("training.optimizer.weight_decay", self.weight_decay, at_least(0.0))
+        check("training.optimizer.epsilon", self.epsilon, above(0, 1))
+        check("training.optimizer.weight_decay", self.weight_decay, between(0, 100))
 
 
 @dataclass
@@ -89,10 +89,10 @@ class ScheduleConfig:
 
     def __post_init__(self) -> None:
         """Checks the values."""
-        check("training.schedule.warmup_updates", self.warmup_updates, at_least(0))
-        check("training.schedule.scale", self.scale, above(0.0))
-        check("training.schedule.peak", self.peak, above(0.0))
-        check("training.schedule.final", self.final, at_least(0.0))
+        check("training.schedule.warmup_updates", self.warmup_updates, between(0, MANY))
+        check("training.schedule.scale", self.scale, above(0, 10_000))
+        check("training.schedule.peak", self.peak, above(0, 100))
+        check("training.schedule.final", self.final, between(0, 100))
 
 
 @dataclass
@@ -106,7 +106,7 @@ class AveragingConfig:
 
     def __post_init__(self) -> None:
         """Checks the values."""
-        check("training.averaging.count", self.count, at_least(1))
+        check("training.averaging.count", self.count, between(1, 10_000))
 
 
 @dataclass
@@ -172,26 +172,31 @@ class TrainingConfig:
 
     def __post_init__(self) -> None:
         """Checks the values."""
-        for key in ("max_updates", "micro_batches", "keep_checkpoints", "log_every"):
-            check(f"training.{key}", getattr(self, key), at_least(1))
-        for key in (
-            "validate_every",
-            "validate_sentences",
-            "checkpoint_every",
-            "patience",
-            "max_restarts",
-            "clip_norm",
-            "threads",
+        for key, low, high in (
+            ("max_updates", 1, MANY),
+            ("micro_batches", 1, 1_000_000),
+            ("keep_checkpoints", 1, MANY),
+            ("log_every", 1, MANY),
+            ("validate_every", 0, MANY),
+            ("validate_sentences", 0, MANY),
+            ("checkpoint_every", 0, MANY),
+            ("patience", 0, MANY),
+            ("max_restarts", 0, MANY),
+            ("clip_norm", 0, MANY),
+            ("threads", 0, PROCESSES),
         ):
-            check(f"training.{key}", getattr(self, key), at_least(0))
+            check(f"training.{key}", getattr(self, key), between(low, high))
         if self.max_epochs is not None:
-            check("training.max_epochs", self.max_epochs, at_least(1))
+            check("training.max_epochs", self.max_epochs, between(1, MANY))
         if self.max_minutes is not None:
-            check("training.max_minutes", self.max_minutes, above(0.0))
+            check("training.max_minutes", self.max_minutes, above(0, MANY))
         check("training.label_smoothing", self.label_smoothing, share())
-        check("training.rdrop", self.rdrop, at_least(0.0))
+        check("training.rdrop", self.rdrop, between(0, 1000))
         check("training.ema", self.ema, decay())
-        if self.devices != "auto" and not (self.devices.isdecimal() and int(self.devices) >= 1):
+        # A long number is not converted: Python refuses more than 4,300 digits.
+        number = int(self.devices) if self.devices.isdecimal() and len(self.devices) <= 20 else 0
+        if self.devices != "auto" and not 1 <= number <= PROCESSES:
             raise UserError(
-                f"training.devices={self.devices}: must be auto or a number of processes, 1 or more"
+                f"training.devices={shortened(self.devices)}: must be auto or a number of processes "
+                f"between 1 and {PROCESSES:,}"
             )

@@ -86,7 +86,7 @@ def test_configuration_as_yaml_keeps_every_option(config: TrainConfig) -> None:
     [
         ("model: {d_modl: 3}", "x: is no configuration of this version of nmt: Key 'd_modl'"),
         ("model: [", "x: is damaged: it is no YAML"),
-        ("decoding: {beam_size: 0}", "x: decoding.beam_size=0: must be 1 or more"),
+        ("decoding: {beam_size: 0}", "x: decoding.beam_size=0: must be between 1 and 1,000"),
         ("- a list", "x: is damaged: it is no YAML"),
     ],
 )

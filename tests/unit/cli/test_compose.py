@@ -122,7 +122,7 @@ def test_the_papers_systems(
             "experiment=foo: there is no such experiment (--help lists all); there are multi30k",
         ),
         ("model=bas", "model=bas: there is no such model; did you mean model=base?; there are base, big"),
-        ("data.max_tokens=1", "data.max_tokens=1: must be 16 or more"),
+        ("data.max_tokens=1", "data.max_tokens=1: must be between 16 and 10,000,000"),
         ("data.max_tokens=1e3", "data.max_tokens=1000.0: must be auto or a number of tokens"),
         ("data.max_tokens=big", "data.max_tokens=big: must be auto or a number of tokens"),
         ("foo", "foo: options are written key=value"),
@@ -143,7 +143,7 @@ def test_the_papers_systems(
         ("data.train.corpora.back.weight=0", "data.train.corpora.back.weight=0.0: must be more than 0"),
         ("+data.valid.corpora.a.source=x", "+data.valid.corpora: there is no such option"),
         ("data.valid.corpora.a.source=x", "data.valid.corpora: there is no such option"),
-        ("decoding.beam_size=0", "decoding.beam_size=0: must be 1 or more"),
+        ("decoding.beam_size=0", "decoding.beam_size=0: must be between 1 and 1,000"),
     ],
 )
 def test_mistakes_are_told_in_one_line(override: str, message: str) -> None:
@@ -279,5 +279,5 @@ def test_a_models_own_decoding_is_found_wherever_it_is_named(
 
 
 def test_threads_are_not_negative() -> None:
-    with pytest.raises(UserError, match="^threads=-1: must be 0 or more"):
+    with pytest.raises(UserError, match="^threads=-1: must be between 0 and 1,024"):
         compose_jobs(TranslateConfig, "translate", Arguments(("model_dir=m", "threads=-1")))
