@@ -11,17 +11,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from omegaconf import OmegaConf
-from omegaconf.errors import OmegaConfBaseException
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from nmt.config import TrainConfig
+from nmt.config.plain_yaml import MOST_CHARACTERS
+from nmt.config.stored import from_yaml, to_yaml
 from nmt.data.tokenizer import Tokenizer
 from nmt.errors import UserError
 from nmt.model.transformer import Transformer
-from nmt.runtime import fsync_folder, log, make_folder, readable, told
+from nmt.runtime import fsync_folder, log, make_folder, parse_json, read_text, readable, told
 
 CONFIG, WEIGHTS, RESULTS = "config.yaml", "model.safetensors", "results.json"
 
@@ -120,14 +120,34 @@ def load_bundles(paths: Sequence[str]) -> list[Bundle]:
 
 def _read_results(path: Path) -> dict[str, Any]:
     """What the scores were; a model translates without them."""
+    if not path.exists():
+        return {}
     try:
-        results = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
+        return checked_results(parse_json(read_text(path, MOST_RESULTS)))
+    except (UserError, ValueError) as error:
+        log.warning("%s is damaged, and is not used: %s", path, error)
         return {}
-    except (OSError, ValueError) as error:
-        log.warning("%s can't be read, and is done without: %s", path, error)
-        return {}
-    return results if isinstance(results, dict) else {}
+
+
+MOST_RESULTS = 1 << 24
+"""Bytes of a `results.json`, its report of the data included."""
+
+
+def checked_results(values: Any) -> dict[str, Any]:
+    """What `results.json` holds, if its sections are such.
+
+    Raises:
+        ValueError: a section has another type.
+    """
+    if not isinstance(values, dict):
+        raise ValueError("it holds no sections")
+    for name in ("test", "valid", "training", "data"):
+        if not isinstance(values.get(name, {}), dict):
+            raise ValueError(f"{name} is not a section")
+    for name, facts in values.get("data", {}).items():
+        if name in ("train", "valid", "test") and not isinstance(facts, dict):
+            raise ValueError(f"data.{name} is not a section")
+    return values
 
 
 def find_model_folder(path: str | Path, key: str = "model_dir") -> Path:
@@ -219,8 +239,12 @@ def load_weights(model: Transformer, weights: Mapping[str, Tensor], path: Path) 
 
 
 def config_to_yaml(config: TrainConfig) -> str:
-    """A configuration as YAML, every option in it."""
-    return OmegaConf.to_yaml(OmegaConf.structured(config))
+    """A configuration as YAML, every option in it.
+
+    Raises:
+        UserError: a value is text that YAML can't hold.
+    """
+    return to_yaml(config)
 
 
 def read_config(path: Path) -> TrainConfig:
@@ -229,27 +253,13 @@ def read_config(path: Path) -> TrainConfig:
     Raises:
         UserError: the file is missing, damaged, or has options that this version does not know.
     """
-    try:
-        with readable(path):
-            text = path.read_text(encoding="utf-8")
-    except UnicodeDecodeError as error:
-        raise UserError(f"{path}: is damaged: it is no UTF-8 text") from error
-    return config_from_yaml(text, str(path))
+    return config_from_yaml(read_text(path, MOST_CHARACTERS), str(path))
 
 
 def config_from_yaml(text: str, where: str) -> TrainConfig:
-    """The configuration that `text` holds; `where` names it in the error."""
-    try:
-        merged = OmegaConf.merge(OmegaConf.structured(TrainConfig), OmegaConf.create(text))
-        config = OmegaConf.to_object(merged)
-    except UserError as error:
-        raise UserError(f"{where}: {error}") from error
-    except (OmegaConfBaseException, ValueError, TypeError, OverflowError) as error:
-        first = (str(error).splitlines() or [""])[0]
-        raise UserError(f"{where}: is no configuration of this version of nmt: {first}") from error
-    except Exception as error:
-        if type(error).__module__.startswith("yaml"):
-            raise UserError(f"{where}: is damaged: it is no YAML") from error
-        raise
-    assert isinstance(config, TrainConfig)
-    return config
+    """The configuration that `text` holds; `where` names it in the error.
+
+    Raises:
+        UserError: it is damaged, or has options that this version does not know.
+    """
+    return from_yaml(TrainConfig, text, where)

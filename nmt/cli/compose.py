@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
 from hydra import compose, initialize_config_dir
 from hydra.core.config_store import ConfigStore
@@ -20,10 +20,11 @@ from omegaconf.errors import (
 from nmt.cli.arguments import Arguments
 from nmt.cli.complaints import config_keys, did_you_mean, explained, first_line, missing_config
 from nmt.cli.overrides import into_named, named_sections, override_lists, parse
-from nmt.config import folders
+from nmt.config import DecodingConfig, folders, stored
 from nmt.config.paths import schema_keys
+from nmt.config.plain_yaml import MOST_CHARACTERS
 from nmt.errors import UserError
-from nmt.runtime import readable
+from nmt.runtime import read_text, readable
 
 C = TypeVar("C")
 
@@ -54,7 +55,7 @@ def compose_jobs(schema: type[C], config_name: str, arguments: Arguments) -> lis
 
 def to_yaml(config: Any) -> str:
     """A finished configuration as YAML."""
-    return OmegaConf.to_yaml(OmegaConf.structured(config))
+    return stored.to_yaml(config)
 
 
 def _search_path(folder: str | None) -> list[str]:
@@ -99,12 +100,9 @@ def _decoding_of(model_dir: str) -> list[str]:
         with readable(path):
             if not ((folder / "model.safetensors").is_file() and path.is_file()):
                 continue
-            text = path.read_bytes()
-        try:
-            decoding = cast(DictConfig, OmegaConf.create(text.decode())).get("decoding") or {}
-        except Exception as error:  # whatever a YAML parser finds wrong with a damaged file
-            raise UserError(f"{path}: is damaged ({first_line(error)})") from error
-        return [f"decoding.{key}={value}" for key, value in decoding.items()]
+        text = read_text(path, MOST_CHARACTERS)
+        decoding = stored.to_plain(stored.section_from_yaml(DecodingConfig, text, str(path), "decoding"))
+        return [f"decoding.{key}={value}" for key, value in decoding.items()]  # numbers, all of them
     return []  # no model folder: the command itself says so best
 
 

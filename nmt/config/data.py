@@ -8,6 +8,7 @@ from typing import Any
 
 from nmt.config.checks import MANY, PROCESSES, above, between, check, shortened
 from nmt.config.paths import path_field
+from nmt.config.stored import from_plain, to_plain
 from nmt.errors import UserError
 
 
@@ -261,25 +262,15 @@ class DataConfig:
         Raises:
             UserError: an option of its own is unknown or has a wrong value.
         """
-        from omegaconf import OmegaConf
-        from omegaconf.errors import OmegaConfBaseException
-
         known = [option.name for option in fields(CleaningConfig)]
         for name in corpus.cleaning:
             if name not in known:
                 raise UserError(f"{key}.cleaning.{name}: there is no such option, only {', '.join(known)}")
+        merged = {**to_plain(self.cleaning), **corpus.cleaning}
         try:
-            merged = OmegaConf.to_object(
-                OmegaConf.merge(OmegaConf.structured(self.cleaning), corpus.cleaning)
-            )
-        except OmegaConfBaseException as error:
-            raise UserError(f"{key}.cleaning.{error.full_key}: {str(error).splitlines()[0]}") from error
+            return from_plain(CleaningConfig, merged, f"{key}.cleaning")
         except UserError as error:
             raise UserError(str(error).replace("data.cleaning.", f"{key}.cleaning.")) from error
-        except OverflowError as error:  # an integer too large for a float
-            raise UserError(f"{key}.cleaning: {error}") from error
-        assert isinstance(merged, CleaningConfig)
-        return merged
 
     def _check_corpus(self, key: str, corpus: CorpusConfig) -> None:
         if corpus.weight is not None:

@@ -22,6 +22,7 @@ from nmt.runtime.machine import (
     set_threads,
     wanted_processes,
 )
+from nmt.runtime.regular import parse_json, read_text
 from nmt.runtime.seeds import mix
 from nmt.runtime.streams import log, log_to_stderr, progress, silence, steady_streams
 
@@ -39,7 +40,9 @@ __all__ = [
     "make_folder",
     "memory_errors",
     "mix",
+    "parse_json",
     "progress",
+    "read_text",
     "readable",
     "release_freed_memory",
     "replaced",

@@ -9,10 +9,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NoReturn
 
-from omegaconf import OmegaConf
-
 from nmt.bundle import config_to_yaml, read_config
 from nmt.config import Resume, ScheduleName, TrainConfig
+from nmt.config.stored import to_plain
 from nmt.errors import UserError
 from nmt.runtime import locked, log, make_folder, replaced
 
@@ -105,8 +104,10 @@ class RunFolder:
         except UserError:
             return None  # nothing is there that could be gone on with, or `check` will say what is wrong
         found = there.data.max_tokens
+        if type(found) is not int:
+            return None
         same = {**fixed_options(there), "data.max_tokens": "auto"} == fixed_options(config)
-        return int(found) if same or self.holds_checkpoints() else None
+        return found if same or self.holds_checkpoints() else None
 
     @contextmanager
     def claimed(self, config: TrainConfig) -> Iterator[None]:
@@ -156,9 +157,7 @@ class RunFolder:
 
 def fixed_options(config: TrainConfig) -> dict[str, Any]:
     """The options that must stay as they are while a run goes on: full name → value."""
-    options = dict(
-        _flat(OmegaConf.to_container(OmegaConf.structured(config), resolve=True, enum_to_str=True), "")
-    )
+    options = dict(_flat(to_plain(config), ""))
     if config.data.train.corpora:
         options["data.train.corpora"] = list(config.data.train.corpora)  # their order matters too
     free = set(_FREE)

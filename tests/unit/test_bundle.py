@@ -84,10 +84,10 @@ def test_configuration_as_yaml_keeps_every_option(config: TrainConfig) -> None:
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("model: {d_modl: 3}", "x: is no configuration of this version of nmt: Key 'd_modl'"),
-        ("model: [", "x: is damaged: it is no YAML"),
+        ("model: {d_modl: 3}", "x: model.d_modl: this version of nmt has no such option"),
+        ("model: [", "x: is damaged: line 3: "),
         ("decoding: {beam_size: 0}", "x: decoding.beam_size=0: must be between 1 and 1,000"),
-        ("- a list", "x: is damaged: it is no YAML"),
+        ("- a list", "x: is damaged: line 2: "),
     ],
 )
 def test_configurations_that_are_wrong(text: str, words: str) -> None:
@@ -138,7 +138,7 @@ def test_results_that_are_damaged_are_done_without(
     save_bundle(tmp_path / "model", config, model.state_dict(), tokenizer, {"a": 1})
     (tmp_path / "model" / "results.json").write_text('{"a": ')
     assert load_bundle(tmp_path).results == {}
-    assert "results.json can't be read, and is done without" in caplog.text
+    assert "results.json is damaged, and is not used" in caplog.text
 
 
 def test_a_folder_that_may_not_be_entered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

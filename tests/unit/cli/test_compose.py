@@ -281,3 +281,28 @@ def test_a_models_own_decoding_is_found_wherever_it_is_named(
 def test_threads_are_not_negative() -> None:
     with pytest.raises(UserError, match="^threads=-1: must be between 0 and 1,024"):
         compose_jobs(TranslateConfig, "translate", Arguments(("model_dir=m", "threads=-1")))
+
+
+@pytest.mark.parametrize(
+    ("decoding", "words"),
+    [
+        ("beam_size: ${oc.env:SECRET}", "decoding.beam_size=${oc.env:SECRET}: must be a whole number"),
+        ("beam_size: '4 output=x'", "decoding.beam_size=4 output=x: must be a whole number"),
+        ("beam_size: [4, 5]", "decoding.beam_size=[4, 5]: must be a whole number"),
+        ("beam_size: 'range(1,9)'", "decoding.beam_size=range(1,9): must be a whole number"),
+        ("length_penalty: choice(1,2)", "decoding.length_penalty=choice(1,2): must be a number"),
+        ("'beam_size=3,output': 1", "decoding.beam_size=3,output: this version of nmt has no such option"),
+        ("'beam_size: 4'", "decoding=beam_size: 4: must be a section of options"),
+        ("beam_size: &a 4", "is damaged: line 2: anchors and aliases"),
+        ("beam_size: 0", "decoding.beam_size=0: must be between 1 and 1,000"),
+    ],
+)
+def test_a_model_s_decoding_options_are_data(
+    decoding: str, words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SECRET", "12345")
+    (tmp_path / "model.safetensors").touch()
+    (tmp_path / "config.yaml").write_text(f"decoding:\n  {decoding}\n")
+    with pytest.raises(UserError) as caught:
+        compose_jobs(TranslateConfig, "translate", Arguments((f"model_dir={tmp_path}",)))
+    assert str(caught.value).startswith(f"{tmp_path}/config.yaml: {words}")

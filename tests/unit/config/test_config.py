@@ -53,7 +53,7 @@ def corpora(**options: Any) -> dict[str, object]:
         (
             DataConfig,
             corpora(cleaning={"max_ratio": "x"}),
-            "data.train.corpora.a.cleaning.max_ratio: Value 'x' of type 'str' could not be converted",
+            "data.train.corpora.a.cleaning.max_ratio=x: must be a number",
         ),
         (
             TokenizerConfig,
