@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 from collections.abc import Callable, Sequence
@@ -10,7 +11,7 @@ from types import FrameType
 from typing import NoReturn, TypeVar
 
 from nmt.errors import UserError
-from nmt.runtime import log_to_stderr, silence, steady_streams, told
+from nmt.runtime import log_to_stderr, silence, steady_streams, stray_fault, told
 
 C = TypeVar("C")
 
@@ -55,6 +56,12 @@ def _guarded(program: str, work: Callable[[], None]) -> int:
         # complain once more when it flushes standard output on the way out.
         silence(sys.stdout)
         return 128 + signal.SIGPIPE
+    except OSError as error:
+        line = stray_fault(error)
+        if line is None:
+            raise
+        _say(f"{program}: {line}")
+        return USER_ERROR
     except KeyboardInterrupt:
         _say(f"{program}: stopped")
         return 128 + signal.SIGINT
@@ -111,6 +118,7 @@ def _dispatch(
             put("".join(f"{word}\n" for word in completed(schema, config_name, flags.complete or "")))
         return
 
+    _require_current_folder()
     from nmt.cli.compose import compose_jobs, to_yaml
 
     jobs = compose_jobs(schema, config_name, flags)
@@ -123,6 +131,20 @@ def _dispatch(
     log_to_stderr()
     for job in jobs:
         command(job)
+
+
+def _require_current_folder() -> None:
+    """Names that don't begin with / are looked for there.
+
+    Raises:
+        UserError: it was removed, or can't be read.
+    """
+    try:
+        os.getcwd()
+    except OSError as error:
+        raise UserError(
+            "the current folder was removed, or can't be read: change to one that exists, such as with cd ~"
+        ) from error
 
 
 def _require_apart(jobs: Sequence[object]) -> None:

@@ -14,6 +14,7 @@ json=FILE keeps the report, output=FILE the translations.
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -37,7 +38,6 @@ from nmt.runtime import (
     choose_precision,
     log,
     progress,
-    readable,
     require_writable,
     set_threads,
     written,
@@ -307,8 +307,7 @@ def _translate(config: EvalConfig, bundles: Sequence[Bundle], task: Task) -> lis
 
 
 def _path(value: str) -> Path:
-    with readable(Path(value)):
-        return Path(value).expanduser().resolve()
+    return Path(os.path.realpath(Path(value).expanduser()))
 
 
 def _write(value: str, text: str) -> None:

@@ -94,7 +94,10 @@ def forget_unused(root: Path, days: int) -> None:
     does not look in every way like prepared data is somebody else's and stays.
     """
     oldest = time.time() - days * 86_400
-    for folder in sorted(root.iterdir()):
+    folders: list[Path] = []
+    with contextlib.suppress(OSError):  # what can't be listed can't be tidied up
+        folders = sorted(root.iterdir())
+    for folder in folders:
         with contextlib.suppress(OSError), contextlib.ExitStack() as stack:
             if not _is_prepared(folder) or folder.stat().st_mtime >= oldest:
                 continue

@@ -6,6 +6,7 @@ import contextlib
 import glob
 import logging
 import re
+import stat
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -17,7 +18,7 @@ from nmt.data.cache import fingerprint
 from nmt.data.tables import Block, Pair, arrow_blocks, arrow_names, arrow_type, choose_keys
 from nmt.data.text import file_facts
 from nmt.errors import UserError
-from nmt.runtime import log
+from nmt.runtime import log, look_up, reason_of
 
 _BLOCK_ROWS = 1024  # read at a time; they may be whole documents
 _COMMIT = re.compile("[0-9a-f]{40}")
@@ -94,7 +95,11 @@ def local_folder(hub: HubConfig) -> Path | None:
     """The folder that `path` names; None if it names a set of the hub."""
     assert hub.path is not None
     folder = Path(hub.path).expanduser().absolute()  # `datasets` reads a bare `json` or `csv` as a format
-    return folder if folder.is_dir() else None
+    try:
+        there = look_up(folder)
+    except OSError as error:
+        raise UserError(f"data.hub.path={hub.path}: {reason_of(error, 'read')}") from error
+    return folder if there is not None and stat.S_ISDIR(there.st_mode) else None
 
 
 def is_commit(revision: str | None) -> bool:

@@ -10,6 +10,7 @@ import io
 import json
 import lzma
 import os
+import stat
 import time
 import zlib
 from collections.abc import Iterator, Sequence
@@ -19,7 +20,16 @@ from typing import Any
 
 import nmt
 from nmt.errors import UserError
-from nmt.runtime import cache_folder, make_folder, progress, replaced
+from nmt.runtime import (
+    cache_folder,
+    look_up,
+    make_folder,
+    progress,
+    read_text,
+    readable,
+    reason_of,
+    replaced,
+)
 
 BUNDLED = "bundled:"
 """Paths that begin like this lie in the bundled corpus, such as `bundled:quickstart/train.en.gz`."""
@@ -77,17 +87,18 @@ def read_blocks(path: Path) -> Iterator[list[str]]:
             raise UserError(
                 f"{path}: damaged after line {number} ({error}): fetch or compress it again"
             ) from None
-        raise UserError(f"{path}: cannot be read: {error.strerror}") from None
+        with readable(path):
+            raise
 
 
 def _uncompressed(raw: io.BufferedReader, path: Path) -> io.BufferedIOBase:
     start = raw.peek(8)
-    found = next((suffix for suffix, magic in _MAGIC.items() if start.startswith(magic)), None)
-    if found == ".gz":
+    kind = next((suffix for suffix, magic in _MAGIC.items() if start.startswith(magic)), None)
+    if kind == ".gz":
         return gzip.GzipFile(fileobj=raw)
-    if found == ".xz":
+    if kind == ".xz":
         return lzma.LZMAFile(raw)
-    if found == ".zst":
+    if kind == ".zst":
         import pyarrow as pa
 
         stream = pa.CompressedInputStream(pa.PythonFile(raw, mode="r"), "zstd")
@@ -139,16 +150,21 @@ def _expand_one(value: str, key: str) -> list[Path]:
         path = bundled_folder() / value.removeprefix(BUNDLED)
     else:
         path = Path(value).expanduser()
-    if path.is_file():
+    try:
+        there = look_up(path)
+    except OSError as error:
+        raise UserError(f"{key}={value}: {reason_of(error, 'read')}") from error
+    if there is not None and stat.S_ISREG(there.st_mode):
         return [path]
-    if path.is_dir():
+    if there is not None and stat.S_ISDIR(there.st_mode):
         raise UserError(f"{key}={value}: is a folder; name the files in it, for example with a quoted glob")
-    if path.exists():
+    if there is not None:
         raise UserError(f"{key}={value}: is not a regular file; it is read several times, so save it as one")
     if glob.has_magic(value):
-        found = sorted(Path(name) for name in glob.glob(str(path), recursive=True) if Path(name).is_file())
-        if found:
-            return found
+        names = glob.glob(str(path), recursive=True)
+        matching = sorted(Path(name) for name in names if os.path.isfile(name))
+        if matching:
+            return matching
         raise UserError(f"{key}={value}: no file matches (looked for {path.absolute()})")
     raise UserError(f"{key}={value}: there is no such file (looked at {path.absolute()})")
 
@@ -172,23 +188,24 @@ def file_facts(path: Path) -> dict[str, Any]:
     Of a large one the sum is kept in `cache_folder()`, and serves as long as its size, place on the disk and
     times of change are the same.
     """
-    stat = path.stat()
-    digest = _summed_up(path, stat.st_size) if stat.st_size < _LARGE else _remembered(path, stat)
-    return {"name": path.name, "bytes": stat.st_size, "sha256": digest}
+    with readable(path):
+        there = path.stat()
+        digest = _summed_up(path, there.st_size) if there.st_size < _LARGE else _remembered(path, there)
+    return {"name": path.name, "bytes": there.st_size, "sha256": digest}
 
 
-def _remembered(path: Path, stat: os.stat_result) -> str:
+def _remembered(path: Path, there: os.stat_result) -> str:
     # Not the device: on a network file system every machine has another number for it.
-    seen = [stat.st_size, stat.st_ino, stat.st_mtime_ns, stat.st_ctime_ns]
+    seen = [there.st_size, there.st_ino, there.st_mtime_ns, there.st_ctime_ns]
     name = hashlib.sha256(os.fsencode(path.absolute())).hexdigest()[:16]
     kept = cache_folder() / "checksums" / f"{name}.json"
     with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
-        found = json.loads(kept.read_bytes())
-        if found["seen"] == seen:
-            return str(found["sha256"])
-    digest = _summed_up(path, stat.st_size)
+        known = json.loads(read_text(kept, _LARGE))
+        if known["seen"] == seen:
+            return str(known["sha256"])
+    digest = _summed_up(path, there.st_size)
     # Of a file that was written a moment ago, what is written next may bear the same time.
-    if time.time_ns() - stat.st_ctime_ns > _MOMENT:
+    if time.time_ns() - there.st_ctime_ns > _MOMENT:
         with contextlib.suppress(UserError):
             make_folder(kept.parent)
             with replaced(kept) as temporary:

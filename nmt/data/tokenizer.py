@@ -18,7 +18,7 @@ from nmt.config import Segmentation, TokenizerConfig
 from nmt.data.arrays import Side, smallest_dtype
 from nmt.data.words import Words
 from nmt.errors import UserError
-from nmt.runtime import log, make_folder, replaced
+from nmt.runtime import log, make_folder, readable, replaced
 
 PAD_ID, BOS_ID, EOS_ID, UNK_ID = 0, 1, 2, 3
 """Ids of the special pieces, the same in every vocabulary."""
@@ -145,7 +145,9 @@ class Tokenizer:
             if not (folder / name).is_file():
                 raise UserError(f"{folder}: lacks {JOINT_FILE}, or {SOURCE_FILE} and {TARGET_FILE}")
         try:
-            return cls(*((folder / name).read_bytes() for name in names))
+            with readable(folder):
+                models = [(folder / name).read_bytes() for name in names]
+            return cls(*models)
         except ValueError as error:
             raise UserError(
                 f"{folder}: {' or '.join(names)} is damaged or from another program: {error}"
@@ -160,7 +162,9 @@ def find_tokenizer(path: str) -> Tokenizer:
     """
     given = Path(path).expanduser()
     for folder in (given / "model", given):
-        if any((folder / name).is_file() for name in (JOINT_FILE, SOURCE_FILE)):
+        with readable(folder):
+            there = any((folder / name).is_file() for name in (JOINT_FILE, SOURCE_FILE))
+        if there:
             return Tokenizer.load(folder)
     raise UserError(
         f"data.tokenizer.path={path}: neither this folder nor its folder model/ has {JOINT_FILE}, or "

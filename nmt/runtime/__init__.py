@@ -1,14 +1,14 @@
 """What every stage needs of the machine: its devices, files written whole, seeds, progress and the log."""
 
+from nmt.runtime.faults import fault, readable, reason_of, stray_fault, told
 from nmt.runtime.files import (
     cache_folder,
     fsync_folder,
     locked,
+    look_up,
     make_folder,
-    readable,
     replaced,
     require_writable,
-    told,
     written,
 )
 from nmt.runtime.machine import (
@@ -32,11 +32,13 @@ __all__ = [
     "choose_device",
     "choose_precision",
     "control_groups",
+    "fault",
     "fsync_folder",
     "keep_freed_memory",
     "locked",
     "log",
     "log_to_stderr",
+    "look_up",
     "make_folder",
     "memory_errors",
     "mix",
@@ -44,12 +46,14 @@ __all__ = [
     "progress",
     "read_text",
     "readable",
+    "reason_of",
     "release_freed_memory",
     "replaced",
     "require_writable",
     "set_threads",
     "silence",
     "steady_streams",
+    "stray_fault",
     "told",
     "wanted_processes",
     "written",

@@ -1,16 +1,22 @@
-"""Files: written whole or not at all, locked, and their failures told in words."""
+"""Files: found, read, written whole or not at all, and locked."""
 
 from __future__ import annotations
 
 import contextlib
 import errno
 import fcntl
+import hashlib
 import os
+import stat
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import BinaryIO
 
 from nmt.errors import UserError
+from nmt.runtime.faults import reason_of, told
+
+_LONGEST_NAME = 140
+"""Bytes of a name that every file system accepts; eCryptfs has 143, most others 255."""
 
 
 def cache_folder() -> Path:
@@ -19,6 +25,18 @@ def cache_folder() -> Path:
     if own:
         return Path(own)
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "nmt"
+
+
+def look_up(path: Path) -> os.stat_result | None:
+    """What `path` leads to; None if nothing is there, be it because a link leads nowhere.
+
+    Raises:
+        OSError: the name can't be looked up, such as one that is too long, or in a folder that can't be read.
+    """
+    try:
+        return os.stat(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
 
 
 @contextlib.contextmanager
@@ -31,7 +49,7 @@ def replaced(path: Path) -> Iterator[Path]:
     Raises:
         UserError: the disk is full, or the folder can't be written to.
     """
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    temporary = path.with_name(_temporary_name(path.name))
     try:
         with told(path):
             yield temporary
@@ -44,13 +62,26 @@ def replaced(path: Path) -> Iterator[Path]:
             temporary.unlink()
 
 
+def _temporary_name(name: str) -> str:
+    """A name for the same folder that is never too long, and no other process's."""
+    own = f".{name}.{os.getpid()}.tmp"
+    if len(os.fsencode(own)) <= _LONGEST_NAME:
+        return own
+    return f".{hashlib.sha256(os.fsencode(name)).hexdigest()[:16]}.{os.getpid()}.tmp"
+
+
 def fsync_folder(path: Path) -> None:
-    """Makes the names in a folder last through a power cut."""
-    handle = os.open(path, os.O_RDONLY)
+    """Makes the names in a folder last through a power cut, where its file system can do that."""
     try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
+        handle = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+    except OSError as error:
+        # Not every file system can, and a folder may be one to write to and not to read.
+        if error.errno not in (errno.EINVAL, errno.ENOTSUP, errno.EACCES):
+            raise
 
 
 @contextlib.contextmanager
@@ -61,12 +92,15 @@ def written(path: Path) -> Iterator[BinaryIO]:
         UserError: the disk is full, or the path can't be written to.
     """
     path = path.expanduser()
+    with told(path):
+        there = look_up(path)
     # Not resolved before this: what /dev/stdout and /dev/fd/63 lead to has no path of its own.
-    if path.exists() and not path.is_file():
+    if there is not None and not stat.S_ISREG(there.st_mode):
         with told(path), open(path, "wb") as out:
             yield out
         return
-    with replaced(path.resolve()) as temporary, open(temporary, "wb") as out:  # a link stays one
+    # A link stays one.
+    with replaced(Path(os.path.realpath(path))) as temporary, open(temporary, "wb") as out:
         yield out
 
 
@@ -78,50 +112,27 @@ def require_writable(path: Path, key: str) -> None:
     """
     try:
         path = path.expanduser()
-        if path.is_dir():
+        there = look_up(path)
+        if there is not None and stat.S_ISDIR(there.st_mode):
             raise UserError(f"{key}: is a folder; name a file")
-        if path.exists() and not path.is_file():
+        if there is not None and stat.S_ISSOCK(there.st_mode):
+            raise UserError(f"{key}: is a socket; name a file")
+        if there is not None and not stat.S_ISREG(there.st_mode):
             return
-        folder = path.resolve().parent
-        if not folder.is_dir():
+        folder = Path(os.path.realpath(path)).parent
+        beside = look_up(folder)
+        if beside is None or not stat.S_ISDIR(beside.st_mode):
             raise UserError(f"{key}: there is no folder {folder}; create it first")
         if not os.access(folder, os.W_OK | os.X_OK):
             raise UserError(f"{key}: the folder {folder} can't be written to; choose another")
     except OSError as error:
-        raise UserError(f"{key}: {os.strerror(error.errno or 0)}; choose another name") from error
+        raise _under(key, error) from error
 
 
-@contextlib.contextmanager
-def readable(path: Path) -> Iterator[None]:
-    """Turns the failures of looking for and reading `path` into a `UserError`."""
-    try:
-        yield
-    except OSError as error:
-        reason = error.strerror or str(error)
-        raise UserError(f"can't read {path}: {reason[0].lower()}{reason[1:]}") from error
-
-
-_REASONS = {
-    errno.ENOSPC: "no space is left on its disk; free some, or choose another folder",
-    errno.EDQUOT: "the disk quota is used up; free some space, or choose another folder",
-    errno.EROFS: "its disk is read-only; choose another folder",
-    errno.EACCES: "permission is denied; choose another folder, or change its permissions",
-    errno.ENOENT: "its folder does not exist; create it first",
-    errno.EISDIR: "it is a folder; give the name of a file",
-    errno.ENOTDIR: "a part of its path is a file, not a folder; choose another folder",
-}
-
-
-@contextlib.contextmanager
-def told(path: Path) -> Iterator[None]:
-    """Turns the failures of writing `path` that the user can mend into a `UserError`."""
-    try:
-        yield
-    except OSError as error:
-        reason = _REASONS.get(error.errno or 0)
-        if reason is None:
-            raise
-        raise UserError(f"can't write {path}: {reason}") from error
+def _under(key: str, error: OSError) -> BaseException:
+    """The error in the words of the option `key`, unless it is a bug."""
+    reason = reason_of(error)
+    return error if reason is None else UserError(f"{key}: {reason}")
 
 
 def make_folder(path: Path) -> Path:
@@ -134,8 +145,17 @@ def make_folder(path: Path) -> Path:
         try:
             path.mkdir(parents=True, exist_ok=True)
         except FileExistsError as error:
-            raise UserError(f"{path} is a file, and a folder is needed: choose another name") from error
+            raise UserError(
+                f"{path} is {_kind(path)}, and a folder is needed: choose another name"
+            ) from error
     return path
+
+
+def _kind(path: Path) -> str:
+    there = look_up(path)
+    if there is None:
+        return "a link that leads nowhere"
+    return "a file" if stat.S_ISREG(there.st_mode) else "a pipe, a socket or a device"
 
 
 @contextlib.contextmanager
@@ -152,7 +172,9 @@ def locked(path: Path, taken: Callable[[], None]) -> Iterator[None]:
     """
     with contextlib.ExitStack() as stack:
         with told(path):
-            file = stack.enter_context(open(path, "a"))
+            # A named pipe under this name is an error, not a wait for its reader.
+            flags = os.O_WRONLY | os.O_CREAT | os.O_NONBLOCK | os.O_CLOEXEC
+            file = stack.enter_context(open(os.open(path, flags, 0o666), "w"))
         try:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from nmt.errors import UserError
-from nmt.runtime.files import readable
+from nmt.runtime.faults import readable
 
 
 def read_bytes(path: Path, most: int) -> bytes:

@@ -22,7 +22,7 @@ from torch.distributed.elastic.multiprocessing.errors import ChildFailedError, P
 from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
 from nmt.errors import UserError
-from nmt.runtime import log, log_to_stderr
+from nmt.runtime import log, log_to_stderr, stray_fault
 from nmt.training import fork_server
 from nmt.training.stopping import StopRequest
 
@@ -136,7 +136,11 @@ def run_rank(work: Work, argument: str, scratch: str, changed: Mapping[str, str 
     except UserError as error:
         (Path(scratch) / _ERROR).write_text(str(error), encoding="utf-8")
         sys.exit(2)
-    except Exception:
+    except Exception as error:
+        line = stray_fault(error) if isinstance(error, OSError) else None
+        if line is not None:
+            (Path(scratch) / _ERROR).write_text(str(line), encoding="utf-8")
+            sys.exit(2)
         (Path(scratch) / f"traceback-{os.environ['RANK']}").write_text(
             traceback.format_exc(), encoding="utf-8"
         )
