@@ -200,7 +200,7 @@ def _remembered(path: Path, there: os.stat_result) -> str:
     name = hashlib.sha256(os.fsencode(path.absolute())).hexdigest()[:16]
     kept = cache_folder() / "checksums" / f"{name}.json"
     with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
-        known = json.loads(read_text(kept, _LARGE))
+        known = json.loads(read_text(kept, 1 << 10))
         if known["seen"] == seen:
             return str(known["sha256"])
     digest = _summed_up(path, there.st_size)

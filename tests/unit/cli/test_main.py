@@ -14,6 +14,7 @@ from nmt.__main__ import OVERVIEW, main
 def said(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *arguments: str
 ) -> tuple[int, str]:
+    monkeypatch.setattr("nmt.cli.app.log_to_stderr", lambda: None)  # it would outlive the test
     monkeypatch.setattr(sys, "argv", ["/somewhere/nmt/__main__.py", *arguments])
     with pytest.raises(SystemExit) as end:
         main()
