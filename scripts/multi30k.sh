@@ -60,7 +60,7 @@ common=(
   data.tokenizer.vocab_size=10000 data.max_tokens=2048
   model.norm=post model.dropout=0.3 # post: as in the paper
   training.rdrop=0 training.clip_norm=0 training.validate_every=1000
-  training.checkpoint_every=100 training.keep_checkpoints=10 training.averaging.count=10
+  training.checkpoint_every=100 training.keep_checkpoints=10 training.averaging.{kind=last,count=10}
 )
 
 nmt-train "${common[@]}" run_dir="$run/both" \

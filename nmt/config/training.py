@@ -51,6 +51,7 @@ class Criterion(Enum):
 class Average(Enum):
     """Which checkpoints the final model is the mean of."""
 
+    auto = "auto"
     none = "none"
     last = "last"
     best = "best"
@@ -99,9 +100,11 @@ class ScheduleConfig:
 class AveragingConfig:
     """Checkpoint averaging (section 6.1 of the paper)."""
 
-    kind: Average = Average.last
-    """`last`: the mean of the last `count`; `best`: of the `count` best by `training.criterion`; `none`: the
-    best one alone."""
+    kind: Average = Average.auto
+    """`auto`: the last checkpoint, the best one, means of the last and of the best `count` or fewer, and with
+    `ema` the weights without it are validated, and the best by `training.criterion` is the final model;
+    `last`: the mean of the last `count`; `best`: of the `count` best; `none`: the best one alone. It may
+    change on a finished run: the same command makes the final model anew, without training."""
     count: int = 5
 
     def __post_init__(self) -> None:
@@ -155,7 +158,8 @@ class TrainingConfig:
     checkpoint_every: int = 1000
     """Updates between checkpoints; 0: at every validation."""
     keep_checkpoints: int = 5
-    """Scheduled checkpoints kept, beside those that averaging, `best` and a way back need."""
+    """Scheduled checkpoints kept, beside those that averaging, `best` and a way back need. Validations among
+    the best have a checkpoint too, unless `averaging.kind=last`."""
     criterion: Criterion = Criterion.bleu
     """What the best checkpoint and early stopping go by on the validation set."""
     patience: int = 0

@@ -1,28 +1,30 @@
-"""The end of a run: checkpoints averaged, held-out text translated and scored, the model folder written."""
+"""The end of a run: the final model chosen, held-out text translated and scored, the model folder written."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
 
-from nmt.bundle import load_weights, save_bundle
-from nmt.config import Criterion, Precision, TrainConfig
+from nmt.bundle import CONFIG, RESULTS, read_config, save_bundle
+from nmt.config import Average, Criterion, Precision, TrainConfig
 from nmt.data.corpus import HeldOut
 from nmt.data.preparation import Prepared
 from nmt.decoding.translator import Translator
-from nmt.errors import UserError
 from nmt.evaluation.report import Report
 from nmt.evaluation.scores import Scores, score, score_groups
+from nmt.model.transformer import Transformer
 from nmt.runtime import log, progress, replaced
-from nmt.training.averaging import average, chosen
 from nmt.training.beginning import new_model
-from nmt.training.checkpoint import CheckpointFolder, DamagedCheckpoint
-from nmt.training.progress import Progress, Saved
+from nmt.training.checkpoint import CheckpointFolder
+from nmt.training.judging import Verdict, final_candidates, judge, origin, table
+from nmt.training.progress import Progress
 from nmt.training.run_folder import RunFolder
 from nmt.training.trainer import open_checkpoints
+from nmt.training.validation import validator_for
 
 
 def finish(
@@ -39,34 +41,52 @@ def finish(
     checkpoints = open_checkpoints(config, prepared, folder)
     run = checkpoints.newest_progress()
     assert run is not None, "training ends with a checkpoint"
-    updates, weights = final_weights(config, checkpoints, run)
-    model = new_model(config, prepared)
-    load_weights(model, weights, checkpoints.folder)
-    log.info("final model: %s", _origin(updates))
-
+    model = new_model(config, prepared).to(device)
     # In fp32, as nmt-translate and nmt-eval do it: they will find the same scores.
+    validator = validator_for(model, config, prepared, device, final=True)
+    verdict = judge(config, final_candidates(config, checkpoints, run), checkpoints, model, validator)
+    _tell(config, verdict)
+    _compare(config, prepared, run, verdict, model, checkpoints)
+
     translator = Translator(
         [model], prepared.tokenizer, config.decoding, device=device, precision=Precision.fp32
     )
     results: dict[str, Any] = {}
     for split, held_out in (("test", prepared.test), ("valid", prepared.valid)):
         if held_out is not None:
-            results[split] = _judge(translator, held_out, split, config.data.target_lang, folder)
-    _compare(config, run, updates, results["valid"]["bleu"])
-    results["training"] = _facts(config, run, updates, model.num_parameters)
+            known = verdict.best.hypotheses if split == "valid" else None
+            results[split] = _scored(translator, held_out, split, config.data.target_lang, folder, known)
+    results["training"] = _facts(config, run, verdict, model.num_parameters)
     results["data"] = prepared.report
-    save_bundle(folder.model, config, weights, prepared.tokenizer, results)
+    save_bundle(folder.model, config, verdict.weights, prepared.tokenizer, results)
     folder.write_results(results)
     return results
 
 
 def finished_results(config: TrainConfig, folder: RunFolder) -> dict[str, Any] | None:
-    """The results of a run that has nothing left to do; None if it has."""
+    """The results of a run that has nothing left to do; None if it has.
+
+    A run that is over has something left to do if `training.averaging` has changed since: its final model.
+    """
     run, results = CheckpointFolder(folder.checkpoints, {}).newest_progress(), folder.read_results()
-    if run is None or results is None or not folder.model.is_dir() or not run.settled:
+    if run is None or results is None or not run.settled or run.ended(config.training) is None:
         return None
-    done = results.get("training", {}).get("updates") == run.update and run.ended(config.training) is not None
-    return results if done else None
+    training = results.get("training")
+    if not isinstance(training, dict) or training.get("updates") != run.update:
+        return None
+    return results if _made_as_wanted(config, results, folder.model) else None
+
+
+def _made_as_wanted(config: TrainConfig, results: dict[str, Any], model: Path) -> bool:
+    """Whether the model folder is the one that the results are of, made as `training.averaging` says."""
+    try:
+        there = read_config(model / CONFIG).training.averaging
+        whole = json.loads((model / RESULTS).read_text(encoding="utf-8")) == results
+    except (OSError, ValueError):
+        return False  # `UserError` is one of them
+    if whole and there != config.training.averaging:
+        log.info("training.averaging has changed: the final model is made anew, without training")
+    return whole and there == config.training.averaging
 
 
 def results_text(config: TrainConfig, results: dict[str, Any], folder: RunFolder) -> str:
@@ -87,71 +107,85 @@ def results_text(config: TrainConfig, results: dict[str, Any], folder: RunFolder
     return "\n".join(parts)
 
 
-def final_weights(
-    config: TrainConfig, checkpoints: CheckpointFolder, run: Progress
-) -> tuple[list[int], dict[str, Tensor]]:
-    """The updates the final model is the mean of, and that mean.
-
-    The scheduled checkpoints count, and the one the run ended with. One that can't be read is left out.
-
-    Raises:
-        UserError: none can be read.
-    """
-    present = set(checkpoints.updates())
-    candidates = [saved for saved in run.checkpoints if saved.update in present - {run.update}]
-    candidates.append(Saved(run.update, run.quality_now()))
-    while candidates:
-        updates = chosen(candidates, config.training.averaging)
-        damaged = [update for update in updates if not _readable(checkpoints, update)]
-        if not damaged:
-            return updates, average(updates, checkpoints.weights)
-        candidates = [saved for saved in candidates if saved.update not in damaged]
-    raise UserError(f"{checkpoints.folder}: no checkpoint can be read; remove the run folder to train anew")
-
-
-def _readable(checkpoints: CheckpointFolder, update: int) -> bool:
-    try:
-        checkpoints.weights(update)
-    except DamagedCheckpoint as damage:
-        log.warning("%s; the final model is made without it", damage)
-        return False
-    return True
-
-
-def _judge(
-    translator: Translator, held_out: HeldOut, split: str, target_lang: str, folder: RunFolder
+def _scored(
+    translator: Translator,
+    held_out: HeldOut,
+    split: str,
+    target_lang: str,
+    folder: RunFolder,
+    known: Sequence[str] | None,
 ) -> dict[str, Any]:
-    with progress(total=len(held_out.sources), unit="sentences", description=f"translating {split}") as bar:
-        translations = translator.translate(held_out.inputs, bar.update)
-    hypotheses = [translation.hypotheses[0].text for translation in translations]
+    """The scores of the final model's translations, which are `known` or made now, and written."""
+    hypotheses = known
+    if hypotheses is None:
+        with progress(
+            total=len(held_out.sources), unit="sentences", description=f"translating {split}"
+        ) as bar:
+            translations = translator.translate(held_out.inputs, bar.update)
+        hypotheses = [translation.hypotheses[0].text for translation in translations]
     with replaced(folder.hypotheses(split)) as temporary:
         temporary.write_text("".join(f"{line}\n" for line in hypotheses), encoding="utf-8", newline="\n")
-    judged = score(hypotheses, held_out.references, target_lang).as_dict()
+    scored = score(hypotheses, held_out.references, target_lang).as_dict()
     if held_out.groups is not None:
         groups = score_groups(hypotheses, held_out.references, held_out.groups, target_lang)
-        judged["groups"] = {label: scores.as_dict() for label, scores in groups.items()}
-    return judged
+        scored["groups"] = {label: scores.as_dict() for label, scores in groups.items()}
+    return scored
 
 
-def _compare(config: TrainConfig, run: Progress, updates: Sequence[int], bleu: float) -> None:
-    """Warns when averaging did harm: it does where the checkpoints reach back to a time of fast learning."""
-    options, best = config.training, run.best_of_all
-    if options.criterion is not Criterion.bleu or options.validate_sentences or len(updates) < 2:
+def _tell(config: TrainConfig, verdict: Verdict) -> None:
+    if len(verdict.judged) > 1:
+        log.info(
+            "final model: %d candidates, judged by %s on the validation set in %.1f seconds\n%s",
+            *(len(verdict.judged), _CRITERIA[config.training.criterion], verdict.seconds),
+            table(verdict),
+        )
+    log.info("final model: %s", origin(verdict.best.candidate))
+
+
+def _compare(
+    config: TrainConfig,
+    prepared: Prepared,
+    run: Progress,
+    verdict: Verdict,
+    model: Transformer,
+    checkpoints: CheckpointFolder,
+) -> None:
+    """Warns when a kind other than `auto` has delivered less than one checkpoint had alone."""
+    options, best, delivered = config.training, run.best_of_all, verdict.best
+    if options.averaging.kind is Average.auto or best is None or best.quality is None:
         return
-    if best is not None and best.quality is not None and best.quality > bleu + 1.0:
+    if delivered.candidate.updates == (best.update,):
+        return
+    quality, where = delivered.quality, "validation set"
+    if options.validate_sentences or options.precision is not Precision.fp32:
+        # Like with like: the same sentences, in the same precision.
+        quality, where = _quality_in_training(config, prepared, model), "validation of training"
+    if best.quality > quality:
+        there = best.update in checkpoints.updates()
+        sign, criterion = _sign(options.criterion), options.criterion
         log.warning(
-            "the final model (%s) has BLEU %.2f on the validation set, that of update %d alone had %.2f: "
-            "in a new run_dir, try training.averaging.kind=none or a smaller training.checkpoint_every",
-            *(_origin(updates), bleu, best.update, best.quality),
+            "the final model (%s) has %s %.*f on the %s, that of update %d alone had %.*f: %s",
+            *(origin(delivered.candidate), _CRITERIA[criterion], _DIGITS[criterion], sign * quality, where),
+            *(best.update, _DIGITS[criterion], sign * best.quality),
+            "the same command with training.averaging.kind=auto chooses the best of both, without training"
+            if there
+            else "its checkpoint is not there; in a new run_dir, training.averaging.kind=auto retains it",
         )
 
 
-def _facts(config: TrainConfig, run: Progress, updates: Sequence[int], num_parameters: int) -> dict[str, Any]:
+def _quality_in_training(config: TrainConfig, prepared: Prepared, model: Transformer) -> float:
+    validator = validator_for(model, config, prepared, next(model.parameters()).device)
+    if config.training.criterion is Criterion.loss:
+        return -validator.losses()[0]
+    with progress(total=validator.num_sentences, unit="sentences", description="validating") as bar:
+        return validator.bleu(validator.hypotheses(bar.update))
+
+
+def _facts(config: TrainConfig, run: Progress, verdict: Verdict, num_parameters: int) -> dict[str, Any]:
     options = config.training
     best, found = None, run.best_of_all
     if found is not None and found.quality is not None:
-        sign = 1 if options.criterion is Criterion.bleu else -1
-        best = {"update": found.update, options.criterion.value: sign * found.quality}
+        best = {"update": found.update, options.criterion.value: _sign(options.criterion) * found.quality}
     return {
         "updates": run.update,
         "epochs": run.cursor.epoch,
@@ -161,7 +195,10 @@ def _facts(config: TrainConfig, run: Progress, updates: Sequence[int], num_param
         "minutes": round(run.total_seconds / 60, 2),
         "ended": run.ended(options),
         "best": best,
-        "averaged_updates": list(updates),
+        "averaged_updates": list(verdict.best.candidate.updates),
+        "delivered": verdict.best.candidate.name,
+        "candidates": [judged.as_dict() for judged in verdict.judged],
+        "judging_seconds": round(verdict.seconds, 2),
         "skipped_updates": run.skipped_updates,
         "parameters": num_parameters,
         "precision": options.precision.value,
@@ -173,7 +210,10 @@ def _scores(values: dict[str, Any]) -> Scores:
     return Scores(**{key: value for key, value in values.items() if key != "groups"})
 
 
-def _origin(updates: Sequence[int]) -> str:
-    if len(updates) == 1:
-        return f"the checkpoint of update {updates[0]}"
-    return f"the mean of the checkpoints of updates {', '.join(map(str, updates))}"
+def _sign(criterion: Criterion) -> int:
+    """Of a quality, where higher is better, in the criterion itself."""
+    return 1 if criterion is Criterion.bleu else -1
+
+
+_CRITERIA = {Criterion.bleu: "BLEU", Criterion.loss: "loss"}
+_DIGITS = {Criterion.bleu: 2, Criterion.loss: 4}

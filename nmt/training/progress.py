@@ -69,6 +69,8 @@ class Progress:
             counts for nothing.
         checkpoints: the scheduled checkpoints, oldest first, rotated ones included; with what scheduled
             validations said of them.
+        extras: checkpoints of the best validations where none was scheduled, oldest first; without those that
+            have been removed.
     """
 
     update: int = 0
@@ -90,6 +92,7 @@ class Progress:
     worse_validations: int = 0
     at_end: Saved | None = None
     checkpoints: list[Saved] = field(default_factory=list)
+    extras: list[Saved] = field(default_factory=list)
 
     def as_dict(self) -> dict[str, Any]:
         """The counters as JSON values."""
@@ -108,6 +111,7 @@ class Progress:
                 "went_back": None if went_back is None else LeftOut.from_dict(went_back),
                 **{key: None if value is None else Saved(**value) for key, value in saved.items()},
                 "checkpoints": [Saved(**saved) for saved in values["checkpoints"]],
+                "extras": [Saved(**saved) for saved in values.get("extras", [])],
             }
         )
 
@@ -131,8 +135,18 @@ class Progress:
 
     def note_checkpoint(self) -> None:
         """Counts a scheduled checkpoint after the present update."""
+        self.checkpoints.append(self.validated_now() or Saved(self.update))
+
+    def note_extra(self) -> None:
+        """Counts a checkpoint that the validation of the present update earned, where none was scheduled."""
+        now = self.validated_now()
+        assert now is not None, "only a scheduled validation earns a checkpoint"
+        self.extras.append(now)
+
+    def validated_now(self) -> Saved | None:
+        """The scheduled validation of the present update; None if it has none."""
         last = self.validated
-        self.checkpoints.append(last if last and last.update == self.update else Saved(self.update))
+        return last if last is not None and last.update == self.update else None
 
     @property
     def best_of_all(self) -> Saved | None:

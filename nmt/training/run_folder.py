@@ -36,6 +36,8 @@ _FREE = frozenset(
         "training.log_every",
         "training.profile",
         "training.keep_checkpoints",
+        "training.averaging.kind",
+        "training.averaging.count",
     }
 )
 """Options that change neither the weights after a given update nor how they are judged."""

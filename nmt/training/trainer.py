@@ -11,14 +11,14 @@ from dataclasses import replace
 
 from torch import Tensor
 
-from nmt.config import Sharding, TrainConfig
+from nmt.config import Average, Sharding, TrainConfig
 from nmt.data.batching import Batch
 from nmt.data.cleaning import shortened, visible
 from nmt.data.preparation import Prepared
 from nmt.data.stream import FILLED_TO, BatchStream, num_loaders
 from nmt.model.flops import training_flops
 from nmt.runtime import available_cores, log, mix
-from nmt.training.averaging import needed
+from nmt.training.averaging import among_best, needed
 from nmt.training.beginning import first_model, start_fingerprint
 from nmt.training.checkpoint import Checkpoint, CheckpointFolder
 from nmt.training.compilation import compiled
@@ -260,7 +260,9 @@ class Trainer:
             return
         validation, checkpoint = progress.validation_due(self.options), progress.checkpoint_due(self.options)
         if validation or checkpoint:
-            state = self.mean.state(optimizer=checkpoint)
+            # Of a validation among the best there will be a checkpoint, and all processes give their share.
+            extra = validation and self.options.averaging.kind is not Average.last
+            state = self.mean.state(optimizer=checkpoint or extra)
             if self.ranks.is_main:
                 self._settle_main(validation, checkpoint, state)
             # The others need to know what came of it: they end together.
@@ -282,8 +284,13 @@ class Trainer:
         progress.total_seconds = time.perf_counter() - self._begun
         if checkpoint:
             progress.note_checkpoint()
-            keep = needed(progress.checkpoints, self.options.averaging, self.options.keep_checkpoints)
-            self._save(state, {*keep, *good_updates(progress)[-1:]})
+        elif among_best(progress, self.options.averaging):
+            progress.note_extra()
+        else:
+            return
+        keep = needed(progress, self.options.averaging, self.options.keep_checkpoints)
+        progress.extras = [saved for saved in progress.extras if saved.update in keep]
+        self._save(state, {*keep, *good_updates(progress)[-1:]})
 
     def _validate(self) -> None:
         with self.mean.in_place():

@@ -95,38 +95,58 @@ class Validator:
         Raises:
             ValidationStopped: `stop` became true.
         """
+        loss, nll = self.losses(stop)
+        hypotheses = self.hypotheses(lambda num_lines: _raise_if(stop))
+        chrf = self._score("chrf", hypotheses)
+        return Validation(loss, nll, self.bleu(hypotheses), chrf, self._samples(hypotheses))
+
+    @torch.no_grad()
+    def losses(self, stop: Callable[[], bool] = bool) -> tuple[float, float]:
+        """The label-smoothed cross-entropy and -log p, means a target token.
+
+        Raises:
+            ValidationStopped: `stop` became true.
+        """
+        sums = torch.zeros(2, dtype=torch.float64, device=self._device)
         training = self._model.training
         self._model.eval()
         try:
-            loss, nll = self._losses(stop)
-            hypotheses = translated(self._translator, self._sources, stop)
+            for batch in self._batches:
+                _raise_if(stop)
+                batch = batch.to(self._device)
+                with autocast(self._device, self._precision):
+                    hidden = self._model(batch)
+                losses = training_loss(
+                    hidden,
+                    self._model.output_weight,
+                    batch.target_out[: batch.num_target_tokens],
+                    smoothing=self._smoothing,
+                    dtype=product_dtype(self._precision),
+                )
+                sums += torch.stack([losses.loss, losses.nll])
         finally:
             self._model.train(training)
-        metrics = metrics_for(self._target_lang)  # TER, which takes longest of all, is left to the end
-        bleu, chrf = (
-            float(metrics[name].corpus_score(hypotheses, [self._references]).score)
-            for name in ("bleu", "chrf")
-        )
-        return Validation(loss, nll, bleu, chrf, self._samples(hypotheses))
-
-    @torch.no_grad()
-    def _losses(self, stop: Callable[[], bool]) -> tuple[float, float]:
-        sums = torch.zeros(2, dtype=torch.float64, device=self._device)
-        for batch in self._batches:
-            _raise_if(stop)
-            batch = batch.to(self._device)
-            with autocast(self._device, self._precision):
-                hidden = self._model(batch)
-            losses = training_loss(
-                hidden,
-                self._model.output_weight,
-                batch.target_out[: batch.num_target_tokens],
-                smoothing=self._smoothing,
-                dtype=product_dtype(self._precision),
-            )
-            sums += torch.stack([losses.loss, losses.nll])
         loss, nll = (sums / sum(batch.num_target_tokens for batch in self._batches)).tolist()
         return loss, nll
+
+    @property
+    def num_sentences(self) -> int:
+        """How many sentences the set has."""
+        return len(self._sources)
+
+    def hypotheses(self, advance: Callable[[int], object]) -> list[str]:
+        """The best translation of every source, in order; `advance` gets each batch's number of lines."""
+        found = self._translator.translate(self._sources, advance)
+        return [translation.hypotheses[0].text for translation in found]
+
+    def bleu(self, hypotheses: Sequence[str]) -> float:
+        """BLEU of translations of the sources, as `nmt-eval` computes it."""
+        return self._score("bleu", hypotheses)
+
+    def _score(self, metric: str, hypotheses: Sequence[str]) -> float:
+        # One by one: TER, which takes longest of all, is left to the end of the run.
+        metrics = metrics_for(self._target_lang)
+        return float(metrics[metric].corpus_score(hypotheses, [self._references]).score)
 
     def _samples(self, hypotheses: Sequence[str]) -> list[dict[str, Any]]:
         count = len(hypotheses)
@@ -136,14 +156,20 @@ class Validator:
 
 
 def validator_for(
-    model: Transformer, config: TrainConfig, prepared: Prepared, device: torch.device
+    model: Transformer, config: TrainConfig, prepared: Prepared, device: torch.device, *, final: bool = False
 ) -> Validator:
-    """The validator of a run, on all of its validation set or the first part of it.
+    """The validator of a run, on its validation set.
 
-    Translations during training are made in the training's precision: they choose, and are not reported.
+    Args:
+        model: to validate.
+        config: of the run.
+        prepared: its data.
+        device: where the model is.
+        final: on the whole set and in fp32, as the final scores are; otherwise on the first part of it, as
+            `training.validate_sentences` says, and in the training's precision.
     """
-    held_out, store = prepared.valid, prepared.valid_store
-    count = config.training.validate_sentences or len(held_out.sources)
+    held_out, store, options = prepared.valid, prepared.valid_store, config.training
+    count = (0 if final else options.validate_sentences) or len(held_out.sources)
     if count < store.num_pairs:
         store = Store([Shard(*store.take(np.arange(count)))])
     return Validator(
@@ -154,20 +180,10 @@ def validator_for(
         held_out.references[:count],
         target_lang=config.data.target_lang,
         decoding=config.decoding,
-        smoothing=config.training.label_smoothing,
+        smoothing=options.label_smoothing,
         device=device,
-        precision=config.training.precision,
+        precision=Precision.fp32 if final else options.precision,
     )
-
-
-def translated(translator: Translator, sources: Sequence[str], stop: Callable[[], bool] = bool) -> list[str]:
-    """The best translation of every source, in order.
-
-    Raises:
-        ValidationStopped: `stop` became true.
-    """
-    found = translator.translate(sources, advance=lambda num_lines: _raise_if(stop))
-    return [translation.hypotheses[0].text for translation in found]
 
 
 def _raise_if(stop: Callable[[], bool]) -> None:

@@ -17,7 +17,16 @@ from typing import Any
 import pytest
 from toy import toy_config, write_toy
 
-from nmt.config import Average, AveragingConfig, Criterion, Precision, Resume, TrainConfig
+from nmt.config import (
+    Average,
+    AveragingConfig,
+    Criterion,
+    Precision,
+    Resume,
+    ScheduleConfig,
+    ScheduleName,
+    TrainConfig,
+)
 from nmt.data.stream import Cursor
 from nmt.errors import UserError
 from nmt.training.run import train
@@ -37,6 +46,14 @@ SETTINGS: dict[str, dict[str, Any]] = {
         "keep_checkpoints": 1,
         "clip_norm": 1.0,
         "checkpoint_every": 2,
+    },
+    "the best of them all, between checkpoints": {
+        "averaging": AveragingConfig(kind=Average.auto, count=2),
+        "keep_checkpoints": 1,
+        "validate_every": 3,
+        "criterion": Criterion.loss,
+        "schedule": ScheduleConfig(name=ScheduleName.constant, peak=0.02, warmup_updates=0),
+        "ema": 0.5,
     },
     "bf16, pieces sampled": {"precision": Precision.bf16, "sampling": 0.3, "max_tokens": 256},
     "R-Drop, a running mean": {
@@ -112,7 +129,7 @@ def assert_same_run(run: Path, reference: Path) -> None:
     assert all(
         progress(run, p.name) == progress(reference, p.name) for p in (reference / "checkpoints").iterdir()
     )
-    keys = ("updates", "target_tokens", "best", "averaged_updates", "ended")
+    keys = ("updates", "target_tokens", "best", "averaged_updates", "ended", "delivered", "candidates")
     results = [json.loads((folder / "results.json").read_text()) for folder in (run, reference)]
     assert [results[0]["training"][key] for key in keys] == [results[1]["training"][key] for key in keys]
     assert results[0]["test"] == results[1]["test"]
@@ -289,8 +306,8 @@ def test_damaged_checkpoints_are_named_and_passed_over(
 @pytest.mark.parametrize(
     "options",
     [
-        {},
-        {"checkpoint_every": 0},
+        {"averaging": AveragingConfig(kind=Average.last)},
+        {"averaging": AveragingConfig(kind=Average.last), "checkpoint_every": 0},
         {
             "checkpoint_every": 2,
             "keep_checkpoints": 1,

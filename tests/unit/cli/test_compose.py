@@ -76,6 +76,11 @@ def test_a_misspelt_cleaning_is_told() -> None:
         composed("data/cleaning=crawld")
 
 
+@pytest.mark.parametrize("overrides", [[], ["experiment=multi30k"], ["data=wmt14_de_en"]])
+def test_elsewhere_the_best_candidate_is_delivered(overrides: list[str]) -> None:
+    assert composed(*overrides).training.averaging.kind.name == "auto"
+
+
 @pytest.mark.parametrize(
     ("name", "layers", "width", "updates", "dropout", "averaged"),
     [
@@ -96,6 +101,7 @@ def test_the_papers_systems(
     )
     assert config.model.norm.name == "post"
     training = config.training
+    assert training.averaging.kind.name == "last"
     assert (training.max_updates, training.averaging.count, training.label_smoothing) == (
         updates,
         averaged,

@@ -111,6 +111,22 @@ def test_other_precisions_have_no_loss_scale() -> None:
     assert progress == Progress()
 
 
+def test_an_extra_checkpoint_has_what_its_validation_said() -> None:
+    options, progress = TrainingConfig(validate_every=1), Progress()
+    for quality in (5.0, 7.0):
+        progress.advance()
+        progress.note_validation(quality, options)
+        progress.note_extra()
+    assert (progress.checkpoints, progress.extras) == ([], [Saved(1, 5.0), Saved(2, 7.0)])
+    assert Progress.from_dict(json.loads(json.dumps(progress.as_dict()))) == progress
+
+
+def test_counters_of_earlier_versions_have_no_extras() -> None:
+    values = Progress(update=3, checkpoints=[Saved(2, 5.0)]).as_dict()
+    del values["extras"]
+    assert Progress.from_dict(values) == Progress(update=3, checkpoints=[Saved(2, 5.0)])
+
+
 def test_a_checkpoint_has_what_scheduled_validations_said() -> None:
     """The validation at update 3 is due as training ends there, and counts for nothing should it go on."""
     options, progress = TrainingConfig(validate_every=2, max_updates=3), Progress()

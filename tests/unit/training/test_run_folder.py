@@ -13,6 +13,8 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 from nmt.bundle import config_to_yaml
 from nmt.config import (
+    Average,
+    AveragingConfig,
     CorpusConfig,
     DataConfig,
     DecodingConfig,
@@ -85,6 +87,8 @@ def test_the_run_there_is_to_go_on_with(tmp_path: Path) -> None:
         {"log_every": 7},
         {"max_restarts": 2},
         {"keep_checkpoints": 2},
+        {"averaging": AveragingConfig(kind=Average.none)},
+        {"averaging": AveragingConfig(count=2)},
     ],
 )
 def test_these_options_may_change(free: dict[str, Any], tmp_path: Path) -> None:

@@ -1,0 +1,297 @@
+"""The final model: the best of its candidates, chosen anew when `training.averaging` changes."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from toy import toy_config, write_toy
+
+from nmt.bundle import load_bundle
+from nmt.config import (
+    Average,
+    AveragingConfig,
+    Criterion,
+    Precision,
+    ScheduleConfig,
+    ScheduleName,
+    TrainConfig,
+)
+from nmt.training.averaging import average
+from nmt.training.run import train
+from nmt.training.run_folder import RunFolder
+from nmt.training.trainer import Trainer
+from nmt.training.validation import Validator
+
+FAST = ScheduleConfig(name=ScheduleName.inverse_sqrt, peak=5e-3, warmup_updates=60)
+"""In 160 updates the toy is half learnt, and the mean of the checkpoints is far behind the last one."""
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_toy(tmp_path_factory.mktemp("data"), train=2000, held_out=30)
+
+
+@pytest.fixture(scope="module")
+def learnt(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A finished run with `kind=auto`; tests take copies of it."""
+    run = tmp_path_factory.mktemp("learnt") / "run"
+    train(config(data, run))
+    return run
+
+
+def config(data: Path, run: Path, kind: Average = Average.auto, count: int = 5) -> TrainConfig:
+    averaging = AveragingConfig(kind=kind, count=count)
+    every = {"validate_every": 30, "checkpoint_every": 40}
+    return toy_config(data, run, max_updates=160, averaging=averaging, schedule=FAST, **every)
+
+
+@pytest.fixture
+def copied(learnt: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(learnt, tmp_path / "run"))
+
+
+def results(run: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((run / "results.json").read_text())
+    return found
+
+
+def without_times(found: dict[str, Any]) -> dict[str, Any]:
+    training = {key: value for key, value in found["training"].items() if key != "judging_seconds"}
+    return {**found, "training": training}
+
+
+def weights(run: Path) -> dict[str, torch.Tensor]:
+    return load_file(run / "model/model.safetensors")
+
+
+def mean(run: Path, updates: list[int]) -> dict[str, torch.Tensor]:
+    return average(updates, lambda u: load_file(run / f"checkpoints/update-{u:08d}/model.safetensors"))
+
+
+def assert_weights(run: Path, expected: dict[str, torch.Tensor]) -> None:
+    for name, weight in weights(run).items():
+        assert torch.equal(weight, expected[name]), name
+
+
+def test_the_best_candidate_is_delivered(learnt: Path) -> None:
+    found = results(learnt)
+    candidates = {one["name"]: one for one in found["training"]["candidates"]}
+    assert {name: one["updates"] for name, one in candidates.items()} == {
+        "best = last": [160],
+        "mean of the best 2": [150, 160],
+        "mean of the last 2": [120, 160],
+        "mean of the best 3": [120, 150, 160],
+        "mean of the last 3": [80, 120, 160],
+        "mean of the best 5": [60, 90, 120, 150, 160],
+        "mean of the last 4": [40, 80, 120, 160],
+    }
+    bleu = {name: one["bleu"] for name, one in candidates.items()}
+    assert bleu["best = last"] - bleu["mean of the last 4"] > 10.0, "what was delivered before"
+    delivered = found["training"]["delivered"]
+    assert found["valid"]["bleu"] == bleu[delivered] == max(bleu.values())
+    assert found["training"]["averaged_updates"] == candidates[delivered]["updates"]
+    assert found["training"]["judging_seconds"] > 0
+    assert_weights(learnt, mean(learnt, candidates[delivered]["updates"]))
+    assert json.loads((learnt / "model/results.json").read_text()) == found
+
+
+def test_the_log_has_all_figures(data: Path, copied: Path, said: pytest.LogCaptureFixture) -> None:
+    (copied / "results.json").unlink()
+    train(config(data, copied))
+    found = results(copied)["training"]
+    (words,) = (one.getMessage() for one in said.records if "candidates" in one.getMessage())
+    first, *lines = words.splitlines()
+    assert first.startswith("final model: 7 candidates, judged by BLEU on the validation set in ")
+    for line, one in zip(lines, found["candidates"], strict=True):
+        assert f"  loss {one['loss']:.4f}  BLEU {one['bleu']:6.2f}  update" in line
+        mark = "->" if one["name"] == found["delivered"] else "  "
+        assert line.startswith(f"  {mark} {one['name']} ")
+
+
+class PowerCut(BaseException):
+    pass
+
+
+@pytest.mark.parametrize("where", ["in the judging", "before the results"])
+def test_killed_at_the_end_it_ends_the_same(
+    where: str, data: Path, learnt: Path, copied: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    original, calls = Validator.hypotheses, iter(range(100))
+
+    def cut(self: Any, *args: Any) -> Any:
+        if where != "in the judging" or next(calls) == 3:
+            raise PowerCut
+        return original(self, *args)
+
+    with monkeypatch.context() as patch:
+        if where == "in the judging":
+            (copied / "results.json").unlink()
+            patch.setattr(Validator, "hypotheses", cut)
+        else:  # the results are those of another kind, the model is the new one
+            train(config(data, copied, Average.last))
+            patch.setattr(RunFolder, "write_results", cut)
+        with pytest.raises(PowerCut):
+            train(config(data, copied))
+    text = train(config(data, copied))
+    assert f"model: {copied / 'model'}" in text
+    expected = without_times(results(learnt))
+    assert without_times(results(copied)) == expected
+    assert (copied / "model/model.safetensors").read_bytes() == (
+        learnt / "model/model.safetensors"
+    ).read_bytes()
+
+
+def no_update(self: Trainer) -> None:
+    raise AssertionError("an update was made")
+
+
+@pytest.mark.parametrize(
+    ("kind", "count", "updates"),
+    [
+        (Average.last, 5, [40, 80, 120, 160]),
+        (Average.last, 2, [120, 160]),
+        (Average.best, 3, [120, 150, 160]),
+        (Average.none, 5, [160]),
+    ],
+)
+def test_another_kind_makes_the_model_of_a_finished_run_anew(
+    kind: Average,
+    count: int,
+    updates: list[int],
+    data: Path,
+    learnt: Path,
+    copied: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    said: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setattr(Trainer, "_update", no_update)
+    train(config(data, copied, kind, count))
+    assert "training.averaging has changed: the final model is made anew, without training" in said.text
+    assert results(copied)["training"]["averaged_updates"] == updates
+    assert_weights(copied, mean(copied, updates))
+    assert load_bundle(copied).config.training.averaging == AveragingConfig(kind, count)
+    of_auto = {tuple(one["updates"]): one["bleu"] for one in results(learnt)["training"]["candidates"]}
+    assert results(copied)["valid"]["bleu"] == of_auto[tuple(updates)]
+    said.clear()
+    train(config(data, copied, kind, count))
+    assert "training is done already" in said.text and "final model" not in said.text
+    train(config(data, copied))
+    assert without_times(results(copied)) == without_times(results(learnt))
+
+
+def test_checkpoints_that_are_gone_are_named(
+    data: Path, copied: Path, said: pytest.LogCaptureFixture
+) -> None:
+    for update in (80, 120):
+        shutil.rmtree(copied / f"checkpoints/update-{update:08d}")
+    train(config(data, copied, Average.last, 4))
+    assert (
+        "training.averaging.kind=last training.averaging.count=4: the checkpoints of updates 80, 120 would "
+        "count for the final model and are there no more" in said.text
+    )
+    assert results(copied)["training"]["averaged_updates"] == [40, 160]
+
+
+def test_a_damaged_checkpoint_is_left_out(data: Path, copied: Path, said: pytest.LogCaptureFixture) -> None:
+    (copied / "checkpoints/update-00000150/model.safetensors").write_bytes(b"")
+    (copied / "results.json").unlink()
+    train(config(data, copied))
+    assert "update-00000150" in said.text and "the final model is made without it" in said.text
+    assert all(150 not in one["updates"] for one in results(copied)["training"]["candidates"])
+
+
+def test_the_results_of_earlier_versions_are_not_made_anew(
+    data: Path, copied: Path, said: pytest.LogCaptureFixture
+) -> None:
+    """They have no candidates; the model's own config.yaml has how it was made."""
+    train(config(data, copied, Average.last))
+    found = results(copied)
+    for key in ("candidates", "delivered", "judging_seconds"):
+        del found["training"][key]
+    for path in (copied / "results.json", copied / "model/results.json"):
+        path.write_text(json.dumps(found))
+    said.clear()
+    train(config(data, copied, Average.last))
+    assert "training is done already" in said.text
+    train(config(data, copied))
+    assert results(copied)["training"]["delivered"] == "best = last"
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"criterion": Criterion.loss}, "has loss 6."),
+        ({"criterion": Criterion.loss, "validate_sentences": 7}, "on the validation of training"),
+        ({"criterion": Criterion.loss, "precision": Precision.bf16}, "on the validation of training"),
+        ({"criterion": Criterion.loss, "max_updates": 14}, "that of update 14 alone had 5."),
+    ],
+)
+def test_a_kind_that_delivers_less_is_told(
+    options: dict[str, Any], words: str, data: Path, tmp_path: Path, said: pytest.LogCaptureFixture
+) -> None:
+    averaging = AveragingConfig(kind=Average.last)
+    train(toy_config(data, tmp_path / "run", averaging=averaging, **options))
+    (warning,) = (record.getMessage() for record in said.records if "final model (" in record.getMessage())
+    assert words in warning and "the same command with training.averaging.kind=auto chooses" in warning
+    said.clear()
+    train(toy_config(data, tmp_path / "run", averaging=AveragingConfig(), **options))
+    assert "alone had" not in said.text
+    losses = [one["loss"] for one in results(tmp_path / "run")["training"]["candidates"]]
+    (best,) = results(tmp_path / "run")["training"]["averaged_updates"]
+    assert best == options.get("max_updates", 12) and min(losses) == losses[0]
+
+
+def test_the_weights_behind_a_running_mean_are_a_candidate(data: Path, tmp_path: Path) -> None:
+    """In twelve updates the mean has forgotten little of the first weights."""
+    options: dict[str, Any] = {"ema": 0.99, "criterion": Criterion.loss}
+    train(toy_config(data, tmp_path / "run", **options))
+    found = results(tmp_path / "run")["training"]
+    assert [one["name"] for one in found["candidates"]][:2] == ["best = last", "last, without ema"]
+    assert found["delivered"] == "last, without ema"
+    assert found["candidates"][1]["loss"] < found["candidates"][0]["loss"]
+    assert "bleu" not in found["candidates"][0], "only the criterion's figure"
+    beside = load_file(tmp_path / "run/checkpoints/update-00000012/optimizer.safetensors")
+    assert_weights(tmp_path / "run", {name: beside[f"trained.{name}"] for name in weights(tmp_path / "run")})
+
+
+def test_the_best_validation_has_a_checkpoint_where_none_is_scheduled(data: Path, tmp_path: Path) -> None:
+    """The learning rate is so high that the loss rises again after the first validations."""
+    rising = ScheduleConfig(name=ScheduleName.constant, peak=0.02, warmup_updates=0)
+    options = {"validate_every": 3, "criterion": Criterion.loss, "schedule": rising, "keep_checkpoints": 1}
+    run = tmp_path / "run"
+    for kind in (Average.auto, Average.none, Average.best):
+        train(toy_config(data, run / kind.value, averaging=AveragingConfig(kind, 1), **options))
+    validations = {}
+    for line in (run / "auto/metrics.jsonl").read_text().splitlines():
+        record = json.loads(line)
+        if record["kind"] == "valid":
+            validations[record["update"]] = record["loss"]
+    best = min(validations, key=lambda update: validations[update])
+    assert best % 4, "no checkpoint was scheduled there"
+    for kind in (Average.auto, Average.none, Average.best):
+        found = results(run / kind.value)["training"]
+        assert found["averaged_updates"] == [best]
+        assert found["candidates"][0]["loss"] == pytest.approx(validations[best])
+        left = {path.name for path in (run / kind.value / "checkpoints").iterdir()}
+        # That of update 8 is for a way back.
+        assert left == {f"update-{best:08d}", "update-00000008", "update-00000012"}
+
+
+def test_averaging_may_change_while_the_run_goes_on(data: Path, tmp_path: Path) -> None:
+    options = {"criterion": Criterion.loss, "validate_every": 3, "max_updates": 6}
+    first = toy_config(data, tmp_path / "run", averaging=AveragingConfig(kind=Average.last), **options)
+    train(first)
+    longer = replace(first.training, max_updates=12, averaging=AveragingConfig())
+    train(replace(first, training=longer))
+    whole = toy_config(data, tmp_path / "whole", **{**options, "max_updates": 12})
+    train(whole)
+    names = [f"checkpoints/update-{update:08d}/model.safetensors" for update in (4, 8, 12)]
+    for name in names:
+        assert (tmp_path / "run" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
