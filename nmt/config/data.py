@@ -105,8 +105,11 @@ class TokenizerConfig:
 
     segmentation: Segmentation = Segmentation.unigram
     """`unigram` or `bpe`."""
-    vocab_size: int = 8000
-    """Pieces, special ones and bytes included; lowered, with a warning, where the text allows fewer."""
+    # A number or `auto`, as `data.max_tokens`.
+    vocab_size: Any = 8000
+    """Pieces, special ones and bytes included; lowered, with a warning, where the text allows fewer. `auto`:
+    by the number of cleaned training pairs, 2000 below 10,000, 4000 below 25,000, 8000 below 100,000, 16000
+    below 1,000,000 and 32000 from there; half of that a side if not `joint`; more for many characters."""
     joint: bool = True
     """One vocabulary for both sides, or one a side."""
     character_coverage: float = 1.0
@@ -124,7 +127,13 @@ class TokenizerConfig:
 
     def __post_init__(self) -> None:
         """Checks the values."""
-        check("data.tokenizer.vocab_size", self.vocab_size, between(300, 1_000_000))
+        if type(self.vocab_size) is int:
+            check("data.tokenizer.vocab_size", self.vocab_size, between(300, 1_000_000))
+        elif self.vocab_size != "auto":
+            raise UserError(
+                f"data.tokenizer.vocab_size={self.vocab_size}: must be auto or a number of pieces, "
+                "300 or more"
+            )
         check("data.tokenizer.character_coverage", self.character_coverage, between(0.98, 1))
         check("data.tokenizer.sample_pairs", self.sample_pairs, between(1, MANY))
 

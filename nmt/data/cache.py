@@ -23,7 +23,7 @@ from nmt.runtime import available_cores, fsync_folder, locked, log, make_folder,
 _MANIFEST = "manifest.json"
 _PART = ".part"  # ends the name of a folder that is being made
 _SUM = ".sum"  # ends the name of what tells size and SHA-256 of a file in such a folder
-_FOLDERS = re.compile(r"(text|tokenizer|repeats|ids)-[0-9a-f]{16}(\.part)?")
+_FOLDERS = re.compile(r"(text|size|tokenizer|repeats|ids)-[0-9a-f]{16}(\.part)?")
 _FILES = re.compile(
     r"((\d{5,}|repeats)\.safetensors|(joint|source|target)\.spm|manifest\.json)(\.sum)?|\..+\.tmp"
 )

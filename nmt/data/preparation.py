@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
-from functools import cache, partial, reduce
+from functools import cache, cached_property, partial, reduce
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import sentencepiece as spm
 
-from nmt.config import CleaningConfig, DataConfig
+from nmt.config import CleaningConfig, DataConfig, TokenizerConfig
 from nmt.data.arrays import Side, offsets_of
 from nmt.data.cache import cache_errors, fingerprint, forget_unused, made
 from nmt.data.cleaning import CleaningReport, PieceRule, Rule, build_rules, rule_facts
@@ -23,6 +23,7 @@ from nmt.data.store import Shard, Store
 from nmt.data.tags import check_pieces, check_tags, known_tags
 from nmt.data.texts import TextOptions, Texts, clean_texts, report_of, report_to_json, write_repeats_across
 from nmt.data.tokenizer import Tokenizer, find_tokenizer, train_tokenizer
+from nmt.data.vocabulary import num_characters, recommended_size
 from nmt.data.workers import run_ordered
 from nmt.errors import UserError
 from nmt.runtime import available_cores, cache_folder, log, progress
@@ -47,6 +48,7 @@ class Prepared:
         valid_store: validation encoded, every pair of it, sides cut at `VALID_PIECES`.
         report: for `results.json["data"]`; the same data and options give the same report.
         fingerprint: stands for the training pairs and the pieces they are made of.
+        vocab_size: `data.tokenizer.vocab_size`, its `auto` replaced by the number that was chosen.
     """
 
     tokenizer: Tokenizer
@@ -56,6 +58,7 @@ class Prepared:
     valid_store: Store
     report: dict[str, Any]
     fingerprint: str
+    vocab_size: int = 0
 
 
 def prepare(config: DataConfig, *, shard_pairs: int = SHARD_PAIRS, checked: bool = False) -> Prepared:
@@ -106,6 +109,7 @@ def prepare(config: DataConfig, *, shard_pairs: int = SHARD_PAIRS, checked: bool
         "target_tokens": train.num_target_tokens,
         "mean_source_tokens": round(train.num_source_tokens / train.num_pairs, 4),
         "mean_target_tokens": round(train.num_target_tokens / train.num_pairs, 4),
+        "vocab_size": stages.pieces.vocab_size,
         "source_vocab_size": tokenizer.source_vocab_size,
         "target_vocab_size": tokenizer.target_vocab_size,
         "tokenizer": tokenizer.fingerprint,
@@ -119,6 +123,7 @@ def prepare(config: DataConfig, *, shard_pairs: int = SHARD_PAIRS, checked: bool
         valid_store=_valid_store(tokenizer, held_out["valid"]),
         report=report,
         fingerprint=report["fingerprint"],
+        vocab_size=stages.pieces.vocab_size,
     )
 
 
@@ -150,9 +155,43 @@ class _Stages:
             for source in sources
         ]
         self._text_prints = list(map(self._text_print, sources, self._rules))
-        self._pieces = replace(config.tokenizer, user_symbols=tags)
-        self._tokenizer_folder = self._folder("tokenizer", self._tokenizer_print())
+        self._tags = tags
         self._texts = cache(self._cleaned)
+
+    @cached_property
+    def pieces(self) -> TokenizerConfig:
+        """The options of the tokenizer, the number of pieces chosen if it is `auto`."""
+        options = self._config.tokenizer
+        size = self._vocab_size() if options.vocab_size == "auto" else options.vocab_size
+        return replace(options, user_symbols=self._tags, vocab_size=size)
+
+    def _vocab_size(self) -> int:
+        if self._given is not None:
+            return self._given.source_vocab_size
+        joint, coverage = self._config.tokenizer.joint, self._config.tokenizer.character_coverage
+
+        def build(part: Path) -> dict[str, Any]:
+            texts = self._checked_texts()
+            sample = _sample(texts, self._config)
+            return {
+                "pairs": sum(text.num_pairs for text in texts),
+                "characters": num_characters(sample, coverage, joint=joint),
+            }
+
+        sampled = self._config.tokenizer.sample_pairs
+        counted = made(
+            self._folder("size", fingerprint([FORMAT, self._mixture, joint, coverage, sampled])), build
+        )
+        size = recommended_size(**counted, joint=joint)
+        log.info(
+            "data.tokenizer.vocab_size=auto: %d%s, for %s cleaned training pairs",
+            *(size, "" if joint else " a side", f"{counted['pairs']:,}"),
+        )
+        return size
+
+    @cached_property
+    def _tokenizer_folder(self) -> Path:
+        return self._folder("tokenizer", self._tokenizer_print())
 
     def tokenizer(self) -> Tokenizer:
         """Learns the pieces, or takes those that are given."""
@@ -161,9 +200,7 @@ class _Stages:
             if self._given is not None:
                 self._given.save(part)
                 return {}
-            for source, texts in zip(self._sources, self._texts(), strict=True):
-                _check_any(source, texts.report())
-            train_tokenizer(partial(_sample, self._texts(), self._config), self._pieces, part)
+            train_tokenizer(partial(_sample, self._checked_texts(), self._config), self.pieces, part)
             return {}
 
         made(self._tokenizer_folder, build, checked=self._checked)
@@ -201,6 +238,12 @@ class _Stages:
             Texts(self._folder("text", text_print), self._repeats(place))
             for place, text_print in enumerate(self._text_prints)
         ]
+
+    def _checked_texts(self) -> list[Texts]:
+        """The first stage, of which every corpus must have left something."""
+        for source, texts in zip(self._sources, self._texts(), strict=True):
+            _check_any(source, texts.report())
+        return self._texts()
 
     def _encoded(self, place: int, tokenizer: Tokenizer) -> tuple[Store, CleaningReport]:
         source = self._sources[place]
@@ -243,11 +286,15 @@ class _Stages:
         """Stands for the pieces: those that are given, or all that they are learnt from."""
         if self._given is not None:
             return fingerprint([FORMAT, self._given.fingerprint])
-        mixed: Any = self._text_prints[0]
-        if len(self._sources) > 1:
-            weights = [corpus.weight for corpus in self._config.train.corpora.values()]
-            mixed = [self._text_prints, weights, self._config.temperature]
-        return fingerprint([FORMAT, spm.__version__, mixed, asdict(self._pieces)])
+        return fingerprint([FORMAT, spm.__version__, self._mixture, asdict(self.pieces)])
+
+    @property
+    def _mixture(self) -> Any:
+        """Stands for the text that pieces are learnt from."""
+        if len(self._sources) == 1:
+            return self._text_prints[0]
+        weights = [corpus.weight for corpus in self._config.train.corpora.values()]
+        return [self._text_prints, weights, self._config.temperature]
 
     def _text_print(self, source: Source, rules: Sequence[Rule]) -> str:
         """Stands for the cleaned text of a corpus, whatever corpora are beside it."""

@@ -64,6 +64,7 @@ def data_report(prepared: Prepared) -> dict[str, Any]:
         "corpus": _corpus_name(facts["train"]),
         "pairs": facts["cleaning"]["pairs"],
         "kept": facts["cleaning"]["kept"],
+        "vocab_size": facts["vocab_size"],
         "duplicates": dropped.get(DUPLICATE, 0),
         "near_duplicates": dropped.get(NEAR_DUPLICATE, 0),
         "leaked": dropped.get(LeakedRule.name, 0),

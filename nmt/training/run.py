@@ -100,7 +100,8 @@ def train_rank(config_text: str, stop: Callable[[], bool]) -> bool:
 def with_choices(config: TrainConfig, folder: RunFolder, processes: int) -> TrainConfig:
     """The options with each `auto` replaced by what it means here, and hub sets by their commits.
 
-    That of `data.max_tokens` waits for the data; that of `data.loaders` stays, as all give the same batches.
+    Those of `data.max_tokens` and `data.tokenizer.vocab_size` wait for the data; `data.loaders` stays `auto`,
+    as all its values give the same batches.
 
     Raises:
         UserError: there are more processes than micro-batches, `start_from` is no model of this shape, or a
@@ -130,15 +131,16 @@ def set_up_machine(config: TrainConfig, processes: int) -> None:
 def _checked_and_prepared(
     config: TrainConfig, folder: RunFolder, processes: int
 ) -> tuple[TrainConfig, Prepared]:
-    """Also replaces the last `auto`, which depends on the data; `processes` are those of this machine."""
-    if config.data.max_tokens == "auto" and (found := folder.max_tokens(config)) is not None:
-        config = replace(config, data=replace(config.data, max_tokens=found))
+    """Also replaces every `auto` that depends on the data; `processes` are those of this machine."""
+    config = folder.with_choices(config)
     folder.check(config)
     if not config.prepare_only:
         # Now, since preparing may take long, and the first validation is longer still in coming.
         require_number(config)
         metrics_for(config.data.target_lang)
     prepared = prepare(config.data)
+    pieces = replace(config.data.tokenizer, vocab_size=prepared.vocab_size)
+    config = replace(config, data=replace(config.data, tokenizer=pieces))
     if not config.prepare_only:
         config = with_max_tokens(config, prepared, folder, processes)
     return config, prepared
@@ -212,7 +214,7 @@ def _first_under_torchrun(config: TrainConfig, ranks: Ranks, local: int) -> str:
     def loop(config: TrainConfig, prepared: Prepared, folder: RunFolder, stop: StopRequest) -> bool:
         nonlocal waiting
         waiting = False
-        ranks.share((prepared.fingerprint, config.data.max_tokens))
+        ranks.share((prepared.fingerprint, config_to_yaml(config)))
         with stop.listening(_say_stopping, second_kills=False):
             done = Trainer(config, prepared, folder, ranks, stop).train()
         ranks.leave()
@@ -236,8 +238,8 @@ def _other_under_torchrun(config: TrainConfig, ranks: Ranks) -> str:
     with stop.listening(lambda: None, second_kills=False):
         told = ranks.share(None)
         if told is not None:
-            data, max_tokens = told
-            config = replace(config, data=replace(config.data, max_tokens=max_tokens))
+            data, text = told
+            config = config_from_yaml(text, "the first process's options")
             # A machine that does not share the first one's cache makes its own; its processes wait for one.
             prepared = prepare(config.data)
             if prepared.fingerprint != data:

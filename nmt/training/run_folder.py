@@ -6,6 +6,7 @@ import json
 import logging
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -41,6 +42,9 @@ _FREE = frozenset(
     }
 )
 """Options that change neither the weights after a given update nor how they are judged."""
+
+_CHOSEN = ("data.max_tokens", "data.tokenizer.vocab_size")
+"""Options whose `auto` is replaced by a number once the data are prepared."""
 
 
 class RunFolder:
@@ -99,17 +103,23 @@ class RunFolder:
         except UserError:
             return None  # `check` will say what is wrong
 
-    def max_tokens(self, config: TrainConfig) -> int | None:
-        """What `data.max_tokens=auto` became when the run with these options began; None if there is none."""
+    def with_choices(self, config: TrainConfig) -> TrainConfig:
+        """The options with `auto` replaced by what it became when the run in this folder began, if one did.
+
+        These are the options that depend on the data. A run that never came to a checkpoint may begin again
+        with other options or data: only its `data.max_tokens` is taken, and only if all options are the same.
+        """
         try:
             there = read_config(self.config)
         except UserError:
-            return None  # nothing is there that could be gone on with, or `check` will say what is wrong
-        found = there.data.max_tokens
-        if type(found) is not int:
-            return None
-        same = {**fixed_options(there), "data.max_tokens": "auto"} == fixed_options(config)
-        return found if same or self.holds_checkpoints() else None
+            return config  # nothing is there that could be gone on with, or `check` will say what is wrong
+        data, found = config.data, there.data
+        begun = self.holds_checkpoints()
+        if data.tokenizer.vocab_size == "auto" and begun:
+            data = replace(data, tokenizer=replace(data.tokenizer, vocab_size=found.tokenizer.vocab_size))
+        if data.max_tokens == "auto" and (begun or _given(there, config) == fixed_options(config)):
+            data = replace(data, max_tokens=found.max_tokens)
+        return replace(config, data=data)
 
     @contextmanager
     def claimed(self, config: TrainConfig) -> Iterator[None]:
@@ -166,6 +176,12 @@ def fixed_options(config: TrainConfig) -> dict[str, Any]:
     if config.training.schedule.name is ScheduleName.linear:
         free.remove("training.max_updates")  # it is part of every learning rate
     return {key: value for key, value in options.items() if key not in free}
+
+
+def _given(there: TrainConfig, here: TrainConfig) -> dict[str, Any]:
+    """The fixed options of `there` as they were given, if those that are `auto` in `here` were so there."""
+    options, given = fixed_options(there), fixed_options(here)
+    return {**options, **{key: "auto" for key in _CHOSEN if given[key] == "auto"}}
 
 
 def require_same(where: Path, there: Mapping[str, Any], here: Mapping[str, Any], keys: Iterable[str]) -> None:

@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 from toy import toy_config, write_toy
 
+from nmt.bundle import read_config
+from nmt.config import TokenizerConfig, TrainConfig
 from nmt.training.run import train
 
 
@@ -27,3 +29,22 @@ def test_report_of_a_preparation_and_of_the_run_after_it(
     assert f"new run in {run}" in caplog.text
     assert {path: path.stat().st_mtime_ns for path in stamps} == stamps
     assert (run / "results.json").exists()
+
+
+def test_the_chosen_size_of_the_vocabulary_stays_with_the_run(tmp_path: Path) -> None:
+    """`data.tokenizer.vocab_size=auto` becomes a number in config.yaml, model/ and results; runs go on."""
+
+    def auto(max_updates: int) -> TrainConfig:
+        config = toy_config(tmp_path / "data", tmp_path / "run", max_updates=max_updates)
+        return replace(config, data=replace(config.data, tokenizer=TokenizerConfig(vocab_size="auto")))
+
+    write_toy(tmp_path / "data", 300, 10)
+    train(auto(2))
+    run = tmp_path / "run"
+    for path in (run / "config.yaml", run / "model/config.yaml"):
+        assert read_config(path).data.tokenizer.vocab_size == 2000
+    assert json.loads((run / "results.json").read_text())["data"]["vocab_size"] == 2000
+    assert json.loads((run / "data_report.json").read_text())["vocab_size"] == 2000
+    train(auto(4))
+    assert read_config(run / "config.yaml").data.tokenizer.vocab_size == 2000
+    assert json.loads((run / "results.json").read_text())["training"]["updates"] == 4

@@ -49,22 +49,35 @@ def test_the_same_options_go_on(tmp_path: Path) -> None:
     assert folder.config.read_text() == config_to_yaml(config())
 
 
-def test_the_run_remembers_what_auto_was(tmp_path: Path) -> None:
-    def auto(**training: Any) -> TrainConfig:
-        options = config(**training)
-        return replace(options, data=replace(options.data, max_tokens="auto"))
+def chosen(tokens: int | str, size: int | str, **training: Any) -> TrainConfig:
+    options = config(**training)
+    pieces = replace(options.data.tokenizer, vocab_size=size)
+    return replace(options, data=replace(options.data, max_tokens=tokens, tokenizer=pieces))
 
-    found = replace(auto(), data=replace(auto().data, max_tokens=1234))
-    assert RunFolder(tmp_path).max_tokens(auto()) is None
-    with RunFolder(tmp_path).claimed(found):
-        pass
-    assert RunFolder(tmp_path).max_tokens(auto()) == 1234
-    assert (
-        RunFolder(tmp_path).max_tokens(auto(clip_norm=1.0)) is None
-    )  # a run that never came to a checkpoint
-    assert started(tmp_path, found).max_tokens(auto(clip_norm=1.0)) == 1234  # `check` says what is wrong
-    RunFolder(tmp_path).config.write_text("data: [")
-    assert RunFolder(tmp_path).max_tokens(auto()) is None
+
+def test_the_run_remembers_what_auto_was(tmp_path: Path) -> None:
+    folder, auto = RunFolder(tmp_path), chosen("auto", "auto")
+    assert folder.with_choices(auto) == auto
+    with folder.claimed(chosen(1234, 4000)):
+        pass  # a run that never came to a checkpoint: its data may have been others
+    assert folder.with_choices(auto) == chosen(1234, "auto")
+    other = chosen("auto", "auto", clip_norm=1.0)
+    assert folder.with_choices(other) == other
+    started(tmp_path, chosen(1234, 4000))
+    assert folder.with_choices(auto) == chosen(1234, 4000)
+    assert folder.with_choices(other) == chosen(1234, 4000, clip_norm=1.0)  # `check` says what is wrong
+    assert folder.with_choices(chosen(99, 300)) == chosen(99, 300)
+    folder.config.write_text("data: [")
+    assert folder.with_choices(auto) == auto
+
+
+@pytest.mark.parametrize("size", [8000, 16000])
+def test_a_run_begun_with_a_number_goes_on_with_auto(size: int, tmp_path: Path) -> None:
+    """`data=local` had a number where it now has `auto`: runs begun before go on by the same command."""
+    folder = started(tmp_path, chosen(4096, size))
+    folder.check(folder.with_choices(chosen(4096, "auto")))
+    with pytest.raises(UserError, match=f"vocab_size={size}, not 300: give the same"):
+        folder.check(folder.with_choices(chosen(4096, 300)))
 
 
 def test_the_run_there_is_to_go_on_with(tmp_path: Path) -> None:
