@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -251,6 +252,7 @@ def languages_of(data: DataConfig) -> set[tuple[str, str]]:
 
 def _read_data(config: EvalConfig, bundle: Bundle, data: DataConfig, task: Task) -> None:
     from nmt.data.corpus import is_given, read_held_out
+    from nmt.data.recorded import NotRecorded, require_recorded
 
     key = f"data.{config.split}"
     split: SplitConfig = getattr(data, config.split)
@@ -258,15 +260,23 @@ def _read_data(config: EvalConfig, bundle: Bundle, data: DataConfig, task: Task)
     if not is_given(split):
         other = "valid" if config.split == "test" else "test"
         raise UserError(f"{whose} has no {key}: try split={other}, or give source=FILE and references=FILE")
+    recorded = bundle.results.get("data", {}).get(config.split, {})
     try:
+        if config.data is None:
+            require_recorded(split, data, key, recorded)
         held_out = read_held_out(split, data, key)
+    except NotRecorded as error:
+        raise UserError(
+            f"{error}, and a model may name any file of this machine; if you want it read, say so: "
+            f"nmt-eval model_dir={config.model_dir} {_said_so(split, data, config.split)}"
+        ) from error
     except UserError as error:
         if config.data:
             raise
         raise UserError(
             f"{error} (recorded with {whose}; if its data have moved, give source=FILE and references=FILE)"
         ) from error
-    if config.data is None and _changed(held_out.facts, bundle.results.get("data", {}).get(config.split, {})):
+    if config.data is None and _changed(held_out.facts, recorded):
         log.warning(
             "%s is not the text of the run: its files have changed, or the command was started in another "
             "folder; the score can't be compared with the run's",
@@ -280,6 +290,21 @@ def _read_data(config: EvalConfig, bundle: Bundle, data: DataConfig, task: Task)
     if held_out.groups is not None and config.groups is None:
         task.add("groups", held_out.groups, f"{key}.groups")
     task.details |= {"split": config.split, "data": held_out.facts}
+
+
+def _said_so(split: SplitConfig, data: DataConfig, name: str) -> str:
+    """The options that name a split's data on the command line."""
+    if split.source is not None and split.target is not None:
+        return f"{_word('source', split.source)} {_word('references', split.target)}"
+    given = {f"data.{name}.{key}": getattr(split, key) for key in ("path", "split")}
+    given |= {f"data.hub.{key}": getattr(data.hub, key) for key in ("path", "name")}
+    given |= {f"data.{key}": getattr(data, key) for key in ("source_lang", "target_lang")}
+    return " ".join(["data=local", *(_word(key, value) for key, value in given.items() if value is not None)])
+
+
+def _word(key: str, value: Any) -> str:
+    text = f"[{','.join(map(str, value))}]" if isinstance(value, list) else str(value)
+    return shlex.quote(f"{key}={text}")
 
 
 def _changed(facts: Mapping[str, Any], recorded: Mapping[str, Any]) -> bool:

@@ -149,7 +149,7 @@ def _expand_one(value: str, key: str) -> list[Path]:
     if value.startswith(BUNDLED):
         path = bundled_folder() / value.removeprefix(BUNDLED)
     else:
-        path = Path(value).expanduser()
+        path = Path(os.path.expanduser(value))  # Path.expanduser fails for a user that there is not
     try:
         there = look_up(path)
     except OSError as error:

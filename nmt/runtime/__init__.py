@@ -22,7 +22,7 @@ from nmt.runtime.machine import (
     set_threads,
     wanted_processes,
 )
-from nmt.runtime.regular import parse_json, read_text
+from nmt.runtime.regular import parse_json, read_bytes, read_text, require_regular
 from nmt.runtime.seeds import mix
 from nmt.runtime.streams import log, log_to_stderr, progress, silence, steady_streams
 
@@ -44,11 +44,13 @@ __all__ = [
     "mix",
     "parse_json",
     "progress",
+    "read_bytes",
     "read_text",
     "readable",
     "reason_of",
     "release_freed_memory",
     "replaced",
+    "require_regular",
     "require_writable",
     "set_threads",
     "silence",

@@ -35,7 +35,7 @@ def look_up(path: Path) -> os.stat_result | None:
     """
     try:
         return os.stat(path)
-    except (FileNotFoundError, NotADirectoryError):
+    except (FileNotFoundError, NotADirectoryError, ValueError):  # the last: a NUL in the name
         return None
 
 

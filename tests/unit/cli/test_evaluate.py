@@ -17,6 +17,7 @@ import pytest
 from nmt.cli.evaluate import evaluate
 from nmt.config import CorpusConfig, DataConfig, DecodingConfig, EvalConfig, SplitConfig, TrainConfig
 from nmt.data.corpus import HeldOut
+from nmt.data.text import file_facts
 from nmt.errors import UserError
 
 SIGNATURES = """\
@@ -79,13 +80,18 @@ class FakeTranslator:
 
 
 @pytest.fixture
-def model(monkeypatch: pytest.MonkeyPatch) -> TrainConfig:
+def model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> TrainConfig:
     """A model in `run` that translates pets from English to German; everything around it is a stand-in."""
     config = TrainConfig(data=DataConfig(name="pets", source_lang="en", target_lang="de"))
     config.data.test = SplitConfig(source="pets.en", target="pets.de")
+    record = {}
+    for side, ending in (("source", "en"), ("target", "de")):
+        (tmp_path / f"pets.{ending}").write_text(f"a pet of the {side}\n")
+        record[side] = [file_facts(tmp_path / f"pets.{ending}")]
     tokenizer = SimpleNamespace(source_symbols={"<2fr>": 4})
+    results = {"data": {"test": record}}
     bundle = SimpleNamespace(
-        folder=Path("run/model"), config=config, model=None, tokenizer=tokenizer, results={}
+        folder=Path("run/model"), config=config, model=None, tokenizer=tokenizer, results=results
     )
 
     def is_given(split: SplitConfig) -> bool:
@@ -204,7 +210,7 @@ def test_a_text_that_is_not_the_runs_own_is_told(
 ) -> None:
     results = sys.modules["nmt.bundle"].load_bundles(["run"])[0].results
     for recorded, told in [({"sha256": "abc", "sentences": 3}, False), ({"sha256": "another"}, True)]:
-        results["data"] = {"test": recorded}
+        results["data"]["test"] = {**results["data"]["test"], **recorded}
         caplog.clear()
         evaluate(EvalConfig(model_dir="run", device="cpu"))
         assert ("data.test is not the text of the run" in caplog.text) is told
@@ -287,9 +293,28 @@ def test_data_that_moved_are_explained(files: Path, model: TrainConfig) -> None:
     with pytest.raises(UserError) as caught:
         evaluate(EvalConfig(model_dir="run", device="cpu"))
     assert str(caught.value) == (
-        "data.test.source=gone.en: there is no such file (recorded with the model in run/model; "
-        "if its data have moved, give source=FILE and references=FILE)"
+        f"data.test.source=gone.en: there is no such file (looked at {files}/gone.en) (recorded with the "
+        "model in run/model; if its data have moved, give source=FILE and references=FILE)"
     )
+
+
+@pytest.mark.parametrize("change", ["size", "content", "no record"])
+def test_files_that_a_model_names_are_read_only_if_they_are_its_own(
+    change: str, files: Path, model: TrainConfig
+) -> None:
+    if change == "no record":
+        sys.modules["nmt.bundle"].load_bundles(["run"])[0].results.clear()
+    else:
+        Path("pets.en").write_text("a pet of the sauce" + ("" if change == "size" else "s\n"))
+    with pytest.raises(UserError) as caught:
+        evaluate(EvalConfig(model_dir="run", device="cpu"))
+    assert str(caught.value) == (
+        "data.test.source=pets.en: is not the file that the model's results.json has recorded, and a model "
+        "may name any file of this machine; if you want it read, say so: "
+        "nmt-eval model_dir=run source=pets.en references=pets.de"
+    )
+    assert FakeTranslator.calls == []
+    evaluate(EvalConfig(model_dir="run", device="cpu", source="src", references="ref"))
 
 
 def test_a_model_without_that_split(files: Path, model: TrainConfig) -> None:
