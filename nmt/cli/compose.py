@@ -12,6 +12,7 @@ from hydra.core.config_store import ConfigStore
 from hydra.errors import HydraException, MissingConfigException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import (
+    GrammarParseError,
     InterpolationResolutionError,
     MissingMandatoryValue,
     OmegaConfBaseException,
@@ -20,6 +21,7 @@ from omegaconf.errors import (
 from nmt.cli.arguments import Arguments
 from nmt.cli.complaints import config_keys, did_you_mean, explained, first_line, missing_config
 from nmt.cli.overrides import into_named, named_sections, override_lists, parse
+from nmt.cli.user_yaml import Folder
 from nmt.config import DecodingConfig, folders, stored
 from nmt.config.paths import schema_keys
 from nmt.config.plain_yaml import MOST_CHARACTERS
@@ -43,32 +45,20 @@ def compose_jobs(schema: type[C], config_name: str, arguments: Arguments) -> lis
         UserError: an override is misspelt, names an unknown key or group, or has the wrong type.
     """
     ConfigStore.instance().store(name=f"{config_name}_schema", node=schema)
-    search = _search_path(arguments.config_dir)
+    folder = Folder(arguments.config_dir, configs_folder())
     with initialize_config_dir(str(configs_folder()), version_base="1.3"):
         jobs = []
         for overrides, suffix in override_lists(arguments):
             overrides = _defaults(config_name, overrides) + overrides
             overrides = [into_named(text, named_sections(schema)) for text in overrides]
-            jobs.append(_finish(schema, _compose(schema, config_name, search, overrides), suffix))
+            with folder.located(overrides):
+                jobs.append(_finish(schema, _compose(schema, config_name, folder, overrides), suffix))
     return jobs
 
 
 def to_yaml(config: Any) -> str:
     """A finished configuration as YAML."""
     return stored.to_yaml(config)
-
-
-def _search_path(folder: str | None) -> list[str]:
-    if folder is None:
-        return []
-    path = Path(folder).expanduser().resolve()
-    if not path.is_dir():
-        raise UserError(f"--config-dir {folder}: there is no such folder")
-    return [f"hydra.searchpath=[{_quoted(f'file://{path}')}]"]
-
-
-def _quoted(text: str) -> str:
-    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
 
 
 def _defaults(config_name: str, overrides: Sequence[str]) -> list[str]:
@@ -106,15 +96,16 @@ def _decoding_of(model_dir: str) -> list[str]:
     return []  # no model folder: the command itself says so best
 
 
-def _compose(
-    schema: type[Any], config_name: str, search: Sequence[str], overrides: Sequence[str]
-) -> DictConfig:
+def _compose(schema: type[Any], config_name: str, folder: Folder, overrides: Sequence[str]) -> DictConfig:
     try:
-        return compose(config_name, overrides=[*search, *overrides])
+        folder.check(schema, config_name, overrides)
+        return compose(config_name, overrides=[*folder.search, *overrides])
     except MissingConfigException as error:
         raise UserError(missing_config(error, overrides)) from error
-    except (HydraException, OmegaConfBaseException) as error:
-        known = [*_known_keys(config_name, search), *schema_keys(schema)]
+    except UserError:
+        raise
+    except (HydraException, OmegaConfBaseException, ValueError, OverflowError, AssertionError) as error:
+        known = [*_known_keys(config_name, folder.search), *schema_keys(schema)]
         raise UserError(explained(known, error)) from error
 
 
@@ -134,8 +125,10 @@ def _finish(schema: type[C], config: DictConfig, suffix: str) -> C:
             raise UserError(f"{', '.join(missing)} must be given: add {examples}")
         OmegaConf.resolve(config)
         finished = OmegaConf.to_object(config)
-    except (MissingMandatoryValue, InterpolationResolutionError) as error:
-        raise UserError(first_line(error)) from error
+    except (MissingMandatoryValue, InterpolationResolutionError, GrammarParseError) as error:
+        words = first_line(error)
+        key = error.full_key
+        raise UserError(f"{key}: {words[0].lower()}{words[1:]}" if key else words) from error
     assert isinstance(finished, schema)
     return finished
 

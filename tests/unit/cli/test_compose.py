@@ -136,7 +136,7 @@ def test_the_papers_systems(
         ("data.train.source=a b=c", "data.train.source=a b=c: can't be read"),
         ("seed=1,2", "seed=1,2: several values run as a sweep; add -m"),
         ("seed=null", "seed: field 'seed' is not Optional"),
-        ("run_dir=${foo}", "Interpolation key 'foo' not found"),
+        ("run_dir=${foo}", "run_dir: interpolation key 'foo' not found"),
         (
             "+data.train.corpora.back.sorce=x",
             "data.train.corpora.back.sorce: there is no such option; did you mean data.train.corpora.back.so",

@@ -1,0 +1,248 @@
+"""The folder of `--config-dir`: YAML files of the user's own beside those that come with the program.
+
+Hydra decides which files a command uses and where their keys belong. It reads them through `UserFiles`, so
+each is checked as text before it is composed. `Folder.check` then compares keys, types and values with the
+option dataclasses, and `Folder.located` puts file and line before the errors that come later.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from hydra.core.default_element import ResultDefault
+from hydra.core.global_hydra import GlobalHydra
+from hydra.core.object_type import ObjectType
+from hydra.core.plugins import Plugins
+from hydra.errors import HydraException, MissingConfigException
+from hydra.plugins.config_source import ConfigResult, ConfigSource
+from hydra.types import RunMode
+from omegaconf import OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from nmt.cli.complaints import did_you_mean, first_line
+from nmt.cli.user_defaults import cycle, missing_file, wrong_list
+from nmt.cli.yaml_files import Entry, YamlFile, read_yaml, refuse
+from nmt.config.checks import shortened
+from nmt.config.paths import schema_keys, text_option
+from nmt.errors import UserError
+
+_ODD_NUMBER = re.compile(r"[-+]?(0[0-7_]+|[\d_]+(:[0-5]?\d)+(\.[\d_]*)?)")
+"""Octal, and the base of 60 in which YAML reads 12:30."""
+
+
+class UserFiles(ConfigSource):
+    """Hydra's view of the folder; it reads a file at the moment that a command turns out to use it."""
+
+    @staticmethod
+    def scheme() -> str:
+        """The start of the folder's address in Hydra's search path."""
+        return "nmt-user"
+
+    def load_config(self, config_path: str) -> ConfigResult:
+        """Reads a file strictly.
+
+        Raises:
+            UserError: with file and line.
+        """
+        file = read_yaml(self._place(config_path))
+        package = file.package
+        if package is None and config_path.startswith("experiment/"):
+            package = "_global_"  # an experiment sets options of all sections
+        return ConfigResult(
+            provider=self.provider,
+            path=self.full_path(),
+            config=OmegaConf.create(file.text),
+            header={"package": package},
+        )
+
+    def available(self) -> bool:
+        """Whether the folder is there."""
+        return self.is_group("")
+
+    def is_group(self, config_path: str) -> bool:
+        """Whether the folder has a folder of this name."""
+        return os.path.isdir(os.path.join(self.path, config_path))
+
+    def is_config(self, config_path: str) -> bool:
+        """Whether the folder has a file of this name, or anything else: `load_config` says what is wrong."""
+        return os.path.lexists(self._place(config_path))
+
+    def list(self, config_path: str, results_filter: ObjectType | None) -> list[str]:
+        """The names in one of its folders."""
+        found: list[str] = []
+        with contextlib.suppress(OSError):
+            for name in os.listdir(os.path.join(self.path, config_path)):
+                self._list_add_result(found, os.path.join(config_path, name), name, results_filter)
+        return sorted(set(found))
+
+    def _place(self, config_path: str) -> Path:
+        return Path(self.path) / self._normalize_file_name(config_path)
+
+
+class Folder:
+    """The folder of `--config-dir`, or none."""
+
+    def __init__(self, given: str | None, shipped: Path) -> None:
+        """Takes the folder.
+
+        Args:
+            given: the folder as the user names it; None: there is none.
+            shipped: the folder of the files that come with the program.
+
+        Raises:
+            UserError: there is no such folder.
+        """
+        self._path = Path(given).expanduser().resolve() if given is not None else None
+        self._shipped = shipped
+        self._files: list[tuple[YamlFile, str]] = []
+        if self._path is None:
+            return
+        if not self._path.is_dir():
+            raise UserError(f"--config-dir {given}: there is no such folder")
+        Plugins.instance().register(UserFiles)
+
+    @property
+    def search(self) -> list[str]:
+        """The override that puts the folder into Hydra's search path."""
+        if self._path is None:
+            return []
+        place = f"{UserFiles.scheme()}://{self._path}".replace("\\", "\\\\").replace("'", "\\'")
+        return [f"hydra.searchpath=['{place}']"]
+
+    def check(self, schema: type[Any], config_name: str, overrides: Sequence[str]) -> None:
+        """Checks every file of the folder that a command uses.
+
+        Args:
+            schema: the dataclass of the command's options.
+            config_name: the command's YAML file.
+            overrides: its overrides; groups chosen there bring in files.
+
+        Raises:
+            UserError: with file, line and key.
+            MissingConfigException: the command line names a file that does not exist.
+        """
+        if self._path is None:
+            return
+        self._files = []
+        for default in self._used(config_name, overrides):
+            path = self._path / f"{default.config_path}.yaml"
+            if default.config_path is None or not os.path.lexists(path):
+                continue
+            if (self._shipped / f"{default.config_path}.yaml").exists():
+                raise UserError(f"{path}: nmt has a file of this name, which would be taken; rename yours")
+            package = (default.package or "").replace("_global_", "").strip(".")
+            file = read_yaml(path)
+            _check_keys(schema, file, package, default.config_path)
+            _check_values(schema, file, package)
+            self._files.append((file, package))
+
+    @contextlib.contextmanager
+    def located(self, overrides: Sequence[str]) -> Iterator[None]:
+        """Puts file and line before an error about an option whose value comes from one of the files."""
+        try:
+            yield
+        except UserError as error:
+            place = self._place(str(error), overrides)
+            if place is None:
+                raise
+            raise UserError(f"{place}: {error}") from error
+
+    def _place(self, message: str, overrides: Sequence[str]) -> str | None:
+        given = [override.lstrip("+~").partition("=")[0] for override in overrides]
+        for name in re.findall(r"[A-Za-z_][\w-]*(?:\.[\w-]+)*", message):
+            # A key without a dot may be a group, such as model=mine: that gives no single option.
+            if any(name == key or ("." in key and name.startswith(f"{key}.")) for key in given):
+                continue
+            for file, package in reversed(self._files):
+                for entry in file.entries:
+                    if _full(package, entry) == name and not isinstance(entry.value, dict):
+                        return f"{file.path}:{entry.line}"
+        return None
+
+    def _used(self, config_name: str, overrides: Sequence[str]) -> list[ResultDefault]:
+        """Every file that a command uses, in the order in which they are merged."""
+        assert self._path is not None
+        loader = GlobalHydra.instance().config_loader()
+        try:
+            found = loader.compute_defaults_list(config_name, [*self.search, *overrides], RunMode.RUN)
+        except RecursionError as error:
+            raise UserError(cycle(self._path)) from error
+        except MissingConfigException as error:
+            raise missing_file(self._path, error) from error
+        except (HydraException, OmegaConfBaseException, ValueError, AssertionError) as error:
+            if isinstance(error, UserError):
+                raise
+            problem = wrong_list(self._path, error)
+            if problem is None:
+                raise
+            raise UserError(problem) from error
+        return list(found.defaults)
+
+
+def _full(package: str, entry: Entry) -> str:
+    return f"{package}.{entry.key}" if package else entry.key
+
+
+def _check_keys(schema: type[Any], file: YamlFile, package: str, config_path: str) -> None:
+    """Refuses keys that no option has, and text that YAML reads as something else."""
+    known = [*schema_keys(schema)]
+    pattern = re.compile("|".join(re.escape(key).replace(r"\*", r"[^.]+") for key in known))
+    for entry in file.entries:
+        key = _full(package, entry)
+        if key.split(".")[0] == "hydra":
+            refuse(file.path, entry.line, "hydra: options of Hydra are not taken; the run folder is run_dir")
+        if not pattern.fullmatch(key):
+            if entry.key.rpartition(".")[2].startswith("_"):
+                hint = "; nothing is built from the name of a class"
+            elif package and pattern.fullmatch(entry.key):
+                hint = f"; keys of this file stand in {package} already"
+                if file.package is None:
+                    hint += ", or add the line `# @package _global_` at its top"
+            elif package == "" and pattern.fullmatch(f"{Path(config_path).parent.name}.{entry.key}"):
+                hint = f"; did you mean {Path(config_path).parent.name}.{entry.key}?"
+            else:
+                hint = did_you_mean(key, sorted(known))
+            refuse(file.path, entry.line, f"{key}: there is no such option{hint}")
+        option = text_option(schema, key)
+        for written, read in zip(entry.written, entry.read, strict=True):
+            if isinstance(read, str) or read is None:
+                continue
+            reads = f"{key}: YAML reads {written} as {_shown(read)}"
+            if option is not None and str(read) != written:
+                refuse(file.path, entry.line, f"{reads}; put it in quotes")
+            if option is None and _ODD_NUMBER.fullmatch(written):
+                refuse(file.path, entry.line, f"{reads}; write a decimal number")
+
+
+def _shown(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else shortened(value)
+
+
+def _check_values(schema: type[Any], file: YamlFile, package: str) -> None:
+    """Refuses values of the wrong type."""
+    nested: Any = file.content
+    for name in reversed(package.split(".") if package else []):
+        nested = {name: nested}
+    try:
+        OmegaConf.merge(OmegaConf.structured(schema), nested)
+    except (OmegaConfBaseException, ValueError, OverflowError, TypeError, AttributeError) as error:
+        named = str(getattr(error, "full_key", None) or package)
+        lines = {_full(package, entry): entry for entry in file.entries}
+        while named and named not in lines:
+            named = named.rpartition(".")[0]
+        entry = lines.get(named) or file.entries[0]
+        refuse(file.path, entry.line, f"{_full(package, entry)}: {_wrong_type(entry, error)}")
+
+
+def _wrong_type(entry: Entry, error: Exception) -> str:
+    words = first_line(error)
+    if "Cannot merge" in words or "Cannot assign" in words or "is not a subclass" in words:
+        return "is a section; its options stand under it, indented"
+    if "not Optional" in words:
+        return "has no value; give one, indent its options under it, or remove the line"
+    return shortened(f"{words[0].lower()}{words[1:]}", 200)
