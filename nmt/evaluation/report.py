@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from nmt.evaluation.scores import METRICS, Scores
+from nmt.evaluation.scores import METRICS, TER_WORDS, Scores
 from nmt.evaluation.significance import Comparison
 
 WIDTH = 80
@@ -67,10 +67,13 @@ class Report:
             yield _row(width, "  p-value", "", self._differences("p_value", "{:.3f}"))
 
     def _differences(self, attribute: str, pattern: str) -> list[str]:
-        return [pattern.format(getattr(getattr(self.comparison, key), attribute)) for key in METRICS]
+        found = (getattr(self.comparison, key) for key in METRICS)
+        return ["-" if one is None else pattern.format(getattr(one, attribute)) for one in found]
 
     def _notes(self) -> Iterator[str]:
         notes = "Higher BLEU and chrF2 are better, and lower TER."
+        if self.scores.ter is None:
+            notes += f" TER is left out: a line has more than {TER_WORDS:,} words."
         if self.comparison:
             notes += (
                 " The p-value is the chance of leading by so much without being better,"
@@ -89,7 +92,8 @@ def _named(label: str) -> str:
 
 
 def _scored(width: int, label: str, scores: Scores) -> str:
-    values = [f"{getattr(scores, key):.2f}" for key in METRICS]
+    found = (getattr(scores, key) for key in METRICS)
+    values = ["-" if value is None else f"{value:.2f}" for value in found]
     return _row(width, label, str(scores.sentences), values)
 
 

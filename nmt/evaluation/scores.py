@@ -8,12 +8,16 @@ from dataclasses import asdict, dataclass
 from typing import Any, cast
 
 from nmt.errors import UserError
+from nmt.runtime import log
 
 References = Sequence[str] | Sequence[Sequence[str]]
 """Reference translations line for line: one text, or several texts that each translate every source."""
 
 METRICS = {"bleu": "BLEU", "chrf": "chrF2", "ter": "TER"}
 """Key of each metric in `results.json` → its name in tables and in sacreBLEU."""
+
+TER_WORDS = 1000
+"""Words of a line up to which TER is computed. Unrelated lines of so many take about a minute."""
 
 _TOKENIZERS = {
     **dict.fromkeys(("zh", "zho", "chi", "cmn", "yue"), "zh"),
@@ -32,14 +36,15 @@ class Scores:
     Attributes:
         bleu: corpus BLEU, 0 to 100; higher is better.
         chrf: chrF2, 0 to 100; higher is better.
-        ter: translation edit rate in percent, 0 and more; lower is better.
+        ter: translation edit rate in percent, 0 and more; lower is better. None where a line is too long for
+            it; see `without_ter`.
         signatures: sacreBLEU's signature of each metric, under the keys above.
         sentences: how many hypotheses were scored.
     """
 
     bleu: float
     chrf: float
-    ter: float
+    ter: float | None
     signatures: dict[str, str]
     sentences: int
 
@@ -61,11 +66,43 @@ def score(hypotheses: Sequence[str], references: References, target_lang: str) -
     """
     texts = reference_texts(references)
     require_equal_counts({"hypotheses": len(hypotheses), **count_references(texts)})
-    values, signatures = {}, {}
+    if (reason := without_ter([hypotheses, *texts], target_lang)) is not None:
+        log.warning("%s", reason)
+    return _score(hypotheses, texts, target_lang)
+
+
+def _score(hypotheses: Sequence[str], texts: list[Sequence[str]], target_lang: str) -> Scores:
+    values: dict[str, float | None] = {}
+    signatures = {}
     for key, metric in metrics_for(target_lang).items():
-        values[key] = float(metric.corpus_score(hypotheses, texts).score)
+        if key == "ter" and without_ter([hypotheses, *texts], target_lang) is not None:
+            values[key] = None
+            metric.corpus_score([""], [[""]] * len(texts))  # the signature gets the number of references
+        else:
+            values[key] = float(metric.corpus_score(hypotheses, texts).score)
         signatures[key] = str(metric.get_signature())
-    return Scores(**values, signatures=signatures, sentences=len(hypotheses))
+    return Scores(**values, signatures=signatures, sentences=len(hypotheses))  # type: ignore[arg-type]
+
+
+def without_ter(texts: Sequence[Sequence[str]], target_lang: str) -> str | None:
+    """Why texts get no TER, in one line for the log; None where they do.
+
+    The time of TER grows with the square of a line's words: a line of 60,000 would take weeks. Another way to
+    count only such lines would not be TER any more, so the whole set goes without.
+
+    Args:
+        texts: hypotheses and references.
+        target_lang: their language; where words have no spaces between them, characters count.
+    """
+    metric = metrics_for(target_lang)["ter"]
+    for text in texts:
+        for number, line in enumerate(text, start=1):
+            if len(line) > TER_WORDS and (words := len(metric.tokenizer(line).split())) > TER_WORDS:
+                return (
+                    f"TER is left out: line {number} has {words:,} words, and it takes too long for lines of "
+                    f"more than {TER_WORDS:,}; BLEU and chrF2 count all lines"
+                )
+    return None
 
 
 def score_groups(
@@ -91,7 +128,7 @@ def score_groups(
     for row, label in enumerate(groups):
         rows.setdefault(label, []).append(row)
     return {
-        label: score(
+        label: _score(
             [hypotheses[row] for row in own], [[text[row] for row in own] for text in texts], target_lang
         )
         for label, own in rows.items()

@@ -13,6 +13,7 @@ from nmt.evaluation.scores import (
     metrics_for,
     reference_texts,
     require_equal_counts,
+    without_ter,
 )
 
 RESAMPLES = 1000
@@ -43,7 +44,7 @@ class Comparison:
     """A system beside a baseline in every metric.
 
     Attributes:
-        bleu: the difference in BLEU; likewise `chrf` and `ter`.
+        bleu: the difference in BLEU; likewise `chrf` and `ter`. `ter` is None where a line is too long.
         signatures: sacreBLEU's signature of each test; names the number of resamples and the seed.
         resamples: how many test sets were drawn.
         seed: sacreBLEU's seed, 12345 or `$SACREBLEU_SEED`.
@@ -51,7 +52,7 @@ class Comparison:
 
     bleu: Difference
     chrf: Difference
-    ter: Difference
+    ter: Difference | None
     signatures: dict[str, str]
     resamples: int
     seed: str
@@ -87,12 +88,17 @@ def compare(
         {"hypotheses": len(hypotheses), "baseline": len(baseline), **count_references(texts)}
     )
     systems = [("baseline", baseline), ("hypotheses", hypotheses)]
-    test = PairedTest(systems, metrics_for(target_lang), texts, test_type="bs", n_samples=resamples)
+    metrics = metrics_for(target_lang)
+    if without_ter([hypotheses, baseline, *texts], target_lang) is not None:
+        del metrics["ter"]
+    test = PairedTest(systems, metrics, texts, test_type="bs", n_samples=resamples)
     signatures, results = test()
     seed = next(iter(signatures.values())).info["seed"]
     return Comparison(
-        **{key: _difference(*results[name]) for key, name in METRICS.items()},
-        signatures={key: str(signatures[name]) for key, name in METRICS.items()},
+        **{  # type: ignore[arg-type]
+            key: _difference(*results[name]) if key in metrics else None for key, name in METRICS.items()
+        },
+        signatures={key: str(signatures[METRICS[key]]) for key in metrics},
         resamples=resamples,
         seed=str(seed),
     )

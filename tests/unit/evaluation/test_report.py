@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 from nmt.evaluation.report import Report
 from nmt.evaluation.scores import Scores
@@ -98,3 +99,15 @@ def test_a_p_value_of_few_sentences_comes_with_a_warning() -> None:
     few = Scores(bleu=1.0, chrf=1.0, ter=1.0, signatures=SIGNATURES, sentences=99)
     assert "Of fewer than 100" in " ".join(Report("t", few, {}, COMPARISON).table().split())
     assert "fewer than" not in Report("t", few).table()
+
+
+def test_a_report_without_ter() -> None:
+    whole, group = replace(WHOLE, ter=None), replace(TED, ter=None)
+    report = Report("title", whole, {"news": NEWS, "ted": group}, replace(COMPARISON, ter=None))
+    lines = report.table().splitlines()
+    assert sum(line.endswith("        -") for line in lines) == 7  # all, ted, baseline and their differences
+    assert "TER is left out: a line has more than 1,000 words." in " ".join(lines)
+    assert f"TER|{SIGNATURES['ter']}" in lines
+    kept = json.loads(json.dumps(report.as_dict()))
+    assert kept["ter"] is kept["groups"]["ted"]["ter"] is kept["baseline"]["ter"] is None
+    assert kept["groups"]["news"]["ter"] == 58.0

@@ -197,3 +197,42 @@ def test_importing_costs_neither_sacrebleu_nor_torch() -> None:
 
 def test_metrics_stand_under_the_keys_of_results_json() -> None:
     assert list(metrics_for("de")) == ["bleu", "chrf", "ter"]
+
+
+LONG = " ".join(f"w{number % 977}" for number in range(60_000))
+"""Of its TER sacreBLEU would not see the end."""
+
+
+@pytest.mark.parametrize("side", ["hypothesis", "reference", "second reference"])
+def test_a_set_with_a_line_of_60000_words_has_no_ter(side: str, caplog: pytest.LogCaptureFixture) -> None:
+    hypotheses, references = list(HYPOTHESES), [list(REFERENCES), list(REFERENCES)]
+    {"hypothesis": hypotheses, "reference": references[0], "second reference": references[1]}[side][1] = LONG
+    with caplog.at_level(logging.WARNING, "nmt"), pytest.MonkeyPatch.context() as patch:
+        patch.setattr(logging.getLogger("nmt"), "propagate", True)
+        found = score(hypotheses, references, "de")
+    assert found.ter is None
+    assert found.as_dict()["ter"] is None
+    assert found.bleu > 0 and found.chrf > 0
+    assert found.signatures["ter"] == (
+        f"nrefs:2|case:lc|tok:tercom|norm:no|punct:yes|asian:no|version:{version()}"
+    )
+    [message] = caplog.messages
+    assert message.startswith("TER is left out: line 2 has 60,000 words, and it takes too long for lines of")
+
+
+def test_only_the_group_of_the_long_line_has_no_ter() -> None:
+    found = score_groups([*HYPOTHESES, LONG], [*REFERENCES, "short"], ["a", "a", "b", "b"], "de")
+    assert found["a"].ter == score(HYPOTHESES[:2], REFERENCES[:2], "de").ter
+    assert found["b"].ter is None
+
+
+def test_a_line_of_1000_words_has_ter() -> None:
+    line = " ".join(f"word{number}" for number in range(1000))
+    assert score([line], [line.replace("word7 ", "other ")], "de").ter == pytest.approx(0.1)
+    assert score([f"{line} more"], [line], "de").ter is None
+
+
+def test_without_spaces_characters_count() -> None:
+    line = "\u8bcd" * 1001
+    assert score([line], [line], "zh").ter is None
+    assert score([line], [line], "de").ter == 0.0

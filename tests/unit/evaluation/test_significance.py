@@ -72,3 +72,14 @@ def test_the_same_question_gets_the_same_answer() -> None:
 def test_texts_must_match() -> None:
     with pytest.raises(UserError, match="hypotheses has 40, baseline has 39, references has 40;"):
         compare(GOOD, BAD[:-1], REFERENCES, "en")
+
+
+def test_without_ter_where_a_line_is_too_long_for_it() -> None:
+    """On any of the three sides."""
+    long = [" ".join(["word"] * 1001), *REFERENCES[1:]]
+    for texts in ([long, BAD, REFERENCES], [GOOD, long, REFERENCES], [GOOD, BAD, long]):
+        found = compare(*texts, "en", resamples=10)
+        assert found.ter is None
+        assert found.bleu.p_value > 0
+        assert set(found.signatures) == {"bleu", "chrf"}
+        assert json.loads(json.dumps(found.as_dict()))["ter"] is None
