@@ -32,6 +32,7 @@ __all__ = [
     "build_rules",
     "near_hash",
     "normal_text",
+    "option_of",
     "pair_hash",
     "rule_facts",
     "shortened",
@@ -76,6 +77,7 @@ class PieceRule:
     """Drops pairs by their lengths in pieces, once they are tokenised: too long, or nothing left."""
 
     name: ClassVar[str] = "length"
+    option: ClassVar[str] = "max_pieces"
 
     def __init__(self, config: CleaningConfig) -> None:
         """Takes `max_pieces`; with 0 only sides without any piece are dropped."""
@@ -116,6 +118,17 @@ def build_rules(
     setting = Setting(held_out, *languages, tags)
     built = (rule.build(config, setting) for rule in RULES.values())
     return [rule for rule in built if rule is not None]
+
+
+def option_of(name: str) -> str | None:
+    """The full name of the option that sets the rule `name` of a report; None if none does."""
+    others: dict[str, str | None] = {
+        PieceRule.name: PieceRule.option,
+        DUPLICATE: "drop_duplicates",
+        NEAR_DUPLICATE: "drop_near_duplicates",
+    }
+    option = RULES[name].option if name in RULES else others.get(name)
+    return None if option is None else f"data.cleaning.{option}"
 
 
 def rule_facts(rules: Sequence[Rule]) -> list[Any]:

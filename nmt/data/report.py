@@ -1,4 +1,4 @@
-"""What the training data are like: lengths, ratios, pieces, what was dropped; as JSON and as a page."""
+"""What the training data are like: lengths, ratios, pieces, samples, what was dropped; as JSON and a page."""
 
 from __future__ import annotations
 
@@ -11,16 +11,18 @@ import numpy as np
 import sentencepiece as spm
 
 from nmt.data.arrays import Array
-from nmt.data.cleaning import DUPLICATE, NEAR_DUPLICATE
+from nmt.data.cleaning import DUPLICATE, NEAR_DUPLICATE, option_of
 from nmt.data.counts import Counts, SideCounts, ratio_edges
 from nmt.data.preparation import Prepared
 from nmt.data.report_html import page
 from nmt.data.rules.basic import LeakedRule
+from nmt.data.samples import kept_pairs, vocabulary
+from nmt.data.tokenizer import Tokenizer
 from nmt.runtime import log, make_folder, replaced
 
 JSON_FILE, HTML_FILE = "data_report.json", "data_report.html"
 
-FORMAT = 1  # of the report: another number makes it anew
+FORMAT = 2  # of the report: another number makes it anew
 
 _LENGTH_BINS = 40
 _CURVE_POINTS = 60
@@ -57,6 +59,7 @@ def data_report(prepared: Prepared) -> dict[str, Any]:
     counts = Counts.summed(prepared.train.more())
     source = _told(counts.source, tokenizer.source_processor)
     target = _told(counts.target, tokenizer.target_processor)
+    corpora = list(facts["train"].get("corpora", [facts["train"].get("corpus")]))
     return {
         "format": FORMAT,
         "fingerprint": prepared.fingerprint,
@@ -71,6 +74,7 @@ def data_report(prepared: Prepared) -> dict[str, Any]:
         "rules": [
             {
                 "name": name,
+                "option": option_of(name),
                 "words": facts["cleaning"]["words"][name],
                 "dropped": count,
                 "examples": facts["cleaning"]["examples"][name],
@@ -80,6 +84,19 @@ def data_report(prepared: Prepared) -> dict[str, Any]:
         "source": {"lang": _languages(facts, "source_lang"), **source},
         "target": {"lang": _languages(facts, "target_lang"), **target},
         "ratios": {"edges": ratio_edges(), "counts": counts.ratios.tolist()},
+        "sample": list(kept_pairs(prepared.train, tokenizer, corpora)),
+        "vocabularies": _vocabularies(counts, tokenizer),
+    }
+
+
+def _vocabularies(counts: Counts, tokenizer: Tokenizer) -> dict[str, Any]:
+    """`both`, or `source` and `target` → a sample of the pieces."""
+    source, target = counts.source.pieces, counts.target.pieces
+    if tokenizer.joint:
+        return {"both": vocabulary(source + target, tokenizer.source_processor)}
+    return {
+        "source": vocabulary(source, tokenizer.source_processor),
+        "target": vocabulary(target, tokenizer.target_processor),
     }
 
 

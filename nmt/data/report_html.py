@@ -1,16 +1,15 @@
-"""The data report as one page that needs nothing else: tiles, charts in SVG, and the rules' table."""
+"""The data report as one page that needs nothing else: tiles, charts, samples, and the rules' table."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Sequence
 from html import escape
 from typing import Any
 
+from nmt.data.charts import curves, histogram
 from nmt.data.cleaning import visible
 
-_WIDTH, _HEIGHT = 440, 220
-_LEFT, _RIGHT, _TOP, _BOTTOM = 52, 12, 10, 38  # room for the axes' labels
+_SPACE = "▁"  # how SentencePiece writes one
 
 _STYLE = """
 :root { color-scheme: light dark; --paper: #f6f7f9; --card: #fff; --ink: #1d2430; --faint: #667085;
@@ -23,6 +22,7 @@ body { margin: 0 auto; max-width: 1000px; padding: 28px 20px 60px; background: v
 h1 { margin: 0; font-size: 26px; } h2 { margin: 34px 0 10px; font-size: 18px; }
 p { margin: 4px 0 0; color: var(--faint); }
 .grid { display: grid; gap: 14px; grid-template-columns: repeat(auto-fit, minmax(min(100%, 440px), 1fr)); }
+.spaced { margin-top: 12px; }
 .tiles { display: grid; gap: 14px; margin-top: 20px;
   grid-template-columns: repeat(auto-fit, minmax(170px, 1fr)); }
 .tile, figure, .table { margin: 0; padding: 14px 16px; background: var(--card); border: 1px solid var(--line);
@@ -39,10 +39,20 @@ svg { display: block; width: 100%; height: auto; } svg text { fill: var(--faint)
 th { text-align: left; font-size: 13px; color: var(--faint); font-weight: 500; }
 th, td { padding: 6px 10px 6px 0; vertical-align: top; } .rule > td { border-top: 1px solid var(--line); }
 .number { text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap; }
-.share { width: 130px; } .share i { display: block; height: 8px; margin-top: 8px; min-width: 2px;
-  border-radius: 4px; background: var(--gone); }
+.share { width: 32%; min-width: 110px; padding: 6px 0 6px 12px; }
+.share i { display: block; height: 8px; margin-top: 8px; border-radius: 4px; background: var(--line); }
+.share b { display: block; height: 8px; min-width: 3px; border-radius: 4px; background: var(--gone); }
 .example td { width: 50%; padding: 2px 14px 2px 0; font-size: 13px; overflow-wrap: anywhere; }
-summary { cursor: pointer; color: var(--faint); font-size: 13px; } code { color: var(--faint); }
+.kept > td { width: 50%; padding: 5px 18px 6px 0; line-height: 1.75; overflow-wrap: anywhere; }
+.kept + .kept > td { border-top: 1px solid var(--line); }
+.kept u { margin-right: 2px; text-decoration: none; border-bottom: 2px solid var(--line); }
+.kept .source u { border-color: var(--source); } .kept .target u { border-color: var(--target); }
+.pieces span { display: inline-block; margin: 0 6px 7px 0; padding: 1px 8px; font-size: 13px;
+  border: 1px solid var(--line); border-radius: 6px; overflow-wrap: anywhere; }
+.pieces small { margin-left: 5px; color: var(--faint); font-variant-numeric: tabular-nums; }
+summary { cursor: pointer; color: var(--faint); font-size: 13px; }
+@media (max-width: 560px) { .share { display: none; } }
+code { color: var(--faint); font-size: 12.5px; overflow-wrap: anywhere; }
 """
 
 
@@ -90,60 +100,13 @@ def page(report: dict[str, Any]) -> str:
             f'<div class="grid">{"".join(charts)}</div>',
             "<h2>What was dropped, and why</h2>",
             _rules(report),
+            "<h2>Some pairs that are kept</h2>",
+            _sample(report),
+            *_vocabularies(report["vocabularies"]),
             "</body></html>",
             "",
         ]
     )
-
-
-def histogram(
-    edges: Sequence[float], counts: Sequence[int], colour: str, *, logarithmic: bool = False
-) -> str:
-    """Bars as SVG.
-
-    Args:
-        edges: (n + 1,) ascending; bar i stands between edges i and i + 1.
-        counts: (n,) heights.
-        colour: class of the bars.
-        logarithmic: whether the horizontal axis is, with a mark at each power of two.
-    """
-    # The last bin of lengths may be far wider than the others: every bar is drawn as wide as the first.
-    step = (_WIDTH - _LEFT - _RIGHT) / len(counts)
-    top = max(*counts, 1)
-    up = _scale(0, top, _HEIGHT - _BOTTOM, _TOP)
-    parts = [_rule_at(up(value), _short(value)) for value in _round_ticks(top)]
-    for index, count in enumerate(counts):
-        low, high = edges[index], edges[index + 1]
-        words = f"{low:g} to {high:g}: {count:,}" if logarithmic else f"{low:g} to {high - 1:g}: {count:,}"
-        x, y = _LEFT + index * step, up(count)
-        parts.append(
-            f'<rect class="bar {colour}" x="{x + 0.5:.1f}" y="{y:.1f}" width="{max(step - 1, 1):.1f}" '
-            f'height="{_HEIGHT - _BOTTOM - y:.1f}"><title>{words}</title></rect>'
-        )
-    every = 4 if logarithmic else max(1, math.ceil(len(counts) / 8))
-    parts += [
-        _label(_LEFT + index * step, f"{_fraction(edges[index]) if logarithmic else f'{edges[index]:g}'}")
-        for index in range(0, len(edges), every)
-    ]
-    return _svg(parts)
-
-
-def curves(series: dict[str, Sequence[Sequence[float]]]) -> str:
-    """Lines as SVG, both axes logarithmic.
-
-    Args:
-        series: class of the line → its points (x, y), all of them 1 or more.
-    """
-    points = [point for line in series.values() for point in line]
-    decades = [math.ceil(math.log10(max(*(point[axis] for point in points), 10))) for axis in (0, 1)]
-    across = _scale(0, decades[0], _LEFT, _WIDTH - _RIGHT)
-    up = _scale(0, decades[1], _HEIGHT - _BOTTOM, _TOP)
-    parts = [_rule_at(up(decade), _short(10**decade)) for decade in range(decades[1] + 1)]
-    parts += [_label(across(decade), _short(10**decade)) for decade in range(decades[0] + 1)]
-    for name, line in series.items():
-        path = " ".join(f"{across(math.log10(x)):.1f},{up(math.log10(y)):.1f}" for x, y in line)
-        parts.append(f'<polyline class="curve {name}" points="{path}"/>')
-    return _svg(parts)
 
 
 def _tiles(report: dict[str, Any]) -> str:
@@ -173,26 +136,30 @@ def _tiles(report: dict[str, Any]) -> str:
 def _rules(report: dict[str, Any]) -> str:
     if not report["rules"]:
         return '<div class="table">Nothing.</div>'
-    largest = max(rule["dropped"] for rule in report["rules"])
     rows = []
     for rule in report["rules"]:
-        width = 100 * rule["dropped"] / largest
+        share = 100 * rule["dropped"] / max(report["pairs"], 1)
+        setting = f"<code>{_text(rule['option'])}</code>" if rule["option"] else "<code>always</code>"
         rows.append(
-            f'<tr class="rule"><td>{_text(rule["words"])} <code>{_text(rule["name"])}</code></td>'
+            f'<tr class="rule"><td>{_text(rule["words"])}<div>{setting}</div></td>'
             f'<td class="number">{rule["dropped"]:,}</td>'
-            f'<td class="number">{_percent(rule["dropped"], report["pairs"])}</td>'
-            f'<td class="share"><i style="width:{width:.0f}%"></i></td></tr>'
+            f'<td class="number">{_text(_percent(rule["dropped"], report["pairs"]))}</td>'
+            f'<td class="share"><i><b style="width:{share:.2f}%"></b></i></td></tr>'
         )
         if rule["examples"]:
             rows.append(f'<tr><td colspan="4">{_examples(report, rule["examples"])}</td></tr>')
-    heads = ("", "pairs of which …"), ("number", "dropped"), ("number", "of all"), ("", "")
+    heads = (
+        ("", "pairs of which …, and the option that decides"),
+        ("number", "dropped"),
+        ("number", "share"),
+        ("share", f"of all {report['pairs']:,} pairs"),
+    )
     head = "".join(f'<th class="{kind}">{words}</th>' for kind, words in heads)
     return f'<div class="table"><table><tr>{head}</tr>{"".join(rows)}</table></div>'
 
 
 def _examples(report: dict[str, Any], examples: Sequence[Sequence[str]]) -> str:
-    # Of several languages nobody knows which one an example is in.
-    languages = ["" if "," in report[side]["lang"] else report[side]["lang"] for side in ("source", "target")]
+    languages = _languages(report)
     rows = "".join(
         '<tr class="example">'
         + "".join(
@@ -205,47 +172,66 @@ def _examples(report: dict[str, Any], examples: Sequence[Sequence[str]]) -> str:
     return f"<details open><summary>examples</summary><table>{rows}</table></details>"
 
 
+def _languages(report: dict[str, Any]) -> list[str]:
+    # Of several languages nobody knows which one an example is in.
+    return ["" if "," in report[side]["lang"] else report[side]["lang"] for side in ("source", "target")]
+
+
+def _sample(report: dict[str, Any]) -> str:
+    """The sample of kept pairs: text whose pieces are underlined one by one."""
+    rows, corpus = [], ""
+    several = len({pair["corpus"] for pair in report["sample"]}) > 1
+    for pair in report["sample"]:
+        if several and pair["corpus"] != corpus:
+            corpus = pair["corpus"]
+            rows.append(f'<tr><th colspan="2">{_text(corpus)}</th></tr>')
+        cells = (
+            f'<td class="{side}" dir="auto" lang="{_text(lang)}">{_underlined(pair[side])}</td>'
+            for side, lang in zip(("source", "target"), _languages(report), strict=True)
+        )
+        rows.append(f'<tr class="kept">{"".join(cells)}</tr>')
+    words = "drawn evenly, as the model sees them: each underline is a piece"
+    return f'<div class="table"><p>{words}</p><table>{"".join(rows)}</table></div>'
+
+
+def _underlined(pieces: Sequence[str]) -> str:
+    parts = []
+    for piece in pieces:
+        text = piece.removeprefix(_SPACE)
+        if text != piece:
+            parts.append(" ")
+        parts.append(f"<u>{_text(visible(text)) or '&nbsp;'}</u>")
+    return "".join(parts).strip()
+
+
+def _vocabularies(vocabularies: dict[str, Any]) -> Iterator[str]:
+    titles = {"both": "The vocabulary", "source": "Source vocabulary", "target": "Target vocabulary"}
+    kinds = {
+        "most_frequent": "Most frequent",
+        "middle": "In the middle, by rank",
+        "rarest": "Rarest that occur",
+        "longest": "Longest",
+    }
+    for side, found in vocabularies.items():
+        yield f"<h2>{titles[side]}</h2>"
+        yield (
+            f"<p>{found['size']:,} pieces, of which {found['unused']:,} do not occur, special ones and bytes "
+            f"aside; {_SPACE} stands for a space, the number for how often the piece occurs</p>"
+        )
+        cards = "".join(
+            f'<figure class="pieces"><figcaption>{words}</figcaption>'
+            + "".join(
+                f"<span>{_text(visible(piece))}<small>{count:,}</small></span>"
+                for piece, count in found[kind]
+            )
+            + "</figure>"
+            for kind, words in kinds.items()
+        )
+        yield f'<div class="grid spaced">{cards}</div>'
+
+
 def _figure(title: str, words: str, chart: str) -> str:
     return f"<figure><figcaption>{_text(title)}<span>{_text(words)}</span></figcaption>{chart}</figure>"
-
-
-def _svg(parts: Sequence[str]) -> str:
-    return f'<svg viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img">{"".join(parts)}</svg>'
-
-
-def _rule_at(y: float, words: str) -> str:
-    """A line across the chart with its label to the left."""
-    return (
-        f'<path class="axis" d="M{_LEFT} {y:.1f}H{_WIDTH - _RIGHT}"/>'
-        f'<text x="{_LEFT - 6}" y="{y + 4:.1f}" text-anchor="end">{words}</text>'
-    )
-
-
-def _label(x: float, words: str) -> str:
-    """A label under the chart."""
-    return f'<text x="{x:.1f}" y="{_HEIGHT - _BOTTOM + 17}" text-anchor="middle">{words}</text>'
-
-
-def _scale(low: float, high: float, begin: float, end: float) -> Callable[[float], float]:
-    return lambda value: begin + (value - low) / (high - low) * (end - begin)
-
-
-def _round_ticks(top: float) -> list[int]:
-    """Some four round numbers from 0 to `top`."""
-    unit = 10 ** math.floor(math.log10(top))
-    step = next(step for step in (unit // 4, unit // 2, unit, 2 * unit) if step and top / step <= 5)
-    return list(range(0, int(top) + 1, int(step)))
-
-
-def _short(value: float) -> str:
-    for size, unit in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
-        if value >= size:
-            return f"{value / size:g}{unit}"
-    return f"{value:g}"
-
-
-def _fraction(value: float) -> str:
-    return f"{value:g}" if value >= 1 else f"1/{round(1 / value)}"
 
 
 def _used(side: dict[str, Any]) -> str:
@@ -253,7 +239,8 @@ def _used(side: dict[str, Any]) -> str:
 
 
 def _percent(part: float, whole: float) -> str:
-    return f"{part / max(whole, 1):.2%}"
+    share = part / max(whole, 1)
+    return "<0.01%" if 0 < share < 0.00005 else f"{share:.2%}"
 
 
 def _text(words: str) -> str:

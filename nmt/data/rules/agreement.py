@@ -58,6 +58,7 @@ class NumbersRule(Rule):
 
     name = "numbers"
     words = "the numbers of the sides disagree"
+    option = "drop_unequal_numbers"
     version = 2
 
     @classmethod
@@ -79,6 +80,7 @@ class AddressesRule(Rule):
 
     name = "addresses"
     words = "the URLs or e-mail addresses of the sides disagree"
+    option = "drop_unequal_addresses"
     version = 2
 
     @classmethod

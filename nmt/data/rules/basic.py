@@ -39,6 +39,7 @@ class ControlRule(Rule):
 
     name = "control"
     words = "a side has control characters"
+    option = "drop_control"
 
     @classmethod
     def build(cls, config: CleaningConfig, setting: Setting) -> Rule | None:
@@ -67,6 +68,7 @@ class IdenticalRule(Rule):
 
     name = "identical"
     words = "both sides are the same text"
+    option = "drop_identical"
 
     @classmethod
     def build(cls, config: CleaningConfig, setting: Setting) -> Rule | None:
@@ -88,6 +90,7 @@ class RatioRule(Rule):
 
     name = "ratio"
     words = "one side is far longer than the other"
+    option = "max_ratio"
 
     def __init__(self, max_ratio: float) -> None:
         """Takes the largest ratio, longer over shorter side in characters, that stays."""
@@ -116,6 +119,7 @@ class LeakedRule(Rule):
 
     name = "leaked"
     words = "a side stands in validation or test"
+    option = "drop_leaked"
     version = 2
 
     def __init__(self, sources: Iterable[str], targets: Iterable[str], tags: Collection[str] = ()) -> None:

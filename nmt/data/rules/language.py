@@ -26,6 +26,7 @@ class LanguageRule(Rule):
 
     name = "language"
     words = "a side is in another language"
+    option = "langid_confidence"
 
     def __init__(self, confidence: float, source_lang: str, target_lang: str) -> None:
         """Takes how sure the detector has to be of another language, and the languages of the sides.

@@ -39,6 +39,8 @@ class Rule(ABC):
     """Its name in results."""
     words: ClassVar[str]
     """Its meaning in the report: what is the case with a dropped pair."""
+    option: ClassVar[str | None] = None
+    """The option of `data.cleaning` that sets it; None if none does."""
     version: ClassVar[int] = 1
     """To be raised when the rule comes to judge otherwise: text cleaned before is then cleaned again."""
 

@@ -59,6 +59,7 @@ class ScriptRule(Rule):
 
     name = "script"
     words = "a side is not in the script of its language"
+    option = "min_script"
 
     def __init__(self, min_script: float, source_lang: str, target_lang: str) -> None:
         """Takes the smallest share of letters that stays, and the languages, whose scripts `SCRIPTS` has."""

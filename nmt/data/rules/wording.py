@@ -17,6 +17,7 @@ class LongWordRule(Rule):
 
     name = "long_word"
     words = "a side has an over-long word"
+    option = "max_word"
 
     def __init__(self, max_word: int, source_spaced: bool = True, target_spaced: bool = True) -> None:
         """Takes the most characters of a word, and which sides put spaces between words."""
@@ -46,6 +47,7 @@ class CopiedRule(Rule):
 
     name = "copied"
     words = "the source's words stand in the target"
+    option = "max_copied"
 
     def __init__(self, max_copied: float) -> None:
         """Takes the largest share of the source's words that may stand in the target."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
+from dataclasses import fields
 from html.parser import HTMLParser
 from pathlib import Path
 from random import Random
@@ -13,10 +14,19 @@ from typing import Any
 import numpy as np
 import pytest
 
-from nmt.config import CleaningConfig, DataConfig, SplitConfig, TokenizerConfig, TrainSplitConfig
+from nmt.config import (
+    CleaningConfig,
+    CorpusConfig,
+    DataConfig,
+    SplitConfig,
+    TokenizerConfig,
+    TrainSplitConfig,
+)
+from nmt.data.charts import histogram
+from nmt.data.cleaning import RULES, option_of
 from nmt.data.preparation import Prepared, prepare
 from nmt.data.report import data_report, write_data_report
-from nmt.data.report_html import histogram, page
+from nmt.data.report_html import page
 
 
 @pytest.fixture(scope="module")
@@ -58,7 +68,12 @@ def report(prepared: Prepared) -> dict[str, Any]:
 def test_counts(report: dict[str, Any]) -> None:
     assert (report["pairs"], report["kept"]) == (150, 146)
     assert (report["duplicates"], report["near_duplicates"], report["leaked"]) == (1, 1, 1)
-    assert {rule["name"] for rule in report["rules"]} == {"control", "leaked", "duplicate", "near_duplicate"}
+    assert {rule["name"]: rule["option"] for rule in report["rules"]} == {
+        "control": "data.cleaning.drop_control",
+        "leaked": "data.cleaning.drop_leaked",
+        "duplicate": "data.cleaning.drop_duplicates",
+        "near_duplicate": "data.cleaning.drop_near_duplicates",
+    }
     assert json.loads(json.dumps(report)) == report
 
 
@@ -124,6 +139,113 @@ def test_the_page_stands_alone(report: dict[str, Any]) -> None:
     assert "prefers-color-scheme: dark" in text
 
 
+def test_every_rule_names_its_option() -> None:
+    options = {name: option_of(name) for name in (*RULES, "length", "duplicate", "near_duplicate")}
+    assert options.pop("empty") is None
+    known = {f"data.cleaning.{field.name}" for field in fields(CleaningConfig)}
+    assert set(options.values()) == known  # one each, and no option without its rule
+    assert options["ratio"] == "data.cleaning.max_ratio" and options["length"] == "data.cleaning.max_pieces"
+    assert option_of("my_own_rule") is None
+
+
+def test_bars_are_scaled_to_all_pairs(report: dict[str, Any]) -> None:
+    text = page(report)
+    assert text.count('<b style="width:0.67%"></b>') == 4  # one pair of 150, by each of four rules
+    assert "min-width: 3px" in text and "of all 150 pairs" in text
+    rules = [{**report["rules"][0], "dropped": dropped} for dropped in (75, 1, 0)]
+    text = page({**report, "pairs": 100_000, "rules": rules})
+    assert re.findall(r'<b style="(.*?)">', text) == ["width:0.07%", "width:0.00%", "width:0.00%"]
+    assert '<td class="number">&lt;0.01%</td>' in text and "data.cleaning.drop_control</code>" in text
+
+
+def test_the_sample_is_of_kept_pairs(prepared: Prepared, report: dict[str, Any]) -> None:
+    store, tokenizer = prepared.train, prepared.tokenizer
+    kept = [
+        tuple(
+            list(map(processor.id_to_piece, side(row).tolist()))
+            for side, processor in (
+                (store.source, tokenizer.source_processor),
+                (store.target, tokenizer.target_processor),
+            )
+        )
+        for row in range(store.num_pairs)
+    ]
+    sample = [(pair["source"], pair["target"]) for pair in report["sample"]]
+    places = [kept.index(pair) for pair in sample]
+    assert len(places) == 10 and places == sorted(set(places))
+    assert max(places) - min(places) > 50  # from everywhere
+    assert data_report(prepared)["sample"] == report["sample"]
+
+
+def test_pieces_against_naive(prepared: Prepared, report: dict[str, Any]) -> None:
+    store, processor = prepared.train, prepared.tokenizer.source_processor
+    sentences = [
+        side(row).tolist() for row in range(store.num_pairs) for side in (store.source, store.target)
+    ]
+    counts = Counter(processor.id_to_piece(piece) for sentence in sentences for piece in sentence)
+    assert list(report["vocabularies"]) == ["both"]
+    found = report["vocabularies"]["both"]
+    for kind in ("most_frequent", "middle", "rarest", "longest"):
+        assert len(found[kind]) == 24 and all(count == counts[piece] for piece, count in found[kind])
+    assert [count for _, count in found["most_frequent"]] == [count for _, count in counts.most_common(24)]
+    words = {piece: count for piece, count in counts.items() if not re.fullmatch("<0x..>", piece)}
+    assert sorted(count for _, count in found["rarest"]) == sorted(words.values())[:24]
+    assert [len(piece) for piece, _ in found["longest"]] == sorted(map(len, words), reverse=True)[:24]
+    middle = [count for _, count in found["middle"]]
+    assert min(middle) <= sorted(words.values())[len(words) // 2] <= max(middle)
+    assert (found["size"], found["unused"]) == (330, 330 - 4 - 256 - len(words))
+
+
+def test_the_page_shows_the_samples(report: dict[str, Any]) -> None:
+    text = page(report)
+    assert text.count('<tr class="kept">') == 10
+    piece, count = report["vocabularies"]["both"]["most_frequent"][0]
+    assert f"<span>{piece}<small>{count:,}</small></span>" in text
+    sample = [{"corpus": "a", "source": ["▁a", "<b>", "▁", "c"], "target": ["▁", "\x07", "…"]}]
+    text = page({**report, "sample": sample})
+    assert "><u>a</u><u>&lt;b&gt;</u> <u>&nbsp;</u><u>c</u></td>" in text
+    assert "><u>&nbsp;</u><u>\\x07</u><u>…</u></td>" in text
+
+
+def test_two_corpora_with_a_vocabulary_a_side(tmp_path: Path) -> None:
+    for name, lines in {
+        "a.s": [f"alpha beta {i}" for i in range(30)],
+        "a.t": [f"gamma delta {i}" for i in range(30)],
+        "b.s": [f"{'omega ' * 60}{i}" for i in range(3)],
+        "b.t": [f"{'sigma ' * 60}{i}" for i in range(3)],
+        "v.s": ["held"],
+        "v.t": ["out"],
+    }.items():
+        (tmp_path / name).write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    corpora = {
+        n: CorpusConfig(source=str(tmp_path / f"{n}.s"), target=str(tmp_path / f"{n}.t")) for n in "ab"
+    }
+    report = data_report(
+        prepare(
+            DataConfig(
+                name="two",
+                source_lang="xx",
+                target_lang="yy",
+                train=TrainSplitConfig(corpora=corpora),
+                valid=SplitConfig(source=str(tmp_path / "v.s"), target=str(tmp_path / "v.t")),
+                tokenizer=TokenizerConfig(vocab_size=300, joint=False),
+                cleaning=CleaningConfig(max_pieces=0),
+                cache_dir=str(tmp_path / "cache"),
+                workers=1,
+            )
+        )
+    )
+    assert [pair["corpus"] for pair in report["sample"]] == ["a"] * 5 + ["b"] * 3
+    long = report["sample"][-1]["source"]
+    assert long[-1] == "…" and 180 < len("".join(long)) <= 200
+    assert list(report["vocabularies"]) == ["source", "target"]
+    pieces = {side: {p for p, _ in found["most_frequent"]} for side, found in report["vocabularies"].items()}
+    assert any("o" in piece for piece in pieces["source"]) and not any("o" in p for p in pieces["target"])
+    text = page(report)
+    assert '<th colspan="2">a</th>' in text and '<th colspan="2">b</th>' in text
+    assert "<h2>Source vocabulary</h2>" in text and "<h2>Target vocabulary</h2>" in text
+
+
 def test_histogram_draws_the_counts() -> None:
     chart = histogram([0, 1, 2, 9], [5, 0, 10], "source")
     heights = [float(height) for height in re.findall(r'height="([\d.]+)"><title>', chart)]
@@ -144,6 +266,11 @@ def test_written_once(prepared: Prepared, tmp_path: Path) -> None:
     (folder / "data_report.html").write_text("mine")
     write_data_report(prepared, folder)
     assert (folder / "data_report.html").read_text() == "mine"
+    before = {**data_report(prepared), "format": 1}  # as runs begun before have it
+    (folder / "data_report.json").write_text(json.dumps(before))
+    write_data_report(prepared, folder)
+    assert (folder / "data_report.html").read_text(encoding="utf-8") == page(data_report(prepared))
+    (folder / "data_report.html").write_text("mine")
     (folder / "data_report.json").write_text("{")
     write_data_report(prepared, folder)
     assert (folder / "data_report.html").read_text(encoding="utf-8") == page(data_report(prepared))
