@@ -13,11 +13,13 @@ import numpy as np
 from nmt.config import DataConfig, PairsConfig, SplitConfig
 from nmt.data.arrays import Array
 from nmt.data.hub import open_hub
+from nmt.data.pairing import mispaired
 from nmt.data.tables import Block, Pair, read_table, table_reader
 from nmt.data.testsets import find_test_set
 from nmt.data.text import expand, file_facts, read_blocks, read_lines
 from nmt.data.tokenizer import check_symbols
 from nmt.errors import UserError
+from nmt.runtime import log
 
 _BLOCK_CHARACTERS = 1 << 25  # of a block of `Corpus.blocks`, some twice what 65,536 pairs of sentences have
 
@@ -212,6 +214,14 @@ def _from_text(split: PairsConfig, data: DataConfig, key: str) -> Corpus:
     if len(sources) != len(targets):
         raise UserError(
             f"{key}: {len(sources)} source files but {len(targets)} target files; they must come in pairs"
+        )
+    wrong = mispaired(sources, targets, (data.source_lang, data.target_lang))
+    if wrong is not None:
+        source, target = wrong
+        there = targets[sources.index(source)]
+        log.warning(
+            "%s: %s is paired with %s, but its name goes with %s: give both lists in the same order",
+            *(key, source, there, target),
         )
     facts = {
         "source": [file_facts(path) for path in sources],

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from nmt.config import DataConfig
 from nmt.data.text import one_line, read_lines
 from nmt.errors import UserError
+from nmt.runtime import fault
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -24,6 +25,9 @@ Block = tuple[list[str], list[str]]
 
 _COMPRESSED = (".gz", ".xz", ".zst")
 _BLOCK_ROWS = 1024  # read at a time; they may be whole documents
+_LEVELS = 8  # of a nested record whose keys are listed in a message
+_LISTED = 30  # keys in a message
+_DIGITS = 4000  # of an integer that Python converts; it refuses more than 4,300
 
 
 def read_table(path: Path, data: DataConfig) -> Iterator[Block]:
@@ -63,7 +67,7 @@ def _read_tsv(path: Path, data: DataConfig) -> Iterator[Block]:
 
 def _tsv_pairs(path: Path, data: DataConfig) -> Iterator[Pair]:
     rows = enumerate(read_lines(path), start=1)
-    numbered = [data.source_key.isdecimal(), data.target_key.isdecimal()]
+    numbered = [key.isdecimal() and len(key) < 10 for key in (data.source_key, data.target_key)]
     if any(numbered) and not all(numbered):
         raise UserError(
             f"data.source_key={data.source_key} data.target_key={data.target_key}: "
@@ -80,6 +84,8 @@ def _tsv_pairs(path: Path, data: DataConfig) -> Iterator[Pair]:
         source, target = header.index(keys[0]), header.index(keys[1])
     for number, line in rows:
         row = line.split("\t")
+        if _is_blank(line) and (num_columns or 2) > 1 and _rest_is_blank(rows):
+            return
         if num_columns is None:
             num_columns = len(row)
             if max(source, target) >= num_columns:
@@ -98,11 +104,18 @@ def _read_jsonl(path: Path, data: DataConfig) -> Iterator[Block]:
 
 def _jsonl_pairs(path: Path, data: DataConfig) -> Iterator[Pair]:
     keys: Pair | None = None
-    for number, line in enumerate(read_lines(path), start=1):
+    lines = enumerate(read_lines(path), start=1)
+    for number, line in lines:
         where = f"{path}:{number}"
+        if _is_blank(line):
+            if _rest_is_blank(lines):
+                return
+            raise UserError(
+                f"{where}: is blank, and lines with text follow; JSONL holds one object a line: drop the line"
+            )
         try:
-            record = json.loads(line)
-        except (json.JSONDecodeError, RecursionError) as error:
+            record = json.loads(line, parse_int=_whole_number)
+        except (ValueError, RecursionError) as error:
             raise UserError(f"{where}: not valid JSON ({error}); JSONL holds one object a line") from None
         if not isinstance(record, dict):
             raise UserError(f"{where}: must be a JSON object with the keys of both sides")
@@ -111,9 +124,24 @@ def _jsonl_pairs(path: Path, data: DataConfig) -> Iterator[Pair]:
         yield _json_text(record, keys[0], where), _json_text(record, keys[1], where)
 
 
+def _rest_is_blank(rows: Iterator[tuple[int, str]]) -> bool:
+    """Whether only blank lines are left; they end a file, and are no rows of it."""
+    return all(_is_blank(line) for _, line in rows)
+
+
+def _is_blank(line: str) -> bool:
+    """Tabs count: in a TSV file they are a row of empty cells."""
+    return not line.strip(" ")
+
+
+def _whole_number(digits: str) -> int | float:
+    """A number of so many digits stands in another field than the text, and must not end the reading."""
+    return int(digits) if len(digits) <= _DIGITS else float(digits)
+
+
 def _json_text(record: Mapping[str, Any], key: str, where: str) -> str:
     if not _has(record, key):
-        raise UserError(f"{where}: lacks the key {key!r}; it has {', '.join(_names(record)) or 'none'}")
+        raise UserError(f"{where}: lacks the key {key!r}; it has {_listed(_names(record))}")
     value = _at(record, key)
     if value is None:
         return ""
@@ -141,11 +169,18 @@ def _has(record: Any, key: str) -> bool:
     return key in record or (bool(dot) and outer in record and _has(record[outer], inner))
 
 
-def _names(record: Mapping[str, Any], prefix: str = "") -> list[str]:
+def _names(record: Mapping[str, Any], prefix: str = "", levels: int = _LEVELS) -> list[str]:
     names = []
     for key, value in record.items():
-        names += _names(value, f"{prefix}{key}.") if isinstance(value, Mapping) else [prefix + key]
+        nested = levels > 1 and isinstance(value, Mapping)
+        names += _names(value, f"{prefix}{key}.", levels - 1) if nested else [prefix + key]
     return names
+
+
+def _listed(names: Sequence[str]) -> str:
+    """Names for a message: the first ones, each cut."""
+    more = f" and {len(names) - _LISTED} more" if len(names) > _LISTED else ""
+    return (", ".join(f"{name:.80}" for name in names[:_LISTED]) or "(none)") + more
 
 
 def _blocks(pairs: Iterator[Pair]) -> Iterator[Block]:
@@ -168,7 +203,9 @@ def _read_parquet(path: Path, data: DataConfig) -> Iterator[Block]:
                 pa.Table.from_batches([batch]) for batch in file.iter_batches(_BLOCK_ROWS, columns=columns)
             )
             yield from arrow_blocks(batches, keys, str(path))
-    except (pa.ArrowInvalid, OSError) as error:
+    except (pa.ArrowException, OSError) as error:
+        if isinstance(error, OSError) and (line := fault(error, path, "read")) is not None:
+            raise line from error
         raise UserError(f"{path}: not a sound Parquet file ({_first_line(error)})") from None
 
 
@@ -207,7 +244,7 @@ def choose_keys(data: DataConfig, has: Callable[[str], bool], names: Sequence[st
         if found is None:
             raise UserError(
                 f"{where}: no column {' or '.join(tried)} for the {side} side: "
-                f"set data.{side}_key to one of {', '.join(names) or '(none)'}"
+                f"set data.{side}_key to one of {_listed(names)}"
             )
         keys.append(found)
     return keys[0], keys[1]
@@ -261,18 +298,36 @@ def _arrow_texts(table: pa.Table, key: str, where: str, first: int) -> list[str]
     import pyarrow.compute as pc
 
     kind = arrow_type(table.schema, key)
-    if kind is None or not (pa.types.is_string(kind) or pa.types.is_large_string(kind)):
+    decoded = kind.value_type if kind is not None and pa.types.is_dictionary(kind) else kind
+    if not _is_text(decoded):
         raise UserError(f"{where}: column {key!r} must hold text, not {kind}")
     if key in table.schema.names:
         column = table.column(key)
     else:
         outer, *inner = key.split(".")
         column = pc.struct_field(table.column(outer), inner)
+    if decoded != kind:
+        column = column.cast(decoded)
     try:
         return [one_line(text or "") for text in column.to_pylist()]
     except UnicodeDecodeError:
         row = next(number for number, text in enumerate(column, first) if not _is_utf8(text))
         raise UserError(f"{where}: row {row} of column {key!r} is not valid UTF-8: mend or drop it") from None
+
+
+def _is_text(kind: pa.DataType | None) -> bool:
+    """Whether values of an Arrow type are text. A column without any value may have the type null."""
+    import pyarrow as pa
+
+    return kind is not None and any(
+        is_kind(kind)
+        for is_kind in (
+            pa.types.is_string,
+            pa.types.is_large_string,
+            pa.types.is_string_view,
+            pa.types.is_null,
+        )
+    )
 
 
 def _is_utf8(text: pa.StringScalar) -> bool:

@@ -97,7 +97,6 @@ def test_jsonl(
     ("content", "message"),
     [
         ('{"source": "a", "target": "b"}\n{"source": \n', "a.jsonl:2: not valid JSON"),
-        ('{"source": "a", "target": "b"}\n\n', "a.jsonl:2: not valid JSON"),
         ("[" * 200_000 + "\n", "a.jsonl:1: not valid JSON"),
         ('["a", "b"]\n', "a.jsonl:1: must be a JSON object"),
         ('{"a": {"b": 1}, "c": 2}\n', r"a.jsonl:1: no column source .* to one of a\.b, c"),
@@ -168,3 +167,99 @@ def test_compressed(tmp_path: Path) -> None:
 def test_unknown_format(tmp_path: Path, name: str) -> None:
     with pytest.raises(UserError, match=f"{name}: a table must be named .tsv, .jsonl"):
         read(tmp_path / name)
+
+
+def arrow_text(kind: pa.DataType) -> pa.Array:
+    return pa.array(["a", None, "b", "a"]).cast(kind)
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        pa.string(),
+        pa.large_string(),
+        pa.string_view(),
+        pa.dictionary(pa.int32(), pa.string()),
+        pa.dictionary(pa.int8(), pa.large_string()),
+    ],
+    ids=str,
+)
+def test_parquet_stores_text_in_many_ways(tmp_path: Path, kind: pa.DataType) -> None:
+    column = arrow_text(kind)
+    nested = pa.StructArray.from_arrays([column, column], ["en", "de"])
+    pq.write_table(pa.table({"source": column, "target": column}), tmp_path / "flat.parquet")
+    pq.write_table(pa.table({"translation": nested}), tmp_path / "nested.parquet")
+    for name in ("flat", "nested"):
+        path = tmp_path / f"{name}.parquet"
+        assert read(path) == [("a", "a"), ("", ""), ("b", "b"), ("a", "a")]
+
+
+def test_a_parquet_column_without_any_value_is_empty_text(tmp_path: Path) -> None:
+    table = pa.table({"source": pa.nulls(2), "target": ["a", "b"]})
+    pq.write_table(table, tmp_path / "a.parquet")
+    assert read(tmp_path / "a.parquet") == [("", "a"), ("", "b")]
+
+
+def test_parquet_of_numbers_in_a_dictionary_is_not_text(tmp_path: Path) -> None:
+    numbers = pa.array([1, 2]).dictionary_encode()
+    pq.write_table(pa.table({"source": numbers, "target": ["a", "b"]}), tmp_path / "a.parquet")
+    with pytest.raises(UserError, match="column 'source' must hold text, not "):
+        read(tmp_path / "a.parquet")
+
+
+@pytest.mark.parametrize("end", ["", "\n", "\n\n", "\n\n\n  \n\n", "\r\n\r\n"])
+def test_blank_lines_at_the_end_are_no_rows(tmp_path: Path, end: str) -> None:
+    (tmp_path / "a.jsonl").write_bytes(f'{{"source": "a", "target": "b"}}{end}'.encode())
+    (tmp_path / "a.tsv").write_bytes(f"source\ttarget\na\tb{end}".encode())
+    (tmp_path / "b.tsv").write_bytes(f"a\tb{end}".encode())
+    assert read(tmp_path / "a.jsonl") == read(tmp_path / "a.tsv") == [("a", "b")]
+    assert read(tmp_path / "b.tsv", "0", "1") == [("a", "b")]
+
+
+def test_rows_of_empty_cells_are_rows_at_the_end_too(tmp_path: Path) -> None:
+    (tmp_path / "a.tsv").write_text("source\ttarget\na\tb\n\t\n")
+    assert read(tmp_path / "a.tsv") == [("a", "b"), ("", "")]
+
+
+def test_a_blank_line_within_is_an_error(tmp_path: Path) -> None:
+    line = '{"source": "a", "target": "b"}'
+    (tmp_path / "a.jsonl").write_text(f"{line}\n\n\n{line}\n")
+    with pytest.raises(UserError, match=r"a.jsonl:2: is blank, and lines with text follow"):
+        read(tmp_path / "a.jsonl")
+
+
+def test_a_huge_number_beside_the_text_is_none_of_our_business(tmp_path: Path) -> None:
+    record = f'{{"id": {"9" * 5000}, "x": -{"1" * 6000}, "source": "a", "target": "b", "y": NaN}}\n'
+    (tmp_path / "a.jsonl").write_text(record)
+    assert read(tmp_path / "a.jsonl") == [("a", "b")]
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (f'{{"source": {"9" * 5000}, "target": "b"}}', "a.jsonl:1: 'source' must be text, not inf"),
+        ('{"source": NaN, "target": "b"}', "a.jsonl:1: 'source' must be text, not nan"),
+        ('{"source": ["a"], "target": "b"}', r"a.jsonl:1: 'source' must be text, not \['a'\]"),
+        ('{"source": "\\ud800", "target": "b"}', "a.jsonl:1: 'source' holds half a surrogate pair"),
+        ('{"a":' * 5000 + "1" + "}" * 5000, "a.jsonl:1: "),
+        ('{"a":' * 900 + "1" + "}" * 900, "a.jsonl:1: "),
+        ("[" * 100_000, "a.jsonl:1: not valid JSON"),
+        ('{"source": "a\0", "target": "b"}', "a.jsonl:1: not valid JSON"),
+        ("\0\0", "a.jsonl:1: not valid JSON"),
+        ('"text"', "a.jsonl:1: must be a JSON object"),
+        ("null", "a.jsonl:1: must be a JSON object"),
+        (json.dumps(dict.fromkeys(map(str, range(5000)))), "0, 1, .*29 and 4970 more$"),
+    ],
+    ids=range(12),
+)
+def test_strange_jsonl(tmp_path: Path, content: str, message: str) -> None:
+    (tmp_path / "a.jsonl").write_text(content + "\n")
+    with pytest.raises(UserError, match=message) as raised:
+        read(tmp_path / "a.jsonl")
+    assert len(str(raised.value)) < 1000
+
+
+def test_column_numbers_beyond_reason_are_names(tmp_path: Path) -> None:
+    (tmp_path / "a.tsv").write_text("a\tb\n")
+    with pytest.raises(UserError, match="no column 9999"):
+        read(tmp_path / "a.tsv", "9" * 5000, "8" * 5000)
