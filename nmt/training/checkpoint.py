@@ -20,7 +20,7 @@ from nmt.bundle import write_tensors
 from nmt.errors import UserError
 from nmt.runtime import fsync_folder, log, make_folder, told
 from nmt.training.progress import Progress
-from nmt.training.run_folder import require_same
+from nmt.training.run_folder import require_run_folder, require_same
 
 FORMAT_VERSION = 1
 _MODEL, _OPTIMIZER, _STATE = "model.safetensors", "optimizer.safetensors", "state.json"
@@ -74,6 +74,7 @@ class CheckpointFolder:
         Raises:
             UserError: it can't be written; those there were are untouched.
         """
+        require_run_folder(self.folder.parent)
         make_folder(self.folder)
         final = self._path(checkpoint.progress.update)
         temporary = final.with_name(f".{final.name}.tmp")

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from nmt.bundle import CONFIG, RESULTS, read_config, save_bundle
+from nmt.bundle import CONFIG, MOST_RESULTS, RESULTS, read_config, save_bundle
 from nmt.config import Average, Criterion, Precision, TrainConfig
 from nmt.data.corpus import HeldOut
 from nmt.data.preparation import Prepared
@@ -17,7 +16,7 @@ from nmt.decoding.translator import Translator
 from nmt.evaluation.report import Report
 from nmt.evaluation.scores import Scores, score, score_groups
 from nmt.model.transformer import Transformer
-from nmt.runtime import log, progress, replaced
+from nmt.runtime import log, parse_json, progress, read_text, replaced
 from nmt.training.beginning import new_model
 from nmt.training.checkpoint import CheckpointFolder
 from nmt.training.judging import Verdict, final_candidates, judge, origin, table
@@ -58,6 +57,7 @@ def finish(
             results[split] = _scored(translator, held_out, split, config.data.target_lang, folder, known)
     results["training"] = _facts(config, run, verdict, model.num_parameters)
     results["data"] = prepared.report
+    folder.require_present()
     save_bundle(folder.model, config, verdict.weights, prepared.tokenizer, results)
     folder.write_results(results)
     return results
@@ -74,15 +74,26 @@ def finished_results(config: TrainConfig, folder: RunFolder) -> dict[str, Any] |
     training = results.get("training")
     if not isinstance(training, dict) or training.get("updates") != run.update:
         return None
-    return results if _made_as_wanted(config, results, folder.model) else None
+    wanted = _can_be_told(config, results, folder) and _made_as_wanted(config, results, folder.model)
+    return results if wanted else None
+
+
+def _can_be_told(config: TrainConfig, results: dict[str, Any], folder: RunFolder) -> bool:
+    """Whether the results of a file have all that is printed of them; otherwise they are made again."""
+    try:
+        results["training"]["ended"].split("=")
+        results_text(config, results, folder)
+    except (KeyError, TypeError, ValueError, AttributeError):
+        return False
+    return True
 
 
 def _made_as_wanted(config: TrainConfig, results: dict[str, Any], model: Path) -> bool:
     """Whether the model folder is the one that the results are of, made as `training.averaging` says."""
     try:
         there = read_config(model / CONFIG).training.averaging
-        whole = json.loads((model / RESULTS).read_text(encoding="utf-8")) == results
-    except (OSError, ValueError):
+        whole = parse_json(read_text(model / RESULTS, MOST_RESULTS)) == results
+    except ValueError:
         return False  # `UserError` is one of them
     if whole and there != config.training.averaging:
         log.info("training.averaging has changed: the final model is made anew, without training")

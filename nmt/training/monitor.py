@@ -10,9 +10,9 @@ from collections.abc import Mapping
 from contextlib import closing
 from typing import Any
 
-from torch.utils.tensorboard.writer import SummaryWriter
-
-from nmt.runtime import make_folder, progress, replaced, told
+from nmt.errors import UserError
+from nmt.runtime import make_folder, progress, readable, replaced, told
+from nmt.training.board import Board
 from nmt.training.meter import Figures
 from nmt.training.progress import Progress
 from nmt.training.run_folder import RunFolder
@@ -40,6 +40,7 @@ class Monitor:
 
     def go_back(self, run: Progress) -> None:
         """Forgets what came after where the run stands now."""
+        self._folder.require_present()
         self.close()
         self._begin(run)
 
@@ -49,12 +50,14 @@ class Monitor:
         shutil.rmtree(folder.tensorboard, ignore_errors=True)
         make_folder(folder.tensorboard)
         with told(folder.tensorboard):
-            self._board: Any = SummaryWriter(str(folder.tensorboard))
+            self._board = Board(folder.tensorboard)
             for record in records:
                 self._plot(record)
+            self._board.flush()
         with replaced(folder.metrics) as temporary:
             temporary.write_text("".join(map(_line, records)), encoding="utf-8")
-        self._file = open(folder.metrics, "a", encoding="utf-8")
+        with told(folder.metrics):
+            self._file = open(folder.metrics, "a", encoding="utf-8")
         self._bar = progress(total=self._max_updates, unit="updates", description="training")
         self._bar.n = self._bar.initial = self._bar.last_print_n = run.update
 
@@ -71,6 +74,7 @@ class Monitor:
             self._file.write(_line(record))
             self._file.flush()
             self._plot(record)
+            self._board.flush()
 
     def close(self) -> None:
         """Ends bar and files."""
@@ -80,12 +84,12 @@ class Monitor:
 
     def _plot(self, record: Mapping[str, Any]) -> None:
         for name, value in record.items():
-            where = {"global_step": record["update"], "walltime": record["time"]}
+            where = record["update"], record["time"]
             if name == "samples":
-                self._board.add_text(f"{record['kind']}/samples", _as_markdown(value), **where)
+                self._board.add_text(f"{record['kind']}/samples", _as_markdown(value), *where)
             elif name not in ("kind", "update", "time") and not isinstance(value, dict | list):
                 self._board.add_scalar(
-                    f"{record['kind']}/{name}", math.nan if value is None else value, **where
+                    f"{record['kind']}/{name}", math.nan if value is None else value, *where
                 )
 
 
@@ -103,19 +107,43 @@ _SHOWN = {
 def _records_until(folder: RunFolder, run: Progress) -> list[dict[str, Any]]:
     """The records up to where the run stands; without a validation that it will do again."""
     try:
-        lines = folder.metrics.read_text(encoding="utf-8", errors="replace").split("\n")
-    except FileNotFoundError:
-        return []
+        with readable(folder.metrics):
+            lines = folder.metrics.read_text(encoding="utf-8", errors="replace").split("\n")
+    except UserError as error:
+        if isinstance(error.__cause__, FileNotFoundError):
+            return []
+        raise
     records = []
     for line in lines:
         try:
             record = json.loads(line)
+            _require_record(record)
             again = record["update"] == run.update and record["kind"] == "valid" and not run.settled
-            if record["update"] <= run.update and not again and "time" in record:
+            if record["update"] <= run.update and not again:
                 records.append(record)
-        except (ValueError, TypeError, KeyError):
-            continue  # a line that a crash cut short
+        except (ValueError, TypeError, KeyError, AttributeError, RecursionError, OverflowError):
+            continue  # a line that a crash cut short, or that somebody has changed
     return records
+
+
+def _require_record(record: Any) -> None:
+    """Makes sure that a record is one that can be written and plotted again.
+
+    Raises:
+        ValueError: it isn't; or, for what is no record at all, another error of a wrong type.
+    """
+    plotted = [
+        value for name, value in record.items() if name != "kind" and not isinstance(value, dict | list)
+    ]
+    numbers = all(value is None or isinstance(value, int | float) for value in plotted)
+    if not (numbers and isinstance(record["kind"], str) and isinstance(record["update"], int)):
+        raise ValueError("not a record")
+    if not abs(record["time"]) < 1e300:
+        raise ValueError("not a time")
+    for value in plotted:
+        float(value or 0)  # an integer may be too large for it
+    _as_markdown(record.get("samples", []))
+    _line(record).encode()
 
 
 def _line(record: Mapping[str, Any]) -> str:

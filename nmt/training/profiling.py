@@ -9,7 +9,8 @@ from pathlib import Path
 import torch
 from torch.profiler import ProfilerActivity, profile, schedule
 
-from nmt.runtime import log, make_folder
+from nmt.runtime import log, make_folder, told
+from nmt.training.run_folder import require_run_folder
 
 TRACE, TABLE = "training.pt.trace.json", "operators.txt"
 _SKIPPED, _WARM_UP, _TRACED = 3, 2, 3  # updates: the first ones make what later ones reuse
@@ -31,11 +32,13 @@ def profiling(folder: Path, *, wanted: bool) -> Iterator[Callable[[], None]]:
         return
 
     def write(profiler: profile) -> None:
+        require_run_folder(folder.parent)
         make_folder(folder)
-        profiler.export_chrome_trace(str(folder / TRACE))
         by = "self_cuda_time_total" if torch.cuda.is_available() else "self_cpu_time_total"
         table = profiler.key_averages().table(sort_by=by, row_limit=40, max_name_column_width=60)
-        (folder / TABLE).write_text(table, encoding="utf-8")
+        with told(folder):
+            profiler.export_chrome_trace(str(folder / TRACE))
+            (folder / TABLE).write_text(table, encoding="utf-8")
         log.info("profile of %d updates: %s", _TRACED, folder)
 
     activities = [ProfilerActivity.CPU]

@@ -107,6 +107,7 @@ def with_choices(config: TrainConfig, folder: RunFolder, processes: int) -> Trai
         UserError: there are more processes than micro-batches, `start_from` is no model of this shape, or a
             hub set can't be found.
     """
+    folder.require_sound()
     require_work(config.training, config.data.max_tokens, processes)
     config = with_vocabulary(config)
     precision = choose_precision(config.training.precision, choose_device("auto"))

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+import os
+import stat
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NoReturn
 
-from nmt.bundle import config_to_yaml, read_config
+from nmt.bundle import MOST_RESULTS, checked_results, config_to_yaml, read_config
 from nmt.config import Resume, ScheduleName, TrainConfig
 from nmt.config.stored import to_plain
 from nmt.errors import UserError
-from nmt.runtime import locked, log, make_folder, replaced
+from nmt.runtime import fault, locked, log, look_up, make_folder, parse_json, read_text, replaced, told
 
 _FREE = frozenset(
     {
@@ -74,6 +77,34 @@ class RunFolder:
         """Whether there is something to go on from."""
         # The second is left by a process that was killed as it replaced one; `load_newest` takes it back.
         return any(any(self.checkpoints.glob(name)) for name in ("update-*", ".update-*.replaced"))
+
+    def require_sound(self) -> None:
+        """Finds what would make reading or writing here fail, before hours go into preparing data.
+
+        Raises:
+            UserError: the folder can't be had or written to, or a name in it is of the wrong kind, such as a
+                folder in the place of `results.json`.
+        """
+        with told(self.path):
+            look_up(self.path)  # fails where the name is too long
+            above = self.path
+            while not os.path.lexists(above) and above != above.parent:
+                above = above.parent
+            _require_kind(above, stat.S_ISDIR, "folder")
+            if not os.access(above, os.W_OK | os.X_OK):
+                raise UserError(f"run_dir={self.path}: {above} can't be written to; choose another folder")
+            for path in (self.config, self.results, self.metrics, self.log):
+                _require_kind(path, stat.S_ISREG, "file")
+            for path in (self.checkpoints, self.tensorboard, self.model):
+                _require_kind(path, stat.S_ISDIR, "folder")
+
+    def require_present(self) -> None:
+        """Makes sure that the folder has not been moved or removed while the run is under way.
+
+        Raises:
+            UserError: it has.
+        """
+        require_run_folder(self.path)
 
     def check(self, config: TrainConfig) -> None:
         """Makes sure that a run with these options may go on, or start, here.
@@ -149,15 +180,15 @@ class RunFolder:
     def read_results(self) -> dict[str, Any] | None:
         """What `results.json` holds; None if it is missing or damaged."""
         try:
-            results = json.loads(self.results.read_text(encoding="utf-8"))
-        except (OSError, ValueError):
+            return checked_results(parse_json(read_text(self.results, MOST_RESULTS)))
+        except ValueError:  # a UserError is one, too
             return None
-        return results if isinstance(results, dict) else None
 
     @contextmanager
     def logging(self) -> Iterator[None]:
         """Within, the log goes to `train.log` too."""
-        handler = logging.FileHandler(self.log, encoding="utf-8")
+        with told(self.log):
+            handler = _RunLog(self.log, encoding="utf-8", errors="backslashreplace")
         handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
         log.addHandler(handler)
         try:
@@ -165,6 +196,49 @@ class RunFolder:
         finally:
             log.removeHandler(handler)
             handler.close()
+
+
+class _RunLog(logging.FileHandler):
+    """Writes `train.log`; where that fails, says so once, and the log goes on without the file."""
+
+    _failed = False
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Writes a line, unless one before could not be written."""
+        if not self._failed:
+            super().emit(record)
+
+    def handleError(self, record: logging.LogRecord) -> None:
+        """Gives the file up where its disk is full or the like."""
+        error = sys.exception()
+        if not isinstance(error, OSError):
+            super().handleError(record)
+            return
+        self._failed = True
+        log.warning("%s", fault(error, Path(self.baseFilename), "write") or error)
+
+    def close(self) -> None:
+        """Closes the file, be it complete or not."""
+        with suppress(OSError):  # what it still holds can't be written
+            super().close()
+
+
+def _require_kind(path: Path, is_kind: Callable[[int], bool], kind: str) -> None:
+    if os.path.lexists(path) and ((there := look_up(path)) is None or not is_kind(there.st_mode)):
+        raise UserError(f"{path}: must be a {kind}, and is not; remove it, or give another run_dir")
+
+
+def require_run_folder(path: Path) -> None:
+    """Makes sure that the folder of a run that is under way is still there.
+
+    Raises:
+        UserError: it was moved or removed. To create it anew would leave a run without a beginning.
+    """
+    if look_up(path) is None:
+        raise UserError(
+            f"{path}: was moved or removed while the run was writing to it. Move it back, and the same "
+            "command goes on from its last checkpoint"
+        )
 
 
 def fixed_options(config: TrainConfig) -> dict[str, Any]:

@@ -190,6 +190,7 @@ def test_a_process_may_die_whenever_it_replaces_its_only_checkpoint(tmp_path: Pa
     for step in count():
         run = RunFolder(tmp_path / str(step))
         path = run.checkpoints
+        run.path.mkdir()
         old = save(path, 10)
         new = Checkpoint(replace(old.progress, settled=True), {"w": old.model["w"] + 1}, old.optimizer)
         with pytest.MonkeyPatch.context() as patch:

@@ -11,7 +11,7 @@ from nmt.training.profiling import TABLE, TRACE, profiling
 
 
 def test_the_sixth_to_the_eighth_update_are_traced(tmp_path: Path) -> None:
-    folder = tmp_path / "run" / "profile"
+    folder = tmp_path / "profile"
     a = torch.ones(3, 3)
     with profiling(folder, wanted=True) as updated:
         for update in range(1, 12):
