@@ -152,6 +152,8 @@ def _open_input(config: TranslateConfig) -> tuple[Iterable[str], int | None]:
             raise UserError("there is no standard input: give input=FILE")
         descriptor = sys.stdin.fileno()
         total = None
+        if stat.S_ISDIR(os.fstat(descriptor).st_mode):
+            raise UserError("standard input is a folder: give input=FILE, or a file after <")
         if stat.S_ISREG(os.fstat(descriptor).st_mode):
             start = os.lseek(descriptor, 0, os.SEEK_CUR)
             total = sum(1 for _ in standard_input(descriptor))
@@ -191,9 +193,14 @@ def standard_input(descriptor: int) -> Iterator[str]:
             ) from None
 
 
+def _read(descriptor: int) -> bytes:
+    with readable(Path("standard input")):
+        return os.read(descriptor, 1 << 16)
+
+
 def _byte_lines(descriptor: int) -> Iterator[bytes]:
     begun: list[bytes] = []  # of a line whose end has not come yet
-    while chunk := os.read(descriptor, 1 << 16):
+    while chunk := _read(descriptor):
         first, *others = chunk.split(b"\n")
         begun.append(first)
         for other in others:

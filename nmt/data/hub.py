@@ -18,7 +18,7 @@ from nmt.data.cache import fingerprint
 from nmt.data.tables import Block, Pair, arrow_blocks, arrow_names, arrow_type, choose_keys
 from nmt.data.text import file_facts
 from nmt.errors import UserError
-from nmt.runtime import log, look_up, reason_of
+from nmt.runtime import fault, log, look_up, reason_of
 
 _BLOCK_ROWS = 1024  # read at a time; they may be whole documents
 _COMMIT = re.compile("[0-9a-f]{40}")
@@ -148,8 +148,17 @@ def _local_builder(datasets: Any, folder: Path, hub: HubConfig) -> Any:
             return _stored_by_content(datasets, folder, name=hub.name)
         if (folder / hub.name).is_dir():
             return _stored_by_content(datasets, folder, data_dir=hub.name)
-    except (FileNotFoundError, ValueError) as error:
-        raise UserError(f"data.hub.path={hub.path}: {_brief(error)}") from None
+    except RuntimeError as error:  # a set that is a program
+        raise UserError(
+            f"data.hub.path={hub.path}: {_brief(error)}; convert it to Parquet, or give {_LOCAL_FILES}"
+        ) from None
+    except (OSError, ValueError, datasets.exceptions.DatasetsError) as error:
+        line = fault(error, folder, "read") if isinstance(error, OSError) and error.errno else None
+        raise UserError(f"data.hub.path={hub.path}: {line or _brief(error)}") from None
+    except Exception as error:
+        if not type(error).__module__.startswith("yaml"):
+            raise
+        raise UserError(f"data.hub.path={hub.path}: its README.md is damaged: {_brief(error)}") from None
     folders = [inner.name for inner in folder.iterdir() if inner.is_dir() and not inner.name.startswith(".")]
     known = ", ".join(sorted({*configs, *folders} - {"default"}))
     raise UserError(

@@ -358,3 +358,12 @@ def test_only_translations_go_to_a_redirected_output(terminal: Terminal) -> None
     terminal.type("\x04")
     assert process.stdout.read() == b""
     assert process.wait(PATIENCE) == 0
+
+
+def test_standard_input_that_is_a_folder(tmp_path: Path) -> None:
+    descriptor = os.open(tmp_path, os.O_RDONLY)
+    try:
+        with pytest.raises(UserError, match="can't read standard input: it is a folder"):
+            list(command.standard_input(descriptor))
+    finally:
+        os.close(descriptor)

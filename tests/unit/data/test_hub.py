@@ -335,3 +335,26 @@ class TestRemote:
         answer(KeyError("bug"))
         with pytest.raises(KeyError):
             opened("wmt/wmt14", "de-en")
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "words"),
+    [
+        (
+            "script.py",
+            "import datasets",
+            "scripts are no longer supported.*convert it to Parquet, or give two",
+        ),
+        ("README.md", "---\nconfigs: [\n---\n", "its README.md is damaged"),
+        ("notes", "", "data.hub.path="),
+    ],
+)
+def test_a_folder_that_is_no_data_set_is_one_line(
+    tmp_path: Path, name: str, content: str, words: str
+) -> None:
+    folder = tmp_path / "script"  # as `datasets` looks for one: NAME/NAME.py
+    folder.mkdir()
+    (folder / name).write_text(content)
+    data = DataConfig(name="t", source_lang="en", target_lang="de", hub=HubConfig(path=str(folder)))
+    with pytest.raises(UserError, match=words):
+        open_hub(data, "train", "data.train")
