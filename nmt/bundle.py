@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import re
@@ -21,9 +22,26 @@ from nmt.config.stored import from_yaml, to_yaml
 from nmt.data.tokenizer import Tokenizer
 from nmt.errors import UserError
 from nmt.model.transformer import Transformer
-from nmt.runtime import fsync_folder, log, make_folder, parse_json, read_text, readable, told
+from nmt.runtime import (
+    checkpoint_names,
+    config_file,
+    fsync_folder,
+    in_short,
+    log,
+    make_folder,
+    model_folders,
+    parse_json,
+    pieces_folder,
+    read_text,
+    readable,
+    run_around,
+    told,
+    update_of,
+)
 
 CONFIG, WEIGHTS, RESULTS = "config.yaml", "model.safetensors", "results.json"
+_STATE = "state.json"
+_MOST_STATE = 1 << 26
 
 
 @dataclass(frozen=True)
@@ -80,16 +98,16 @@ def load_bundle(path: str | Path) -> Bundle:
     """Reads a model.
 
     Args:
-        path: a model folder, or a run folder that holds one.
+        path: a model folder, a run folder that holds one, or a checkpoint of a run.
 
     Raises:
         UserError: the folder is none, or damaged.
     """
     folder = find_model_folder(path)
-    config = read_config(folder / CONFIG)
-    tokenizer = Tokenizer.load(folder)
+    config = read_config(config_file(folder))
+    tokenizer = Tokenizer.load(pieces_folder(folder))
     model = Transformer(config.model, tokenizer.source_vocab_size, tokenizer.target_vocab_size)
-    load_weights(model, read_weights(folder / WEIGHTS), folder / WEIGHTS)
+    load_weights(model, read_model_weights(folder), folder / WEIGHTS)
     return Bundle(
         folder=folder,
         config=config,
@@ -151,7 +169,9 @@ def checked_results(values: Any) -> dict[str, Any]:
 
 
 def find_model_folder(path: str | Path, key: str = "model_dir") -> Path:
-    """The model folder that `path` is, or that the run folder `path` holds.
+    """The folder with the weights that `path` names: a model folder, that of a run, or a checkpoint.
+
+    `config_file` and `pieces_folder` tell where the rest of the model is.
 
     Args:
         path: the folder.
@@ -162,19 +182,31 @@ def find_model_folder(path: str | Path, key: str = "model_dir") -> Path:
     """
     given = Path(path).expanduser()
     with readable(given):
-        for folder in (given / "model", given):
-            if (folder / WEIGHTS).is_file() and (folder / CONFIG).is_file():
+        for folder in model_folders(given):
+            if (folder / WEIGHTS).is_file() and config_file(folder).is_file():
                 return folder
-        if not given.exists():
-            raise UserError(f"{key}={path}: there is no such folder (looked for {given.absolute()})")
-        if (given / "checkpoints").is_dir():
-            raise UserError(
-                f"{key}={path}: its training has not ended, so there is no model yet; "
-                f"the same nmt-train command goes on with it"
-            )
-    raise UserError(
-        f"{key}={path}: is no model folder: neither it nor its folder model/ has {CONFIG} and {WEIGHTS}"
-    )
+        raise UserError(f"{key}={path}: {_why_no_model(given, str(path), key)}")
+
+
+def _why_no_model(given: Path, path: str, key: str) -> str:
+    inside = given if given.name == "checkpoints" else given.parent
+    names = checkpoint_names(inside)
+    if update_of(given.name) is not None and inside.is_dir() and not given.exists():
+        return f"there is no such checkpoint; {inside} has {in_short(names) or 'none'}"
+    if not given.exists():
+        return f"there is no such folder (looked for {given.absolute()})"
+    if inside == given and names:
+        return f"holds checkpoints; name one of them: {key}={Path(path) / names[-1]}"
+    if run_around(given) is not None:
+        return f"this checkpoint is not in its run: there is no {config_file(given)}; put it back there"
+    if (given / "checkpoints").is_dir():
+        names = checkpoint_names(given / "checkpoints")
+        last = f", or name a checkpoint: {key}={Path(path) / 'checkpoints' / names[-1]}" if names else ""
+        return (
+            f"its training has not ended, so there is no model yet; "
+            f"the same nmt-train command goes on with it{last}"
+        )
+    return f"is not a model folder: neither it nor its folder model/ has {CONFIG} and {WEIGHTS}"
 
 
 def write_weights(path: Path, weights: Mapping[str, Tensor]) -> None:
@@ -212,6 +244,25 @@ def read_weights(path: Path) -> dict[str, Tensor]:
             return load_file(path)
     except SafetensorError as error:
         raise UserError(f"{path}: is damaged ({error}); take another copy of it") from error
+
+
+def read_model_weights(folder: Path) -> dict[str, Tensor]:
+    """Reads the weights of a model folder or a checkpoint.
+
+    Raises:
+        UserError: they are missing or damaged.
+    """
+    path = folder / WEIGHTS
+    if run_around(folder) is not None:
+        state = folder / _STATE
+        try:
+            written = parse_json(read_text(state, _MOST_STATE))["sha256"][WEIGHTS]
+        except (ValueError, KeyError, TypeError) as error:
+            raise error if isinstance(error, UserError) else UserError(f"{state}: is damaged") from None
+        with readable(path), open(path, "rb") as file:
+            if hashlib.file_digest(file, "sha256").hexdigest() != written:
+                raise UserError(f"{path}: is damaged: its content is not what was written")
+    return read_weights(path)
 
 
 def load_weights(model: Transformer, weights: Mapping[str, Tensor], path: Path) -> None:

@@ -26,7 +26,7 @@ from nmt.config import DecodingConfig, folders, stored
 from nmt.config.paths import schema_keys
 from nmt.config.plain_yaml import MOST_CHARACTERS
 from nmt.errors import UserError
-from nmt.runtime import read_text, readable
+from nmt.runtime import config_file, model_folders, read_text, readable
 
 C = TypeVar("C")
 
@@ -84,10 +84,9 @@ def _resolved(key: str, value: str) -> str:
 
 def _decoding_of(model_dir: str) -> list[str]:
     """A model translates as it did when it was tested, unless told otherwise."""
-    given = Path(model_dir).expanduser()
-    for folder in (given / "model", given):
-        path = folder / "config.yaml"
-        with readable(path):
+    for folder in model_folders(model_dir):
+        with readable(folder):
+            path = config_file(folder)
             if not ((folder / "model.safetensors").is_file() and path.is_file()):
                 continue
         text = read_text(path, MOST_CHARACTERS)

@@ -36,8 +36,12 @@ class TrainConfig:
     resume: Resume = Resume.auto
     """`auto`: go on if the folder holds a checkpoint; `never`: start anew only in an empty folder;
     `must`: fail if there is none."""
+    resume_from: str | None = None
+    """A checkpoint of the run, such as `update-300`, to go back to. The later ones are removed when training
+    begins. The same command again goes on and does not go back again."""
     start_from: str | None = path_field("folder", None)
-    """A trained model, or the run that made it, whose weights and vocabulary training begins with."""
+    """A trained model, the run that made it, or a checkpoint of a run, whose weights and vocabulary training
+    begins with."""
     prepare_only: bool = False
     """Stop after the data are prepared."""
     data: DataConfig = field(default_factory=DataConfig)
@@ -70,7 +74,8 @@ class TranslateConfig:
     """`nmt-translate`: a model folder, text in, text out."""
 
     model_dir: Any = path_field("folder", "???", several=True)
-    """A model or run folder; several that translate together (an ensemble) are a list, `[DIR,DIR]`."""
+    """A model or run folder, or a checkpoint, `RUN/checkpoints/update-300`; several that translate together
+    (an ensemble) are a list, `[DIR,DIR]`."""
     input: str | None = path_field("file", None)
     """Text file, a sentence a line; default: standard input."""
     output: str | None = path_field("file", None)
@@ -96,8 +101,8 @@ class EvalConfig:
     """`nmt-eval`: a model on a test set, or hypothesis files on references."""
 
     model_dir: Any = path_field("folder", None, several=True)
-    """A model or run folder, or a list of several that translate together; the (first) model's own data
-    unless `source` and `references` are given."""
+    """A model or run folder, a checkpoint, or a list of several that translate together; the (first) model's
+    own data unless `source` and `references` are given."""
     data: DataConfig | None = None
     """Other data than the model's own, such as `data=quickstart`; their `split` is scored."""
     split: str = "test"

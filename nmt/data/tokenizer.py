@@ -18,7 +18,7 @@ from nmt.config import Segmentation, TokenizerConfig
 from nmt.data.arrays import Side, smallest_dtype
 from nmt.data.words import Words
 from nmt.errors import UserError
-from nmt.runtime import log, make_folder, readable, replaced
+from nmt.runtime import holds_pieces, log, make_folder, model_folders, pieces_folder, readable, replaced
 
 PAD_ID, BOS_ID, EOS_ID, UNK_ID = 0, 1, 2, 3
 """Ids of the special pieces, the same in every vocabulary."""
@@ -157,15 +157,18 @@ class Tokenizer:
 def find_tokenizer(path: str) -> Tokenizer:
     """The pieces of the model that is in the folder `path`, or in its folder `model/`, as a run's is.
 
+    Args:
+        path: such a folder, or a checkpoint of a run.
+
     Raises:
         UserError: there is none, or it is damaged.
     """
-    given = Path(path).expanduser()
-    for folder in (given / "model", given):
+    for folder in model_folders(path):
         with readable(folder):
-            there = any((folder / name).is_file() for name in (JOINT_FILE, SOURCE_FILE))
+            place = pieces_folder(folder)
+            there = holds_pieces(place)
         if there:
-            return Tokenizer.load(folder)
+            return Tokenizer.load(place)
     raise UserError(
         f"data.tokenizer.path={path}: neither this folder nor its folder model/ has {JOINT_FILE}, or "
         f"{SOURCE_FILE} and {TARGET_FILE}"

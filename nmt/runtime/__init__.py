@@ -22,6 +22,17 @@ from nmt.runtime.machine import (
     set_threads,
     wanted_processes,
 )
+from nmt.runtime.model_files import (
+    checkpoint_name,
+    checkpoint_names,
+    config_file,
+    holds_pieces,
+    in_short,
+    model_folders,
+    pieces_folder,
+    run_around,
+    update_of,
+)
 from nmt.runtime.regular import parse_json, read_bytes, read_text, require_regular
 from nmt.runtime.seeds import mix
 from nmt.runtime.streams import log, log_to_stderr, progress, silence, steady_streams
@@ -29,11 +40,16 @@ from nmt.runtime.streams import log, log_to_stderr, progress, silence, steady_st
 __all__ = [
     "available_cores",
     "cache_folder",
+    "checkpoint_name",
+    "checkpoint_names",
     "choose_device",
     "choose_precision",
+    "config_file",
     "control_groups",
     "fault",
     "fsync_folder",
+    "holds_pieces",
+    "in_short",
     "keep_freed_memory",
     "locked",
     "log",
@@ -42,7 +58,9 @@ __all__ = [
     "make_folder",
     "memory_errors",
     "mix",
+    "model_folders",
     "parse_json",
+    "pieces_folder",
     "progress",
     "read_bytes",
     "read_text",
@@ -52,11 +70,13 @@ __all__ = [
     "replaced",
     "require_regular",
     "require_writable",
+    "run_around",
     "set_threads",
     "silence",
     "steady_streams",
     "stray_fault",
     "told",
+    "update_of",
     "wanted_processes",
     "written",
 ]

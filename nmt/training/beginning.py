@@ -7,13 +7,13 @@ from dataclasses import replace
 
 import torch
 
-from nmt.bundle import CONFIG, WEIGHTS, find_model_folder, load_weights, read_config, read_weights
+from nmt.bundle import WEIGHTS, find_model_folder, load_weights, read_config, read_model_weights
 from nmt.config import TrainConfig
 from nmt.data.preparation import Prepared
 from nmt.data.tokenizer import Tokenizer
 from nmt.errors import UserError
 from nmt.model.transformer import Transformer
-from nmt.runtime import mix, readable
+from nmt.runtime import config_file, mix, pieces_folder, readable
 from nmt.training.run_folder import fixed_options
 
 _KEY = "start_from"
@@ -37,12 +37,12 @@ def first_model(config: TrainConfig, prepared: Prepared) -> Transformer:
     model = new_model(config, prepared)
     if config.start_from is not None:
         folder = find_model_folder(config.start_from, _KEY)
-        if Tokenizer.load(folder).fingerprint != prepared.tokenizer.fingerprint:
+        if Tokenizer.load(pieces_folder(folder)).fingerprint != prepared.tokenizer.fingerprint:
             raise UserError(
                 f"{_KEY}={config.start_from}: its weights belong to other pieces than those of "
                 f"data.tokenizer.path={config.data.tokenizer.path}: leave that option out"
             )
-        load_weights(model, read_weights(folder / WEIGHTS), folder / WEIGHTS)
+        load_weights(model, read_model_weights(folder), folder / WEIGHTS)
     return model
 
 
@@ -55,7 +55,7 @@ def with_vocabulary(config: TrainConfig) -> TrainConfig:
     if config.start_from is None:
         return config
     folder = find_model_folder(config.start_from, _KEY)
-    there, here = map(fixed_options, (read_config(folder / CONFIG), config))
+    there, here = map(fixed_options, (read_config(config_file(folder)), config))
     shape = [key for key in there if key.startswith("model.") and key not in _FREE]
     other = [key for key in shape if there[key] != here[key]]
     if other:

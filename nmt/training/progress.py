@@ -71,6 +71,7 @@ class Progress:
             validations said of them.
         extras: checkpoints of the best validations where none was scheduled, oldest first; without those that
             have been removed.
+        resumed_from: the update that `resume_from` has taken the run back to; None where it was not given.
     """
 
     update: int = 0
@@ -93,6 +94,7 @@ class Progress:
     at_end: Saved | None = None
     checkpoints: list[Saved] = field(default_factory=list)
     extras: list[Saved] = field(default_factory=list)
+    resumed_from: int | None = None
 
     def as_dict(self) -> dict[str, Any]:
         """The counters as JSON values."""

@@ -81,6 +81,7 @@ def gone_back(now: Progress, then: Progress) -> Progress:
         skipped_updates=now.skipped_updates,
         skipped_in_a_row=0,
         skipped=now.skipped,
+        resumed_from=now.resumed_from,
         went_back=LeftOut(then.update + 1, then.cursor, now.cursor),
     )
 

@@ -29,6 +29,7 @@ from nmt.runtime import (
 from nmt.training.batch_size import require_number, with_max_tokens
 from nmt.training.beginning import with_vocabulary
 from nmt.training.finish import finish, finished_results, results_text
+from nmt.training.going_back import goal
 from nmt.training.launcher import launch
 from nmt.training.precision import speed_up_fp32_products
 from nmt.training.ranks import (
@@ -135,6 +136,7 @@ def _checked_and_prepared(
     """Also replaces every `auto` that depends on the data; `processes` are those of this machine."""
     config = folder.with_choices(config)
     folder.check(config)
+    goal(config, folder)  # a wrong name is an error before the data are prepared
     if not config.prepare_only:
         # Now, since preparing may take long, and the first validation is longer still in coming.
         require_number(config)
@@ -156,7 +158,7 @@ def _train_and_finish(config: TrainConfig, prepared: Prepared, folder: RunFolder
     with folder.claimed(config):
         write_data_report(prepared, folder.path)
         results = finished_results(config, folder)
-        if results is not None:
+        if results is not None and goal(config, folder) is None:
             option = results["training"]["ended"].split("=")[0]
             more = "" if option in fixed_options(config) else f"; a larger {option} goes on"
             log.info("%s: training is done already%s", folder.path, more)

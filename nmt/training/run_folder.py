@@ -23,6 +23,7 @@ _FREE = frozenset(
     {
         "run_dir",
         "resume",
+        "resume_from",
         "prepare_only",
         "data.workers",
         "data.loaders",

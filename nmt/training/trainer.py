@@ -23,6 +23,7 @@ from nmt.training.beginning import first_model, start_fingerprint
 from nmt.training.checkpoint import Checkpoint, CheckpointFolder
 from nmt.training.compilation import compiled
 from nmt.training.ema import RunningMean, with_trained
+from nmt.training.going_back import resumed
 from nmt.training.meter import meter_for, perplexity
 from nmt.training.monitor import Monitor
 from nmt.training.objective import training_loss
@@ -311,12 +312,12 @@ class Trainer:
         )
 
     def _restore(self) -> None:
-        """Takes up the newest checkpoint, if there is one."""
+        """Takes up the newest checkpoint, or that of `resume_from`, if there is one."""
         self._stopping = False
-        found = self.checkpoints.load_newest() if self.ranks.is_main else None
-        if found:
-            self.checkpoints.forget_after(found.progress.update)
-            log.info("going on after update %d of %s", found.progress.update, self.folder.path)
+        found = resumed(self.config, self.folder, self.checkpoints) if self.ranks.is_main else None
+        if self.ranks.is_main:
+            # With config.yaml it makes every checkpoint a model that can be used before the run has ended.
+            self.prepared.tokenizer.save(self.folder.path)
         self._take_up(found, begun=self.ranks.share(found is not None))
 
     def _take_up(self, found: Checkpoint | None, *, begun: bool = True) -> None:

@@ -84,7 +84,7 @@ def test_empty_corpus(own: Toy) -> None:
 
 @pytest.mark.parametrize("name", ["nmt-translate", "nmt-eval"])
 def test_a_folder_that_is_no_model(toy: Toy, name: str) -> None:
-    assert "is no model folder" in refused(toy, name, "model_dir=.")
+    assert "is not a model folder" in refused(toy, name, "model_dir=.")
     assert "there is no such folder" in refused(toy, name, "model_dir=nowhere")
 
 

@@ -99,7 +99,7 @@ def test_configurations_that_are_wrong(text: str, words: str) -> None:
 def test_folders_that_are_no_model(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="there is no such folder"):
         find_model_folder(tmp_path / "none")
-    with pytest.raises(UserError, match="is no model folder"):
+    with pytest.raises(UserError, match="is not a model folder"):
         find_model_folder(tmp_path)
     (tmp_path / "checkpoints").mkdir()
     with pytest.raises(UserError, match="its training has not ended"):

@@ -76,6 +76,11 @@ def test_a_misspelt_cleaning_is_told() -> None:
         composed("data/cleaning=crawld")
 
 
+@pytest.mark.parametrize("name", ["update-300", "00000300", "300"])
+def test_a_checkpoint_to_go_back_to_is_text(name: str) -> None:
+    assert composed(f"resume_from={name}").resume_from == name
+
+
 @pytest.mark.parametrize("overrides", [[], ["experiment=multi30k"], ["data=wmt14_de_en"]])
 def test_elsewhere_the_best_candidate_is_delivered(overrides: list[str]) -> None:
     assert composed(*overrides).training.averaging.kind.name == "auto"

@@ -1,0 +1,78 @@
+"""Where a model's files are: in a model folder, in the run folder around it, or in a checkpoint of a run.
+
+A checkpoint holds weights only; its configuration and its vocabulary are those of its run.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+CONFIG, WEIGHTS, STATE = "config.yaml", "model.safetensors", "state.json"
+PIECES = ("joint.spm", "source.spm")
+"""A model has the first, or the second beside that of the target side."""
+
+_CHECKPOINT = re.compile(r"update-(\d{1,18})")
+
+
+def checkpoint_name(update: int) -> str:
+    """The name of a checkpoint's folder."""
+    return f"update-{update:08d}"
+
+
+def update_of(name: str) -> int | None:
+    """The update that `update-300` or `update-00000300` names; None if it is not the name of a checkpoint."""
+    match = _CHECKPOINT.fullmatch(name)
+    return int(match[1]) if match else None
+
+
+def model_folders(path: str | Path) -> list[Path]:
+    """The folders in which the model that a user has named can be, the likeliest first.
+
+    Args:
+        path: a model folder, a run folder, or a checkpoint, whose number may lack its zeros.
+    """
+    given = Path(path).expanduser()
+    update = update_of(given.name)
+    padded = [] if update is None else [given.with_name(checkpoint_name(update))]
+    return [given / "model", given, *padded]
+
+
+def checkpoint_names(folder: Path) -> list[str]:
+    """The names of the checkpoints in a folder, the oldest first."""
+    if not folder.is_dir():
+        return []
+    found = {update_of(path.name): path.name for path in folder.iterdir()}
+    return [found[update] for update in sorted(update for update in found if update is not None)]
+
+
+def in_short(names: Sequence[str]) -> str:
+    """A list in words; of a long one, its first and last parts."""
+    return ", ".join(names if len(names) <= 8 else [*names[:3], "...", *names[-3:]])
+
+
+def run_around(folder: Path) -> Path | None:
+    """The run that a checkpoint belongs to; None if the folder is not a checkpoint."""
+    if (folder / CONFIG).is_file() or not (folder / STATE).is_file():
+        return None
+    return folder.resolve().parent.parent
+
+
+def config_file(folder: Path) -> Path:
+    """The configuration of the model in a folder."""
+    return (run_around(folder) or folder) / CONFIG
+
+
+def pieces_folder(folder: Path) -> Path:
+    """The folder with the vocabulary of the model in a folder."""
+    run = run_around(folder)
+    if run is None:
+        return folder
+    # Runs of earlier versions have it in their final model only.
+    return next((place for place in (run, run / "model") if holds_pieces(place)), run)
+
+
+def holds_pieces(folder: Path) -> bool:
+    """Whether a folder holds a vocabulary."""
+    return any((folder / name).is_file() for name in PIECES)

@@ -1,0 +1,77 @@
+"""Which files a user means who names a model, a run or a checkpoint."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from nmt.runtime import (
+    checkpoint_name,
+    checkpoint_names,
+    config_file,
+    in_short,
+    model_folders,
+    pieces_folder,
+    run_around,
+    update_of,
+)
+
+
+@pytest.mark.parametrize(
+    ("name", "update"),
+    [
+        ("update-300", 300),
+        ("update-00000300", 300),
+        ("update-123456789", 123456789),
+        ("update-0", 0),
+        ("update-", None),
+        ("update--3", None),
+        ("update-3.5", None),
+        ("update-3e2", None),
+        ("update-" + "9" * 19, None),
+        (".update-00000300.tmp", None),
+        ("Update-300", None),
+        ("300", None),
+        ("", None),
+    ],
+)
+def test_the_names_of_checkpoints(name: str, update: int | None) -> None:
+    assert update_of(name) == update
+
+
+def test_a_name_is_padded() -> None:
+    assert checkpoint_name(300) == "update-00000300"
+    assert checkpoint_name(123456789) == "update-123456789"
+    assert model_folders("runs/a/checkpoints/update-300")[1:] == [
+        Path("runs/a/checkpoints/update-300"),
+        Path("runs/a/checkpoints/update-00000300"),
+    ]
+    assert model_folders("runs/a/") == [Path("runs/a/model"), Path("runs/a")]
+
+
+def test_the_checkpoints_of_a_folder_in_order(tmp_path: Path) -> None:
+    for name in ("update-123456789", "update-00000300", "update-00000020", ".update-00000400.tmp", "notes"):
+        (tmp_path / name).mkdir()
+    names = ["update-00000020", "update-00000300", "update-123456789"]
+    assert checkpoint_names(tmp_path) == names
+    assert checkpoint_names(tmp_path / "none") == []
+    assert in_short(names) == ", ".join(names)
+    assert in_short(list("abcdefghijk")) == "a, b, c, ..., i, j, k"
+
+
+def test_a_checkpoint_has_the_configuration_and_the_pieces_of_its_run(tmp_path: Path) -> None:
+    checkpoint = tmp_path / "run/checkpoints/update-00000300"
+    (tmp_path / "run/model").mkdir(parents=True)
+    checkpoint.mkdir(parents=True)
+    assert run_around(checkpoint) is None and config_file(checkpoint) == checkpoint / "config.yaml"
+    (checkpoint / "state.json").touch()
+    run = tmp_path / "run"
+    assert run_around(checkpoint) == run and config_file(checkpoint) == run / "config.yaml"
+    assert pieces_folder(checkpoint) == run
+    (run / "model/joint.spm").touch()
+    assert pieces_folder(checkpoint) == run / "model"
+    (run / "source.spm").touch()
+    assert pieces_folder(checkpoint) == run
+    (checkpoint / "config.yaml").touch()  # a model by itself
+    assert run_around(checkpoint) is None and pieces_folder(checkpoint) == checkpoint
