@@ -49,7 +49,9 @@ def _guarded(program: str, work: Callable[[], None]) -> int:
         finally:
             put("")
     except UserError as error:
-        _say(f"{program}: {' '.join(str(error).split())}")
+        from nmt.cli.malformed import one_line
+
+        _say(f"{program}: {one_line(str(error))}")
         return USER_ERROR
     except BrokenPipeError:
         # The reader of our output is gone (`| head`): an end, not a failure. Without this Python would
@@ -98,7 +100,7 @@ def _dispatch(
 ) -> None:
     from nmt.cli.arguments import read_arguments
 
-    flags = read_arguments(arguments)
+    flags = read_arguments(arguments, schema)
     if flags.version:
         from nmt import __version__
 

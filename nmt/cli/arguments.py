@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
+from nmt.cli.malformed import require_option, require_text
+from nmt.config.checks import shortened
 from nmt.errors import UserError
 
 FLAGS = ("--help", "--show", "--multirun", "--config-dir", "--version", "--completion")
@@ -38,11 +41,15 @@ class Arguments:
     """Print the words that this one may become; the completion script asks for it."""
 
 
-def read_arguments(arguments: Sequence[str]) -> Arguments:
+def read_arguments(arguments: Sequence[str], schema: type[Any] | None = None) -> Arguments:
     """Takes a command line apart.
 
+    Args:
+        arguments: its words.
+        schema: the dataclass of the command's options, for suggestions.
+
     Raises:
-        UserError: an unknown flag, or one without its value.
+        UserError: an unknown flag, or one without its value; a word that can't be an option.
     """
     overrides: list[str] = []
     found: dict[str, bool] = {}
@@ -50,6 +57,7 @@ def read_arguments(arguments: Sequence[str]) -> Arguments:
     rest = list(arguments)
     while rest:
         argument = rest.pop(0)
+        require_text(argument)
         name, equals, value = argument.partition("=")
         if argument in ("-h", "--help"):
             found["help"] = True
@@ -66,9 +74,12 @@ def read_arguments(arguments: Sequence[str]) -> Arguments:
             if not equals and not rest:
                 raise UserError(f"{name} needs {words}")
             values[field] = value if equals else rest.pop(0)
+            require_text(values[field] or "")
         elif argument.startswith("-"):
-            raise UserError(f"unknown flag {argument}: options are written key=value; --help lists them")
+            given = value if equals else rest[0] if rest and rest[0][:1] != "-" else None
+            raise UserError(_unknown_flag(name, given, schema))
         else:
+            require_option(argument)
             overrides.append(argument)
     return Arguments(
         tuple(overrides),
@@ -77,3 +88,14 @@ def read_arguments(arguments: Sequence[str]) -> Arguments:
         complete=values["complete"],
         **found,
     )
+
+
+def _unknown_flag(name: str, value: str | None, schema: type[Any] | None) -> str:
+    message = f"unknown flag {shortened(name)}: options are written key=value"
+    if schema is None:
+        return message
+    from nmt.cli.suggestions import spelt
+    from nmt.config.paths import schema_keys
+
+    found = spelt(name, None if value is None else shortened(value), list(schema_keys(schema)))
+    return f"{message}{found or '; --help lists them'}"

@@ -11,6 +11,9 @@ from hydra.errors import MissingConfigException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
+from nmt.cli.suggestions import meant
+from nmt.config.checks import shortened
+
 
 def missing_config(error: MissingConfigException, overrides: Sequence[str]) -> str:
     """What to say of a group or one of its files that does not exist."""
@@ -29,14 +32,27 @@ def explained(known: Sequence[str], error: Exception) -> str:
     text = f"{error}\n{cause}"
     unknown = re.search(r"(?:Could not override|Could not append to config[^']*) '([^']+)'", text)
     key = getattr(cause, "full_key", None) or (unknown.group(1) if unknown else "")
+    if key in known and "Could not append" in text:
+        return f"+{key}: is an option already; leave out the +"
     if re.search(r"[Kk]ey '.*' (is )?not in|No match in the defaults list|Could not append", text):
         return f"{key}: there is no such option{did_you_mean(key, known)}"
-    words = first_line(cause)
-    return f"{key}: {words[0].lower()}{words[1:]}" if key else first_line(error)
+    return f"{key}: {wrong_value(cause)}" if key else first_line(error)
+
+
+def wrong_value(error: Exception) -> str:
+    """What OmegaConf finds wrong with the value of an option."""
+    words = first_line(error)
+    if re.search(r"^Cannot (merge|assign)|is not a subclass of", words):
+        return "is a section or a list; give its options one by one"
+    return shortened(f"{words[0].lower()}{words[1:]}", 300)
 
 
 def did_you_mean(name: str, known: Sequence[str], prefix: str = "") -> str:
     """The end of a message about an unknown name: the known one that is most like it, or where all are."""
+    close = "." in name and difflib.get_close_matches(name, known, 1, 0.9)
+    other = None if prefix or close else meant(name, known)
+    if other is not None:
+        return other
     last = {key.rpartition(".")[2]: key for key in reversed(known)}
     near = difflib.get_close_matches(name, known, 1, 0.75) or [
         last[key] for key in difflib.get_close_matches(name.rpartition(".")[2], list(last), 1, 0.75)

@@ -125,7 +125,7 @@ def _finish(schema: type[C], config: DictConfig, suffix: str) -> C:
         OmegaConf.resolve(config)
         finished = OmegaConf.to_object(config)
     except (MissingMandatoryValue, InterpolationResolutionError, GrammarParseError) as error:
-        words = first_line(error)
+        words = re.sub(r"^\w+ (raised )?while resolving interpolation: ", "", first_line(error)).strip('"')
         key = error.full_key
         raise UserError(f"{key}: {words[0].lower()}{words[1:]}" if key else words) from error
     assert isinstance(finished, schema)

@@ -24,7 +24,7 @@ from hydra.types import RunMode
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from nmt.cli.complaints import did_you_mean, first_line
+from nmt.cli.complaints import did_you_mean, first_line, wrong_value
 from nmt.cli.user_defaults import cycle, missing_file, wrong_list
 from nmt.cli.yaml_files import Entry, YamlFile, read_yaml, refuse
 from nmt.config.checks import shortened
@@ -102,6 +102,8 @@ class Folder:
         self._files: list[tuple[YamlFile, str]] = []
         if self._path is None:
             return
+        if not given:
+            raise UserError("--config-dir needs the name of a folder")
         if not self._path.is_dir():
             raise UserError(f"--config-dir {given}: there is no such folder")
         Plugins.instance().register(UserFiles)
@@ -236,13 +238,10 @@ def _check_values(schema: type[Any], file: YamlFile, package: str) -> None:
         while named and named not in lines:
             named = named.rpartition(".")[0]
         entry = lines.get(named) or file.entries[0]
-        refuse(file.path, entry.line, f"{_full(package, entry)}: {_wrong_type(entry, error)}")
+        refuse(file.path, entry.line, f"{_full(package, entry)}: {_wrong_type(error)}")
 
 
-def _wrong_type(entry: Entry, error: Exception) -> str:
-    words = first_line(error)
-    if "Cannot merge" in words or "Cannot assign" in words or "is not a subclass" in words:
-        return "is a section; its options stand under it, indented"
-    if "not Optional" in words:
+def _wrong_type(error: Exception) -> str:
+    if "not Optional" in first_line(error):
         return "has no value; give one, indent its options under it, or remove the line"
-    return shortened(f"{words[0].lower()}{words[1:]}", 200)
+    return wrong_value(error)

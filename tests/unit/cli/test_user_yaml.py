@@ -75,7 +75,7 @@ def test_text_that_yaml_leaves_alone_stays(tmp_path: Path) -> None:
         ),
         ("seed: 1\ntraining:\n\n  max_updates: 0\n", "4: training.max_updates=0: must be between 1 and"),
         ("training: {schedule: {peak: .inf}}\n", "1: training.schedule.peak=inf: must be more than 0"),
-        ("training: 5\n", "1: training: is a section; its options stand under it, indented"),
+        ("training: 5\n", "1: training: is a section or a list; give its options one by one"),
         ("training:\nseed: 1\n", "1: training: has no value; give one, indent its options under it"),
         ("seed: [1]\n", "1: seed: value '[1]' of type 'ListConfig' could not be converted to Integer"),
         ("seed: {a: 1}\n", "1: seed.a: there is no such option"),

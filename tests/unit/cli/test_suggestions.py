@@ -1,0 +1,160 @@
+"""The words of other toolkits: every suggestion exists, and says how the meaning differs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from nmt.cli.arguments import Arguments, read_arguments
+from nmt.cli.compose import compose_jobs
+from nmt.cli.suggestions import COMMANDS, FOREIGN, meant, spelt
+from nmt.config import EvalConfig, TrainConfig, TranslateConfig
+from nmt.config.paths import schema_keys
+from nmt.errors import UserError
+
+KNOWN = {schema: list(schema_keys(schema)) for schema in (TrainConfig, TranslateConfig, EvalConfig)}
+
+
+def test_every_suggested_option_exists() -> None:
+    everything = {key for keys in KNOWN.values() for key in keys}
+    for word, meaning in FOREIGN.items():
+        assert {option.split("=")[0] for option in meaning.options} <= everything, word
+        assert meaning.options or meaning.remark, word
+
+
+@pytest.mark.parametrize("program", COMMANDS)
+def test_a_command_suggests_options_that_it_has(program: str) -> None:
+    schema: Any = COMMANDS[program]
+    for word in FOREIGN:
+        found = meant(word, KNOWN[schema]) or ""
+        for part in found.partition("?")[0].removeprefix("; did you mean ").split(" or "):
+            if "did you mean" in found:
+                assert part.split("=")[0] in KNOWN[schema], (word, found)
+        if found.startswith("; nmt-"):  # an option of another command only
+            assert program not in found, (word, found)
+
+
+@pytest.mark.parametrize(
+    ("word", "suggested"),
+    [
+        ("learning_rate", "training.schedule.peak"),
+        ("lr", "training.schedule.peak"),
+        ("optim.lr", "training.schedule.peak"),
+        ("batch_size", "data.max_tokens or decoding.max_sentences"),
+        ("batch", "data.max_tokens or decoding.max_sentences"),
+        ("warmup", "training.schedule.warmup_updates"),
+        ("warmup_steps", "training.schedule.warmup_updates"),
+        ("epochs", "training.max_epochs"),
+        ("num_train_epochs", "training.max_epochs"),
+        ("steps", "training.max_updates"),
+        ("train_steps", "training.max_updates"),
+        ("early_stopping", "training.patience"),
+        ("beam", "decoding.beam_size"),
+        ("num_beams", "decoding.beam_size"),
+        ("beam_width", "decoding.beam_size"),
+        ("lenpen", "decoding.length_penalty"),
+        ("alpha", "decoding.length_penalty"),
+        ("output_dir", "run_dir"),
+        ("save_dir", "run_dir"),
+        ("fp16", "training.precision=fp16"),
+        ("bf16", "training.precision=bf16"),
+        ("amp", "training.precision"),
+        ("gpus", "training.devices"),
+        ("device", "training.devices"),
+        ("hidden_size", "model.d_model"),
+        ("model.layers", "model.encoder_layers or model.decoder_layers"),
+        ("num_layers", "model.encoder_layers or model.decoder_layers"),
+        ("vocab_size", "data.tokenizer.vocab_size"),
+        ("src", "data.train.source"),
+        ("data.valid.tgt", "data.valid.target"),
+        ("train", "data.train.source or data.train.target or data.train.path"),
+        ("dev", "data.valid.source or data.valid.target or data.valid.path"),
+        ("checkpoint", "start_from"),
+        ("resume_from_checkpoint", "resume"),
+        ("optim", "training.optimizer.name"),
+        ("weight_decay", "training.optimizer.weight_decay"),
+        ("label_smooth", "training.label_smoothing"),
+        ("clip", "training.clip_norm"),
+        ("accum_count", "training.micro_batches"),
+        ("update_freq", "training.micro_batches"),
+        ("num_workers", "data.workers"),
+        ("log_interval", "training.log_every"),
+        ("save_steps", "training.checkpoint_every"),
+        ("eval_steps", "training.validate_every"),
+    ],
+)
+def test_words_of_a_training(word: str, suggested: str) -> None:
+    assert (meant(word, KNOWN[TrainConfig]) or "").startswith(f"; did you mean {suggested}?")
+
+
+@pytest.mark.parametrize(
+    ("word", "end"),
+    [
+        ("epochs", "; nmt-train has training.max_epochs"),
+        ("batch_size", "; did you mean decoding.max_sentences?"),
+        ("gpus", "; did you mean device?"),
+        ("fp16", "; did you mean precision=fp16?"),
+        ("src", "; did you mean input?"),
+        ("checkpoint", "; did you mean model_dir?"),
+        ("output_dir", "; did you mean output?"),
+        ("num_beams", "; did you mean decoding.beam_size? 1 is greedy search."),
+    ],
+)
+def test_words_of_a_translation(word: str, end: str) -> None:
+    assert meant(word, KNOWN[TranslateConfig]) == end
+
+
+def test_how_the_meaning_differs() -> None:
+    assert (meant("batch_size", KNOWN[TrainConfig]) or "").endswith("counts target tokens, not sentences.")
+    assert (meant("patience_steps", KNOWN[TrainConfig])) is None
+    assert "0 never stops" in (meant("early_stopping", KNOWN[TrainConfig]) or "")
+    assert "run_dir/tensorboard" in (meant("tensorboard", KNOWN[TrainConfig]) or "")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "end"),
+    [
+        (["--lr", "0.1"], "--lr: options are written key=value; did you mean training.schedule.peak=0.1?"),
+        (["-lr"], "-lr: options are written key=value; did you mean training.schedule.peak?"),
+        (["--beam-size=4"], "--beam-size: options are written key=value; did you mean decoding.beam_size=4?"),
+        (["--max-epochs", "3"], "--max-epochs: options are written key=value; did you mean training.max_ep"),
+        (["--seed", "3"], "--seed: options are written key=value; did you mean seed=3?"),
+        (["--fp16"], "--fp16: options are written key=value; did you mean training.precision=fp16?"),
+        (["--batch-size", "64"], "--batch-size: options are written key=value; did you mean data.max_tokens"),
+        (["--patience", "3"], "--patience: options are written key=value; did you mean training.patience=3?"),
+        (
+            ["--early-stopping", "3"],
+            "--early-stopping: options are written key=value; did you mean training.p",
+        ),
+        (["--run-dir", "x"], "--run-dir: options are written key=value; did you mean run_dir=x?"),
+        (["--foo"], "--foo: options are written key=value; --help lists them"),
+    ],
+)
+def test_flags_get_our_spelling(arguments: list[str], end: str) -> None:
+    with pytest.raises(UserError) as caught:
+        read_arguments(arguments, TrainConfig)
+    assert str(caught.value).startswith(f"unknown flag {end}")
+
+
+def test_a_value_in_another_unit_is_not_passed_on() -> None:
+    assert "=5" not in spelt("--warmup-ratio", "5", KNOWN[TrainConfig])
+    assert "training.schedule.warmup_updates=5?" in spelt("--warmup", "5", KNOWN[TrainConfig])
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("lr=0.1", "lr: there is no such option; did you mean training.schedule.peak?"),
+        (
+            "+training.batch_size=3",
+            "+training.batch_size: there is no such option; did you mean data.max_tokens",
+        ),
+        ("data.trian.source=x", "data.trian: there is no such option; did you mean data.train?"),
+        ("+seed=3", "+seed: is an option already; leave out the +"),
+    ],
+)
+def test_the_commands_suggest(override: str, message: str) -> None:
+    with pytest.raises(UserError) as caught:
+        compose_jobs(TrainConfig, "train", Arguments((override,)))
+    assert str(caught.value).startswith(message)
