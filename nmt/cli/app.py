@@ -6,12 +6,22 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
-from types import FrameType
 from typing import NoReturn, TypeVar
 
 from nmt.errors import UserError
-from nmt.runtime import log_to_stderr, silence, steady_streams, stray_fault, told
+from nmt.runtime import (
+    Terminated,
+    log_to_stderr,
+    mark_line,
+    raise_on_stop_signals,
+    short_spins,
+    silence,
+    steady_streams,
+    stray_fault,
+    told,
+)
 
 C = TypeVar("C")
 
@@ -27,8 +37,8 @@ def run(command: Callable[[C], None], schema: type[C], config_name: str, doc: st
         config_name: the YAML file in `configs/` that the options start from.
         doc: what `--help` begins with: the module's docstring.
 
-    Exit status: 0, 2 after a user's mistake, 130 after Ctrl-C, 143 after SIGTERM, 1 with a traceback after
-    a bug; 141 if nobody reads standard output any more.
+    Exit status: 0; 2 after a user's mistake; 128 + N after stop signal N, such as 130 after Ctrl-C, 143 after
+    SIGTERM, 129 after SIGHUP; 141 if nobody reads standard output any more; 1 with a traceback after a bug.
     """
     program = f"nmt-{config_name}"  # not sys.argv[0], which `python -m` sets to a file
     end_with(program, lambda: _dispatch(command, schema, config_name, doc, sys.argv[1:]))
@@ -37,8 +47,8 @@ def run(command: Callable[[C], None], schema: type[C], config_name: str, doc: st
 def end_with(program: str, work: Callable[[], None]) -> NoReturn:
     """Does the work of a command and ends the process with its exit status; `program` begins its messages."""
     steady_streams()
-    if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
-        signal.signal(signal.SIGTERM, _terminated)  # by default Python would end without cleaning up
+    raise_on_stop_signals()  # by default the process would end without cleaning up
+    short_spins()  # before anything imports torch
     sys.exit(_guarded(program, work))
 
 
@@ -46,8 +56,14 @@ def _guarded(program: str, work: Callable[[], None]) -> int:
     try:
         try:
             work()
-        finally:
+        except (SystemExit, KeyboardInterrupt):
+            with suppress(UserError, OSError):  # a terminal that is gone does not change the exit status
+                put("")
+            raise
+        except BaseException:
             put("")
+            raise
+        put("")
     except UserError as error:
         from nmt.cli.malformed import one_line
 
@@ -64,10 +80,20 @@ def _guarded(program: str, work: Callable[[], None]) -> int:
             raise
         _say(f"{program}: {line}")
         return USER_ERROR
+    except Terminated as error:
+        return _stopped(f"{program}: stopped ({error.signum.name})", error.signum)
     except KeyboardInterrupt:
-        _say(f"{program}: stopped")
-        return 128 + signal.SIGINT
+        return _stopped(f"{program}: stopped", signal.SIGINT)
     return OK
+
+
+def _stopped(line: str, signum: signal.Signals) -> int:
+    mark_line()  # a terminal shows the key, such as ^C
+    if os.environ.get("RANK", "0") == "0":  # under torchrun one process speaks for all
+        _say(line)
+    with suppress(OSError):
+        silence(sys.stdout)  # what could not be flushed would fail again on the way out
+    return 128 + signum
 
 
 def put(text: str) -> None:
@@ -85,10 +111,6 @@ def put(text: str) -> None:
     except UserError:
         silence(sys.stdout)  # it still holds the text, and would fail again on the way out
         raise
-
-
-def _terminated(signum: int, frame: FrameType | None) -> None:
-    sys.exit(128 + signum)
 
 
 def _say(line: str) -> None:

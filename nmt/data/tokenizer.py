@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import io
 import re
+import resource
 import signal
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -18,7 +19,16 @@ from nmt.config import Segmentation, TokenizerConfig
 from nmt.data.arrays import Side, smallest_dtype
 from nmt.data.words import Words
 from nmt.errors import UserError
-from nmt.runtime import holds_pieces, log, make_folder, model_folders, pieces_folder, readable, replaced
+from nmt.runtime import (
+    STOP_SIGNALS,
+    holds_pieces,
+    log,
+    make_folder,
+    model_folders,
+    pieces_folder,
+    readable,
+    replaced,
+)
 
 PAD_ID, BOS_ID, EOS_ID, UNK_ID = 0, 1, 2, 3
 """Ids of the special pieces, the same in every vocabulary."""
@@ -260,15 +270,17 @@ def _train(texts: Iterable[str], config: TokenizerConfig, side: str) -> bytes:
 
 @contextmanager
 def _ended_by_signals() -> Iterator[None]:
-    """Within, Ctrl-C and SIGTERM end the process on the spot, where Python would hear them minutes later.
+    """Within, stop signals end the process on the spot, where Python would handle them minutes later.
 
     Nothing is lost by it: what stands on the disk by then is whole, and the pieces are learnt anew.
     """
     if threading.current_thread() is not threading.main_thread():
         yield  # only the main thread may set handlers
         return
-    ours = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    ours = {number: signal.getsignal(number) for number in STOP_SIGNALS}
     caught = [number for number, handler in ours.items() if callable(handler)]  # not those that are ignored
+    core = resource.getrlimit(resource.RLIMIT_CORE)
+    resource.setrlimit(resource.RLIMIT_CORE, (0, core[1]))  # SIGQUIT would leave a core file
     for number in caught:
         signal.signal(number, signal.SIG_DFL)
     try:
@@ -276,6 +288,7 @@ def _ended_by_signals() -> Iterator[None]:
     finally:
         for number in caught:
             signal.signal(number, ours[number])
+        resource.setrlimit(resource.RLIMIT_CORE, core)
 
 
 def _explained(message: str, config: TokenizerConfig, side: str) -> str:

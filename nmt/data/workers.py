@@ -23,6 +23,7 @@ import numpy as np
 
 from nmt.data.arrays import Array
 from nmt.errors import UserError
+from nmt.runtime import STOP_SIGNALS, ignore_stop_signals
 
 Task = TypeVar("Task")
 Result = TypeVar("Result")
@@ -83,8 +84,8 @@ def made_in_turn(
     """The items of a sequence, each some arrays, made by fresh processes in turn, in order.
 
     Each process works one item ahead and waits until that is fetched, if a pipe does not hold it. All of them
-    end when the iterator is closed or dropped, or when this process ends, however it does. Signals from the
-    keyboard and SIGTERM are left to this process.
+    end when the iterator is closed or dropped, or when this process ends, however it does. Stop signals are
+    left to this process.
 
     Args:
         make: a module's function or a `functools.partial` of one; `make(first, step)` gives the items
@@ -131,7 +132,9 @@ _work: Callable[[Any], Any] | None = None
 def _start(function: Callable[[Any, Any], Any], setup: Callable[[], Any]) -> None:
     """Runs once in each new process."""
     global _work
-    signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ctrl-C reaches every process; only the first has a say
+    # Signals reach every process, and the first decides. Ctrl-C and SIGTERM, which ends pools, end this one.
+    ignore_stop_signals(but=[signal.SIGINT, signal.SIGTERM])
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
     threading.Thread(target=_end_with_parent, daemon=True).start()
     gc.set_threshold(100_000)  # the work is lists by the thousand, and no cycles among them
     _work = partial(function, setup())
@@ -147,7 +150,7 @@ def _started(number: int, workers: int) -> tuple[BaseProcess, Connection]:
     context = multiprocessing.get_context("spawn")
     pipe, its_end = context.Pipe()
     process = context.Process(target=_make, args=(number, workers, its_end), name="loader", daemon=True)
-    blocked = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
+    blocked = signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
     try:
         process.start()  # what is blocked here stays blocked there
     finally:

@@ -20,6 +20,7 @@ from nmt.runtime.machine import (
     memory_errors,
     release_freed_memory,
     set_threads,
+    short_spins,
     wanted_processes,
 )
 from nmt.runtime.model_files import (
@@ -35,9 +36,20 @@ from nmt.runtime.model_files import (
 )
 from nmt.runtime.regular import parse_json, read_bytes, read_text, require_regular
 from nmt.runtime.seeds import mix
-from nmt.runtime.streams import log, log_to_stderr, progress, silence, steady_streams
+from nmt.runtime.signals import STOP_SIGNALS, Terminated, heard, ignore_stop_signals, raise_on_stop_signals
+from nmt.runtime.streams import (
+    log,
+    log_to_stderr,
+    mark_line,
+    progress,
+    share_terminal,
+    silence,
+    steady_streams,
+)
 
 __all__ = [
+    "STOP_SIGNALS",
+    "Terminated",
     "available_cores",
     "cache_folder",
     "checkpoint_name",
@@ -48,7 +60,9 @@ __all__ = [
     "control_groups",
     "fault",
     "fsync_folder",
+    "heard",
     "holds_pieces",
+    "ignore_stop_signals",
     "in_short",
     "keep_freed_memory",
     "locked",
@@ -56,12 +70,14 @@ __all__ = [
     "log_to_stderr",
     "look_up",
     "make_folder",
+    "mark_line",
     "memory_errors",
     "mix",
     "model_folders",
     "parse_json",
     "pieces_folder",
     "progress",
+    "raise_on_stop_signals",
     "read_bytes",
     "read_text",
     "readable",
@@ -72,6 +88,8 @@ __all__ = [
     "require_writable",
     "run_around",
     "set_threads",
+    "share_terminal",
+    "short_spins",
     "silence",
     "steady_streams",
     "stray_fault",

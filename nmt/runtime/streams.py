@@ -19,13 +19,15 @@ log = logging.getLogger("nmt")
 def progress(*, total: int | None, unit: str, description: str) -> tqdm[Any]:
     """A progress bar with rate on standard error, shown once the work has taken two seconds.
 
-    Use it as a context manager and call `update(n)`. Where standard error is no terminal it prints a line
+    Use it as a context manager and call `update(n)`. Where standard error is not a terminal it prints a line
     every half minute instead of redrawing.
     """
     from tqdm import tqdm
 
     live = sys.stderr.isatty()
-    return tqdm(
+    raw = _raw_stderr()
+    kind = tqdm if live else _line_by_line()
+    return kind(
         total=total,
         unit=f" {unit}",
         unit_scale=total is None or total >= 100_000,  # "1.23M pairs", but "7800 updates"
@@ -34,8 +36,35 @@ def progress(*, total: int | None, unit: str, description: str) -> tqdm[Any]:
         mininterval=0.2 if live else 30.0,
         dynamic_ncols=live,
         leave=False,
-        file=sys.stderr,
+        file=sys.stderr if raw is None or not live else _BarStream(raw),
     )
+
+
+def _line_by_line() -> type[tqdm[Any]]:
+    """The kind of bar for files and pipes: each state is a line, and nothing is erased or drawn again."""
+    from tqdm import tqdm
+
+    class Lines(tqdm):  # type: ignore[type-arg]
+        @staticmethod
+        def status_printer(file: Any) -> Any:
+            return lambda state: print(state, file=file, flush=True) if state else None
+
+        def moveto(self, n: int) -> None:
+            pass
+
+        def clear(self, nolock: bool = False) -> None:
+            pass
+
+        def refresh(self, nolock: bool = False, lock_args: Any = None) -> None:
+            if not nolock:  # `nolock`: drawn again after a line of the log
+                super().refresh(nolock, lock_args)
+
+        def close(self) -> None:
+            if not self.disable:
+                self.disable = True
+                type(self)._decr_instances(self)  # type: ignore[attr-defined]
+
+    return Lines
 
 
 class _LogHandler(logging.Handler):
@@ -48,14 +77,72 @@ class _LogHandler(logging.Handler):
 
 
 class _Lossy(io.FileIO):
-    """A file that swallows what can't be written."""
+    """Standard error, which swallows what can't be written and begins every message on a line of its own.
+
+    Attributes:
+        half_line: whether something stands on the terminal's present line, such as a progress bar or `^C`.
+        others_draw: whether another process draws progress bars on the same terminal.
+    """
+
+    half_line = others_draw = False
 
     def write(self, data: Any, /) -> int:
-        try:
-            count = super().write(data)
-        except OSError:
-            count = None
-        return memoryview(data).nbytes if count is None else count
+        if (self.half_line or self.others_draw) and self.isatty():
+            self._put(_ERASE)
+        self.half_line = False
+        self._put(data)
+        return memoryview(data).nbytes
+
+    def draw(self, data: bytes) -> None:
+        """Writes a part of a progress bar, which is erased before the next message."""
+        self.half_line = bool(data.strip())
+        self._put(data)
+
+    def _put(self, data: Any) -> None:
+        left = memoryview(data).cast("B")
+        with contextlib.suppress(OSError):
+            while left and (count := super().write(left)):
+                left = left[count:]
+
+
+_ERASE = b"\r\x1b[K"  # to the beginning of the line, and delete it
+
+
+class _BarStream(io.TextIOBase):
+    """What tqdm writes to: the same terminal as standard error, by another way than messages."""
+
+    encoding = "utf-8"
+
+    def __init__(self, raw: _Lossy) -> None:
+        self._raw = raw
+
+    def write(self, text: str) -> int:
+        self._raw.draw(text.encode(errors="backslashreplace"))
+        return len(text)
+
+    def isatty(self) -> bool:
+        return self._raw.isatty()
+
+    def fileno(self) -> int:
+        return self._raw.fileno()
+
+
+def _raw_stderr() -> _Lossy | None:
+    """Standard error as `steady_streams` has set it up; None where it is somebody else's."""
+    raw = getattr(getattr(sys.stderr, "buffer", None), "raw", None)
+    return raw if isinstance(raw, _Lossy) else None
+
+
+def mark_line() -> None:
+    """Says that the terminal's present line holds something, such as the `^C` that it shows."""
+    if (raw := _raw_stderr()) is not None:
+        raw.half_line = True
+
+
+def share_terminal(shared: bool) -> None:
+    """Says whether other processes draw progress bars on the terminal of this one."""
+    if (raw := _raw_stderr()) is not None:
+        raw.others_draw = shared
 
 
 def steady_streams() -> None:

@@ -22,7 +22,7 @@ from torch.distributed.elastic.multiprocessing.errors import ChildFailedError, P
 from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
 from nmt.errors import UserError
-from nmt.runtime import log, log_to_stderr, stray_fault
+from nmt.runtime import ignore_stop_signals, log, log_to_stderr, mark_line, share_terminal, stray_fault
 from nmt.training import fork_server
 from nmt.training.stopping import StopRequest
 
@@ -46,8 +46,8 @@ def launch(
 ) -> bool:
     """Runs `work` in several processes and waits for them.
 
-    Ctrl-C and SIGTERM are heard here, where they may end up more than once; the processes learn of them by a
-    file, and end together after an update.
+    Stop signals are heard here, where they may arrive more than once; the processes learn of them by a file,
+    and end together after an update.
 
     Args:
         work: a function of some module.
@@ -73,6 +73,7 @@ def launch(
         (scratch / _STOP).touch()
         notice()
 
+    share_terminal(True)  # the first process draws the progress bar, and may be killed as it does
     try:
         with stop.listening(pass_on):
             for restart in range(1, max_restarts + 1):
@@ -88,6 +89,8 @@ def launch(
             return False  # SIGTERM came to all before `run_rank` began: there was nothing to save yet
         raise _cause(failed, scratch) from None
     finally:
+        share_terminal(False)
+        mark_line()  # a bar may be left of a process that was killed
         shutil.rmtree(scratch, ignore_errors=True)
 
 
@@ -104,7 +107,7 @@ def _launch_once(work: Work, argument: str, processes: int, scratch: Path) -> bo
         max_restarts=0,
         monitor_interval=0.2,
         start_method=fork_server.START_METHOD,
-        signals_to_handle="SIGUSR2",  # not those that `launch` hears
+        signals_to_handle="",  # `launch` hears them all
         logs_specs=DefaultLogsSpecs(log_dir=str(scratch)),
     )
     changed = fork_server.environment_since()
@@ -126,10 +129,11 @@ def run_rank(work: Work, argument: str, scratch: str, changed: Mapping[str, str 
             os.environ.pop(key, None)
         else:
             os.environ[key] = value
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal sends it to all, and the parent passes it on
+    ignore_stop_signals(but=[signal.SIGTERM])  # they are sent to all, and the parent passes them on
     threading.Thread(target=_end_with, args=(Path(scratch), _sigterm()), daemon=True).start()
     log_to_stderr()
     if os.environ["RANK"] != "0":
+        share_terminal(True)
         log.setLevel(logging.ERROR)
     try:
         return work(argument, (Path(scratch) / _STOP).exists)

@@ -23,6 +23,7 @@ from nmt.runtime import (
     choose_precision,
     keep_freed_memory,
     log,
+    mark_line,
     release_freed_memory,
     set_threads,
 )
@@ -273,4 +274,5 @@ def _prepared_quietly(config: TrainConfig) -> Prepared:
 
 
 def _say_stopping() -> None:
+    mark_line()  # a terminal shows the key, such as ^C
     log.info("stopping after this update; Ctrl-C again ends at once, back to the last checkpoint")

@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM as a wish that the training loop reads, and how a stopped run leaves the process."""
+"""Stop signals as a request that the training loop reads, and the exit status of a stopped run."""
 
 from __future__ import annotations
 
@@ -8,9 +8,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from types import FrameType
 
+from nmt.runtime import heard
+
 
 class Stopped(SystemExit):
-    """A run was stopped by a signal after its state was saved; ends the process with 130 or 143.
+    """A run was stopped by a signal after its state was saved; ends the process with 128 + its number.
 
     Args:
         signum: the signal; None if another process got it.
@@ -36,7 +38,7 @@ class StopRequest:
 
     @contextmanager
     def listening(self, notice: Callable[[], None], *, second_kills: bool = True) -> Iterator[None]:
-        """Within, SIGINT and SIGTERM make the wish instead of ending the process.
+        """Within, a stop signal makes the request instead of ending the process; ignored ones stay ignored.
 
         Args:
             notice: called at the first signal, to say that it was heard.
@@ -47,18 +49,18 @@ class StopRequest:
             yield  # only the main thread may set handlers
             return
 
-        def heard(signum: int, frame: FrameType | None) -> None:
+        def noted(signum: int, frame: FrameType | None) -> None:
             first, self.signum = self.signum is None, signum if self.signum is None else self.signum
-            if second_kills:
+            if second_kills and signal.SIGINT in before:
                 signal.signal(signal.SIGINT, signal.SIG_DFL)
             if first:
                 # The process may be in the midst of writing to the very stream that this goes to.
                 with suppress(RuntimeError):
                     notice()
 
-        before = {signum: signal.signal(signum, heard) for signum in (signal.SIGINT, signal.SIGTERM)}
+        before = {one: signal.signal(one, noted) for one in heard()}
         try:
             yield
         finally:
-            for signum, handler in before.items():
-                signal.signal(signum, handler)
+            for one, handler in before.items():
+                signal.signal(one, handler)

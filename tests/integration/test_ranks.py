@@ -463,6 +463,9 @@ def alive(group: int) -> bool:
         (signal.SIGINT, True),  # as a terminal does it
         (signal.SIGTERM, False),
         (signal.SIGTERM, True),  # as `timeout`, systemd and Slurm do it
+        (signal.SIGHUP, True),  # as a closed terminal does it
+        (signal.SIGUSR1, True),  # as Slurm does it
+        (signal.SIGQUIT, False),
         (signal.SIGKILL, False),
     ],
 )

@@ -411,7 +411,9 @@ train(toy_config(Path({data!r}), Path({run!r}), max_updates=1500, validate_every
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+@pytest.mark.parametrize(
+    "signum", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGKILL]
+)
 def test_real_process_stopped_by_a_signal(signum: signal.Signals, data: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"
     code = START.format(here=str(Path(__file__).parent), data=str(data), run=str(run))

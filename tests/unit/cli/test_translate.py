@@ -239,18 +239,43 @@ def test_interrupt_while_waiting_for_a_line() -> None:
     assert b"Traceback" not in log
 
 
-@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_a_signal_leaves_no_output_file(number: int, status: int, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("name", "status"),
+    [
+        ("SIGINT", 130),
+        ("SIGTERM", 143),
+        ("SIGHUP", 129),
+        ("SIGQUIT", 131),
+        ("SIGUSR1", 138),
+        ("SIGUSR2", 140),
+        ("SIGXCPU", 152),
+    ],
+)
+def test_a_signal_leaves_no_output_file(name: str, status: int, tmp_path: Path) -> None:
     process = start(f"output={tmp_path / 'out'}")
     stdin, _ = streams_of(process)
     stdin.write(b"wait\n")
     stdin.flush()
     assert process.stderr is not None
     assert process.stderr.readline() == b"working\n"
-    process.send_signal(number)
-    process.communicate(timeout=PATIENCE)
+    process.send_signal(signal.Signals[name])
+    _, log = process.communicate(timeout=PATIENCE)
     assert process.returncode == status
+    assert log.decode().endswith(f"nmt-translate: stopped{'' if name == 'SIGINT' else f' ({name})'}\n")
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("number", [signal.SIGHUP, signal.SIGINT, signal.SIGQUIT])
+def test_ignored_signals_stay_ignored(number: int) -> None:
+    """`nohup` ignores the first, a shell's background jobs the others."""
+    process = start(preexec_fn=lambda: signal.signal(number, signal.SIG_IGN))
+    stdin, stdout = streams_of(process)
+    stdin.write(b"one\n")
+    stdin.flush()
+    assert stdout.readline() == b"ONE\n"
+    process.send_signal(number)
+    rest, _ = process.communicate(b"two\n", timeout=PATIENCE)
+    assert (process.returncode, rest) == (0, b"TWO\n")
 
 
 @pytest.mark.parametrize("device", ["gone", "/dev/full"])

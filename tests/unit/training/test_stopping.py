@@ -7,12 +7,24 @@ import threading
 
 import pytest
 
+from nmt.runtime import STOP_SIGNALS
 from nmt.training.stopping import Stopped, StopRequest
 
 
-@pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize(
+    "signum",
+    [
+        signal.SIGINT,
+        signal.SIGTERM,
+        signal.SIGHUP,
+        signal.SIGQUIT,
+        signal.SIGUSR1,
+        signal.SIGUSR2,
+        signal.SIGXCPU,
+    ],
+)
 def test_a_signal_is_heard_and_the_handlers_are_put_back(signum: signal.Signals) -> None:
-    before = signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)
+    before = list(map(signal.getsignal, STOP_SIGNALS))
     stop, notices = StopRequest(), []
     with stop.listening(lambda: notices.append("heard")):
         assert not stop()
@@ -21,7 +33,22 @@ def test_a_signal_is_heard_and_the_handlers_are_put_back(signum: signal.Signals)
         assert signal.getsignal(signal.SIGINT) is signal.SIG_DFL  # the next Ctrl-C kills
         signal.raise_signal(signal.SIGTERM)
     assert notices == ["heard"] and stop.signum == signum
-    assert (signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)) == before
+    assert list(map(signal.getsignal, STOP_SIGNALS)) == before
+
+
+@pytest.mark.parametrize("signum", [signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGUSR1])
+def test_an_ignored_signal_stays_ignored(signum: signal.Signals) -> None:
+    before = signal.signal(signum, signal.SIG_IGN)
+    try:
+        stop = StopRequest()
+        with stop.listening(lambda: None):
+            signal.raise_signal(signum)
+            assert not stop()
+            signal.raise_signal(signal.SIGTERM)
+            assert signal.getsignal(signum) is signal.SIG_IGN
+        assert stop.signum == signal.SIGTERM
+    finally:
+        signal.signal(signum, before)
 
 
 def test_under_torchrun_the_second_is_the_first_once_more() -> None:
@@ -46,7 +73,9 @@ def test_in_another_thread_nothing_is_touched() -> None:
     assert seen == [before]
 
 
-@pytest.mark.parametrize(("signum", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (None, 143)])
+@pytest.mark.parametrize(
+    ("signum", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129), (None, 143)]
+)
 def test_exit_status(signum: int | None, status: int) -> None:
     assert Stopped(signum).code == status
 

@@ -1,0 +1,110 @@
+"""Every stop signal in every phase of a training: a clean end with 128 + N, and nothing is lost."""
+
+from __future__ import annotations
+
+import json
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from toy import toy_config, write_toy
+
+from nmt.runtime import STOP_SIGNALS, Terminated, raise_on_stop_signals
+from nmt.training import finish, run
+from nmt.training.launcher import launch
+from nmt.training.stopping import Stopped, StopRequest
+from nmt.training.trainer import Trainer
+from nmt.training.validation import Validator
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_toy(tmp_path_factory.mktemp("data"), train=300, held_out=4)
+
+
+@pytest.fixture(autouse=True)
+def as_in_a_command() -> Iterator[None]:
+    """The handlers that every command begins with."""
+    before = {one: signal.getsignal(one) for one in STOP_SIGNALS}
+    raise_on_stop_signals()
+    yield
+    for one, handler in before.items():
+        signal.signal(one, handler)
+
+
+def options(data: Path, folder: Path) -> Any:
+    return toy_config(data, folder, max_updates=4, validate_every=2, checkpoint_every=2, max_tokens=256)
+
+
+def raising(monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, number: int) -> None:
+    """Makes the signal come at the beginning of a function."""
+    original = getattr(owner, name)
+
+    def signalled(*arguments: Any, **named: Any) -> Any:
+        signal.raise_signal(number)
+        return original(*arguments, **named)
+
+    monkeypatch.setattr(owner, name, signalled)
+
+
+@pytest.mark.parametrize(
+    ("owner", "name", "number"),
+    [
+        (run, "with_choices", signal.SIGHUP),  # before the loop
+        (run, "prepare", signal.SIGHUP),
+        (run, "prepare", signal.SIGUSR1),
+        (run, "write_data_report", signal.SIGQUIT),
+        (Trainer, "_micro_batch", signal.SIGHUP),
+        (Trainer, "_micro_batch", signal.SIGUSR1),
+        (Trainer, "_micro_batch", signal.SIGUSR2),
+        (Trainer, "_micro_batch", signal.SIGQUIT),
+        (Trainer, "_micro_batch", signal.SIGXCPU),
+        (Validator, "validate", signal.SIGHUP),
+        (Validator, "validate", signal.SIGUSR1),
+        (finish, "judge", signal.SIGHUP),
+        (finish, "_scored", signal.SIGUSR1),
+        (finish, "save_bundle", signal.SIGQUIT),
+        (finish, "save_bundle", signal.SIGTERM),
+    ],
+)
+def test_a_signal_ends_the_run_and_the_same_command_resumes(
+    owner: Any, name: str, number: signal.Signals, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = options(data, tmp_path / "run")
+    with monkeypatch.context() as patch, pytest.raises(SystemExit) as ended:
+        raising(patch, owner, name, number)
+        run.train(config)
+    assert ended.value.code == 128 + number
+    in_the_loop = owner in (Trainer, Validator)
+    assert isinstance(ended.value, Stopped if in_the_loop else Terminated)
+    if in_the_loop:
+        assert list(tmp_path.glob("run/checkpoints/update-*")), "nothing was saved"
+    assert not list(tmp_path.rglob("*.tmp")) and not (tmp_path / "run/model").exists()
+    assert "BLEU" in run.train(config)
+    assert json.loads((tmp_path / "run/results.json").read_text())["training"]["updates"] == 4
+
+
+def test_a_second_signal_does_not_interrupt_the_clean_up() -> None:
+    """A closed terminal sends SIGHUP twice."""
+    cleaned = False
+    with pytest.raises(Terminated):
+        try:
+            signal.raise_signal(signal.SIGHUP)
+        finally:
+            signal.raise_signal(signal.SIGHUP)
+            signal.raise_signal(signal.SIGTERM)
+            cleaned = True
+    assert cleaned
+
+
+def all_signals(argument: str, stop: Any) -> bool:
+    """What a terminal or Slurm sends to a whole group leaves a rank alone: its parent passes it on."""
+    for one in set(STOP_SIGNALS) - {signal.SIGTERM}:
+        signal.raise_signal(one)
+    return True
+
+
+def test_ranks_leave_the_signals_to_their_parent() -> None:
+    assert launch(all_signals, "", 1, StopRequest(), lambda: None)
