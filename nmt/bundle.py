@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
+import math
 import os
 import re
 import shutil
-from collections.abc import Mapping, Sequence
+import stat
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
+from safetensors.torch import save_file
 from torch import Tensor
 
 from nmt.config import TrainConfig
@@ -21,10 +24,12 @@ from nmt.config.plain_yaml import MOST_CHARACTERS
 from nmt.config.stored import from_yaml, to_yaml
 from nmt.data.tokenizer import Tokenizer
 from nmt.errors import UserError
+from nmt.model.size import num_weights
 from nmt.model.transformer import Transformer
 from nmt.runtime import (
     checkpoint_names,
     config_file,
+    decoded,
     fsync_folder,
     in_short,
     log,
@@ -32,12 +37,14 @@ from nmt.runtime import (
     model_folders,
     parse_json,
     pieces_folder,
-    read_text,
+    read_checked,
     readable,
     run_around,
     told,
     update_of,
 )
+from nmt.runtime.checksums import SUMS, file_sum, file_sums, read_sums, require_sum, sums_text
+from nmt.runtime.tensors import read_header, read_tensors
 
 CONFIG, WEIGHTS, RESULTS = "config.yaml", "model.safetensors", "results.json"
 _STATE = "state.json"
@@ -81,9 +88,9 @@ def save_bundle(
             tokenizer.save(fresh)
             (fresh / CONFIG).write_text(config_to_yaml(config), encoding="utf-8")
             (fresh / RESULTS).write_text(json.dumps(results, indent=2, ensure_ascii=False) + "\n", "utf-8")
-            for path in sorted(fresh.iterdir()):
-                with open(path, "rb") as file:
-                    os.fsync(file.fileno())
+            sums = file_sums(fresh, (path.name for path in fresh.iterdir()), flush=True)
+            (fresh / SUMS).write_text(sums_text(sums), encoding="utf-8")
+            file_sum(fresh / SUMS, flush=True)
             if folder.exists():
                 shutil.rmtree(old, ignore_errors=True)
                 folder.rename(old)
@@ -101,20 +108,32 @@ def load_bundle(path: str | Path) -> Bundle:
         path: a model folder, a run folder that holds one, or a checkpoint of a run.
 
     Raises:
-        UserError: the folder is none, or damaged.
+        UserError: the folder is none, or damaged, or a file is not the one that `SHA256SUMS` lists.
     """
     folder = find_model_folder(path)
     config = read_config(config_file(folder))
     tokenizer = Tokenizer.load(pieces_folder(folder))
-    model = Transformer(config.model, tokenizer.source_vocab_size, tokenizer.target_vocab_size)
-    load_weights(model, read_model_weights(folder), folder / WEIGHTS)
-    return Bundle(
-        folder=folder,
-        config=config,
-        model=model.eval(),
-        tokenizer=tokenizer,
-        results=_read_results(folder / RESULTS),
-    )
+    results = _read_results(folder / RESULTS) if run_around(folder) is None else _results_of_run(folder)
+    _require_size(folder, config, tokenizer)
+    with ThreadPoolExecutor(1) as pool:
+        weights = pool.submit(read_model_weights, folder)
+        model = Transformer(config.model, tokenizer.source_vocab_size, tokenizer.target_vocab_size)
+        load_weights(model, weights.result(), folder / WEIGHTS)
+    return Bundle(folder, config, model.eval(), tokenizer, results)
+
+
+def _require_size(folder: Path, config: TrainConfig, tokenizer: Tokenizer) -> None:
+    """Makes sure that the weights are as many as the model has, before memory is taken for it."""
+    path = folder / WEIGHTS
+    sizes = tokenizer.source_vocab_size, tokenizer.target_vocab_size
+    with _damage_told(path):
+        held = sum(map(math.prod, read_header(path).values()))
+    wanted = num_weights(config.model, *sizes)
+    if wanted > held:
+        raise UserError(
+            f"{path}: belongs to another configuration or vocabulary: it holds {held:,} weights, and "
+            f"{config_file(folder)} describes a model of {wanted:,}"
+        )
 
 
 def load_bundles(paths: Sequence[str]) -> list[Bundle]:
@@ -138,13 +157,42 @@ def load_bundles(paths: Sequence[str]) -> list[Bundle]:
 
 def _read_results(path: Path) -> dict[str, Any]:
     """What the scores were; a model translates without them."""
-    if not path.exists():
-        return {}
+    with readable(path):
+        listed = path.name in (read_sums(path.parent) or {})
+        if not listed and not path.exists():
+            return {}
+    content = read_checked(path, MOST_RESULTS)
     try:
-        return checked_results(parse_json(read_text(path, MOST_RESULTS)))
-    except (UserError, ValueError) as error:
+        return checked_results(parse_json(content))
+    except ValueError as error:
         log.warning("%s is damaged, and is not used: %s", path, error)
         return {}
+
+
+def _results_of_run(checkpoint: Path) -> dict[str, Any]:
+    """What a checkpoint has on record of its run's held-out data; of earlier versions, what the run has."""
+    data = _read_state(checkpoint).get("data")
+    if data is None:
+        run = run_around(checkpoint)
+        assert run is not None
+        return {"data": _read_results(run / RESULTS).get("data", {})}
+    try:
+        return checked_results({"data": data})
+    except ValueError as error:
+        raise UserError(f"{checkpoint / _STATE}: is damaged: {error}") from error
+
+
+def _read_state(checkpoint: Path) -> dict[str, Any]:
+    path = checkpoint / _STATE
+    try:
+        state = parse_json(read_checked(path, _MOST_STATE))
+    except UserError:
+        raise
+    except ValueError as error:
+        raise UserError(f"{path}: is damaged: {error}") from error
+    if not isinstance(state, dict):
+        raise UserError(f"{path}: is damaged: it holds no sections")
+    return state
 
 
 MOST_RESULTS = 1 << 24
@@ -224,8 +272,12 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
     Raises:
         OSError: the disk is full or refuses, which safetensors tells as an error of its own kind.
     """
+    with open(path, "wb") as file:
+        mode = stat.S_IMODE(os.fstat(file.fileno()).st_mode)  # as the umask has it; safetensors takes 0600
     try:
         save_file({name: tensor.detach().contiguous() for name, tensor in tensors.items()}, path)
+        with suppress(PermissionError):  # some file systems have one mode for all files
+            os.chmod(path, mode)
     except SafetensorError as error:
         number = re.search(r"os error (\d+)", str(error))
         if number is None:
@@ -237,12 +289,23 @@ def read_weights(path: Path) -> dict[str, Tensor]:
     """Reads a safetensors file.
 
     Raises:
-        UserError: it is missing or damaged.
+        UserError: it is missing or damaged, or not the one that `SHA256SUMS` lists.
     """
+    with _damage_told(path), ThreadPoolExecutor(1) as pool:
+        found = pool.submit(file_sum, path)
+        tensors = read_tensors(path)
+        require_sum(path, found.result())
+        return tensors
+
+
+@contextmanager
+def _damage_told(path: Path) -> Iterator[None]:
     try:
         with readable(path):
-            return load_file(path)
-    except SafetensorError as error:
+            yield
+    except UserError:
+        raise
+    except ValueError as error:
         raise UserError(f"{path}: is damaged ({error}); take another copy of it") from error
 
 
@@ -253,14 +316,13 @@ def read_model_weights(folder: Path) -> dict[str, Tensor]:
         UserError: they are missing or damaged.
     """
     path = folder / WEIGHTS
-    if run_around(folder) is not None:
-        state = folder / _STATE
+    if run_around(folder) is not None and not (folder / SUMS).exists():  # of an earlier version
         try:
-            written = parse_json(read_text(state, _MOST_STATE))["sha256"][WEIGHTS]
-        except (ValueError, KeyError, TypeError) as error:
-            raise error if isinstance(error, UserError) else UserError(f"{state}: is damaged") from None
-        with readable(path), open(path, "rb") as file:
-            if hashlib.file_digest(file, "sha256").hexdigest() != written:
+            written = _read_state(folder)["sha256"][WEIGHTS]
+        except (KeyError, TypeError):
+            raise UserError(f"{folder / _STATE}: is damaged: it has no sum of {WEIGHTS}") from None
+        with readable(path):
+            if file_sum(path) != written:
                 raise UserError(f"{path}: is damaged: its content is not what was written")
     return read_weights(path)
 
@@ -304,7 +366,7 @@ def read_config(path: Path) -> TrainConfig:
     Raises:
         UserError: the file is missing, damaged, or has options that this version does not know.
     """
-    return config_from_yaml(read_text(path, MOST_CHARACTERS), str(path))
+    return config_from_yaml(decoded(read_checked(path, MOST_CHARACTERS), path), str(path))
 
 
 def config_from_yaml(text: str, where: str) -> TrainConfig:

@@ -26,7 +26,7 @@ from nmt.config import DecodingConfig, folders, stored
 from nmt.config.paths import schema_keys
 from nmt.config.plain_yaml import MOST_CHARACTERS
 from nmt.errors import UserError
-from nmt.runtime import config_file, model_folders, read_text, readable
+from nmt.runtime import config_file, decoded, model_folders, read_checked, readable
 
 C = TypeVar("C")
 
@@ -89,7 +89,7 @@ def _decoding_of(model_dir: str) -> list[str]:
             path = config_file(folder)
             if not ((folder / "model.safetensors").is_file() and path.is_file()):
                 continue
-        text = read_text(path, MOST_CHARACTERS)
+        text = decoded(read_checked(path, MOST_CHARACTERS), path)
         decoding = stored.to_plain(stored.section_from_yaml(DecodingConfig, text, str(path), "decoding"))
         return [f"decoding.{key}={value}" for key, value in decoding.items()]  # numbers, all of them
     return []  # no model folder: the command itself says so best

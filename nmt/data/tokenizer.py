@@ -26,6 +26,7 @@ from nmt.runtime import (
     make_folder,
     model_folders,
     pieces_folder,
+    read_checked,
     readable,
     replaced,
 )
@@ -36,6 +37,7 @@ PAD_ID, BOS_ID, EOS_ID, UNK_ID = 0, 1, 2, 3
 JOINT_FILE, SOURCE_FILE, TARGET_FILE = "joint.spm", "source.spm", "target.spm"
 
 _NUM_SPECIAL = 4
+_MOST_BYTES = 1 << 26  # of a model; one of a million pieces has some 25 million
 _SPECIAL_PIECES = ("<pad>", "<s>", "</s>", "<unk>")
 # The sums over sentences are split among the threads and so is their rounding: the number must not depend
 # on the machine.
@@ -154,11 +156,10 @@ class Tokenizer:
         for name in names:
             if not (folder / name).is_file():
                 raise UserError(f"{folder}: lacks {JOINT_FILE}, or {SOURCE_FILE} and {TARGET_FILE}")
+        models = [read_checked(folder / name, _MOST_BYTES) for name in names]
         try:
-            with readable(folder):
-                models = [(folder / name).read_bytes() for name in names]
             return cls(*models)
-        except ValueError as error:
+        except (ValueError, IndexError) as error:
             raise UserError(
                 f"{folder}: {' or '.join(names)} is damaged or from another program: {error}"
             ) from None
@@ -346,13 +347,13 @@ def _segmentation(model: bytes) -> Segmentation:
     names = {1: Segmentation.unigram, 2: Segmentation.bpe}
     if kind not in names:
         raise ValueError("neither a unigram nor a BPE model")
-    assert isinstance(kind, int)
-    return names[kind]
+    return names[int(kind)]
 
 
 def _only(message: bytes, wanted: int) -> bytes:
     content = next((value for number, value in protobuf_fields(message) if number == wanted), b"")
-    assert isinstance(content, bytes)
+    if not isinstance(content, bytes):
+        raise ValueError("not a SentencePiece model")
     return content
 
 
@@ -377,5 +378,7 @@ def _varint(message: bytes, at: int) -> tuple[int, int]:
         byte = message[at]
         value |= (byte & 0x7F) << shift
         shift, at = shift + 7, at + 1
+        if shift > 70:
+            raise ValueError("not a SentencePiece model")
         if byte < 0x80:
             return value, at

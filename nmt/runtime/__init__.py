@@ -1,5 +1,6 @@
 """What every stage needs of the machine: its devices, files written whole, seeds, progress and the log."""
 
+from nmt.runtime.checksums import read_checked
 from nmt.runtime.faults import fault, readable, reason_of, stray_fault, told
 from nmt.runtime.files import (
     cache_folder,
@@ -34,7 +35,7 @@ from nmt.runtime.model_files import (
     run_around,
     update_of,
 )
-from nmt.runtime.regular import parse_json, read_bytes, read_text, require_regular
+from nmt.runtime.regular import decoded, parse_json, read_bytes, read_text, require_regular
 from nmt.runtime.seeds import mix
 from nmt.runtime.signals import STOP_SIGNALS, Terminated, heard, ignore_stop_signals, raise_on_stop_signals
 from nmt.runtime.streams import (
@@ -58,6 +59,7 @@ __all__ = [
     "choose_precision",
     "config_file",
     "control_groups",
+    "decoded",
     "fault",
     "fsync_folder",
     "heard",
@@ -79,6 +81,7 @@ __all__ = [
     "progress",
     "raise_on_stop_signals",
     "read_bytes",
+    "read_checked",
     "read_text",
     "readable",
     "reason_of",

@@ -37,8 +37,17 @@ def read_text(path: Path, most: int) -> str:
     Raises:
         UserError: as `read_bytes`, and where it is not UTF-8.
     """
+    return decoded(read_bytes(path, most), path)
+
+
+def decoded(content: bytes, path: Path) -> str:
+    """The text that `content`, read from `path`, is in UTF-8.
+
+    Raises:
+        UserError: it is not UTF-8.
+    """
     try:
-        return read_bytes(path, most).decode("utf-8")
+        return content.decode("utf-8")
     except UnicodeDecodeError as error:
         raise UserError(f"{path}: is damaged: it is not UTF-8 text") from error
 

@@ -2,28 +2,35 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import re
 import shutil
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from safetensors import SafetensorError
-from safetensors.torch import load_file
 from torch import Tensor
 
 from nmt.bundle import write_tensors
 from nmt.errors import UserError
-from nmt.runtime import fsync_folder, log, make_folder, told
+from nmt.runtime import fsync_folder, log, make_folder, parse_json, read_text, told
+from nmt.runtime.checksums import (
+    SUMS,
+    file_sum,
+    file_sums,
+    first_difference,
+    read_sums,
+    sums_text,
+)
+from nmt.runtime.tensors import read_tensors
 from nmt.training.progress import Progress
 from nmt.training.run_folder import require_run_folder, require_same
 
 FORMAT_VERSION = 1
 _MODEL, _OPTIMIZER, _STATE = "model.safetensors", "optimizer.safetensors", "state.json"
+_MOST_STATE = 1 << 26  # bytes
 _NAME = re.compile(r"update-(\d{8,})")
 
 
@@ -82,20 +89,21 @@ class CheckpointFolder:
             try:
                 self._clear_unfinished()
                 temporary.mkdir()
-                hashes = {}
                 for name, tensors in ((_MODEL, checkpoint.model), (_OPTIMIZER, checkpoint.optimizer)):
                     write_tensors(temporary / name, tensors)
-                    hashes[name] = _flushed_hash(temporary / name)
+                sums = file_sums(temporary, (_MODEL, _OPTIMIZER), flush=True)
                 state = {
                     "format_version": FORMAT_VERSION,
                     "progress": checkpoint.progress.as_dict(),
                     "fingerprints": self.fingerprints,
                     "options": self.options,
-                    "sha256": hashes,
+                    "sha256": sums,
                     **facts,
                 }
                 (temporary / _STATE).write_text(json.dumps(state, indent=2) + "\n", encoding="utf-8")
-                _flushed_hash(temporary / _STATE)
+                sums = sums | file_sums(temporary, [_STATE], flush=True)
+                (temporary / SUMS).write_text(sums_text(sums), encoding="utf-8")
+                file_sum(temporary / SUMS, flush=True)
                 fsync_folder(temporary)
                 if final.exists():
                     os.rename(final, final.with_name(f".{final.name}.replaced"))
@@ -142,7 +150,7 @@ class CheckpointFolder:
             UserError: it belongs to other options or data.
         """
         folder = self._path(update)
-        state = _read_state(folder)
+        state, sums = _read_state(folder, (_MODEL, _OPTIMIZER))
         for name, fingerprint in self.fingerprints.items():
             if state["fingerprints"].get(name) != fingerprint:
                 raise UserError(
@@ -151,21 +159,18 @@ class CheckpointFolder:
                 )
         options = state.get("options", {})  # those of earlier versions have none
         require_same(folder, options, self.options, options.keys() & self.options.keys())
-        try:
-            progress = Progress.from_dict(state["progress"])
-        except (KeyError, TypeError) as error:
-            raise DamagedCheckpoint(f"{folder / _STATE} is damaged ({error!r})") from error
+        progress = _progress(folder, state)
         if progress.update != update:
             raise DamagedCheckpoint(f"{folder} holds update {progress.update}, not the one in its name")
-        tensors = [_read_tensors(folder / name, state) for name in (_MODEL, _OPTIMIZER)]
+        tensors = [_read_tensors(folder / name, state, sums) for name in (_MODEL, _OPTIMIZER)]
         return Checkpoint(progress, *tensors)
 
     def newest_progress(self) -> Progress | None:
         """The counters of the newest checkpoint whose `state.json` can be read; None if there is none."""
         for update in reversed(self.updates()):
             try:
-                return Progress.from_dict(_read_state(self._path(update))["progress"])
-            except (DamagedCheckpoint, KeyError, TypeError):
+                return _progress(self._path(update), _read_state(self._path(update))[0])
+            except DamagedCheckpoint:
                 continue
         return None
 
@@ -176,7 +181,7 @@ class CheckpointFolder:
             DamagedCheckpoint: they can't be read, or are not there.
         """
         folder = self._path(update)
-        return _read_tensors(folder / _MODEL, _read_state(folder))
+        return _read_tensors(folder / _MODEL, *_read_state(folder, [_MODEL]))
 
     def forget_after(self, update: int) -> None:
         """Removes the checkpoints after `update`: the run goes on from there, and they are damaged."""
@@ -211,38 +216,38 @@ class CheckpointFolder:
         return self.folder / f"update-{update:08d}"
 
 
-def _read_state(folder: Path) -> dict[str, Any]:
+def _read_state(folder: Path, others: Iterable[str] = ()) -> tuple[dict[str, Any], dict[str, str]]:
+    """What `state.json` holds, and its sum and those of `others`; all as recorded, if they are recorded."""
     try:
-        state = json.loads((folder / _STATE).read_text(encoding="utf-8"))
-        version = state["format_version"]
-        complete = {"progress", "fingerprints", "sha256"} <= state.keys()
-    except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
-        raise DamagedCheckpoint(f"{folder} is damaged: {_STATE} can't be read ({error})") from error
+        recorded = read_sums(folder)
+        sums = file_sums(folder, [_STATE, *others])
+        if recorded is not None and (name := first_difference(recorded, sums)):
+            raise DamagedCheckpoint(f"{folder / name} is damaged: its content is not what was written")
+        state = parse_json(read_text(folder / _STATE, _MOST_STATE))
+    except (OSError, ValueError) as error:
+        raise DamagedCheckpoint(f"{folder} is damaged ({error})") from error
+    version = state.get("format_version") if isinstance(state, dict) else None
     if version != FORMAT_VERSION:
         raise DamagedCheckpoint(
-            f"{folder} has format {version}, and this program reads format {FORMAT_VERSION}"
+            f"{folder} has format {version!r:.40}, and this program reads format {FORMAT_VERSION}"
         )
-    if not complete:
-        raise DamagedCheckpoint(f"{folder} is damaged: {_STATE} is incomplete")
-    return dict(state)
+    for key in ("progress", "fingerprints", "sha256", "options"):
+        if not isinstance(state.setdefault(key, {} if key == "options" else None), dict):
+            raise DamagedCheckpoint(f"{folder / _STATE} is damaged: {key} is not a mapping")
+    return state, sums
 
 
-def _read_tensors(path: Path, state: Mapping[str, Any]) -> dict[str, Tensor]:
+def _progress(folder: Path, state: Mapping[str, Any]) -> Progress:
     try:
-        if _hash(path) != state["sha256"].get(path.name):
-            raise DamagedCheckpoint(f"{path} is damaged: its content is not what was written")
-        tensors: dict[str, Tensor] = load_file(path)
-        return tensors
-    except (OSError, SafetensorError, AttributeError) as error:
-        raise DamagedCheckpoint(f"{path} is damaged ({error})") from error
+        return Progress.from_dict(state["progress"])
+    except ValueError as error:
+        raise DamagedCheckpoint(f"{folder / _STATE} is damaged: {error}") from error
 
 
-def _hash(path: Path) -> str:
-    with open(path, "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def _flushed_hash(path: Path) -> str:
-    with open(path, "rb") as file:
-        os.fsync(file.fileno())
-        return hashlib.file_digest(file, "sha256").hexdigest()
+def _read_tensors(path: Path, state: Mapping[str, Any], sums: Mapping[str, str]) -> dict[str, Tensor]:
+    if sums[path.name] != state["sha256"].get(path.name):
+        raise DamagedCheckpoint(f"{path} is damaged: its content is not what was written")
+    try:
+        return read_tensors(path)
+    except (OSError, ValueError) as error:
+        raise DamagedCheckpoint(f"{path} is damaged: {error}") from error

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import math
+import types
+import typing
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import MISSING, asdict, dataclass, field, fields, is_dataclass
+from functools import cache
 from typing import Any
 
 from nmt.config import TrainingConfig
@@ -36,11 +40,6 @@ class LeftOut:
     update: int
     start: Cursor
     end: Cursor
-
-    @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> LeftOut:
-        """The reverse of `asdict`."""
-        return cls(values["update"], Cursor(**values["start"]), Cursor(**values["end"]))
 
 
 @dataclass
@@ -102,20 +101,18 @@ class Progress:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Progress:
-        """The reverse of `as_dict`."""
-        saved = {key: values.get(key) for key in ("validated", "best", "at_end")}
-        went_back = values.get("went_back")
-        return cls(
-            **{
-                **values,
-                "cursor": Cursor(**values["cursor"]),
-                "skipped": [LeftOut.from_dict(skipped) for skipped in values.get("skipped", [])],
-                "went_back": None if went_back is None else LeftOut.from_dict(went_back),
-                **{key: None if value is None else Saved(**value) for key, value in saved.items()},
-                "checkpoints": [Saved(**saved) for saved in values["checkpoints"]],
-                "extras": [Saved(**saved) for saved in values.get("extras", [])],
-            }
-        )
+        """The reverse of `as_dict`.
+
+        Raises:
+            ValueError: a counter is missing, of another type or out of its range; the message names it.
+        """
+        for name in ("update", "cursor", "target_tokens", "best", "checkpoints"):
+            if not isinstance(values, Mapping) or name not in values:
+                raise ValueError(f"progress lacks {name}")
+        progress: Progress = _checked(cls, values, "progress")
+        if progress.loss_scale == 0.0:
+            raise ValueError("progress.loss_scale=0.0")
+        return progress
 
     def advance(self) -> None:
         """Counts an update."""
@@ -190,3 +187,45 @@ class Progress:
                 "(early stopping)"
             )
         return None
+
+
+_MOST = 2**53  # of any counter
+
+
+def _checked(kind: Any, value: Any, name: str) -> Any:
+    """A value from a file as the type of its field; numbers are 0 or more, but for what validation found."""
+    origin, parts = typing.get_origin(kind), typing.get_args(kind)
+    if origin is types.UnionType:
+        return None if value is None else _checked(parts[0], value, name)
+    if origin is list and isinstance(value, list):
+        return [_checked(parts[0], item, f"{name}[{number}]") for number, item in enumerate(value)]
+    if isinstance(kind, type) and is_dataclass(kind) and isinstance(value, Mapping):
+        hints = _hints(kind)
+        if unknown := sorted(value.keys() - hints.keys()):
+            raise ValueError(f"{name}.{unknown[0]} is not known to this version")
+        given = {key: _checked(hints[key], item, f"{name}.{key}") for key, item in value.items()}
+        if missing := sorted(_required(kind) - given.keys()):
+            raise ValueError(f"{name} lacks {missing[0]}")
+        return kind(**given)
+    if kind is bool and isinstance(value, bool):
+        return value
+    if kind is int and type(value) is int and 0 <= value <= _MOST:
+        return value
+    if kind is float and type(value) in (int, float):
+        if 0 <= value <= _MOST or (name.endswith(".quality") and (-_MOST <= value < 0 or value == -math.inf)):
+            return float(value)
+    raise ValueError(f"{name}={value!r:.40}")
+
+
+@cache
+def _hints(kind: type[Any]) -> dict[str, Any]:
+    return typing.get_type_hints(kind)
+
+
+def _required(kind: Any) -> set[str]:
+    """The fields that a file must have: all of a place, and those without a default."""
+    return {
+        field.name
+        for field in fields(kind)
+        if kind is Cursor or (field.default is MISSING and field.default_factory is MISSING)
+    }

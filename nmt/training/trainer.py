@@ -329,7 +329,10 @@ class Trainer:
         self.mean.restore(state, begun, self.checkpoints.folder)
 
     def _save(self, state: State, keep: Collection[int] | None = None) -> None:
-        self._saver.save(Checkpoint(self.progress, *state), {"learning_rate": self._learning_rate()}, keep)
+        report = self.prepared.report  # of the texts that nmt-eval may read for a checkpoint
+        texts = {split: report[split] for split in ("valid", "test") if split in report}
+        facts = {"learning_rate": self._learning_rate(), "data": texts}
+        self._saver.save(Checkpoint(self.progress, *state), facts, keep)
 
     def _save_last(self) -> None:
         """Saves the state a run ends or stops with, if no checkpoint holds it."""

@@ -63,7 +63,8 @@ def update(run: Path) -> list[int]:
 def test_a_checkpoint_of_a_run_that_goes_on_is_a_model(name: str, stopped: Path) -> None:
     assert not (stopped / "model").exists()
     bundle = load_bundle(stopped / "checkpoints" / name)
-    assert bundle.folder == stopped / "checkpoints/update-00000004" and bundle.results == {}
+    assert bundle.folder == stopped / "checkpoints/update-00000004"
+    assert bundle.results["data"].keys() == {"valid", "test"}
     assert bundle.config.run_dir == str(stopped)
     for key, weight in load_file(bundle.folder / "model.safetensors").items():
         assert torch.equal(bundle.model.state_dict()[key], weight)
@@ -138,14 +139,19 @@ def test_a_checkpoint_away_from_its_run_is_told(stopped: Path, tmp_path: Path) -
         load_bundle(away)
 
 
+@pytest.mark.parametrize("sums", [True, False])
 @pytest.mark.parametrize("name", ["model.safetensors", "state.json"])
-def test_a_damaged_checkpoint_does_not_translate(name: str, stopped: Path, tmp_path: Path) -> None:
+def test_a_damaged_checkpoint_does_not_translate(
+    name: str, sums: bool, stopped: Path, tmp_path: Path
+) -> None:
     run = Path(shutil.copytree(stopped, tmp_path / "run"))
+    if not sums:  # as earlier versions wrote it
+        (run / "checkpoints/update-00000004/SHA256SUMS").unlink()
     path = run / "checkpoints/update-00000004" / name
     content = bytearray(path.read_bytes())
     content[-100 if name == "model.safetensors" else 0] ^= 1
     path.write_bytes(content)
-    with pytest.raises(UserError, match=f"{name}: is damaged"):
+    with pytest.raises(UserError, match=f"{name}: is (damaged|not the file that SHA256SUMS)"):
         load_bundle(run / "checkpoints/update-4")
 
 

@@ -136,9 +136,22 @@ def test_results_that_are_damaged_are_done_without(
 ) -> None:
     model = Transformer(config.model, tokenizer.source_vocab_size, tokenizer.target_vocab_size)
     save_bundle(tmp_path / "model", config, model.state_dict(), tokenizer, {"a": 1})
-    (tmp_path / "model" / "results.json").write_text('{"a": ')
-    assert load_bundle(tmp_path).results == {}
-    assert "results.json is damaged, and is not used" in caplog.text
+    (tmp_path / "model" / "SHA256SUMS").unlink()
+    deep = "[" * 100_000
+    for text in (
+        '{"a": ',
+        "[]",
+        "7",
+        '{"data": []}',
+        '{"data": {"test": 1}}',
+        '{"training": "x"}',
+        deep,
+        "9" * 5000,
+    ):
+        (tmp_path / "model" / "results.json").write_text(text)
+        caplog.clear()
+        assert load_bundle(tmp_path).results == {}
+        assert "results.json is damaged, and is not used" in caplog.text
 
 
 def test_a_folder_that_may_not_be_entered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
