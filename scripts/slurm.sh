@@ -13,7 +13,7 @@
 #SBATCH --cpus-per-task=32      # cores are shared by the processes of the machine
 #SBATCH --mem=0                 # all of the machine's memory
 #SBATCH --time=24:00:00
-#SBATCH --signal=B:TERM@300     # five minutes before the end this script hears of it
+#SBATCH --signal=B:TERM@300     # five minutes before the end this script hears of it; USR1 or HUP do as well
 #SBATCH --requeue
 #SBATCH --open-mode=append
 #SBATCH --output=%x-%j.log
@@ -30,7 +30,7 @@ export TORCH_ELASTIC_SHUTDOWN_TIMEOUT=240
 
 # The request goes to the processes; srun itself would kill them.
 stopping=
-trap 'stopping=yes; scancel --signal=TERM "$SLURM_JOB_ID"' TERM
+trap 'stopping=yes; scancel --signal=TERM "$SLURM_JOB_ID"' TERM HUP USR1 USR2
 
 # Slurm 22.05 to 23.02: what the job was given a task, its steps must ask for again, or they get one core.
 # shellcheck disable=SC2016 # expanded on each machine

@@ -83,7 +83,7 @@ class TranslateConfig:
     scores: bool = False
     """Write `score<TAB>translation`; the score is the length-normalised log-probability."""
     device: str = "auto"
-    """`auto`, `cpu`, `cuda` or `cuda:1`."""
+    """`auto`, `cpu`, `cuda`, `cuda:1`, or `mps` on Apple machines where torch has it (not tested)."""
     precision: str = "fp32"
     """`fp32`, or `bf16` or `fp16` where speed matters more than equal text in every batch."""
     threads: int = 0

@@ -69,6 +69,21 @@ def set_threads(threads: int) -> None:
     torch.set_num_threads(threads or available_cores())
 
 
+def queued_seconds(tasks: Path = Path("/proc/self/task")) -> float | None:
+    """How long the threads of this process, together, were ready to run and had no core; None: not told.
+
+    Only Linux tells. Threads that have ended do not count.
+    """
+    total = 0
+    try:
+        for task in tasks.iterdir():
+            with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # it has just ended
+                total += int((task / "schedstat").read_text().split()[1])
+    except (OSError, ValueError, IndexError):
+        return None
+    return total / 1e9 if total else None  # kernels built without it tell of 0
+
+
 def keep_freed_memory() -> None:
     """Lets this process keep what it frees, where the C library is glibc.
 
@@ -93,7 +108,10 @@ _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # malloc.h
 
 
 def choose_device(name: str) -> torch.device:
-    """Turns `auto`, `cpu`, `cuda` or `cuda:1` into a device that is there.
+    """Turns `auto`, `cpu`, `cuda`, `cuda:1` or `mps` into a device that is there.
+
+    `mps` is the GPU of Apple's machines. It has not been tested, so `auto` does not choose it, and training,
+    which sums in float64 where that GPU has none, stays on the CPU there.
 
     Raises:
         UserError: the device is unknown or missing.
@@ -106,8 +124,10 @@ def choose_device(name: str) -> torch.device:
         device = torch.device(name)
     except RuntimeError:
         device = None
-    if device is None or device.type not in ("cpu", "cuda"):
-        raise UserError(f"device={name}: must be auto, cpu, cuda, or a certain GPU such as cuda:1")
+    if device is None or device.type not in ("cpu", "cuda", "mps"):
+        raise UserError(f"device={name}: must be auto, cpu, cuda, a certain GPU such as cuda:1, or mps")
+    if device.type == "mps" and not (torch.backends.mps.is_available() and not device.index):
+        raise UserError(f"device={name}: torch finds no such Apple GPU on this machine; use device=cpu")
     if device.type == "cuda":
         count = torch.cuda.device_count()
         if (device.index or 0) >= count:
@@ -123,6 +143,8 @@ def choose_precision(precision: Precision, device: torch.device) -> Precision:
         import torch
 
         return Precision.bf16 if torch.cuda.is_bf16_supported(including_emulation=False) else Precision.fp16
+    if device.type == "mps":
+        return Precision.fp32  # nothing has been measured there
     return Precision.bf16 if _cpu_flags() & {"avx512_bf16", "amx_bf16"} else Precision.fp32
 
 

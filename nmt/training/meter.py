@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import resource
 import sys
 from collections.abc import Sequence
@@ -12,6 +13,7 @@ import torch
 from nmt.config import TrainConfig
 from nmt.data.blocks import budgets
 from nmt.training.ceiling import measured_ceiling
+from nmt.training.cores import CoreWatch
 from nmt.training.progress import Progress
 from nmt.training.ranks import Ranks
 
@@ -26,9 +28,18 @@ class Meter:
         progress: where this session of the run starts.
         ceiling: operations a second that all devices of the run together do at most.
         device: whose memory is told.
+        cores: warns when other programs take the cores; None: the work is not done on them.
     """
 
-    def __init__(self, config: TrainConfig, progress: Progress, ceiling: float, device: torch.device) -> None:
+    def __init__(
+        self,
+        config: TrainConfig,
+        progress: Progress,
+        ceiling: float,
+        device: torch.device,
+        cores: CoreWatch | None = None,
+    ) -> None:
+        self._cores = cores
         self._options, self._ceiling, self._device = config.training, ceiling, device
         self._room = config.training.micro_batches * budgets(config.data)[0]
         self._first = progress.update, progress.total_seconds
@@ -50,6 +61,8 @@ class Meter:
         self._totals = [total + value for total, value in zip(self._totals, totals, strict=True)]
         self._norm, self._waited = norm, waited
         self._seconds += seconds
+        if self._cores is not None:
+            self._cores.look(self._mfu)
 
     @property
     def num_updates(self) -> int:
@@ -66,7 +79,7 @@ class Meter:
             of what the batches may hold; `peak_memory_gb` of this process, or of its GPU; `eta_minutes` until
             `max_updates` or `max_minutes`, at the pace of this session.
         """
-        (objective, teraflops, tokens, loss, nll), seconds = self._totals, self._seconds
+        (objective, _, tokens, loss, nll), seconds = self._totals, self._seconds
         lowered = {"objective": objective / tokens} if self._options.rdrop else {}
         return {
             "loss": loss / tokens,
@@ -74,12 +87,16 @@ class Meter:
             "ppl": perplexity(nll / tokens),
             "gradient_norm": self._norm,
             "tokens_per_second": tokens / seconds,
-            "mfu": teraflops * 1e12 / (seconds * self._ceiling),
+            "mfu": self._mfu,
             "data_wait": min(1.0, (self._waited - self._waited_before) / seconds),
             "filling": tokens / (self._updates * self._room),
             "peak_memory_gb": peak_memory(self._device) / 1e9,
             "eta_minutes": self._seconds_left(progress) / 60,
         }
+
+    @property
+    def _mfu(self) -> float:
+        return self._totals[1] * 1e12 / (self._seconds * self._ceiling)
 
     def clear(self) -> None:
         """Begins anew."""
@@ -105,7 +122,11 @@ def meter_for(config: TrainConfig, progress: Progress, ranks: Ranks) -> Meter:
     ranks.sum_(ceiling)
     if ranks.device.type == "cuda":
         torch.cuda.reset_peak_memory_stats(ranks.device)
-    return Meter(config, progress, ceiling.item(), ranks.device)
+    cores = None
+    if ranks.device.type == "cpu" and ranks.is_main:
+        local = int(os.environ.get("LOCAL_WORLD_SIZE", ranks.world))
+        cores = CoreWatch(torch.get_num_threads(), local)
+    return Meter(config, progress, ceiling.item(), ranks.device, cores)
 
 
 def perplexity(nll: float) -> float | None:

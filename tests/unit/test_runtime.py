@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import errno
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -23,6 +26,7 @@ from nmt.runtime import (
     make_folder,
     mix,
     replaced,
+    short_spins,
 )
 
 
@@ -125,7 +129,7 @@ def test_make_folder_where_a_file_stands(tmp_path: Path) -> None:
         make_folder(tmp_path / "taken" / "below")
 
 
-@pytest.mark.parametrize("name", ["tpu", "cuda:x", "cpu:x", "", "meta", "cuda:99"])
+@pytest.mark.parametrize("name", ["tpu", "cuda:x", "cpu:x", "", "meta", "cuda:99", "mps:1"])
 def test_devices_that_are_not_there(name: str) -> None:
     with pytest.raises(UserError, match=f"device={name}: "):
         choose_device(name)
@@ -134,6 +138,47 @@ def test_devices_that_are_not_there(name: str) -> None:
 def test_devices_that_are() -> None:
     assert choose_device("cpu") == torch.device("cpu")
     assert choose_device("auto").type == ("cuda" if torch.cuda.is_available() else "cpu")
+
+
+def test_mps_where_torch_has_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.backends.mps, "is_available", lambda: False)
+    with pytest.raises(UserError, match=r"^device=mps: torch finds no such Apple GPU .* use device=cpu$"):
+        choose_device("mps")
+    monkeypatch.setattr(torch.backends.mps, "is_available", lambda: True)
+    assert choose_device("mps") == torch.device("mps")
+    assert choose_device("auto").type != "mps"  # not tested, so only on request
+    assert choose_precision(Precision.auto, torch.device("mps")) is Precision.fp32
+    with pytest.raises(UserError, match="device=mps:1: "):
+        choose_device("mps:1")
+
+
+@pytest.mark.parametrize(
+    ("there", "after"),
+    [
+        ({}, {"GOMP_SPINCOUNT": "1000"}),
+        ({"OMP_WAIT_POLICY": "active"}, {"OMP_WAIT_POLICY": "active"}),
+        ({"GOMP_SPINCOUNT": "7"}, {"GOMP_SPINCOUNT": "7"}),
+        ({"OMP_NUM_THREADS": "2"}, {"OMP_NUM_THREADS": "2", "GOMP_SPINCOUNT": "1000"}),
+    ],
+)
+def test_threads_spin_for_a_short_time_unless_the_user_has_chosen(
+    there: dict[str, str], after: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "environ", dict(there))
+    short_spins()
+    assert os.environ == after
+
+
+def test_commands_choose_it_before_they_import_torch() -> None:
+    code = (
+        "import os, sys\n"
+        "from nmt.cli.app import end_with\n"
+        "end_with('nmt-x', lambda: print(os.environ['GOMP_SPINCOUNT'], 'torch' in sys.modules))"
+    )
+    environment = {key: value for key, value in os.environ.items() if key != "OMP_WAIT_POLICY"}
+    environment.pop("GOMP_SPINCOUNT", None)
+    result = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True)
+    assert result.stdout == "1000 False\n"
 
 
 def test_the_tightest_quota_of_the_control_groups_counts(

@@ -63,13 +63,14 @@ def test_each_machine_starts_torchrun_with_the_options(folder: Path) -> None:
     assert not (folder / "requeued").exists()
 
 
-def test_a_job_out_of_time_stops_and_is_queued_again(folder: Path) -> None:
+@pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGUSR1])
+def test_a_job_out_of_time_stops_and_is_queued_again(signum: signal.Signals, folder: Path) -> None:
     job = start(folder)
     deadline = time.monotonic() + PATIENCE
     while not (folder / "arguments").exists():
         assert time.monotonic() < deadline
         time.sleep(0.02)
-    job.send_signal(signal.SIGTERM)
-    assert job.wait(PATIENCE) == 128 + signal.SIGTERM
+    job.send_signal(signum)
+    assert job.wait(PATIENCE) == 128 + signum
     assert (folder / "cancelled").read_text() == "--signal=TERM 123\n"
     assert (folder / "requeued").read_text() == "123\n"
