@@ -30,6 +30,7 @@ from nmt.runtime import (
     checkpoint_names,
     config_file,
     decoded,
+    expanded,
     fsync_folder,
     in_short,
     log,
@@ -228,7 +229,7 @@ def find_model_folder(path: str | Path, key: str = "model_dir") -> Path:
     Raises:
         UserError: it is neither.
     """
-    given = Path(path).expanduser()
+    given = expanded(path)
     with readable(given):
         for folder in model_folders(given):
             if (folder / WEIGHTS).is_file() and config_file(folder).is_file():

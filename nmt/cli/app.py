@@ -184,7 +184,7 @@ def _require_apart(jobs: Sequence[object]) -> None:
         if len(set(names)) < len(names):
             raise UserError(
                 f"{key}={names[0]}: every job of the sweep would write it; put what differs into the name, "
-                f"such as \"{key}='{names[0]}.${{decoding.beam_size}}'\""
+                f"such as '{key}={names[0]}.${{decoding.beam_size}}'"
             )
     if any(getattr(job, "input", "") is None for job in jobs):
         raise UserError("a sweep can't read standard input once for each of its jobs: give input=FILE")

@@ -32,8 +32,6 @@ def explained(known: Sequence[str], error: Exception) -> str:
     text = f"{error}\n{cause}"
     unknown = re.search(r"(?:Could not override|Could not append to config[^']*) '([^']+)'", text)
     key = getattr(cause, "full_key", None) or (unknown.group(1) if unknown else "")
-    if key in known and "Could not append" in text:
-        return f"+{key}: is an option already; leave out the +"
     if re.search(r"[Kk]ey '.*' (is )?not in|No match in the defaults list|Could not append", text):
         return f"{key}: there is no such option{did_you_mean(key, known)}"
     return f"{key}: {wrong_value(cause)}" if key else first_line(error)

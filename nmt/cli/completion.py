@@ -7,12 +7,12 @@ import os
 import typing
 from collections.abc import Iterator, Mapping, Sequence
 from enum import Enum
-from pathlib import Path
 from typing import Any
 
 from nmt.cli.arguments import FLAGS
 from nmt.cli.help import GROUPS, default_text, group_names
 from nmt.errors import UserError
+from nmt.runtime import expanded
 
 _COMMANDS = "nmt-train nmt-translate nmt-eval"
 
@@ -140,7 +140,7 @@ def _files(word: str) -> list[str]:
     """The files that a list of files, `key=[a,b`, may go on with."""
     at = max(word.rfind("["), word.rfind(",")) + 1
     folder, _, start = word[at:].rpartition("/")
-    inside = Path(folder or ("/" if word[at:].startswith("/") else ".")).expanduser()
+    inside = expanded(folder or ("/" if word[at:].startswith("/") else "."))
     before = word[: len(word) - len(start)]
     try:
         entries = sorted(os.scandir(inside), key=lambda entry: entry.name)

@@ -20,10 +20,11 @@ from omegaconf.errors import (
 
 from nmt.cli.arguments import Arguments
 from nmt.cli.complaints import config_keys, did_you_mean, explained, first_line, missing_config
-from nmt.cli.overrides import into_named, named_sections, override_lists, parse
+from nmt.cli.overrides import Setting, named_sections, settings_of_jobs
+from nmt.cli.sweep import told_apart
 from nmt.cli.user_yaml import Folder
 from nmt.config import DecodingConfig, folders, stored
-from nmt.config.paths import schema_keys
+from nmt.config.paths import check_texts, schema_keys
 from nmt.config.plain_yaml import MOST_CHARACTERS
 from nmt.errors import UserError
 from nmt.runtime import config_file, decoded, model_folders, read_checked, readable
@@ -46,14 +47,13 @@ def compose_jobs(schema: type[C], config_name: str, arguments: Arguments) -> lis
     """
     ConfigStore.instance().store(name=f"{config_name}_schema", node=schema)
     folder = Folder(arguments.config_dir, configs_folder())
+    settings = list(settings_of_jobs(schema, arguments))
     with initialize_config_dir(str(configs_folder()), version_base="1.3"):
         jobs = []
-        for overrides, suffix in override_lists(arguments):
-            overrides = _defaults(config_name, overrides) + overrides
-            overrides = [into_named(text, named_sections(schema)) for text in overrides]
-            with folder.located(overrides):
-                jobs.append(_finish(schema, _compose(schema, config_name, folder, overrides), suffix))
-    return jobs
+        for given in settings:
+            with folder.located([f"{setting.key}={setting.written}" for setting in given]):
+                jobs.append(_finish(schema, _compose(schema, config_name, folder, given)))
+    return told_apart(jobs, settings)
 
 
 def to_yaml(config: Any) -> str:
@@ -61,9 +61,9 @@ def to_yaml(config: Any) -> str:
     return stored.to_yaml(config)
 
 
-def _defaults(config_name: str, overrides: Sequence[str]) -> list[str]:
-    """What the overrides imply: later ones win, so these go first."""
-    given = {override.key_or_group: override.value() for override in parse(overrides)}
+def _defaults(config_name: str, settings: Sequence[Setting]) -> list[str]:
+    """What the settings imply: later ones win, so these go first."""
+    given = {setting.key: setting.value for setting in settings}
     if config_name == "train":
         # With nothing else the quickstart runs; whoever names other data means another experiment.
         return [] if {"experiment", "data"} & set(given) else ["experiment=quickstart"]
@@ -95,10 +95,16 @@ def _decoding_of(model_dir: str) -> list[str]:
     return []  # no model folder: the command itself says so best
 
 
-def _compose(schema: type[Any], config_name: str, folder: Folder, overrides: Sequence[str]) -> DictConfig:
+def _compose(schema: type[Any], config_name: str, folder: Folder, settings: Sequence[Setting]) -> DictConfig:
+    overrides = [setting.override for setting in settings if setting.override is not None]
+    overrides = [*_defaults(config_name, settings), *overrides]
     try:
         folder.check(schema, config_name, overrides)
-        return compose(config_name, overrides=[*folder.search, *overrides])
+        config = compose(config_name, overrides=[*folder.search, *overrides])
+        for setting in settings:
+            if setting.override is None:
+                _assign(config, setting, named_sections(schema))
+        return config
     except MissingConfigException as error:
         raise UserError(missing_config(error, overrides)) from error
     except UserError:
@@ -108,27 +114,48 @@ def _compose(schema: type[Any], config_name: str, folder: Folder, overrides: Seq
         raise UserError(explained(known, error)) from error
 
 
+def _assign(config: DictConfig, setting: Setting, sections: Sequence[str]) -> None:
+    """Puts a value into the composed options as it is.
+
+    OmegaConf makes a part with a free name of the right type only where its section is given a whole:
+    `{name: {key: value}}` is merged into what is there.
+    """
+    key, value = setting.key, setting.value
+    if value == "???":
+        raise UserError(f"{key}=???: means that a value is missing. Give one.")
+    for section in sections:
+        if key.startswith(f"{section}."):
+            for name in reversed(key.removeprefix(f"{section}.").split(".")):
+                value = {name: value}
+            key = section
+    try:
+        OmegaConf.update(config, key, value, merge=True, force_add=True)
+    except GrammarParseError as error:
+        raise UserError(
+            f"{setting.key}={setting.written}: ${{ begins an interpolation such as ${{name}}, and this one "
+            "can't be read. Rename the file or folder."
+        ) from error
+
+
 def _known_keys(config_name: str, search: Sequence[str]) -> list[str]:
     return [*config_keys(compose(config_name, overrides=list(search))), "experiment"]
 
 
-def _finish(schema: type[C], config: DictConfig, suffix: str) -> C:
-    """Resolves and checks the options; a sweep's job gets a run folder of its own."""
+def _finish(schema: type[C], config: DictConfig) -> C:
+    """Resolves and checks the options."""
     try:
-        if suffix and "run_dir" in config:
-            config.run_dir = f"{config.run_dir}/{suffix}"
         _refuse_unknown(schema, config)
         missing = sorted(OmegaConf.missing_keys(config))
         if missing:
             examples = " ".join(f"{key}=..." for key in missing)
             raise UserError(f"{', '.join(missing)} must be given: add {examples}")
-        OmegaConf.resolve(config)
         finished = OmegaConf.to_object(config)
     except (MissingMandatoryValue, InterpolationResolutionError, GrammarParseError) as error:
         words = re.sub(r"^\w+ (raised )?while resolving interpolation: ", "", first_line(error)).strip('"')
         key = error.full_key
         raise UserError(f"{key}: {words[0].lower()}{words[1:]}" if key else words) from error
     assert isinstance(finished, schema)
+    check_texts(finished)
     return finished
 
 

@@ -37,6 +37,7 @@ from nmt.evaluation.significance import compare
 from nmt.runtime import (
     choose_device,
     choose_precision,
+    expanded,
     log,
     progress,
     require_writable,
@@ -332,7 +333,7 @@ def _translate(config: EvalConfig, bundles: Sequence[Bundle], task: Task) -> lis
 
 
 def _path(value: str) -> Path:
-    return Path(os.path.realpath(Path(value).expanduser()))
+    return Path(os.path.realpath(expanded(value)))
 
 
 def _write(value: str, text: str) -> None:

@@ -7,7 +7,7 @@ import re
 from nmt.config.checks import shortened
 from nmt.errors import UserError
 
-_NOT_A_NAME = re.compile(r"null|true|false|[-+]?[\d_]*\.?[\d_]+(e[-+]?\d+)?|\{.*", re.IGNORECASE)
+_NOT_A_NAME = re.compile(r"null|\{.*")
 _LONGEST = 500
 """Characters of a name, the free names of corpora included."""
 _SHOWN = 200

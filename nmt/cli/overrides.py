@@ -1,86 +1,161 @@
-"""The `key=value` of a command line, as Hydra takes them: one list for every job of a sweep."""
+"""The `key=value` of a command line, read: one list of settings for every job of a sweep."""
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 from hydra.core.override_parser.overrides_parser import OverridesParser
-from hydra.core.override_parser.types import Override
+from hydra.core.override_parser.types import Override, Quote, QuotedString
 from hydra.errors import HydraException, OverrideParseException
 
 from nmt.cli.arguments import Arguments
 from nmt.cli.complaints import first_line
+from nmt.cli.help import GROUPS
+from nmt.cli.literals import read_text, split, unquoted
 from nmt.cli.numbers import require_short_numbers
-from nmt.config.paths import schema_keys
+from nmt.config.paths import schema_keys, text_option
 from nmt.errors import UserError
 
-
-def override_lists(arguments: Arguments) -> Iterator[tuple[list[str], str]]:
-    """The overrides of each job, and what is added to its run folder."""
-    parsed = parse(arguments.overrides)
-    choices: list[list[str]] = []
-    for text, override in zip(arguments.overrides, parsed, strict=True):
-        if not override.is_sweep_override():
-            choices.append([text])
-        elif not arguments.sweep:
-            raise UserError(f"{text}: several values run as a sweep; add -m, or quote a list: key=[a,b]")
-        else:
-            key = override.get_key_element()
-            try:
-                choices.append([f"{key}={value}" for value in override.sweep_string_iterator()])
-            except HydraException as error:  # a glob or an interval: Hydra's own launchers know them
-                raise UserError(f"{text}: name the values, separated by commas") from error
-    swept = [len(texts) > 1 for texts in choices]
-    for combination in itertools.product(*choices):
-        named = [text for text, is_swept in zip(combination, swept, strict=True) if is_swept]
-        yield list(combination), ",".join(text.lstrip("+").replace("/", "-") for text in named)
+_FUNCTION = re.compile(r"(range|interval|glob|sort|shuffle|tag)\(.*\)", re.DOTALL)
+"""Other sweeps that Hydra's grammar writes as functions."""
 
 
-def parse(overrides: Sequence[str]) -> list[Override]:
-    """Reads overrides in Hydra's grammar.
+@dataclass(frozen=True)
+class Setting:
+    """One `key=value` of one job.
+
+    Attributes:
+        key: the option or group, such as `data.train.source` or `model/positions`.
+        written: the value as it stands on the command line.
+        value: the value.
+        override: what Hydra is given; None: the value is put into the composed options afterwards, because it
+            is text, which Hydra's grammar would change, or lies in a section whose parts have free names,
+            which Hydra's grammar of keys would restrict.
+        swept: whether other jobs have other values.
+    """
+
+    key: str
+    written: str
+    value: Any
+    override: str | None
+    swept: bool = False
+
+
+def settings_of_jobs(schema: type[Any], arguments: Arguments) -> Iterator[list[Setting]]:
+    """The settings of each job, in the order of the command line.
 
     Raises:
-        UserError: one is not in it.
+        UserError: an argument can't be read, or has several values without `-m`.
     """
-    parser = OverridesParser.create()
-    parsed = []
-    for text in overrides:
-        if "=" not in text and not text.startswith("~"):
-            raise UserError(f"{text}: options are written key=value; --help lists them")
-        try:
-            require_short_numbers(text)
-            parsed += parser.parse_overrides([text])
-        except OverrideParseException as error:
-            raise UserError(
-                f"{text}: can't be read ({first_line(error)}); values with spaces, commas, brackets or = "
-                f"need quotes inside quotes, such as \"key='a, b.txt'\""
-            ) from error
-        except HydraException as error:
-            raise UserError(f"{text}: {first_line(error)}") from error
-    return parsed
-
-
-def into_named(text: str, sections: Sequence[str]) -> str:
-    """An override inside a section whose parts have free names, written so that the part need not exist yet.
-
-    OmegaConf makes a part of the right type only where the section is given a whole: `a.b.name.key=value`
-    becomes `++a.b={name:{key:value}}`, which is merged into what is there.
-    """
-    key, _, value = text.partition("=")
-    for section in sections:
-        start = f"{section}."
-        if key.lstrip("+").startswith(start):
-            for name in reversed(key.lstrip("+").removeprefix(start).split(".")):
-                value = f"{{{name}:{value or repr('')}}}"
-            return f"++{section}={value}"
-        if key.lstrip("+") == section:
-            return f"++{section}={value}"
-    return text
+    choices = []
+    for text in arguments.overrides:
+        found = _read(schema, text, arguments.sweep)
+        choices.append([dataclasses.replace(one, swept=len(found) > 1) for one in found])
+    for combination in itertools.product(*choices):
+        yield list(combination)
 
 
 def named_sections(schema: type[Any]) -> list[str]:
     """The sections whose parts have free names and are sections themselves."""
     keys = list(schema_keys(schema))
     return [key.removesuffix(".*") for key in keys if key.endswith(".*") and key.count("*") == 1]
+
+
+def quoted(text: str) -> str:
+    """Text that Hydra's grammar reads as `text`."""
+    return QuotedString(text, Quote.single).with_quotes()
+
+
+def _read(schema: type[Any], text: str, sweep: bool) -> list[Setting]:
+    """What an argument sets: one value, or those of a sweep."""
+    written_key, equals, value = text.partition("=")
+    key = written_key.lstrip("+")
+    if not key or (not equals and not key.startswith("~")):
+        raise UserError(f"{text}: options are written key=value; --help lists them")
+    if not all(key.split(".")):
+        raise UserError(f"{key}: has nothing between two dots. Write key=value; --help lists the keys.")
+    option = text_option(schema, key)
+    if option:
+        values = _alternatives(text, value) if sweep else [value]
+        return [Setting(key, one, read_text(key, one, option), None) for one in values]
+    if any(key == section or key.startswith(f"{section}.") for section in named_sections(schema)):
+        values = _swept(text, value, _parsed(text, f"value={value}"), sweep)
+        return [Setting(key, one, _parsed(text, f"value={one}").value(), None) for one in values]
+    if _is_group(schema, key) and not value.startswith(("{", "[")):
+        # A plus would choose a second file of a group that has one chosen.
+        return _choices(text, key if key in GROUPS["train"] else written_key, value, sweep)
+    if written_key.startswith("+") and key in schema_keys(schema):
+        written_key = f"++{key}"  # a single plus would have to add it
+    override = _parsed(text, f"{written_key}{equals}{value}")
+    if not override.is_sweep_override():
+        return [Setting(override.key_or_group, value, override.value(), override.input_line)]
+    return [
+        Setting(key, one, _parsed(text, f"{written_key}={one}").value(), f"{written_key}={one}")
+        for one in _swept(text, value, override, sweep)
+    ]
+
+
+def _is_group(schema: type[Any], key: str) -> bool:
+    """Whether the key names a group of YAML files, or a section, which may be one."""
+    if "@" in key or key.startswith("~"):
+        return False
+    return "/" in key or key == "experiment" or any(one.startswith(f"{key}.") for one in schema_keys(schema))
+
+
+def _choices(text: str, key: str, value: str, sweep: bool) -> list[Setting]:
+    """The files that are chosen from a group; their names are text, and null chooses none."""
+    written = _alternatives(text, value)
+    if len(written) > 1 and not sweep:
+        raise _lacks_sweep(text)
+    names = [None if one == "null" else unquoted(one) for one in written]
+    if "" in names:
+        raise UserError(f"{text}: is empty. Give a name.")
+    return [
+        Setting(key.lstrip("+"), one, name, f"{key}={'null' if name is None else quoted(name)}")
+        for one, name in zip(written, names, strict=True)
+    ]
+
+
+def _alternatives(text: str, value: str) -> list[str]:
+    """The values of a sweep over text."""
+    if value.startswith("choice(") and value.endswith(")"):
+        return split(value.removeprefix("choice(")[:-1])
+    if _FUNCTION.fullmatch(value):
+        return _swept(text, value, _parsed(text, f"value={value}"), sweep=True)
+    return split(value)
+
+
+def _swept(text: str, value: str, override: Override, sweep: bool) -> list[str]:
+    """The values of an override in Hydra's grammar, each written so that the grammar reads it again."""
+    if not override.is_sweep_override():
+        return [value]
+    if not sweep:
+        raise _lacks_sweep(text)
+    try:
+        return list(override.sweep_string_iterator())
+    except HydraException as error:  # a glob or an interval: Hydra's own launchers know them
+        raise UserError(f"{text}: name the values, separated by commas") from error
+
+
+def _lacks_sweep(text: str) -> UserError:
+    return UserError(f"{text}: several values run as a sweep; add -m, or quote a list: key=[a,b]")
+
+
+def _parsed(argument: str, text: str) -> Override:
+    """Reads text in Hydra's grammar of overrides; errors name the argument it comes from."""
+    require_short_numbers(argument)
+    try:
+        (override,) = OverridesParser.create().parse_overrides([text])
+    except OverrideParseException as error:
+        raise UserError(
+            f"{argument}: can't be read ({first_line(error)}); values with spaces, commas, brackets or = "
+            f"need quotes inside quotes, such as \"key='a, b.txt'\""
+        ) from error
+    except HydraException as error:
+        raise UserError(f"{argument}: {first_line(error)}") from error
+    return override

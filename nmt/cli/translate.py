@@ -29,6 +29,7 @@ from nmt.runtime import (
     cache_folder,
     choose_device,
     choose_precision,
+    expanded,
     log,
     progress,
     readable,
@@ -161,7 +162,7 @@ def _open_input(config: TranslateConfig) -> tuple[Iterable[str], int | None]:
         return standard_input(descriptor), total
     from nmt.data.text import read_lines
 
-    path = Path(config.input).expanduser()
+    path = expanded(config.input)
     with readable(path):
         if not path.exists():
             raise UserError(f"input={config.input}: there is no such file (looked at {path.absolute()})")
@@ -214,11 +215,11 @@ def _check_output(config: TranslateConfig) -> None:
     """Finds what would make writing fail, before hours go into translating."""
     if config.output is None:
         return
-    path = Path(config.output).expanduser()
+    path = expanded(config.output)
     require_writable(path, f"output={config.output}")
     if not path.is_file():
         return
-    source = os.fstat(sys.stdin.fileno()) if config.input is None else Path(config.input).expanduser().stat()
+    source = os.fstat(sys.stdin.fileno()) if config.input is None else expanded(config.input).stat()
     if os.path.samestat(source, path.stat()):
         raise UserError(f"output={config.output}: is the input, too; give another name")
 

@@ -25,11 +25,13 @@ from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from nmt.cli.complaints import did_you_mean, first_line, wrong_value
+from nmt.cli.overrides import quoted
 from nmt.cli.user_defaults import cycle, missing_file, wrong_list
 from nmt.cli.yaml_files import Entry, YamlFile, read_yaml, refuse
 from nmt.config.checks import shortened
 from nmt.config.paths import schema_keys, text_option
 from nmt.errors import UserError
+from nmt.runtime import expanded
 
 _ODD_NUMBER = re.compile(r"[-+]?(0[0-7_]+|[\d_]+(:[0-5]?\d)+(\.[\d_]*)?)")
 """Octal, and the base of 60 in which YAML reads 12:30."""
@@ -97,7 +99,7 @@ class Folder:
         Raises:
             UserError: there is no such folder.
         """
-        self._path = Path(given).expanduser().resolve() if given is not None else None
+        self._path = expanded(given).resolve() if given is not None else None
         self._shipped = shipped
         self._files: list[tuple[YamlFile, str]] = []
         if self._path is None:
@@ -113,8 +115,7 @@ class Folder:
         """The override that puts the folder into Hydra's search path."""
         if self._path is None:
             return []
-        place = f"{UserFiles.scheme()}://{self._path}".replace("\\", "\\\\").replace("'", "\\'")
-        return [f"hydra.searchpath=['{place}']"]
+        return [f"hydra.searchpath=[{quoted(f'{UserFiles.scheme()}://{self._path}')}]"]
 
     def check(self, schema: type[Any], config_name: str, overrides: Sequence[str]) -> None:
         """Checks every file of the folder that a command uses.

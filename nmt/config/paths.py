@@ -13,6 +13,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, cast
 
+from nmt.errors import UserError
+
 _MARK = "nmt_path"
 
 
@@ -47,16 +49,8 @@ def literal_keys(schema: type[Any]) -> Mapping[str, TextOption]:
 
     These are the fields declared with `path_field`, and those of type `str`, `str | None` or `list[str]`.
     """
-    found: dict[str, TextOption] = {}
-    for key, field, hint in walk(schema):
-        optional = types.NoneType in typing.get_args(hint)
-        kinds = [kind for kind in typing.get_args(hint) or (hint,) if kind is not types.NoneType]
-        if _MARK in field.metadata:
-            names, several = field.metadata[_MARK]
-            found[key] = TextOption(names, several, field.default is None)
-        elif kinds == [str]:
-            found[key] = TextOption("", typing.get_origin(hint) is list, optional)
-    return found
+    found = ((key, _declared(field, hint)) for key, field, hint in walk(schema))
+    return {key: option for key, option in found if option}
 
 
 def text_option(schema: type[Any], key: str) -> TextOption | None:
@@ -72,6 +66,47 @@ def text_option(schema: type[Any], key: str) -> TextOption | None:
     return None
 
 
+def check_texts(config: Any, prefix: str = "") -> None:
+    """Checks the text in finished options; what holds for all paths is checked here once.
+
+    Args:
+        config: an instance of a dataclass of options.
+        prefix: what comes before its keys in messages.
+
+    Raises:
+        UserError: a path is empty, not text, or has a character that no file or no configuration can hold.
+    """
+    hints = typing.get_type_hints(type(config))
+    for field in dataclasses.fields(config):
+        key, value = f"{prefix}{field.name}", getattr(config, field.name)
+        option = _declared(field, hints[field.name])
+        if dataclasses.is_dataclass(value):
+            check_texts(value, f"{key}.")
+        elif option and value is not None:
+            for text in value if isinstance(value, list) else [value]:
+                _check_text(key, text, option)
+        elif isinstance(value, dict):
+            for name, part in value.items():
+                if dataclasses.is_dataclass(part):
+                    check_texts(part, f"{key}.{name}.")
+
+
+def _check_text(key: str, text: Any, option: TextOption) -> None:
+    one = option.names or "text"
+    if not isinstance(text, str):
+        raise UserError(f"{key}={text}: is not text. Give a {one}; in YAML, put quotes around it.")
+    if option.names and not text:
+        raise UserError(f"{key}: is empty. Give a {one}{', or null for none' if option.optional else ''}.")
+    if option.names and ("\n" in text or "\0" in text):
+        what = "a line break" if "\n" in text else "a NUL character"
+        raise UserError(f"{key}: has {what} in it. Give a {one} without.")
+    if any("\ud800" <= character <= "\udfff" for character in text):
+        shown = text.encode("utf-8", "replace").decode()
+        raise UserError(f"{key}={shown}: is not valid UTF-8. Rename the {one}.")
+    if "${" in text:
+        raise UserError(f"{key}={text}: ${{ begins an interpolation. Give a {one} without it.")
+
+
 def schema_keys(schema: type[Any]) -> Iterator[str]:
     """Every key that a dataclass of options has, in sections that are optional too.
 
@@ -82,6 +117,16 @@ def schema_keys(schema: type[Any]) -> Iterator[str]:
         yield key
         if typing.get_origin(hint) is dict:
             yield f"{key}.*"
+
+
+def _declared(field: dataclasses.Field[Any], hint: Any) -> TextOption | None:
+    """What a field says of its text; None if it holds none."""
+    if _MARK in field.metadata:
+        names, several = field.metadata[_MARK]
+        return TextOption(names, several, field.default is None)
+    optional = types.NoneType in typing.get_args(hint)
+    kinds = [kind for kind in typing.get_args(hint) or (hint,) if kind is not types.NoneType]
+    return TextOption("", typing.get_origin(hint) is list, optional) if kinds == [str] else None
 
 
 def walk(schema: type[Any], prefix: str = "") -> Iterator[tuple[str, dataclasses.Field[Any], Any]]:

@@ -18,7 +18,7 @@ from nmt.data.cache import fingerprint
 from nmt.data.tables import Block, Pair, arrow_blocks, arrow_names, arrow_type, choose_keys
 from nmt.data.text import file_facts
 from nmt.errors import UserError
-from nmt.runtime import fault, log, look_up, reason_of
+from nmt.runtime import expanded, fault, log, look_up, reason_of
 
 _BLOCK_ROWS = 1024  # read at a time; they may be whole documents
 _COMMIT = re.compile("[0-9a-f]{40}")
@@ -94,7 +94,7 @@ def open_hub(data: DataConfig, split: str, key: str) -> HubSplit:
 def local_folder(hub: HubConfig) -> Path | None:
     """The folder that `path` names; None if it names a set of the hub."""
     assert hub.path is not None
-    folder = Path(hub.path).expanduser().absolute()  # `datasets` reads a bare `json` or `csv` as a format
+    folder = expanded(hub.path).absolute()  # `datasets` reads a bare `json` or `csv` as a format
     try:
         there = look_up(folder)
     except OSError as error:
@@ -178,7 +178,7 @@ def _stored_by_content(datasets: Any, folder: Path, **chosen: str | None) -> Any
         str(split): [file_facts(Path(file)) for file in files]
         for split, files in (builder.config.data_files or {}).items()
     }
-    cache = Path(_cache(datasets)).expanduser() / "by-content" / fingerprint(contents)[:16]
+    cache = expanded(_cache(datasets)) / "by-content" / fingerprint(contents)[:16]
     return datasets.load_dataset_builder(str(folder), cache_dir=str(cache), **chosen)
 
 
@@ -197,7 +197,7 @@ def _stored(datasets: Any, hub: HubConfig) -> Any:
     if not is_commit(hub.revision):
         return None
     name = hub.name or "default"  # the set may call its default otherwise, which the hub will tell
-    folders = Path(_cache(datasets)).expanduser().glob(f"*/{glob.escape(name)}/*/{hub.revision}")
+    folders = expanded(_cache(datasets)).glob(f"*/{glob.escape(name)}/*/{hub.revision}")
     for folder in folders:
         builder = Cache(
             repo_id=hub.path,

@@ -26,7 +26,7 @@ from nmt.data.tokenizer import Tokenizer, find_tokenizer, train_tokenizer
 from nmt.data.vocabulary import num_characters, recommended_size
 from nmt.data.workers import run_ordered
 from nmt.errors import UserError
-from nmt.runtime import available_cores, cache_folder, log, progress
+from nmt.runtime import available_cores, cache_folder, expanded, log, progress
 
 FORMAT = 6  # of what is kept: another number makes everything anew
 SHARD_PAIRS = 65_536  # raw pairs a shard, fewer where they are long
@@ -148,7 +148,7 @@ class _Stages:
         self._given, self._shard_pairs, self._checked = given, shard_pairs, checked
         self._workers = config.workers or available_cores()
         self.anew = False
-        self.root = (Path(config.cache_dir).expanduser() if config.cache_dir else cache_folder()) / "prepared"
+        self.root = (expanded(config.cache_dir) if config.cache_dir else cache_folder()) / "prepared"
         tags = known_tags(config.tokenizer.user_symbols, sources)
         self._rules = [
             build_rules(source.cleaning, *held_out, languages=source.languages, tags=tags)

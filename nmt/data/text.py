@@ -22,6 +22,7 @@ import nmt
 from nmt.errors import UserError
 from nmt.runtime import (
     cache_folder,
+    expanded,
     look_up,
     make_folder,
     progress,
@@ -149,7 +150,7 @@ def _expand_one(value: str, key: str) -> list[Path]:
     if value.startswith(BUNDLED):
         path = bundled_folder() / value.removeprefix(BUNDLED)
     else:
-        path = Path(os.path.expanduser(value))  # Path.expanduser fails for a user that there is not
+        path = expanded(value)
     try:
         there = look_up(path)
     except OSError as error:

@@ -4,6 +4,7 @@ from nmt.runtime.checksums import read_checked
 from nmt.runtime.faults import fault, readable, reason_of, stray_fault, told
 from nmt.runtime.files import (
     cache_folder,
+    expanded,
     fsync_folder,
     locked,
     look_up,
@@ -61,6 +62,7 @@ __all__ = [
     "config_file",
     "control_groups",
     "decoded",
+    "expanded",
     "fault",
     "fsync_folder",
     "heard",

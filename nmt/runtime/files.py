@@ -27,6 +27,14 @@ def cache_folder() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "nmt"
 
 
+def expanded(path: str | Path) -> Path:
+    """The path with `~` or `~user` at its beginning replaced by that home folder, where there is one.
+
+    `Path.expanduser` fails for a user that there is not; here the name stays as it is, as in a shell.
+    """
+    return Path(os.path.expanduser(path))
+
+
 def look_up(path: Path) -> os.stat_result | None:
     """What `path` leads to; None if nothing is there, be it because a link leads nowhere.
 
@@ -91,7 +99,7 @@ def written(path: Path) -> Iterator[BinaryIO]:
     Raises:
         UserError: the disk is full, or the path can't be written to.
     """
-    path = path.expanduser()
+    path = expanded(path)
     with told(path):
         there = look_up(path)
     # Not resolved before this: what /dev/stdout and /dev/fd/63 lead to has no path of its own.
@@ -111,7 +119,7 @@ def require_writable(path: Path, key: str) -> None:
         UserError: in the words of `key`, the option.
     """
     try:
-        path = path.expanduser()
+        path = expanded(path)
         there = look_up(path)
         if there is not None and stat.S_ISDIR(there.st_mode):
             raise UserError(f"{key}: is a folder; name a file")

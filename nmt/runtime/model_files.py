@@ -9,6 +9,8 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
+from nmt.runtime.files import expanded
+
 CONFIG, WEIGHTS, STATE = "config.yaml", "model.safetensors", "state.json"
 PIECES = ("joint.spm", "source.spm")
 """A model has the first, or the second beside that of the target side."""
@@ -33,7 +35,7 @@ def model_folders(path: str | Path) -> list[Path]:
     Args:
         path: a model folder, a run folder, or a checkpoint, whose number may lack its zeros.
     """
-    given = Path(path).expanduser()
+    given = expanded(path)
     update = update_of(given.name)
     padded = [] if update is None else [given.with_name(checkpoint_name(update))]
     return [given / "model", given, *padded]

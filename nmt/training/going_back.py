@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from nmt.config import Resume, TrainConfig
 from nmt.errors import UserError
-from nmt.runtime import checkpoint_name, checkpoint_names, in_short, log, update_of
+from nmt.runtime import checkpoint_name, checkpoint_names, expanded, in_short, log, update_of
 from nmt.training.checkpoint import Checkpoint, CheckpointFolder, DamagedCheckpoint
 from nmt.training.run_folder import RunFolder
 
@@ -82,7 +80,7 @@ def _gone_back(
 
 def _named(text: str, folder: RunFolder) -> int:
     """The update that `300`, `update-300`, `update-00000300` or the path of that folder names."""
-    path = Path(text).expanduser()
+    path = expanded(text)
     name = path.name if path.name.startswith("update-") else f"update-{path.name}"
     update = update_of(name)
     elsewhere = len(path.parts) > 1 and path.parent.resolve() != folder.checkpoints.resolve()

@@ -17,7 +17,18 @@ from nmt.bundle import MOST_RESULTS, checked_results, config_to_yaml, read_confi
 from nmt.config import Resume, ScheduleName, TrainConfig
 from nmt.config.stored import to_plain
 from nmt.errors import UserError
-from nmt.runtime import fault, locked, log, look_up, make_folder, parse_json, read_text, replaced, told
+from nmt.runtime import (
+    expanded,
+    fault,
+    locked,
+    log,
+    look_up,
+    make_folder,
+    parse_json,
+    read_text,
+    replaced,
+    told,
+)
 
 _FREE = frozenset(
     {
@@ -59,7 +70,7 @@ class RunFolder:
     """
 
     def __init__(self, path: Path) -> None:
-        path = path.expanduser()
+        path = expanded(path)
         self.path = path
         self.config = path / "config.yaml"
         self.results = path / "results.json"

@@ -75,9 +75,17 @@ def test_models_of_two_vocabularies(toy: Toy, trained: Path, tmp_path: Path) -> 
     )
 
 
-@pytest.mark.parametrize("value", ["[]", "{a: b}", "[a,[b]]"])
-def test_values_that_name_no_folders(toy: Toy, value: str) -> None:
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        ("[]", "model_dir=[]: must be a folder, or a list of folders"),
+        ("{a: b}", "model_dir={a: b}: there is no such folder"),
+        ("[a,[b]]", "model_dir=a: there is no such folder"),
+        ("a,b", "model_dir=a,b: there is no such folder"),
+    ],
+)
+def test_values_that_name_no_folders(toy: Toy, value: str, message: str) -> None:
     refused = toy.run("nmt-translate", f"model_dir={value}", text="ba de\n")
     line = refused.stderr.decode().strip()
     assert (refused.returncode, line.count("\n")) == (2, 0)
-    assert "model_dir=" in line and "must be a folder, or a list of folders" in line
+    assert message in line

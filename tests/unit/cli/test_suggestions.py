@@ -151,7 +151,6 @@ def test_a_value_in_another_unit_is_not_passed_on() -> None:
             "+training.batch_size: there is no such option; did you mean data.max_tokens",
         ),
         ("data.trian.source=x", "data.trian: there is no such option; did you mean data.train?"),
-        ("+seed=3", "+seed: is an option already; leave out the +"),
     ],
 )
 def test_the_commands_suggest(override: str, message: str) -> None:

@@ -1,0 +1,113 @@
+"""The jobs of a sweep (`-m`): none twice, each with a run folder whose name can be typed."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import os
+import re
+import unicodedata
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any, TypeVar
+
+from nmt.cli.overrides import Setting
+from nmt.errors import UserError
+from nmt.runtime import expanded
+
+C = TypeVar("C")
+
+_OTHER = "[^A-Za-z0-9._-]+"
+"""What neither a shell nor Hydra's grammar reads as it stands, and more."""
+_LONGEST_VALUE = 48
+_LONGEST_NAME = 120
+"""Characters. A file system allows 255 bytes."""
+
+
+def told_apart(jobs: Sequence[C], settings: Sequence[Sequence[Setting]]) -> list[C]:
+    """The jobs of a sweep, each with a run folder of its own if it has one: `run_dir`, and what differs.
+
+    Args:
+        jobs: the finished options of each job.
+        settings: what the command line sets in each.
+
+    Raises:
+        UserError: two jobs are the same, or would share a run folder.
+    """
+    for number, job in enumerate(jobs):
+        if job in jobs[:number]:
+            other = _words(settings[jobs.index(job)])
+            raise UserError(f"{_words(settings[number])}: is the same job as {other}. Leave one of them out.")
+    if len(jobs) == 1 or not all(hasattr(job, "run_dir") for job in jobs):
+        return list(jobs)
+    names = folder_names(settings, [_run_dir(job) for job in jobs])
+    named = [
+        dataclasses.replace(job, run_dir=os.path.join(_run_dir(job), name)) if name else job  # type: ignore[type-var]
+        for job, name in zip(jobs, names, strict=True)
+    ]
+    counts = Counter(_identity(_run_dir(job)) for job in named)
+    for job in named:
+        if counts[_identity(_run_dir(job))] > 1:
+            raise UserError(f"run_dir={_run_dir(job)}: two jobs of the sweep share it. Name two folders.")
+    return named
+
+
+def folder_names(settings: Sequence[Sequence[Setting]], parents: Sequence[str]) -> list[str]:
+    """What differs between the jobs of a sweep as names of folders, such as `model.norm-pre_seed-1`.
+
+    They hold letters without accents, digits, dots, hyphens and underscores. Within a parent they differ in
+    more than case. The order of the options on the command line does not matter; `run_dir` is left out.
+
+    Args:
+        settings: what the command line sets in each job.
+        parents: the folder in which each job's folder will be.
+    """
+    swept = [
+        sorted((one for one in job if one.swept and one.key != "run_dir"), key=lambda one: one.key)
+        for job in settings
+    ]
+    names = [_shortened("_".join(f"{_plain(one.key)}-{_value(one)}" for one in job)) for job in swept]
+    places = [(_identity(parent), name.casefold()) for parent, name in zip(parents, names, strict=True)]
+    counts = Counter(places)
+    return [
+        f"{name}-{_hash(_words(job))}" if job and counts[place] > 1 else name
+        for name, place, job in zip(names, places, swept, strict=True)
+    ]
+
+
+def _value(setting: Setting) -> str:
+    value = setting.value
+    words = value if isinstance(value, list) else [value if isinstance(value, str) else setting.written]
+    plain = "-".join(filter(None, (_plain(str(word)) for word in words)))
+    if len(plain) > _LONGEST_VALUE:  # the end of a path says more than its beginning
+        plain = f"{plain[-_LONGEST_VALUE + 9 :].lstrip('-.')}-{_hash(setting.written)}"
+    return plain or _hash(setting.written)
+
+
+def _plain(text: str) -> str:
+    """Text in characters that can be typed, without accents and without the `../` before a path."""
+    decomposed = unicodedata.normalize("NFKD", text)
+    text = "".join(letter for letter in decomposed if not unicodedata.combining(letter))
+    text = re.sub(rf"^(\.*/)+|^{_OTHER}|{_OTHER}$", "", text)
+    return re.sub(_OTHER, "-", text)
+
+
+def _shortened(name: str) -> str:
+    return name if len(name) <= _LONGEST_NAME else f"{name[: _LONGEST_NAME - 9]}-{_hash(name)}"
+
+
+def _hash(text: str) -> str:
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:8]
+
+
+def _words(settings: Sequence[Setting]) -> str:
+    return " ".join(f"{one.key}={one.written}" for one in settings if one.swept)
+
+
+def _run_dir(job: Any) -> str:
+    return str(job.run_dir)
+
+
+def _identity(folder: str) -> str:
+    """The same for two names of one folder, on a file system that ignores case, too."""
+    return os.path.realpath(expanded(folder)).casefold()

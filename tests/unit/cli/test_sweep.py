@@ -1,0 +1,177 @@
+"""The jobs of a sweep: what runs, and the names of their folders."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from nmt.cli.arguments import Arguments
+from nmt.cli.compose import compose_jobs
+from nmt.cli.overrides import settings_of_jobs
+from nmt.cli.sweep import folder_names
+from nmt.config import EvalConfig, TrainConfig, TranslateConfig
+from nmt.errors import UserError
+
+
+def swept(*overrides: str) -> list[TrainConfig]:
+    return compose_jobs(TrainConfig, "train", Arguments(overrides, sweep=True))
+
+
+def names(*overrides: str) -> list[str]:
+    """What the folders of a sweep are called."""
+    settings = list(settings_of_jobs(TrainConfig, Arguments(overrides, sweep=True)))
+    return folder_names(settings, ["r"] * len(settings))
+
+
+def test_a_sweep_is_the_product_and_names_its_folders() -> None:
+    jobs = swept("seed=1,2", "model.norm=pre,post", "name=x")
+    assert [(job.run_dir, job.seed, job.model.norm.name) for job in jobs] == [
+        ("runs/x/model.norm-pre_seed-1", 1, "pre"),
+        ("runs/x/model.norm-post_seed-1", 1, "post"),
+        ("runs/x/model.norm-pre_seed-2", 2, "pre"),
+        ("runs/x/model.norm-post_seed-2", 2, "post"),
+    ]
+
+
+def test_the_order_of_the_options_does_not_name_other_folders() -> None:
+    assert set(names("seed=1,2", "model.norm=pre,post")) == set(names("model.norm=pre,post", "seed=2,1"))
+
+
+@pytest.mark.parametrize(
+    ("override", "expected"),
+    [
+        ("seed=1,2,3", ["seed-1", "seed-2", "seed-3"]),
+        ("seed=choice(1,2)", ["seed-1", "seed-2"]),
+        ("seed=range(1,3)", ["seed-1", "seed-2"]),
+        ("+seed=1,2", ["seed-1", "seed-2"]),
+        ("training.rdrop=0,5e-1", ["training.rdrop-0", "training.rdrop-0.5"]),
+        ("model=tiny,small", ["model-tiny", "model-small"]),
+        ("data/cleaning=default,crawled", ["data-cleaning-default", "data-cleaning-crawled"]),
+        ("data.train.source=a.en,b.en", ["data.train.source-a.en", "data.train.source-b.en"]),
+        (
+            "data.train.source=/corpora/v1/a.en,../v 2/a.en",
+            ["data.train.source-corpora-v1-a.en", "data.train.source-v-2-a.en"],
+        ),
+        (
+            "data.train.source=[a.en,b.en],[c.en]",
+            ["data.train.source-a.en-b.en", "data.train.source-c.en"],
+        ),
+        (
+            "data.train.source='a,b.en',données.en",
+            ["data.train.source-a-b.en", "data.train.source-donnees.en"],
+        ),
+        ("data.valid.tag=<2de>,<2fr>", ["data.valid.tag-2de", "data.valid.tag-2fr"]),
+        ("start_from=null,runs/a", ["start_from-null", "start_from-runs-a"]),
+        ("name=choice(1.10,'true')", ["name-1.10", "name-true"]),
+        ("data.hub.revision=1e3,1_0", ["data.hub.revision-1e3", "data.hub.revision-1_0"]),
+        (
+            "data.train.corpora.a b.weight=1,2",
+            ["data.train.corpora.a-b.weight-1", "data.train.corpora.a-b.weight-2"],
+        ),
+        ("data.train.corpora.a.tag=<x>,<y>", ["data.train.corpora.a.tag-x", "data.train.corpora.a.tag-y"]),
+        ("seed=1", [""]),
+    ],
+)
+def test_names_of_folders(override: str, expected: list[str]) -> None:
+    assert names(override) == expected
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        "a/b.en,a-b.en",
+        "a b,a_b,a+b,a(b",
+        "A.en,a.en",
+        "日本,中国",
+        "日本,日",
+        "é,e",
+        "e\u0301,\u00e9",
+        "..,../..,/",
+        f"{'x' * 300}a,{'x' * 300}b",
+        f"a{'x' * 300},b{'x' * 300}",
+        "[a.en,b.en],a.en-b.en",
+        "null,'null'",
+        "'[a,b]',[a,b]",
+        "' a',a",
+        "\\,/",
+    ],
+)
+def test_no_two_jobs_have_one_folder(values: str) -> None:
+    found = names(f"data.train.source={values}")
+    assert len({name.casefold() for name in found}) == len(found)
+    for name in found:
+        assert re.fullmatch(r"[A-Za-z0-9._-]{1,200}", name)
+        assert name.startswith("data.train.source-")
+
+
+def test_long_names() -> None:
+    keys = [
+        f"data.{split}.{side}=a/{'x' * 40},b/{'x' * 40}"
+        for split in ("valid", "test")
+        for side in ("source", "target")
+    ]
+    found = names(*keys)
+    assert len(set(found)) == 16
+    assert max(map(len, found)) <= 130
+
+
+def test_a_swept_run_dir_is_a_name_already() -> None:
+    assert [job.run_dir for job in swept("run_dir=a,b")] == ["a", "b"]
+    assert [job.run_dir for job in swept("run_dir=a,b", "seed=1,2")] == [
+        "a/seed-1",
+        "a/seed-2",
+        "b/seed-1",
+        "b/seed-2",
+    ]
+
+
+@pytest.mark.parametrize("folders", ["a,./a", "a,A", "a,b/../a", "a,'a/'"])
+def test_two_jobs_do_not_share_a_run_dir(folders: str) -> None:
+    with pytest.raises(UserError, match=r"^run_dir=.*: two jobs of the sweep share it\. Name two folders\.$"):
+        swept(f"run_dir={folders}")
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        (("seed=1,1",), "seed=1: is the same job as seed=1. Leave one of them out."),
+        (("seed=1,01",), "seed=01: is the same job as seed=1. Leave one of them out."),
+        (("training.rdrop=0.5,5e-1,0.50",), "training.rdrop=0.5: is the same job as training.rdrop=0.5. "),
+        (("data.train.source=a,'a'",), "data.train.source='a': is the same job as data.train.source=a."),
+        (
+            ("model.norm=pre,pre", "seed=1,2"),
+            "model.norm=pre seed=1: is the same job as model.norm=pre seed=1.",
+        ),
+    ],
+)
+def test_the_same_job_twice_is_refused(overrides: tuple[str, ...], message: str) -> None:
+    with pytest.raises(UserError) as caught:
+        swept(*overrides)
+    assert str(caught.value).startswith(message)
+
+
+@pytest.mark.parametrize("override", ["model=tiny,small", "seed=1,2", "training.rdrop=choice(1,2)"])
+def test_several_values_need_m(override: str) -> None:
+    with pytest.raises(UserError, match="several values run as a sweep; add -m"):
+        compose_jobs(TrainConfig, "train", Arguments((override,)))
+
+
+@pytest.mark.parametrize("override", ["model=glob(*)", "training.rdrop=interval(0,1)", "name=glob(*)"])
+def test_sweeps_that_name_no_values(override: str) -> None:
+    with pytest.raises(UserError, match="name the values, separated by commas"):
+        swept(override)
+
+
+def test_translations_and_evaluations(tmp_path: Path) -> None:
+    arguments = Arguments(("model_dir=a,[b,c]", "input=x, y"), sweep=True)
+    jobs = compose_jobs(TranslateConfig, "translate", arguments)
+    assert [(job.model_dir, job.input) for job in jobs] == [
+        ("a", "x"),
+        ("a", "y"),
+        (["b", "c"], "x"),
+        (["b", "c"], "y"),
+    ]
+    with pytest.raises(UserError, match="is the same job as"):
+        compose_jobs(EvalConfig, "eval", Arguments(("hypotheses=a,a",), sweep=True))
