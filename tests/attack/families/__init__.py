@@ -1,0 +1,1 @@
+"""The families of cases, one module each; a module gives `cases()`."""

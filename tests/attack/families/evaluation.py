@@ -1,0 +1,199 @@
+"""nmt-eval: texts that do not fit together, odd texts, reports that cannot be written."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import partial
+
+from attack.case import Case, Expected, either, evaluate, refused, works
+from attack.room import Room
+
+_N = 6  # lines of the test set
+
+
+def _report(room: Room) -> str | None:
+    report = json.loads((room.work / "report.json").read_text())
+    return None if isinstance(report, dict) and report else f"the report is {report!r:.60}"
+
+
+def _text(content: bytes, name: str = "hyp.txt") -> Callable[[Room], None]:
+    return lambda room: (room.work / name).write_bytes(content) and None
+
+
+TEXTS: dict[str, tuple[bytes, Expected]] = {
+    "empty": (b"", refused("hyp.txt")),
+    "one line": (b"a\n", refused("1", "6")),
+    "too many": (b"a\n" * 7, refused("7", "6")),
+    "blank lines": (b"\n" * _N, works()),
+    "no last end": (b"a\n" * 5 + b"a", works()),
+    "crlf": (b"a\r\n" * _N, works()),
+    "cr": (b"a\r" * _N, refused("6")),
+    "bom": (b"\xef\xbb\xbf" + b"a\n" * _N, works()),
+    "nul": (b"a\0b\n" * _N, works()),
+    "u+2028": ("a\u2028b\n".encode() * _N, works()),
+    "latin-1": (b"a\n" * 5 + b"caf\xe9\n", refused("hyp.txt", "6", "UTF-8")),
+    "utf-16": ("a\n".encode("utf-16") * _N, refused("hyp.txt")),
+    "surrogate": (b"\xed\xa0\x80\n" * _N, refused("hyp.txt")),
+    "gzip cut": (b"\x1f\x8b\x08\0\0\0\0\0", refused("hyp.txt")),
+    "a long line": (b"word " * 2_000 + b"\n" + b"a\n" * 5, works()),
+    "a long word": (b"w" * 200_000 + b"\n" + b"a\n" * 5, works()),
+    "one character": (b"." * 3_000 + b"\n" + b"a\n" * 5, works()),
+    "controls": (b"\x1b[2J\n" * _N, works()),
+    "tabs": (b"\t\ta\t\n" * _N, works()),
+    "percent": (b"%s %d {} {0} \\n $x\n" * _N, works()),
+    "emoji": ("\N{FAMILY}\u200d\N{FAMILY}\n".encode() * _N, works()),
+    "digits": (b"1" * 5000 + b"\n" + b"a\n" * 5, works()),
+}
+
+_TER = b"alpha beta gamma delta " * 15_000 + b"\n"
+
+
+def cases() -> Iterator[Case]:
+    """All cases of this family."""
+    for name, (content, expected) in TEXTS.items():
+        yield evaluate(f"evaluation/hypotheses {name}", expected, setup=_text(content))
+    for name in ("empty", "one line", "latin-1", "blank lines", "nul", "gzip cut"):
+        content, expected = TEXTS[name]
+        expected = Expected(expected.statuses, tuple(word.replace("hyp", "odd") for word in expected.words))
+        for key in ("references", "baseline", "groups"):
+            setup = _text(content, "odd.txt")
+            yield evaluate(f"evaluation/{key} {name}", either(), f"{key}=odd.txt", setup=setup)
+    for name, make in {
+        "folder": os.mkdir,
+        "fifo": os.mkfifo,
+        "loop": lambda path: path.symlink_to(path.name),
+        "null": lambda path: path.symlink_to("/dev/null"),
+    }.items():
+        for key in ("hypotheses", "references", "groups", "json"):
+            if (key, name) == ("json", "fifo"):
+                continue  # it waits for a reader, as every program does
+            yield evaluate(
+                f"evaluation/{key} {name}",
+                either() if (key, name) == ("json", "null") else refused("odd"),
+                f"{key}=odd",
+                setup=lambda room, make=make: make(room.work / "odd"),
+            )
+    yield from _together()
+
+
+def _together() -> Iterator[Case]:
+    with_model = partial(Room.put_model)
+    report = works(None, "report.json", check=_report)
+    yield evaluate("evaluation/json", report, "json=report.json")
+    yield evaluate("evaluation/json in a missing folder", refused("json"), "json=none/report.json")
+    yield evaluate("evaluation/json below a file", refused("json"), "json=hyp.txt/report.json")
+    yield evaluate("evaluation/json to stdout", either(), "json=/dev/stdout")
+    yield evaluate("evaluation/json full", replace(refused("full"), silent=False), "json=/dev/full")
+    yield evaluate("evaluation/json is hypotheses", refused("hyp.txt"), "json=hyp.txt")
+    yield evaluate("evaluation/json is references", refused("ref.txt"), "json=ref.txt")
+    yield evaluate("evaluation/json link to hypotheses", refused("link"), "json=link", setup=_link)
+    yield evaluate("evaluation/baseline", works(), "baseline=hyp.txt")
+    yield evaluate("evaluation/groups", report, "groups=ref.txt", "json=report.json")
+    yield evaluate(
+        "evaluation/groups of escapes",
+        works(),
+        "groups=g",
+        setup=_text(b"\x1b[2J\n\n\t\na b\n|\n\xe2\x80\xae\n", "g"),
+    )
+    yield evaluate("evaluation/groups all equal", works(), "groups=g", setup=_text(b"x\n" * _N, "g"))
+    yield evaluate("evaluation/nothing", refused(), "hypotheses=null", "references=null")
+    yield evaluate("evaluation/no references", refused("references"), "references=null")
+    yield evaluate("evaluation/no hypotheses", refused("hypotheses"), "hypotheses=null")
+    yield evaluate("evaluation/source without model", refused("source"), "source=test.src")
+    yield evaluate("evaluation/output without model", refused("output"), "output=out")
+    yield evaluate("evaluation/split without model", refused("split"), "split=nonsense")
+    yield evaluate("evaluation/references list", works(), "references=[ref.txt,ref.txt]")
+    yield evaluate("evaluation/references unequal list", refused(), "references=[ref.txt,train.tgt]")
+    yield evaluate("evaluation/references empty list", refused("references"), "references=[]")
+    yield evaluate("evaluation/target_lang zh", works(), "target_lang=zh")
+    yield evaluate("evaluation/target_lang ja", either(), "target_lang=ja")
+    yield evaluate("evaluation/target_lang odd", works(), "target_lang=../../x")
+    yield evaluate("evaluation/TER of 60,000 words", works(), setup=_long)
+    yield evaluate("evaluation/model", works(), "model_dir=model", setup=with_model)
+    yield evaluate("evaluation/model valid", works(), "model_dir=model", "split=valid", setup=with_model)
+    yield evaluate(
+        "evaluation/model split", refused("split"), "model_dir=model", "split=train", setup=with_model
+    )
+    yield evaluate(
+        "evaluation/model and hypotheses",
+        refused("hypotheses"),
+        "model_dir=model",
+        "hypotheses=hyp.txt",
+        setup=with_model,
+    )
+    yield evaluate(
+        "evaluation/model own files",
+        works(None, "out"),
+        "model_dir=model",
+        "source=test.src",
+        "references=test.tgt",
+        "output=out",
+        setup=with_model,
+    )
+    yield evaluate(
+        "evaluation/model unequal files",
+        refused("120"),
+        "model_dir=model",
+        "source=train.src",
+        "references=test.tgt",
+        "output=out",
+        setup=with_model,
+    )
+    yield evaluate(
+        "evaluation/model source alone",
+        refused("references"),
+        "model_dir=model",
+        "source=test.src",
+        setup=with_model,
+    )
+    yield evaluate(
+        "evaluation/model data=quickstart",
+        refused(),
+        "model_dir=model",
+        "data=quickstart",
+        "data.test.source=nowhere",
+        setup=with_model,
+    )
+    yield evaluate("evaluation/model data moved", refused("test.src"), "model_dir=model", setup=_moved)
+    yield evaluate(
+        "evaluation/model output is source",
+        refused("output"),
+        "model_dir=model",
+        "source=test.src",
+        "references=test.tgt",
+        "output=test.src",
+        setup=with_model,
+    )
+    yield evaluate(
+        "evaluation/model output is json",
+        refused(),
+        "model_dir=model",
+        "output=o",
+        "json=o",
+        setup=with_model,
+    )
+    yield evaluate(
+        "evaluation/model source empty",
+        refused(),
+        "model_dir=model",
+        "source=e",
+        "references=e",
+        setup=lambda room: (room.put_model(), _text(b"", "e")(room)) and None,
+    )
+
+
+def _link(room: Room) -> None:
+    (room.work / "link").symlink_to("hyp.txt")
+
+
+def _long(room: Room) -> None:
+    (room.work / "hyp.txt").write_bytes(_TER)
+    (room.work / "ref.txt").write_bytes(b" ".join(reversed(_TER.split())) + b"\n")
+
+
+def _moved(room: Room) -> None:
+    room.put_model()
+    (room.work / "test.src").unlink()

@@ -1,0 +1,165 @@
+"""Every option with values of the wrong type or out of range, options that do not exist, and flags."""
+
+from __future__ import annotations
+
+import dataclasses
+import typing
+from collections.abc import Iterator
+from enum import Enum
+from itertools import count
+from typing import Any
+
+from attack.case import Case, Expected, either, evaluate, refused, train, translate
+from nmt.config import EvalConfig, TrainConfig, TranslateConfig
+
+_HUGE = "1" + "0" * 40
+_WRONG: dict[type, tuple[str, ...]] = {
+    bool: ("maybe", "2", "[true]", "{a:1}", "1.5", "-1"),
+    int: ("many", "1.5", "[1]", "{a:1}", "-7", "true", f"-{_HUGE}", "1e400", "nan", "'3'x"),
+    float: ("many", "nan", "[1.0]", "{a:1}", "-7.5", "inf", "-1e400", "0x1p3q", "-inf"),
+    Enum: ("nonsense", "[x]", "{a:1}", "-1", "NONE2", "2.5"),
+}
+
+
+def options(schema: type[Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """The full name and the type of every option that holds one value."""
+    hints = typing.get_type_hints(schema)
+    for field in dataclasses.fields(schema):
+        hint = hints[field.name]
+        kinds = [kind for kind in typing.get_args(hint) or (hint,) if kind is not type(None)]
+        if typing.get_origin(hint) in (dict, list):
+            continue
+        if dataclasses.is_dataclass(kinds[0]):
+            yield from options(typing.cast(type[Any], kinds[0]), f"{prefix}{field.name}.")
+        else:
+            yield f"{prefix}{field.name}", kinds[0]
+
+
+def _kind(hint: Any) -> type | None:
+    if isinstance(hint, type) and issubclass(hint, Enum):
+        return Enum
+    return hint if hint in _WRONG else None
+
+
+def _wrong_values() -> Iterator[Case]:
+    """Two wrong values for each option, in turn, so that all values meet all kinds of options."""
+    turns = {kind: count() for kind in _WRONG}
+    for schema, make in ((TrainConfig, train), (TranslateConfig, translate), (EvalConfig, evaluate)):
+        for key, hint in options(schema):
+            kind = _kind(hint)
+            if kind is None or (schema is EvalConfig and key.startswith(("data.", "decoding."))):
+                continue
+            if schema is TranslateConfig and key == "threads":
+                continue
+            values = _WRONG[kind]
+            for _ in range(2 if schema is TrainConfig else 1):
+                value = values[next(turns[kind]) % len(values)]
+                name = f"options/{key}={value[:12]}"
+                yield make(name, refused(key.rpartition(".")[2]), f"{key}={value}")
+
+
+_UNKNOWN = (
+    ("nmt-train", "training.max_update=3", ("training.max_updates",)),
+    ("nmt-train", "max_updates=3", ("training.max_updates",)),
+    ("nmt-train", "nonsense=1", ("nonsense",)),
+    ("nmt-train", "a.b.c.d=1", ("a.b.c.d",)),
+    ("nmt-train", "+nonsense=1", ("nonsense",)),
+    ("nmt-train", "++nonsense=1", ("nonsense",)),
+    ("nmt-train", "++training.nonsense.deep=1", ("nonsense",)),
+    ("nmt-train", "~nonsense", ("nonsense",)),
+    ("nmt-train", "TRAINING.max_updates=3", ("training",)),
+    ("nmt-train", "training=1", ("training",)),
+    ("nmt-train", "training=null", ("training",)),
+    ("nmt-train", "training=[]", ("training",)),
+    ("nmt-train", "training.optimizer=adam", ("training.optimizer",)),
+    ("nmt-train", "data=nonsense", ("nonsense",)),
+    ("nmt-train", "model=nonsense", ("nonsense",)),
+    ("nmt-train", "model/positions=nonsense", ("nonsense",)),
+    ("nmt-train", "nonsense/group=1", ("nonsense",)),
+    ("nmt-train", "experiment=nonsense", ("nonsense",)),
+    ("nmt-train", "experiment=../../../etc/passwd", ("experiment",)),
+    ("nmt-train", "experiment=", ()),
+    ("nmt-train", "seed=-1", ("seed",)),
+    ("nmt-train", "seed=4294967296", ("seed",)),
+    ("nmt-train", f"seed={_HUGE}", ("seed",)),
+    ("nmt-train", "data.train.corpora.x.weight=-1", ("weight",)),
+    ("nmt-train", "data.train.corpora.x.nonsense=1", ("nonsense",)),
+    ("nmt-train", "data.train.corpora.x.cleaning.nonsense=1", ("nonsense",)),
+    ("nmt-train", "data.train.corpora=1", ("corpora",)),
+    ("nmt-train", "data.train.corpora=[1,2]", ("corpora",)),
+    ("nmt-train", "data.tokenizer.user_symbols=1", ("user_symbols",)),
+    ("nmt-train", "data.tokenizer.user_symbols={a:1}", ("user_symbols",)),
+    ("nmt-train", "data.max_tokens=lots", ("data.max_tokens",)),
+    ("nmt-train", "data.max_tokens=-1", ("data.max_tokens",)),
+    ("nmt-train", "data.max_tokens=[1]", ("data.max_tokens",)),
+    ("nmt-train", "data.loaders=lots", ("data.loaders",)),
+    ("nmt-train", "data.source_lang=", ("data.source_lang",)),
+    ("nmt-train", "training.devices=0", ("training.devices",)),
+    ("nmt-train", "training.devices=-3", ("training.devices",)),
+    ("nmt-train", "training.devices=cuda", ("training.devices",)),
+    ("nmt-train", "model.heads=3", ("model.heads",)),
+    ("nmt-train", "model.d_model=33", ("model.d_model",)),
+    ("nmt-train", "resume=must", ("resume",)),
+    ("nmt-train", "resume=perhaps", ("resume",)),
+    ("nmt-train", "start_from=nowhere", ("nowhere",)),
+    ("nmt-train", "data.tokenizer.path=nowhere", ("nowhere",)),
+    ("nmt-translate", "decoding.nbest=9", ("nbest",)),
+    ("nmt-translate", "device=tpu", ("device",)),
+    ("nmt-translate", "device=cuda", ("device",)),
+    ("nmt-translate", "device=cuda:99", ("device",)),
+    ("nmt-translate", "device=meta", ("device",)),
+    ("nmt-translate", "device=cpu:x", ("device",)),
+    ("nmt-translate", "precision=fp8", ("precision",)),
+    ("nmt-translate", "nonsense=1", ("nonsense",)),
+    ("nmt-translate", "input=nowhere", ("nowhere",)),
+    ("nmt-translate", "model_dir=nowhere", ("nowhere",)),
+    ("nmt-translate", "model_dir=", ("model_dir",)),
+    ("nmt-translate", "model_dir=null", ("model_dir",)),
+    ("nmt-translate", "model_dir=[]", ("model_dir",)),
+    ("nmt-translate", "model_dir=[[model]]", ("model_dir",)),
+    ("nmt-translate", "model_dir={a:model}", ("model_dir",)),
+    ("nmt-translate", "training.max_updates=1", ("training",)),
+    ("nmt-eval", "split=train", ("split",)),
+    ("nmt-eval", "hypotheses=nowhere", ("nowhere",)),
+    ("nmt-eval", "references=nowhere", ("nowhere",)),
+    ("nmt-eval", "baseline=nowhere", ("nowhere",)),
+    ("nmt-eval", "groups=nowhere", ("nowhere",)),
+    ("nmt-eval", "data=nonsense", ("nonsense",)),
+    ("nmt-eval", "data.source_lang=en", ("data",)),
+    ("nmt-eval", "nonsense=1", ("nonsense",)),
+)
+
+_FLAGS: tuple[tuple[str, tuple[str, ...], Expected], ...] = (
+    ("--help", ("--help",), either()),
+    ("-h", ("-h", "nonsense=1"), either()),
+    ("--version", ("--version",), either(1)),
+    ("--verbose", ("--verbose",), refused("--verbose")),
+    ("-x", ("-x",), refused("-x")),
+    ("dashes", ("--",), refused("--")),
+    ("dash", ("-",), refused("-")),
+    ("--config-dir alone", ("--config-dir",), refused("--config-dir")),
+    ("--config-dir empty", ("--config-dir=",), refused("--config-dir")),
+    ("--config-dir nowhere", ("--config-dir", "nowhere"), refused("nowhere")),
+    ("--config-dir file", ("--config-dir", "train.src"), refused("train.src")),
+    ("--config-dir null", ("--config-dir", "/dev/null"), refused("/dev/null")),
+    ("--seed 3", ("--seed", "3"), refused("--seed")),
+    ("--cfg all", ("--cfg=all",), refused("--cfg")),
+    ("--info", ("--info",), refused("--info")),
+    ("--resolve", ("--resolve",), refused("--resolve")),
+    ("--config-name", ("--config-name=eval",), refused("--config-name")),
+    ("--config-path", ("--config-path=/",), refused("--config-path")),
+    ("--package", ("-p", "x"), refused("-p")),
+    ("--help=yes", ("--help=yes",), refused("--help")),
+    ("unicode dash", ("\N{EN DASH}-help",), refused()),
+)
+
+
+def cases() -> Iterator[Case]:
+    """All cases of this family."""
+    yield from _wrong_values()
+    makers = {"nmt-train": train, "nmt-translate": translate, "nmt-eval": evaluate}
+    for command, argument, words in _UNKNOWN:
+        yield makers[command](f"options/{argument[:60]}", refused(*words), argument)
+    for make in makers.values():
+        for name, arguments, expected in _FLAGS:
+            yield make(f"flags/{name}", expected, *arguments)

@@ -1,0 +1,175 @@
+"""Odd paths for every option that is a path: taken literally, never changed in silence."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterator
+
+from attack.case import LINES, NUM_LINES, Case, Machine, evaluate, refused, train, translate, works
+from attack.room import Room
+
+NAMES = (
+    "données.fr",
+    "日本",
+    "it's",
+    'say "hi"',
+    "a(1)",
+    "a#b",
+    "a&b",
+    "seed=1",
+    "a b",
+    " lead",
+    "trail ",
+    "a,b",
+    "a;b",
+    "a:b",
+    "a{1}",
+    "{a}",
+    "{a:1}",
+    "[1]",
+    "a[1]",
+    "a*b",
+    "a?b",
+    "a!b",
+    "a%b",
+    "a$b",
+    "${oc.env:HOME}",
+    "${seed}",
+    "a|b",
+    "a\\b",
+    "a@b",
+    "+a",
+    "-a",
+    "--help",
+    "a~b",
+    "~a",
+    "a`b",
+    "2026_11_23",
+    "1.10",
+    "1e3",
+    "007",
+    "0x10",
+    "0b1",
+    "1_0",
+    "true",
+    "null",
+    "None",
+    "yes",
+    "off",
+    "nan",
+    "inf",
+    "1:30",
+    "2026-11-23",
+    "...",
+    ".hidden",
+    "a.b.c",
+    "e\u0301",
+    "\u202ereversed",
+    "\N{GRINNING FACE}",
+    "a\u00a0b",
+    "a\u2028b",
+    "=",
+    "a=",
+    "'quoted'",
+    '"quoted"',
+    "x" * 200,
+)
+"""Names of files and folders that mean something to a shell, to YAML or to Hydra."""
+
+
+def _copied(source: str, name: str) -> Callable[[Room], None]:
+    return lambda room: shutil.copy(room.work / source, room.work / name) and None
+
+
+def _model_at(name: str) -> Callable[[Room], None]:
+    return lambda room: room.put_model(name) and None
+
+
+def _run_dir(index: int, name: str) -> Case:
+    return train(
+        f"paths/run_dir {index:02d} {ascii(name)[:30]}",
+        works(None, f"{name}/data_report.json"),
+        f"run_dir={name}",
+        "prepare_only=true",
+    )
+
+
+def cases() -> Iterator[Case]:
+    """All cases of this family: every name with several options, in turn."""
+    for index, name in enumerate(NAMES):
+        short = f"{index:02d} {ascii(name)[:30]}"
+        yield _run_dir(index, name)
+        yield translate(f"paths/output {short}", works(0, name), f"output={name}")
+        turn = index % 5
+        if turn == 0:
+            yield translate(
+                f"paths/model_dir {short}", works(NUM_LINES), f"model_dir={name}", setup=_model_at(name)
+            )
+        elif turn == 1:
+            yield translate(
+                f"paths/input {short}",
+                works(6),
+                f"input={name}",
+                setup=lambda room, name=name: (room.put_model(), _copied("test.src", name)(room)) and None,
+                machine=Machine(),
+            )
+        elif turn == 2:
+            yield train(
+                f"paths/data.train.source {short}",
+                works(None, "run/data_report.json"),
+                f"data.train.source={name}",
+                "prepare_only=true",
+                setup=_copied("train.src", name),
+            )
+        elif turn == 3:
+            yield evaluate(
+                f"paths/hypotheses {short}", works(), f"hypotheses={name}", setup=_copied("hyp.txt", name)
+            )
+        else:
+            yield evaluate(f"paths/json {short}", works(None, name), f"json={name}")
+    for key in ("run_dir", "data.train.source", "data.valid.target", "start_from"):
+        yield train(f"paths/{key} empty", refused(key), f"{key}=")
+    for key in ("model_dir", "input", "output"):
+        yield translate(f"paths/{key} empty", refused(key), f"{key}=")
+    for key in ("hypotheses", "references", "json", "output", "baseline", "groups"):
+        yield evaluate(f"paths/{key} empty", refused(key), f"{key}=")
+    home = Machine(stdin=LINES, environment={"HOME": "{room}"})
+    yield translate("paths/output ~/out", works(0, "out"), "output=~/out", machine=home)
+    yield translate("paths/model_dir ~/model", works(NUM_LINES), "model_dir=~/model", machine=home)
+    yield train(
+        "paths/run_dir ~/r",
+        works(None, "r/data_report.json"),
+        "run_dir=~/r",
+        "prepare_only=true",
+        machine=home,
+    )
+    yield train(
+        "paths/source ~/train.src",
+        works(),
+        "data.train.source=~/train.src",
+        "prepare_only=true",
+        machine=home,
+    )
+    yield translate("paths/model_dir list", works(NUM_LINES), "model_dir=[model,model]")
+    yield translate(
+        "paths/model_dir list of odd", works(NUM_LINES), "model_dir=['a b','a b']", setup=_model_at("a b")
+    )
+    for key, long in (("run_dir", "x" * 300), ("run_dir", "x/" * 3000), ("run_dir", "x" * 5000)):
+        yield train(f"paths/{key} of {len(long)}", refused(key), f"{key}={long}")
+    for key, long in (
+        ("output", "x" * 256),
+        ("input", "x" * 300),
+        ("model_dir", "x" * 5000),
+        ("input", "y/" * 4000),
+    ):
+        yield translate(f"paths/{key} of {len(long)}", refused(), f"{key}={long}")
+    for key in ("hypotheses", "references", "json", "groups", "baseline"):
+        yield evaluate(f"paths/{key} of 300", refused(), f"{key}={'x' * 300}")
+    for key in (
+        "data.train.source",
+        "data.train.path",
+        "data.valid.source",
+        "data.cache_dir",
+        "data.tokenizer.path",
+    ):
+        yield train(f"paths/{key} of 300", refused(), f"{key}={'x' * 300}")

@@ -1,0 +1,275 @@
+"""Run folders from strangers and damaged ones: resumed, delivered again, read by the other commands."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from attack.case import NUM_LINES, Case, Expected, either, refused, train, translate, works
+from attack.families.models import CONFIGS, DAMAGES, Damage, resealed, write
+from attack.room import Room
+
+CHECKPOINT = "checkpoints/update-00000004"
+ANY = either(leaves=("run", "run/*"))
+"""A run goes on from what is whole, or is refused; its log and its checkpoints may have changed."""
+
+MORE = "training.max_updates=6"
+"""Makes a run that has ended go on."""
+
+_FILES = (
+    f"{CHECKPOINT}/state.json",
+    f"{CHECKPOINT}/model.safetensors",
+    f"{CHECKPOINT}/optimizer.safetensors",
+)
+_OTHERS = (
+    "config.yaml",
+    "results.json",
+    "metrics.jsonl",
+    "train.log",
+    "data_report.json",
+    ".lock",
+    "model/joint.spm",
+)
+
+
+def state(*keys: str, value: Any) -> Damage:
+    """Changes one value of `state.json`; without keys the whole."""
+
+    def change(path: Path) -> None:
+        found = json.loads(path.read_text())
+        inner = found
+        for key in keys[:-1]:
+            inner = inner[key]
+        if keys:
+            inner[keys[-1]] = value
+        path.write_text(json.dumps(found if keys else value))
+
+    return change
+
+
+_HUGE = 10**40
+STATES: dict[str, Damage] = {
+    "list": write("[]"),
+    "text": write('"x"'),
+    "number": write("3"),
+    "null": write("null"),
+    "deep": write("[" * 100_000),
+    "nan": write("NaN"),
+    "5000 digits": write('{"format_version": ' + "1" * 5000 + "}"),
+    "latin-1": write(b'{"a": "\xe9"}'),
+    "format 2": state("format_version", value=2),
+    "format text": state("format_version", value="1"),
+    "format true": state("format_version", value=True),
+    "format huge": state("format_version", value=_HUGE),
+    "progress list": state("progress", value=[]),
+    "progress text": state("progress", value="x"),
+    "progress null": state("progress", value=None),
+    "progress empty": state("progress", value={}),
+    "fingerprints list": state("fingerprints", value=[]),
+    "fingerprints null": state("fingerprints", value=None),
+    "options list": state("options", value=[1]),
+    "options null": state("options", value=None),
+    "sha256 list": state("sha256", value=[]),
+    "sha256 empty": state("sha256", value={}),
+    "sha256 null": state("sha256", value=None),
+    "update -1": state("progress", "update", value=-1),
+    "update huge": state("progress", "update", value=_HUGE),
+    "update text": state("progress", "update", value="4"),
+    "update float": state("progress", "update", value=4.5),
+    "update null": state("progress", "update", value=None),
+    "cursor list": state("progress", "cursor", value=[]),
+    "cursor text": state("progress", "cursor", value="x"),
+    "cursor batch": state("progress", "cursor", "batch", value=1),
+    "cursor batch -1": state("progress", "cursor", "batch", value=-1),
+    "cursor batch huge": state("progress", "cursor", "batch", value=_HUGE),
+    "cursor epoch huge": state("progress", "cursor", "epoch", value=_HUGE),
+    "cursor block text": state("progress", "cursor", "block", value="x"),
+    "checkpoints number": state("progress", "checkpoints", value=3),
+    "checkpoints of text": state("progress", "checkpoints", value=["x"]),
+    "checkpoints of lists": state("progress", "checkpoints", value=[[]]),
+    "tokens -1": state("progress", "target_tokens", value=-1),
+    "tokens text": state("progress", "target_tokens", value="many"),
+    "seconds nan": state("progress", "seconds", value=float("nan")),
+    "seconds -1": state("progress", "seconds", value=-1.0),
+    "seconds inf": state("progress", "seconds", value=float("inf")),
+    "seconds list": state("progress", "seconds", value=[]),
+    "one more key": state("progress", "nonsense", value=1),
+}
+
+RESULTS: dict[str, Damage] = {
+    "list": write("[]"),
+    "text": write('"x"'),
+    "null": write("null"),
+    "nan": write("NaN"),
+    "empty": write("{}"),
+    "deep": write("[" * 100_000),
+    "5000 digits": write('{"training": {"updates": ' + "1" * 5000 + "}}"),
+    "training list": write('{"training": []}'),
+    "training text": write('{"training": "x", "valid": [], "test": 3}'),
+    "valid list": state("valid", value=[]),
+    "valid bleu text": state("valid", "bleu", value="many"),
+    "test signatures": state("test", "signatures", value=3),
+    "test nonsense": state("test", "nonsense", value=3),
+    "training missing": state("training", value={"updates": 4}),
+}
+
+
+def _damaged(room: Room, file: str, damage: Damage) -> None:
+    damage(room.put_run() / file)
+
+
+def _changed(room: Room, file: str, damage: Damage) -> None:
+    _damaged(room, file, damage)
+    resealed((room.work / "run" / file).parent)
+
+
+def _without(room: Room, name: str = "") -> None:
+    run = room.put_run()
+    path = run / name
+    if path.is_dir() and name:
+        shutil.rmtree(path)
+    elif name:
+        path.unlink()
+
+
+def _both(room: Room, file: str, damage: Damage) -> None:
+    run = room.put_run()
+    for folder in (run / "checkpoints").iterdir():
+        damage(folder / file)
+        resealed(folder)
+
+
+def _replaced_by_folder(room: Room, name: str) -> None:
+    _without(room, name)
+    (room.work / "run" / name).mkdir()
+
+
+def _replaced_by_file(room: Room, name: str) -> None:
+    _without(room, name)
+    (room.work / "run" / name).write_text("x")
+
+
+def cases() -> Iterator[Case]:
+    """All cases of this family."""
+    resumed = works(None, "run/results.json", "run/model/model.safetensors")
+    for file in _FILES:
+        for damage in DAMAGES:
+            name = f"runs/{Path(file).name} {damage.__name__}"
+            yield train(name, resumed, MORE, setup=partial(_damaged, file=file, damage=damage))
+    for file in _OTHERS:
+        for damage in DAMAGES[2:]:
+            name = f"runs/{file} {damage.__name__}"
+            yield train(name, ANY, MORE, setup=partial(_damaged, file=file, damage=damage))
+    for name, damage in STATES.items():
+        setup = partial(_changed, file=_FILES[0], damage=damage)
+        yield train(f"runs/state {name}", resumed, MORE, setup=setup)
+        setup = partial(_both, file="state.json", damage=damage)
+        yield train(f"runs/all states {name}", ANY, MORE, setup=setup)
+    for name, damage in RESULTS.items():
+        setup = partial(_damaged, file="results.json", damage=damage)
+        yield train(f"runs/results {name}", ANY, setup=setup)
+    for name, damage in CONFIGS.items():
+        if name.startswith(("decoding", "beam", "layers", "d_", "heads")):
+            continue
+        yield train(
+            f"runs/config {name}", ANY, MORE, setup=partial(_damaged, file="config.yaml", damage=damage)
+        )
+    yield from _whole()
+
+
+def _whole() -> Iterator[Case]:
+    resumed = works(None, "run/results.json", "run/model/model.safetensors")
+    again: tuple[tuple[str, Expected, tuple[str, ...], Callable[[Room], None]], ...] = (
+        ("the same again", resumed, (), partial(_without)),
+        ("more updates", resumed, (MORE,), partial(_without)),
+        ("fewer updates", ANY, ("training.max_updates=2",), partial(_without)),
+        ("other seed", refused("seed"), ("seed=2",), partial(_without)),
+        ("other model", refused("model.d_ff"), ("model.d_ff=128",), partial(_without)),
+        ("other data", ANY, ("data.train.source=train.tgt",), partial(_without)),
+        ("resume=never", refused("resume"), ("resume=never",), partial(_without)),
+        ("no results", resumed, (), partial(_without, name="results.json")),
+        ("no model", resumed, (), partial(_without, name="model")),
+        ("no config", refused("config.yaml"), (), partial(_without, name="config.yaml")),
+        ("no log", resumed, (MORE,), partial(_without, name="train.log")),
+        ("no metrics", resumed, (MORE,), partial(_without, name="metrics.jsonl")),
+        ("no tensorboard", resumed, (MORE,), partial(_without, name="tensorboard")),
+        ("no lock", resumed, (MORE,), partial(_without, name=".lock")),
+        ("no checkpoints", ANY, (MORE,), partial(_without, name="checkpoints")),
+        ("no newest checkpoint", ANY, (MORE,), partial(_without, name=CHECKPOINT)),
+        ("results a folder", ANY, (MORE,), partial(_replaced_by_folder, name="results.json")),
+        ("config a folder", ANY, (MORE,), partial(_replaced_by_folder, name="config.yaml")),
+        ("log a folder", ANY, (MORE,), partial(_replaced_by_folder, name="train.log")),
+        ("metrics a folder", ANY, (MORE,), partial(_replaced_by_folder, name="metrics.jsonl")),
+        ("lock a folder", ANY, (MORE,), partial(_replaced_by_folder, name=".lock")),
+        ("hypotheses a folder", ANY, (MORE,), partial(_replaced_by_folder, name="test.hypotheses.txt")),
+        ("model a file", ANY, (MORE,), partial(_replaced_by_file, name="model")),
+        ("checkpoints a file", ANY, (MORE,), partial(_replaced_by_file, name="checkpoints")),
+        ("tensorboard a file", ANY, (MORE,), partial(_replaced_by_file, name="tensorboard")),
+        ("checkpoint a file", ANY, (MORE,), partial(_replaced_by_file, name=CHECKPOINT)),
+        ("leftovers", resumed, (MORE,), _leftovers),
+        ("odd names among checkpoints", resumed, (MORE,), _odd_names),
+        ("renamed checkpoint", ANY, (MORE,), _renamed),
+        ("checkpoint of another run", ANY, (MORE,), _swapped),
+    )
+    for name, expected, arguments, setup in again:
+        yield train(f"runs/{name}", expected, *arguments, setup=setup)
+    for name in ("train.src", "run/config.yaml", "/dev/null", "/proc/self/run", "/proc", "run/config.yaml/x"):
+        yield train(f"runs/run_dir {name}", refused(), f"run_dir={name}", setup=partial(_without))
+    for name in ("run", "run/model"):
+        yield train(
+            f"runs/start_from {name}", works(), f"start_from={name}", "run_dir=new", setup=partial(_without)
+        )
+    for name in ("run/checkpoints", "train.src", "/dev/null", ".", "/"):
+        yield train(
+            f"runs/start_from {name}",
+            refused("start_from"),
+            f"start_from={name}",
+            "run_dir=new",
+            setup=partial(_without),
+        )
+    yield train(
+        "runs/start_from itself", either(leaves=("run/*",)), "start_from=run", MORE, setup=partial(_without)
+    )
+    yield translate(
+        "runs/run without model", refused("run"), "model_dir=run", setup=partial(_without, name="model")
+    )
+    yield translate(
+        "runs/results damaged",
+        either(NUM_LINES),
+        "model_dir=run",
+        setup=partial(_damaged, file="results.json", damage=write("[")),
+    )
+
+
+def _leftovers(room: Room) -> None:
+    checkpoints = room.put_run() / "checkpoints"
+    for name in (".update-00000006.tmp", ".update-00000002.replaced", ".update-00000002.removed"):
+        (checkpoints / name).mkdir()
+        (checkpoints / name / "state.json").write_text("{")
+
+
+def _odd_names(room: Room) -> None:
+    checkpoints = room.put_run() / "checkpoints"
+    for name in (
+        "update-9",
+        "update-0000000x",
+        "update--0000001",
+        "notes",
+        "update-99999999999999999999",
+        "update-٠٠٠٠٠٠٠٩",
+    ):
+        (checkpoints / name).mkdir()
+
+
+def _renamed(room: Room) -> None:
+    checkpoints = room.put_run() / "checkpoints"
+    (checkpoints / "update-00000004").rename(checkpoints / "update-00000005")
+
+
+def _swapped(room: Room) -> None:
+    checkpoints = room.put_run() / "checkpoints"
+    shutil.copy(checkpoints / "update-00000002" / "model.safetensors", checkpoints / "update-00000004")

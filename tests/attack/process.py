@@ -1,0 +1,294 @@
+"""Runs a case in a process of its own: a fork of this one, which has imported all, or a fresh one."""
+
+from __future__ import annotations
+
+import atexit
+import io
+import os
+import resource
+import shutil
+import signal
+import sys
+import threading
+import time
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+
+from commands import MODULES, command_line
+
+from attack.case import Case
+from attack.room import SECRET, Room
+
+_SIGNALS = (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2, signal.SIGQUIT)
+_HARNESS = 99  # exit status where the case itself could not be set up
+_VARIABLES = {
+    "OMP_NUM_THREADS": "1",
+    "HF_HUB_OFFLINE": "1",
+    "HF_DATASETS_OFFLINE": "1",
+    "CUDA_VISIBLE_DEVICES": "",
+    "NMT_SECRET": SECRET,
+    "SECRET": SECRET,
+}
+
+
+def import_all() -> None:
+    """Imports what the commands import, so that a fork has it; starts no thread."""
+    os.environ.update(_VARIABLES)
+    for module in (
+        "datasets",
+        "sacrebleu",
+        "tensorboard.compat",
+        "torch.utils.tensorboard",
+        "pyarrow.parquet",
+    ):
+        import_module(module)
+    for module in MODULES.values():
+        import_module(f"nmt.cli.{module}")
+    for name in ("nmt.training.run", "nmt.training.finish", "nmt.decoding.translator", "nmt.bundle"):
+        import_module(name)
+    _compose_once()
+    import torch
+
+    torch.set_num_threads(1)
+    sys.stdout.flush()
+    sys.stderr.flush()
+
+
+def _compose_once() -> None:
+    """Fills the caches of Hydra's parser, which take longer than most cases."""
+    from nmt.cli.arguments import Arguments
+    from nmt.cli.compose import compose_jobs
+    from nmt.config import EvalConfig, TrainConfig, TranslateConfig
+
+    overrides = ("seed=1", "training.precision=fp32", "data.tokenizer.user_symbols=['a b',c]")
+    compose_jobs(TrainConfig, "train", Arguments(overrides))
+    compose_jobs(TranslateConfig, "translate", Arguments(("model_dir=x", "decoding.beam_size=2")))
+    compose_jobs(EvalConfig, "eval", Arguments(("hypotheses=x",)))
+
+
+@dataclass
+class Running:
+    """A case under way.
+
+    Attributes:
+        case: the case.
+        room: where it happens.
+        pid: its process, the leader of a session of its own.
+        started: `time.monotonic()`.
+        signals: how many of its signals were sent.
+    """
+
+    case: Case
+    room: Room
+    pid: int
+    started: float
+    signals: int = 0
+
+    def poll(self) -> int | None:
+        """Sends the signals that are due; returns the exit status once it has ended, -N after signal N."""
+        pid, status = os.waitpid(self.pid, os.WNOHANG)
+        if pid:
+            return os.waitstatus_to_exitcode(status)
+        for number, when in self.case.machine.signals[self.signals :]:
+            if not self._due(when):
+                break
+            os.kill(self.pid, number)
+            self.signals += 1
+        return None
+
+    def overdue(self) -> bool:
+        """Whether it takes so long that it hangs."""
+        return time.monotonic() - self.started > self.case.machine.seconds
+
+    def kill(self) -> None:
+        """Ends it and all that it has started."""
+        os.killpg(self.pid, signal.SIGKILL)
+        os.waitpid(self.pid, 0)
+
+    def left_behind(self) -> list[str]:
+        """The command lines of processes that outlived it; they are ended."""
+        deadline = time.monotonic() + 2.0
+        while found := _members(self.pid):
+            if time.monotonic() > deadline:
+                os.killpg(self.pid, signal.SIGKILL)
+                return found
+            time.sleep(0.02)
+        return []
+
+    def _due(self, when: float | str) -> bool:
+        if isinstance(when, str):
+            return when.encode() in self.room.stderr.read_bytes()
+        return time.monotonic() - self.started >= when
+
+
+def start(case: Case, room: Room, *, fresh: bool) -> Running:
+    """Starts a case."""
+    started = time.monotonic()
+    pid = os.fork()
+    if pid == 0:
+        _child(case, room, fresh=fresh or case.machine.fresh)
+    return Running(case, room, pid, started)
+
+
+def _child(case: Case, room: Room, *, fresh: bool) -> None:
+    status = _HARNESS
+    try:
+        os.setsid()
+        arguments = [argument.replace("{room}", str(room.work)) for argument in case.arguments]
+        _enter(case, room)
+        if fresh:
+            os.execv(sys.executable, command_line(case.command, *arguments))
+        sys.argv = [case.command, *arguments]
+        _standard_streams()
+        status = _interpreted(import_module(f"nmt.cli.{MODULES[case.command]}").main)
+    except BaseException as error:
+        os.write(2, f"harness: {error!r}\n".encode())
+    finally:
+        os._exit(status)
+
+
+def _enter(case: Case, room: Room) -> None:
+    """Makes this process what the case is about: directory, environment, streams, limits."""
+    machine = case.machine
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    for number in _SIGNALS:
+        signal.signal(number, signal.SIG_DFL)
+    os.environ.update(_VARIABLES, HOME=str(room.home), NMT_CACHE=str(room.cache), PYTHONPATH=_root())
+    for key, value in machine.environment.items():
+        os.environ.pop(key, None)
+        if value is not None:
+            os.environ[key] = value.replace("{room}", str(room.work))
+    os.chdir(room.work)
+    if machine.directory == "deleted":
+        os.mkdir("gone")
+        os.chdir("gone")
+        os.rmdir(room.work / "gone")
+    else:
+        os.chdir(machine.directory)
+    if machine.umask is not None:
+        os.umask(machine.umask)
+    streams = [
+        _input(case, room),
+        _output(machine.stdout, room.stdout),
+        _output(machine.stderr, room.stderr),
+    ]
+    high = [None if stream is None else _above(stream) for stream in streams]
+    for number, descriptor in enumerate(high):
+        if descriptor is None:
+            os.close(number)
+        else:
+            os.dup2(descriptor, number)
+    os.closerange(3, 1024)
+    for kind, limit in machine.limits.items():
+        resource.setrlimit(kind, (limit, resource.getrlimit(kind)[1]))
+
+
+def _above(descriptor: int) -> int:
+    """The same file under a number that no standard stream has."""
+    while descriptor < 10:
+        descriptor = os.dup(descriptor)
+    return descriptor
+
+
+def _input(case: Case, room: Room) -> int | None:
+    text = case.machine.stdin
+    if text == "closed":
+        return None
+    if text is None or isinstance(text, str):
+        return os.open(
+            text or os.devnull, os.O_RDONLY | os.O_NONBLOCK * (text is not None and _is_fifo(text))
+        )
+    if case.machine.piped:
+        reader, writer = os.pipe()
+        os.write(writer, text)
+        os.close(writer)
+        return reader
+    room.stdin.write_bytes(text)
+    return os.open(room.stdin, os.O_RDONLY)
+
+
+def _is_fifo(path: str) -> bool:
+    return Path(path).is_fifo()
+
+
+def _output(name: str | None, path: Path) -> int | None:
+    if name == "closed":
+        return None
+    if name == "broken":
+        reader, writer = os.pipe()
+        os.close(reader)
+        return writer
+    return os.open(name or path, os.O_WRONLY | os.O_CREAT | os.O_APPEND * (name is None), 0o644)
+
+
+def _standard_streams() -> None:
+    """Opens the streams of `sys` as the interpreter does when it starts."""
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        stream: io.TextIOWrapper | None
+        try:
+            os.fstat(number)
+            raw = io.FileIO(number, "rb" if number == 0 else "wb", closefd=False)
+        except OSError:
+            stream = None
+        else:
+            buffered = io.BufferedReader(raw) if number == 0 else io.BufferedWriter(raw)
+            errors = "backslashreplace" if number == 2 else "strict"
+            stream = io.TextIOWrapper(buffered, "utf-8", errors=errors, line_buffering=number == 2)
+        setattr(sys, name, stream)
+        setattr(sys, f"__{name}__", stream)
+
+
+def _interpreted(main: object) -> int:
+    """The exit status of `main`, ended as by the interpreter: with exit handlers, threads and flushes."""
+    status = 0
+    try:
+        main()  # type: ignore[operator]
+    except SystemExit as exit:
+        status = exit.code if isinstance(exit.code, int) else 0 if exit.code is None else 1
+    except BaseException:
+        sys.excepthook(*sys.exc_info())
+        status = 1
+    try:
+        threading._shutdown()  # type: ignore[attr-defined]
+        atexit._run_exitfuncs()
+    except BaseException:
+        sys.excepthook(*sys.exc_info())
+    try:
+        if sys.stdout is not None:
+            sys.stdout.flush()
+    except (OSError, ValueError) as error:
+        os.write(2, f"Exception ignored in: stdout\n{error!r}\n".encode())
+        status = 120
+    if sys.stderr is not None:
+        sys.stderr.flush()
+    return status
+
+
+def _root() -> str:
+    return str(Path(__file__).resolve().parents[2])
+
+
+def _members(group: int) -> list[str]:
+    """The command lines of the living processes of a group."""
+    try:
+        os.killpg(group, 0)
+    except ProcessLookupError:
+        return []
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            state, _, number = (folder / "stat").read_text().rpartition(")")[2].split()[:3]
+            if int(number) == group and state != "Z":
+                found.append((folder / "cmdline").read_text().replace("\0", " "))
+        except (OSError, ValueError):
+            continue
+    return found
+
+
+def scratch(parent: Path, name: str) -> Path:
+    """An empty folder; one of the same name is replaced."""
+    folder = parent / name
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    return folder

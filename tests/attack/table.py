@@ -1,0 +1,34 @@
+"""All cases, from the families; and those that a pattern chooses."""
+
+from __future__ import annotations
+
+import fnmatch
+import pkgutil
+from collections.abc import Sequence
+from importlib import import_module
+
+from attack import families
+from attack.case import Case
+
+
+def all_cases() -> list[Case]:
+    """The cases of every family; their names are unique."""
+    found = []
+    for module in pkgutil.iter_modules(families.__path__):
+        found += list(import_module(f"attack.families.{module.name}").cases())
+    names = [case.name for case in found]
+    twice = sorted({name for name in names if names.count(name) > 1})
+    assert not twice, f"names of several cases: {', '.join(twice)}"
+    return found
+
+
+def chosen(patterns: Sequence[str], random_cases: int = 0, seed: int = 1) -> list[Case]:
+    """The cases that match one of the patterns, all where there is none; and random ones."""
+    from attack.mutations import random_case
+
+    cases = all_cases() + [random_case(seed, number) for number in range(random_cases)]
+    return [
+        case
+        for case in cases
+        if not patterns or any(fnmatch.fnmatch(case.name, pattern) for pattern in patterns)
+    ]
