@@ -74,8 +74,9 @@ def open_hub(data: DataConfig, split: str, key: str) -> HubSplit:
     except ValueError as error:
         raise UserError(f"{key}.split={split}: {_brief(error)}") from None
     schema = dataset.features.arrow_schema
+    title = _title(data.hub)
     keys = choose_keys(
-        data, lambda name: arrow_type(schema, name) is not None, arrow_names(schema), _title(data.hub)
+        data, lambda name: arrow_type(schema, name, title) is not None, arrow_names(schema), title
     )
     facts: dict[str, Any] = {
         "config": data.hub.name,

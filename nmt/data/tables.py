@@ -81,6 +81,8 @@ def _tsv_pairs(path: Path, data: DataConfig) -> Iterator[Pair]:
         header = next(rows, (0, ""))[1].split("\t")
         num_columns = len(header)
         keys = choose_keys(data, header.__contains__, header, f"{path}:1")
+        for key in keys:
+            _require_one(header, key, f"{path}:1")
         source, target = header.index(keys[0]), header.index(keys[1])
     for number, line in rows:
         row = line.split("\t")
@@ -196,7 +198,10 @@ def _read_parquet(path: Path, data: DataConfig) -> Iterator[Block]:
         with pq.ParquetFile(path) as file:
             schema = file.schema_arrow
             keys = choose_keys(
-                data, lambda key: arrow_type(schema, key) is not None, arrow_names(schema), str(path)
+                data,
+                lambda key: arrow_type(schema, key, str(path)) is not None,
+                arrow_names(schema),
+                str(path),
             )
             columns = sorted({key if key in schema.names else key.partition(".")[0] for key in keys})
             batches = (
@@ -263,16 +268,28 @@ def _field_names(field: pa.Field, prefix: str) -> list[str]:
     return [prefix + field.name]
 
 
-def arrow_type(schema: pa.Schema, key: str) -> pa.DataType | None:
-    """The type of a column, or None where there is no such column."""
+def arrow_type(schema: pa.Schema, key: str, where: str) -> pa.DataType | None:
+    """The type of a column, or None where there is no such column.
+
+    Raises:
+        UserError: several columns have the name; `where` is the file or data set, for the message.
+    """
     import pyarrow as pa
 
     if key in schema.names:
+        _require_one(schema.names, key, where)
         return schema.field(key).type
     outer, dot, inner = key.partition(".")
-    if not dot or outer not in schema.names or not pa.types.is_struct(schema.field(outer).type):
+    if not dot or outer not in schema.names:
         return None
-    return arrow_type(pa.schema(list(schema.field(outer).type)), inner)
+    _require_one(schema.names, outer, where)
+    kind = schema.field(outer).type
+    return arrow_type(pa.schema(list(kind)), inner, where) if pa.types.is_struct(kind) else None
+
+
+def _require_one(names: Sequence[str], key: str, where: str) -> None:
+    if (count := names.count(key)) > 1:
+        raise UserError(f"{where}: {count} columns are named {key!r}; rename those that are not meant")
 
 
 def arrow_blocks(tables: Iterable[pa.Table], keys: Pair, where: str) -> Iterator[Block]:
@@ -297,7 +314,7 @@ def _arrow_texts(table: pa.Table, key: str, where: str, first: int) -> list[str]
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    kind = arrow_type(table.schema, key)
+    kind = arrow_type(table.schema, key, where)
     decoded = kind.value_type if kind is not None and pa.types.is_dictionary(kind) else kind
     if not _is_text(decoded):
         raise UserError(f"{where}: column {key!r} must hold text, not {kind}")

@@ -263,3 +263,26 @@ def test_column_numbers_beyond_reason_are_names(tmp_path: Path) -> None:
     (tmp_path / "a.tsv").write_text("a\tb\n")
     with pytest.raises(UserError, match="no column 9999"):
         read(tmp_path / "a.tsv", "9" * 5000, "8" * 5000)
+
+
+@pytest.mark.parametrize("names", [["source", "target", "target"], ["source", "source", "target"]])
+def test_columns_of_one_name(tmp_path: Path, names: list[str]) -> None:
+    twice = max(names, key=names.count)
+    pq.write_table(pa.Table.from_arrays([["a"], ["b"], ["c"]], names), tmp_path / "t.parquet")
+    (tmp_path / "t.tsv").write_text("\t".join(names) + "\na\tb\tc\n")
+    for file in ("t.parquet", "t.tsv"):
+        with pytest.raises(UserError, match=f"2 columns are named '{twice}'; rename"):
+            read(tmp_path / file)
+
+
+def test_nested_columns_of_one_name(tmp_path: Path) -> None:
+    pairs = pa.array([{"en": "a", "de": "b"}])
+    pq.write_table(pa.Table.from_arrays([pairs, pairs], ["translation"] * 2), tmp_path / "t.parquet")
+    with pytest.raises(UserError, match="2 columns are named 'translation'; rename"):
+        read(tmp_path / "t.parquet")
+
+
+def test_columns_that_are_not_read_may_share_a_name(tmp_path: Path) -> None:
+    table = pa.Table.from_arrays([["a"], ["b"], [1], [2]], ["source", "target", "id", "id"])
+    pq.write_table(table, tmp_path / "t.parquet")
+    assert read(tmp_path / "t.parquet") == [("a", "b")]
