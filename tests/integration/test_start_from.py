@@ -85,6 +85,7 @@ def test_another_model_in_its_place_is_told(base: Path, tmp_path: Path) -> None:
     train(replace(tagged(toy_config(base, tmp_path / "other"), "<a>"), seed=3))
     weights = (tmp_path / "other/model/model.safetensors").read_bytes()
     (moved / "run/model/model.safetensors").write_bytes(weights)
+    (moved / "run/model/SHA256SUMS").unlink()
     with pytest.raises(UserError, match="was written with another model in start_from than this run has"):
         train(config)
 
