@@ -93,6 +93,8 @@ class Plan:
         """Epoch and number of all blocks from one on, without end; an epoch without a pair has none."""
         while True:
             num_blocks = -(-self._mixture.num_draws(epoch) // self._block_pairs)
+            if block and block >= num_blocks:
+                raise UserError(not_in_the_data(epoch, block))
             yield from ((epoch, number) for number in range(block, num_blocks))
             epoch, block = epoch + 1, 0
 
@@ -126,6 +128,14 @@ class Plan:
             Side.concatenated([source, new_source]).take(rows),
             Side.concatenated([target, new_target]).take(rows),
         )
+
+
+def not_in_the_data(epoch: int, block: int, batch: int = 0) -> str:
+    """What is said of a place, all counted from 0, that only a damaged checkpoint can have."""
+    return (
+        f"the checkpoint is damaged: the data have no epoch {epoch}, block {block}, batch {batch} (from 0); "
+        "remove its folder, so that the one before it is used"
+    )
 
 
 def _samplers(tokenizer: Tokenizer, alpha: float) -> tuple[Sampler, Sampler]:

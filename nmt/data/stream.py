@@ -13,11 +13,12 @@ import numpy as np
 from nmt.config import DataConfig
 from nmt.data.arrays import Array
 from nmt.data.batching import Batch
-from nmt.data.blocks import Block, Plan, every_so_many
+from nmt.data.blocks import Block, Plan, every_so_many, not_in_the_data
 from nmt.data.prefetch import Prefetch
 from nmt.data.store import Store
 from nmt.data.tokenizer import Tokenizer
 from nmt.data.workers import made_in_turn
+from nmt.errors import UserError
 
 AHEAD = 16  # batches made ahead, of those that are picked
 FILLED_TO = 64  # tokens of a side come in multiples of this; of 2,048, filling up takes 3 % and saves 20 %
@@ -169,6 +170,8 @@ def _batches(
 def _walk(blocks: Iterator[tuple[Cursor, Cursor, Block]], first: int) -> Iterator[_Step]:
     """The batches of some blocks, from the one numbered `first` of the first block on."""
     for begin, following, block in blocks:
+        if first and first >= len(block.batches):
+            raise UserError(not_in_the_data(begin.epoch, begin.block, first))
         for batch in range(first, len(block.batches)):
             place, after = replace(begin, batch=batch), replace(begin, batch=batch + 1)
             last = batch + 1 == len(block.batches)

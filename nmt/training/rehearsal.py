@@ -9,14 +9,16 @@ from dataclasses import dataclass
 import numpy as np
 from torch import nn
 
-from nmt.config import DataConfig
+from nmt.config import DataConfig, Sharding, TrainConfig
 from nmt.data.arrays import Array, Side, offsets_of
 from nmt.data.batching import Batch
 from nmt.data.blocks import budgets, most_pieces
 from nmt.data.store import Store
 from nmt.data.tokenizer import EOS_ID
 from nmt.errors import UserError
-from nmt.runtime import memory_errors
+from nmt.model.size import num_weights
+from nmt.runtime import choose_device, memory_errors
+from nmt.training.memory import MemoryMeter
 
 
 class OutOfMemory(UserError):
@@ -95,12 +97,44 @@ def model_memory_told(model: nn.Module, ema: bool) -> AbstractContextManager[Non
     """
 
     def told() -> OutOfMemory:
-        count = sum(parameter.numel() for parameter in model.parameters())
-        taken = 4 * (5 if ema else 4)  # weights, gradients, two moments of Adam, the mean; fp32
-        return OutOfMemory(
-            f"model=: {count:,} parameters, of {taken} bytes each with their gradients and the optimizer's "
-            f"state, do not fit into memory ({count * taken / 1e9:.1f} GB): choose a smaller model=, or "
-            "training.sharding=full, which cuts all of it up among the processes, and more of them"
-        )
+        return _too_large(sum(parameter.numel() for parameter in model.parameters()), ema)
 
     return memory_errors(told)
+
+
+def require_room(config: TrainConfig, processes: int) -> None:
+    """Makes sure that the layers of the model can be trained in the memory that is free now.
+
+    It is a lower bound: the vocabulary and the batches come later.
+
+    Args:
+        config: of the run.
+        processes: how many train on this machine.
+
+    Raises:
+        OutOfMemory: they can't.
+    """
+    ema = config.training.ema > 0.0
+    count = num_weights(config.model, 0, 0)
+    device = choose_device("auto")
+    copies = 1 if device.type == "cuda" or config.training.sharding is Sharding.full else processes
+    shares = processes if device.type == "cuda" and config.training.sharding is Sharding.full else 1
+    try:
+        free = MemoryMeter(device, 1).free()
+    except OSError:
+        return  # this system does not tell
+    if count * _bytes(ema) * copies > free * shares:
+        raise _too_large(count, ema)
+
+
+def _too_large(count: int, ema: bool) -> OutOfMemory:
+    taken = _bytes(ema)
+    return OutOfMemory(
+        f"model=: {count:,} parameters, of {taken} bytes each with their gradients and the optimizer's "
+        f"state, do not fit into memory ({count * taken / 1e9:,.1f} GB): choose a smaller model=, or "
+        "training.sharding=full, which cuts all of it up among the processes, and more of them"
+    )
+
+
+def _bytes(ema: bool) -> int:
+    return 4 * (5 if ema else 4)  # weights, gradients, two moments of Adam, the mean; fp32

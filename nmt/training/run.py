@@ -41,6 +41,7 @@ from nmt.training.ranks import (
     tell_crowded_cores,
     tell_idle_gpus,
 )
+from nmt.training.rehearsal import require_room
 from nmt.training.run_folder import RunFolder, fixed_options
 from nmt.training.stopping import Stopped, StopRequest
 from nmt.training.trainer import Trainer
@@ -141,6 +142,7 @@ def _checked_and_prepared(
     if not config.prepare_only:
         # Now, since preparing may take long, and the first validation is longer still in coming.
         require_number(config)
+        require_room(config, processes)
         metrics_for(config.data.target_lang)
     prepared = prepare(config.data)
     pieces = replace(config.data.tokenizer, vocab_size=prepared.vocab_size)

@@ -427,3 +427,14 @@ def test_validation_takes_a_pair_longer_than_the_budget() -> None:
     batches = validation_batches(Store.of([[5], [6] * 30], [[7], [8]]), 16)
     assert [batch.num_sentences for batch in batches] == [1, 1]
     assert validation_batches(Store.of([], []), 16) == []
+
+
+PLACES = [Cursor(0, 99, 0), Cursor(0, 0, 999), Cursor(3, 10**9, 0), Cursor(0, 1, 10**12)]
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_places_that_the_data_do_not_have(place: Cursor) -> None:
+    stream = BatchStream(store(), options(block_pairs=40), 1, tokenizer(), start=place)
+    with pytest.raises(UserError, match="the checkpoint is damaged: the data have no epoch"):
+        next(stream)
+    stream.close()

@@ -10,11 +10,21 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nmt.config import CleaningConfig, DataConfig, SamplingConfig
+from nmt.config import (
+    CleaningConfig,
+    DataConfig,
+    ModelConfig,
+    SamplingConfig,
+    Sharding,
+    TrainConfig,
+    TrainingConfig,
+)
 from nmt.data.batching import Batch
 from nmt.data.packing import pack
 from nmt.data.store import Store
-from nmt.training.rehearsal import OutOfMemory, largest_batches, memory_told
+from nmt.model.size import num_weights
+from nmt.training.memory import MemoryMeter
+from nmt.training.rehearsal import OutOfMemory, largest_batches, memory_told, require_room
 
 
 def options(max_tokens: int, **more: Any) -> DataConfig:
@@ -91,3 +101,26 @@ def test_running_out_of_memory_in_its_many_words(error: Exception) -> None:
     ):
         with memory_told(options(64), 3):
             raise error
+
+
+@pytest.mark.parametrize(
+    ("sharding", "processes", "fits"),
+    [(Sharding.none, 1, True), (Sharding.none, 3, False), (Sharding.full, 3, True)],
+)
+def test_layers_that_can_not_be_trained_are_refused_before_any_work(
+    sharding: Sharding, processes: int, fits: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = TrainConfig(training=TrainingConfig(sharding=sharding))
+    taken = 16 * num_weights(config.model, 0, 0)
+    monkeypatch.setattr(MemoryMeter, "free", lambda meter: 2 * taken)
+    if fits:
+        require_room(config, processes)
+    else:
+        with pytest.raises(OutOfMemory, match=r"^model=: 44,138,496 parameters, of 16 bytes each"):
+            require_room(config, processes)
+
+
+def test_the_largest_model_is_refused_on_any_machine() -> None:
+    wide = ModelConfig(encoder_layers=100, decoder_layers=100, d_model=16384, d_ff=65536)
+    with pytest.raises(OutOfMemory, match="do not fit into memory"):
+        require_room(TrainConfig(model=wide), 1)
