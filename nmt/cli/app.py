@@ -15,6 +15,7 @@ from nmt.runtime import (
     Terminated,
     log_to_stderr,
     mark_line,
+    printable,
     raise_on_stop_signals,
     short_spins,
     silence,
@@ -114,7 +115,7 @@ def put(text: str) -> None:
 
 
 def _say(line: str) -> None:
-    print(line, file=sys.stderr, flush=True)
+    print(printable(line), file=sys.stderr, flush=True)
 
 
 def _dispatch(

@@ -39,6 +39,7 @@ from nmt.runtime import (
     choose_precision,
     expanded,
     log,
+    printable,
     progress,
     require_writable,
     set_threads,
@@ -239,7 +240,7 @@ def _load(config: EvalConfig, task: Task) -> list[Bundle]:
     if config.references is None:
         _read_data(config, bundle, data, task)
         scored_on = f"{data.name} ({config.split}), {data.source_lang}-{data.target_lang}"
-    task.title = f"{' + '.join(paths)} on {scored_on}"
+    task.title = printable(f"{' + '.join(paths)} on {scored_on}")
     task.details["model_dir"] = config.model_dir
     return bundles
 

@@ -186,4 +186,13 @@ def log_to_stderr() -> None:
 class _Plain(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         mark = f"{record.levelname.lower()}: " if record.levelno >= logging.WARNING else ""
-        return mark + super().format(record)
+        return mark + printable(super().format(record))
+
+
+def printable(text: str) -> str:
+    """Text for a terminal: controls that it would obey, which files from strangers may hold, are escaped."""
+    return text.translate(_ESCAPED)
+
+
+_CONTROLS = (*range(0x20), *range(0x7F, 0xA0), *range(0x202A, 0x202F), *range(0x2066, 0x206A))
+_ESCAPED = {code: ascii(chr(code))[1:-1] for code in _CONTROLS if chr(code) not in "\n\t"}

@@ -64,3 +64,17 @@ def test_no_command_resolves_or_reads_what_a_stranger_names(toy: Toy, strange: P
 def test_a_model_of_one_s_own_is_scored_as_before(toy: Toy, trained: Path) -> None:
     done = toy.run("nmt-eval", f"model_dir={trained}")
     assert done.returncode == 0, done.stderr.decode()
+
+
+def test_a_terminal_is_not_told_to_do_anything(toy: Toy, trained: Path, tmp_path: Path) -> None:
+    run = Path(shutil.copytree(trained, tmp_path / "run"))
+    (run / "model/SHA256SUMS").unlink()
+    path = run / "model/config.yaml"
+    controls = '"a\\e]0;x\\a\\e[2Jb\\x9bc\\u202e"'
+    path.write_text(path.read_text().replace("  name: local\n", f"  name: {controls}\n"))
+    done = toy.run("nmt-eval", f"model_dir={run}")
+    assert rb"on a\x1b]0;x\x07\x1b[2Jb\x9bc\u202e (test)" in done.stdout
+    path.write_text(path.read_text().replace("source: test.src", f"source: {controls}"))
+    done = toy.run("nmt-eval", f"model_dir={run}")
+    assert done.returncode == 2 and rb"data.test.source=a\x1b]0;x\x07" in done.stderr
+    assert b"\x1b" not in done.stdout + done.stderr and b"\xe2\x80\xae" not in done.stdout + done.stderr
