@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 from collections.abc import Iterator
@@ -45,6 +46,16 @@ def no_gpus() -> Iterator[None]:
 def same_numbers() -> None:
     """Tests draw the same random numbers whatever ran before them."""
     torch.manual_seed(0)
+
+
+@pytest.fixture(autouse=True)
+def log_as_before() -> Iterator[None]:
+    """Undoes `log_to_stderr` after a test that runs a command in this process: later tests capture the log."""
+    log = logging.getLogger("nmt")
+    before = log.propagate, log.level, list(log.handlers)
+    yield
+    log.propagate, log.handlers[:] = before[0], before[2]
+    log.setLevel(before[1])
 
 
 @pytest.fixture(autouse=True)

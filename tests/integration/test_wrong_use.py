@@ -99,6 +99,8 @@ def test_weights_of_another_vocabulary(toy: Toy, trained: Path, tmp_path: Path) 
     assert other.returncode == 0, other.stderr.decode()
     model = tmp_path / "run" / "model"
     shutil.copy(trained / "model" / "model.safetensors", model)
+    assert "is not the file that SHA256SUMS" in refused(toy, "nmt-translate", f"model_dir={model}")
+    (model / "SHA256SUMS").unlink()
     line = refused(toy, "nmt-translate", f"model_dir={model}")
     assert "belongs to another vocabulary" in line and "320" in line and "310" in line
 
