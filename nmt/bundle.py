@@ -24,8 +24,7 @@ from nmt.config.plain_yaml import MOST_CHARACTERS
 from nmt.config.stored import from_yaml, to_yaml
 from nmt.data.tokenizer import Tokenizer
 from nmt.errors import UserError
-from nmt.model.size import num_weights
-from nmt.model.transformer import Transformer
+from nmt.model import Seq2Seq, build_model, model_class
 from nmt.runtime import (
     checkpoint_names,
     config_file,
@@ -59,7 +58,7 @@ class Bundle:
     folder: Path
     config: TrainConfig
     """What it was trained with."""
-    model: Transformer
+    model: Seq2Seq
     """On the CPU, in evaluation mode."""
     tokenizer: Tokenizer
     results: dict[str, Any]
@@ -118,7 +117,7 @@ def load_bundle(path: str | Path) -> Bundle:
     _require_size(folder, config, tokenizer)
     with ThreadPoolExecutor(1) as pool:
         weights = pool.submit(read_model_weights, folder)
-        model = Transformer(config.model, tokenizer.source_vocab_size, tokenizer.target_vocab_size)
+        model = build_model(config.model, tokenizer.source_vocab_size, tokenizer.target_vocab_size)
         load_weights(model, weights.result(), folder / WEIGHTS)
     return Bundle(folder, config, model.eval(), tokenizer, results)
 
@@ -129,7 +128,7 @@ def _require_size(folder: Path, config: TrainConfig, tokenizer: Tokenizer) -> No
     sizes = tokenizer.source_vocab_size, tokenizer.target_vocab_size
     with _damage_told(path):
         held = sum(map(math.prod, read_header(path).values()))
-    wanted = num_weights(config.model, *sizes)
+    wanted = model_class(config.model).num_weights(config.model, *sizes)
     if wanted > held:
         raise UserError(
             f"{path}: belongs to another configuration or vocabulary: it holds {held:,} weights, and "
@@ -328,7 +327,7 @@ def read_model_weights(folder: Path) -> dict[str, Tensor]:
     return read_weights(path)
 
 
-def load_weights(model: Transformer, weights: Mapping[str, Tensor], path: Path) -> None:
+def load_weights(model: Seq2Seq, weights: Mapping[str, Tensor], path: Path) -> None:
     """Puts weights into a model.
 
     Args:

@@ -50,7 +50,7 @@ def same_numbers() -> None:
 
 @pytest.fixture(autouse=True)
 def log_as_before() -> Iterator[None]:
-    """Undoes `log_to_stderr` after a test that runs a command in this process: later tests capture the log."""
+    """Undoes `log_to_stderr` after a test that runs a command in this process."""
     log = logging.getLogger("nmt")
     before = log.propagate, log.level, list(log.handlers)
     yield

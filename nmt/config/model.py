@@ -1,4 +1,4 @@
-"""Options of the Transformer (Vaswani et al. 2017); the defaults are its base model."""
+"""Options of the model; the defaults are the base Transformer of Vaswani et al. 2017."""
 
 from __future__ import annotations
 
@@ -43,6 +43,8 @@ class PositionsConfig:
 class ModelConfig:
     """Shape and regularisation of the model."""
 
+    architecture: str = "transformer"
+    """The name under which it is registered in `nmt.model.MODELS`."""
     encoder_layers: int = 6
     decoder_layers: int = 6
     d_model: int = 512

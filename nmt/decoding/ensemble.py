@@ -13,8 +13,7 @@ import torch
 from torch import Tensor
 
 from nmt.data.batching import Batch
-from nmt.model import Transformer
-from nmt.model.incremental import DecoderState
+from nmt.model import DecoderState, Seq2Seq
 
 
 @dataclass(frozen=True)
@@ -39,21 +38,16 @@ class Ensemble:
         models: one or more, of one vocabulary, on one device.
     """
 
-    def __init__(self, models: Sequence[Transformer]) -> None:
+    def __init__(self, models: Sequence[Seq2Seq]) -> None:
         assert models
         self.models = tuple(models)
 
     def start(self, batch: Batch) -> EnsembleState:
         """Reads the sources of a batch; its targets are not looked at."""
-        return EnsembleState(
-            tuple(
-                model.start(model.encode(batch.source_ids, batch.source), batch.source)
-                for model in self.models
-            )
-        )
+        return EnsembleState(tuple(model.start(batch) for model in self.models))
 
     def step(self, ids: Tensor, state: EnsembleState) -> tuple[Tensor, EnsembleState]:
-        """Reads one more piece of every hypothesis; see `Transformer.step`.
+        """Reads one more piece of every hypothesis; see `Seq2Seq.step`.
 
         Args:
             ids: (B, K) int64.

@@ -15,7 +15,7 @@ from nmt.decoding.ensemble import Ensemble
 from nmt.decoding.search import Hypothesis, beam_search
 from nmt.decoding.windows import full_windows, ready_windows
 from nmt.errors import UserError
-from nmt.model import Transformer
+from nmt.model import Seq2Seq
 from nmt.runtime import memory_errors
 
 _DTYPES = {Precision.bf16: torch.bfloat16, Precision.fp16: torch.float16}
@@ -66,7 +66,7 @@ class Translator:
 
     def __init__(
         self,
-        models: Sequence[Transformer],
+        models: Sequence[Seq2Seq],
         tokenizer: Tokenizer,
         config: DecodingConfig,
         *,
@@ -189,7 +189,7 @@ def batches_by_length(lengths: Sequence[int], max_tokens: int, max_sentences: in
 
 
 @contextlib.contextmanager
-def _evaluating(models: Sequence[Transformer]) -> Iterator[None]:
+def _evaluating(models: Sequence[Seq2Seq]) -> Iterator[None]:
     """Without dropout; a model in training goes back to it."""
     were_training = [model.training for model in models]
     for model in models:

@@ -11,17 +11,15 @@ Shapes: N tokens of a stream, S of the source's, T of the target's; D d_model, F
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, ParamSpec, TypeAlias, TypeVar
+from typing import ParamSpec, TypeAlias, TypeVar
 
 import torch
 from torch import Tensor, nn
 
 from nmt.model.attention import Pattern, cross_attend, self_attend
 from nmt.model.dropout import Dropout
+from nmt.model.seq2seq import Backend
 from nmt.model.transformer import DecoderLayer, EncoderLayer, Transformer
-
-Backend: TypeAlias = Callable[..., Callable[..., Any]]
-"""Makes something to call of a graph and inputs of the kind it will have."""
 
 _Layer: TypeAlias = EncoderLayer | DecoderLayer
 _Mask: TypeAlias = Tensor | None  # None: there is no dropout, or CUDA draws its mask where it is needed

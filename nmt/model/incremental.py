@@ -18,7 +18,7 @@ _CHUNK = 32  # target tokens the cache grows by
 
 
 @dataclass(frozen=True, eq=False)
-class DecoderState:
+class CachedDecoderState:
     """Keys and values of what has been read and written; made by `Transformer.start`.
 
     A step writes into the memory of the state it is taken from and so uses that state up.
@@ -39,7 +39,7 @@ class DecoderState:
     length: int
 
     @classmethod
-    def start(cls, keys_values: Tensor, source: Layout) -> DecoderState:
+    def start(cls, keys_values: Tensor, source: Layout) -> CachedDecoderState:
         """The state of one empty hypothesis a sentence.
 
         Args:
@@ -67,7 +67,7 @@ class DecoderState:
         """B."""
         return self.cross.shape[2]
 
-    def select(self, rows: Tensor) -> DecoderState:
+    def select(self, rows: Tensor) -> CachedDecoderState:
         """Keeps some hypotheses, in a new order, any of them more than once.
 
         Args:
@@ -100,7 +100,7 @@ class DecoderState:
         torch.index_select(flat, 0, places, out=cache[:length].view(-1, heads * width))
         return cache
 
-    def grown(self) -> DecoderState:
+    def grown(self) -> CachedDecoderState:
         """The state with room for one more token."""
         if self.length < len(self.cache):
             return self
@@ -108,7 +108,7 @@ class DecoderState:
         cache[: self.length] = self.cache
         return replace(self, cache=cache)
 
-    def advanced(self) -> DecoderState:
+    def advanced(self) -> CachedDecoderState:
         """The state once all layers have added the newest token."""
         return replace(self, length=self.length + 1)
 

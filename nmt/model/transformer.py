@@ -19,12 +19,15 @@ from nmt.data.batching import Batch, Layout
 from nmt.errors import UserError
 from nmt.model.attention import Pattern, cross_attend, self_attend
 from nmt.model.dropout import Dropout, DropoutSource
-from nmt.model.incremental import DecoderState
+from nmt.model.flops import training_flops
+from nmt.model.incremental import CachedDecoderState
 from nmt.model.positions import build_positions
+from nmt.model.seq2seq import MODELS, Backend, Seq2Seq
+from nmt.model.size import num_weights
 
 
-class Transformer(nn.Module):
-    """Encoder, decoder, embeddings and softmax weights.
+class Transformer(Seq2Seq):
+    """Encoder, decoder, embeddings and softmax weights; see `Seq2Seq` for the methods.
 
     Args:
         config: the `model` section.
@@ -36,13 +39,12 @@ class Transformer(nn.Module):
     """
 
     def __init__(self, config: ModelConfig, source_vocab_size: int, target_vocab_size: int) -> None:
-        super().__init__()
+        super().__init__(config)
         if config.tie is Tie.all and source_vocab_size != target_vocab_size:
             raise UserError(
                 f"model.tie=all needs one vocabulary, but the source has {source_vocab_size} pieces and the "
                 f"target {target_vocab_size}: set data.tokenizer.joint=true, or model.tie=target"
             )
-        self.config = config
         self.randomness = DropoutSource()
         d_model = config.d_model
         self.target_embedding = nn.Embedding(target_vocab_size, d_model)
@@ -94,18 +96,14 @@ class Transformer(nn.Module):
         return memory
 
     @torch.no_grad()
-    def start(self, memory: Tensor, source: Layout) -> DecoderState:
-        """Prepares a search, one empty hypothesis a sentence.
-
-        Args:
-            memory: (S, D) from `encode`.
-            source: its layout.
-        """
+    def start(self, batch: Batch) -> CachedDecoderState:
+        """Encodes the sources and projects the keys and values of cross-attention, once a search."""
+        memory = self.encode(batch.source_ids, batch.source)
         keys_values = [layer.cross_attention.keys_values(memory) for layer in self._decoder_layers]
-        return DecoderState.start(torch.stack(keys_values), source)
+        return CachedDecoderState.start(torch.stack(keys_values), batch.source)
 
     @torch.no_grad()
-    def step(self, ids: Tensor, state: DecoderState) -> tuple[Tensor, DecoderState]:
+    def step(self, ids: Tensor, state: CachedDecoderState) -> tuple[Tensor, CachedDecoderState]:
         """Reads one more piece of every hypothesis.
 
         Args:
@@ -132,10 +130,24 @@ class Transformer(nn.Module):
         """(V, D), the matrix of the softmax."""
         return self.target_embedding.weight if self.output is None else self.output.weight
 
-    @property
-    def num_parameters(self) -> int:
-        """Number of trained values; a shared matrix counts once."""
-        return sum(parameter.numel() for parameter in self.parameters())
+    def blocks(self) -> list[nn.Module]:
+        """The encoder's layers, then the decoder's."""
+        return [*self.encoder, *self.decoder]
+
+    def compile_blocks(self, backend: Backend) -> None:
+        """Compiles all of a layer but attention; see `nmt.model.compiled`."""
+        from nmt.model.compiled import compile_layers  # it compiles the layers of this file
+
+        compile_layers(self, backend)
+
+    def training_flops(self, batch: Batch) -> int:
+        """See `nmt.model.flops`."""
+        return training_flops(self.config, self.target_embedding.num_embeddings, batch)
+
+    @classmethod
+    def num_weights(cls, config: ModelConfig, source_vocab_size: int, target_vocab_size: int) -> int:
+        """See `nmt.model.size`."""
+        return num_weights(config, source_vocab_size, target_vocab_size)
 
     @property
     def _decoder_layers(self) -> Iterable[DecoderLayer]:
@@ -220,7 +232,7 @@ class DecoderLayer(_Layer):
         x = self._residual(x, self.cross_attention_norm, lambda y: self.cross_attention(y, memory, cross))
         return self._residual(x, self.feed_forward_norm, self.feed_forward)
 
-    def step(self, x: Tensor, layer: int, state: DecoderState) -> Tensor:
+    def step(self, x: Tensor, layer: int, state: CachedDecoderState) -> Tensor:
         """(B * K, D), the newest tokens of a search → (B * K, D); `layer` is this one's number."""
         x = self._residual(x, self.self_attention_norm, lambda y: self.self_attention.step(y, layer, state))
         x = self._residual(x, self.cross_attention_norm, lambda y: self.cross_attention.step(y, layer, state))
@@ -241,7 +253,7 @@ class SelfAttention(nn.Module):
         y: Tensor = self.out(self_attend(self.qkv(x).view(len(x), 3, self.heads, -1), pattern))
         return y
 
-    def step(self, x: Tensor, layer: int, state: DecoderState) -> Tensor:
+    def step(self, x: Tensor, layer: int, state: CachedDecoderState) -> Tensor:
         """(B * K, D) → (B * K, D), attending to all that the hypotheses hold so far."""
         q, k, v = self.qkv(x).view(len(x), 3, self.heads, -1).unbind(1)
         y: Tensor = self.out(state.attend_targets(layer, q, k, v))
@@ -269,7 +281,7 @@ class CrossAttention(nn.Module):
         kv: Tensor = self.kv(memory)
         return kv.view(len(memory), 2, self.heads, -1)
 
-    def step(self, x: Tensor, layer: int, state: DecoderState) -> Tensor:
+    def step(self, x: Tensor, layer: int, state: CachedDecoderState) -> Tensor:
         """(B * K, D) → (B * K, D), attending to the sources."""
         q = self.q(x).view(len(x), self.heads, -1)
         y: Tensor = self.out(state.attend_source(layer, q))
@@ -297,3 +309,5 @@ _ACTIVATIONS: dict[Activation, Callable[[Tensor], Tensor]] = {
     Activation.gelu: F.gelu,
     Activation.silu: F.silu,
 }
+
+MODELS["transformer"] = Transformer

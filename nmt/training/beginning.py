@@ -12,7 +12,7 @@ from nmt.config import TrainConfig
 from nmt.data.preparation import Prepared
 from nmt.data.tokenizer import Tokenizer
 from nmt.errors import UserError
-from nmt.model.transformer import Transformer
+from nmt.model import Seq2Seq, build_model
 from nmt.runtime import config_file, mix, pieces_folder, readable
 from nmt.training.run_folder import fixed_options
 
@@ -21,14 +21,14 @@ _KEY = "start_from"
 _FREE = ("model.dropout", "model.ffn_dropout", "model.word_dropout")
 
 
-def new_model(config: TrainConfig, prepared: Prepared) -> Transformer:
+def new_model(config: TrainConfig, prepared: Prepared) -> Seq2Seq:
     """The model with random weights, a pure function of the seed."""
     torch.manual_seed(mix(config.seed))
     tokenizer = prepared.tokenizer
-    return Transformer(config.model, tokenizer.source_vocab_size, tokenizer.target_vocab_size)
+    return build_model(config.model, tokenizer.source_vocab_size, tokenizer.target_vocab_size)
 
 
-def first_model(config: TrainConfig, prepared: Prepared) -> Transformer:
+def first_model(config: TrainConfig, prepared: Prepared) -> Seq2Seq:
     """The model as it is before the first update.
 
     Raises:

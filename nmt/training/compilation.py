@@ -9,12 +9,11 @@ from typing import Any, cast
 import torch
 
 from nmt.errors import UserError
-from nmt.model.compiled import Backend, compile_layers
-from nmt.model.transformer import Transformer
+from nmt.model import Backend, Seq2Seq
 from nmt.runtime import log
 
 
-def compiled(model: Transformer, *, wanted: bool) -> Compilations | None:
+def compiled(model: Seq2Seq, *, wanted: bool) -> Compilations | None:
     """Compiles the layers of a model for training, if `wanted`; sharded models after they are.
 
     Raises:
@@ -25,7 +24,7 @@ def compiled(model: Transformer, *, wanted: bool) -> Compilations | None:
     compilations = Compilations()
     log.info("layers are compiled as the first batch goes through them, which takes a minute or so")
     compilations.try_out(model.output_weight.device)
-    compile_layers(model, compilations)
+    model.compile_blocks(compilations)
     return compilations
 
 

@@ -15,7 +15,7 @@ from nmt.data.preparation import Prepared
 from nmt.decoding.translator import Translator
 from nmt.evaluation.report import Report
 from nmt.evaluation.scores import Scores, score, score_groups
-from nmt.model.transformer import Transformer
+from nmt.model import Seq2Seq
 from nmt.runtime import log, parse_json, progress, read_text, replaced
 from nmt.training.beginning import new_model
 from nmt.training.checkpoint import CheckpointFolder
@@ -158,7 +158,7 @@ def _compare(
     prepared: Prepared,
     run: Progress,
     verdict: Verdict,
-    model: Transformer,
+    model: Seq2Seq,
     checkpoints: CheckpointFolder,
 ) -> None:
     """Warns when a kind other than `auto` has delivered less than one checkpoint had alone."""
@@ -184,7 +184,7 @@ def _compare(
         )
 
 
-def _quality_in_training(config: TrainConfig, prepared: Prepared, model: Transformer) -> float:
+def _quality_in_training(config: TrainConfig, prepared: Prepared, model: Seq2Seq) -> float:
     validator = validator_for(model, config, prepared, next(model.parameters()).device)
     if config.training.criterion is Criterion.loss:
         return -validator.losses()[0]

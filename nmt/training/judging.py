@@ -13,7 +13,7 @@ from torch import Tensor
 from nmt.bundle import load_weights
 from nmt.config import Average, AveragingConfig, Criterion, TrainConfig
 from nmt.errors import UserError
-from nmt.model.transformer import Transformer
+from nmt.model import Seq2Seq
 from nmt.runtime import log, progress
 from nmt.training.averaging import Candidate, average, candidates
 from nmt.training.checkpoint import CheckpointFolder, DamagedCheckpoint
@@ -113,7 +113,7 @@ def judge(
     config: TrainConfig,
     possible: Sequence[Candidate],
     checkpoints: CheckpointFolder,
-    model: Transformer,
+    model: Seq2Seq,
     validator: Validator,
 ) -> Verdict:
     """Validates every candidate and leaves `model` with the weights of the best; of equals the first.

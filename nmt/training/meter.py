@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
+import operator
 import os
 import resource
 import sys
-from collections.abc import Sequence
 
 import torch
 
@@ -14,10 +14,13 @@ from nmt.config import TrainConfig
 from nmt.data.blocks import budgets
 from nmt.training.ceiling import measured_ceiling
 from nmt.training.cores import CoreWatch
+from nmt.training.counters import NUM_COUNTERS, Counters
 from nmt.training.progress import Progress
 from nmt.training.ranks import Ranks
 
 Figures = dict[str, float | None]
+
+_NO_UPDATES: Counters[float] = Counters(*[0.0] * NUM_COUNTERS)
 
 
 class Meter:
@@ -44,21 +47,20 @@ class Meter:
         self._room = config.training.micro_batches * budgets(config.data)[0]
         self._first = progress.update, progress.total_seconds
         self._waited_before = self._waited = 0.0
-        self._totals: list[float] = []
+        self._totals: Counters[float] = _NO_UPDATES
         self.clear()
 
-    def add(self, totals: Sequence[float], norm: float, seconds: float, waited: float) -> None:
+    def add(self, totals: Counters[float], norm: float, seconds: float, waited: float) -> None:
         """Counts an update.
 
         Args:
-            totals: of all processes and in this order: what was lowered, matrix products in 10^12 operations,
-                target tokens, label-smoothed cross-entropy and -log p.
+            totals: its counters, over all processes.
             norm: of the gradient.
             seconds: that the update took.
             waited: seconds of waiting for data, in all updates of this session so far.
         """
         self._updates += 1
-        self._totals = [total + value for total, value in zip(self._totals, totals, strict=True)]
+        self._totals = Counters(*map(operator.add, self._totals, totals))
         self._norm, self._waited = norm, waited
         self._seconds += seconds
         if self._cores is not None:
@@ -79,12 +81,12 @@ class Meter:
             of what the batches may hold; `peak_memory_gb` of this process, or of its GPU; `eta_minutes` until
             `max_updates` or `max_minutes`, at the pace of this session.
         """
-        (objective, _, tokens, loss, nll), seconds = self._totals, self._seconds
-        lowered = {"objective": objective / tokens} if self._options.rdrop else {}
+        totals, tokens, seconds = self._totals, self._totals.tokens, self._seconds
+        objective = {"objective": totals.objective / tokens} if self._options.rdrop else {}
         return {
-            "loss": loss / tokens,
-            **lowered,
-            "ppl": perplexity(nll / tokens),
+            "loss": totals.loss / tokens,
+            **objective,
+            "ppl": perplexity(totals.nll / tokens),
             "gradient_norm": self._norm,
             "tokens_per_second": tokens / seconds,
             "mfu": self._mfu,
@@ -96,12 +98,12 @@ class Meter:
 
     @property
     def _mfu(self) -> float:
-        return self._totals[1] * 1e12 / (self._seconds * self._ceiling)
+        return self._totals.teraflops * 1e12 / (self._seconds * self._ceiling)
 
     def clear(self) -> None:
         """Begins anew."""
         self._updates, self._seconds, self._norm = 0, 0.0, math.nan
-        self._totals = [0.0] * 5
+        self._totals = _NO_UPDATES
         self._waited_before = self._waited
 
     def _seconds_left(self, progress: Progress) -> float:

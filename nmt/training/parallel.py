@@ -10,7 +10,7 @@ from torch import Tensor
 
 from nmt.bundle import load_weights
 from nmt.config import Sharding, TrainingConfig
-from nmt.model.transformer import Transformer
+from nmt.model import Seq2Seq
 from nmt.training.optimizer import Adam, FlatGradients
 from nmt.training.ranks import Ranks
 
@@ -27,9 +27,9 @@ class Parallel(Protocol):
         whole: the model to validate, in the main process; after `state` its weights are those of `model`.
     """
 
-    model: Transformer
+    model: Seq2Seq
     extras: Tensor
-    whole: Transformer
+    whole: Seq2Seq
 
     def held(self) -> dict[str, Tensor]:
         """The weights by name, or of each the share that this process holds: to read or change."""
@@ -75,7 +75,7 @@ class Parallel(Protocol):
         """
 
 
-def spread(model: Transformer, options: TrainingConfig, ranks: Ranks, num_extras: int) -> Parallel:
+def spread(model: Seq2Seq, options: TrainingConfig, ranks: Ranks, num_extras: int) -> Parallel:
     """Makes a model ready to be trained by the processes of a run, as `training.sharding` says."""
     if options.sharding is Sharding.full and ranks.world > 1:
         from nmt.training.sharding import Sharded  # which takes half a second that others need not wait for
@@ -89,7 +89,7 @@ def spread(model: Transformer, options: TrainingConfig, ranks: Ranks, num_extras
 class Replicated:
     """Every process holds everything; gradients meet once an update, in one buffer. See `Parallel`."""
 
-    def __init__(self, model: Transformer, options: TrainingConfig, ranks: Ranks, num_extras: int) -> None:
+    def __init__(self, model: Seq2Seq, options: TrainingConfig, ranks: Ranks, num_extras: int) -> None:
         self.model = self.whole = model.to(ranks.device)
         self._optimizer = Adam(self.model, options.optimizer)
         self.gradients = FlatGradients(self.model.parameters(), num_extras)

@@ -16,7 +16,7 @@ from nmt.data.blocks import budgets, most_pieces
 from nmt.data.store import Store
 from nmt.data.tokenizer import EOS_ID
 from nmt.errors import UserError
-from nmt.model.size import num_weights
+from nmt.model import model_class
 from nmt.runtime import choose_device, memory_errors
 from nmt.training.memory import MemoryMeter
 
@@ -115,7 +115,7 @@ def require_room(config: TrainConfig, processes: int) -> None:
         OutOfMemory: they can't.
     """
     ema = config.training.ema > 0.0
-    count = num_weights(config.model, 0, 0)
+    count = model_class(config.model).num_weights(config.model, 0, 0)
     device = choose_device("auto")
     copies = 1 if device.type == "cuda" or config.training.sharding is Sharding.full else processes
     shares = processes if device.type == "cuda" and config.training.sharding is Sharding.full else 1

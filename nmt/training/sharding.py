@@ -15,7 +15,7 @@ from torch.distributed.tensor import DTensor, distribute_tensor
 
 from nmt.bundle import load_weights
 from nmt.config import OptimizerConfig
-from nmt.model.transformer import Transformer
+from nmt.model import Seq2Seq
 from nmt.training.optimizer import Adam
 from nmt.training.ranks import Ranks
 
@@ -37,13 +37,13 @@ class Sharded:
     """
 
     def __init__(
-        self, model: Transformer, config: OptimizerConfig, ranks: Ranks, num_extras: int, *, always: bool
+        self, model: Seq2Seq, config: OptimizerConfig, ranks: Ranks, num_extras: int, *, always: bool
     ) -> None:
         self._ranks = ranks
         # Beam search needs whole weights, as it will when the training is over.
         self.whole = copy.deepcopy(model).to(ranks.device) if ranks.is_main else model
         mesh = init_device_mesh(ranks.device.type, (ranks.world,))
-        for unit in (*model.encoder, *model.decoder, model):
+        for unit in (*model.blocks(), model):
             sharded = fully_shard(unit, mesh=mesh, reshard_after_forward=always and unit is not model)
             # Sums: the division is by the tokens of all. Gloo's means are wrong too (pytorch issue 162338).
             sharded.set_gradient_divide_factor(1.0)

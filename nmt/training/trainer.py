@@ -16,12 +16,12 @@ from nmt.data.batching import Batch
 from nmt.data.cleaning import shortened, visible
 from nmt.data.preparation import Prepared
 from nmt.data.stream import FILLED_TO, BatchStream, num_loaders
-from nmt.model.flops import training_flops
 from nmt.runtime import available_cores, log, mix
 from nmt.training.averaging import among_best, needed
 from nmt.training.beginning import first_model, start_fingerprint
 from nmt.training.checkpoint import Checkpoint, CheckpointFolder
 from nmt.training.compilation import compiled
+from nmt.training.counters import NUM_COUNTERS, Counters, views
 from nmt.training.ema import RunningMean, with_trained
 from nmt.training.going_back import resumed
 from nmt.training.meter import meter_for, perplexity
@@ -51,9 +51,6 @@ from nmt.training.verdict import Verdict
 
 _SAMPLE_CHARACTERS = 200  # of each side of a sample in the log; metrics.jsonl and TensorBoard have the whole
 
-# What travels at the end of the gradients.
-_OBJECTIVE, _TERAFLOPS, _TOKENS, _LOSS, _NLL, _STOP, _SECONDS = range(7)
-
 
 class Trainer:
     """A model in training, and the counters of the run.
@@ -78,9 +75,10 @@ class Trainer:
         self.folder, self.ranks, self.stop = folder, ranks, stop
         model = first_model(config, prepared)
         with model_memory_told(model, self.options.ema > 0.0):
-            self.parallel = spread(model, self.options, ranks, num_extras=7)
+            self.parallel = spread(model, self.options, ranks, num_extras=NUM_COUNTERS)
             self.mean = RunningMean(self.parallel, self.options.ema)
         self.model = self.parallel.model
+        self.counters = views(self.parallel.extras)
         self.compilations = compiled(self.model, wanted=self.options.compile)
         self.progress = Progress(loss_scale=first_loss_scale(self.options.precision))
         self.checkpoints = open_checkpoints(config, prepared, folder)
@@ -147,23 +145,23 @@ class Trainer:
     def _update(self) -> None:
         """One step of the optimizer, on the micro-batches of all processes."""
         started = time.perf_counter()
-        progress, sums = self.progress, self.parallel.extras
+        progress = self.progress
         self._first = progress.cursor
         self.parallel.zero()
         for number in range(self.options.micro_batches):
             batch, cursor = next(self._stream)
             if batch is not None:
                 self._micro_batch(batch, number)
-        # Not `sums[_STOP] = `: a number so assigned is copied to a GPU, which waits for all it has to do.
-        sums[_STOP].fill_(self.stop())
-        sums[_SECONDS].fill_(time.perf_counter() - self._begun if self.ranks.is_main else 0.0)
+        # `fill_`, not an assignment to an element, which would wait for a GPU to finish its work.
+        self.counters.stop.fill_(self.stop())
+        self.counters.seconds.fill_(time.perf_counter() - self._begun if self.ranks.is_main else 0.0)
         progress.advance()
-        (*totals, stopping, seconds), norm, finite = self._step(self.parallel.sums())
+        totals, norm, finite = self._step(self.parallel.sums())
         progress.epoch_ended = cursor.epoch > progress.cursor.epoch
         progress.cursor, progress.settled = cursor, False
-        progress.target_tokens += int(totals[_TOKENS])
-        progress.total_seconds = seconds
-        self._stopping = stopping > 0
+        progress.target_tokens += int(totals.tokens)
+        progress.total_seconds = totals.seconds
+        self._stopping = totals.stop > 0
         self._count(finite)
         spent = time.perf_counter() - started
         progress.seconds += spent
@@ -178,10 +176,9 @@ class Trainer:
         num_passes = 2 if options.rdrop else 1
         with autocast(device, options.precision):
             hidden = self.model(batch.twice() if options.rdrop else batch)
-        weight = self.model.output_weight
         losses = training_loss(
             hidden,
-            weight,
+            self.model.output_weight,
             batch.target_out[: batch.num_target_tokens],
             smoothing=options.label_smoothing,
             rdrop=options.rdrop,
@@ -189,20 +186,26 @@ class Trainer:
             dtype=product_dtype(options.precision),
         )
         self.parallel.backward(losses.objective, last=number + self.ranks.world >= options.micro_batches)
-        sums = self.parallel.extras
-        sums[_OBJECTIVE] += losses.objective.detach() / self.progress.loss_scale
-        sums[_TERAFLOPS] += training_flops(self.config.model, len(weight), batch) * num_passes / 1e12
-        sums[_TOKENS] += batch.num_target_tokens
-        sums[_LOSS] += losses.loss
-        sums[_NLL] += losses.nll
+        counters = self.counters
+        counters.objective.add_(losses.objective.detach() / self.progress.loss_scale)
+        counters.teraflops.add_(self.model.training_flops(batch) * num_passes / 1e12)
+        counters.tokens.add_(batch.num_target_tokens)
+        counters.loss.add_(losses.loss)
+        counters.nll.add_(losses.nll)
 
-    def _step(self, sums: Tensor) -> tuple[list[float], float, bool]:
-        """Moves the weights along the mean gradient, unless it is no number; returns what `Verdict` tells."""
+    def _step(self, sums: Tensor) -> tuple[Counters[float], float, bool]:
+        """Makes a step of the optimizer, unless the update is not finite.
+
+        Returns:
+            The counters over all processes, the norm of the mean gradient, and whether the update is finite.
+        """
+        summed = views(sums)
         verdict = Verdict(
-            sums, sums[_OBJECTIVE], sums[_TOKENS], self.progress.loss_scale, self.options.clip_norm
+            sums, summed.objective, summed.tokens, self.progress.loss_scale, self.options.clip_norm
         )
         self.parallel.step(self._learning_rate(), verdict.factor, verdict.finite)
-        return verdict.read()
+        totals, norm, finite = verdict.read()
+        return Counters(*totals), norm, finite
 
     def _count(self, finite: bool) -> None:
         """Notes whether the update has moved the weights."""
@@ -368,7 +371,7 @@ class Trainer:
         self._profiled = stack.enter_context(profiling(self.folder.profile, wanted=wanted))
         self.model.train()
 
-    def _log_update(self, totals: list[float], norm: float, spent: float) -> None:
+    def _log_update(self, totals: Counters[float], norm: float, spent: float) -> None:
         if not self.ranks.is_main:
             return
         progress = self.progress

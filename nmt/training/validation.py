@@ -18,7 +18,7 @@ from nmt.data.stream import validation_batches
 from nmt.data.tokenizer import Tokenizer
 from nmt.decoding.translator import Translator
 from nmt.evaluation.scores import metrics_for
-from nmt.model.transformer import Transformer
+from nmt.model import Seq2Seq
 from nmt.training.objective import training_loss
 from nmt.training.precision import autocast, product_dtype
 
@@ -71,7 +71,7 @@ class Validator:
 
     def __init__(
         self,
-        model: Transformer,
+        model: Seq2Seq,
         tokenizer: Tokenizer,
         batches: Sequence[Batch],
         sources: Sequence[str],
@@ -156,7 +156,7 @@ class Validator:
 
 
 def validator_for(
-    model: Transformer, config: TrainConfig, prepared: Prepared, device: torch.device, *, final: bool = False
+    model: Seq2Seq, config: TrainConfig, prepared: Prepared, device: torch.device, *, final: bool = False
 ) -> Validator:
     """The validator of a run, on its validation set.
 

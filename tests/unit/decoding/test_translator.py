@@ -138,7 +138,7 @@ def test_nan_is_told_in_words() -> None:
 )
 def test_too_little_memory_is_told_in_words(error: Exception) -> None:
     class Large(CopyModel):
-        def encode(self, source_ids, source):
+        def start(self, batch):
             raise error
 
     with pytest.raises(UserError, match="lower decoding.max_tokens=4096"):
@@ -150,9 +150,9 @@ def test_autocast_only_where_it_is_asked_for(precision: Precision) -> None:
     seen = []
 
     class Watched(CopyModel):
-        def encode(self, source_ids, source):
+        def start(self, batch):
             seen.append((torch.ones(2, 2) @ torch.ones(2, 2)).dtype)
-            return super().encode(source_ids, source)
+            return super().start(batch)
 
     Translator(
         [Watched()], WordTokenizer(), DecodingConfig(), device=torch.device("cpu"), precision=precision

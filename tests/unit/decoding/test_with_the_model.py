@@ -97,9 +97,7 @@ def test_one_model_alone_keeps_its_scores_to_the_bit(model: Transformer, tokeniz
     batch = Batch.of(tokenizer.encode_source(some_lines(5, 3)), [()] * 3)
     ids = torch.full((3, 1), BOS_ID)
     with torch.inference_mode():
-        by_itself, _ = model.step(
-            ids, model.start(model.encode(batch.source_ids, batch.source), batch.source)
-        )
+        by_itself, _ = model.step(ids, model.start(batch))
         ensemble = Ensemble([model])
         assert torch.equal(ensemble.step(ids, ensemble.start(batch))[0], by_itself)
 

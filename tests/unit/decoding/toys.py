@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from nmt.data.batching import Layout
+from nmt.data.batching import Batch
 from nmt.data.tokenizer import BOS_ID, EOS_ID
 
 FIRST_WORD = 4
@@ -55,15 +55,13 @@ class CopyModel(nn.Module):
         self.batches: list[tuple[int, ...]] = []
         self.modes: list[bool] = []
 
-    def encode(self, source_ids: Tensor, source: Layout) -> Tensor:
+    def start(self, batch: Batch) -> CopyState:
+        source = batch.source
         self.batches.append(source.lengths)
         self.modes.append(self.training)
         ends = source.cu_seqlens[1:].long() - 1
-        assert (source_ids[ends] == EOS_ID).all()
-        return source_ids
-
-    def start(self, memory: Tensor, source: Layout) -> CopyState:
-        return CopyState([part.tolist() for part in memory.split(list(source.lengths))], 0)
+        assert (batch.source_ids[ends] == EOS_ID).all()
+        return CopyState([part.tolist() for part in batch.source_ids.split(list(source.lengths))], 0)
 
     def step(self, ids: Tensor, state: CopyState) -> tuple[Tensor, CopyState]:
         if state.position == 0:

@@ -109,7 +109,7 @@ def decode(model: Transformer, pairs: list[tuple[list[int], list[int]]], plan: l
     rivals that read other pieces. Finished sentences leave.
     """
     batch = batch_of(pairs)
-    state = model.start(model.encode(batch.source_ids, batch.source), batch.source)
+    state = model.start(batch)
     targets = [[1, *target] for _, target in pairs]
     results: list[list[Tensor]] = [[] for _ in pairs]
     left, true = list(range(len(pairs))), [0] * len(pairs)
@@ -183,7 +183,7 @@ def test_sources_are_held_once_however_many_hypotheses() -> None:
     model = build(TINY)
     batch = batch_of(PAIRS)
     with torch.no_grad():
-        state = model.start(model.encode(batch.source_ids, batch.source), batch.source)
+        state = model.start(batch)
         _, state = model.step(torch.ones(4, 1, dtype=torch.int64), state)
         wide = state.select(torch.arange(4)[:, None].expand(4, 5))
     assert wide.cross is state.cross
@@ -194,7 +194,7 @@ def test_log_probabilities_are_fp32_under_bf16() -> None:
     model = Transformer(TINY, 10, 10).eval()
     batch = batch_of(PAIRS)
     with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
-        state = model.start(model.encode(batch.source_ids, batch.source), batch.source)
+        state = model.start(batch)
         log_probs, _ = model.step(torch.ones(4, 1, dtype=torch.int64), state)
         assert model.logits(model(batch)).dtype is torch.float32
     assert log_probs.dtype is torch.float32

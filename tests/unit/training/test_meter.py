@@ -10,6 +10,7 @@ import torch
 
 from nmt.config import DataConfig, Precision, TrainConfig, TrainingConfig
 from nmt.training.ceiling import measured_ceiling
+from nmt.training.counters import Counters
 from nmt.training.meter import Meter, peak_memory, perplexity
 from nmt.training.progress import Progress
 
@@ -25,8 +26,8 @@ def config(**training: Any) -> TrainConfig:
 def test_figures_of_literal_updates() -> None:
     progress = Progress(update=10, total_seconds=1000.0)
     meter = Meter(config(), progress, ceiling=4e12, device=CPU)
-    meter.add([0.0, 2.0, 180.0, 360.0, 180.0], 7.0, 1.0, 0.5)
-    meter.add([0.0, 6.0, 120.0, 540.0, 420.0], 3.0, 3.0, 1.0)
+    meter.add(Counters(0.0, 2.0, 180.0, 360.0, 180.0, 0.0, 0.0), 7.0, 1.0, 0.5)
+    meter.add(Counters(0.0, 6.0, 120.0, 540.0, 420.0, 0.0, 0.0), 3.0, 3.0, 1.0)
     progress.update, progress.total_seconds = 12, 1012.0
     figures = meter.figures(progress)
     assert figures.pop("peak_memory_gb") == pytest.approx(peak_memory(CPU) / 1e9, rel=0.5)
@@ -47,9 +48,9 @@ def test_figures_of_literal_updates() -> None:
 def test_figures_begin_anew() -> None:
     progress = Progress()
     meter = Meter(config(rdrop=5.0), progress, ceiling=1e12, device=CPU)
-    meter.add([900.0, 1.0, 100.0, 800.0, 700.0], 1.0, 2.0, 1.5)
+    meter.add(Counters(900.0, 1.0, 100.0, 800.0, 700.0, 0.0, 0.0), 1.0, 2.0, 1.5)
     meter.clear()
-    meter.add([500.0, 1.0, 100.0, 400.0, 300.0], 2.0, 1.0, 1.75)
+    meter.add(Counters(500.0, 1.0, 100.0, 400.0, 300.0, 0.0, 0.0), 2.0, 1.0, 1.75)
     progress.update, progress.total_seconds = 2, 3.0
     figures = meter.figures(progress)
     assert (figures["objective"], figures["loss"], figures["data_wait"]) == (5.0, 4.0, 0.25)
@@ -59,7 +60,7 @@ def test_figures_begin_anew() -> None:
 def test_time_left_ends_with_the_minutes() -> None:
     progress = Progress()
     meter = Meter(config(max_minutes=2.0), progress, ceiling=1.0, device=CPU)
-    meter.add([1.0] * 5, 1.0, 1.0, 0.0)
+    meter.add(Counters(*[1.0] * 7), 1.0, 1.0, 0.0)
     found = []
     for progress.update, progress.total_seconds in ((1, 1.0), (10, 60.0), (40, 119.0), (41, 130.0)):
         found.append(meter.figures(progress)["eta_minutes"])
