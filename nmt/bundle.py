@@ -35,6 +35,7 @@ from nmt.runtime import (
     log,
     make_folder,
     model_folders,
+    naming_plugins,
     parse_json,
     pieces_folder,
     read_checked,
@@ -108,14 +109,15 @@ def load_bundle(path: str | Path) -> Bundle:
         path: a model folder, a run folder that holds one, or a checkpoint of a run.
 
     Raises:
-        UserError: the folder is none, or damaged, or a file is not the one that `SHA256SUMS` lists.
+        UserError: the folder is not a model folder, or is damaged; a file is not the one that `SHA256SUMS`
+            lists; the model needs a plugin that was not imported.
     """
     folder = find_model_folder(path)
     config = read_config(config_file(folder))
     tokenizer = Tokenizer.load(pieces_folder(folder))
     results = _read_results(folder / RESULTS) if run_around(folder) is None else _results_of_run(folder)
-    _require_size(folder, config, tokenizer)
-    with ThreadPoolExecutor(1) as pool:
+    with naming_plugins(config.plugins), ThreadPoolExecutor(1) as pool:
+        _require_size(folder, config, tokenizer)
         weights = pool.submit(read_model_weights, folder)
         model = build_model(config.model, tokenizer.source_vocab_size, tokenizer.target_vocab_size)
         load_weights(model, weights.result(), folder / WEIGHTS)

@@ -13,6 +13,7 @@ from typing import NoReturn, TypeVar
 from nmt.errors import UserError
 from nmt.runtime import (
     Terminated,
+    load_plugins,
     log_to_stderr,
     mark_line,
     printable,
@@ -155,6 +156,7 @@ def _dispatch(
     _require_apart(jobs)
     log_to_stderr()
     for job in jobs:
+        load_plugins(getattr(job, "plugins", ()))
         command(job)
 
 

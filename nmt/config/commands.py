@@ -42,6 +42,9 @@ class TrainConfig:
     start_from: str | None = path_field("folder", None)
     """A trained model, the run that made it, or a checkpoint of a run, whose weights and vocabulary training
     begins with."""
+    plugins: list[str] = field(default_factory=list)
+    """Python modules to import before anything is built, such as `[my_package.encodings]`; they register
+    architectures, positional encodings and cleaning rules. See docs/extending.md."""
     prepare_only: bool = False
     """Stop after the data are prepared."""
     data: DataConfig = field(default_factory=DataConfig)
@@ -80,6 +83,9 @@ class TranslateConfig:
     """Text file, a sentence a line; default: standard input."""
     output: str | None = path_field("file", None)
     """File for the translations; default: standard output."""
+    plugins: list[str] = field(default_factory=list)
+    """Python modules to import before anything is built, such as `[my_package.encodings]`; they register
+    what the model is made of. See docs/extending.md."""
     scores: bool = False
     """Write `score<TAB>translation`; the score is the length-normalised log-probability."""
     device: str = "auto"
@@ -122,6 +128,9 @@ class EvalConfig:
     """Text file with one label a line; each label is scored beside the whole."""
     output: str | None = path_field("file", None)
     """File for the translations of `model_dir`."""
+    plugins: list[str] = field(default_factory=list)
+    """Python modules to import before anything is built, such as `[my_package.encodings]`; they register
+    what the model is made of. See docs/extending.md."""
     json: str | None = path_field("file", None)
     """File for the report as JSON."""
     device: str = "auto"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import unicodedata
 from collections import Counter
 from collections.abc import Callable, Collection, Sequence
@@ -19,6 +20,7 @@ from nmt.data.rules.language import LanguageRule
 from nmt.data.rules.rule import Rule, Setting
 from nmt.data.rules.script import ScriptRule
 from nmt.data.rules.wording import CopiedRule, LongWordRule
+from nmt.runtime import Registry
 
 __all__ = [
     "DUPLICATE",
@@ -54,23 +56,26 @@ NEAR_DUPLICATE = "near_duplicate"
 """Name under which it counts what `near_hash` finds beyond that."""
 
 
-RULES: dict[str, type[Rule]] = {
-    rule.name: rule
-    for rule in (
-        EmptyRule,
-        ControlRule,
-        IdenticalRule,
-        RatioRule,
-        LeakedRule,
-        LongWordRule,
-        ScriptRule,
-        NumbersRule,
-        AddressesRule,
-        CopiedRule,
-        LanguageRule,
-    )
-}
-"""The rules in the order in which they judge, the dearest last; the first that drops a pair is counted."""
+RULES: Registry[type[Rule]] = Registry("rule")
+"""The rules in the order in which they judge; the first that drops a pair is counted.
+
+The most expensive built-in rule is the last of them. Those of plugins follow.
+"""
+
+for _rule in (
+    EmptyRule,
+    ControlRule,
+    IdenticalRule,
+    RatioRule,
+    LeakedRule,
+    LongWordRule,
+    ScriptRule,
+    NumbersRule,
+    AddressesRule,
+    CopiedRule,
+    LanguageRule,
+):
+    RULES[_rule.name] = _rule
 
 
 class PieceRule:
@@ -132,8 +137,22 @@ def option_of(name: str) -> str | None:
 
 
 def rule_facts(rules: Sequence[Rule]) -> list[Any]:
-    """What stands for rules and how they judge."""
-    return [[type(rule).__name__, rule.version, rule.facts()] for rule in rules]
+    """What stands for rules and how they judge.
+
+    Of a rule outside this package it is the source of its module, too: whoever edits it need not remember to
+    raise its version.
+    """
+    return [[type(rule).__name__, rule.version, rule.facts(), *_source_of(type(rule))] for rule in rules]
+
+
+def _source_of(rule: type[Rule]) -> list[str]:
+    if rule.__module__.partition(".")[0] == __name__.partition(".")[0]:
+        return []
+    module = inspect.getmodule(rule)
+    try:
+        return [] if module is None else [inspect.getsource(module)]
+    except OSError:  # made in a prompt: there is no file
+        return []
 
 
 normal_text: Callable[[str], str] = str.strip

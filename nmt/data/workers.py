@@ -23,7 +23,7 @@ import numpy as np
 
 from nmt.data.arrays import Array
 from nmt.errors import UserError
-from nmt.runtime import STOP_SIGNALS, ignore_stop_signals
+from nmt.runtime import STOP_SIGNALS, ignore_stop_signals, load_inherited_plugins
 
 Task = TypeVar("Task")
 Result = TypeVar("Result")
@@ -136,6 +136,7 @@ def _start(function: Callable[[Any, Any], Any], setup: Callable[[], Any]) -> Non
     ignore_stop_signals(but=[signal.SIGINT, signal.SIGTERM])
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     threading.Thread(target=_end_with_parent, daemon=True).start()
+    load_inherited_plugins()
     gc.set_threshold(100_000)  # the work is lists by the thousand, and no cycles among them
     _work = partial(function, setup())
 
@@ -166,6 +167,7 @@ def _make(number: int, workers: int, pipe: Connection) -> None:
     """The whole life of a process that makes every so many items."""
     threading.Thread(target=_end_with_parent, daemon=True).start()
     try:
+        load_inherited_plugins()
         make: Callable[[int, int], Iterator[Sequence[Array]]] = pipe.recv()
         for arrays in make(number, workers):
             pipe.send_bytes(" ".join(array.dtype.str for array in arrays).encode())

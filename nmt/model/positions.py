@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from nmt.config import PositionsConfig
-from nmt.errors import UserError
+from nmt.runtime import Registry
 
 
 def build_positions(config: PositionsConfig, d_model: int) -> Positions:
@@ -22,11 +22,7 @@ def build_positions(config: PositionsConfig, d_model: int) -> Positions:
     Raises:
         UserError: no encoding of that name is registered.
     """
-    if config.name not in POSITIONS:
-        raise UserError(
-            f"model.positions.name={config.name}: unknown; choose one of {', '.join(sorted(POSITIONS))}"
-        )
-    return POSITIONS[config.name](d_model)
+    return POSITIONS.find(config.name)(d_model)
 
 
 class Positions(nn.Module, ABC):
@@ -84,4 +80,7 @@ def sinusoids(length: int, d_model: int) -> Tensor:
     return table.float()
 
 
-POSITIONS: dict[str, type[Positions]] = {"sinusoidal": Sinusoidal}
+POSITIONS: Registry[type[Positions]] = Registry("model.positions.name")
+"""The encodings by the name that `model.positions.name` selects."""
+
+POSITIONS["sinusoidal"] = Sinusoidal

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from nmt.config import ModelConfig
 from nmt.data.batching import Batch
-from nmt.errors import UserError
+from nmt.runtime import Registry
 
 Backend: TypeAlias = Callable[..., Callable[..., Any]]
 """Compiles a graph for inputs like the given ones; a backend of `torch.compile`."""
@@ -112,7 +112,7 @@ class Seq2Seq(nn.Module, ABC):
         return sum(parameter.numel() for parameter in self.parameters())
 
 
-MODELS: dict[str, type[Seq2Seq]] = {}
+MODELS: Registry[type[Seq2Seq]] = Registry("model.architecture")
 """The architectures by the name that `model.architecture` selects."""
 
 
@@ -122,11 +122,7 @@ def model_class(config: ModelConfig) -> type[Seq2Seq]:
     Raises:
         UserError: no architecture of that name is registered.
     """
-    if config.architecture not in MODELS:
-        raise UserError(
-            f"model.architecture={config.architecture}: unknown; choose one of {', '.join(sorted(MODELS))}"
-        )
-    return MODELS[config.architecture]
+    return MODELS.find(config.architecture)
 
 
 def build_model(config: ModelConfig, source_vocab_size: int, target_vocab_size: int) -> Seq2Seq:

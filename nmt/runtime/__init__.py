@@ -37,6 +37,12 @@ from nmt.runtime.model_files import (
     run_around,
     update_of,
 )
+from nmt.runtime.plugins import (
+    Registry,
+    load_inherited_plugins,
+    load_plugins,
+    naming_plugins,
+)
 from nmt.runtime.regular import decoded, parse_json, read_bytes, read_text, require_regular
 from nmt.runtime.seeds import mix
 from nmt.runtime.signals import STOP_SIGNALS, Terminated, heard, ignore_stop_signals, raise_on_stop_signals
@@ -53,6 +59,7 @@ from nmt.runtime.streams import (
 
 __all__ = [
     "STOP_SIGNALS",
+    "Registry",
     "Terminated",
     "available_cores",
     "cache_folder",
@@ -71,6 +78,8 @@ __all__ = [
     "ignore_stop_signals",
     "in_short",
     "keep_freed_memory",
+    "load_inherited_plugins",
+    "load_plugins",
     "locked",
     "log",
     "log_to_stderr",
@@ -80,6 +89,7 @@ __all__ = [
     "memory_errors",
     "mix",
     "model_folders",
+    "naming_plugins",
     "parse_json",
     "pieces_folder",
     "printable",

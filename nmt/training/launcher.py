@@ -22,7 +22,15 @@ from torch.distributed.elastic.multiprocessing.errors import ChildFailedError, P
 from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
 from nmt.errors import UserError
-from nmt.runtime import ignore_stop_signals, log, log_to_stderr, mark_line, share_terminal, stray_fault
+from nmt.runtime import (
+    ignore_stop_signals,
+    load_inherited_plugins,
+    log,
+    log_to_stderr,
+    mark_line,
+    share_terminal,
+    stray_fault,
+)
 from nmt.training import fork_server
 from nmt.training.stopping import StopRequest
 
@@ -136,6 +144,7 @@ def run_rank(work: Work, argument: str, scratch: str, changed: Mapping[str, str 
         share_terminal(True)
         log.setLevel(logging.ERROR)
     try:
+        load_inherited_plugins()
         return work(argument, (Path(scratch) / _STOP).exists)
     except UserError as error:
         (Path(scratch) / _ERROR).write_text(str(error), encoding="utf-8")

@@ -35,6 +35,7 @@ _FREE = frozenset(
         "run_dir",
         "resume",
         "resume_from",
+        "plugins",
         "prepare_only",
         "data.workers",
         "data.loaders",

@@ -1,0 +1,117 @@
+"""`plugins=`: modules of the user that register architectures, encodings, rules and the like.
+
+A registry is filled when the module that fills it is imported. So every process of a command imports the
+plugins: the first one by `load_plugins`, and those that it starts by `load_inherited_plugins`, which reads
+their names from the environment.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import TypeVar
+
+from nmt.errors import UserError
+
+_VARIABLE = "NMT_PLUGINS"
+
+T = TypeVar("T")
+
+
+class UnknownName(UserError):
+    """A name that nothing is registered under."""
+
+
+class Registry(dict[str, T]):
+    """Name → what is registered under it, in the order of registration. A name is never registered twice.
+
+    Args:
+        key: the option whose values are the names, for messages.
+    """
+
+    def __init__(self, key: str) -> None:
+        super().__init__()
+        self.key = key
+
+    def __setitem__(self, name: str, value: T) -> None:
+        """Registers `value`.
+
+        Raises:
+            UserError: the name is taken.
+        """
+        if name in self and self[name] is not value:
+            raise UserError(f"{self.key}={name}: is registered already. Choose another name in the plugin.")
+        super().__setitem__(name, value)
+
+    def find(self, name: str) -> T:
+        """What is registered under `name`.
+
+        Raises:
+            UnknownName: nothing is; the message lists the names there are.
+        """
+        if name not in self:
+            raise UnknownName(f"{self.key}={name}: unknown; choose one of {', '.join(sorted(self))}")
+        return self[name]
+
+
+def load_plugins(modules: Sequence[str]) -> None:
+    """Imports modules here, and in the processes that this one will start.
+
+    Args:
+        modules: dotted names, such as `my_package.encodings`; imported in this order, each once.
+
+    Raises:
+        UserError: a name is not one of a module, or there is no such module.
+    """
+    for name in modules:
+        _load(name)
+    if modules:
+        os.environ[_VARIABLE] = ",".join(modules)
+    else:
+        os.environ.pop(_VARIABLE, None)
+
+
+def load_inherited_plugins() -> None:
+    """Imports what the process that started this one has imported by `load_plugins`.
+
+    Raises:
+        UserError: as `load_plugins`.
+    """
+    for name in filter(None, os.environ.get(_VARIABLE, "").split(",")):
+        _load(name)
+
+
+@contextmanager
+def naming_plugins(modules: Sequence[str]) -> Iterator[None]:
+    """Within, an unknown name ends with the `plugins=` that a model was trained with.
+
+    The modules are not imported: a model folder never causes an import.
+
+    Raises:
+        UnknownName: as raised within.
+    """
+    try:
+        yield
+    except UnknownName as error:
+        if not modules:
+            raise
+        raise UnknownName(
+            f"{error}. The model was trained with plugins=[{','.join(modules)}]: add it"
+        ) from error
+
+
+def _load(name: str) -> None:
+    if not all(part.isidentifier() for part in name.split(".")):
+        raise UserError(f"plugins={name}: not the name of a module. Give one such as my_package.encodings.")
+    try:
+        importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        missing = error.name or name
+        if name == missing or name.startswith(f"{missing}."):
+            raise UserError(
+                f"plugins={name}: there is no module {missing}. Install its package, or put the folder that "
+                "holds it on PYTHONPATH."
+            ) from error
+        raise UserError(f"plugins={name}: needs the module {missing}, which is not installed.") from error
