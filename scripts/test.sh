@@ -12,4 +12,5 @@ step "ruff check" ruff check
 step "ruff format" ruff format --check
 step "mypy" mypy
 step "lint-imports" lint-imports
-python -m pytest "$@"
+# A file at a time for each core: tests of a file share what they set up.
+python -m pytest -n logical --dist loadfile "$@"

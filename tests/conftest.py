@@ -9,8 +9,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import torch
 from hypothesis import HealthCheck, settings
+
+from nmt.runtime import short_spins
+
+short_spins()  # before torch is imported: the processes of a parallel test run share the cores
+
+import torch  # noqa: E402
 
 settings.register_profile(
     "nmt",
