@@ -68,8 +68,6 @@ NAMES = (
     "a\u2028b",
     "=",
     "a=",
-    "'quoted'",
-    '"quoted"',
     "x" * 200,
 )
 """Names of files and folders that mean something to a shell, to YAML or to Hydra."""
@@ -131,6 +129,7 @@ def cases() -> Iterator[Case]:
         else:
             yield evaluate(f"paths/json {short}", works(None, name), f"json={name}")
     yield from _cleared()
+    yield from _quoted()
     yield from _interpolated()
     for key in ("run_dir", "data.train.source", "data.valid.target", "start_from"):
         yield train(f"paths/{key} empty", refused(key), f"{key}=")
@@ -215,6 +214,28 @@ def _cleared() -> Iterator[Case]:
         prepare,
         setup=_copied("train.src", CLEARED),
     )
+
+
+def _quoted() -> Iterator[Case]:
+    """Quotes around a whole value are not part of it, but those inside them are."""
+    for given, name in (
+        ("'quoted'", "quoted"),
+        ('"quoted"', "quoted"),
+        ("\"'quoted'\"", "'quoted'"),
+        ("'it\\'s'", "it's"),
+        ("'half", "'half"),
+        ("'a'b", "'a'b"),
+    ):
+        yield train(
+            f"paths/run_dir {given}",
+            works(None, f"{name}/data_report.json"),
+            f"run_dir={given}",
+            "prepare_only=true",
+        )
+        yield translate(f"paths/output {given}", works(0, name), f"output={given}")
+        yield evaluate(
+            f"paths/hypotheses {given}", works(), f"hypotheses={given}", setup=_copied("hyp.txt", name)
+        )
 
 
 def _interpolated() -> Iterator[Case]:
