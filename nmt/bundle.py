@@ -6,7 +6,6 @@ import json
 import math
 import os
 import re
-import shutil
 import stat
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -40,6 +39,7 @@ from nmt.runtime import (
     pieces_folder,
     read_checked,
     readable,
+    remove,
     run_around,
     told,
     update_of,
@@ -81,7 +81,7 @@ def save_bundle(
         UserError: the disk is full, or the folder can't be written to.
     """
     fresh, old = (folder.with_name(f".{folder.name}.{end}") for end in ("tmp", "old"))
-    shutil.rmtree(fresh, ignore_errors=True)
+    remove(fresh)
     try:
         make_folder(fresh)
         with told(folder):
@@ -93,13 +93,13 @@ def save_bundle(
             (fresh / SUMS).write_text(sums_text(sums), encoding="utf-8")
             file_sum(fresh / SUMS, flush=True)
             if folder.exists():
-                shutil.rmtree(old, ignore_errors=True)
+                remove(old)
                 folder.rename(old)
             fresh.rename(folder)
-            shutil.rmtree(old, ignore_errors=True)
+            remove(old)
             fsync_folder(folder.parent)
     finally:
-        shutil.rmtree(fresh, ignore_errors=True)
+        remove(fresh)
 
 
 def load_bundle(path: str | Path) -> Bundle:
@@ -244,7 +244,9 @@ def _why_no_model(given: Path, path: str, key: str) -> str:
     if update_of(given.name) is not None and inside.is_dir() and not given.exists():
         return f"there is no such checkpoint; {inside} has {in_short(names) or 'none'}"
     if not given.exists():
-        return f"there is no such folder (looked for {given.absolute()})"
+        several = key == "model_dir" and "," in path
+        hint = f'. Write several as a list: "{key}=[{path}]".' if several else ""
+        return f"there is no such folder (looked for {given.absolute()}){hint}"
     if inside == given and names:
         return f"holds checkpoints; name one of them: {key}={Path(path) / names[-1]}"
     if run_around(given) is not None:

@@ -182,7 +182,11 @@ def _check_outputs(config: EvalConfig) -> None:
     from nmt.data.text import expand
 
     given = {key: value for key in TEXTS if (value := getattr(config, key)) is not None}
-    inputs = {_path(str(path)): key for key, value in given.items() for path in expand(value, key)}
+    inputs = {
+        _path(str(path)): key
+        for key, value in given.items()
+        for path in expand(value, key, several=key == "references")
+    }
     for key in ("output", "json"):
         value = getattr(config, key)
         if value is None:
@@ -203,7 +207,7 @@ def _read_files(config: EvalConfig) -> Task:
         if value is None:
             continue
         task.details.setdefault("files", {})[key] = value
-        paths = expand(value, key)
+        paths = expand(value, key, several=key == "references")
         if key == "references" and len(paths) > 1:
             for path in paths:
                 task.add(key, list(read_lines(path)), f"{key}={path}")

@@ -19,6 +19,7 @@ from nmt.cli.help import GROUPS
 from nmt.cli.literals import read_text, split, unquoted
 from nmt.cli.numbers import require_short_numbers
 from nmt.config.paths import schema_keys, text_option
+from nmt.config.truth import check_truth
 from nmt.errors import UserError
 
 _FUNCTION = re.compile(r"(range|interval|glob|sort|shuffle|tag)\(.*\)", re.DOTALL)
@@ -55,6 +56,8 @@ def settings_of_jobs(schema: type[Any], arguments: Arguments) -> Iterator[list[S
     choices = []
     for text in arguments.overrides:
         found = _read(schema, text, arguments.sweep)
+        for one in found:
+            check_truth(schema, one.key, one.value)
         choices.append([dataclasses.replace(one, swept=len(found) > 1) for one in found])
     for combination in itertools.product(*choices):
         yield list(combination)

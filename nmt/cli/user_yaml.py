@@ -30,6 +30,7 @@ from nmt.cli.user_defaults import cycle, missing_file, wrong_list
 from nmt.cli.yaml_files import Entry, YamlFile, read_yaml, refuse
 from nmt.config.checks import shortened
 from nmt.config.paths import schema_keys, text_option
+from nmt.config.truth import check_truth
 from nmt.errors import UserError
 from nmt.runtime import expanded
 
@@ -211,6 +212,11 @@ def _check_keys(schema: type[Any], file: YamlFile, package: str, config_path: st
             else:
                 hint = did_you_mean(key, sorted(known))
             refuse(file.path, entry.line, f"{key}: there is no such option{hint}")
+        if not isinstance(entry.value, dict):
+            try:
+                check_truth(schema, key, entry.value)
+            except UserError as error:
+                refuse(file.path, entry.line, str(error))
         option = text_option(schema, key)
         for written, read in zip(entry.written, entry.read, strict=True):
             if isinstance(read, str) or read is None:

@@ -11,6 +11,8 @@ from typing import Any
 
 import numpy as np
 
+from nmt.runtime import require_regular
+
 Array = np.ndarray[Any, np.dtype[Any]]
 
 _DTYPES = {"U8": "<u1", "U16": "<u2", "U32": "<u4", "U64": "<u8", "I64": "<i8"}
@@ -127,6 +129,7 @@ def map_safetensors(path: Path) -> tuple[dict[str, Array], Any]:
         DamagedFile: the file is missing, cut short or not of this kind.
     """
     try:
+        require_regular(path)
         mapped = np.asarray(np.memmap(path, np.uint8, "r"))  # the subclass is slow to index
         size = int.from_bytes(mapped[:8].tobytes(), "little")
         header = json.loads(mapped[8 : 8 + size].tobytes())

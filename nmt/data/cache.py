@@ -18,10 +18,23 @@ from pathlib import Path
 from typing import Any
 
 from nmt.errors import UserError
-from nmt.runtime import available_cores, fsync_folder, locked, log, make_folder, progress, replaced, told
+from nmt.runtime import (
+    available_cores,
+    fsync_folder,
+    locked,
+    log,
+    make_folder,
+    parse_json,
+    progress,
+    read_bytes,
+    replaced,
+    require_regular,
+    told,
+)
 
 _MANIFEST = "manifest.json"
 _PART = ".part"  # ends the name of a folder that is being made
+_MOST = 1 << 28  # bytes of a manifest
 _SUM = ".sum"  # ends the name of what tells size and SHA-256 of a file in such a folder
 _FOLDERS = re.compile(r"(text|size|tokenizer|repeats|ids)-[0-9a-f]{16}(\.part)?")
 _FILES = re.compile(
@@ -101,7 +114,8 @@ def forget_unused(root: Path, days: int) -> None:
         with contextlib.suppress(OSError), contextlib.ExitStack() as stack:
             if not _is_prepared(folder) or folder.stat().st_mtime >= oldest:
                 continue
-            lock = stack.enter_context(open(_lock_file(folder), "a"))
+            flags = os.O_WRONLY | os.O_CREAT | os.O_NONBLOCK | os.O_CLOEXEC  # a pipe is not waited for
+            lock = stack.enter_context(open(os.open(_lock_file(folder), flags, 0o666), "w"))
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # fails where somebody is at it just now
             log.info("%s: not used for %d days, so it is deleted", folder, days)
             (folder / _MANIFEST).unlink(missing_ok=True)  # first: from here on it is not whole
@@ -155,13 +169,12 @@ def write_file(path: Path, pieces: Iterable[bytes | memoryview]) -> None:
 def _manifest(folder: Path) -> dict[str, Any] | None:
     """What is written about a whole folder; None if it is not whole."""
     try:
-        manifest: dict[str, Any] = json.loads((folder / _MANIFEST).read_bytes())
+        manifest: dict[str, Any] = parse_json(read_bytes(folder / _MANIFEST, _MOST))
         if manifest.pop("fingerprint") == fingerprint(manifest):
             return manifest
-    except FileNotFoundError:
-        return None
-    except (OSError, ValueError, KeyError, AttributeError):
-        pass
+    except (ValueError, KeyError, AttributeError, TypeError) as error:  # a UserError is the first of them
+        if isinstance(error.__cause__, FileNotFoundError):
+            return None
     log.warning("%s is damaged: the folder is made again", folder / _MANIFEST)
     return None
 
@@ -169,8 +182,10 @@ def _manifest(folder: Path) -> dict[str, Any] | None:
 def _built(folder: Path, build: Callable[[Path], Mapping[str, Any]]) -> dict[str, Any]:
     part = folder.with_name(f"{folder.name}{_PART}")
     with told(folder):
-        if folder.exists():
+        if folder.is_dir():
             shutil.rmtree(folder)
+        else:
+            folder.unlink(missing_ok=True)
         make_folder(part)
         _drop_damaged(part)
     try:
@@ -219,14 +234,16 @@ def _names(part: Path) -> list[str]:
 
 def _keep_sum(path: Path, checksum: dict[str, Any]) -> None:
     """Keeps it beside a file; half a sum, after a power cut, is none."""
-    path.with_name(f"{path.name}{_SUM}").write_text(json.dumps(checksum))
+    place = path.with_name(f"{path.name}{_SUM}")
+    place.unlink(missing_ok=True)  # a pipe in its place would be waited for
+    place.write_text(json.dumps(checksum))
 
 
 def _kept_sum(path: Path) -> dict[str, Any]:
     try:
-        kept: dict[str, Any] = json.loads(path.with_name(f"{path.name}{_SUM}").read_bytes())
+        kept: dict[str, Any] = parse_json(read_bytes(path.with_name(f"{path.name}{_SUM}"), _MOST))
         return {"bytes": kept["bytes"], "sha256": kept["sha256"]}
-    except (OSError, ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError):
         return {}
 
 
@@ -266,10 +283,11 @@ def _checksums(folder: Path, names: Iterable[str]) -> dict[str, Any]:
 
 def _checksum(path: Path) -> dict[str, Any]:
     try:
+        require_regular(path)
         with open(path, "rb") as file:
             digest = hashlib.file_digest(file, "sha256").hexdigest()
             return {"bytes": file.tell(), "sha256": digest}
-    except OSError:
+    except (OSError, UserError):
         return {}
 
 

@@ -168,7 +168,7 @@ def read_held_out(split: SplitConfig, data: DataConfig, key: str) -> HeldOut:
     pairs = list(corpus.pairs())
     groups, facts = None, corpus.facts
     if split.groups is not None:
-        files = expand(split.groups, f"{key}.groups")
+        files = expand(split.groups, f"{key}.groups", several=False)
         groups = [label for path in files for label in read_lines(path)]
         facts = facts | {"groups": [file_facts(path) for path in files]}
         if len(groups) != len(pairs):

@@ -21,6 +21,8 @@ from nmt.errors import UserError
 from nmt.runtime import expanded, fault, log, look_up, reason_of
 
 _BLOCK_ROWS = 1024  # read at a time; they may be whole documents
+_PATTERN = re.compile(r"[*?\[]|::")
+"""What `datasets` reads as a pattern, or as one address inside another."""
 _COMMIT = re.compile("[0-9a-f]{40}")
 _LOCAL_FILES = "two text files (data=local data.train.source=... data.train.target=...)"
 
@@ -61,6 +63,8 @@ def open_hub(data: DataConfig, split: str, key: str) -> HubSplit:
     """
     datasets = _quiet_datasets()
     folder = local_folder(data.hub)
+    if folder:
+        _require_plain_name(f"data.hub.path={data.hub.path}", folder)
     builder = _local_builder(datasets, folder, data.hub) if folder else _remote_builder(datasets, data.hub)
     splits = [str(name) for name in (builder.config.data_files or builder.info.splits or ())]
     bases = [part.split("[")[0] for part in split.split("+")]
@@ -101,6 +105,17 @@ def local_folder(hub: HubConfig) -> Path | None:
     except OSError as error:
         raise UserError(f"data.hub.path={hub.path}: {reason_of(error, 'read')}") from error
     return folder if there is not None and stat.S_ISDIR(there.st_mode) else None
+
+
+def _require_plain_name(option: str, folder: Path) -> None:
+    """Makes sure that `datasets` takes the name of a folder as it stands.
+
+    Raises:
+        UserError: it would take it for a pattern.
+    """
+    found = _PATTERN.search(str(folder))
+    if found:
+        raise UserError(f"{option}: {folder} has {found[0]} in its name, a pattern to `datasets`. Rename it.")
 
 
 def is_commit(revision: str | None) -> bool:
@@ -148,7 +163,10 @@ def _local_builder(datasets: Any, folder: Path, hub: HubConfig) -> Any:
         if hub.name is None or hub.name in configs:
             return _stored_by_content(datasets, folder, name=hub.name)
         if (folder / hub.name).is_dir():
+            _require_plain_name(f"data.hub.name={hub.name}", folder / hub.name)
             return _stored_by_content(datasets, folder, data_dir=hub.name)
+    except UserError:
+        raise
     except RuntimeError as error:  # a set that is a program
         raise UserError(
             f"data.hub.path={hub.path}: {_brief(error)}; convert it to Parquet, or give {_LOCAL_FILES}"

@@ -65,7 +65,7 @@ def _files(name: str, key: str) -> list[Path]:
     with readable(Path(name)):
         if glob.has_magic(str(Path(name).parent)) and not Path(name).exists():
             raise NotRecorded(f"{key}={name}: is a pattern of folders")
-        return expand(name, key)
+        return expand(name, key, several=False)
 
 
 def _is_bundled(name: str, path: Path) -> bool:

@@ -18,7 +18,7 @@ from nmt.data.report_html import page
 from nmt.data.rules.basic import LeakedRule
 from nmt.data.samples import kept_pairs, vocabulary
 from nmt.data.tokenizer import Tokenizer
-from nmt.runtime import log, make_folder, replaced
+from nmt.runtime import log, make_folder, parse_json, read_text, replaced
 
 JSON_FILE, HTML_FILE = "data_report.json", "data_report.html"
 
@@ -26,6 +26,7 @@ FORMAT = 2  # of the report: another number makes it anew
 
 _LENGTH_BINS = 40
 _CURVE_POINTS = 60
+_MOST = 1 << 26  # bytes of a report
 
 
 def write_data_report(prepared: Prepared, folder: Path) -> None:
@@ -152,7 +153,7 @@ def _curve(counts: Array) -> list[Sequence[int]]:
 
 def _told_before(path: Path, fingerprint: str) -> bool:
     try:
-        report = json.loads(path.read_text(encoding="utf-8"))
+        report = parse_json(read_text(path, _MOST))
         return bool(report["fingerprint"] == fingerprint and report["format"] == FORMAT)
-    except (OSError, ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError):  # a UserError is the first of them
         return False

@@ -125,13 +125,14 @@ def one_line(text: str) -> str:
     return text
 
 
-def expand(value: Any, key: str) -> list[Path]:
+def expand(value: Any, key: str, *, several: bool = True) -> list[Path]:
     """Turns the value of an option into files.
 
     Args:
         value: a path, a glob, or a list of them. `bundled:` stands for the bundled data, `~` for the home
             folder. A glob's files come in order of their names.
         key: full name of the option, for the message.
+        several: whether the option takes a list.
 
     Returns:
         The files, at least one; all exist.
@@ -143,10 +144,11 @@ def expand(value: Any, key: str) -> list[Path]:
     values = [item for item in values if item is not None and str(item) not in ("", "???")]
     if not values:
         raise UserError(f"{key} is not given: name a file, a list such as [a,b] or a quoted glob")
-    return [path for item in values for path in _expand_one(str(item), key)]
+    several = several and isinstance(value, str)
+    return [path for item in values for path in _expand_one(str(item), key, several)]
 
 
-def _expand_one(value: str, key: str) -> list[Path]:
+def _expand_one(value: str, key: str, several: bool) -> list[Path]:
     if value.startswith(BUNDLED):
         path = bundled_folder() / value.removeprefix(BUNDLED)
     else:
@@ -161,13 +163,14 @@ def _expand_one(value: str, key: str) -> list[Path]:
         raise UserError(f"{key}={value}: is a folder; name the files in it, for example with a quoted glob")
     if there is not None:
         raise UserError(f"{key}={value}: is not a regular file; it is read several times, so save it as one")
+    hint = f'. Write several files as a list: "{key}=[{value}]".' if several and "," in value else ""
     if glob.has_magic(value):
         names = glob.glob(str(path), recursive=True)
         matching = sorted(Path(name) for name in names if os.path.isfile(name))
         if matching:
             return matching
-        raise UserError(f"{key}={value}: no file matches (looked for {path.absolute()})")
-    raise UserError(f"{key}={value}: there is no such file (looked at {path.absolute()})")
+        raise UserError(f"{key}={value}: no file matches (looked for {path.absolute()}){hint}")
+    raise UserError(f"{key}={value}: there is no such file (looked at {path.absolute()}){hint}")
 
 
 def bundled_folder() -> Path:

@@ -7,6 +7,7 @@ import errno
 import fcntl
 import hashlib
 import os
+import shutil
 import stat
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -166,6 +167,15 @@ def _kind(path: Path) -> str:
     return "a file" if stat.S_ISREG(there.st_mode) else "a pipe, a socket or a device"
 
 
+def remove(path: Path) -> None:
+    """Removes a file, or a folder with all that is in it, as far as the file system lets it."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        with contextlib.suppress(OSError):
+            path.unlink()
+
+
 @contextlib.contextmanager
 def locked(path: Path, taken: Callable[[], None]) -> Iterator[None]:
     """Within, this process alone holds the lock on a file; it ends with the process, however that ends.
@@ -183,6 +193,8 @@ def locked(path: Path, taken: Callable[[], None]) -> Iterator[None]:
             # A named pipe under this name is an error, not a wait for its reader.
             flags = os.O_WRONLY | os.O_CREAT | os.O_NONBLOCK | os.O_CLOEXEC
             file = stack.enter_context(open(os.open(path, flags, 0o666), "w"))
+            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                raise UserError(f"{path}: is not a regular file. Remove it.")
         try:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

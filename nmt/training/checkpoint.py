@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import shutil
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +14,7 @@ from torch import Tensor
 
 from nmt.bundle import write_tensors
 from nmt.errors import UserError
-from nmt.runtime import fsync_folder, log, make_folder, parse_json, read_text, told
+from nmt.runtime import fsync_folder, log, make_folder, parse_json, read_text, remove, told
 from nmt.runtime.checksums import (
     SUMS,
     file_sum,
@@ -105,7 +104,7 @@ class CheckpointFolder:
                 (temporary / SUMS).write_text(sums_text(sums), encoding="utf-8")
                 file_sum(temporary / SUMS, flush=True)
                 fsync_folder(temporary)
-                if final.exists():
+                if os.path.lexists(final):
                     os.rename(final, final.with_name(f".{final.name}.replaced"))
                 os.rename(temporary, final)
                 fsync_folder(self.folder)
@@ -197,9 +196,9 @@ class CheckpointFolder:
     def _remove(self, path: Path) -> None:
         # Renamed first: what is left of an interrupted removal must not pass for a checkpoint.
         doomed = path.with_name(f".{path.name.lstrip('.')}.removed")
-        shutil.rmtree(doomed, ignore_errors=True)
+        remove(doomed)
         os.rename(path, doomed)
-        shutil.rmtree(doomed, ignore_errors=True)
+        remove(doomed)
 
     def _clear_unfinished(self) -> None:
         """Leaves nothing but checkpoints; one whose successor has not come into its place goes back there."""
@@ -210,7 +209,7 @@ class CheckpointFolder:
             else:
                 os.rename(path, final)
         for path in [*self.folder.glob(".update-*.tmp"), *self.folder.glob(".update-*.removed")]:
-            shutil.rmtree(path, ignore_errors=True)
+            remove(path)
 
     def _path(self, update: int) -> Path:
         return self.folder / f"update-{update:08d}"

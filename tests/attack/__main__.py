@@ -17,7 +17,7 @@ for folder in (_TESTS.parent, _TESTS / "integration", _TESTS):
 from attack.prepared import TRAINING  # noqa: E402
 from attack.process import import_all  # noqa: E402
 from attack.runner import Outcome, prepare, run  # noqa: E402
-from attack.table import chosen  # noqa: E402
+from attack.table import chosen, part  # noqa: E402
 
 
 def main() -> int:
@@ -27,7 +27,9 @@ def main() -> int:
     parser.add_argument("--cases", type=int, default=0, metavar="N", help="random cases beside the table")
     parser.add_argument("--seed", type=int, default=1, help="of the random cases")
     parser.add_argument("--every", type=int, default=1, metavar="N", help="of the cases every Nth alone")
-    parser.add_argument("--first", type=int, default=0, metavar="K", help="... from the Kth on, from 0")
+    parser.add_argument(
+        "--first", type=_numbers, default=[0], metavar="K[,K]", help="... from the Kth on, from 0 to N-1"
+    )
     parser.add_argument("--jobs", type=int, default=1, help="cases at a time")
     parser.add_argument("--fresh", action="store_true", help="a fresh interpreter for each, not a fork")
     parser.add_argument("--list", action="store_true", help="print the cases instead of running them")
@@ -35,7 +37,7 @@ def main() -> int:
     parser.add_argument("--keep", type=Path, help="folder in which the files of failing cases stay")
     parser.add_argument("-v", "--verbose", action="store_true", help="a line for each case")
     options = parser.parse_args()
-    cases = chosen(options.patterns, options.cases, options.seed)[options.first :: options.every]
+    cases = part(chosen(options.patterns, options.cases, options.seed), options.every, options.first)
     if options.list:
         print("\n".join(f"{case.name:<60} {case.command} {' '.join(case.arguments)!a}" for case in cases))
         return 0
@@ -81,6 +83,10 @@ def table(outcomes: list[Outcome]) -> str:
         counts = "".join(f"{rows[name][column]:>13}" for column in columns)
         lines.append(f"{name:<14}{counts}{rows[name]['seconds'] / 1000:>13.1f}")
     return "\n".join(lines)
+
+
+def _numbers(text: str) -> list[int]:
+    return [int(number) for number in text.split(",")]
 
 
 def _tell(outcome: Outcome, verbose: bool) -> None:

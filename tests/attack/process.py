@@ -159,6 +159,8 @@ def _enter(case: Case, room: Room) -> None:
         os.environ.pop(key, None)
         if value is not None:
             os.environ[key] = value.replace("{room}", str(room.work))
+    if "datasets" in sys.modules:  # a fork has it from before its HOME was set
+        sys.modules["datasets"].config.HF_DATASETS_CACHE = room.home / "datasets"
     os.chdir(room.work)
     if machine.directory == "deleted":
         os.mkdir("gone")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import fnmatch
 import pkgutil
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from importlib import import_module
 
 from attack import families
@@ -32,3 +32,8 @@ def chosen(patterns: Sequence[str], random_cases: int = 0, seed: int = 1) -> lis
         for case in cases
         if not patterns or any(fnmatch.fnmatch(case.name, pattern) for pattern in patterns)
     ]
+
+
+def part(cases: Sequence[Case], every: int, firsts: Collection[int]) -> list[Case]:
+    """Of the cases every `every`th, counted from each of `firsts`, which are less than `every`."""
+    return [case for index, case in enumerate(cases) if index % every in firsts]

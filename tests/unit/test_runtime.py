@@ -25,6 +25,7 @@ from nmt.runtime import (
     machine,
     make_folder,
     mix,
+    remove,
     replaced,
     short_spins,
 )
@@ -109,6 +110,33 @@ def test_a_lock_keeps_others_out(tmp_path: Path) -> None:
             raise AssertionError("got in")
     with locked(tmp_path / ".lock", taken):
         pass
+
+
+def test_only_a_file_is_locked(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "null").symlink_to(os.devnull)
+    (tmp_path / "folder").mkdir()
+    reader = os.open(tmp_path / "pipe", os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        for name in ("pipe", "null", "folder"):
+            with pytest.raises(UserError, match=name), locked(tmp_path / name, lambda: None):
+                raise AssertionError("got in")
+    finally:
+        os.close(reader)
+    with pytest.raises(UserError, match="pipe"), locked(tmp_path / "pipe", lambda: None):
+        raise AssertionError("got in")
+
+
+def test_remove(tmp_path: Path) -> None:
+    (tmp_path / "folder" / "inner").mkdir(parents=True)
+    (tmp_path / "link").symlink_to(tmp_path / "folder")
+    remove(tmp_path / "link")
+    assert (tmp_path / "folder" / "inner").is_dir()
+    (tmp_path / "file").write_text("x")
+    os.mkfifo(tmp_path / "pipe")
+    for name in ("folder", "file", "pipe", "nothing"):
+        remove(tmp_path / name)
+    assert not any(tmp_path.iterdir())
 
 
 def test_a_file_system_without_locks_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -287,6 +287,8 @@ def _named() -> Iterator[Case]:
         "hub folder": (refused(), ("data.train.source=null", "data.train.target=null", "data.hub.path={room}", "data.train.split=train")),
         "hub script": (refused(), ("data.train.source=null", "data.train.target=null", "data.hub.path=hub", "data.train.split=train")),
         "hub offline": (refused(), ("data.train.source=null", "data.train.target=null", "data.hub.path=no/where", "data.train.split=train")),
+        "comma": (refused("[train.src,none.src]"), ("data.train.source=train.src,none.src",)),
+        "comma in a glob": (refused("[none*,x]"), ("data.train.source=none*,x",)),
         "bundled": (refused(), ("data.train.source=bundled:../../../etc/passwd",)),
         "same files": (refused(), ("data.train.target=train.src",)),
         "vocabulary too large": (works(), ("data.tokenizer.vocab_size=100000", PREPARE)),
@@ -307,6 +309,32 @@ def _named() -> Iterator[Case]:
     }  # fmt: skip
     for name, (expected, arguments) in odd.items():
         yield train(f"data/{name}", expected, *arguments, setup=_hub_script if name == "hub script" else None)
+    yield from _hub_folders()
+
+
+_HUB_NAMES = {
+    **dict.fromkeys(("a*b", "a?b", "a[b", "[1]", "a::b", "file::x", "in[1]/side", "a*/b"), refused("data.hub.path", "Rename")),
+    **dict.fromkeys(("a b", "a:b", "a{b}", "a#b", "a%20b", "a@b", "a]b", "a!b", "é", "json", "a,b", "a=b", "~a", "'a'", "a$b"), works()),
+}  # fmt: skip
+
+
+def _hub_folders() -> Iterator[Case]:
+    """Folders in the layout of the hub, under odd names."""
+    one = ("data.train.source=null", "data.train.target=null", "data.train.split=train", PREPARE)
+    for name, expected in _HUB_NAMES.items():
+        setup = partial(_hub_folder, name=name)
+        yield train(f"data/hub folder {name}", expected, f"data.hub.path=./{name}", *one, setup=setup)
+    inner = partial(_hub_folder, name="hub/a[b")
+    name = ("data.hub.path=hub", "data.hub.name=a[b")
+    yield train(
+        "data/hub folder of configurations", refused("data.hub.name", "Rename"), *name, *one, setup=inner
+    )
+
+
+def _hub_folder(room: Room, name: str) -> None:
+    folder = room.work / name
+    folder.mkdir(parents=True)
+    _jsonl()(folder / "train.jsonl", _pairs(room))
 
 
 def _hub_script(room: Room) -> None:

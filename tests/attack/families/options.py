@@ -9,12 +9,12 @@ from enum import Enum
 from itertools import count
 from typing import Any
 
-from attack.case import Case, Expected, either, evaluate, refused, train, translate
+from attack.case import NUM_LINES, Case, Expected, either, evaluate, refused, train, translate, works
 from nmt.config import EvalConfig, TrainConfig, TranslateConfig
 
 _HUGE = "1" + "0" * 40
 _WRONG: dict[type, tuple[str, ...]] = {
-    bool: ("maybe", "2", "[true]", "{a:1}", "1.5", "-1"),
+    bool: ("maybe", "2", "[true]", "{a:1}", "1.5", "-1", "y", "'2'", "00"),
     int: ("many", "1.5", "[1]", "{a:1}", "-7", "true", f"-{_HUGE}", "1e400", "nan", "'3'x"),
     float: ("many", "nan", "[1.0]", "{a:1}", "-7.5", "inf", "-1e400", "0x1p3q", "-inf"),
     Enum: ("nonsense", "[x]", "{a:1}", "-1", "NONE2", "2.5"),
@@ -154,8 +154,26 @@ _FLAGS: tuple[tuple[str, tuple[str, ...], Expected], ...] = (
 )
 
 
+_TRUE, _FALSE = ("true", "True", "yes", "on", "1", "'true'"), ("false", "FALSE", "no", "off", "0")
+
+
+def _truth_values() -> Iterator[Case]:
+    """Every word for a truth value, and near misses."""
+    for word in (*_TRUE, *_FALSE):
+        yield translate(f"options/scores={word}", works(NUM_LINES), f"scores={word}")
+    for word in _TRUE:
+        yield train(
+            f"options/prepare_only={word}", works(None, "run/data_report.json"), f"prepare_only={word}"
+        )
+    for word in ("2", "-1", "y", "n", "t", "1.0", "0.0", "10", "''", "'2'", "None", "+2"):
+        yield train(f"options/prepare_only={word}!", refused("prepare_only"), f"prepare_only={word}")
+    section = "data.cleaning={drop_leaked:2}"
+    yield train(f"options/{section}", refused("drop_leaked"), section)
+
+
 def cases() -> Iterator[Case]:
     """All cases of this family."""
+    yield from _truth_values()
     yield from _wrong_values()
     makers = {"nmt-train": train, "nmt-translate": translate, "nmt-eval": evaluate}
     for command, argument, words in _UNKNOWN:

@@ -33,8 +33,6 @@ NAMES = (
     "a!b",
     "a%b",
     "a$b",
-    "${oc.env:HOME}",
-    "${seed}",
     "a|b",
     "a\\b",
     "a@b",
@@ -70,11 +68,12 @@ NAMES = (
     "a\u2028b",
     "=",
     "a=",
-    "'quoted'",
-    '"quoted"',
     "x" * 200,
 )
 """Names of files and folders that mean something to a shell, to YAML or to Hydra."""
+
+CLEARED = "null"
+"""Not a name for an option that may be left out: there it means that the option is not given."""
 
 
 def _copied(source: str, name: str) -> Callable[[Room], None]:
@@ -99,6 +98,8 @@ def cases() -> Iterator[Case]:
     for index, name in enumerate(NAMES):
         short = f"{index:02d} {ascii(name)[:30]}"
         yield _run_dir(index, name)
+        if name == CLEARED:
+            continue
         yield translate(f"paths/output {short}", works(0, name), f"output={name}")
         turn = index % 5
         if turn == 0:
@@ -127,6 +128,9 @@ def cases() -> Iterator[Case]:
             )
         else:
             yield evaluate(f"paths/json {short}", works(None, name), f"json={name}")
+    yield from _cleared()
+    yield from _quoted()
+    yield from _interpolated()
     for key in ("run_dir", "data.train.source", "data.valid.target", "start_from"):
         yield train(f"paths/{key} empty", refused(key), f"{key}=")
     for key in ("model_dir", "input", "output"):
@@ -173,3 +177,93 @@ def cases() -> Iterator[Case]:
         "data.tokenizer.path",
     ):
         yield train(f"paths/{key} of 300", refused(), f"{key}={'x' * 300}")
+
+
+def _cleared() -> Iterator[Case]:
+    """`null` for options that may be left out, where a file or folder has this very name."""
+    prepare = "prepare_only=true"
+    report = works(None, "run/data_report.json")
+    yield translate("paths/output null", works(NUM_LINES, check=_nothing_at(CLEARED)), "output=null")
+    yield translate("paths/input null", works(NUM_LINES), "input=null", setup=_put_at("model", "test.src"))
+    yield evaluate("paths/json null", works(check=_nothing_at(CLEARED)), "json=null")
+    yield evaluate(
+        "paths/hypotheses null",
+        refused("model_dir", "hypotheses", "references"),
+        "hypotheses=null",
+        setup=_copied("hyp.txt", CLEARED),
+    )
+    yield evaluate(
+        "paths/references null", refused("references"), "references=null", setup=_copied("ref.txt", CLEARED)
+    )
+    yield evaluate("paths/baseline null", works(), "baseline=null", setup=_copied("train.src", CLEARED))
+    yield evaluate("paths/groups null", works(), "groups=null", setup=_copied("train.src", CLEARED))
+    for key in ("data.train.source", "data.valid.source", "data.test.target"):
+        yield train(
+            f"paths/{key} null", refused(key), f"{key}=null", prepare, setup=_copied("train.src", CLEARED)
+        )
+    for key in ("start_from", "data.cache_dir", "data.tokenizer.path", "data.test.groups", "data.hub.path"):
+        yield train(f"paths/{key} null", report, f"{key}=null", prepare, setup=_copied("train.src", CLEARED))
+    yield translate("paths/output 'null'", works(0, CLEARED), "output='null'")
+    yield translate("paths/input 'null'", works(6), "input='null'", setup=_put_at("model", "test.src"))
+    yield evaluate("paths/json 'null'", works(None, CLEARED), "json='null'")
+    yield evaluate("paths/hypotheses 'null'", works(), "hypotheses='null'", setup=_copied("hyp.txt", CLEARED))
+    yield train(
+        "paths/data.train.source 'null'",
+        report,
+        "data.train.source='null'",
+        prepare,
+        setup=_copied("train.src", CLEARED),
+    )
+
+
+def _quoted() -> Iterator[Case]:
+    """Quotes around a whole value are not part of it, but those inside them are."""
+    for given, name in (
+        ("'quoted'", "quoted"),
+        ('"quoted"', "quoted"),
+        ("\"'quoted'\"", "'quoted'"),
+        ("'it\\'s'", "it's"),
+        ("'half", "'half"),
+        ("'a'b", "'a'b"),
+    ):
+        yield train(
+            f"paths/run_dir {given}",
+            works(None, f"{name}/data_report.json"),
+            f"run_dir={given}",
+            "prepare_only=true",
+        )
+        yield translate(f"paths/output {given}", works(0, name), f"output={given}")
+        yield evaluate(
+            f"paths/hypotheses {given}", works(), f"hypotheses={given}", setup=_copied("hyp.txt", name)
+        )
+
+
+def _interpolated() -> Iterator[Case]:
+    """`${name}` stands for another option, `${oc.env:NAME}` for a variable; nothing escapes it."""
+    machine = Machine(stdin=LINES, environment={"PLACE": "{room}/x"})
+    prepare = "prepare_only=true"
+    yield train("paths/run_dir ${seed}", works(None, "1/data_report.json"), "run_dir=${seed}", prepare)
+    yield train(
+        "paths/run_dir ${oc.env:PLACE}",
+        works(None, "x/data_report.json"),
+        "run_dir=${oc.env:PLACE}",
+        prepare,
+        machine=machine,
+    )
+    yield train("paths/run_dir ${run_dir}", refused("run_dir"), "run_dir=${run_dir}")
+    yield train("paths/run_dir \\${seed}", refused("run_dir", "${"), "run_dir=\\${seed}")
+    yield train("paths/run_dir ${seed", refused("run_dir", "${"), "run_dir=${seed")
+    yield translate("paths/output ${seed}", refused("output", "seed"), "output=${seed}")
+    yield translate("paths/output ${oc.env:PLACE}", works(0, "x"), "output=${oc.env:PLACE}", machine=machine)
+    yield translate(
+        "paths/output ${oc.env:NOWHERE}", refused("output", "NOWHERE"), "output=${oc.env:NOWHERE}"
+    )
+    yield evaluate("paths/json ${split}", works(None, "test"), "json=${split}")
+
+
+def _put_at(model: str, source: str) -> Callable[[Room], None]:
+    return lambda room: (room.put_model(model), _copied(source, CLEARED)(room)) and None
+
+
+def _nothing_at(name: str) -> Callable[[Room], str | None]:
+    return lambda room: f"{name} was written" if (room.work / name).exists() else None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -153,8 +154,61 @@ def _replaced_by_file(room: Room, name: str) -> None:
     (room.work / "run" / name).write_text("x")
 
 
+PLACES = (
+    *_OTHERS,
+    "data_report.html",
+    "joint.spm",
+    "test.hypotheses.txt",
+    "tensorboard",
+    "model",
+    "model/config.yaml",
+    "model/results.json",
+    "model/SHA256SUMS",
+    "checkpoints",
+    CHECKPOINT,
+    *_FILES,
+    f"{CHECKPOINT}/SHA256SUMS",
+    "checkpoints/.update-00000006.tmp",
+    "checkpoints/.update-00000004.replaced",
+    "checkpoints/.update-00000002.removed",
+    ".model.tmp",
+    ".model.old",
+)
+KINDS: dict[str, Callable[[Path], object]] = {
+    "pipe": os.mkfifo,
+    "device": lambda path: path.symlink_to("/dev/zero"),
+    "null": lambda path: path.symlink_to("/dev/null"),
+    "file": lambda path: path.write_text("x"),
+    "folder": lambda path: (path / "inner").mkdir(parents=True),
+    "loop": lambda path: path.symlink_to(path.name),
+}
+
+
+def _replaced(room: Room, name: str, make: Callable[[Path], object]) -> None:
+    path = room.put_run() / name
+    if path.is_dir():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
+    make(path)
+
+
+def _of_another_kind() -> Iterator[Case]:
+    """Something else in the place of each file and folder of a run: it goes on, or is refused."""
+    for number, place in enumerate(PLACES):
+        for turn, (kind, make) in enumerate(KINDS.items()):
+            if kind in ("pipe", "device", "file") or (number + turn) % 3 == 0:
+                setup = partial(_replaced, name=place, make=make)
+                yield train(f"runs/a {kind} as {place}", ANY, MORE, setup=setup)
+    for kind in ("pipe", "device"):
+        for place in ("results.json", "model/results.json", "model/config.yaml", "data_report.json"):
+            setup = partial(_replaced, name=place, make=KINDS[kind])
+            yield train(f"runs/a {kind} as {place}, the same again", ANY, setup=setup)
+
+
 def cases() -> Iterator[Case]:
     """All cases of this family."""
+    yield from _of_another_kind()
     resumed = works(None, "run/results.json", "run/model/model.safetensors")
     for file in _FILES:
         for damage in DAMAGES:

@@ -155,6 +155,9 @@ def test_the_papers_systems(
         ("+data.valid.corpora.a.source=x", "+data.valid.corpora: there is no such option"),
         ("data.valid.corpora.a.source=x", "data.valid.corpora: there is no such option"),
         ("decoding.beam_size=0", "decoding.beam_size=0: must be between 1 and 1,000"),
+        ("prepare_only=2", "prepare_only=2: is neither true nor false. Give one of the two."),
+        ("prepare_only=y", "prepare_only=y: is neither true nor false"),
+        ("+data.cleaning={drop_leaked:2}", "data.cleaning.drop_leaked=2: is neither true nor false"),
     ],
 )
 def test_mistakes_are_told_in_one_line(override: str, message: str) -> None:

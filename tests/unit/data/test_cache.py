@@ -19,7 +19,7 @@ from test_preparation import SHARD, files, folder, pairs, stamps, write_corpus
 
 from nmt.config import DataConfig
 from nmt.data import corpus, preparation, texts
-from nmt.data.cache import made, write_file
+from nmt.data.cache import forget_unused, made, write_file
 from nmt.data.preparation import prepare
 from nmt.errors import UserError
 
@@ -71,6 +71,45 @@ def test_what_was_damaged_meanwhile_is_made_again(
     assert (f"{damaged} is damaged" in caplog.text) == (damage != "sum")
     for path, inode in kept.items():
         assert (folder(config, stage) / path.name).stat().st_ino == inode
+
+
+@pytest.mark.parametrize("name", ["manifest.json", "00001.safetensors"])
+@pytest.mark.parametrize("kind", ["pipe", "device", "deep"])
+def test_a_file_of_another_kind_is_made_again(config: DataConfig, name: str, kind: str) -> None:
+    """A pipe isn't waited for."""
+    prepare(config, shard_pairs=SHARD)
+    good = files(config)
+    path = folder(config, "ids") / name
+    path.unlink()
+    if kind == "pipe":
+        os.mkfifo(path)
+    elif kind == "device":
+        path.symlink_to("/dev/zero")
+    else:
+        path.write_text("[" * 100_000)
+    prepare(config, shard_pairs=SHARD)
+    assert files(config) == good
+
+
+def test_a_file_in_the_place_of_a_prepared_folder_is_replaced(config: DataConfig) -> None:
+    prepare(config, shard_pairs=SHARD)
+    good = files(config)
+    place = folder(config, "ids")
+    shutil.rmtree(place)
+    place.write_text("x")
+    prepare(config, shard_pairs=SHARD)
+    assert files(config) == good
+
+
+def test_a_pipe_in_the_place_of_a_lock_is_left_alone(config: DataConfig) -> None:
+    prepare(config, shard_pairs=SHARD)
+    place = folder(config, "text")
+    lock = place.with_name(f"{place.name}.lock")
+    lock.unlink()
+    os.mkfifo(lock)
+    os.utime(place, (0, 0))
+    forget_unused(place.parent, 1)
+    assert place.is_dir()
 
 
 @pytest.mark.parametrize(("days", "goes"), [(90, {OLD, f"{HALF}.part"}), (0, set())])

@@ -184,6 +184,28 @@ def test_mistakes(wmt: Path, name: str | None, split: str, languages: tuple[str,
         opened(wmt, name, split, source_lang=languages[0], target_lang=languages[1])
 
 
+@pytest.mark.parametrize("name", ["a*b", "a?b", "a[b", "x[1]/y", "a::b"])
+def test_a_name_that_datasets_takes_for_a_pattern(name: str, tmp_path: Path) -> None:
+    (tmp_path / name).mkdir(parents=True)
+    (tmp_path / name / "train.jsonl").write_text('{"en": "a", "de": "b"}\n')
+    with pytest.raises(UserError, match=r"^data\.hub\.path=.* in its name, a pattern to .* Rename it\.$"):
+        opened(tmp_path / name)
+
+
+def test_a_configuration_that_datasets_takes_for_a_pattern(tmp_path: Path) -> None:
+    (tmp_path / "set" / "a[b").mkdir(parents=True)
+    (tmp_path / "set" / "a[b" / "train.jsonl").write_text('{"en": "a", "de": "b"}\n')
+    with pytest.raises(UserError, match=r"^data\.hub\.name=a\[b: .* Rename it\.$"):
+        opened(tmp_path / "set", "a[b")
+
+
+@pytest.mark.parametrize("name", ["a b", "a:b", "a{b}", "a#b", "a%20b", "a@b", "a]b", "a!b", "é"])
+def test_odd_names_that_are_taken_as_they_stand(name: str, tmp_path: Path) -> None:
+    (tmp_path / name).mkdir()
+    (tmp_path / name / "train.jsonl").write_text('{"en": "a", "de": "b"}\n')
+    assert pairs(opened(tmp_path / name)) == [("a", "b")]
+
+
 def test_folder_without_configurations(wmt: Path, tmp_path: Path) -> None:
     (wmt / "README.md").unlink()
     with pytest.raises(UserError, match="data.hub.name=cs-en: .*only de-en, fr-en"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections import Counter
 from dataclasses import fields
@@ -274,3 +275,22 @@ def test_written_once(prepared: Prepared, tmp_path: Path) -> None:
     (folder / "data_report.json").write_text("{")
     write_data_report(prepared, folder)
     assert (folder / "data_report.html").read_text(encoding="utf-8") == page(data_report(prepared))
+
+
+def test_a_pipe_in_the_place_of_the_report_is_replaced(prepared: Prepared, tmp_path: Path) -> None:
+    """It isn't waited for."""
+    write_data_report(prepared, tmp_path)
+    for name in ("data_report.json", "data_report.html"):
+        (tmp_path / name).unlink()
+        os.mkfifo(tmp_path / name)
+        write_data_report(prepared, tmp_path)
+        assert (tmp_path / name).is_file() or name == "data_report.html"
+    assert json.loads((tmp_path / "data_report.json").read_text(encoding="utf-8")) == data_report(prepared)
+
+
+@pytest.mark.parametrize("text", ["[" * 100_000, "[]", '{"format": ' + "1" * 5000 + "}"])
+def test_a_report_that_is_none_is_replaced(text: str, prepared: Prepared, tmp_path: Path) -> None:
+    write_data_report(prepared, tmp_path)
+    (tmp_path / "data_report.json").write_text(text)
+    write_data_report(prepared, tmp_path)
+    assert json.loads((tmp_path / "data_report.json").read_text(encoding="utf-8")) == data_report(prepared)

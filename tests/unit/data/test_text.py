@@ -186,6 +186,20 @@ class TestExpand:
             f"data.train.source=d/absent.en: there is no such file (looked at {tmp_path}/d/absent.en)"
         )
 
+    @pytest.mark.parametrize("value", ["a.en,b.en", "z*.en,b.en"])
+    def test_a_comma_is_part_of_a_name_and_a_list_is_told(self, value: str, tmp_path: Path) -> None:
+        with pytest.raises(UserError) as error:
+            expand(value, "k")
+        assert str(error.value).endswith(f'). Write several files as a list: "k=[{value}]".')
+        with pytest.raises(UserError) as error:
+            expand(value, "k", several=False)
+        assert "list" not in str(error.value)
+        with pytest.raises(UserError) as error:
+            expand([value, "a.en"], "k")
+        assert "list" not in str(error.value)
+        (tmp_path / value).write_text("x\n")
+        assert expand(value, "k") == [Path(value)]
+
     @pytest.mark.parametrize(
         ("value", "message"),
         [

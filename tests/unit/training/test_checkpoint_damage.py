@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import os
 import random
+import shutil
 import stat
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -185,3 +187,48 @@ def test_all_files_follow_the_umask(mask: int, tmp_path: Path) -> None:
         os.umask(before)
     modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in folder.iterdir()}
     assert modes == dict.fromkeys(FILES, 0o666 & ~mask)
+
+
+def replaced_by_file(path: Path) -> None:
+    shutil.rmtree(path)
+    path.write_text("x")
+
+
+def replaced_by_pipe(path: Path) -> None:
+    shutil.rmtree(path)
+    os.mkfifo(path)
+
+
+@pytest.mark.parametrize("put", [replaced_by_file, replaced_by_pipe])
+def test_something_else_in_the_place_of_a_checkpoint_is_passed_over_and_replaced(
+    put: Callable[[Path], None], tmp_path: Path
+) -> None:
+    tmp_path = tmp_path / "checkpoints"
+    save(tmp_path, 10)
+    path = save(tmp_path, 20)
+    put(path)
+    newest = CheckpointFolder(tmp_path, {"data": "d"}, {"seed": 1}).load_newest()
+    assert newest is not None and newest.progress.update == 10
+    assert save(tmp_path, 20) == path and load(tmp_path, 20).progress.update == 20
+    put(path)
+    CheckpointFolder(tmp_path, {}).keep([10])
+    assert [left.name for left in tmp_path.iterdir()] == ["update-00000010"]
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_a_pipe_in_the_place_of_a_file_is_noticed(name: str, tmp_path: Path) -> None:
+    path = save(tmp_path, 10) / name
+    path.unlink()
+    os.mkfifo(path)
+    with pytest.raises(DamagedCheckpoint, match="not a regular file"):
+        load(tmp_path, 10)
+
+
+@pytest.mark.parametrize("put", [Path.touch, os.mkfifo])
+def test_leftovers_of_another_kind_are_cleared(put: Callable[[Path], None], tmp_path: Path) -> None:
+    save(tmp_path, 10)
+    for name in (".update-00000020.tmp", ".update-00000010.replaced", ".update-00000010.removed"):
+        put(tmp_path / name)
+    assert load(tmp_path, 10).progress.update == 10
+    save(tmp_path, 20)
+    assert sorted(left.name for left in tmp_path.iterdir()) == ["update-00000010", "update-00000020"]
