@@ -7,6 +7,7 @@ import itertools
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 from hydra.core.override_parser.overrides_parser import OverridesParser
@@ -19,7 +20,7 @@ from nmt.cli.help import GROUPS
 from nmt.cli.literals import read_text, split, unquoted
 from nmt.cli.numbers import require_short_numbers
 from nmt.config.paths import schema_keys, text_option
-from nmt.config.truth import check_truth
+from nmt.config.truth import check_truth, truth_keys
 from nmt.errors import UserError
 
 _FUNCTION = re.compile(r"(range|interval|glob|sort|shuffle|tag)\(.*\)", re.DOTALL)
@@ -53,11 +54,11 @@ def settings_of_jobs(schema: type[Any], arguments: Arguments) -> Iterator[list[S
     Raises:
         UserError: an argument can't be read, or has several values without `-m`.
     """
-    choices = []
+    choices, truths = [], truth_keys(schema)
     for text in arguments.overrides:
         found = _read(schema, text, arguments.sweep)
         for one in found:
-            check_truth(schema, one.key, one.value)
+            check_truth(truths, one.key, one.value)
         choices.append([dataclasses.replace(one, swept=len(found) > 1) for one in found])
     for combination in itertools.product(*choices):
         yield list(combination)
@@ -149,11 +150,16 @@ def _lacks_sweep(text: str) -> UserError:
     return UserError(f"{text}: several values run as a sweep; add -m, or quote a list: key=[a,b]")
 
 
+@cache  # it takes as long to make one as to read a value, and a sweep has many
+def _parser() -> OverridesParser:
+    return OverridesParser.create()
+
+
 def _parsed(argument: str, text: str) -> Override:
     """Reads text in Hydra's grammar of overrides; errors name the argument it comes from."""
     require_short_numbers(argument)
     try:
-        (override,) = OverridesParser.create().parse_overrides([text])
+        (override,) = _parser().parse_overrides([text])
     except OverrideParseException as error:
         raise UserError(
             f"{argument}: can't be read ({first_line(error)}); values with spaces, commas, brackets or = "

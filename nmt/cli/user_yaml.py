@@ -30,7 +30,7 @@ from nmt.cli.user_defaults import cycle, missing_file, wrong_list
 from nmt.cli.yaml_files import Entry, YamlFile, read_yaml, refuse
 from nmt.config.checks import shortened
 from nmt.config.paths import schema_keys, text_option
-from nmt.config.truth import check_truth
+from nmt.config.truth import check_truth, truth_keys
 from nmt.errors import UserError
 from nmt.runtime import expanded
 
@@ -194,7 +194,7 @@ def _full(package: str, entry: Entry) -> str:
 
 def _check_keys(schema: type[Any], file: YamlFile, package: str, config_path: str) -> None:
     """Refuses keys that no option has, and text that YAML reads as something else."""
-    known = [*schema_keys(schema)]
+    known, truths = [*schema_keys(schema)], truth_keys(schema)
     pattern = re.compile("|".join(re.escape(key).replace(r"\*", r"[^.]+") for key in known))
     for entry in file.entries:
         key = _full(package, entry)
@@ -214,7 +214,7 @@ def _check_keys(schema: type[Any], file: YamlFile, package: str, config_path: st
             refuse(file.path, entry.line, f"{key}: there is no such option{hint}")
         if not isinstance(entry.value, dict):
             try:
-                check_truth(schema, key, entry.value)
+                check_truth(truths, key, entry.value)
             except UserError as error:
                 refuse(file.path, entry.line, str(error))
         option = text_option(schema, key)

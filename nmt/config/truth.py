@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 from nmt.config.checks import shortened
@@ -12,20 +12,24 @@ from nmt.errors import UserError
 _WORDS = frozenset({"true", "false", "yes", "no", "on", "off", "1", "0"})
 
 
-def check_truth(schema: type[Any], key: str, value: Any) -> None:
+def truth_keys(schema: type[Any]) -> frozenset[str]:
+    """The options of a dataclass that take a truth value, by full name."""
+    return frozenset(key for key, _, hint in walk(schema) if hint is bool)
+
+
+def check_truth(keys: Collection[str], key: str, value: Any) -> None:
     """Makes sure that what an option is given is a truth value, if it takes one.
 
     A value of a type that OmegaConf refuses by itself, such as a list, is left to it; so is an interpolation.
 
     Args:
-        schema: the dataclass of the options.
+        keys: the options that take one.
         key: full name of the option or section.
         value: its value, before it has been given a type.
 
     Raises:
         UserError: it is another number or text; in a section it names the option.
     """
-    keys = {key for key, _, hint in walk(schema) if hint is bool}
     for name, leaf in _leaves(key, value):
         if name in keys and not _means_truth(leaf):
             raise UserError(f"{name}={shortened(leaf)}: is neither true nor false. Give one of the two.")
