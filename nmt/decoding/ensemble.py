@@ -1,6 +1,6 @@
 """Models that translate together, agreeing on every next piece.
 
-Shapes: B sentences, K hypotheses a sentence, V vocabulary.
+Shapes: B sentences, K hypotheses a sentence, V vocabulary, H heads, S longest source.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from nmt.data.batching import Batch
+from nmt.decoding.step import StepOutput
 from nmt.model import Transformer
 from nmt.model.incremental import DecoderState
 
@@ -52,19 +53,35 @@ class Ensemble:
             )
         )
 
-    def step(self, ids: Tensor, state: EnsembleState) -> tuple[Tensor, EnsembleState]:
+    def step(
+        self, ids: Tensor, state: EnsembleState, /, *, attention: bool = False
+    ) -> StepOutput[EnsembleState]:
         """Reads one more piece of every hypothesis; see `Transformer.step`.
 
         Args:
             ids: (B, K) int64.
             state: used up by this.
+            attention: whether to return attention: the mean of the models' cross-attention.
 
         Returns:
-            (B, K, V) fp32 log-probabilities of the next piece, none above 0; the state that has read `ids`.
+            (B, K, V) fp32 log-probabilities of the next piece, none above 0; the state that has read `ids`;
+            (B, K, S) attention.
         """
-        steps = [model.step(ids, one) for model, one in zip(self.models, state.states, strict=True)]
+        states = tuple(one.recording() for one in state.states) if attention else state.states
+        steps = [model.step(ids, one) for model, one in zip(self.models, states, strict=True)]
         after = EnsembleState(tuple(one for _, one in steps))
+        seen = _mean([_cross_attention(one) for one in after.states]) if attention else None
         if len(steps) == 1:
-            return steps[0][0], after
+            return StepOutput(steps[0][0], after, seen)
         summed = torch.stack([log_probs for log_probs, _ in steps]).logsumexp(0)
-        return (summed - math.log(len(steps))).clamp(max=0.0), after
+        return StepOutput((summed - math.log(len(steps))).clamp(max=0.0), after, seen)
+
+
+def _cross_attention(state: DecoderState) -> Tensor:
+    """(B, K, S), the mean over the heads of the last decoder layer, which is nearest to the choice."""
+    assert state.attention is not None
+    return state.attention[max(state.attention)].mean(1)
+
+
+def _mean(attention: Sequence[Tensor]) -> Tensor:
+    return attention[0] if len(attention) == 1 else torch.stack(list(attention)).mean(0)
