@@ -54,7 +54,7 @@ class SearchInput:
 
     Attributes:
         num_sentences: B at the start.
-        sources: ids of each sentence; empty if the caller gave none.
+        sources: ids of each sentence, without EOS; empty if the caller gave none.
         max_lengths: for each sentence the largest number of ids after BOS, EOS counted.
         bos_id: the first id of every hypothesis.
         eos_id: the id that ends a hypothesis.
