@@ -21,6 +21,8 @@ class DecodingConfig:
     max_length_factor: float = 1.0
     nbest: int = 1
     """Hypotheses returned for each sentence, best first; at most `beam_size`."""
+    no_repeat_ngram: int = 0
+    """No translation holds the same sequence of this many tokens twice; 0: repetition is allowed."""
     max_tokens: int = 4096
     """Source tokens a batch holds at most, padding included."""
     max_sentences: int = 64
@@ -39,6 +41,7 @@ class DecodingConfig:
             ("max_length_offset", 100_000),
         ):
             check(f"decoding.{key}", getattr(self, key), between(1, high))
+        check("decoding.no_repeat_ngram", self.no_repeat_ngram, between(0, 100))
         check("decoding.length_penalty", self.length_penalty, between(0, 10))
         check("decoding.max_length_factor", self.max_length_factor, between(0, 100))
         if self.nbest > self.beam_size:

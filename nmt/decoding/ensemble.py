@@ -1,6 +1,6 @@
 """Models that translate together, agreeing on every next piece.
 
-Shapes: B sentences, K hypotheses a sentence, V vocabulary.
+Shapes: B sentences, K hypotheses a sentence, V vocabulary, S longest source.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from nmt.data.batching import Batch
+from nmt.decoding.step import StepOutput
 from nmt.model import DecoderState, Seq2Seq
 
 
@@ -46,19 +47,34 @@ class Ensemble:
         """Reads the sources of a batch; its targets are not looked at."""
         return EnsembleState(tuple(model.start(batch) for model in self.models))
 
-    def step(self, ids: Tensor, state: EnsembleState) -> tuple[Tensor, EnsembleState]:
+    def step(
+        self, ids: Tensor, state: EnsembleState, /, *, attention: bool = False
+    ) -> StepOutput[EnsembleState]:
         """Reads one more piece of every hypothesis; see `Seq2Seq.step`.
 
         Args:
             ids: (B, K) int64.
             state: used up by this.
+            attention: whether to return attention: the mean of the models' cross-attention.
 
         Returns:
-            (B, K, V) fp32 log-probabilities of the next piece, none above 0; the state that has read `ids`.
+            (B, K, V) fp32 log-probabilities of the next piece, none above 0; the state that has read `ids`;
+            (B, K, S) attention.
         """
-        steps = [model.step(ids, one) for model, one in zip(self.models, state.states, strict=True)]
-        after = EnsembleState(tuple(one for _, one in steps))
+        pairs = zip(self.models, state.states, strict=True)
+        if attention:
+            steps = [StepOutput(*model.step_with_attention(ids, one)) for model, one in pairs]
+        else:
+            steps = [StepOutput(*model.step(ids, one)) for model, one in pairs]
+        after = EnsembleState(tuple(one.state for one in steps))
+        seen = _mean([one.attention for one in steps if one.attention is not None])
         if len(steps) == 1:
-            return steps[0][0], after
-        summed = torch.stack([log_probs for log_probs, _ in steps]).logsumexp(0)
-        return (summed - math.log(len(steps))).clamp(max=0.0), after
+            return StepOutput(steps[0].log_probs, after, seen)
+        summed = torch.stack([one.log_probs for one in steps]).logsumexp(0)
+        return StepOutput((summed - math.log(len(steps))).clamp(max=0.0), after, seen)
+
+
+def _mean(attention: Sequence[Tensor]) -> Tensor | None:
+    if len(attention) <= 1:
+        return attention[0] if attention else None
+    return torch.stack(list(attention)).mean(0)

@@ -1,4 +1,4 @@
-"""Text in, text out: lines are tokenised, batched by length, translated, and returned in their order."""
+"""Text in, text out: lines are tokenised, batched by length, translated or scored, and returned in order."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ from nmt.config import DecodingConfig, Precision
 from nmt.data.batching import Batch
 from nmt.data.tokenizer import BOS_ID, EOS_ID, PAD_ID, UNK_ID, Tokenizer
 from nmt.decoding.ensemble import Ensemble
+from nmt.decoding.processors import SearchProcessor, configured_processors
+from nmt.decoding.scoring import ScoredTarget, forced_score
 from nmt.decoding.search import Hypothesis, beam_search
 from nmt.decoding.windows import full_windows, ready_windows
 from nmt.errors import UserError
@@ -62,6 +64,7 @@ class Translator:
         config: beam search and batches.
         device: where to compute.
         precision: of the matrix products; in fp32 the text is equal whatever lines stand beside a line.
+        processors: for every search, applied after those that `config` asks for.
     """
 
     def __init__(
@@ -72,12 +75,14 @@ class Translator:
         *,
         device: torch.device,
         precision: Precision = Precision.fp32,
+        processors: Sequence[SearchProcessor] = (),
     ) -> None:
         self._ensemble = Ensemble([model.to(device) for model in models])
         self.tokenizer = tokenizer
         self.config = config
         self.device = device
         self.dtype = _DTYPES.get(precision)
+        self.processors = (*configured_processors(config), *processors)
 
     def translate(
         self, lines: Sequence[str], advance: Callable[[int], object] = lambda num_lines: None
@@ -94,13 +99,9 @@ class Translator:
         Raises:
             UserError: the model's probabilities are NaN, or a batch does not fit the device's memory.
         """
-        blank = [not line.strip() for line in lines]
-        pieces = self.tokenizer.encode_source(
-            ["" if is_blank else line for line, is_blank in zip(lines, blank, strict=True)]
-        )
-        limit = self.config.max_source_tokens - 1  # EOS is the last token
+        pieces = self._encode_sources(lines)
         rows = [row for row, ids in enumerate(pieces) if ids]
-        sources = [pieces[row][:limit] for row in rows]
+        sources = [self._cut(pieces[row]) for row in rows]
         advance(len(lines) - len(rows))
         found: list[list[Hypothesis]] = [[] for _ in sources]
         lengths = [len(source) + 1 for source in sources]
@@ -114,10 +115,9 @@ class Translator:
         texts = iter(self.tokenizer.decode_target([one.ids for hypotheses in found for one in hypotheses]))
         translations = [BLANK] * len(lines)
         for row, hypotheses in zip(rows, found, strict=True):
-            num_source_tokens = len(pieces[row]) + 1
             translations[row] = Translation(
                 hypotheses=tuple(ScoredText(next(texts), one.score) for one in hypotheses),
-                truncated=num_source_tokens if num_source_tokens > limit + 1 else 0,
+                truncated=self._num_truncated(pieces[row]),
                 num_tokens=len(hypotheses[0].ids) + 1,
             )
         return translations
@@ -137,23 +137,95 @@ class Translator:
         for part in full_windows(lines, window) if wait else ready_windows(lines, window):
             yield from self.translate(part)
 
+    def score(
+        self, pairs: Sequence[tuple[str, str]], advance: Callable[[int], object] = lambda num_pairs: None
+    ) -> list[ScoredTarget]:
+        """Scores given translations by the log-probability of each of their tokens.
+
+        The tokenizer cuts a target into tokens. A search can choose other tokens for the same text, and their
+        probability differs. Processors and forbidden ids have no effect here.
+
+        Args:
+            pairs: source and target, of any content. The model doesn't read a source that is blank or has no
+                pieces: since `translate` returns the empty line for it, that has the probability 1 and any
+                other target 0. A target that is blank or has no pieces is EOS alone.
+            advance: called with the number of pairs in each finished batch.
+
+        Returns:
+            A score for each pair, in order.
+
+        Raises:
+            UserError: the model's probabilities are NaN, or a batch does not fit the device's memory.
+        """
+        pieces = self._encode_sources([source for source, _ in pairs])
+        targets = self.tokenizer.encode_target([_unless_blank(target) for _, target in pairs])
+        rows = [row for row, ids in enumerate(pieces) if ids]
+        sources = [self._cut(pieces[row]) for row in rows]
+        advance(len(pairs) - len(rows))
+        scored = [ScoredTarget.of_blank_source(target) for target in targets]
+        lengths = [max(len(ids), len(targets[row])) + 1 for row, ids in zip(rows, sources, strict=True)]
+        with _evaluating(self._ensemble.models):
+            for batch in batches_by_length(lengths, self.config.max_tokens, self.config.max_sentences):
+                results = self._forced_score(
+                    [sources[place] for place in batch], [targets[rows[place]] for place in batch]
+                )
+                for place, log_probs in zip(batch, results, strict=True):
+                    row = rows[place]
+                    scored[row] = ScoredTarget(log_probs, self._num_truncated(pieces[row]))
+                advance(len(batch))
+        return scored
+
+    def _encode_sources(self, lines: Sequence[str]) -> list[list[int]]:
+        """Ids of each line, whole; a blank line has none."""
+        return self.tokenizer.encode_source([_unless_blank(line) for line in lines])
+
+    def _cut(self, ids: list[int]) -> list[int]:
+        return ids[: self.config.max_source_tokens - 1]  # EOS is the last token
+
+    def _num_truncated(self, ids: list[int]) -> int:
+        """`Translation.truncated` of a source with these ids."""
+        num_tokens = len(ids) + 1
+        return num_tokens if num_tokens > self.config.max_source_tokens else 0
+
     def _search(self, sources: Sequence[Sequence[int]]) -> list[list[Hypothesis]]:
-        batch = Batch.of(sources, [()] * len(sources)).to(self.device)
         factor, offset = self.config.max_length_factor, self.config.max_length_offset
+        with self._computing():
+            batch = Batch.of(sources, [()] * len(sources)).to(self.device)
+            return beam_search(
+                self._ensemble.step,
+                self._ensemble.start(batch),
+                num_sentences=len(sources),
+                max_lengths=[int(length * factor) + offset for length in batch.source.lengths],
+                config=self.config,
+                bos_id=BOS_ID,
+                eos_id=EOS_ID,
+                forbidden=(PAD_ID, BOS_ID, UNK_ID),
+                processors=self.processors,
+                sources=sources,
+                device=self.device,
+            )
+
+    def _forced_score(
+        self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]
+    ) -> list[tuple[float, ...]]:
+        with self._computing():
+            batch = Batch.of(sources, [()] * len(sources)).to(self.device)
+            return forced_score(
+                self._ensemble.step,
+                self._ensemble.start(batch),
+                targets,
+                bos_id=BOS_ID,
+                eos_id=EOS_ID,
+                device=self.device,
+            )
+
+    @contextlib.contextmanager
+    def _computing(self) -> Iterator[None]:
+        """Without gradients, in the precision asked for; too little memory and NaN become a `UserError`."""
         autocast = torch.autocast(self.device.type, self.dtype, enabled=self.dtype is not None)
         try:
             with memory_errors(self._too_large), torch.inference_mode(), autocast:
-                return beam_search(
-                    self._ensemble.step,
-                    self._ensemble.start(batch),
-                    num_sentences=len(sources),
-                    max_lengths=[int(length * factor) + offset for length in batch.source.lengths],
-                    config=self.config,
-                    bos_id=BOS_ID,
-                    eos_id=EOS_ID,
-                    forbidden=(PAD_ID, BOS_ID, UNK_ID),
-                    device=self.device,
-                )
+                yield
         except FloatingPointError as error:
             raise UserError(
                 "the model's probabilities are not numbers (NaN): its weights are damaged, or its values are "
@@ -186,6 +258,10 @@ def batches_by_length(lengths: Sequence[int], max_tokens: int, max_sentences: in
         else:
             batches.append([index])
     return batches
+
+
+def _unless_blank(line: str) -> str:
+    return line if line.strip() else ""
 
 
 @contextlib.contextmanager

@@ -30,6 +30,8 @@ class CachedDecoderState:
             reordering copy whole rows then.
         num_hypotheses: K.
         length: T.
+        attention: for each decoder layer, (B, H, K, S), the weights with which the newest tokens attended to
+            the sources; None if they are not recorded. Padding of a source has the weight 0.
     """
 
     cross: Tensor
@@ -37,6 +39,7 @@ class CachedDecoderState:
     cache: Tensor
     num_hypotheses: int
     length: int
+    attention: dict[int, Tensor] | None = None
 
     @classmethod
     def start(cls, keys_values: Tensor, source: Layout) -> CachedDecoderState:
@@ -100,6 +103,10 @@ class CachedDecoderState:
         torch.index_select(flat, 0, places, out=cache[:length].view(-1, heads * width))
         return cache
 
+    def recording(self) -> CachedDecoderState:
+        """The same state; the step that reads it records its attention to the sources."""
+        return replace(self, attention={})
+
     def grown(self) -> CachedDecoderState:
         """The state with room for one more token."""
         if self.length < len(self.cache):
@@ -127,7 +134,9 @@ class CachedDecoderState:
         self.cache[self.length, layer, 0] = k
         self.cache[self.length, layer, 1] = v
         keys, values = self.cache[: self.length + 1, layer].permute(1, 2, 3, 0, 4)  # (B * K, H, T, E) each
-        return _attend(q[:, :, None], keys, values, None).flatten(1)
+        weights = _weights(q[:, :, None], keys, None)
+        outputs: Tensor = weights.to(values.dtype) @ values
+        return outputs.flatten(1)
 
     def attend_source(self, layer: int, q: Tensor) -> Tensor:
         """Attends to the sources; the hypotheses of a sentence are the queries of one product.
@@ -141,13 +150,16 @@ class CachedDecoderState:
         """
         keys, values = self.cross[layer]
         folded = q.view(self.num_sentences, self.num_hypotheses, *q.shape[1:]).transpose(1, 2)
-        return _attend(folded, keys, values, self.hidden).transpose(1, 2).flatten(0, 1).flatten(1)
+        weights = _weights(folded, keys, self.hidden)
+        if self.attention is not None:
+            self.attention[layer] = weights
+        outputs: Tensor = weights.to(values.dtype) @ values
+        return outputs.transpose(1, 2).flatten(0, 1).flatten(1)
 
 
-def _attend(q: Tensor, k: Tensor, v: Tensor, hidden: Tensor | None) -> Tensor:
-    """Attention over padded (B, H, L, E), `hidden` added to the scores."""
+def _weights(q: Tensor, k: Tensor, hidden: Tensor | None) -> Tensor:
+    """Softmax over padded keys, (B, H, Lq, Lk), in fp32 at least; `hidden` is added to the scores."""
     scores = (q / math.sqrt(q.shape[-1])) @ k.transpose(2, 3)
     if hidden is not None:
         scores = scores + hidden
-    weights = scores.softmax(-1, dtype=torch.promote_types(q.dtype, torch.float32))
-    return weights.to(v.dtype) @ v
+    return scores.softmax(-1, dtype=torch.promote_types(q.dtype, torch.float32))

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from nmt.config import ModelConfig
 from nmt.data.batching import Batch
+from nmt.errors import UserError
 from nmt.runtime import Registry
 
 Backend: TypeAlias = Callable[..., Callable[..., Any]]
@@ -78,6 +79,18 @@ class Seq2Seq(nn.Module, ABC):
         Returns:
             (B, K, V) fp32 log-probabilities of the next piece, none above 0, and the state after `ids`.
         """
+
+    def step_with_attention(self, ids: Tensor, state: Any) -> tuple[Tensor, Any, Tensor]:
+        """`step`, and the attention to the source.
+
+        Returns:
+            What `step` returns, and (B, K, S): how much the choice of the next piece looks at each place of
+            the source, padded to the longest, S. The values of a hypothesis sum to 1.
+
+        Raises:
+            UserError: the architecture has no attention to the source.
+        """
+        raise UserError(f"model.architecture={self.config.architecture}: has no attention to the source.")
 
     @abstractmethod
     def seed_dropout(self, seed: int) -> None:

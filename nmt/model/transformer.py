@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from typing import cast
 
 import torch
@@ -120,6 +121,15 @@ class Transformer(Seq2Seq):
             x = layer.step(x, number, state)
         log_probs = self.logits(self.decoder_norm(x)).log_softmax(-1)
         return log_probs.view(*ids.shape, -1), state.advanced()
+
+    def step_with_attention(
+        self, ids: Tensor, state: CachedDecoderState
+    ) -> tuple[Tensor, CachedDecoderState, Tensor]:
+        """The mean over the heads of the last decoder layer, which is nearest to the choice."""
+        log_probs, state = self.step(ids, state.recording())
+        assert state.attention is not None
+        attention = state.attention[max(state.attention)].mean(1)
+        return log_probs, replace(state, attention=None), attention
 
     def seed_dropout(self, seed: int) -> None:
         """Makes the dropout of what follows a pure function of `seed` and the order of calls."""

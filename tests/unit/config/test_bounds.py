@@ -124,6 +124,7 @@ def test_the_commands_say_it(override: str, message: str) -> None:
         ("decoding.length_penalty", 10.5, 10),
         ("decoding.beam_size", 1001, 1000),
         ("decoding.max_length_factor", 101.0, 100),
+        ("decoding.no_repeat_ngram", 101, 100),
         ("training.threads", 1025, 1024),
         ("training.devices", 1025, 1024),
         ("training.max_updates", 10**9 + 1, 1_000_000_000),

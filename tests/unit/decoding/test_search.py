@@ -2,97 +2,31 @@
 
 from __future__ import annotations
 
-import itertools
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 
-import numpy as np
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from torch import Tensor
+from toy_search import (
+    BOS,
+    EOS,
+    NextLogProbs,
+    ToyModel,
+    alphas,
+    constant,
+    exhaustive_search,
+    penalised,
+    random_table,
+    run,
+    tables,
+)
 
 from nmt.config import DecodingConfig
 from nmt.decoding import search
-from nmt.decoding.search import Hypothesis, beam_search, top_candidates
-
-BOS, EOS = 0, 1
-NextLogProbs = Callable[[int, tuple[int, ...]], list[float]]
-"""Sentence and ids so far -> log-probability of every id."""
-
-
-@dataclass
-class ToyState:
-    """Remembers what every hypothesis is: its sentence and its ids."""
-
-    sentences: Tensor  # (B, K)
-    ids: Tensor  # (B, K, t)
-
-    @classmethod
-    def of(cls, sentences: Sequence[int]) -> ToyState:
-        column = torch.tensor(sentences)[:, None]
-        return cls(column, torch.empty((*column.shape, 0), dtype=torch.int64))
-
-    def select(self, rows: Tensor) -> ToyState:
-        sentences = self.sentences.flatten()[rows]
-        assert (sentences == sentences[:, :1]).all(), "hypotheses of one sentence went to another"
-        return ToyState(sentences, self.ids.flatten(0, 1)[rows])
-
-
-class ToyModel:
-    """A step function over a table of log-probabilities; counts what it is asked."""
-
-    def __init__(self, next_log_probs: NextLogProbs) -> None:
-        self.next_log_probs = next_log_probs
-        self.widths: list[tuple[int, int]] = []  # (B, K) of every step
-
-    def step(self, ids: Tensor, state: ToyState) -> tuple[Tensor, ToyState]:
-        self.widths.append(tuple(ids.shape))
-        state = ToyState(state.sentences, torch.cat((state.ids, ids[:, :, None]), 2))
-        table = [
-            [self.next_log_probs(sentence, tuple(prefix[1:])) for sentence, prefix in zip(*row, strict=True)]
-            for row in zip(state.sentences.tolist(), state.ids.tolist(), strict=True)
-        ]
-        assert (state.ids[:, :, 0] == BOS).all()
-        return torch.tensor(table), state
-
-
-def run(
-    model: NextLogProbs | ToyModel,
-    max_lengths: Sequence[int],
-    *,
-    sentences: Sequence[int] | None = None,
-    forbidden: Sequence[int] = (BOS,),
-    **options: float,
-) -> list[list[Hypothesis]]:
-    model = model if isinstance(model, ToyModel) else ToyModel(model)
-    sentences = range(len(max_lengths)) if sentences is None else sentences
-    return beam_search(
-        model.step,
-        ToyState.of(list(sentences)),
-        num_sentences=len(max_lengths),
-        max_lengths=max_lengths,
-        config=DecodingConfig(**options),
-        bos_id=BOS,
-        eos_id=EOS,
-        forbidden=forbidden,
-    )
-
-
-def random_table(seed: int, vocab: int, grid: int) -> NextLogProbs:
-    """Log-probabilities that are multiples of 1/8, so that sums are exact and ties are many."""
-
-    def next_log_probs(sentence: int, ids: tuple[int, ...]) -> list[float]:
-        generator = np.random.default_rng([seed, sentence, len(ids), *ids])
-        return [-float(n) / 8 for n in generator.integers(0, grid, vocab)]
-
-    return next_log_probs
-
-
-def penalised(log_prob: float, length: int, alpha: float) -> float:
-    return float(np.float32(log_prob) / np.float32(((5 + length) / 6) ** alpha))
+from nmt.decoding.beams import top_candidates
+from nmt.decoding.search import Hypothesis
 
 
 def naive_search(
@@ -124,23 +58,6 @@ def naive_search(
         if len(complete) == config.nbest and all(complete[-1].score >= bound for bound in attainable):
             break
     return complete
-
-
-def exhaustive_search(
-    next_log_probs: NextLogProbs, sentence: int, vocab: int, max_length: int, alpha: float
-) -> list[tuple[float, tuple[int, ...]]]:
-    """Every sequence there is, with its score; best first."""
-    words = [i for i in range(vocab) if i not in (BOS, EOS)]
-    found = []
-    for length in range(max_length):
-        for ids in itertools.product(words, repeat=length):
-            log_prob = sum(next_log_probs(sentence, ids[:i])[(*ids, EOS)[i]] for i in range(length + 1))
-            found.append((penalised(log_prob, length + 1, alpha), ids))
-    return sorted(found, key=lambda item: -item[0])
-
-
-tables = st.builds(random_table, st.integers(0, 10_000), st.just(5), st.sampled_from([3, 12, 100]))
-alphas = st.sampled_from([0.0, 0.6, 1.0, 2.0])
 
 
 @given(
@@ -215,10 +132,6 @@ def test_beam_1_takes_the_most_probable_id_at_every_step(
         ids += (best,)
     [[found]] = run(table, [max_length], beam_size=1, length_penalty=alpha)
     assert found.ids == ids
-
-
-def constant(*log_probs: float) -> NextLogProbs:
-    return lambda sentence, ids: list(log_probs)
 
 
 def short_or_long(sentence: int, ids: tuple[int, ...]) -> list[float]:

@@ -14,6 +14,7 @@ from nmt.config import DecodingConfig, ModelConfig, Precision, Tie, TokenizerCon
 from nmt.data.batching import Batch
 from nmt.data.tokenizer import BOS_ID, EOS_ID, PAD_ID, UNK_ID, Tokenizer, train_tokenizer
 from nmt.decoding.ensemble import Ensemble
+from nmt.decoding.scoring import forced_score
 from nmt.decoding.search import Hypothesis, beam_search
 from nmt.decoding.translator import Translator
 from nmt.model import Transformer
@@ -54,7 +55,11 @@ def untrained(tokenizer: Tokenizer, seed: int, decoder_layers: int = 2) -> Trans
 
 
 def search(
-    models: Sequence[Transformer], sources: Sequence[Sequence[int]], config: DecodingConfig
+    models: Sequence[Transformer],
+    sources: Sequence[Sequence[int]],
+    config: DecodingConfig,
+    *,
+    attention: bool = False,
 ) -> list[list[Hypothesis]]:
     batch = Batch.of(sources, [()] * len(sources))
     ensemble = Ensemble(models)
@@ -68,6 +73,7 @@ def search(
             bos_id=BOS_ID,
             eos_id=EOS_ID,
             forbidden=(PAD_ID, BOS_ID, UNK_ID),
+            attention=attention,
         )
 
 
@@ -91,6 +97,78 @@ def test_scores_are_those_of_reading_the_translation(
     for (_, one), read in zip(pairs, chosen.split(list(batch.target.lengths)), strict=True):
         assert one.log_prob == pytest.approx(read.sum().item(), abs=1e-5 * len(read))
         assert one.score == pytest.approx(one.log_prob / ((5 + len(read)) / 6) ** 0.6, rel=1e-6)
+
+
+@pytest.mark.parametrize("others", [0, 2], ids=["one model", "three models"])
+def test_forced_scores_are_those_of_the_search(model: Transformer, tokenizer: Tokenizer, others: int) -> None:
+    models = [model, *(untrained(tokenizer, seed, decoder_layers=seed) for seed in range(1, 1 + others))]
+    sources = tokenizer.encode_source(some_lines(8, 12))
+    found = search(models, sources, DecodingConfig(beam_size=3, nbest=3))
+    pairs = [(source, one) for source, several in zip(sources, found, strict=True) for one in several]
+    batch, ensemble = Batch.of([source for source, _ in pairs], [()] * len(pairs)), Ensemble(models)
+    targets = [one.ids for _, one in pairs]
+    with torch.inference_mode():
+        scores = forced_score(ensemble.step, ensemble.start(batch), targets, bos_id=BOS_ID, eos_id=EOS_ID)
+    for (_, one), log_probs in zip(pairs, scores, strict=True):
+        assert len(log_probs) == len(one.ids) + 1
+        assert sum(log_probs) == pytest.approx(one.log_prob, abs=1e-5 * len(log_probs))
+
+
+@pytest.mark.parametrize("others", [0, 1], ids=["one model", "two models"])
+def test_attention_is_a_distribution_over_the_source(
+    model: Transformer, tokenizer: Tokenizer, others: int
+) -> None:
+    models = [model, *(untrained(tokenizer, seed, decoder_layers=3) for seed in range(others))]
+    sources = tokenizer.encode_source(some_lines(9, 8))
+    config = DecodingConfig(beam_size=3, nbest=2)
+    found = search(models, sources, config, attention=True)
+    assert found == search(models, sources, config)
+    longest = max(map(len, sources)) + 1
+    for source, hypotheses in zip(sources, found, strict=True):
+        [alone] = search(models, [source], config, attention=True)
+        for one, other in zip(hypotheses, alone, strict=True):
+            assert one.ids == other.ids
+            assert one.attention is not None and other.attention is not None
+            assert one.attention.shape == (len(one.ids) + 1, longest)
+            torch.testing.assert_close(one.attention.sum(1), torch.ones(len(one.ids) + 1))
+            assert (one.attention[:, len(source) + 1 :] == 0).all()
+            torch.testing.assert_close(
+                one.attention[:, : len(source) + 1], other.attention, rtol=0, atol=1e-5
+            )
+
+
+def test_attention_of_an_ensemble_is_the_mean(model: Transformer, tokenizer: Tokenizer) -> None:
+    other = untrained(tokenizer, seed=3)
+    batch = Batch.of(tokenizer.encode_source(some_lines(10, 4)), [()] * 4)
+    ids = torch.full((4, 1), BOS_ID)
+
+    def attention(*models: Transformer) -> torch.Tensor:
+        ensemble = Ensemble(models)
+        with torch.inference_mode():
+            found = ensemble.step(ids, ensemble.start(batch), attention=True).attention
+        assert found is not None
+        return found
+
+    mean = (attention(model) + attention(other)) / 2
+    torch.testing.assert_close(attention(model, other), mean)
+
+
+@settings(max_examples=15)
+@given(data=st.data(), max_sentences=st.integers(1, 9), max_tokens=st.integers(1, 200))
+def test_scores_are_the_same_in_every_batch(
+    model: Transformer, tokenizer: Tokenizer, data: st.DataObject, max_sentences: int, max_tokens: int
+) -> None:
+    pairs = list(zip(["", *some_lines(11, 12)], [*some_lines(12, 11), "", "cat"], strict=True))
+
+    def score(pairs: Sequence[tuple[str, str]], **options: int) -> list[tuple[float, ...]]:
+        translator = Translator([model], tokenizer, DecodingConfig(**options), device=CPU)
+        return [one.token_log_probs for one in translator.score(pairs)]
+
+    together = score(pairs)
+    order = data.draw(st.permutations(range(13)))
+    apart = score([pairs[i] for i in order], max_sentences=max_sentences, max_tokens=max_tokens)
+    for i, log_probs in zip(order, apart, strict=True):
+        assert log_probs == pytest.approx(together[i], abs=1e-5)
 
 
 def test_one_model_alone_keeps_its_scores_to_the_bit(model: Transformer, tokenizer: Tokenizer) -> None:

@@ -24,6 +24,8 @@ class WordTokenizer:
     def encode_source(self, texts: Sequence[str]) -> list[list[int]]:
         return [[self._id(word) for word in text.split() if word not in self.nothing] for text in texts]
 
+    encode_target = encode_source
+
     def decode_target(self, ids: Sequence[Sequence[int]]) -> list[str]:
         return [" ".join(self.words[i - FIRST_WORD] for i in sequence) for sequence in ids]
 

@@ -1,0 +1,135 @@
+"""The built-in search processors against naive twins and exhaustive search, and how they are built."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Sequence
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from toy_processors import no_repeat, prefix
+from toy_search import BOS, EOS, NextLogProbs, alphas, assert_same, constant, exhaustive_search, run, tables
+
+from nmt.config import DecodingConfig
+from nmt.decoding.processors import (
+    PROCESSORS,
+    NoRepeatNgram,
+    NoRepeatNgramOptions,
+    PrefixOptions,
+    build_processor,
+    configured_processors,
+)
+from nmt.decoding.search import Hypothesis
+from nmt.errors import UserError
+
+
+def repeats(ids: Sequence[int], size: int) -> bool:
+    """Whether an n-gram occurs twice."""
+    ngrams = [tuple(ids[i : i + size]) for i in range(len(ids) - size + 1)]
+    return len(set(ngrams)) < len(ngrams)
+
+
+@pytest.mark.parametrize(
+    ("size", "ids", "log_prob"),
+    [
+        (1, (2, 3), -4.5),  # 2, 3, then only EOS is left
+        (2, (2, 2, 3, 2), -5.5),  # after 2 2 3 2 both 2 and 3 would repeat a pair
+        (3, (2, 2, 2, 3, 2, 2), -6.5),  # the sequence is cut by the maximum length of 7
+    ],
+)
+def test_no_repeat_ngram_by_hand(size: int, ids: tuple[int, ...], log_prob: float) -> None:
+    table = constant(-9.0, -3.0, -0.5, -1.0)
+    [[found]] = run(table, [7], processors=[no_repeat(size)], beam_size=1, length_penalty=0.0)
+    assert found == Hypothesis(ids, log_prob, log_prob)
+
+
+@given(
+    ids=st.integers(1, 9).flatmap(
+        lambda length: st.lists(
+            st.lists(st.lists(st.integers(0, 4), min_size=length, max_size=length), min_size=2, max_size=2),
+            min_size=1,
+            max_size=3,
+        )
+    ),
+    size=st.integers(1, 4),
+)
+def test_no_repeat_ngram_is_its_naive_twin(ids: list[list[list[int]]], size: int) -> None:
+    with_bos = torch.tensor([[[BOS, *one] for one in row] for row in ids])
+    log_probs = torch.arange(-5.0, 0.0).expand(len(ids), 2, 5)
+    found = no_repeat(size)(log_probs.clone(), with_bos)
+    for row, row_found in zip(ids, found.tolist(), strict=True):
+        for one, values in zip(row, row_found, strict=True):
+            grams = {tuple(one[i : i + size]) for i in range(len(one) - size + 1)}
+            start = one[len(one) - size + 1 :] if len(one) >= size else None
+            banned = [start is not None and (*start, new) in grams for new in range(5)]
+            assert values == [-math.inf if banned[new] else new - 5.0 for new in range(5)]
+
+
+@given(table=tables, size=st.integers(1, 3), max_length=st.integers(1, 5), alpha=alphas)
+def test_no_repeat_ngram_in_a_wide_beam_is_exhaustive(
+    table: NextLogProbs, size: int, max_length: int, alpha: float
+) -> None:
+    every = exhaustive_search(
+        table, 0, 5, max_length, alpha, lambda ids, new: new == EOS or not repeats((*ids, new), size)
+    )
+    options = {"beam_size": 120, "nbest": 5, "length_penalty": alpha}
+    assert_same(run(table, [max_length], processors=[no_repeat(size)], **options)[0], every)
+
+
+@given(table=tables, alpha=alphas, data=st.data())
+def test_a_prefix_in_a_wide_beam_is_exhaustive(
+    table: NextLogProbs, alpha: float, data: st.DataObject
+) -> None:
+    """Several sentences, each with a prefix of its own; one that is too long is cut."""
+    max_lengths = data.draw(st.lists(st.integers(1, 5), min_size=1, max_size=4))
+    given_ids = st.lists(st.integers(2, 4), max_size=6).map(tuple)
+    prefixes = [data.draw(given_ids) for _ in max_lengths]
+    options = {"beam_size": 120, "nbest": 5, "length_penalty": alpha}
+    found = run(table, max_lengths, processors=[prefix(*prefixes)], **options)
+    for sentence, (hypotheses, max_length, start) in enumerate(
+        zip(found, max_lengths, prefixes, strict=True)
+    ):
+        start = start[: max_length - 1]
+        every = exhaustive_search(
+            table,
+            sentence,
+            5,
+            max_length,
+            alpha,
+            lambda ids, new, start=start: len(ids) >= len(start) or new == start[len(ids)],
+        )
+        assert_same(hypotheses, every)
+
+
+def test_every_processor_is_built_by_name() -> None:
+    assert set(PROCESSORS) == {"no_repeat_ngram", "prefix"}
+    for name, kind in PROCESSORS.items():
+        assert dataclasses.is_dataclass(kind.Options)
+        assert kind().options == kind.Options()
+        assert type(build_processor(name, {})) is kind
+    assert build_processor("no_repeat_ngram", {"size": 4}).options == NoRepeatNgramOptions(4)
+    assert build_processor("prefix", {"prefixes": ((5, 6),)}).options == PrefixOptions(((5, 6),))
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "message"),
+    [
+        ("repeat", {}, "processor repeat: unknown. Choose one of no_repeat_ngram, prefix."),
+        ("prefix", {"size": 1}, "processor prefix: size is not an option. It has prefixes."),
+        ("no_repeat_ngram", {"size": 0}, "no_repeat_ngram.size=0: must be between 1 and 100"),
+    ],
+)
+def test_what_cannot_be_built_is_named(name: str, options: dict[str, int], message: str) -> None:
+    with pytest.raises(UserError) as caught:
+        build_processor(name, options)
+    assert str(caught.value) == message
+
+
+def test_options_choose_the_processors() -> None:
+    assert configured_processors(DecodingConfig()) == []
+    [one] = configured_processors(DecodingConfig(no_repeat_ngram=4))
+    assert isinstance(one, NoRepeatNgram)
+    assert one.options.size == 4

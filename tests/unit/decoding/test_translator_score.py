@@ -1,0 +1,137 @@
+"""Scores of given translations by the translator: accounting, blank lines and batches."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from toys import CopyModel, WordTokenizer
+
+from nmt.config import DecodingConfig
+from nmt.decoding.processors import NoRepeatNgram, NoRepeatNgramOptions
+from nmt.decoding.scoring import ScoredTarget
+from nmt.decoding.translator import Translator
+from nmt.errors import UserError
+
+INF = math.inf
+
+
+def translator(model: CopyModel | None = None, **options: float) -> Translator:
+    tokenizer = WordTokenizer(nothing=["nothing"])
+    return Translator(
+        [model or CopyModel()], tokenizer, DecodingConfig(**options), device=torch.device("cpu")
+    )
+
+
+def test_by_hand() -> None:
+    """The model gives a copy's every token -0.0625 and every other token -9."""
+    pairs = {
+        ("w1 w2", "w1 w2"): (-0.0625, -0.0625, -0.0625),
+        ("w1 w2", "w1"): (-0.0625, -9.0),
+        ("w1", "w2"): (-9.0, -0.0625),
+        ("w1", "w2 w3 w1"): (-9.0, -9.0, -9.0, -0.0625),
+        ("w3", ""): (-9.0,),
+        ("w3", " \u3000"): (-9.0,),
+        ("w3", "nothing"): (-9.0,),
+        ("", ""): (0.0,),
+        ("\t", "nothing"): (0.0,),
+        ("", "w1 w2"): (-INF, -INF, -INF),
+        ("nothing", "w1"): (-INF, -INF),
+    }
+    found = translator(max_sentences=3).score(list(pairs))
+    assert found == [ScoredTarget(log_probs) for log_probs in pairs.values()]
+    assert found[0].log_prob == -0.1875
+
+
+def test_no_pairs() -> None:
+    assert translator().score([]) == []
+
+
+words = st.lists(st.sampled_from([f"w{number}" for number in range(9)]), max_size=6).map(" ".join)
+
+
+@given(
+    pairs=st.lists(st.tuples(words, words), max_size=12),
+    max_tokens=st.integers(1, 40),
+    max_sentences=st.integers(1, 5),
+)
+def test_every_pair_gets_its_own_score(
+    pairs: list[tuple[str, str]], max_tokens: int, max_sentences: int
+) -> None:
+    expected = []
+    for source, target in pairs:
+        wanted, given_ids = [*source.split(), "", *[""] * 9], [*target.split(), ""]
+        copies = (-0.0625 if one == other else -9.0 for one, other in zip(wanted, given_ids, strict=False))
+        blank = (0.0,) if not target else (-INF,) * len(given_ids)
+        expected.append(ScoredTarget(tuple(copies) if source else blank))
+    assert translator(max_tokens=max_tokens, max_sentences=max_sentences).score(pairs) == expected
+
+
+def test_batches_are_by_the_longer_side_and_finished_ones_are_counted() -> None:
+    model, counts = CopyModel(), []
+    sides = [(3, 1), (1, 9), (2, 2), (12, 1), (1, 1)]
+    pairs = [(" ".join(["w"] * source), " ".join(["w"] * target)) for source, target in sides]
+    translator(model, max_tokens=20, max_sentences=3).score([*pairs, ("", "w"), (" ", "")], counts.append)
+    assert model.batches == [(13,), (2, 4), (3, 2)]
+    assert counts == [2, 1, 2, 2]
+
+
+def test_long_sources_are_cut_as_for_translating() -> None:
+    text = " ".join(f"w{number}" for number in range(20))
+    cut, whole = translator(max_source_tokens=10).score([(text, "w0 w1"), ("w0 w1", "w0 w1")])
+    assert (cut.truncated, whole.truncated) == (21, 0)
+    assert len(cut.token_log_probs) == 3
+
+
+def test_processors_and_forbidden_ids_do_not_count() -> None:
+    model = translator(no_repeat_ngram=1)
+    assert model.score([("w1 w1", "w1 w1")]) == [ScoredTarget((-0.0625,) * 3)]
+
+
+def test_no_repeat_ngram_changes_translations() -> None:
+    def texts(**options: float) -> list[str]:
+        found = translator(beam_size=1, **options).translate(["w0 w0 w0 w1", "w0 w1"])
+        return [one.hypotheses[0].text for one in found]
+
+    assert texts() == ["w0 w0 w0 w1", "w0 w1"]
+    # After `w0 w0`, with `w0` forbidden, all have -9: EOS has the lowest id of those that may be chosen.
+    assert texts(no_repeat_ngram=2) == ["w0 w0", "w0 w1"]
+
+
+def test_a_callers_processors_come_after_those_of_the_options() -> None:
+    mine = NoRepeatNgram(NoRepeatNgramOptions(2))
+    config = DecodingConfig(no_repeat_ngram=5)
+    both = Translator(
+        [CopyModel()], WordTokenizer(), config, device=torch.device("cpu"), processors=[mine]
+    ).processors
+    assert [one.options for one in both] == [NoRepeatNgramOptions(5), NoRepeatNgramOptions(2)]
+    assert both[1] is mine
+
+
+def test_dropout_is_off_and_training_goes_on() -> None:
+    model = CopyModel().train()
+    translator(model).score([("w1", "w1")])
+    assert model.modes == [False]
+    assert model.training
+
+
+def test_nan_is_told_in_words() -> None:
+    class Broken(CopyModel):
+        def step(self, ids, state):
+            log_probs, state = super().step(ids, state)
+            return log_probs * torch.nan, state
+
+    with pytest.raises(UserError, match="NaN.*precision=fp32"):
+        translator(Broken()).score([("w1", "w1")])
+
+
+def test_too_little_memory_is_told_in_words() -> None:
+    class Large(CopyModel):
+        def start(self, batch):
+            raise torch.OutOfMemoryError
+
+    with pytest.raises(UserError, match="lower decoding.max_tokens=4096"):
+        translator(Large()).score([("w1", "w1")])

@@ -1,0 +1,158 @@
+"""Beam search over small tables of log-probabilities, and every sequence that such a search could find."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from hypothesis import strategies as st
+from torch import Tensor
+
+from nmt.config import DecodingConfig
+from nmt.decoding.processors import SearchProcessor
+from nmt.decoding.scorers import HypothesisScorer
+from nmt.decoding.search import Hypothesis, beam_search
+from nmt.decoding.step import StepOutput
+
+BOS, EOS = 0, 1
+NextLogProbs = Callable[[int, tuple[int, ...]], list[float]]
+"""Sentence and ids so far -> log-probability of every id."""
+Allowed = Callable[[tuple[int, ...], int], bool]
+"""Ids so far and a new id -> whether it may follow."""
+
+
+@dataclass
+class ToyState:
+    """Remembers what every hypothesis is: its sentence and its ids."""
+
+    sentences: Tensor  # (B, K)
+    ids: Tensor  # (B, K, t)
+
+    @classmethod
+    def of(cls, sentences: Sequence[int]) -> ToyState:
+        column = torch.tensor(sentences)[:, None]
+        return cls(column, torch.empty((*column.shape, 0), dtype=torch.int64))
+
+    def select(self, rows: Tensor) -> ToyState:
+        sentences = self.sentences.flatten()[rows]
+        assert (sentences == sentences[:, :1]).all(), "hypotheses of one sentence went to another"
+        return ToyState(sentences, self.ids.flatten(0, 1)[rows])
+
+
+class ToyModel:
+    """A step function over a table of log-probabilities; counts what it is asked."""
+
+    def __init__(self, next_log_probs: NextLogProbs) -> None:
+        self.next_log_probs = next_log_probs
+        self.attentions: list[bool] = []  # whether attention was asked for, at every step
+        self.widths: list[tuple[int, int]] = []  # (B, K) of every step
+
+    def step(self, ids: Tensor, state: ToyState, *, attention: bool = False) -> StepOutput[ToyState]:
+        self.widths.append(tuple(ids.shape))
+        self.attentions.append(attention)
+        state = ToyState(state.sentences, torch.cat((state.ids, ids[:, :, None]), 2))
+        table = [
+            [self.next_log_probs(sentence, tuple(prefix[1:])) for sentence, prefix in zip(*row, strict=True)]
+            for row in zip(state.sentences.tolist(), state.ids.tolist(), strict=True)
+        ]
+        assert (state.ids[:, :, 0] == BOS).all()
+        return StepOutput(torch.tensor(table), state, history(state) if attention else None)
+
+
+def history(state: ToyState) -> Tensor:
+    """An attention that tells whose it is: (B, K, 3), the sentence, its ids as one number, their count."""
+    _, _, count = state.ids.shape
+    return torch.tensor(
+        [
+            [[sentence, digits(ids[1:]), count - 1] for sentence, ids in zip(*row, strict=True)]
+            for row in zip(state.sentences.tolist(), state.ids.tolist(), strict=True)
+        ],
+        dtype=torch.float32,
+    )
+
+
+def digits(ids: Sequence[int]) -> int:
+    """Ids below 10 as the digits of a number."""
+    return int("".join(map(str, (1, *ids))))
+
+
+def run(
+    model: NextLogProbs | ToyModel,
+    max_lengths: Sequence[int],
+    *,
+    sentences: Sequence[int] | None = None,
+    forbidden: Sequence[int] = (BOS,),
+    processors: Sequence[SearchProcessor] = (),
+    scorer: HypothesisScorer | None = None,
+    attention: bool = False,
+    **options: float,
+) -> list[list[Hypothesis]]:
+    """Searches with `ToyModel`; `sentences` are its names of the sentences, 0, 1, ... by default."""
+    model = model if isinstance(model, ToyModel) else ToyModel(model)
+    sentences = range(len(max_lengths)) if sentences is None else sentences
+    return beam_search(
+        model.step,
+        ToyState.of(list(sentences)),
+        num_sentences=len(max_lengths),
+        max_lengths=max_lengths,
+        config=DecodingConfig(**options),
+        bos_id=BOS,
+        eos_id=EOS,
+        forbidden=forbidden,
+        processors=processors,
+        scorer=scorer,
+        attention=attention,
+    )
+
+
+def random_table(seed: int, vocab: int, grid: int) -> NextLogProbs:
+    """Log-probabilities that are multiples of 1/8, so that sums are exact and ties are many."""
+
+    def next_log_probs(sentence: int, ids: tuple[int, ...]) -> list[float]:
+        generator = np.random.default_rng([seed, sentence, len(ids), *ids])
+        return [-float(n) / 8 for n in generator.integers(0, grid, vocab)]
+
+    return next_log_probs
+
+
+def penalised(log_prob: float, length: int, alpha: float) -> float:
+    return float(np.float32(log_prob) / np.float32(((5 + length) / 6) ** alpha))
+
+
+def constant(*log_probs: float) -> NextLogProbs:
+    return lambda sentence, ids: list(log_probs)
+
+
+def exhaustive_search(
+    next_log_probs: NextLogProbs,
+    sentence: int,
+    vocab: int,
+    max_length: int,
+    alpha: float,
+    allowed: Allowed = lambda ids, new: True,
+) -> list[tuple[float, tuple[int, ...]]]:
+    """Every sequence that is allowed, id by id and EOS included, with its score; best first."""
+    words = [i for i in range(vocab) if i not in (BOS, EOS)]
+    found = []
+    for length in range(max_length):
+        for ids in itertools.product(words, repeat=length):
+            if not all(allowed(ids[:i], (*ids, EOS)[i]) for i in range(length + 1)):
+                continue
+            log_prob = sum(next_log_probs(sentence, ids[:i])[(*ids, EOS)[i]] for i in range(length + 1))
+            found.append((penalised(log_prob, length + 1, alpha), ids))
+    return sorted(found, key=lambda item: -item[0])
+
+
+def assert_same(found: list[Hypothesis], every: list[tuple[float, tuple[int, ...]]]) -> None:
+    """`found` are the first 5 of `every`; of equal scores any."""
+    assert len(found) == min(5, len(every))
+    assert [one.score for one in found] == [score for score, _ in every[: len(found)]]
+    assert all((one.score, one.ids) in every for one in found)
+    assert len({one.ids for one in found}) == len(found)
+
+
+tables = st.builds(random_table, st.integers(0, 10_000), st.just(5), st.sampled_from([3, 12, 100]))
+alphas = st.sampled_from([0.0, 0.6, 1.0, 2.0])
