@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import os
+import re
 from pathlib import Path
 from typing import Any
 
@@ -62,6 +64,11 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
         tensors: dict[str, Tensor] = load_file(path)
     except SafetensorError as error:
         raise ValueError(str(error)) from error
+    except RuntimeError as error:  # of torch, which maps the file
+        number = re.search(r"unable to (?:open|mmap) .*\((\d+)\)$", str(error))
+        if number is None:
+            raise
+        raise OSError(int(number[1]), os.strerror(int(number[1])), os.fspath(path)) from error
     for name, tensor in tensors.items():
         if not _is_finite(tensor):
             raise ValueError(f"{name} holds NaN or infinite numbers")

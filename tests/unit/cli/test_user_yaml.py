@@ -77,6 +77,8 @@ def test_text_that_yaml_leaves_alone_stays(tmp_path: Path) -> None:
         ("training: {schedule: {peak: .inf}}\n", "1: training.schedule.peak=inf: must be more than 0"),
         ("training: 5\n", "1: training: is a section or a list; give its options one by one"),
         ("training:\nseed: 1\n", "1: training: has no value; give one, indent its options under it"),
+        ("prepare_only: 2\n", "1: prepare_only=2: is neither true nor false. Give one of the two."),
+        ("prepare_only: y\n", "1: prepare_only=y: is neither true nor false"),
         ("seed: [1]\n", "1: seed: value '[1]' of type 'ListConfig' could not be converted to Integer"),
         ("seed: {a: 1}\n", "1: seed.a: there is no such option"),
         ("model:\n  norm: mid\n", "2: model.norm: invalid value 'mid', expected one of [post, pre]"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import random
@@ -17,6 +18,7 @@ from safetensors.torch import save_file
 
 from nmt.data.stream import Cursor
 from nmt.errors import UserError
+from nmt.runtime import tensors
 from nmt.training.checkpoint import Checkpoint, CheckpointFolder, DamagedCheckpoint
 from nmt.training.progress import LeftOut, Progress, Saved
 
@@ -222,6 +224,21 @@ def test_a_pipe_in_the_place_of_a_file_is_noticed(name: str, tmp_path: Path) -> 
     os.mkfifo(path)
     with pytest.raises(DamagedCheckpoint, match="not a regular file"):
         load(tmp_path, 10)
+
+
+def test_too_many_open_files_are_a_failure_of_the_system(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The library that maps the file tells them in words only."""
+
+    def load_file(path: Path) -> None:
+        raise RuntimeError(f"unable to open file <{path}> in read-only mode: Too many open files (24)")
+
+    path = save(tmp_path, 10) / FILES[0]
+    monkeypatch.setattr(tensors, "load_file", load_file)
+    with pytest.raises(OSError, match="Too many open files") as caught:
+        tensors.read_tensors(path)
+    assert (caught.value.errno, caught.value.filename) == (errno.EMFILE, str(path))
 
 
 @pytest.mark.parametrize("put", [Path.touch, os.mkfifo])
