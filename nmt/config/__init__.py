@@ -15,11 +15,11 @@ from nmt.config.data import (
     TrainSplitConfig,
 )
 from nmt.config.decoding import DecodingConfig
+from nmt.config.evaluation import EvaluationConfig
 from nmt.config.model import Activation, ModelConfig, Norm, PositionsConfig, Tie
 from nmt.config.training import (
     Average,
     AveragingConfig,
-    Criterion,
     OptimizerConfig,
     OptimizerName,
     Precision,
@@ -35,10 +35,10 @@ __all__ = [
     "AveragingConfig",
     "CleaningConfig",
     "CorpusConfig",
-    "Criterion",
     "DataConfig",
     "DecodingConfig",
     "EvalConfig",
+    "EvaluationConfig",
     "HubConfig",
     "ModelConfig",
     "Norm",

@@ -54,6 +54,8 @@ _FREE = frozenset(
         "training.keep_checkpoints",
         "training.averaging.kind",
         "training.averaging.count",
+        "training.validate_metrics",
+        "evaluation.metrics",
     }
 )
 """Options that change neither the weights after a given update nor how they are judged."""
