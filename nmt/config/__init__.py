@@ -15,7 +15,7 @@ from nmt.config.data import (
     TrainSplitConfig,
 )
 from nmt.config.decoding import DecodingConfig
-from nmt.config.evaluation import EvaluationConfig
+from nmt.config.evaluation import CometConfig, EvaluationConfig
 from nmt.config.model import Activation, ModelConfig, Norm, PositionsConfig, Tie
 from nmt.config.training import (
     Average,
@@ -34,6 +34,7 @@ __all__ = [
     "Average",
     "AveragingConfig",
     "CleaningConfig",
+    "CometConfig",
     "CorpusConfig",
     "DataConfig",
     "DecodingConfig",

@@ -56,6 +56,7 @@ _FREE = frozenset(
         "training.averaging.count",
         "training.validate_metrics",
         "evaluation.metrics",
+        "evaluation.comet.command",
     }
 )
 """Options that change neither the weights after a given update nor how they are judged."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -13,8 +14,9 @@ from toy import toy_config, write_toy
 
 from nmt.config import AveragingConfig, EvaluationConfig
 from nmt.errors import UserError
-from nmt.evaluation.metrics import METRICS, Metric, Text
+from nmt.evaluation.metrics import METRICS, Metric, ScoringStopped, Text
 from nmt.training.run import train
+from nmt.training.stopping import Stopped
 from nmt.training.trainer import Trainer
 
 
@@ -85,6 +87,34 @@ def test_a_metric_from_validation_to_results(
     assert list(json.loads((tmp_path / "run/results.json").read_text())["test"])[:2] == ["letters", "bleu"]
 
 
+class Interrupted(Letters):
+    """Takes long once: a stop comes while it scores the second validation."""
+
+    key = "interrupted"
+    validations = 0
+
+    def score(self, hypotheses: Text, references: Sequence[Text], sources: Text) -> float:
+        Interrupted.validations += 1
+        if Interrupted.validations == 2:
+            signal.raise_signal(signal.SIGINT)
+            assert self.interrupted()
+            raise ScoringStopped
+        assert not self.interrupted()
+        return super().score(hypotheses, references, sources)
+
+
+def test_a_stop_while_a_metric_scores(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(METRICS, Interrupted.key, Interrupted)
+    options: dict[str, Any] = {"validate_metrics": ["interrupted"], "criterion": "loss"}
+    with pytest.raises(Stopped):
+        train(toy_config(data, tmp_path / "run", **options))
+    train(toy_config(data, tmp_path / "run", **options))
+    lines = map(json.loads, (tmp_path / "run/metrics.jsonl").read_text().splitlines())
+    valid = [record for record in lines if record["kind"] == "valid"]
+    assert [record["update"] for record in valid] == [4, 8, 12]
+    assert [list(record)[3:] for record in valid] == [["loss", "ppl", "interrupted", "samples"]] * 3
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -100,6 +130,7 @@ def test_a_metric_from_validation_to_results(
             {"evaluation": EvaluationConfig(metrics=["blue"])},
             "evaluation.metrics=[blue]: there is no metric ",
         ),
+        ({"criterion": "comet"}, "evaluation.comet.command: is not set, and the metric comet needs it. "),
     ],
 )
 def test_mistakes_are_found_before_the_data_are_read(

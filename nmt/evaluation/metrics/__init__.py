@@ -11,9 +11,10 @@ from collections.abc import Sequence
 from nmt.config import EvaluationConfig
 from nmt.errors import UserError
 from nmt.evaluation.metrics.base import Difference, Metric, ScoringStopped, Text
+from nmt.evaluation.metrics.comet import Comet
 from nmt.evaluation.metrics.overlap import TER_WORDS, Bleu, ChrF, ChrFPlusPlus, Ter, tokenizer_for
 
-METRICS: dict[str, type[Metric]] = {kind.key: kind for kind in (Bleu, ChrF, ChrFPlusPlus, Ter)}
+METRICS: dict[str, type[Metric]] = {kind.key: kind for kind in (Bleu, ChrF, ChrFPlusPlus, Ter, Comet)}
 """Key of each metric → its class, which is called with the target language and the options of scoring."""
 
 

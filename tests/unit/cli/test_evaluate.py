@@ -16,6 +16,7 @@ import pytest
 
 from nmt.cli.evaluate import evaluate
 from nmt.config import (
+    CometConfig,
     CorpusConfig,
     DataConfig,
     DecodingConfig,
@@ -242,6 +243,17 @@ def test_a_metric_that_reads_sources_needs_them(shouted: EvaluationConfig, files
     assert str(caught.value) == "hypotheses=hyp needs source=FILE: shouted reads the sources"
     with pytest.raises(UserError, match="source=src has 3, hypotheses=short has 2, references=short has 2;"):
         evaluate(EvalConfig(hypotheses="short", references="short", source="src", evaluation=shouted))
+
+
+def test_a_metric_that_can_not_be_set_up_is_found_before_translating(files: Path, model: TrainConfig) -> None:
+    # The configuration of a model, which may come from a stranger, chooses no command.
+    model.evaluation = EvaluationConfig(metrics=["comet"], comet=CometConfig(command="true"))
+    comet = EvaluationConfig(metrics=["bleu", "comet"])
+    with pytest.raises(
+        UserError, match=r"^evaluation\.comet\.command: is not set, and the metric comet needs it"
+    ):
+        evaluate(EvalConfig(model_dir="run", device="cpu", evaluation=comet))
+    assert FakeTranslator.calls == []
 
 
 def test_target_language_chooses_the_tokenizer(files: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -53,6 +53,7 @@ def test_the_register() -> None:
         "chrf": ("chrF2", True),
         "chrfpp": ("chrF2++", True),
         "ter": ("TER", False),
+        "comet": ("COMET", True),
         "words_lost": ("lost", False),
         "words_lost_fast": ("lost", False),
     }
@@ -63,7 +64,7 @@ def test_an_unknown_key_is_an_error_with_the_choices() -> None:
         metrics_for("de", EvaluationConfig(metrics=["bleu", "blue"]))
     assert str(caught.value) == (
         "evaluation.metrics=[bleu,blue]: there is no metric blue. Choose from bleu, chrf, chrfpp, ter, "
-        "words_lost, words_lost_fast."
+        "comet, words_lost, words_lost_fast."
     )
     with pytest.raises(UserError, match=r"^evaluation.metrics=\[\]: is empty\."):
         EvaluationConfig(metrics=[])

@@ -20,6 +20,7 @@ from nmt.training.validation import Validation, validation_metrics
         ("chrf", 60.5, 60.4, "chrF2  60.50"),
         ("chrfpp", 60.5, 60.4, "chrF2++  60.50"),
         ("ter", 55.0, 100.0, "TER  55.00"),
+        ("comet", 0.85, 0.5, "COMET   0.8500"),
         ("loss", 2.25, 2.5, "loss   2.2500"),
     ],
 )
@@ -41,7 +42,8 @@ def test_an_unknown_criterion_is_an_error_with_the_choices() -> None:
     with pytest.raises(UserError) as caught:
         validation_metrics(TrainConfig(training=TrainingConfig(criterion="blue")))
     assert str(caught.value) == (
-        "training.criterion=blue: there is no such criterion. Choose from loss, bleu, chrf, chrfpp, ter."
+        "training.criterion=blue: there is no such criterion. "
+        "Choose from loss, bleu, chrf, chrfpp, ter, comet."
     )
 
 
