@@ -42,6 +42,8 @@ def wrong_value(error: Exception) -> str:
     words = first_line(error)
     if re.search(r"^Cannot (merge|assign)|is not a subclass of", words):
         return "is a section or a list; give its options one by one"
+    if "is not a ListConfig" in words:
+        return "must be a list. Write it in brackets: [a,b]."
     return shortened(f"{words[0].lower()}{words[1:]}", 300)
 
 

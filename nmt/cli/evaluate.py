@@ -8,13 +8,12 @@
   nmt-eval hypotheses=FILE "references=[FILE,FILE]"       several references of each sentence
 
 baseline=FILE adds a significance test against other translations, groups=FILE a row for each label,
-json=FILE keeps the report, output=FILE the translations.
+json=FILE keeps the report, output=FILE the translations. evaluation.metrics=[bleu,chrfpp] chooses metrics.
 """
 
 from __future__ import annotations
 
 import json
-import os
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -22,35 +21,25 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from nmt.cli.app import put, run
-from nmt.config import DataConfig, DecodingConfig, EvalConfig, Precision, SplitConfig, folders
+from nmt.cli.evaluate_keys import TEXTS, check_keys
+from nmt.config import DataConfig, EvalConfig, EvaluationConfig, Precision, SplitConfig, folders
 from nmt.errors import UserError
+from nmt.evaluation.metrics import metrics_for
 from nmt.evaluation.report import Report
-from nmt.evaluation.scores import (
-    lacks_spaces,
-    looks_tokenized,
-    metrics_for,
-    require_equal_counts,
-    score,
-    score_groups,
-)
+from nmt.evaluation.scores import lacks_spaces, looks_tokenized, require_equal_counts, score, score_groups
 from nmt.evaluation.significance import compare
 from nmt.runtime import (
     choose_device,
     choose_precision,
-    expanded,
     log,
     printable,
     progress,
-    require_writable,
     set_threads,
     written,
 )
 
 if TYPE_CHECKING:
     from nmt.bundle import Bundle
-
-TEXTS = ("source", "hypotheses", "baseline", "references", "groups")
-"""Keys that name text files; all that are given must stand line for line."""
 
 
 def evaluate(config: EvalConfig) -> None:
@@ -99,16 +88,20 @@ class Task:
     Attributes:
         title: the report's first line.
         target_lang: language of the references.
+        options: of scoring.
         texts: key → lines, of all texts but the references.
         references: the lines of each text of references; one or several.
+        sources: the lines of the source text without tags; none if it is not known.
         counts: how each text is called in messages → its number of lines.
         details: what the JSON tells beside the scores.
     """
 
     title: str = ""
     target_lang: str = ""
+    options: EvaluationConfig = field(default_factory=EvaluationConfig)
     texts: dict[str, list[str]] = field(default_factory=dict)
     references: list[list[str]] = field(default_factory=list)
+    sources: list[str] = field(default_factory=list)
     counts: dict[str, int] = field(default_factory=dict)
     details: dict[str, Any] = field(default_factory=dict)
 
@@ -123,85 +116,25 @@ class Task:
     def check(self) -> None:
         """Finds what would make scoring fail, before hours go into translating."""
         require_equal_counts(self.counts)
-        metrics_for(self.target_lang)
+        metrics_for(self.target_lang, self.options)
 
     def report(self) -> Report:
         """Scores the texts."""
-        texts, lang = self.texts, self.target_lang
-        pair = texts["hypotheses"], self.references
-        return Report(
-            title=self.title,
-            scores=score(*pair, lang),
-            groups=score_groups(*pair, texts["groups"], lang) if "groups" in texts else {},
-            comparison=compare(pair[0], texts["baseline"], pair[1], lang) if "baseline" in texts else None,
-            details=self.details,
-        )
-
-
-def check_keys(config: EvalConfig) -> None:
-    """Checks which keys stand together.
-
-    Raises:
-        UserError: naming the keys.
-    """
-    given = {key for key in (*TEXTS, "model_dir", "data", "output") if getattr(config, key) is not None}
-    if not given & {"model_dir", "hypotheses"}:
-        raise UserError("nothing to score: give model_dir=DIR, or hypotheses=FILE and references=FILE")
-    if {"model_dir", "hypotheses"} <= given:
-        raise UserError(
-            "model_dir and hypotheses exclude each other: give one; baseline=FILE compares two systems"
-        )
-    if "hypotheses" in given:
-        for key in ("source", "data", "output"):
-            if key in given:
-                raise UserError(
-                    f"{key} goes with model_dir=DIR: hypotheses={config.hypotheses} is translated already"
-                )
-        if config.decoding != DecodingConfig():
-            raise UserError(
-                f"decoding goes with model_dir=DIR: hypotheses={config.hypotheses} is translated already"
-            )
-        if "references" not in given:
-            raise UserError(f"hypotheses={config.hypotheses} needs references=FILE")
-    elif len(given & {"source", "references"}) == 1:
-        raise UserError(
-            "source and references go together: give both, or neither for the model's own test set"
-        )
-    elif {"source", "data"} <= given:
-        raise UserError(
-            "source and data exclude each other: give source=FILE and references=FILE, or data=NAME"
-        )
-    if config.split not in ("valid", "test"):
-        raise UserError(f"split={config.split}: must be valid or test")
-    if config.precision not in Precision.__members__:
-        raise UserError(f"precision={config.precision}: must be one of {', '.join(Precision.__members__)}")
-    _check_outputs(config)
-
-
-def _check_outputs(config: EvalConfig) -> None:
-    from nmt.data.text import expand
-
-    given = {key: value for key in TEXTS if (value := getattr(config, key)) is not None}
-    inputs = {
-        _path(str(path)): key
-        for key, value in given.items()
-        for path in expand(value, key, several=key == "references")
-    }
-    for key in ("output", "json"):
-        value = getattr(config, key)
-        if value is None:
-            continue
-        path = _path(value)
-        if path in inputs:
-            raise UserError(f"{key}={value}: would overwrite {inputs[path]}; give another name")
-        require_writable(Path(value), f"{key}={value}")
-        inputs[path] = key
+        texts, metrics = self.texts, metrics_for(self.target_lang, self.options)
+        hypotheses, references, sources = texts["hypotheses"], self.references, self.sources
+        scores = score(hypotheses, references, metrics, sources=sources)
+        groups, comparison = {}, None
+        if "groups" in texts:
+            groups = score_groups(hypotheses, references, texts["groups"], metrics, sources=sources)
+        if "baseline" in texts:
+            comparison = compare(hypotheses, texts["baseline"], references, metrics, sources=sources)
+        return Report(self.title, scores, groups, comparison, self.details)
 
 
 def _read_files(config: EvalConfig) -> Task:
     from nmt.data.text import expand, read_lines
 
-    task = Task(target_lang=config.target_lang or "")
+    task = Task(target_lang=config.target_lang or "", options=config.evaluation)
     for key in TEXTS:
         value = getattr(config, key)
         if value is None:
@@ -214,6 +147,7 @@ def _read_files(config: EvalConfig) -> Task:
         else:
             lines = [line for path in paths for line in read_lines(path)]
             task.add(key, lines, f"{key}={_named(value)}")
+    task.sources = task.texts.get("source", [])
     task.title = f"{config.hypotheses} on {_named(config.references)}"
     return task
 
@@ -292,6 +226,7 @@ def _read_data(config: EvalConfig, bundle: Bundle, data: DataConfig, task: Task)
         known = ", ".join(bundle.tokenizer.source_symbols) or "none at all"
         raise UserError(f"{key}.tag={held_out.tag}: the model in {bundle.folder} knows {known}")
     task.add("source", held_out.inputs, f"{key}'s source")
+    task.sources = held_out.sources
     task.add("references", held_out.references, f"{key}'s target")
     if held_out.groups is not None and config.groups is None:
         task.add("groups", held_out.groups, f"{key}.groups")
@@ -335,10 +270,6 @@ def _translate(config: EvalConfig, bundles: Sequence[Bundle], task: Task) -> lis
         )
     task.details |= {"decoding": asdict(config.decoding), "precision": precision.name}
     return [translation.hypotheses[0].text for translation in translations]
-
-
-def _path(value: str) -> Path:
-    return Path(os.path.realpath(expanded(value)))
 
 
 def _write(value: str, text: str) -> None:

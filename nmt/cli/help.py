@@ -111,7 +111,7 @@ def default_text(field: dataclasses.Field[Any]) -> str:
         return "null"
     if isinstance(value, bool):
         return str(value).lower()
-    return str(value)
+    return f"[{','.join(map(str, value))}]" if isinstance(value, list) else str(value)
 
 
 def _documentation(schema: type[Any]) -> dict[str, str]:

@@ -101,7 +101,7 @@ _MEANINGS: tuple[tuple[str, str, str], ...] = (
         "optimized_metric "
         "maximize_best_checkpoint_metric greater_is_better",
         "training.criterion",
-        "It is bleu or loss.",
+        "It is loss, or the key of a metric, such as bleu.",
     ),
     # validation, checkpoints, logs
     (
@@ -298,11 +298,8 @@ _MEANINGS: tuple[tuple[str, str, str], ...] = (
     ("output_scores print_scores with_score print_score", "scores", ""),
     ("hyp hyps hypothesis prediction predictions sys", "hypotheses", ""),
     ("ref refs reference gold", "references data.test.target", ""),
-    (
-        "metrics metric eval_metric eval_metrics valid_metrics",
-        "training.criterion",
-        "BLEU, chrF and TER always come.",
-    ),
+    ("metrics metric eval_metric eval_metrics", "evaluation.metrics", "It is a list: [bleu,chrf,ter]."),
+    ("valid_metrics validation_metrics", "training.validate_metrics", "It is a list: [bleu,chrf]."),
 )
 
 FOREIGN: dict[str, Word] = {

@@ -15,11 +15,11 @@ from nmt.config.data import (
     TrainSplitConfig,
 )
 from nmt.config.decoding import DecodingConfig
+from nmt.config.evaluation import CometConfig, EvaluationConfig
 from nmt.config.model import Activation, ModelConfig, Norm, PositionsConfig, Tie
 from nmt.config.training import (
     Average,
     AveragingConfig,
-    Criterion,
     OptimizerConfig,
     OptimizerName,
     Precision,
@@ -34,11 +34,12 @@ __all__ = [
     "Average",
     "AveragingConfig",
     "CleaningConfig",
+    "CometConfig",
     "CorpusConfig",
-    "Criterion",
     "DataConfig",
     "DecodingConfig",
     "EvalConfig",
+    "EvaluationConfig",
     "HubConfig",
     "ModelConfig",
     "Norm",

@@ -10,6 +10,7 @@ from typing import Any
 from nmt.config.checks import PROCESSES, between, check
 from nmt.config.data import DataConfig
 from nmt.config.decoding import DecodingConfig
+from nmt.config.evaluation import EvaluationConfig
 from nmt.config.model import ModelConfig
 from nmt.config.paths import path_field
 from nmt.config.training import TrainingConfig
@@ -51,6 +52,7 @@ class TrainConfig:
     model: ModelConfig = field(default_factory=ModelConfig)
     training: TrainingConfig = field(default_factory=TrainingConfig)
     decoding: DecodingConfig = field(default_factory=DecodingConfig)
+    evaluation: EvaluationConfig = field(default_factory=EvaluationConfig)
 
     def __post_init__(self) -> None:
         """Checks the values."""
@@ -114,7 +116,8 @@ class EvalConfig:
     split: str = "test"
     """`valid` or `test` of the data."""
     source: str | None = path_field("file", None)
-    """Text file to translate with `model_dir` instead of its own data."""
+    """Text file to translate with `model_dir` instead of its own data; with `hypotheses`, for a metric that
+    reads the sources."""
     references: Any = path_field("file", None, several=True)
     """Text file of reference translations, line for line. Of a list, `[FILE,FILE]`, or the files of a quoted
     glob, each is one more reference of every sentence."""
@@ -137,6 +140,7 @@ class EvalConfig:
     precision: str = "fp32"
     threads: int = 0
     decoding: DecodingConfig = field(default_factory=DecodingConfig)
+    evaluation: EvaluationConfig = field(default_factory=EvaluationConfig)
 
     def __post_init__(self) -> None:
         """Checks the values."""

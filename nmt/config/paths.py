@@ -23,7 +23,8 @@ class TextOption:
     """An option whose value is text.
 
     Attributes:
-        names: what the text names: `file`, `folder` or `name` (a part of a path); empty for other text.
+        names: what the text names: `file`, `folder`, `name` (a part of a path) or `command`; empty for other
+            text.
         several: whether a list of texts is allowed.
         optional: whether it may be null.
     """
@@ -37,7 +38,7 @@ def path_field(names: str, default: str | None, *, several: bool = False) -> Any
     """The field of an option that names a file or a folder, or is a part of such a name.
 
     Args:
-        names: `file`, `folder` or `name`; errors use the word.
+        names: `file`, `folder`, `name` or `command`; errors use the word.
         default: the default; with None the option is optional.
         several: whether a list of paths is allowed.
     """

@@ -41,13 +41,6 @@ class ScheduleName(Enum):
     constant = "constant"
 
 
-class Criterion(Enum):
-    """What `best` and early stopping go by."""
-
-    bleu = "bleu"
-    loss = "loss"
-
-
 class Average(Enum):
     """Which checkpoints the final model is the mean of."""
 
@@ -155,13 +148,16 @@ class TrainingConfig:
     """Updates between validations; 0: at the end of every epoch. The last update has one in any case."""
     validate_sentences: int = 0
     """Validate on the first so many sentences; 0: on all."""
+    validate_metrics: list[str] = field(default_factory=lambda: ["bleu", "chrf"])
+    """The metrics of a validation, beside loss and perplexity, and beside the `criterion`."""
     checkpoint_every: int = 1000
     """Updates between checkpoints; 0: at every validation."""
     keep_checkpoints: int = 5
     """Scheduled checkpoints kept, beside those that averaging, `best` and a way back need. Validations among
     the best have a checkpoint too, unless `averaging.kind=last`."""
-    criterion: Criterion = Criterion.bleu
-    """What the best checkpoint and early stopping go by on the validation set."""
+    criterion: str = "bleu"
+    """What the best checkpoint, early stopping and the choice of the final model go by on the validation set:
+    `loss`, or a metric such as `bleu` or `chrf`."""
     patience: int = 0
     """Early stopping: training ends after so many validations without a better `criterion`; 0: never."""
     log_every: int = 50

@@ -18,6 +18,7 @@ from torch import Tensor
 from nmt.config import DecodingConfig
 from nmt.config.checks import between, check
 from nmt.errors import UserError
+from nmt.runtime import Registry
 
 
 def configured_processors(config: DecodingConfig) -> list[SearchProcessor]:
@@ -201,5 +202,8 @@ class Prefix(SearchProcessor):
         return Prefix(self.options, self._ids.flatten(0, 1)[rows])
 
 
-PROCESSORS: dict[str, type[SearchProcessor]] = {"no_repeat_ngram": NoRepeatNgram, "prefix": Prefix}
+PROCESSORS: Registry[type[SearchProcessor]] = Registry("processor")
 """Every processor by its name."""
+
+PROCESSORS["no_repeat_ngram"] = NoRepeatNgram
+PROCESSORS["prefix"] = Prefix

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from nmt.evaluation.scores import METRICS, TER_WORDS, Scores
+from nmt.evaluation.metrics import METRICS
+from nmt.evaluation.scores import Scores, listed
 from nmt.evaluation.significance import Comparison
 
 WIDTH = 80
@@ -16,8 +17,7 @@ WIDTH = 80
 FEW = 100
 """Sentences below which a p-value is printed with a warning: so few seldom hold what the next ones bring."""
 
-_NUMBERS = 11 + 9 * len(METRICS)
-_LABEL = WIDTH - _NUMBERS
+_SENTENCES, _SCORE, _FEWEST = 11, 9, 20  # columns of two kinds of numbers, and at least of a label
 
 
 @dataclass(frozen=True)
@@ -53,27 +53,36 @@ class Report:
 
     def _rows(self) -> Iterator[str]:
         labels = ["  95% interval", *(f"  {_named(label)}" for label in self.groups)]
-        width = min(max(map(len, labels)) + 2, _LABEL)
-        yield _row(width, "", "sentences", list(METRICS.values()))
-        yield _scored(width, "all" if self.groups else "hypotheses", self.scores)
+        numbers = _SENTENCES + _SCORE * len(self.scores.values)
+        width = min(max(map(len, labels)) + 2, max(WIDTH - numbers, _FEWEST))
+        yield _row(width, "", "sentences", list(map(_name, self.scores.values)))
+        keys = list(self.scores.values)
+        yield _scored(width, "all" if self.groups else "hypotheses", self.scores, keys)
         if self.comparison:
-            yield _row(width, "  95% interval", "", self._differences("interval", "±{:.2f}"))
+            yield _row(width, "  95% interval", "", self._differences("interval", "±{:.{}f}"))
         for label, scores in self.groups.items():
-            yield _scored(width, f"  {_named(label)}", scores)
+            yield _scored(width, f"  {_named(label)}", scores, keys)
         if self.comparison:
-            yield _row(width, "baseline", str(self.scores.sentences), self._differences("baseline", "{:.2f}"))
-            yield _row(width, "  95% interval", "", self._differences("baseline_interval", "±{:.2f}"))
-            yield _row(width, "difference", "", self._differences("delta", "{:+.2f}"))
+            yield _row(
+                width, "baseline", str(self.scores.sentences), self._differences("baseline", "{:.{}f}")
+            )
+            yield _row(width, "  95% interval", "", self._differences("baseline_interval", "±{:.{}f}"))
+            yield _row(width, "difference", "", self._differences("delta", "{:+.{}f}"))
             yield _row(width, "  p-value", "", self._differences("p_value", "{:.3f}"))
 
     def _differences(self, attribute: str, pattern: str) -> list[str]:
-        found = (getattr(self.comparison, key) for key in METRICS)
-        return ["-" if one is None else pattern.format(getattr(one, attribute)) for one in found]
+        assert self.comparison is not None
+        found = {key: self.comparison.differences.get(key) for key in self.scores.values}
+        return [
+            "-" if one is None else pattern.format(getattr(one, attribute), _digits(key))
+            for key, one in found.items()
+        ]
 
     def _notes(self) -> Iterator[str]:
-        notes = "Higher BLEU and chrF2 are better, and lower TER."
-        if self.scores.ter is None:
-            notes += f" TER is left out: a line has more than {TER_WORDS:,} words."
+        notes = _directions(self.scores.values)
+        for key, value in self.scores.values.items():
+            if value is None and key in METRICS and METRICS[key].limit:
+                notes += f" {_name(key)} is left out: {METRICS[key].limit}."
         if self.comparison:
             notes += (
                 " The p-value is the chance of leading by so much without being better,"
@@ -82,18 +91,38 @@ class Report:
             )
             if self.scores.sentences < FEW:
                 notes += f" Of fewer than {FEW} sentences it says little."
-        yield from textwrap.wrap(notes, WIDTH)
-        for key, name in METRICS.items():
-            yield f"{name}|{self.scores.signatures[key]}"
+        yield from textwrap.wrap(notes.strip(), WIDTH)
+        for key in self.scores.values:
+            yield f"{_name(key)}|{self.scores.signatures[key]}"
+
+
+def _name(key: str) -> str:
+    """The name of a metric; its key, if it was registered when the scores were made and is not now."""
+    return METRICS[key].name if key in METRICS else key
+
+
+def _digits(key: str) -> int:
+    return METRICS[key].digits if key in METRICS else 2
+
+
+def _directions(keys: Iterable[str]) -> str:
+    known = [METRICS[key] for key in keys if key in METRICS]
+    higher = [metric.name for metric in known if metric.higher_is_better]
+    lower = [metric.name for metric in known if not metric.higher_is_better]
+    if not higher or not lower:
+        word = "Higher" if higher else "Lower"
+        one = len(known) == 1
+        return f"{word} {listed(higher or lower)} {'is' if one else 'are'} better." if known else ""
+    return f"Higher {listed(higher)} {'are' if len(higher) > 1 else 'is'} better, and lower {listed(lower)}."
 
 
 def _named(label: str) -> str:
     return label if label.strip() else "(no label)"
 
 
-def _scored(width: int, label: str, scores: Scores) -> str:
-    found = (getattr(scores, key) for key in METRICS)
-    values = ["-" if value is None else f"{value:.2f}" for value in found]
+def _scored(width: int, label: str, scores: Scores, keys: Iterable[str]) -> str:
+    found = {key: scores.values.get(key) for key in keys}
+    values = ["-" if value is None else f"{value:.{_digits(key)}f}" for key, value in found.items()]
     return _row(width, label, str(scores.sentences), values)
 
 

@@ -1,112 +1,142 @@
-"""BLEU, chrF and TER of raw text through sacreBLEU, each with its signature."""
+"""Scores of raw text by a set of metrics, each with its signature; of all sentences, or of groups."""
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any, cast
 
 from nmt.errors import UserError
+from nmt.evaluation.metrics import Metric
 from nmt.runtime import log
 
 References = Sequence[str] | Sequence[Sequence[str]]
 """Reference translations line for line: one text, or several texts that each translate every source."""
 
-METRICS = {"bleu": "BLEU", "chrf": "chrF2", "ter": "TER"}
-"""Key of each metric in `results.json` → its name in tables and in sacreBLEU."""
-
-TER_WORDS = 1000
-"""Words of a line up to which TER is computed. Unrelated lines of so many take about a minute."""
-
-_TOKENIZERS = {
-    **dict.fromkeys(("zh", "zho", "chi", "cmn", "yue"), "zh"),
-    **dict.fromkeys(("ja", "jpn"), "ja-mecab"),
-    **dict.fromkeys(("ko", "kor"), "ko-mecab"),
-}
-_EXTRAS = {"ja-mecab": "sacrebleu[ja]", "ko-mecab": "sacrebleu[ko]"}
-_WITHOUT_SPACES = ("zh", "ja-mecab")
 _CJK = re.compile("[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af\uf900-\ufaff]")  # kana, Han, Hangul
 
 
 @dataclass(frozen=True)
 class Scores:
-    """What a set of hypotheses is worth.
+    """The scores of a set of hypotheses.
 
     Attributes:
-        bleu: corpus BLEU, 0 to 100; higher is better.
-        chrf: chrF2, 0 to 100; higher is better.
-        ter: translation edit rate in percent, 0 and more; lower is better. None where a line is too long for
-            it; see `without_ter`.
-        signatures: sacreBLEU's signature of each metric, under the keys above.
-        sentences: how many hypotheses were scored.
+        values: the score of each metric, under its key; None where the metric leaves the set out.
+        signatures: the signature of each metric, under the same keys.
+        sentences: number of hypotheses.
     """
 
-    bleu: float
-    chrf: float
-    ter: float | None
-    signatures: dict[str, str]
+    values: Mapping[str, float | None]
+    signatures: Mapping[str, str]
     sentences: int
+
+    def __getitem__(self, key: str) -> float | None:
+        """The score of a metric."""
+        return self.values[key]
 
     def as_dict(self) -> dict[str, Any]:
         """The scores in the shape of `results.json`."""
-        return asdict(self)
+        return {**self.values, "signatures": dict(self.signatures), "sentences": self.sentences}
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Scores:
+        """The reverse of `as_dict`.
+
+        Raises:
+            KeyError: the signatures or the number of sentences are missing.
+            TypeError: a value has another type.
+        """
+        scores = {key: value for key, value in values.items() if key not in ("signatures", "sentences")}
+        signatures, sentences = values["signatures"], values["sentences"]
+        if not isinstance(signatures, Mapping) or not isinstance(sentences, int):
+            raise TypeError("signatures or sentences have another type")
+        if not all(value is None or isinstance(value, int | float) for value in scores.values()):
+            raise TypeError("a score is not a number")
+        return cls(scores, signatures, sentences)
 
 
-def score(hypotheses: Sequence[str], references: References, target_lang: str) -> Scores:
+def score(
+    hypotheses: Sequence[str],
+    references: References,
+    metrics: Mapping[str, Metric],
+    *,
+    sources: Sequence[str] = (),
+) -> Scores:
     """Scores hypotheses against one or several references each, as `nrefs` of the signatures says.
 
     Args:
         hypotheses: raw text, detokenised.
         references: raw text, line for line.
-        target_lang: language code of both, such as `de` or `zh_CN`; it chooses BLEU's tokenizer.
+        metrics: from `metrics_for`.
+        sources: raw text, line for line; empty if no metric needs it.
 
     Raises:
-        UserError: no sentences, unequal counts, or a tokenizer that is not installed.
+        UserError: no sentences, unequal counts, or a score that can't be computed.
     """
     texts = reference_texts(references)
-    require_equal_counts({"hypotheses": len(hypotheses), **count_references(texts)})
-    if (reason := without_ter([hypotheses, *texts], target_lang)) is not None:
-        log.warning("%s", reason)
-    return _score(hypotheses, texts, target_lang)
+    require_equal_counts({"hypotheses": len(hypotheses), **count_references(texts), **_counted(sources)})
+    warn_of_left_out(metrics, [hypotheses, *texts])
+    return _score(hypotheses, texts, sources, metrics)
 
 
-def _score(hypotheses: Sequence[str], texts: list[Sequence[str]], target_lang: str) -> Scores:
-    values: dict[str, float | None] = {}
-    signatures = {}
-    for key, metric in metrics_for(target_lang).items():
-        if key == "ter" and without_ter([hypotheses, *texts], target_lang) is not None:
-            values[key] = None
-            metric.corpus_score([""], [[""]] * len(texts))  # the signature gets the number of references
-        else:
-            values[key] = float(metric.corpus_score(hypotheses, texts).score)
-        signatures[key] = str(metric.get_signature())
-    return Scores(**values, signatures=signatures, sentences=len(hypotheses))  # type: ignore[arg-type]
+def _score(
+    hypotheses: Sequence[str],
+    texts: Sequence[Sequence[str]],
+    sources: Sequence[str],
+    metrics: Mapping[str, Metric],
+) -> Scores:
+    return Scores(
+        {key: score_of(metric, hypotheses, texts, sources) for key, metric in metrics.items()},
+        {key: metric.signature(len(texts)) for key, metric in metrics.items()},
+        len(hypotheses),
+    )
 
 
-def without_ter(texts: Sequence[Sequence[str]], target_lang: str) -> str | None:
-    """Why texts get no TER, in one line for the log; None where they do.
-
-    The time of TER grows with the square of a line's words: a line of 60,000 would take weeks. Another way to
-    count only such lines would not be TER any more, so the whole set goes without.
+def score_of(
+    metric: Metric, hypotheses: Sequence[str], texts: Sequence[Sequence[str]], sources: Sequence[str]
+) -> float | None:
+    """The score of one metric; None if it leaves the set out, or finds no finite number.
 
     Args:
-        texts: hypotheses and references.
-        target_lang: their language; where words have no spaces between them, characters count.
+        metric: the metric.
+        hypotheses: raw text.
+        texts: one text of references or several.
+        sources: raw text; empty if the metric does not need it.
+
+    Raises:
+        UserError: the score can't be computed.
     """
-    metric = metrics_for(target_lang)["ter"]
-    for text in texts:
-        for number, line in enumerate(text, start=1):
-            if len(line) > TER_WORDS and (words := len(metric.tokenizer(line).split())) > TER_WORDS:
-                return (
-                    f"TER is left out: line {number} has {words:,} words, and it takes too long for lines of "
-                    f"more than {TER_WORDS:,}; BLEU and chrF2 count all lines"
-                )
-    return None
+    assert sources or not metric.needs_sources, "the caller has made sure that there are sources"
+    if metric.left_out([hypotheses, *texts]) is not None:
+        return None
+    value = float(metric.score(hypotheses, texts, sources))
+    return value if math.isfinite(value) else None  # JSON has no other numbers
+
+
+def warn_of_left_out(metrics: Mapping[str, Metric], texts: Sequence[Sequence[str]]) -> None:
+    """Logs which metrics leave a set out, and why.
+
+    Args:
+        metrics: all that score the set.
+        texts: hypotheses and references.
+    """
+    reasons = {metric.name: metric.left_out(texts) for metric in metrics.values()}
+    others = [name for name, reason in reasons.items() if reason is None]
+    more = f"; {listed(others)} {'count' if len(others) > 1 else 'counts'} all lines" if others else ""
+    for name, reason in reasons.items():
+        if reason is not None:
+            log.warning("%s is left out: %s%s", name, reason, more)
 
 
 def score_groups(
-    hypotheses: Sequence[str], references: References, groups: Sequence[str], target_lang: str
+    hypotheses: Sequence[str],
+    references: References,
+    groups: Sequence[str],
+    metrics: Mapping[str, Metric],
+    *,
+    sources: Sequence[str] = (),
 ) -> dict[str, Scores]:
     """Scores the sentences of each label by themselves.
 
@@ -114,7 +144,8 @@ def score_groups(
         hypotheses: raw text.
         references: raw text, line for line.
         groups: the label of each line.
-        target_lang: language code of both texts.
+        metrics: as for `score`.
+        sources: as for `score`.
 
     Returns:
         Label → scores, in the order in which the labels first appear.
@@ -123,13 +154,18 @@ def score_groups(
         UserError: as `score`.
     """
     texts = reference_texts(references)
-    require_equal_counts({"hypotheses": len(hypotheses), **count_references(texts), "groups": len(groups)})
+    counts = {"hypotheses": len(hypotheses), **count_references(texts), "groups": len(groups)}
+    require_equal_counts({**counts, **_counted(sources)})
     rows: dict[str, list[int]] = {}
     for row, label in enumerate(groups):
         rows.setdefault(label, []).append(row)
+
+    def drawn(text: Sequence[str], own: Sequence[int]) -> list[str]:
+        return [text[row] for row in own] if text else []
+
     return {
         label: _score(
-            [hypotheses[row] for row in own], [[text[row] for row in own] for text in texts], target_lang
+            drawn(hypotheses, own), [drawn(text, own) for text in texts], drawn(sources, own), metrics
         )
         for label, own in rows.items()
     }
@@ -146,36 +182,6 @@ def count_references(texts: Sequence[Sequence[str]]) -> dict[str, int]:
     return {name: len(text) for name, text in zip(names, texts, strict=True)}
 
 
-def tokenizer_for(target_lang: str) -> str:
-    """Names the tokenizer of BLEU in a language: `zh`, `ja-mecab`, `ko-mecab`, or `13a` for all others.
-
-    Args:
-        target_lang: a language code of two or three letters, a script or region after it or not:
-            `zh`, `zh-TW`, `zho_Hans`.
-    """
-    return _TOKENIZERS.get(re.split("[-_]", target_lang.lower())[0], "13a")
-
-
-def metrics_for(target_lang: str) -> dict[str, Any]:
-    """Sets up sacreBLEU's metrics for a language, under the keys of `METRICS`.
-
-    TER counts edits of words; Chinese and Japanese put no spaces between them, so there it counts single
-    ideographs and what stands between two of them.
-
-    Raises:
-        UserError: the language's tokenizer is not installed.
-    """
-    from sacrebleu.metrics.chrf import CHRF
-    from sacrebleu.metrics.ter import TER
-
-    without_spaces = tokenizer_for(target_lang) in _WITHOUT_SPACES
-    return {
-        "bleu": _bleu_metric(target_lang),
-        "chrf": CHRF(),
-        "ter": TER(normalized=without_spaces, asian_support=without_spaces),
-    }
-
-
 def require_equal_counts(counts: Mapping[str, int]) -> None:
     """Checks that texts stand line for line.
 
@@ -186,8 +192,8 @@ def require_equal_counts(counts: Mapping[str, int]) -> None:
         UserError: the counts differ, or there are no sentences.
     """
     if len(set(counts.values())) > 1:
-        listed = ", ".join(f"{name} has {count}" for name, count in counts.items())
-        raise UserError(f"unequal numbers of sentences: {listed}; they must stand line for line")
+        told = ", ".join(f"{name} has {count}" for name, count in counts.items())
+        raise UserError(f"unequal numbers of sentences: {told}; they must stand line for line")
     if not all(counts.values()):
         raise UserError(f"no sentences to score: {' and '.join(counts)} are empty")
 
@@ -210,17 +216,10 @@ def lacks_spaces(references: Sequence[str]) -> bool:
     return 2 * len(_CJK.findall("".join(letters))) > len(letters)
 
 
-def _bleu_metric(target_lang: str) -> Any:
-    from sacrebleu.metrics.bleu import BLEU
+def listed(words: Sequence[str]) -> str:
+    """Words as a list in a sentence: `a`, `a and b`, `a, b and c`."""
+    return " and ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words)
 
-    tokenizer = tokenizer_for(target_lang)
-    try:
-        # `force` silences a guess about tokenised text: `looks_tokenized` makes a better one.
-        return BLEU(tokenize=tokenizer, force=True)
-    except RuntimeError as error:  # sacreBLEU's way of missing MeCab
-        if tokenizer not in _EXTRAS:
-            raise
-        raise UserError(
-            f"BLEU for target_lang={target_lang} needs the tokenizer {tokenizer}, which is not installed: "
-            f'pip install "{_EXTRAS[tokenizer]}"'
-        ) from error
+
+def _counted(sources: Sequence[str]) -> dict[str, int]:
+    return {"sources": len(sources)} if sources else {}

@@ -2,41 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from nmt.evaluation.scores import (
-    METRICS,
-    References,
-    count_references,
-    metrics_for,
-    reference_texts,
-    require_equal_counts,
-    without_ter,
-)
+from nmt.evaluation.metrics import Difference, Metric
+from nmt.evaluation.metrics.bootstrap import bootstrap_seed
+from nmt.evaluation.scores import References, count_references, reference_texts, require_equal_counts
 
 RESAMPLES = 1000
-
-
-@dataclass(frozen=True)
-class Difference:
-    """A system beside a baseline in one metric.
-
-    Attributes:
-        baseline: the baseline's score.
-        delta: the system's score minus the baseline's.
-        p_value: probability of a lead at least this large, on the same side, if the two were equally good:
-            sacreBLEU's test has one tail.
-        interval: half the width of the 95% confidence interval of the system's score.
-        baseline_interval: the same of the baseline's.
-    """
-
-    baseline: float
-    delta: float
-    p_value: float
-    interval: float
-    baseline_interval: float
 
 
 @dataclass(frozen=True)
@@ -44,75 +18,59 @@ class Comparison:
     """A system beside a baseline in every metric.
 
     Attributes:
-        bleu: the difference in BLEU; likewise `chrf` and `ter`. `ter` is None where a line is too long.
-        signatures: sacreBLEU's signature of each test; names the number of resamples and the seed.
-        resamples: how many test sets were drawn.
+        differences: the difference in each metric, under its key. None where the metric leaves the set out.
+        signatures: the signature of each test, under the same keys; names the number of resamples and the
+            seed.
+        resamples: number of test sets that were drawn.
         seed: sacreBLEU's seed, 12345 or `$SACREBLEU_SEED`.
     """
 
-    bleu: Difference
-    chrf: Difference
-    ter: Difference | None
-    signatures: dict[str, str]
+    differences: Mapping[str, Difference | None]
+    signatures: Mapping[str, str]
     resamples: int
     seed: str
 
+    def __getitem__(self, key: str) -> Difference | None:
+        """The difference in a metric."""
+        return self.differences[key]
+
     def as_dict(self) -> dict[str, Any]:
         """The comparison as plain numbers and strings, for JSON."""
-        return asdict(self)
+        differences = {key: one and asdict(one) for key, one in self.differences.items()}
+        rest = {"signatures": dict(self.signatures), "resamples": self.resamples, "seed": self.seed}
+        return {**differences, **rest}
 
 
 def compare(
     hypotheses: Sequence[str],
     baseline: Sequence[str],
     references: References,
-    target_lang: str,
+    metrics: Mapping[str, Metric],
     resamples: int = RESAMPLES,
+    *,
+    sources: Sequence[str] = (),
 ) -> Comparison:
-    """Tests hypotheses against a baseline by paired bootstrap resampling (Koehn 2004) through sacreBLEU.
+    """Tests hypotheses against a baseline by paired bootstrap resampling (Koehn 2004) in every metric.
 
     Args:
         hypotheses: raw text of the system.
         baseline: raw text of the other system, line for line.
         references: raw text, line for line; one text or several.
-        target_lang: language code of all texts.
-        resamples: how many test sets are drawn with replacement.
+        metrics: from `metrics_for`.
+        resamples: number of test sets that are drawn with replacement.
+        sources: raw text, line for line; empty if no metric needs it.
 
     Raises:
-        UserError: no sentences, unequal counts, or a tokenizer that is not installed.
+        UserError: no sentences, unequal counts, or a score that can't be computed.
     """
-    from sacrebleu.significance import PairedTest
-
     texts = reference_texts(references)
-    require_equal_counts(
-        {"hypotheses": len(hypotheses), "baseline": len(baseline), **count_references(texts)}
-    )
-    systems = [("baseline", baseline), ("hypotheses", hypotheses)]
-    metrics = metrics_for(target_lang)
-    if without_ter([hypotheses, baseline, *texts], target_lang) is not None:
-        del metrics["ter"]
-    test = PairedTest(systems, metrics, texts, test_type="bs", n_samples=resamples)
-    signatures, results = test()
-    seed = next(iter(signatures.values())).info["seed"]
-    return Comparison(
-        **{  # type: ignore[arg-type]
-            key: _difference(*results[name]) if key in metrics else None for key, name in METRICS.items()
-        },
-        signatures={key: str(signatures[METRICS[key]]) for key in metrics},
-        resamples=resamples,
-        seed=str(seed),
-    )
-
-
-def _difference(baseline: Any, system: Any) -> Difference:
-    """Reads one metric's two `sacrebleu.significance.Result`s."""
-    delta = float(system.score - baseline.score)
-    return Difference(
-        baseline=float(baseline.score),
-        delta=delta,
-        # sacreBLEU counts only resamples beyond the observed difference, so that a system compared with
-        # itself would come out as different beyond doubt: p = 1 / (resamples + 1).
-        p_value=1.0 if delta == 0.0 else float(system.p_value),
-        interval=float(system.ci),
-        baseline_interval=float(baseline.ci),
-    )
+    counts = {"hypotheses": len(hypotheses), "baseline": len(baseline), **count_references(texts)}
+    require_equal_counts({**counts, "sources": len(sources)} if sources else counts)
+    differences: dict[str, Difference | None] = {}
+    signatures = {}
+    for key, metric in metrics.items():
+        differences[key] = None
+        if metric.left_out([hypotheses, baseline, *texts]) is None:
+            test = metric.paired_test(hypotheses, baseline, texts, sources, resamples)
+            differences[key], signatures[key] = test
+    return Comparison(differences, signatures, resamples, bootstrap_seed())

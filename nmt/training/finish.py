@@ -9,16 +9,18 @@ from typing import Any
 import torch
 
 from nmt.bundle import CONFIG, MOST_RESULTS, RESULTS, read_config, save_bundle
-from nmt.config import Average, Criterion, Precision, TrainConfig
+from nmt.config import Average, Precision, TrainConfig
 from nmt.data.corpus import HeldOut
 from nmt.data.preparation import Prepared
 from nmt.decoding.translator import Translator
+from nmt.evaluation.metrics import metrics_for
 from nmt.evaluation.report import Report
 from nmt.evaluation.scores import Scores, score, score_groups
 from nmt.model import Seq2Seq
 from nmt.runtime import log, parse_json, progress, read_text, replaced
 from nmt.training.beginning import new_model
 from nmt.training.checkpoint import CheckpointFolder
+from nmt.training.criterion import Criterion, criterion_for
 from nmt.training.judging import Verdict, final_candidates, judge, origin, table
 from nmt.training.progress import Progress
 from nmt.training.run_folder import RunFolder
@@ -54,7 +56,7 @@ def finish(
     for split, held_out in (("test", prepared.test), ("valid", prepared.valid)):
         if held_out is not None:
             known = verdict.best.hypotheses if split == "valid" else None
-            results[split] = _scored(translator, held_out, split, config.data.target_lang, folder, known)
+            results[split] = _scored(translator, held_out, split, config, folder, known)
     results["training"] = _facts(config, run, verdict, model.num_parameters)
     results["data"] = prepared.report
     folder.require_present()
@@ -66,7 +68,8 @@ def finish(
 def finished_results(config: TrainConfig, folder: RunFolder) -> dict[str, Any] | None:
     """The results of a run that has nothing left to do; None if it has.
 
-    A run that is over has something left to do if `training.averaging` has changed since: its final model.
+    A run that is over has something left to do if `training.averaging` has changed since: its final model; or
+    if `evaluation.metrics` has a metric that the results lack.
     """
     run, results = CheckpointFolder(folder.checkpoints, {}).newest_progress(), folder.read_results()
     if run is None or results is None or not run.settled or run.ended(config.training) is None:
@@ -74,8 +77,9 @@ def finished_results(config: TrainConfig, folder: RunFolder) -> dict[str, Any] |
     training = results.get("training")
     if not isinstance(training, dict) or training.get("updates") != run.update:
         return None
-    wanted = _can_be_told(config, results, folder) and _made_as_wanted(config, results, folder.model)
-    return results if wanted else None
+    if not _can_be_told(config, results, folder) or not _has_metrics(config, results):
+        return None
+    return results if _made_as_wanted(config, results, folder.model) else None
 
 
 def _can_be_told(config: TrainConfig, results: dict[str, Any], folder: RunFolder) -> bool:
@@ -86,6 +90,15 @@ def _can_be_told(config: TrainConfig, results: dict[str, Any], folder: RunFolder
     except (KeyError, TypeError, ValueError, AttributeError):
         return False
     return True
+
+
+def _has_metrics(config: TrainConfig, results: dict[str, Any]) -> bool:
+    """Whether the results have all metrics of `evaluation.metrics`."""
+    wanted = set(config.evaluation.metrics)
+    if all(wanted <= results[split].keys() for split in ("valid", "test") if split in results):
+        return True
+    log.info("evaluation.metrics has more metrics than the results: they are made anew, without training")
+    return False
 
 
 def _made_as_wanted(config: TrainConfig, results: dict[str, Any], model: Path) -> bool:
@@ -122,7 +135,7 @@ def _scored(
     translator: Translator,
     held_out: HeldOut,
     split: str,
-    target_lang: str,
+    config: TrainConfig,
     folder: RunFolder,
     known: Sequence[str] | None,
 ) -> dict[str, Any]:
@@ -136,9 +149,10 @@ def _scored(
         hypotheses = [translation.hypotheses[0].text for translation in translations]
     with replaced(folder.hypotheses(split)) as temporary:
         temporary.write_text("".join(f"{line}\n" for line in hypotheses), encoding="utf-8", newline="\n")
-    scored = score(hypotheses, held_out.references, target_lang).as_dict()
+    metrics, sources = metrics_for(config.data.target_lang, config.evaluation), held_out.sources
+    scored = score(hypotheses, held_out.references, metrics, sources=sources).as_dict()
     if held_out.groups is not None:
-        groups = score_groups(hypotheses, held_out.references, held_out.groups, target_lang)
+        groups = score_groups(hypotheses, held_out.references, held_out.groups, metrics, sources=sources)
         scored["groups"] = {label: scores.as_dict() for label, scores in groups.items()}
     return scored
 
@@ -147,7 +161,7 @@ def _tell(config: TrainConfig, verdict: Verdict) -> None:
     if len(verdict.judged) > 1:
         log.info(
             "final model: %d candidates, judged by %s on the validation set in %.1f seconds\n%s",
-            *(len(verdict.judged), _CRITERIA[config.training.criterion], verdict.seconds),
+            *(len(verdict.judged), verdict.best.criterion.name, verdict.seconds),
             table(verdict),
         )
     log.info("final model: %s", origin(verdict.best.candidate))
@@ -167,36 +181,38 @@ def _compare(
         return
     if delivered.candidate.updates == (best.update,):
         return
+    criterion = delivered.criterion
     quality, where = delivered.quality, "validation set"
     if options.validate_sentences or options.precision is not Precision.fp32:
         # Like with like: the same sentences, in the same precision.
-        quality, where = _quality_in_training(config, prepared, model), "validation of training"
+        quality, where = _quality_in_training(config, prepared, model, criterion), "validation of training"
     if best.quality > quality:
         there = best.update in checkpoints.updates()
-        sign, criterion = _sign(options.criterion), options.criterion
         log.warning(
             "the final model (%s) has %s %.*f on the %s, that of update %d alone had %.*f: %s",
-            *(origin(delivered.candidate), _CRITERIA[criterion], _DIGITS[criterion], sign * quality, where),
-            *(best.update, _DIGITS[criterion], sign * best.quality),
+            *(origin(delivered.candidate), criterion.name, criterion.digits, criterion.value(quality), where),
+            *(best.update, criterion.digits, criterion.value(best.quality)),
             "the same command with training.averaging.kind=auto chooses the best of both, without training"
             if there
             else "its checkpoint is not there; in a new run_dir, training.averaging.kind=auto retains it",
         )
 
 
-def _quality_in_training(config: TrainConfig, prepared: Prepared, model: Seq2Seq) -> float:
+def _quality_in_training(
+    config: TrainConfig, prepared: Prepared, model: Seq2Seq, criterion: Criterion
+) -> float:
     validator = validator_for(model, config, prepared, next(model.parameters()).device)
-    if config.training.criterion is Criterion.loss:
-        return -validator.losses()[0]
+    if criterion.metric is None:
+        return criterion.quality(validator.losses()[0])
     with progress(total=validator.num_sentences, unit="sentences", description="validating") as bar:
-        return validator.bleu(validator.hypotheses(bar.update))
+        return criterion.quality(validator.score(criterion.metric, validator.hypotheses(bar.update)))
 
 
 def _facts(config: TrainConfig, run: Progress, verdict: Verdict, num_parameters: int) -> dict[str, Any]:
-    options = config.training
+    options, criterion = config.training, criterion_for(config.training.criterion)
     best, found = None, run.best_of_all
     if found is not None and found.quality is not None:
-        best = {"update": found.update, options.criterion.value: _sign(options.criterion) * found.quality}
+        best = {"update": found.update, criterion.key: criterion.value(found.quality)}
     return {
         "updates": run.update,
         "epochs": run.cursor.epoch,
@@ -218,13 +234,4 @@ def _facts(config: TrainConfig, run: Progress, verdict: Verdict, num_parameters:
 
 
 def _scores(values: dict[str, Any]) -> Scores:
-    return Scores(**{key: value for key, value in values.items() if key != "groups"})
-
-
-def _sign(criterion: Criterion) -> int:
-    """Of a quality, where higher is better, in the criterion itself."""
-    return 1 if criterion is Criterion.bleu else -1
-
-
-_CRITERIA = {Criterion.bleu: "BLEU", Criterion.loss: "loss"}
-_DIGITS = {Criterion.bleu: 2, Criterion.loss: 4}
+    return Scores.from_dict({key: value for key, value in values.items() if key != "groups"})

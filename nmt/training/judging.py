@@ -11,12 +11,13 @@ from typing import Any
 from torch import Tensor
 
 from nmt.bundle import load_weights
-from nmt.config import Average, AveragingConfig, Criterion, TrainConfig
+from nmt.config import Average, AveragingConfig, TrainConfig
 from nmt.errors import UserError
 from nmt.model import Seq2Seq
 from nmt.runtime import log, progress
 from nmt.training.averaging import Candidate, average, candidates
 from nmt.training.checkpoint import CheckpointFolder, DamagedCheckpoint
+from nmt.training.criterion import Criterion, criterion_for
 from nmt.training.ema import trained_weights
 from nmt.training.progress import Progress, Saved
 from nmt.training.validation import Validator
@@ -30,27 +31,28 @@ class Judged:
 
     Attributes:
         candidate: which weights.
+        criterion: what candidates are compared by.
         loss: label-smoothed cross-entropy, the mean a target token.
-        bleu: of its translations; None with `training.criterion=loss`, which makes none.
-        hypotheses: these translations.
+        score: of its translations, in the metric of the criterion; None without one.
+        hypotheses: these translations; None with `training.criterion=loss`, which makes none.
     """
 
     candidate: Candidate
+    criterion: Criterion
     loss: float
-    bleu: float | None = None
+    score: float | None = None
     hypotheses: Sequence[str] | None = None
 
     @property
     def quality(self) -> float:
-        """What candidates are compared by; higher is better, and not a number is worst."""
-        value = -self.loss if self.bleu is None else self.bleu
-        return -math.inf if math.isnan(value) else value
+        """The value of the criterion, turned so that higher is better."""
+        return self.criterion.quality(self.score if self.criterion.metric else self.loss)
 
     def as_dict(self) -> dict[str, Any]:
         """The figures, for `results.json`."""
         loss = self.loss if math.isfinite(self.loss) else None
         values = {"name": self.candidate.name, "updates": list(self.candidate.updates), "loss": loss}
-        return values if self.bleu is None else {**values, "bleu": self.bleu}
+        return {**values, self.criterion.key: self.score} if self.criterion.metric else values
 
 
 @dataclass(frozen=True)
@@ -128,7 +130,7 @@ def judge(
     Raises:
         UserError: a checkpoint can't be read any more, or a batch does not fit the memory.
     """
-    by_bleu = config.training.criterion is Criterion.bleu
+    criterion = criterion_for(config.training.criterion)
     started = time.perf_counter()
     judged: list[Judged] = []
     words = f"judging {len(possible)} candidates" if len(possible) > 1 else "translating valid"
@@ -136,11 +138,12 @@ def judge(
         for candidate in possible:
             load_weights(model, weights_of(candidate, checkpoints), checkpoints.folder)
             loss = validator.losses()[0]
-            if by_bleu:
+            if criterion.metric:
                 hypotheses = validator.hypotheses(bar.update)
-                judged.append(Judged(candidate, loss, validator.bleu(hypotheses), hypotheses))
+                score = validator.score(criterion.metric, hypotheses)
+                judged.append(Judged(candidate, criterion, loss, score, hypotheses))
             else:
-                judged.append(Judged(candidate, loss))
+                judged.append(Judged(candidate, criterion, loss))
                 bar.update(validator.num_sentences)
             if len(judged) == 1:
                 _say_how_long(len(possible), validator, time.perf_counter() - started)
@@ -171,10 +174,10 @@ def table(verdict: Verdict) -> str:
     width = max(map(len, names))
     lines = []
     for name, one in zip(names, verdict.judged, strict=True):
-        figures = f"loss {one.loss:.4f}" + ("" if one.bleu is None else f"  BLEU {one.bleu:6.2f}")
+        score = f"  {one.criterion.figure(one.score)}" if one.criterion.metric else ""
         mark = "->" if one is verdict.best else "  "
         updates = f"update{'s' if len(one.candidate.updates) > 1 else ''} {_listed(one.candidate.updates)}"
-        lines.append(f"  {mark} {name:<{width}}  {figures}  {updates}")
+        lines.append(f"  {mark} {name:<{width}}  loss {one.loss:.4f}{score}  {updates}")
     return "\n".join(lines)
 
 

@@ -16,7 +16,7 @@ from nmt.data.preparation import Prepared, prepare
 from nmt.data.report import write_data_report
 from nmt.data.revisions import with_commits
 from nmt.errors import UserError
-from nmt.evaluation.scores import metrics_for
+from nmt.evaluation.metrics import metric_kinds, metrics_for
 from nmt.runtime import (
     available_cores,
     choose_device,
@@ -45,6 +45,7 @@ from nmt.training.rehearsal import require_room
 from nmt.training.run_folder import RunFolder, fixed_options
 from nmt.training.stopping import Stopped, StopRequest
 from nmt.training.trainer import Trainer
+from nmt.training.validation import validation_metrics
 from nmt.training.watch import watched
 
 Loop = Callable[[TrainConfig, Prepared, RunFolder, StopRequest], bool]
@@ -136,6 +137,9 @@ def _checked_and_prepared(
     config: TrainConfig, folder: RunFolder, processes: int
 ) -> tuple[TrainConfig, Prepared]:
     """Also replaces every `auto` that depends on the data; `processes` are those of this machine."""
+    keys = [*validation_metrics(config), *config.evaluation.metrics]
+    metric_kinds(config.training.validate_metrics, "training.validate_metrics")
+    metric_kinds(config.evaluation.metrics)
     config = folder.with_choices(config)
     folder.check(config)
     goal(config, folder)  # a wrong name is an error before the data are prepared
@@ -143,7 +147,7 @@ def _checked_and_prepared(
         # Now, since preparing may take long, and the first validation is longer still in coming.
         require_number(config)
         require_room(config, processes)
-        metrics_for(config.data.target_lang)
+        metrics_for(config.data.target_lang, config.evaluation, keys)
     prepared = prepare(config.data)
     pieces = replace(config.data.tokenizer, vocab_size=prepared.vocab_size)
     config = replace(config, data=replace(config.data, tokenizer=pieces))

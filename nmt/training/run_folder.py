@@ -55,6 +55,9 @@ _FREE = frozenset(
         "training.keep_checkpoints",
         "training.averaging.kind",
         "training.averaging.count",
+        "training.validate_metrics",
+        "evaluation.metrics",
+        "evaluation.comet.command",
     }
 )
 """Options that change neither the weights after a given update nor how they are judged."""

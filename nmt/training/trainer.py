@@ -22,6 +22,7 @@ from nmt.training.beginning import first_model, start_fingerprint
 from nmt.training.checkpoint import Checkpoint, CheckpointFolder
 from nmt.training.compilation import compiled
 from nmt.training.counters import NUM_COUNTERS, Counters, views
+from nmt.training.criterion import criterion_for
 from nmt.training.ema import RunningMean, with_trained
 from nmt.training.going_back import resumed
 from nmt.training.meter import meter_for, perplexity
@@ -299,13 +300,14 @@ class Trainer:
     def _validate(self) -> None:
         with self.mean.in_place():
             found = self._validator.validate(self.stop)
-        quality = found.quality(self.options.criterion)
+        criterion = criterion_for(self.options.criterion)
+        quality = criterion.quality(found.figure(criterion.key))
         is_best = self.progress.note_validation(quality, self.options)
-        figures = {"loss": found.loss, "ppl": perplexity(found.nll), "bleu": found.bleu, "chrf": found.chrf}
+        figures = {"loss": found.loss, "ppl": perplexity(found.nll), **found.scores}
         self._monitor.record("valid", self.progress.update, {**figures, "samples": found.samples})
         log.info(
-            "update %d: validation loss %.3f, perplexity %.2f, BLEU %.2f, chrF %.2f%s%s",
-            *(self.progress.update, found.loss, figures["ppl"] or math.inf, found.bleu, found.chrf),
+            "update %d: validation loss %.3f, perplexity %.2f%s%s%s",
+            *(self.progress.update, found.loss, figures["ppl"] or math.inf, found.in_words()),
             " (best yet)" if is_best else "",
             "".join(
                 f"\n  {name:<10} {shortened(visible(text), _SAMPLE_CHARACTERS)}"

@@ -1,24 +1,26 @@
-"""How good the model is on held-out text: loss, perplexity, BLEU and chrF of real translations, samples."""
+"""How good the model is on held-out text: loss, perplexity, metrics of real translations, samples."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import torch
 
-from nmt.config import Criterion, DecodingConfig, Precision, TrainConfig
+from nmt.config import Precision, TrainConfig
 from nmt.data.batching import Batch
+from nmt.data.corpus import HeldOut
 from nmt.data.preparation import Prepared
 from nmt.data.store import Shard, Store
 from nmt.data.stream import validation_batches
 from nmt.data.tokenizer import Tokenizer
 from nmt.decoding.translator import Translator
-from nmt.evaluation.scores import metrics_for
+from nmt.evaluation.metrics import METRICS, ScoringStopped, metrics_for
+from nmt.evaluation.scores import score_of, warn_of_left_out
 from nmt.model import Seq2Seq
+from nmt.training.criterion import LOSS, criterion_for
 from nmt.training.objective import training_loss
 from nmt.training.precision import autocast, product_dtype
 
@@ -31,26 +33,27 @@ class ValidationStopped(Exception):
 
 @dataclass(frozen=True)
 class Validation:
-    """What one validation found.
+    """The figures of one validation.
 
     Attributes:
         loss: label-smoothed cross-entropy, the mean a target token.
         nll: -log p, the mean a target token.
-        bleu: of the translations, as `nmt-eval` computes it.
-        chrf: the same.
+        scores: the score of each metric of the translations, under its key, as `nmt-eval` computes it.
         samples: a few sentences: `source`, `reference`, `hypothesis`.
     """
 
     loss: float
     nll: float
-    bleu: float
-    chrf: float
+    scores: Mapping[str, float | None]
     samples: list[dict[str, str]]
 
-    def quality(self, criterion: Criterion) -> float:
-        """What `best` goes by; higher is better, and not a number is worst."""
-        value = self.bleu if criterion is Criterion.bleu else -self.loss
-        return -math.inf if math.isnan(value) else value
+    def figure(self, key: str) -> float | None:
+        """The value of a criterion: the loss, or the score of a metric."""
+        return self.loss if key == LOSS else self.scores[key]
+
+    def in_words(self) -> str:
+        """The scores for the log: `, BLEU 27.30, chrF 56.12`."""
+        return "".join(f", {_short_name(key)} {_rounded(key, value)}" for key, value in self.scores.items())
 
 
 class Validator:
@@ -60,11 +63,9 @@ class Validator:
         model: read, not changed.
         tokenizer: of the model.
         batches: the set for the loss.
-        sources: the same set as raw text, tags before it if there are any.
-        references: its translations.
-        target_lang: their language.
-        decoding: how to translate.
-        smoothing: of the loss.
+        held_out: the same set as raw text.
+        metrics: keys of the metrics of a validation.
+        config: of the run; how to translate, how to score, and the smoothing of the loss.
         device: where the model is.
         precision: of the matrix products, in loss and translation alike.
     """
@@ -74,19 +75,17 @@ class Validator:
         model: Seq2Seq,
         tokenizer: Tokenizer,
         batches: Sequence[Batch],
-        sources: Sequence[str],
-        references: Sequence[str],
+        held_out: HeldOut,
+        metrics: Sequence[str],
+        config: TrainConfig,
         *,
-        target_lang: str,
-        decoding: DecodingConfig,
-        smoothing: float,
         device: torch.device,
         precision: Precision,
     ) -> None:
         self._model = model
-        self._translator = Translator([model], tokenizer, decoding, device=device, precision=precision)
-        self._batches, self._sources, self._references = batches, sources, references
-        self._target_lang, self._smoothing = target_lang, smoothing
+        self._translator = Translator([model], tokenizer, config.decoding, device=device, precision=precision)
+        self._batches, self._held_out, self._inputs = batches, held_out, held_out.inputs
+        self._metrics, self._config = metrics, config
         self._device, self._precision = device, precision
 
     def validate(self, stop: Callable[[], bool]) -> Validation:
@@ -97,8 +96,9 @@ class Validator:
         """
         loss, nll = self.losses(stop)
         hypotheses = self.hypotheses(lambda num_lines: _raise_if(stop))
-        chrf = self._score("chrf", hypotheses)
-        return Validation(loss, nll, self.bleu(hypotheses), chrf, self._samples(hypotheses))
+        # TER, which takes longest of all, is left to the end of the run by default.
+        scores = {key: self.score(key, hypotheses, stop) for key in self._metrics}
+        return Validation(loss, nll, scores, self._samples(hypotheses))
 
     @torch.no_grad()
     def losses(self, stop: Callable[[], bool] = bool) -> tuple[float, float]:
@@ -120,7 +120,7 @@ class Validator:
                     hidden,
                     self._model.output_weight,
                     batch.target_out[: batch.num_target_tokens],
-                    smoothing=self._smoothing,
+                    smoothing=self._config.training.label_smoothing,
                     dtype=product_dtype(self._precision),
                 )
                 sums += torch.stack([losses.loss, losses.nll])
@@ -132,26 +132,41 @@ class Validator:
     @property
     def num_sentences(self) -> int:
         """How many sentences the set has."""
-        return len(self._sources)
+        return len(self._inputs)
 
     def hypotheses(self, advance: Callable[[int], object]) -> list[str]:
         """The best translation of every source, in order; `advance` gets each batch's number of lines."""
-        found = self._translator.translate(self._sources, advance)
+        found = self._translator.translate(self._inputs, advance)
         return [translation.hypotheses[0].text for translation in found]
 
-    def bleu(self, hypotheses: Sequence[str]) -> float:
-        """BLEU of translations of the sources, as `nmt-eval` computes it."""
-        return self._score("bleu", hypotheses)
+    def score(self, key: str, hypotheses: Sequence[str], stop: Callable[[], bool] = bool) -> float | None:
+        """The score of translations of the sources in one metric, as `nmt-eval` computes it.
 
-    def _score(self, metric: str, hypotheses: Sequence[str]) -> float:
-        # One by one: TER, which takes longest of all, is left to the end of the run.
-        metrics = metrics_for(self._target_lang)
-        return float(metrics[metric].corpus_score(hypotheses, [self._references]).score)
+        Args:
+            key: of the metric.
+            hypotheses: the translations.
+            stop: asked by metrics that take long.
+
+        Returns:
+            The score; None if the metric finds none.
+
+        Raises:
+            UserError: the metric can't be set up, or fails.
+            ValidationStopped: `stop` became true.
+        """
+        metrics = metrics_for(self._config.data.target_lang, self._config.evaluation, [key])
+        metrics[key].interrupted = stop
+        texts = [self._held_out.references]
+        warn_of_left_out(metrics, [hypotheses, *texts])
+        try:
+            return score_of(metrics[key], hypotheses, texts, self._held_out.sources)
+        except ScoringStopped as stopped:
+            raise ValidationStopped from stopped
 
     def _samples(self, hypotheses: Sequence[str]) -> list[dict[str, Any]]:
         count = len(hypotheses)
         rows = sorted({count * part // _NUM_SAMPLES for part in range(_NUM_SAMPLES)})
-        texts = {"source": self._sources, "reference": self._references, "hypothesis": hypotheses}
+        texts = {"source": self._inputs, "reference": self._held_out.references, "hypothesis": hypotheses}
         return [{name: lines[row] for name, lines in texts.items()} for row in rows]
 
 
@@ -172,18 +187,35 @@ def validator_for(
     count = (0 if final else options.validate_sentences) or len(held_out.sources)
     if count < store.num_pairs:
         store = Store([Shard(*store.take(np.arange(count)))])
+    references = held_out.references[:count]
     return Validator(
         model,
         prepared.tokenizer,
         validation_batches(store, int(config.data.max_tokens)),
-        held_out.inputs[:count],
-        held_out.references[:count],
-        target_lang=config.data.target_lang,
-        decoding=config.decoding,
-        smoothing=options.label_smoothing,
+        replace(held_out, sources=held_out.sources[:count], references=references, groups=None),
+        validation_metrics(config),
+        config,
         device=device,
         precision=Precision.fp32 if final else options.precision,
     )
+
+
+def validation_metrics(config: TrainConfig) -> list[str]:
+    """The keys of the metrics of a validation: those that are asked for, and the criterion.
+
+    Raises:
+        UserError: there is no such criterion.
+    """
+    criterion, keys = criterion_for(config.training.criterion), config.training.validate_metrics
+    return list(dict.fromkeys([*keys, criterion.metric] if criterion.metric else keys))
+
+
+def _short_name(key: str) -> str:
+    return METRICS[key].short_name or METRICS[key].name
+
+
+def _rounded(key: str, value: float | None) -> str:
+    return "-" if value is None else f"{value:.{METRICS[key].digits}f}"
 
 
 def _raise_if(stop: Callable[[], bool]) -> None:

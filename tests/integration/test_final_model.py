@@ -17,7 +17,6 @@ from nmt.bundle import load_bundle
 from nmt.config import (
     Average,
     AveragingConfig,
-    Criterion,
     Precision,
     ScheduleConfig,
     ScheduleName,
@@ -227,10 +226,10 @@ def test_the_results_of_earlier_versions_are_not_made_anew(
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"criterion": Criterion.loss}, "has loss 6."),
-        ({"criterion": Criterion.loss, "validate_sentences": 7}, "on the validation of training"),
-        ({"criterion": Criterion.loss, "precision": Precision.bf16}, "on the validation of training"),
-        ({"criterion": Criterion.loss, "max_updates": 14}, "that of update 14 alone had 5."),
+        ({"criterion": "loss"}, "has loss 6."),
+        ({"criterion": "loss", "validate_sentences": 7}, "on the validation of training"),
+        ({"criterion": "loss", "precision": Precision.bf16}, "on the validation of training"),
+        ({"criterion": "loss", "max_updates": 14}, "that of update 14 alone had 5."),
     ],
 )
 def test_a_kind_that_delivers_less_is_told(
@@ -250,7 +249,7 @@ def test_a_kind_that_delivers_less_is_told(
 
 def test_the_weights_behind_a_running_mean_are_a_candidate(data: Path, tmp_path: Path) -> None:
     """In twelve updates the mean has forgotten little of the first weights."""
-    options: dict[str, Any] = {"ema": 0.99, "criterion": Criterion.loss}
+    options: dict[str, Any] = {"ema": 0.99, "criterion": "loss"}
     train(toy_config(data, tmp_path / "run", **options))
     found = results(tmp_path / "run")["training"]
     assert [one["name"] for one in found["candidates"]][:2] == ["best = last", "last, without ema"]
@@ -264,7 +263,7 @@ def test_the_weights_behind_a_running_mean_are_a_candidate(data: Path, tmp_path:
 def test_the_best_validation_has_a_checkpoint_where_none_is_scheduled(data: Path, tmp_path: Path) -> None:
     """The learning rate is so high that the loss rises again after the first validations."""
     rising = ScheduleConfig(name=ScheduleName.constant, peak=0.02, warmup_updates=0)
-    options = {"validate_every": 3, "criterion": Criterion.loss, "schedule": rising, "keep_checkpoints": 1}
+    options = {"validate_every": 3, "criterion": "loss", "schedule": rising, "keep_checkpoints": 1}
     run = tmp_path / "run"
     for kind in (Average.auto, Average.none, Average.best):
         train(toy_config(data, run / kind.value, averaging=AveragingConfig(kind, 1), **options))
@@ -285,7 +284,7 @@ def test_the_best_validation_has_a_checkpoint_where_none_is_scheduled(data: Path
 
 
 def test_averaging_may_change_while_the_run_goes_on(data: Path, tmp_path: Path) -> None:
-    options = {"criterion": Criterion.loss, "validate_every": 3, "max_updates": 6}
+    options = {"criterion": "loss", "validate_every": 3, "max_updates": 6}
     first = toy_config(data, tmp_path / "run", averaging=AveragingConfig(kind=Average.last), **options)
     train(first)
     longer = replace(first.training, max_updates=12, averaging=AveragingConfig())

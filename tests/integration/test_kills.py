@@ -22,7 +22,6 @@ from toy import toy_config, write_toy
 from nmt.config import (
     Average,
     AveragingConfig,
-    Criterion,
     Precision,
     ScheduleConfig,
     ScheduleName,
@@ -47,7 +46,7 @@ def config(data: Path, run: Path, precision: str) -> TrainConfig:
         schedule=ScheduleConfig(name=ScheduleName.constant, peak=0.1, warmup_updates=0),  # gets nowhere
         checkpoint_every=4,
         validate_every=8,
-        criterion=Criterion.loss,
+        criterion="loss",
         patience=8 + KILLS,
         averaging=AveragingConfig(kind=Average.best, count=3),
         keep_checkpoints=1,

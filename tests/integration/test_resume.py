@@ -20,7 +20,6 @@ from toy import toy_config, write_toy
 from nmt.config import (
     Average,
     AveragingConfig,
-    Criterion,
     Precision,
     Resume,
     ScheduleConfig,
@@ -51,7 +50,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
         "averaging": AveragingConfig(kind=Average.auto, count=2),
         "keep_checkpoints": 1,
         "validate_every": 3,
-        "criterion": Criterion.loss,
+        "criterion": "loss",
         "schedule": ScheduleConfig(name=ScheduleName.constant, peak=0.02, warmup_updates=0),
         "ema": 0.5,
     },
@@ -311,7 +310,7 @@ def test_damaged_checkpoints_are_named_and_passed_over(
         {
             "checkpoint_every": 2,
             "keep_checkpoints": 1,
-            "criterion": Criterion.loss,
+            "criterion": "loss",
             "averaging": AveragingConfig(kind=Average.best, count=2),
         },
     ],

@@ -12,7 +12,7 @@ import pytest
 from test_resume import assert_same_run, progress
 from toy import toy_config, write_toy
 
-from nmt.config import Average, AveragingConfig, Criterion, ScheduleConfig, ScheduleName
+from nmt.config import Average, AveragingConfig, ScheduleConfig, ScheduleName
 from nmt.training.run import train
 from nmt.training.validation import Validator
 
@@ -31,7 +31,7 @@ def test_stop_in_the_last_validation(
     """No scheduled checkpoint falls on that update, and validation likes its weights best."""
     options = {
         "max_updates": 10,
-        "criterion": Criterion.loss,
+        "criterion": "loss",
         "averaging": AveragingConfig(kind=Average.none),
     }
     train(toy_config(data, tmp_path / "whole", **options))

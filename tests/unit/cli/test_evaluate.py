@@ -15,10 +15,20 @@ from typing import Any
 import pytest
 
 from nmt.cli.evaluate import evaluate
-from nmt.config import CorpusConfig, DataConfig, DecodingConfig, EvalConfig, SplitConfig, TrainConfig
+from nmt.config import (
+    CometConfig,
+    CorpusConfig,
+    DataConfig,
+    DecodingConfig,
+    EvalConfig,
+    EvaluationConfig,
+    SplitConfig,
+    TrainConfig,
+)
 from nmt.data.corpus import HeldOut
 from nmt.data.text import file_facts
 from nmt.errors import UserError
+from nmt.evaluation.metrics import METRICS, Metric
 
 SIGNATURES = """\
 BLEU|nrefs:1|case:mixed|eff:no|tok:{tokenizer}|smooth:exp|version:{version}
@@ -50,6 +60,7 @@ def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 HELD_OUT = SimpleNamespace(
     inputs=["ON THE MAT THE CAT SAT", "A DOG", ""],
+    sources=["ON THE MAT THE CAT SAT", "A DOG", ""],
     tag=None,
     references=["on the mat the cat sat", "a cat", "nothing"],
     groups=["x", "y", "y"],
@@ -174,6 +185,75 @@ def test_several_references_of_a_model(
     evaluate(EvalConfig(model_dir="run", device="cpu", source="src", references=["ref", "hyp"]))
     out = capsys.readouterr().out
     assert out.startswith("run on ref, hyp\n") and out.count("|nrefs:2|") == 3
+
+
+class Shouted(Metric):
+    """The share of sentences that are their source in small letters."""
+
+    key, name, needs_sources = "shouted", "small", True
+
+    def score(
+        self, hypotheses: Sequence[str], references: Sequence[Sequence[str]], sources: Sequence[str]
+    ) -> float:
+        found = [ours == source.lower() for ours, source in zip(hypotheses, sources, strict=True)]
+        return sum(found) / len(found)
+
+
+@pytest.fixture
+def shouted(monkeypatch: pytest.MonkeyPatch) -> EvaluationConfig:
+    monkeypatch.setitem(METRICS, Shouted.key, Shouted)
+    return EvaluationConfig(metrics=["shouted", "chrfpp"])
+
+
+def test_a_metric_that_reads_sources(
+    shouted: EvaluationConfig, files: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (files / "hyp").write_text("on the mat the cat sat\na cat\n\n")
+    given: dict[str, Any] = {"groups": "labels", "baseline": "ref", "json": "j", "evaluation": shouted}
+    evaluate(EvalConfig(hypotheses="hyp", references="ref", source="src", **given))
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[2].split() == ["sentences", "small", "chrF2++"]
+    report = json.loads((files / "j").read_text(encoding="utf-8"))
+    assert list(report)[1:5] == ["shouted", "chrfpp", "signatures", "sentences"]
+    assert report["shouted"] == pytest.approx(2 / 3)
+    assert [report["groups"][label]["shouted"] for label in ("pets", "other")] == [0.5, 1.0]
+    assert (report["baseline"]["shouted"]["baseline"], report["baseline"]["shouted"]["delta"]) == (
+        pytest.approx(1 / 3),
+        pytest.approx(1 / 3),
+    )
+    assert report["files"]["source"] == "src"
+
+
+def test_a_metric_gets_the_sources_of_a_model_without_tags(
+    shouted: EvaluationConfig, files: Path, model: TrainConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model.data.train.corpora = {"fr": CorpusConfig(target_lang="fr", tag="<2fr>")}
+    held_out = HeldOut("pets", ["A CAT", "", "A DOG"], ["", "", ""], None, {}, "<2fr>")
+    monkeypatch.setattr(sys.modules["nmt.data.corpus"], "read_held_out", lambda *given: held_out)
+    evaluate(EvalConfig(model_dir="run", device="cpu", json="j", evaluation=shouted))
+    # The stand-in of a translator keeps the tag; the blank line has none.
+    assert json.loads((files / "j").read_text(encoding="utf-8"))["shouted"] == pytest.approx(1 / 3)
+    evaluate(EvalConfig(model_dir="run", source="src", references="ref", json="j", evaluation=shouted))
+    assert json.loads((files / "j").read_text(encoding="utf-8"))["shouted"] == 1.0
+
+
+def test_a_metric_that_reads_sources_needs_them(shouted: EvaluationConfig, files: Path) -> None:
+    with pytest.raises(UserError) as caught:
+        evaluate(EvalConfig(hypotheses="hyp", references="ref", evaluation=shouted))
+    assert str(caught.value) == "hypotheses=hyp needs source=FILE: shouted reads the sources"
+    with pytest.raises(UserError, match="source=src has 3, hypotheses=short has 2, references=short has 2;"):
+        evaluate(EvalConfig(hypotheses="short", references="short", source="src", evaluation=shouted))
+
+
+def test_a_metric_that_can_not_be_set_up_is_found_before_translating(files: Path, model: TrainConfig) -> None:
+    # The configuration of a model, which may come from a stranger, chooses no command.
+    model.evaluation = EvaluationConfig(metrics=["comet"], comet=CometConfig(command="true"))
+    comet = EvaluationConfig(metrics=["bleu", "comet"])
+    with pytest.raises(
+        UserError, match=r"^evaluation\.comet\.command: is not set, and the metric comet needs it"
+    ):
+        evaluate(EvalConfig(model_dir="run", device="cpu", evaluation=comet))
+    assert FakeTranslator.calls == []
 
 
 def test_target_language_chooses_the_tokenizer(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -468,6 +548,18 @@ def test_the_command(files: Path, nmt_eval: Callable[..., subprocess.CompletedPr
         (["hypotheses=hyp", "references=none"], "references=none: there is no such file"),
         (["hypotheses=hyp", "reference=ref"], "reference: there is no such option"),
         (["model_dir=nowhere"], "model_dir=nowhere: there is no such folder"),
+        (
+            ["hypotheses=hyp", "references=ref", "evaluation.metrics=[bleu,blue]"],
+            "evaluation.metrics=[bleu,blue]: there is no metric blue. Choose from bleu, chrf, ",
+        ),
+        (
+            ["hypotheses=hyp", "references=ref", "evaluation.metrics=bleu"],
+            "evaluation.metrics: must be a list. Write it in brackets: [a,b].",
+        ),
+        (
+            ["hypotheses=hyp", "references=ref", "metrics=[bleu]"],
+            "metrics: there is no such option; did you mean",
+        ),
     ],
 )
 def test_mistakes_take_one_line(

@@ -14,13 +14,15 @@ SIGNATURES = {
     "chrf": "nrefs:1|case:mixed|eff:yes|nc:6|nw:0|space:no|version:2.6.0",
     "ter": "nrefs:1|case:lc|tok:tercom|norm:no|punct:yes|asian:no|version:2.6.0",
 }
-WHOLE = Scores(bleu=27.339, chrf=56.124, ter=160.5, signatures=SIGNATURES, sentences=3003)
-NEWS = Scores(bleu=30.0, chrf=60.0, ter=58.0, signatures=SIGNATURES, sentences=2000)
-TED = Scores(bleu=9.5, chrf=40.25, ter=90.0, signatures=SIGNATURES, sentences=1003)
+WHOLE = Scores({"bleu": 27.339, "chrf": 56.124, "ter": 160.5}, SIGNATURES, 3003)
+NEWS = Scores({"bleu": 30.0, "chrf": 60.0, "ter": 58.0}, SIGNATURES, 2000)
+TED = Scores({"bleu": 9.5, "chrf": 40.25, "ter": 90.0}, SIGNATURES, 1003)
 COMPARISON = Comparison(
-    bleu=Difference(baseline=26.5, delta=0.839, p_value=0.012, interval=0.55, baseline_interval=0.5),
-    chrf=Difference(baseline=56.5, delta=-0.376, p_value=0.34, interval=0.4, baseline_interval=0.45),
-    ter=Difference(baseline=160.5, delta=0.0, p_value=1.0, interval=1.25, baseline_interval=1.5),
+    {
+        "bleu": Difference(baseline=26.5, delta=0.839, p_value=0.012, interval=0.55, baseline_interval=0.5),
+        "chrf": Difference(baseline=56.5, delta=-0.376, p_value=0.34, interval=0.4, baseline_interval=0.45),
+        "ter": Difference(baseline=160.5, delta=0.0, p_value=1.0, interval=1.25, baseline_interval=1.5),
+    },
     signatures=SIGNATURES,
     resamples=1000,
     seed="12345",
@@ -96,14 +98,15 @@ def test_json_with_everything() -> None:
 
 
 def test_a_p_value_of_few_sentences_comes_with_a_warning() -> None:
-    few = Scores(bleu=1.0, chrf=1.0, ter=1.0, signatures=SIGNATURES, sentences=99)
+    few = Scores({"bleu": 1.0, "chrf": 1.0, "ter": 1.0}, SIGNATURES, 99)
     assert "Of fewer than 100" in " ".join(Report("t", few, {}, COMPARISON).table().split())
     assert "fewer than" not in Report("t", few).table()
 
 
 def test_a_report_without_ter() -> None:
-    whole, group = replace(WHOLE, ter=None), replace(TED, ter=None)
-    report = Report("title", whole, {"news": NEWS, "ted": group}, replace(COMPARISON, ter=None))
+    whole, group = (replace(scores, values={**scores.values, "ter": None}) for scores in (WHOLE, TED))
+    comparison = replace(COMPARISON, differences={**COMPARISON.differences, "ter": None})
+    report = Report("title", whole, {"news": NEWS, "ted": group}, comparison)
     lines = report.table().splitlines()
     assert sum(line.endswith("        -") for line in lines) == 7  # all, ted, baseline and their differences
     assert "TER is left out: a line has more than 1,000 words." in " ".join(lines)

@@ -1,0 +1,74 @@
+"""The metrics, and their register: key → class.
+
+A metric of your own is a subclass of `Metric` and one line, `METRICS[Mine.key] = Mine`. Its key is then valid
+in `evaluation.metrics`, `training.validate_metrics` and `training.criterion`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from nmt.config import EvaluationConfig
+from nmt.errors import UserError
+from nmt.evaluation.metrics.base import Difference, Metric, ScoringStopped, Text
+from nmt.evaluation.metrics.comet import Comet
+from nmt.evaluation.metrics.overlap import TER_WORDS, Bleu, ChrF, ChrFPlusPlus, Ter, tokenizer_for
+from nmt.runtime import Registry
+
+METRICS: Registry[type[Metric]] = Registry("metric")
+"""Key of each metric → its class, which is called with the target language and the options of scoring."""
+
+for _kind in (Bleu, ChrF, ChrFPlusPlus, Ter, Comet):
+    METRICS[_kind.key] = _kind
+
+
+def metric_kinds(keys: Sequence[str], option: str = "evaluation.metrics") -> dict[str, type[Metric]]:
+    """Looks metrics up.
+
+    Args:
+        keys: the keys, in the order of tables.
+        option: the option that holds the keys, for the error.
+
+    Raises:
+        UserError: a key is not registered.
+    """
+    for key in keys:
+        if key not in METRICS:
+            raise UserError(
+                f"{option}=[{','.join(keys)}]: there is no metric {key}. Choose from {', '.join(METRICS)}."
+            )
+    return {key: METRICS[key] for key in keys}
+
+
+def metrics_for(
+    target_lang: str, options: EvaluationConfig | None = None, keys: Sequence[str] | None = None
+) -> dict[str, Metric]:
+    """Sets metrics up for a language.
+
+    Args:
+        target_lang: language code of hypotheses and references, such as `de` or `zh_CN`; or empty.
+        options: of scoring; without them, their defaults.
+        keys: the metrics; without them, those of `options`.
+
+    Returns:
+        Key → metric, in the order of the keys.
+
+    Raises:
+        UserError: a key is not registered; or a metric lacks an option, or a program that it needs.
+    """
+    options = options or EvaluationConfig()
+    kinds = metric_kinds(options.metrics if keys is None else keys)
+    return {key: kind(target_lang, options) for key, kind in kinds.items()}
+
+
+__all__ = [
+    "METRICS",
+    "TER_WORDS",
+    "Difference",
+    "Metric",
+    "ScoringStopped",
+    "Text",
+    "metric_kinds",
+    "metrics_for",
+    "tokenizer_for",
+]

@@ -1,0 +1,153 @@
+"""COMET (Rei et al. 2020), through the command `comet-score`, which has an environment of its own.
+
+unbabel-comet 2.2 needs other versions of numpy, protobuf and transformers than nmt, so it can't be imported.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+from nmt.config import EvaluationConfig
+from nmt.errors import UserError
+from nmt.evaluation.metrics.base import Metric, Text
+from nmt.runtime import told
+
+_OPTION = "evaluation.comet.command"
+
+_PLACE = re.compile(r"Segment (\d{1,9})")
+
+Segment = tuple[str, str, str]
+"""Source, hypothesis, reference."""
+
+
+class Comet(Metric):
+    """COMET of the model that the command runs; most models give 0 to 1.
+
+    Each different set of texts is scored by one run of the command. A set whose segments are all known, such
+    as a part of an earlier set, needs no run: COMET scores a segment by itself, and a corpus by their mean.
+    With several references, the score is the mean of the scores against each of them.
+    """
+
+    key, name, digits, needs_sources = "comet", "COMET", 4, True
+
+    def __init__(self, target_lang: str, options: EvaluationConfig) -> None:
+        super().__init__(target_lang, options)
+        from nmt.evaluation.metrics.command import find_command
+
+        given = options.comet.command
+        if given is None:
+            raise UserError(
+                f"{_OPTION}: is not set, and the metric comet needs it. Install unbabel-comet in an "
+                f"environment of its own, and give its command: {_OPTION}=/path/to/comet-score"
+            )
+        self._command = find_command(_OPTION, [given] if isinstance(given, str) else list(given))
+        self._segments: dict[Segment, float] = {}
+        self._corpora: dict[tuple[Segment, ...], float] = {}
+
+    def score(self, hypotheses: Text, references: Sequence[Text], sources: Text) -> float:
+        """The score that the command prints for the whole set."""
+        return _mean([self._corpus(hypotheses, text, sources) for text in references])
+
+    def sentence_scores(
+        self, hypotheses: Text, references: Sequence[Text], sources: Text
+    ) -> Sequence[float] | None:
+        """The scores that the command prints for the segments."""
+        self.score(hypotheses, references, sources)
+        rows = zip(sources, hypotheses, *references, strict=True)
+        return [
+            _mean([self._segments[source, hypothesis, text] for text in texts])
+            for source, hypothesis, *texts in rows
+        ]
+
+    def signature(self, num_references: int) -> str:
+        """Number of references, and the command without its folder; its arguments may name the model."""
+        program, *arguments = self._command
+        return f"nrefs:{num_references}|command:{' '.join([Path(program).name, *arguments])}"
+
+    def _corpus(self, hypotheses: Text, references: Text, sources: Text) -> float:
+        rows = tuple(zip(sources, hypotheses, references, strict=True))
+        if rows not in self._corpora:
+            if all(row in self._segments for row in rows):
+                self._corpora[rows] = _mean([self._segments[row] for row in rows])
+            else:
+                self._corpora[rows], segments = self._run(rows)
+                self._segments |= zip(rows, segments, strict=True)
+        return self._corpora[rows]
+
+    def _run(self, rows: Sequence[Segment]) -> tuple[float, list[float]]:
+        """The scores of a corpus and of its segments, by one run of the command."""
+        import tempfile
+
+        from nmt.evaluation.metrics.command import output_of
+
+        with (
+            told(Path(tempfile.gettempdir())),
+            tempfile.TemporaryDirectory(prefix="nmt-comet-") as name,
+        ):
+            folder = Path(name)
+            arguments = []
+            texts = {"-s": "sources", "-t": "hypotheses", "-r": "references"}
+            for (flag, text), lines in zip(texts.items(), zip(*rows, strict=True), strict=True):
+                _write(folder / text, lines)
+                arguments += [flag, str(folder / text)]
+            output = output_of(_OPTION, [*self._command, *arguments, "--quiet"], folder, self.interrupted)
+        try:
+            return read_scores(output, len(rows))
+        except ValueError as error:
+            raise UserError(
+                f"{_OPTION}={self._command[0]}: {error}. Give the comet-score of unbabel-comet 2.2, without "
+                "--only_system."
+            ) from error
+
+
+def read_scores(output: str, num_segments: int) -> tuple[float, list[float]]:
+    r"""Reads what `comet-score` of unbabel-comet 2.2 prints.
+
+    A segment has the line `FILE\tSegment 0\tscore: 0.8123`, a system the line `FILE\tscore: 0.8123`. Other
+    lines are skipped.
+
+    Returns:
+        The score of the system, and those of the segments in order.
+
+    Raises:
+        ValueError: a score is missing or not a number.
+    """
+    systems: set[float] = set()  # several processes, one a GPU, may print the same lines
+    segments: dict[int, float] = {}
+    for line in output.splitlines():
+        match line.split("\t"):
+            case [_, place, figure] if (found := _PLACE.fullmatch(place)) and figure.startswith("score: "):
+                segments[int(found[1])] = _number(figure)
+            case [_, figure] if figure.startswith("score: "):
+                systems.add(_number(figure))
+    if len(systems) != 1:
+        count = f"{len(systems)} different system scores" if systems else "no system score"
+        raise ValueError(f"it printed {count}")
+    if segments.keys() != set(range(num_segments)):
+        raise ValueError(f"it printed scores of {len(segments):,} segments, and there are {num_segments:,}")
+    return systems.pop(), [segments[number] for number in range(num_segments)]
+
+
+def _mean(values: Sequence[float]) -> float:
+    return math.fsum(values) / len(values)
+
+
+def _number(figure: str) -> float:
+    text = figure.removeprefix("score: ").strip()
+    try:
+        number = float(text)
+    except ValueError:
+        number = math.nan
+    if not math.isfinite(number):
+        raise ValueError(f"it printed the score {text[:40]!r}, which is not a number")
+    return number
+
+
+def _write(path: Path, lines: Sequence[str]) -> None:
+    # comet-score ends a line at a carriage return too, and removes spaces around it.
+    path.write_text(
+        "".join(f"{line.replace(chr(13), ' ')}\n" for line in lines), encoding="utf-8", newline="\n"
+    )

@@ -1,0 +1,84 @@
+"""The criterion: its direction, and values that are missing or not finite."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from nmt.config import TrainConfig, TrainingConfig
+from nmt.errors import UserError
+from nmt.training.criterion import criterion_for
+from nmt.training.progress import Progress
+from nmt.training.validation import Validation, validation_metrics
+
+
+@pytest.mark.parametrize(
+    ("key", "better", "worse", "words"),
+    [
+        ("bleu", 30.0, 29.0, "BLEU  30.00"),
+        ("chrf", 60.5, 60.4, "chrF2  60.50"),
+        ("chrfpp", 60.5, 60.4, "chrF2++  60.50"),
+        ("ter", 55.0, 100.0, "TER  55.00"),
+        ("comet", 0.85, 0.5, "COMET   0.8500"),
+        ("loss", 2.25, 2.5, "loss   2.2500"),
+    ],
+)
+def test_the_direction(key: str, better: float, worse: float, words: str) -> None:
+    criterion = criterion_for(key)
+    assert criterion.quality(better) > criterion.quality(worse) > -math.inf
+    assert criterion.value(criterion.quality(better)) == better
+    for value in (None, math.nan, math.inf):
+        assert criterion.quality(value) == -math.inf
+    assert criterion.figure(better) == words
+    assert criterion.metric == (None if key == "loss" else key)
+
+
+def test_a_value_that_is_missing() -> None:
+    assert criterion_for("ter").figure(None) == "TER      -"
+
+
+def test_an_unknown_criterion_is_an_error_with_the_choices() -> None:
+    with pytest.raises(UserError) as caught:
+        validation_metrics(TrainConfig(training=TrainingConfig(criterion="blue")))
+    assert str(caught.value) == (
+        "training.criterion=blue: there is no such criterion. "
+        "Choose from loss, bleu, chrf, chrfpp, ter, comet."
+    )
+
+
+@pytest.mark.parametrize(
+    ("criterion", "metrics", "expected"),
+    [
+        ("bleu", ["bleu", "chrf"], ["bleu", "chrf"]),
+        ("loss", ["bleu", "chrf"], ["bleu", "chrf"]),
+        ("ter", ["bleu", "chrf"], ["bleu", "chrf", "ter"]),
+        ("chrf", ["chrfpp"], ["chrfpp", "chrf"]),
+        ("loss", [], []),
+    ],
+)
+def test_a_validation_computes_the_criterion(criterion: str, metrics: list[str], expected: list[str]) -> None:
+    config = TrainConfig(training=TrainingConfig(criterion=criterion, validate_metrics=metrics))
+    assert validation_metrics(config) == expected
+
+
+@pytest.mark.parametrize(("key", "best"), [("ter", 2), ("loss", 3), ("bleu", 1)])
+def test_the_best_validation_follows_the_direction(key: str, best: int) -> None:
+    validations = [
+        Validation(3.0, 2.0, {"bleu": 30.0, "ter": 60.0}, []),
+        Validation(2.5, 2.0, {"bleu": 20.0, "ter": 50.0}, []),
+        Validation(2.0, 2.0, {"bleu": 25.0, "ter": None}, []),
+    ]
+    progress, options = Progress(), TrainingConfig(validate_every=1, criterion=key)
+    criterion = criterion_for(key)
+    for found in validations:
+        progress.advance()
+        progress.note_validation(criterion.quality(found.figure(key)), options)
+    assert progress.best is not None and progress.best.update == best
+    assert progress.worse_validations == 3 - best
+
+
+def test_the_words_of_a_validation() -> None:
+    scores = {"bleu": 27.304, "chrf": 56.1, "chrfpp": 55.0, "ter": None}
+    words = ", BLEU 27.30, chrF 56.10, chrF++ 55.00, TER -"
+    assert Validation(3.0, 2.0, scores, []).in_words() == words
