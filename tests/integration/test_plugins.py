@@ -18,7 +18,7 @@ def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with the package `my_nmt`: all examples of the document."""
     folder = tmp_path_factory.mktemp("plugins")
     examples = re.findall(r"^```python\n(.*?)^```", DOCUMENT.read_text(encoding="utf-8"), re.M | re.S)
-    assert len(examples) == 3
+    assert len(examples) == 4
     (folder / "my_nmt").mkdir()
     (folder / "my_nmt" / "__init__.py").write_text("from my_nmt import everything\n")
     (folder / "my_nmt" / "everything.py").write_text("\n\n".join(examples))
@@ -42,6 +42,8 @@ def test_an_architecture_and_a_rule_train_in_two_ranks_resume_translate_and_eval
         (data / f"train.{side}").write_text("\n".join([*lines[:-7], *map(str.upper, lines[-7:])]) + "\n")
     options = [
         "plugins=[my_nmt]",
+        "training.validate_metrics=[copied]",
+        "training.criterion=copied",
         "model.architecture=mean_pooling",
         f"data.train.source={data / 'train.src'}",
         f"data.train.target={data / 'train.tgt'}",
@@ -69,8 +71,13 @@ def test_an_architecture_and_a_rule_train_in_two_ranks_resume_translate_and_eval
     translated = plugged.run("nmt-translate", model, "plugins=[my_nmt]", text=text)
     assert translated.returncode == 0, translated.stderr.decode()
     assert translated.stdout.count(b"\n") == text.count(b"\n")
-    scored = plugged.run("nmt-eval", model, "plugins=[my_nmt]")
-    assert scored.returncode == 0 and b"BLEU" in scored.stdout
+    scored = plugged.run(
+        "nmt-eval", model, "plugins=[my_nmt]", "evaluation.metrics=[bleu,copied]", "json=-.json"
+    )
+    assert scored.returncode == 0, scored.stderr.decode()
+    scores = json.loads((plugged.folder / "-.json").read_text())
+    same = map(bytes.__eq__, translated.stdout.splitlines(), text.splitlines())
+    assert scores["copied"] == pytest.approx(100 * sum(same) / text.count(b"\n"))
 
     refused = plugged.run("nmt-translate", model, text=text)
     assert refused.returncode == 2
