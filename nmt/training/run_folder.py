@@ -15,6 +15,7 @@ from typing import Any, NoReturn
 
 from nmt.bundle import MOST_RESULTS, checked_results, config_to_yaml, read_config
 from nmt.config import Resume, ScheduleName, TrainConfig
+from nmt.config.checks import shortened
 from nmt.config.stored import to_plain
 from nmt.errors import UserError
 from nmt.runtime import (
@@ -26,6 +27,7 @@ from nmt.runtime import (
     make_folder,
     parse_json,
     read_text,
+    reason_of,
     replaced,
     told,
 )
@@ -101,8 +103,14 @@ class RunFolder:
             UserError: the folder can't be had or written to, or a name in it is of the wrong kind, such as a
                 folder in the place of `results.json`.
         """
+        try:
+            look_up(self.path)
+        except OSError as error:  # such as a name that is too long
+            reason = reason_of(error, "write")
+            if reason is None:
+                raise
+            raise UserError(f"run_dir={shortened(self.path)}: {reason}") from error
         with told(self.path):
-            look_up(self.path)  # fails where the name is too long
             above = self.path
             while not os.path.lexists(above) and above != above.parent:
                 above = above.parent

@@ -271,3 +271,10 @@ def test_a_disk_that_is_full_from_the_start_is_told(tmp_path: Path, monkeypatch:
     monkeypatch.setattr(monitor_module, "Board", full)
     with pytest.raises(UserError, match=r"can't write .*tensorboard: no space is left"):
         Monitor(RunFolder(tmp_path), Progress(), 100)
+
+
+@pytest.mark.parametrize("name", ["x" * 300, "x/" * 3000])
+def test_a_name_that_is_too_long_is_told_in_short(name: str, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"^run_dir=.*…x.*: its name is too long") as caught:
+        RunFolder(tmp_path / name).require_sound()
+    assert len(str(caught.value)) < 200
