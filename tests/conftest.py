@@ -28,8 +28,11 @@ settings.load_profile("nmt")
 
 
 def pytest_configure() -> None:
-    """Undoes what a shell does to background jobs: they ignore Ctrl-C, and so would our children."""
+    """Undoes what shells and nohup do to background jobs: they ignore signals, and so would our children."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
+    for signum in (signal.SIGHUP, signal.SIGQUIT):
+        if signal.getsignal(signum) is signal.SIG_IGN:
+            signal.signal(signum, signal.SIG_DFL)
 
 
 GPUS = torch.cuda.is_available, torch.cuda.device_count, os.environ.get("CUDA_VISIBLE_DEVICES")

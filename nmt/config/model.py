@@ -43,8 +43,6 @@ class PositionsConfig:
 class ModelConfig:
     """Shape and regularisation of the model."""
 
-    architecture: str = "transformer"
-    """The name under which it is registered in `nmt.model.MODELS`."""
     encoder_layers: int = 6
     decoder_layers: int = 6
     d_model: int = 512
@@ -60,6 +58,8 @@ class ModelConfig:
     """Inside the feed-forward layers, after the activation; not in the paper."""
     word_dropout: float = 0.0
     """On whole tokens of both sides, before their positions (Gal and Ghahramani 2016); not in the paper."""
+    architecture: str = "transformer"
+    """The name under which it is registered in `nmt.model.MODELS`."""
 
     def __post_init__(self) -> None:
         """Checks the values."""
