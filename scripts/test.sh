@@ -12,5 +12,6 @@ step "ruff check" ruff check
 step "ruff format" ruff format --check
 step "mypy" mypy
 step "lint-imports" lint-imports
-# A file at a time for each core: tests of a file share what they set up.
-python -m pytest -n logical --dist loadfile "$@"
+# A file at a time for each core: tests of a file share what they set up. The integration tests, which take
+# longest, come first, so that no core is left with one of them at the end.
+python -m pytest -n logical --dist loadfile --no-loadscope-reorder "$@"

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
-from nmt.runtime import short_spins
+from nmt.runtime import STOP_SIGNALS, short_spins
 
 short_spins()  # before torch is imported: the processes of a parallel test run share the cores
 
@@ -57,13 +57,19 @@ def same_numbers() -> None:
 
 
 @pytest.fixture(autouse=True)
-def log_as_before() -> Iterator[None]:
-    """Undoes `log_to_stderr` after a test that runs a command in this process."""
+def process_as_before() -> Iterator[None]:
+    """Undoes the log and the signal handlers of a command that a test runs in this process.
+
+    Otherwise later tests capture log records twice, and a handler that has raised once stays silent for them.
+    """
     log = logging.getLogger("nmt")
-    before = log.propagate, log.level, list(log.handlers)
+    propagate, level, outputs = log.propagate, log.level, list(log.handlers)
+    handlers = {signum: signal.getsignal(signum) for signum in STOP_SIGNALS}
     yield
-    log.propagate, log.handlers[:] = before[0], before[2]
-    log.setLevel(before[1])
+    for signum, handler in handlers.items():
+        signal.signal(signum, handler)
+    log.propagate, log.handlers[:] = propagate, outputs
+    log.setLevel(level)
 
 
 @pytest.fixture(autouse=True)
