@@ -11,7 +11,7 @@ from nmt.errors import UserError
 
 @dataclass
 class CometConfig:
-    """The metric `comet`: COMET (Rei et al. 2020), run as a command in an environment of its own."""
+    """The metric `comet`: COMET (Rei et al. 2020), run as a command in a separate environment."""
 
     command: Any = path_field("command", None, several=True)
     """The command `comet-score` of unbabel-comet 2.2, or a list of it and its arguments:

@@ -139,8 +139,8 @@ def option_of(name: str) -> str | None:
 def rule_facts(rules: Sequence[Rule]) -> list[Any]:
     """What stands for rules and how they judge.
 
-    Of a rule outside this package it is the source of its module, too: whoever edits it need not remember to
-    raise its version.
+    For a rule outside this package, the source of its module is added. So an edit is noticed even if the
+    version stays the same.
     """
     return [[type(rule).__name__, rule.version, rule.facts(), *_source_of(type(rule))] for rule in rules]
 
@@ -151,7 +151,7 @@ def _source_of(rule: type[Rule]) -> list[str]:
     module = inspect.getmodule(rule)
     try:
         return [] if module is None else [inspect.getsource(module)]
-    except OSError:  # made in a prompt: there is no file
+    except OSError:  # a class defined at a prompt has no source file
         return []
 
 

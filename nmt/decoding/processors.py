@@ -39,9 +39,7 @@ def build_processor(name: str, options: Mapping[str, Any]) -> SearchProcessor:
     Raises:
         UserError: there is no such processor or no such option, or a value is out of range.
     """
-    if name not in PROCESSORS:
-        raise UserError(f"processor {name}: unknown. Choose one of {', '.join(sorted(PROCESSORS))}.")
-    kind = PROCESSORS[name]
+    kind = PROCESSORS.find(name, "search")
     known = [field.name for field in fields(kind.Options)]
     for key in options:
         if key not in known:

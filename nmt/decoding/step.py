@@ -5,25 +5,14 @@ Shapes: B sentences, K hypotheses of each, V ids, S places of the longest source
 
 from __future__ import annotations
 
-from typing import Generic, NamedTuple, Protocol, Self, TypeVar
+from typing import Generic, NamedTuple, Protocol, TypeVar
 
 from torch import Tensor
 
+from nmt.model import DecoderState
 
-class State(Protocol):
-    """What the step function remembers between two steps."""
-
-    def select(self, rows: Tensor) -> Self:
-        """Reorders hypotheses.
-
-        Args:
-            rows: (B', K') int64, indices into the flattened B * K hypotheses; all in one row belong to one
-                sentence. B' < B leaves out sentences; K' may differ from K.
-        """
-        ...
-
-
-S = TypeVar("S", bound=State)
+S = TypeVar("S", bound=DecoderState)
+"""The state of a search, of any kind that can `select`."""
 
 
 class StepOutput(NamedTuple, Generic[S]):

@@ -71,15 +71,7 @@ class CachedDecoderState:
         return self.cross.shape[2]
 
     def select(self, rows: Tensor) -> CachedDecoderState:
-        """Keeps some hypotheses, in a new order, any of them more than once.
-
-        Args:
-            rows: (B', K') int64 into the B * K hypotheses; each row from one sentence, the sentences in their
-                order and none twice.
-
-        Returns:
-            The state of B' sentences with K' hypotheses each.
-        """
+        """See `DecoderState.select`."""
         cross, hidden = self.cross, self.hidden
         if len(rows) < self.num_sentences:
             sentences = rows[:, 0] // self.num_hypotheses

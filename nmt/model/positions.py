@@ -22,7 +22,7 @@ def build_positions(config: PositionsConfig, d_model: int) -> Positions:
     Raises:
         UserError: no encoding of that name is registered.
     """
-    return POSITIONS.find(config.name)(d_model)
+    return POSITIONS.find(config.name, f"model.positions.name={config.name}")(d_model)
 
 
 class Positions(nn.Module, ABC):
@@ -80,7 +80,7 @@ def sinusoids(length: int, d_model: int) -> Tensor:
     return table.float()
 
 
-POSITIONS: Registry[type[Positions]] = Registry("model.positions.name")
+POSITIONS: Registry[type[Positions]] = Registry("positional encoding")
 """The encodings by the name that `model.positions.name` selects."""
 
 POSITIONS["sinusoidal"] = Sinusoidal

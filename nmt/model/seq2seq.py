@@ -125,7 +125,7 @@ class Seq2Seq(nn.Module, ABC):
         return sum(parameter.numel() for parameter in self.parameters())
 
 
-MODELS: Registry[type[Seq2Seq]] = Registry("model.architecture")
+MODELS: Registry[type[Seq2Seq]] = Registry("architecture")
 """The architectures by the name that `model.architecture` selects."""
 
 
@@ -135,7 +135,7 @@ def model_class(config: ModelConfig) -> type[Seq2Seq]:
     Raises:
         UserError: no architecture of that name is registered.
     """
-    return MODELS.find(config.architecture)
+    return MODELS.find(config.architecture, f"model.architecture={config.architecture}")
 
 
 def build_model(config: ModelConfig, source_vocab_size: int, target_vocab_size: int) -> Seq2Seq:

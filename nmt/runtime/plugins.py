@@ -28,12 +28,12 @@ class Registry(dict[str, T]):
     """Name → what is registered under it, in the order of registration. A name is never registered twice.
 
     Args:
-        key: the option whose values are the names, for messages.
+        kind: the word for one of them, such as `metric`, for messages.
     """
 
-    def __init__(self, key: str) -> None:
+    def __init__(self, kind: str) -> None:
         super().__init__()
-        self.key = key
+        self.kind = kind
 
     def __setitem__(self, name: str, value: T) -> None:
         """Registers `value`.
@@ -42,17 +42,21 @@ class Registry(dict[str, T]):
             UserError: the name is taken.
         """
         if name in self and self[name] is not value:
-            raise UserError(f"{self.key}={name}: is registered already. Choose another name in the plugin.")
+            raise UserError(f"{self.kind} {name}: is registered already. Choose another name in the plugin.")
         super().__setitem__(name, value)
 
-    def find(self, name: str) -> T:
+    def find(self, name: str, option: str) -> T:
         """What is registered under `name`.
 
+        Args:
+            name: the name.
+            option: the option that gave it and the option's value, for the error.
+
         Raises:
-            UnknownName: nothing is; the message lists the names there are.
+            UnknownName: nothing is; the message lists the known names.
         """
         if name not in self:
-            raise UnknownName(f"{self.key}={name}: unknown; choose one of {', '.join(sorted(self))}")
+            raise UnknownName(f"{option}: there is no {self.kind} {name}. Choose from {', '.join(self)}.")
         return self[name]
 
 
@@ -85,7 +89,7 @@ def load_inherited_plugins() -> None:
 
 @contextmanager
 def naming_plugins(modules: Sequence[str]) -> Iterator[None]:
-    """Within, an unknown name ends with the `plugins=` that a model was trained with.
+    """Within, the error of an unknown name adds the `plugins=` that a model was trained with.
 
     The modules are not imported: a model folder never causes an import.
 
@@ -97,9 +101,8 @@ def naming_plugins(modules: Sequence[str]) -> Iterator[None]:
     except UnknownName as error:
         if not modules:
             raise
-        raise UnknownName(
-            f"{error}. The model was trained with plugins=[{','.join(modules)}]: add it"
-        ) from error
+        names = ",".join(modules)
+        raise UnknownName(f"{error} The model was trained with plugins=[{names}]. Add that.") from error
 
 
 def _load(name: str) -> None:

@@ -82,8 +82,8 @@ def test_an_architecture_and_a_rule_train_in_two_ranks_resume_translate_and_eval
     refused = plugged.run("nmt-translate", model, text=text)
     assert refused.returncode == 2
     assert refused.stderr.decode().splitlines()[-1] == (
-        "nmt-translate: model.architecture=mean_pooling: unknown; choose one of transformer. "
-        "The model was trained with plugins=[my_nmt]: add it"
+        "nmt-translate: model.architecture=mean_pooling: there is no architecture mean_pooling. "
+        "Choose from transformer. The model was trained with plugins=[my_nmt]. Add that."
     )
 
 
@@ -137,7 +137,7 @@ RULES[First.name] = First
         ("[my_nmt.none]", "plugins=my_nmt.none: there is no module my_nmt.none. Install its package"),
         ("[./my_nmt.py]", "plugins=./my_nmt.py: not the name of a module. Give one such as"),
         ("[needs]", "plugins=needs: needs the module absent_package, which is not installed."),
-        ("[twice]", "model.architecture=transformer: is registered already. Choose another name"),
+        ("[twice]", "architecture transformer: is registered already. Choose another name"),
     ],
 )
 def test_a_wrong_name_is_one_line(plugged: Toy, package: Path, names: str, line: str) -> None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from nmt.config import EvaluationConfig
-from nmt.errors import UserError
 from nmt.evaluation.metrics.base import Difference, Metric, ScoringStopped, Text
 from nmt.evaluation.metrics.comet import Comet
 from nmt.evaluation.metrics.overlap import TER_WORDS, Bleu, ChrF, ChrFPlusPlus, Ter, tokenizer_for
@@ -32,12 +31,7 @@ def metric_kinds(keys: Sequence[str], option: str = "evaluation.metrics") -> dic
     Raises:
         UserError: a key is not registered.
     """
-    for key in keys:
-        if key not in METRICS:
-            raise UserError(
-                f"{option}=[{','.join(keys)}]: there is no metric {key}. Choose from {', '.join(METRICS)}."
-            )
-    return {key: METRICS[key] for key in keys}
+    return {key: METRICS.find(key, f"{option}=[{','.join(keys)}]") for key in keys}
 
 
 def metrics_for(

@@ -1,4 +1,4 @@
-"""COMET (Rei et al. 2020), through the command `comet-score`, which has an environment of its own.
+"""COMET (Rei et al. 2020), through the command `comet-score` of a separate environment.
 
 unbabel-comet 2.2 needs other versions of numpy, protobuf and transformers than nmt, so it can't be imported.
 """
@@ -40,8 +40,8 @@ class Comet(Metric):
         given = options.comet.command
         if given is None:
             raise UserError(
-                f"{_OPTION}: is not set, and the metric comet needs it. Install unbabel-comet in an "
-                f"environment of its own, and give its command: {_OPTION}=/path/to/comet-score"
+                f"{_OPTION}: is not set, and the metric comet needs it. Install unbabel-comet in a "
+                f"separate environment, and give its command: {_OPTION}=/path/to/comet-score"
             )
         self._command = find_command(_OPTION, [given] if isinstance(given, str) else list(given))
         self._segments: dict[Segment, float] = {}

@@ -1,4 +1,4 @@
-"""A command in an environment of its own: found early, stopped with nmt, its failures in one line."""
+"""Runs a command of a separate environment: finds it early, stops it with nmt, reports failures in a line."""
 
 from __future__ import annotations
 

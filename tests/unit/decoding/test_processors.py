@@ -117,7 +117,11 @@ def test_every_processor_is_built_by_name() -> None:
 @pytest.mark.parametrize(
     ("name", "options", "message"),
     [
-        ("repeat", {}, "processor repeat: unknown. Choose one of no_repeat_ngram, prefix."),
+        (
+            "repeat",
+            {},
+            "search: there is no processor repeat. Choose from no_repeat_ngram, prefix.",
+        ),
         ("prefix", {"size": 1}, "processor prefix: size is not an option. It has prefixes."),
         ("no_repeat_ngram", {"size": 0}, "no_repeat_ngram.size=0: must be between 1 and 100"),
     ],

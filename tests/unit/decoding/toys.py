@@ -72,3 +72,11 @@ class CopyModel(nn.Module):
         for row, source in enumerate(state.sources):
             log_probs[row, :, (source + [EOS_ID])[min(state.position, len(source))]] = -0.0625
         return log_probs, CopyState(state.sources, state.position + 1, ids.shape[1])
+
+
+class NanModel(CopyModel):
+    """A model whose probabilities are not numbers."""
+
+    def step(self, ids: Tensor, state: CopyState) -> tuple[Tensor, CopyState]:
+        log_probs, state = super().step(ids, state)
+        return log_probs * torch.nan, state

@@ -176,7 +176,7 @@ def test_comet_needs_a_command() -> None:
         metrics_for("en", EvaluationConfig(metrics=["comet"]))
     assert str(caught.value) == (
         "evaluation.comet.command: is not set, and the metric comet needs it. Install unbabel-comet in an "
-        "environment of its own, and give its command: evaluation.comet.command=/path/to/comet-score"
+        "separate environment, and give its command: evaluation.comet.command=/path/to/comet-score"
     )
     with pytest.raises(UserError, match=r"^evaluation.comet.command=\[\]: must be a command, or a list"):
         CometConfig(command=[])

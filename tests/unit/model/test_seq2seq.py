@@ -23,7 +23,10 @@ def test_the_transformer_is_the_default() -> None:
 
 
 def test_an_unknown_architecture_names_the_known_ones() -> None:
-    with pytest.raises(UserError, match=r"^model\.architecture=rnn2: unknown; choose one of transformer$"):
+    with pytest.raises(
+        UserError,
+        match=r"^model\.architecture=rnn2: there is no architecture rnn2. Choose from transformer\.$",
+    ):
         build_model(replace(TINY, architecture="rnn2"), 10, 10)
 
 
