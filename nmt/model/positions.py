@@ -22,7 +22,16 @@ def build_positions(config: PositionsConfig, d_model: int) -> Positions:
     Raises:
         UserError: no encoding of that name is registered.
     """
-    return POSITIONS.find(config.name, f"model.positions.name={config.name}")(d_model)
+    return positions_class(config)(d_model)
+
+
+def positions_class(config: PositionsConfig) -> type[Positions]:
+    """The class that `config` names.
+
+    Raises:
+        UserError: no encoding of that name is registered.
+    """
+    return POSITIONS.find(config.name, f"model.positions.name={config.name}")
 
 
 class Positions(nn.Module, ABC):

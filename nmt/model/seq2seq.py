@@ -112,6 +112,14 @@ class Seq2Seq(nn.Module, ABC):
         """Floating-point operations of the matrix products in a forward and a backward pass over `batch`."""
 
     @classmethod
+    def check(cls, config: ModelConfig) -> None:  # noqa: B027 (most architectures have nothing to check)
+        """Checks the options before the data are prepared, without making the model.
+
+        Raises:
+            UserError: an option has a value that this architecture does not know.
+        """
+
+    @classmethod
     @abstractmethod
     def num_weights(cls, config: ModelConfig, source_vocab_size: int, target_vocab_size: int) -> int:
         """A lower bound of the number of weights, computed without making the model.

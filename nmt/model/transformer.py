@@ -22,7 +22,7 @@ from nmt.model.attention import Pattern, cross_attend, self_attend
 from nmt.model.dropout import Dropout, DropoutSource
 from nmt.model.flops import training_flops
 from nmt.model.incremental import CachedDecoderState
-from nmt.model.positions import build_positions
+from nmt.model.positions import build_positions, positions_class
 from nmt.model.seq2seq import MODELS, Backend, Seq2Seq
 from nmt.model.size import num_weights
 
@@ -153,6 +153,11 @@ class Transformer(Seq2Seq):
     def training_flops(self, batch: Batch) -> int:
         """See `nmt.model.flops`."""
         return training_flops(self.config, self.target_embedding.num_embeddings, batch)
+
+    @classmethod
+    def check(cls, config: ModelConfig) -> None:
+        """The positional encoding must be registered."""
+        positions_class(config.positions)
 
     @classmethod
     def num_weights(cls, config: ModelConfig, source_vocab_size: int, target_vocab_size: int) -> int:

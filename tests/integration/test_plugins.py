@@ -149,3 +149,16 @@ def test_a_wrong_name_is_one_line(plugged: Toy, package: Path, names: str, line:
     assert result.returncode == 2 and "Traceback" not in result.stderr.decode()
     assert result.stderr.decode().splitlines()[-1].startswith(f"nmt-train: {line}")
     assert not (plugged.folder / "plugged").exists()
+
+
+@pytest.mark.parametrize(
+    ("option", "words"),
+    [
+        ("model.architecture=rnn2", "there is no architecture rnn2. Choose from transformer."),
+        ("model.positions.name=rotary2", "there is no positional encoding rotary2. Choose from sinusoidal."),
+    ],
+)
+def test_an_unknown_name_is_refused_before_anything_is_written(toy: Toy, option: str, words: str) -> None:
+    result = toy.run("nmt-train", *toy.small("run_dir=unknown", option))
+    assert result.returncode == 2 and result.stderr.decode() == f"nmt-train: {option}: {words}\n"
+    assert not (toy.folder / "unknown").exists()

@@ -175,7 +175,7 @@ def test_comet_needs_a_command() -> None:
     with pytest.raises(UserError) as caught:
         metrics_for("en", EvaluationConfig(metrics=["comet"]))
     assert str(caught.value) == (
-        "evaluation.comet.command: is not set, and the metric comet needs it. Install unbabel-comet in an "
+        "evaluation.comet.command: is not set, and the metric comet needs it. Install unbabel-comet in a "
         "separate environment, and give its command: evaluation.comet.command=/path/to/comet-score"
     )
     with pytest.raises(UserError, match=r"^evaluation.comet.command=\[\]: must be a command, or a list"):
