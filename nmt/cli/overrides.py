@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import math
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -11,7 +12,7 @@ from functools import cache
 from typing import Any
 
 from hydra.core.override_parser.overrides_parser import OverridesParser
-from hydra.core.override_parser.types import Override, Quote, QuotedString
+from hydra.core.override_parser.types import Override, Quote, QuotedString, RangeSweep
 from hydra.errors import HydraException, OverrideParseException
 
 from nmt.cli.arguments import Arguments
@@ -25,6 +26,9 @@ from nmt.errors import UserError
 
 _FUNCTION = re.compile(r"(range|interval|glob|sort|shuffle|tag)\(.*\)", re.DOTALL)
 """Other sweeps that Hydra's grammar writes as functions."""
+
+MAX_JOBS = 10_000
+"""Jobs in one sweep; all of them are read, and given folders, before the first one starts."""
 
 
 @dataclass(frozen=True)
@@ -52,7 +56,7 @@ def settings_of_jobs(schema: type[Any], arguments: Arguments) -> Iterator[list[S
     """The settings of each job, in the order of the command line.
 
     Raises:
-        UserError: an argument can't be read, or has several values without `-m`.
+        UserError: an argument can't be read, or has several values without `-m`, or the jobs are too many.
     """
     choices, truths = [], truth_keys(schema)
     for text in arguments.overrides:
@@ -60,6 +64,11 @@ def settings_of_jobs(schema: type[Any], arguments: Arguments) -> Iterator[list[S
         for one in found:
             check_truth(truths, one.key, one.value)
         choices.append([dataclasses.replace(one, swept=len(found) > 1) for one in found])
+    jobs = math.prod(map(len, choices))
+    if jobs > MAX_JOBS:
+        raise UserError(
+            f"-m: {jobs:,} jobs are too many for one sweep (at most {MAX_JOBS:,}). Give fewer values."
+        )
     for combination in itertools.product(*choices):
         yield list(combination)
 
@@ -140,10 +149,29 @@ def _swept(text: str, value: str, override: Override, sweep: bool) -> list[str]:
         return [value]
     if not sweep:
         raise _lacks_sweep(text)
+    swept = override.value()
+    if isinstance(swept, RangeSweep):
+        _check_range(text, swept)
     try:
-        return list(override.sweep_string_iterator())
+        values = list(override.sweep_string_iterator())
     except HydraException as error:  # a glob or an interval: Hydra's own launchers know them
         raise UserError(f"{text}: name the values, separated by commas") from error
+    if not values:
+        raise UserError(f"{text}: has no values. Name them, separated by commas.")
+    return values
+
+
+def _check_range(text: str, swept: RangeSweep) -> None:
+    """Refuses ranges without an end, without values, or with more values than a sweep has jobs."""
+    start, stop, step = (float(number or 0) for number in (swept.start, swept.stop, swept.step))
+    if not all(map(math.isfinite, (start, stop, step))) or step == 0:
+        raise UserError(
+            f"{text}: the range has no end. Write range(first,end,step) with a step other than 0."
+        )
+    if (stop - start) * math.copysign(1.0, step) <= 0:
+        raise UserError(f"{text}: the range has no values. Its end must lie beyond its first value.")
+    if (stop - start) / step > MAX_JOBS:
+        raise UserError(f"{text}: more than {MAX_JOBS:,} values are too many for one sweep.")
 
 
 def _lacks_sweep(text: str) -> UserError:

@@ -23,7 +23,12 @@ import numpy as np
 
 from nmt.data.arrays import Array
 from nmt.errors import UserError
-from nmt.runtime import STOP_SIGNALS, ignore_stop_signals, load_inherited_plugins
+from nmt.runtime import (
+    STOP_SIGNALS,
+    ignore_stop_signals,
+    load_inherited_plugins,
+    start_resource_tracker,
+)
 
 Task = TypeVar("Task")
 Result = TypeVar("Result")
@@ -60,6 +65,7 @@ def run_ordered(
     if len(first) == 1 or workers == 1:
         yield from map(partial(function, setup()), pending)
         return
+    start_resource_tracker()
     executor = ProcessPoolExecutor(workers, multiprocessing.get_context("spawn"), _start, (function, setup))
     try:
         underway: deque[Future[Any]] = deque()
@@ -151,6 +157,7 @@ def _started(number: int, workers: int) -> tuple[BaseProcess, Connection]:
     context = multiprocessing.get_context("spawn")
     pipe, its_end = context.Pipe()
     process = context.Process(target=_make, args=(number, workers, its_end), name="loader", daemon=True)
+    start_resource_tracker()
     blocked = signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
     try:
         process.start()  # what is blocked here stays blocked there

@@ -46,7 +46,14 @@ from nmt.runtime.plugins import (
 )
 from nmt.runtime.regular import decoded, parse_json, read_bytes, read_text, require_regular
 from nmt.runtime.seeds import mix
-from nmt.runtime.signals import STOP_SIGNALS, Terminated, heard, ignore_stop_signals, raise_on_stop_signals
+from nmt.runtime.signals import (
+    STOP_SIGNALS,
+    Terminated,
+    heard,
+    ignore_stop_signals,
+    raise_on_stop_signals,
+    start_resource_tracker,
+)
 from nmt.runtime.streams import (
     log,
     log_to_stderr,
@@ -112,6 +119,7 @@ __all__ = [
     "share_terminal",
     "short_spins",
     "silence",
+    "start_resource_tracker",
     "steady_streams",
     "stray_fault",
     "told",

@@ -6,6 +6,7 @@ import math
 import signal
 import time
 from collections.abc import Iterable
+from multiprocessing import resource_tracker
 from types import FrameType
 
 _NAMES = ("SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT", "SIGUSR1", "SIGUSR2", "SIGXCPU")
@@ -49,6 +50,21 @@ def ignore_stop_signals(*, but: Iterable[signal.Signals] = ()) -> None:
     """Leaves the stop signals to the process that started this one: a terminal and Slurm send them to all."""
     for one in set(STOP_SIGNALS) - set(but):
         signal.signal(one, signal.SIG_IGN)
+
+
+def start_resource_tracker() -> None:
+    """Starts the process of `multiprocessing` that cleans up after the others, deaf to the stop signals.
+
+    Python starts it with the first child process and shields it from SIGINT and SIGTERM alone. A closed
+    terminal sends SIGHUP to every process of the group, and Slurm SIGUSR1. Python starts a new tracker then,
+    which prints a traceback for each semaphore that only the old one knew. Call it before a process is
+    started: what is blocked here stays blocked there, and nothing that arrives meanwhile is lost.
+    """
+    blocked = signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
+    try:
+        resource_tracker.ensure_running()
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
 
 
 class _Once:

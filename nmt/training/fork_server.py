@@ -8,7 +8,7 @@ from glob import glob
 from multiprocessing import forkserver, set_forkserver_preload
 
 from nmt.config import TrainConfig
-from nmt.runtime import wanted_processes
+from nmt.runtime import start_resource_tracker, wanted_processes
 
 START_METHOD = "forkserver" if sys.platform == "linux" else "spawn"  # macOS does not like forks
 
@@ -33,6 +33,7 @@ def start() -> None:
         set_forkserver_preload([_IMPORTS])
         if not _environment:
             _environment.update(os.environ)
+        start_resource_tracker()
         forkserver.ensure_running()
 
 

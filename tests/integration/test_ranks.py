@@ -27,6 +27,7 @@ from nmt.data.stream import Cursor
 from nmt.errors import UserError
 from nmt.runtime import machine
 from nmt.training.batch_size import require_number
+from nmt.training.counters import Counters
 from nmt.training.launcher import launch
 from nmt.training.ranks import Ranks, num_processes, require_work, tell_crowded_cores, tell_idle_gpus
 from nmt.training.run import train, train_rank
@@ -57,12 +58,13 @@ def first_gradient(config_text: str, stop: Callable[[], bool]) -> bool:
     folder = Path(config.run_dir)
 
     class OneUpdate(Trainer):
-        def _log_update(self, totals: list[float], norm: float, spent: float) -> None:
+        def _log_update(self, totals: Counters[float], norm: float, spent: float) -> None:
             gradients = [p.grad for p in self.model.parameters()]
             whole = [g.full_tensor() if isinstance(g, DTensor) else g for g in gradients]
             gradient = torch.cat([g.flatten() for g in whole])
             if self.ranks.is_main:
-                found = {"sums": torch.tensor([*totals, norm]), "gradient": gradient}
+                sums = torch.tensor([*totals._replace(seconds=0.0), norm])
+                found = {"sums": sums, "gradient": gradient}
                 save_file(found, folder / "found.safetensors")
 
     folder.mkdir(exist_ok=True)

@@ -79,6 +79,25 @@ def test_names_of_folders(override: str, expected: list[str]) -> None:
 
 
 @pytest.mark.parametrize(
+    ("overrides", "expected"),
+    [
+        (["seed=range(1,3,0)"], "seed=range(1,3,0): the range has no end"),
+        (["seed=range(inf)"], "seed=range(inf): the range has no end"),
+        (["model.dropout=range(0.1,0.2,nan)"], "model.dropout=range(0.1,0.2,nan): the range has no end"),
+        (["data.train.source=range(1,3,0)"], "data.train.source=range(1,3,0): the range has no end"),
+        (["seed=range(3,1)"], "seed=range(3,1): the range has no values"),
+        (["seed=range(1,3,-1)"], "seed=range(1,3,-1): the range has no values"),
+        (["seed=shuffle()"], "seed=shuffle(): has no values"),
+        (["seed=range(1,3,1e-9)"], "seed=range(1,3,1e-9): more than 10,000 values"),
+        (["seed=range(200)", "model.dim=range(1,200)"], "-m: 39,800 jobs are too many"),
+    ],
+)
+def test_ranges_that_make_no_sweep(overrides: list[str], expected: str) -> None:
+    with pytest.raises(UserError, match=f"^{re.escape(expected)}"):
+        names(*overrides)
+
+
+@pytest.mark.parametrize(
     "values",
     [
         "a/b.en,a-b.en",
