@@ -17,6 +17,7 @@ from nmt.config.data import (
 from nmt.config.decoding import DecodingConfig
 from nmt.config.evaluation import CometConfig, EvaluationConfig
 from nmt.config.model import Activation, ModelConfig, Norm, PositionsConfig, Tie
+from nmt.config.options import typed_options
 from nmt.config.training import (
     Average,
     AveragingConfig,
@@ -63,4 +64,5 @@ __all__ = [
     "TrainingConfig",
     "TranslateConfig",
     "folders",
+    "typed_options",
 ]
