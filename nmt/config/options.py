@@ -50,7 +50,9 @@ def typed_options(kind: type[T], given: Mapping[str, Any], key: str, owner: str)
             raise UserError(f"{key}.{name}: not an option of {owner}. {known}{hint}")
         try:
             if isinstance(value, bool) and bool not in _parts(hints[name]):
-                raise ValueError
+                raise ValueError  # OmegaConf would make a number of it
+            if isinstance(value, str) and "${" in value:
+                raise ValueError  # an interpolation
             OmegaConf.update(values, name, value, merge=False)
         except (OmegaConfBaseException, ValueError, TypeError) as error:
             raise UserError(f"{key}.{name}={value}: must be {_words(hints[name])}.") from error
