@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import Enum
+from typing import Any
 
 from nmt.config.checks import between, check, share
 from nmt.errors import UserError
@@ -37,6 +38,11 @@ class PositionsConfig:
     """Positional encoding, by the name it is registered under in `nmt.model.positions`."""
 
     name: str = "sinusoidal"
+    options: dict[str, Any] = field(default_factory=dict)
+    """Options of that encoding; its class has their types and defaults."""
+    decoder: str | None = None
+    """Another encoding for the decoder; null: the same."""
+    decoder_options: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass
@@ -60,6 +66,10 @@ class ModelConfig:
     """On whole tokens of both sides, before their positions (Gal and Ghahramani 2016); not in the paper."""
     architecture: str = "transformer"
     """The name under which it is registered in `nmt.model.MODELS`."""
+    attention: str = "scaled_dot"
+    """Score of attention, by the name it is registered under in `nmt.model.attention`."""
+    attention_window: int | None = None
+    """Self-attention sees at most so many tokens to either side (section 4 of the paper); null: all."""
 
     def __post_init__(self) -> None:
         """Checks the values."""
@@ -73,6 +83,8 @@ class ModelConfig:
             check(f"model.{key}", getattr(self, key), between(1, high))
         for key in ("dropout", "ffn_dropout", "word_dropout"):
             check(f"model.{key}", getattr(self, key), share())
+        if self.attention_window is not None:
+            check("model.attention_window", self.attention_window, between(1, 1_000_000))
         if self.d_model % self.heads:
             raise UserError(
                 f"model.d_model={self.d_model} is no multiple of model.heads={self.heads}: change one of them"

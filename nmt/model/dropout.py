@@ -54,8 +54,14 @@ class Dropout(nn.Module):
         self.threshold = round(rate * _LEVELS)
         self.source = source
 
-    def forward(self, x: Tensor, residual: Tensor | None = None) -> Tensor:
-        """Returns dropout(x), or `residual` + dropout(x) in one go; shapes alike, (N, D) for `rows`."""
+    def forward(self, x: Tensor, residual: Tensor | None = None, kept: Tensor | None = None) -> Tensor:
+        """Returns dropout(x), or `residual` + dropout(x) in one go; shapes alike, (N, D) for `rows`.
+
+        `kept` is a mask drawn beforehand, where this is compiled: the CPU's generator can't be.
+        """
+        if kept is not None:
+            x = x * kept * self.scale
+            return x if residual is None else residual + x
         if not self.training or self.threshold == 0:
             return x if residual is None else residual + x
         shape = torch.Size((len(x), 1)) if self.rows else x.shape

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable
-from dataclasses import replace
-from typing import cast
+from dataclasses import dataclass, replace
+from typing import Protocol, TypeAlias, cast
 
 import torch
 import torch.nn.functional as F
@@ -18,11 +18,12 @@ from torch import Tensor, nn
 from nmt.config import Activation, ModelConfig, Norm, Tie
 from nmt.data.batching import Batch, Layout
 from nmt.errors import UserError
-from nmt.model.attention import Pattern, cross_attend, self_attend
+from nmt.model.attention import Score, build_score, score_class
 from nmt.model.dropout import Dropout, DropoutSource
 from nmt.model.flops import training_flops
-from nmt.model.incremental import CachedDecoderState
-from nmt.model.positions import build_positions, positions_class
+from nmt.model.kernels import Pattern, cross_attend, self_attend
+from nmt.model.kernels.cached import CachedDecoderState
+from nmt.model.positions import Places, Positions, Shape, build_positions, check_positions
 from nmt.model.seq2seq import MODELS, Backend, Seq2Seq
 from nmt.model.size import num_weights
 
@@ -51,14 +52,15 @@ class Transformer(Seq2Seq):
         self.target_embedding = nn.Embedding(target_vocab_size, d_model)
         self.source_embedding = None if config.tie is Tie.all else nn.Embedding(source_vocab_size, d_model)
         self.output = nn.Linear(d_model, target_vocab_size, bias=False) if config.tie is Tie.none else None
-        self.positions = build_positions(config.positions, d_model)
+        self.encoder_positions = self._positions(causal=False)
+        self.decoder_positions = self._positions(causal=True)
         self.word_dropout = Dropout(config.word_dropout, self.randomness, rows=True)
         self.dropout = Dropout(config.dropout, self.randomness)
         self.encoder = nn.ModuleList(
-            EncoderLayer(config, self.randomness) for _ in range(config.encoder_layers)
+            EncoderLayer(config, self.randomness, number) for number in range(config.encoder_layers)
         )
         self.decoder = nn.ModuleList(
-            DecoderLayer(config, self.randomness) for _ in range(config.decoder_layers)
+            DecoderLayer(config, self.randomness, number) for number in range(config.decoder_layers)
         )
         pre = config.norm is Norm.pre
         self.encoder_norm = nn.LayerNorm(d_model) if pre else nn.Identity()
@@ -72,11 +74,12 @@ class Transformer(Seq2Seq):
             (T, D) hidden states; `logits` of them tell what comes next.
         """
         memory = self.encode(batch.source_ids, batch.source)
-        own = Pattern(batch.target, batch.target, self.config.heads, causal=True)
+        own = self._pattern(batch.target, self.decoder_positions, causal=True)
         cross = Pattern(batch.target, batch.source, self.config.heads, causal=False)
-        x = self._embed(self.target_embedding, batch.target_in, batch.target.positions, batch.target.max_len)
+        context = FlatContext(own, cross)
+        x = self._embed_targets(batch.target_in, Places.of_targets(batch))
         for layer in self.decoder:
-            x = layer(x, memory, own, cross)
+            x = layer(x, context, memory)
         hidden: Tensor = self.decoder_norm(x)
         return hidden
 
@@ -87,10 +90,9 @@ class Transformer(Seq2Seq):
 
     def encode(self, source_ids: Tensor, source: Layout) -> Tensor:
         """(S,) ids of the sources that `source` lays out → (S, D), what the decoder reads of them."""
-        own = Pattern(source, source, self.config.heads, causal=False)
-        x = self._embed(
-            self.source_embedding or self.target_embedding, source_ids, source.positions, source.max_len
-        )
+        own = self._pattern(source, self.encoder_positions, causal=False)
+        embedding = self.source_embedding or self.target_embedding
+        x = self._embed(embedding, source_ids, self.encoder_positions, Places.of_sources(source))
         for layer in self.encoder:
             x = layer(x, own)
         memory: Tensor = self.encoder_norm(x)
@@ -101,7 +103,9 @@ class Transformer(Seq2Seq):
         """Encodes the sources and projects the keys and values of cross-attention, once a search."""
         memory = self.encode(batch.source_ids, batch.source)
         keys_values = [layer.cross_attention.keys_values(memory) for layer in self._decoder_layers]
-        return CachedDecoderState.start(torch.stack(keys_values), batch.source)
+        return CachedDecoderState.start(
+            torch.stack(keys_values), batch.source, self.decoder_positions, self.config.attention_window
+        )
 
     @torch.no_grad()
     def step(self, ids: Tensor, state: CachedDecoderState) -> tuple[Tensor, CachedDecoderState]:
@@ -115,10 +119,9 @@ class Transformer(Seq2Seq):
             (B, K, V) fp32 log-probabilities of the next piece, and the state that has read `ids`.
         """
         state = state.grown()
-        positions = torch.full((1,), state.length, device=ids.device)
-        x = self._embed(self.target_embedding, ids.flatten(), positions, state.length + 1)
-        for number, layer in enumerate(self._decoder_layers):
-            x = layer.step(x, number, state)
+        x = self._embed_targets(ids.flatten(), state.places())
+        for layer in self.decoder:
+            x = layer(x, state)
         log_probs = self.logits(self.decoder_norm(x)).log_softmax(-1)
         return log_probs.view(*ids.shape, -1), state.advanced()
 
@@ -156,8 +159,15 @@ class Transformer(Seq2Seq):
 
     @classmethod
     def check(cls, config: ModelConfig) -> None:
-        """The positional encoding must be registered."""
-        positions_class(config.positions)
+        """Encoding and score must be registered, take their options, and fit together."""
+        kinds = check_positions(config.positions)
+        for kind in kinds:
+            if kind.needs_products and score_class(config).factor(config.d_model // config.heads) is None:
+                name = config.positions.name if kind is kinds[0] else config.positions.decoder
+                raise UserError(
+                    f"model.attention={config.attention}: the positional encoding {name} needs scores that "
+                    "are products. Choose model.attention=scaled_dot, or another encoding."
+                )
 
     @classmethod
     def num_weights(cls, config: ModelConfig, source_vocab_size: int, target_vocab_size: int) -> int:
@@ -168,10 +178,26 @@ class Transformer(Seq2Seq):
     def _decoder_layers(self) -> Iterable[DecoderLayer]:
         return cast(Iterable[DecoderLayer], self.decoder)
 
-    def _embed(self, embedding: nn.Embedding, ids: Tensor, positions: Tensor, max_len: int) -> Tensor:
+    def _embed_targets(self, ids: Tensor, places: Places) -> Tensor:
+        return self._embed(self.target_embedding, ids, self.decoder_positions, places)
+
+    def _embed(self, embedding: nn.Embedding, ids: Tensor, positions: Positions, places: Places) -> Tensor:
         x = self.word_dropout(embedding(ids)) * math.sqrt(self.config.d_model)
-        y: Tensor = self.dropout(self.positions(x, positions, max_len))
+        y: Tensor = self.dropout(positions.embed(x, places))
         return y
+
+    def _pattern(self, layout: Layout, positions: Positions, *, causal: bool) -> Pattern:
+        config = self.config
+        return Pattern(
+            layout, layout, config.heads, causal=causal, positions=positions, window=config.attention_window
+        )
+
+    def _positions(self, *, causal: bool) -> Positions:
+        config = self.config
+        scale = score_class(config).factor(config.d_model // config.heads)
+        layers = config.decoder_layers if causal else config.encoder_layers
+        shape = Shape(config.d_model, config.heads, layers, causal, 1.0 if scale is None else scale)
+        return build_positions(config.positions, shape)
 
     def _initialise(self) -> None:
         """Matrices Xavier-uniform, biases zero; embeddings of variance 1/D, made 1 by their scale.
@@ -180,6 +206,8 @@ class Transformer(Seq2Seq):
         fairseq and `torch.nn.MultiheadAttention`: with post-norm, training is clearly faster off the mark.
         """
         for name, parameter in self.named_parameters():
+            if name.startswith(("encoder_positions.", "decoder_positions.")) or ".score." in name:
+                continue  # these have initialised themselves
             if "embedding" in name or name.startswith("output"):
                 nn.init.normal_(parameter, std=self.config.d_model**-0.5)
             elif parameter.dim() == 2:
@@ -191,92 +219,189 @@ class Transformer(Seq2Seq):
                 nn.init.zeros_(parameter)
 
 
-class _Layer(nn.Module):
-    """What encoder and decoder layers share: the residual and the norm around each sub-layer."""
+class DecoderContext(Protocol):
+    """What the layers of the decoder attend to: the batch in training, the state in a search."""
 
-    def __init__(self, config: ModelConfig, randomness: DropoutSource) -> None:
+    def attend_targets(self, layer: int, qkv: Tensor, score: Score) -> Tensor:
+        """(N, 3, H, E), queries, keys and values of target tokens → (N, D)."""
+        ...
+
+    def attend_source(self, layer: int, q: Tensor, keys_values: Tensor | None, score: Score) -> Tensor:
+        """(N, H, E), queries of target tokens → (N, D).
+
+        `keys_values`, (S, 2, H, E), is None where the context holds them already.
+        """
+        ...
+
+
+@dataclass(frozen=True)
+class FlatContext:
+    """The `DecoderContext` of a flat batch."""
+
+    own: Pattern
+    cross: Pattern
+
+    def attend_targets(self, layer: int, qkv: Tensor, score: Score) -> Tensor:
+        """See `DecoderContext.attend_targets`."""
+        return self_attend(qkv, self.own, score, layer)
+
+    def attend_source(self, layer: int, q: Tensor, keys_values: Tensor | None, score: Score) -> Tensor:
+        """See `DecoderContext.attend_source`."""
+        assert keys_values is not None
+        return cross_attend(q[:, None], keys_values, self.cross, score, layer)
+
+
+Masks: TypeAlias = "tuple[Tensor | None, Tensor | None, Tensor | None]"
+"""Masks of dropout that are drawn beforehand; None: each is drawn where it is needed."""
+
+
+class Passes:
+    """Calls the methods of a layer; `nmt.model.compiled` overrides it."""
+
+    def project(self, layer: Layer, x: Tensor) -> Tensor:
+        """See `Layer.project`."""
+        return layer.project(x)
+
+    def between(self, layer: DecoderLayer, attended: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
+        """See `DecoderLayer.between`."""
+        return layer.between(attended, x)
+
+    def finish(self, layer: Layer, attended: Tensor, x: Tensor) -> Tensor:
+        """See `Layer.finish`."""
+        return layer.finish(attended, x)
+
+
+class Layer(nn.Module):
+    """What encoder and decoder layers share. All but attention is in methods that can be compiled.
+
+    Args:
+        config: the `model` section.
+        randomness: of dropout.
+        number: the layer's, from 0.
+    """
+
+    def __init__(self, config: ModelConfig, randomness: DropoutSource, number: int) -> None:
         super().__init__()
+        self.number = number
         self.pre = config.norm is Norm.pre
+        self.passes = Passes()
+        """Used in training; other passes are always the methods themselves."""
         self.dropout = Dropout(config.dropout, randomness)
-
-    def _residual(self, x: Tensor, norm: nn.Module, sublayer: Callable[[Tensor], Tensor]) -> Tensor:
-        if self.pre:
-            y: Tensor = self.dropout(sublayer(norm(x)), x)
-        else:
-            y = norm(self.dropout(sublayer(x), x))
-        return y
-
-
-class EncoderLayer(_Layer):
-    """Self-attention, then a feed-forward layer (section 3.1 of the paper)."""
-
-    def __init__(self, config: ModelConfig, randomness: DropoutSource) -> None:
-        super().__init__(config, randomness)
         self.self_attention = SelfAttention(config)
         self.self_attention_norm = nn.LayerNorm(config.d_model)
+
+    def project(self, x: Tensor) -> Tensor:
+        """(N, D) → (N, 3 D), queries, keys and values of self-attention."""
+        qkv: Tensor = self.self_attention.qkv(self.read(self.self_attention_norm, x))
+        return qkv
+
+    def finish(self, attended: Tensor, x: Tensor, kept: Masks = (None, None, None)) -> Tensor:
+        """The layer after its last attention.
+
+        Args:
+            attended: (N, D), outputs of the heads.
+            x: (N, D), the input of that attention.
+            kept: see `Masks`; of the attention, within the feed-forward layer, after it.
+
+        Returns:
+            (N, D).
+        """
+        raise NotImplementedError
+
+    def read(self, norm: nn.Module, x: Tensor) -> Tensor:
+        """The input of a sub-layer."""
+        return norm(x) if self.pre else x
+
+    def add(self, norm: nn.Module, x: Tensor, y: Tensor, kept: Tensor | None = None) -> Tensor:
+        """The residual around a sub-layer with input `x` and output `y`."""
+        x = self.dropout(y, x, kept)
+        return norm(x) if not self.pre else x
+
+    def _passes(self) -> Passes:
+        return self.passes if self.training else _PLAIN
+
+
+_PLAIN = Passes()
+
+
+class EncoderLayer(Layer):
+    """Self-attention, then a feed-forward layer (section 3.1 of the paper)."""
+
+    def __init__(self, config: ModelConfig, randomness: DropoutSource, number: int) -> None:
+        super().__init__(config, randomness, number)
         self.feed_forward = FeedForward(config, randomness)
         self.feed_forward_norm = nn.LayerNorm(config.d_model)
-        self.in_training: Callable[[EncoderLayer, Tensor, Pattern], Tensor] | None = None
 
     def forward(self, x: Tensor, own: Pattern) -> Tensor:
         """(S, D) → (S, D)."""
-        if self.in_training and self.training:
-            return self.in_training(self, x, own)
-        x = self._residual(x, self.self_attention_norm, lambda y: self.self_attention(y, own))
-        return self._residual(x, self.feed_forward_norm, self.feed_forward)
+        passes, attention = self._passes(), self.self_attention
+        qkv = attention.split(passes.project(self, x))
+        return passes.finish(self, self_attend(qkv, own, attention.score, self.number), x)
+
+    def finish(self, attended: Tensor, x: Tensor, kept: Masks = (None, None, None)) -> Tensor:
+        """See `Layer.finish`."""
+        x = self.add(self.self_attention_norm, x, self.self_attention.out(attended), kept[0])
+        y = self.feed_forward(self.read(self.feed_forward_norm, x), kept[1])
+        return self.add(self.feed_forward_norm, x, y, kept[2])
 
 
-class DecoderLayer(_Layer):
-    """Self-attention to what stands before, attention to the source, then a feed-forward layer."""
+class DecoderLayer(Layer):
+    """Self-attention to the predecessors, attention to the source, then a feed-forward layer."""
 
-    def __init__(self, config: ModelConfig, randomness: DropoutSource) -> None:
-        super().__init__(config, randomness)
-        self.self_attention = SelfAttention(config)
-        self.self_attention_norm = nn.LayerNorm(config.d_model)
+    def __init__(self, config: ModelConfig, randomness: DropoutSource, number: int) -> None:
+        super().__init__(config, randomness, number)
         self.cross_attention = CrossAttention(config)
         self.cross_attention_norm = nn.LayerNorm(config.d_model)
         self.feed_forward = FeedForward(config, randomness)
         self.feed_forward_norm = nn.LayerNorm(config.d_model)
-        self.in_training: Callable[[DecoderLayer, Tensor, Tensor, Pattern, Pattern], Tensor] | None = None
 
-    def forward(self, x: Tensor, memory: Tensor, own: Pattern, cross: Pattern) -> Tensor:
-        """(T, D), reading a memory (S, D) → (T, D)."""
-        if self.in_training and self.training:
-            return self.in_training(self, x, memory, own, cross)
-        x = self._residual(x, self.self_attention_norm, lambda y: self.self_attention(y, own))
-        x = self._residual(x, self.cross_attention_norm, lambda y: self.cross_attention(y, memory, cross))
-        return self._residual(x, self.feed_forward_norm, self.feed_forward)
+    def forward(self, x: Tensor, context: DecoderContext, memory: Tensor | None = None) -> Tensor:
+        """(N, D) → (N, D); `memory` is (S, D), or None where the context has read it already."""
+        passes, own, cross = self._passes(), self.self_attention, self.cross_attention
+        qkv = own.split(passes.project(self, x))
+        x, q = passes.between(self, context.attend_targets(self.number, qkv, own.score), x)
+        q = q.view(len(q), cross.heads, -1)
+        keys_values = None if memory is None else cross.keys_values(memory)
+        return passes.finish(self, context.attend_source(self.number, q, keys_values, cross.score), x)
 
-    def step(self, x: Tensor, layer: int, state: CachedDecoderState) -> Tensor:
-        """(B * K, D), the newest tokens of a search → (B * K, D); `layer` is this one's number."""
-        x = self._residual(x, self.self_attention_norm, lambda y: self.self_attention.step(y, layer, state))
-        x = self._residual(x, self.cross_attention_norm, lambda y: self.cross_attention.step(y, layer, state))
-        return self._residual(x, self.feed_forward_norm, self.feed_forward)
+    def between(self, attended: Tensor, x: Tensor, kept: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """The layer between its attentions.
+
+        Args:
+            attended: (N, D), outputs of the heads of self-attention.
+            x: (N, D), the input of self-attention.
+            kept: a mask of dropout, drawn beforehand.
+
+        Returns:
+            (N, D), the input of cross-attention, and (N, D), its queries.
+        """
+        x = self.add(self.self_attention_norm, x, self.self_attention.out(attended), kept)
+        return x, self.cross_attention.q(self.read(self.cross_attention_norm, x))
+
+    def finish(self, attended: Tensor, x: Tensor, kept: Masks = (None, None, None)) -> Tensor:
+        """See `Layer.finish`."""
+        x = self.add(self.cross_attention_norm, x, self.cross_attention.out(attended), kept[0])
+        y = self.feed_forward(self.read(self.feed_forward_norm, x), kept[1])
+        return self.add(self.feed_forward_norm, x, y, kept[2])
 
 
 class SelfAttention(nn.Module):
-    """Attention within a stream; one product makes queries, keys and values."""
+    """Projections of attention within a stream; one product makes queries, keys and values."""
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
         self.heads = config.heads
         self.qkv = nn.Linear(config.d_model, 3 * config.d_model)
         self.out = nn.Linear(config.d_model, config.d_model)
+        self.score = build_score(config)
 
-    def forward(self, x: Tensor, pattern: Pattern) -> Tensor:
-        """(N, D) → (N, D)."""
-        y: Tensor = self.out(self_attend(self.qkv(x).view(len(x), 3, self.heads, -1), pattern))
-        return y
-
-    def step(self, x: Tensor, layer: int, state: CachedDecoderState) -> Tensor:
-        """(B * K, D) → (B * K, D), attending to all that the hypotheses hold so far."""
-        q, k, v = self.qkv(x).view(len(x), 3, self.heads, -1).unbind(1)
-        y: Tensor = self.out(state.attend_targets(layer, q, k, v))
-        return y
+    def split(self, qkv: Tensor) -> Tensor:
+        """(N, 3 D) → (N, 3, H, E)."""
+        return qkv.view(len(qkv), 3, self.heads, -1)
 
 
 class CrossAttention(nn.Module):
-    """Attention from the decoder's stream to the encoder's; one product makes keys and values."""
+    """Projections of attention to the encoder's stream; one product makes keys and values."""
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
@@ -284,23 +409,12 @@ class CrossAttention(nn.Module):
         self.q = nn.Linear(config.d_model, config.d_model)
         self.kv = nn.Linear(config.d_model, 2 * config.d_model)
         self.out = nn.Linear(config.d_model, config.d_model)
-
-    def forward(self, x: Tensor, memory: Tensor, pattern: Pattern) -> Tensor:
-        """(T, D), reading (S, D) → (T, D)."""
-        q = self.q(x).view(len(x), 1, self.heads, -1)
-        y: Tensor = self.out(cross_attend(q, self.keys_values(memory), pattern))
-        return y
+        self.score = build_score(config)
 
     def keys_values(self, memory: Tensor) -> Tensor:
         """(S, D) → (S, 2, H, E)."""
         kv: Tensor = self.kv(memory)
         return kv.view(len(memory), 2, self.heads, -1)
-
-    def step(self, x: Tensor, layer: int, state: CachedDecoderState) -> Tensor:
-        """(B * K, D) → (B * K, D), attending to the sources."""
-        q = self.q(x).view(len(x), self.heads, -1)
-        y: Tensor = self.out(state.attend_source(layer, q))
-        return y
 
 
 class FeedForward(nn.Module):
@@ -313,9 +427,9 @@ class FeedForward(nn.Module):
         self.activation = _ACTIVATIONS[config.activation]
         self.dropout = Dropout(config.ffn_dropout, randomness)
 
-    def forward(self, x: Tensor) -> Tensor:
-        """(N, D) → (N, D)."""
-        y: Tensor = self.outer(self.dropout(self.activation(self.inner(x))))
+    def forward(self, x: Tensor, kept: Tensor | None = None) -> Tensor:
+        """(N, D) → (N, D); `kept` is a mask of dropout, drawn beforehand."""
+        y: Tensor = self.outer(self.dropout(self.activation(self.inner(x)), None, kept))
         return y
 
 

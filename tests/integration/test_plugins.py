@@ -88,11 +88,14 @@ def test_an_architecture_and_a_rule_train_in_two_ranks_resume_translate_and_eval
 
 
 def test_an_encoding_learns(plugged: Toy, tmp_path: Path) -> None:
-    options = ["plugins=[my_nmt]", "model.positions.name=learned_256", "training.max_updates=2"]
+    options = ["plugins=[my_nmt]", "model.positions.name=distances", "training.max_updates=2"]
+    options.append("model.positions.options.furthest=8")
     result = plugged.run("nmt-train", *plugged.small(f"run_dir={tmp_path / 'run'}", *options))
     assert result.returncode == 0, result.stderr.decode()
     weights = load_file(tmp_path / "run" / "model" / "model.safetensors")
-    assert weights["positions.table"].shape == (256, 32)
+    for side in ("encoder", "decoder"):
+        table = weights[f"{side}_positions.table"]
+        assert table.shape[1:] == (2, 17) and table.any()
 
 
 def test_an_edited_rule_cleans_again(toy: Toy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -89,7 +89,7 @@ def utf16(path: Path) -> None:
 
 def flipped(path: Path, seed: int = 1) -> None:
     """Changes one bit of one byte."""
-    content = bytearray(path.read_bytes())
+    content = bytearray(path.read_bytes() or b"\0")
     chance = random.Random(seed)
     content[chance.randrange(len(content))] ^= 1 << chance.randrange(8)
     path.write_bytes(content)

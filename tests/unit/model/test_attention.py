@@ -5,12 +5,12 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from naive_transformer import naive_attention
 from torch import Tensor
 
 from nmt.data.batching import Layout
-from nmt.model import attention
-from nmt.model.attention import Pattern, cross_attend, self_attend, split
+from nmt.model.kernels import Pattern, cross_attend, padding, self_attend
+from nmt.model.kernels.padding import split
+from nmt.model.reference import naive_attention
 
 HEADS, WIDTH = 2, 3
 
@@ -43,7 +43,7 @@ def assert_same_with_gradients(fast: Tensor, slow: Tensor, inputs: list[Tensor],
 
 @pytest.fixture(params=[0, 10, 10**9], ids=["every sentence alone", "some groups", "one group"])
 def overhead(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
-    monkeypatch.setattr(attention, "_group_overhead", lambda device: request.param * HEADS)
+    monkeypatch.setattr(padding, "_group_overhead", lambda device: request.param * HEADS)
     return request.param
 
 
@@ -71,7 +71,7 @@ def test_any_lengths_and_any_grouping(lengths: list[tuple[int, int]], overhead: 
     queries, keys = ([pair[i] for pair in lengths] for i in (0, 1))
     q, kv = random(sum(queries), 1, HEADS, WIDTH), random(sum(keys), 2, HEADS, WIDTH)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(attention, "_group_overhead", lambda device: overhead)
+        patch.setattr(padding, "_group_overhead", lambda device: overhead)
         pattern = Pattern(Layout.of(queries), Layout.of(keys), HEADS, causal=False)
         fast = cross_attend(q, kv, pattern)
     assert_same_with_gradients(fast, naive(q[:, 0], *kv.unbind(1), pattern), [q, kv])

@@ -12,7 +12,7 @@ from torch import Tensor
 from nmt.config import ModelConfig
 from nmt.data.batching import Batch
 from nmt.model import Transformer
-from nmt.model.incremental import CachedDecoderState
+from nmt.model.kernels.cached import CachedDecoderState
 
 SOURCES = [[5, 6, 7, 8], [], [9, 8, 7, 6, 5, 4, 5], [4]]
 HEADS, HYPOTHESES = 3, 2

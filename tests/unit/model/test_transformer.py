@@ -8,14 +8,16 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from naive_transformer import naive_hidden, naive_log_probs
 from omegaconf import OmegaConf
 from torch import Tensor
 
 from nmt.config import Activation, ModelConfig, Norm, Tie
-from nmt.data.batching import Batch, Layout
+from nmt.data.batching import Batch
 from nmt.errors import UserError
-from nmt.model import Transformer, attention
+from nmt.model import Transformer
+from nmt.model.kernels import padding
+from nmt.model.positions import Places
+from nmt.model.reference import naive_hidden, naive_log_probs
 
 CONFIGS = Path(__file__).parents[3] / "configs" / "model"
 TINY = ModelConfig(encoder_layers=2, decoder_layers=2, d_model=12, d_ff=20, heads=3, dropout=0.2)
@@ -94,7 +96,7 @@ def test_what_follows_does_not_matter() -> None:
 
 @pytest.mark.parametrize("overhead", [0, 60, 10**9])
 def test_neighbours_do_not_matter(overhead: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(attention, "_group_overhead", lambda device: overhead)
+    monkeypatch.setattr(padding, "_group_overhead", lambda device: overhead)
     model = build(TINY)
     alone = [sentences(model, [pair])[0] for pair in PAIRS]
     for order in ([0, 1, 2, 3], [3, 1, 0, 2], [2, 3]):
@@ -223,15 +225,16 @@ def test_word_dropout_leaves_a_token_its_position_alone() -> None:
     model.load_state_dict(without.state_dict())
     batch = batch_of(PAIRS)
 
-    def embedded(model: Transformer, ids: Tensor, layout: Layout) -> Tensor:
-        return model._embed(model.target_embedding, ids, layout.positions, layout.max_len)
+    def embedded(model: Transformer, ids: Tensor, places: Places) -> Tensor:
+        return model._embed(model.target_embedding, ids, model.encoder_positions, places)
 
-    for ids, layout in ((batch.source_ids, batch.source), (batch.target_in, batch.target)):
-        whole = embedded(without, ids, layout)
+    sources, targets = Places.of_sources(batch.source), Places.of_targets(batch)
+    for ids, places in ((batch.source_ids, sources), (batch.target_in, targets)):
+        whole = embedded(without, ids, places)
         words = without.target_embedding(ids) * 12**0.5
         positions = whole - words
         model.seed_dropout(5)
-        seen = embedded(model, ids, layout)
+        seen = embedded(model, ids, places)
         model.seed_dropout(5)
         mask = model.word_dropout(torch.ones(len(ids), 12))
         assert set(mask.unique().tolist()) == {0.0, 2.0}

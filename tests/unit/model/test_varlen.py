@@ -7,12 +7,11 @@ from typing import Any
 
 import pytest
 import torch
-from naive_transformer import naive_attention
 from torch import Tensor
 
 from nmt.data.batching import Layout
-from nmt.model import varlen
-from nmt.model.attention import Pattern, cross_attend, self_attend
+from nmt.model.kernels import Pattern, cross_attend, self_attend, varlen
+from nmt.model.reference import naive_attention
 
 calls: list[dict[str, Any]] = []
 

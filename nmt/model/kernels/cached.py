@@ -13,6 +13,8 @@ import torch
 from torch import Tensor
 
 from nmt.data.batching import Layout
+from nmt.model.attention import Score, attention_weights, normalised
+from nmt.model.positions import TARGET_MARGIN, Places, Positions
 
 _CHUNK = 32  # target tokens the cache grows by
 
@@ -25,29 +27,43 @@ class CachedDecoderState:
 
     Attributes:
         cross: (N, 2, B, H, S, E), keys and values of the sources, once a sentence.
-        hidden: (B, 1, 1, S), added to scores: 0, or -inf where a source has ended; None if none ends early.
+        mask: (B, H, 1, S), 0, or -inf where a source has ended; None if none ends early.
         cache: (T or more, N, 2, B * K, H, E), keys and values of the targets. Time comes first: growing and
             reordering copy whole rows then.
         num_hypotheses: K.
         length: T.
+        source_lengths: (B,) int64.
+        positions: the decoder's encoding.
+        window: a token sees at most so many of its predecessors; None: all.
         attention: for each decoder layer, (B, H, K, S), the weights with which the newest tokens attended to
             the sources; None if they are not recorded. Padding of a source has the weight 0.
     """
 
     cross: Tensor
-    hidden: Tensor | None
+    mask: Tensor | None
     cache: Tensor
     num_hypotheses: int
     length: int
+    source_lengths: Tensor
+    positions: Positions | None = None
+    window: int | None = None
     attention: dict[int, Tensor] | None = None
 
     @classmethod
-    def start(cls, keys_values: Tensor, source: Layout) -> CachedDecoderState:
+    def start(
+        cls,
+        keys_values: Tensor,
+        source: Layout,
+        positions: Positions | None = None,
+        window: int | None = None,
+    ) -> CachedDecoderState:
         """The state of one empty hypothesis a sentence.
 
         Args:
             keys_values: (N, flat source tokens, 2, H, E), each layer's projections of the encoder's output.
             source: where sentences stand in them.
+            positions: see the attributes.
+            window: see the attributes.
         """
         device = keys_values.device
         lengths = torch.tensor(source.lengths, device=device)
@@ -57,13 +73,22 @@ class CachedDecoderState:
         padded = keys_values.index_select(1, tokens.flatten())
         padded = padded.view(len(keys_values), *tokens.shape, *keys_values.shape[2:])  # (N, B, S, 2, H, E)
         cross = padded.permute(0, 3, 1, 4, 2, 5).contiguous()
-        hidden = None
+        layers, two, sentences, heads, longest, width = cross.shape
+        mask = None
         if min(source.lengths) < source.max_len:
-            hidden = torch.zeros(tokens.shape, dtype=cross.dtype, device=device)
-            hidden = hidden.masked_fill_(places >= lengths[:, None], -math.inf)[:, None, None]
-        layers, two, sentences, heads, _, width = cross.shape
+            mask = torch.zeros(sentences, heads, 1, longest, dtype=cross.dtype, device=device)
+            mask.masked_fill_((places >= lengths[:, None])[:, None, None], -math.inf)
         cache = cross.new_empty(0, layers, two, sentences, heads, width)
-        return cls(cross, hidden, cache, num_hypotheses=1, length=0)
+        return cls(
+            cross,
+            mask,
+            cache,
+            num_hypotheses=1,
+            length=0,
+            source_lengths=lengths,
+            positions=positions,
+            window=window,
+        )
 
     @property
     def num_sentences(self) -> int:
@@ -72,15 +97,17 @@ class CachedDecoderState:
 
     def select(self, rows: Tensor) -> CachedDecoderState:
         """See `DecoderState.select`."""
-        cross, hidden = self.cross, self.hidden
+        cross, mask, lengths = self.cross, self.mask, self.source_lengths
         if len(rows) < self.num_sentences:
             sentences = rows[:, 0] // self.num_hypotheses
             cross = cross.index_select(2, sentences)
-            hidden = None if hidden is None else hidden.index_select(0, sentences)
+            mask = None if mask is None else mask.index_select(0, sentences)
+            lengths = lengths.index_select(0, sentences)
         return replace(
             self,
             cross=cross,
-            hidden=hidden,
+            mask=mask,
+            source_lengths=lengths,
             cache=self._selected(rows.flatten()),
             num_hypotheses=rows.shape[1],
         )
@@ -111,47 +138,72 @@ class CachedDecoderState:
         """The state once all layers have added the newest token."""
         return replace(self, length=self.length + 1)
 
-    def attend_targets(self, layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    def places(self) -> Places:
+        """Where the newest tokens stand, one of each hypothesis."""
+        rows, device = self.cache.shape[3], self.cache.device
+        positions = torch.full((rows,), self.length, device=device)
+        return Places(
+            positions,
+            self.length + 1,
+            lambda: (self.source_lengths + TARGET_MARGIN).repeat_interleave(self.num_hypotheses),
+        )
+
+    def attend_targets(self, layer: int, qkv: Tensor, score: Score) -> Tensor:
         """Adds the newest token's key and value and attends to all so far; there must be room.
 
         Args:
             layer: number of the decoder layer.
-            q: (B * K, H, E), queries.
-            k: (B * K, H, E), keys.
-            v: (B * K, H, E), values.
+            qkv: (B * K, 3, H, E), queries, keys and values.
+            score: of the layer.
 
         Returns:
             (B * K, H * E).
         """
+        q, k, v = qkv.unbind(1)
+        if self.positions is not None and self.positions.rotates:
+            q, k = self.positions.rotate(q, k, self.places().positions)
         self.cache[self.length, layer, 0] = k
         self.cache[self.length, layer, 1] = v
-        keys, values = self.cache[: self.length + 1, layer].permute(1, 2, 3, 0, 4)  # (B * K, H, T, E) each
-        weights = _weights(q[:, :, None], keys, None)
-        outputs: Tensor = weights.to(values.dtype) @ values
-        return outputs.flatten(1)
+        first = 0 if self.window is None else max(0, self.length - self.window)
+        seen = self.cache[first : self.length + 1, layer]
+        keys, values = seen.permute(1, 2, 3, 0, 4)  # (B * K, H, T, E) each
+        if self.positions is None or not self.positions.acts_on_scores:
+            outputs: Tensor = _weights(q[:, :, None], keys, None, score) @ values
+            return outputs.flatten(1)
+        places = torch.arange(first, self.length + 1, device=q.device)
+        bias = self.positions.bias(q[:, :, None], places[-1:], places, layer)
+        weights = _weights(q[:, :, None], keys, bias, score)
+        outputs = weights @ values
+        added = self.positions.values(weights, places[-1:], places, layer)
+        return (outputs if added is None else outputs + added.to(outputs.dtype)).flatten(1)
 
-    def attend_source(self, layer: int, q: Tensor) -> Tensor:
+    def attend_source(self, layer: int, q: Tensor, keys_values: Tensor | None, score: Score) -> Tensor:
         """Attends to the sources; the hypotheses of a sentence are the queries of one product.
 
         Args:
             layer: number of the decoder layer.
             q: (B * K, H, E), queries.
+            keys_values: None: they are here already.
+            score: of the layer.
 
         Returns:
             (B * K, H * E).
         """
         keys, values = self.cross[layer]
         folded = q.view(self.num_sentences, self.num_hypotheses, *q.shape[1:]).transpose(1, 2)
-        weights = _weights(folded, keys, self.hidden)
+        weights = _weights(folded, keys, self.mask, score)
         if self.attention is not None:
             self.attention[layer] = weights
-        outputs: Tensor = weights.to(values.dtype) @ values
+        outputs: Tensor = weights @ values
         return outputs.transpose(1, 2).flatten(0, 1).flatten(1)
 
 
-def _weights(q: Tensor, k: Tensor, hidden: Tensor | None) -> Tensor:
-    """Softmax over padded keys, (B, H, Lq, Lk), in fp32 at least; `hidden` is added to the scores."""
-    scores = (q / math.sqrt(q.shape[-1])) @ k.transpose(2, 3)
-    if hidden is not None:
-        scores = scores + hidden
-    return scores.softmax(-1, dtype=torch.promote_types(q.dtype, torch.float32))
+def _weights(q: Tensor, k: Tensor, added: Tensor | None, score: Score) -> Tensor:
+    """(B, H, Lq, E) queries and (B, H, Lk, E) keys → (B, H, Lq, Lk), the weights of the values."""
+    shape = (*q.shape[:3], k.shape[2])
+    if score.scale is None:
+        scores = score(q, k)
+        return normalised(scores if added is None else scores + added.to(q.dtype))
+    if added is not None:
+        added = added.to(q.dtype).expand(*shape[:2], *added.shape[-2:]).flatten(0, 1)
+    return attention_weights(q.flatten(0, 1), k.flatten(0, 1), score.scale, added).view(shape)

@@ -1,4 +1,8 @@
-"""The paper's equations once more, a sentence at a time, from a table of weights: slow and plain to see."""
+"""The paper's equations once more, a sentence at a time, from a table of weights: slow and plain to see.
+
+Only tests use it: every fast path is compared with it, gradients too. Shapes: T target tokens, D d_model, V
+vocabulary; Lq queries and Lk keys of a sentence, H heads, E width of a head.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +13,8 @@ import torch
 from torch import Tensor
 
 from nmt.config import Activation, ModelConfig, Norm, Tie
+from nmt.model.attention import Additive, Score
+from nmt.model.positions import Positions
 
 Weights = Mapping[str, Tensor]
 
@@ -37,22 +43,70 @@ def naive_hidden(weights: Weights, config: ModelConfig, source: list[int], targe
 
 
 def naive_log_probs(weights: Weights, config: ModelConfig, hidden: Tensor) -> Tensor:
-    """(T, V)"""
+    """(T, D) hidden states → (T, V) log-probabilities."""
     matrix = weights["output.weight" if config.tie is Tie.none else "target_embedding.weight"]
     return (hidden @ matrix.T).log_softmax(-1)
 
 
-def naive_attention(q: Tensor, k: Tensor, v: Tensor, *, causal: bool) -> Tensor:
-    """(Lq, H, E), (Lk, H, E), (Lk, H, E) of one sentence → (Lq, H * E)."""
-    outputs = []
-    for head in range(q.shape[1]):
-        scores = q[:, head] @ k[:, head].T / math.sqrt(q.shape[2])
-        if causal:
-            for i in range(len(q)):
-                for j in range(i + 1, len(k)):
-                    scores[i, j] = -math.inf
-        outputs.append(scores.softmax(-1) @ v[:, head])
-    return torch.cat(outputs, 1)
+def naive_attention(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    *,
+    causal: bool,
+    score: Score | None = None,
+    positions: Positions | None = None,
+    window: int | None = None,
+    layer: int = 0,
+) -> Tensor:
+    """Attention in one sentence, score by score; the twin of every kernel in `nmt.model.kernels`.
+
+    Args:
+        q: (Lq, H, E), queries.
+        k: (Lk, H, E), keys.
+        v: (Lk, H, E), values.
+        causal: whether a query sees only keys up to its own position.
+        score: None: the scaled dot product.
+        positions: an encoding that acts in attention.
+        window: a query sees at most so many keys to either side; None: all.
+        layer: number of the layer, for `positions`.
+
+    Returns:
+        (Lq, H * E).
+    """
+    places = torch.arange(len(q)), torch.arange(len(k))
+    bias = None
+    if positions is not None:
+        q, k = positions.rotate(q, k, places[0])
+        bias = positions.bias(q.transpose(0, 1)[None], *places, layer)
+    scores = torch.stack(
+        [
+            torch.stack([_scores(q[i, head], k[:, head], head, score) for i in range(len(q))])
+            for head in range(q.shape[1])
+        ]
+    )
+    if bias is not None:
+        scores = scores + bias.expand(1, *scores.shape)[0]
+    for i in range(len(q)):
+        for j in range(len(k)):
+            if (causal and j > i) or (window is not None and abs(i - j) > window):
+                scores[:, i, j] = -math.inf
+    weights = scores.softmax(-1)
+    outputs = torch.stack([weights[head] @ v[:, head] for head in range(q.shape[1])])
+    values = None if positions is None else positions.values(weights[None], *places, layer)
+    if values is not None:
+        outputs = outputs + values[0]
+    return outputs.transpose(0, 1).flatten(1)
+
+
+def _scores(q: Tensor, keys: Tensor, head: int, score: Score | None) -> Tensor:
+    """(E,), (Lk, E) → (Lk,)."""
+    if score is None:
+        return torch.stack([q @ k / math.sqrt(len(q)) for k in keys])
+    if score.scale is not None:
+        return torch.stack([q @ k * score.scale for k in keys])
+    assert isinstance(score, Additive)
+    return torch.stack([score.v[head] @ (q + k).tanh() for k in keys])
 
 
 def naive_positions(length: int, width: int) -> Tensor:

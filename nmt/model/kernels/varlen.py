@@ -25,7 +25,22 @@ def supports_varlen(x: Tensor) -> bool:
     )
 
 
-def attend_varlen(q: Tensor, k: Tensor, v: Tensor, queries: Layout, keys: Layout, *, causal: bool) -> Tensor:
+def supports_window() -> bool:
+    """Whether the kernel of this torch restricts attention to a window."""
+    varlen_attn = kernel()
+    return varlen_attn is not None and "window_size" in inspect.signature(varlen_attn).parameters
+
+
+def attend_varlen(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    queries: Layout,
+    keys: Layout,
+    *,
+    causal: bool,
+    window: int | None = None,
+) -> Tensor:
     """Attends within sentences.
 
     Args:
@@ -35,14 +50,18 @@ def attend_varlen(q: Tensor, k: Tensor, v: Tensor, queries: Layout, keys: Layout
         queries: layout of `q`.
         keys: layout of `k` and `v`.
         causal: whether a query sees only keys up to its own position.
+        window: a query sees at most so many keys to either side; None: all.
 
     Returns:
         (Nq, H, E).
     """
     varlen_attn = kernel()
     assert varlen_attn is not None
+    arguments = (
+        causal_argument(causal) if window is None else {"window_size": (window, 0 if causal else window)}
+    )
     out = varlen_attn(
-        q, k, v, queries.cu_seqlens, keys.cu_seqlens, queries.max_len, keys.max_len, **causal_argument(causal)
+        q, k, v, queries.cu_seqlens, keys.cu_seqlens, queries.max_len, keys.max_len, **arguments
     )
     assert isinstance(out, Tensor)
     return out

@@ -1,0 +1,85 @@
+"""Attention computed fast; `nmt.model.reference` is the plain twin of every kernel.
+
+- `padded`: groups of sentences of like length, padded together; all scores, biases and windows.
+- `varlen`: torch's kernel for flat batches on CUDA; products without a bias.
+- `cached`: one step of a search.
+
+Shapes: N tokens of a stream, H heads, E width of a head.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from nmt.model.attention import ScaledDot, Score
+from nmt.model.kernels.padded import attend_padded
+from nmt.model.kernels.padding import Pattern
+from nmt.model.kernels.varlen import attend_varlen, supports_varlen, supports_window
+
+__all__ = ["Pattern", "cross_attend", "self_attend"]
+
+
+def self_attend(qkv: Tensor, pattern: Pattern, score: Score | None = None, layer: int = 0) -> Tensor:
+    """Attends from tokens of a stream to tokens of the same sentence.
+
+    Args:
+        qkv: (N, 3, H, E), contiguous; queries, keys and values.
+        pattern: which tokens see which.
+        score: of the layer; None: the scaled dot product.
+        layer: its number, from 0.
+
+    Returns:
+        (N, H * E), the heads' outputs side by side.
+    """
+    score = score or ScaledDot(*qkv.shape[2:])
+    rotates = pattern.positions is not None and pattern.positions.rotates
+    varlen = _varlen(qkv, pattern, score)
+    if varlen or rotates:
+        q, k, v = qkv.unbind(1)
+        if rotates:
+            assert pattern.positions is not None
+            q, k = pattern.positions.rotate(q, k, pattern.queries.positions)
+        if varlen:
+            return _attend_varlen(q, k, v, pattern, score)
+        qkv = torch.stack((q, k, v), 1)
+    return attend_padded(qkv, None, pattern, score, layer).flatten(1)
+
+
+def cross_attend(
+    q: Tensor, kv: Tensor, pattern: Pattern, score: Score | None = None, layer: int = 0
+) -> Tensor:
+    """Attends from tokens of one stream to tokens of the same sentence in another.
+
+    Args:
+        q: (N, 1, H, E), contiguous; queries.
+        kv: (N of the other stream, 2, H, E), contiguous; keys and values.
+        pattern: which tokens see which.
+        score: of the layer; None: the scaled dot product.
+        layer: its number, from 0.
+
+    Returns:
+        (N, H * E), the heads' outputs side by side.
+    """
+    score = score or ScaledDot(*q.shape[2:])
+    if _varlen(q, pattern, score):
+        k, v = kv.unbind(1)
+        return _attend_varlen(q[:, 0], k, v, pattern, score)
+    return attend_padded(q, kv, pattern, score, layer).flatten(1)
+
+
+def _varlen(x: Tensor, pattern: Pattern, score: Score) -> bool:
+    """Whether torch's kernel computes this; the padded groups compute the rest."""
+    able = score.scale is not None and not pattern.acts_on_scores and supports_varlen(x)
+    return able and (pattern.window is None or supports_window())
+
+
+def _attend_varlen(q: Tensor, k: Tensor, v: Tensor, pattern: Pattern, score: Score) -> Tensor:
+    factor = (score.scale or 0.0) * math.sqrt(q.shape[-1])
+    if factor != 1:  # the kernel divides by the root of the width, whatever torch's version
+        q = q * factor
+    queries, keys = pattern.queries, pattern.keys
+    out = attend_varlen(q, k, v, queries, keys, causal=pattern.causal, window=pattern.window)
+    return out.flatten(1)

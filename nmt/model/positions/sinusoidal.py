@@ -1,0 +1,81 @@
+"""Sinusoidal positional encoding (section 3.5 of the paper)."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from enum import Enum
+
+import torch
+from torch import Tensor
+
+from nmt.model.positions.base import POSITIONS, Places, Positions, Shape
+
+
+class Layout(Enum):
+    """Where sines and cosines stand, and their wavelengths, for dimension pair i of d / 2."""
+
+    interleaved = "interleaved"
+    """As in the paper: sines in even dimensions, cosines in odd ones, frequencies base^(-2i/d)."""
+    halves = "halves"
+    """The same frequencies; the sines in the first half, then the cosines."""
+    tensor2tensor = "tensor2tensor"
+    """Sines, then cosines, of frequencies base^(-i/(d/2 - 1)), as in the authors' own program."""
+
+
+class Sinusoidal(Positions):
+    """Sines and cosines of geometrically spaced wavelengths, added to the embeddings.
+
+    PE[pos, 2i] = sin(pos / base^(2i/d_model)), PE[pos, 2i+1] = cos(of the same angle).
+    """
+
+    @dataclass(frozen=True)
+    class Options:
+        """The options, with types and defaults."""
+
+        layout: Layout = Layout.interleaved
+        base: float = 10000.0
+
+        def __post_init__(self) -> None:
+            """Checks the values."""
+            if not 1 < self.base <= 1e12:
+                raise ValueError(f"base={self.base}: must be above 1 and at most 1e12.")
+
+    def __init__(self, options: Options, shape: Shape) -> None:
+        super().__init__(options, shape)
+        # Not a weight: computed anew wherever the model is loaded, and longer when a longer sentence comes.
+        self.register_buffer("table", self._table(256), persistent=False)
+        self.table: Tensor
+
+    def embed(self, embedded: Tensor, places: Places) -> Tensor:
+        """Adds the encoding; see `Positions.embed`."""
+        if places.max_len > len(self.table):
+            self.table = self._table(2 ** math.ceil(math.log2(places.max_len))).to(self.table)
+        return embedded + self.table.index_select(0, places.positions).to(embedded.dtype)
+
+    def _table(self, length: int) -> Tensor:
+        options: Sinusoidal.Options = self.options
+        return sinusoids(length, self.shape.d_model, options.layout, options.base)
+
+
+def sinusoids(
+    length: int, d_model: int, layout: Layout = Layout.interleaved, base: float = 10000.0
+) -> Tensor:
+    """The encoding of positions 0 to length - 1: (length, d_model) fp32, computed in float64."""
+    sines = -(-d_model // 2)  # an odd width ends in a sine without its cosine
+    if layout is Layout.tensor2tensor:
+        exponents = torch.arange(sines, dtype=torch.float64) / max(sines - 1, 1)
+    else:
+        exponents = torch.arange(0, d_model, 2, dtype=torch.float64) / d_model
+    angles = torch.arange(length, dtype=torch.float64)[:, None] / base**exponents
+    table = torch.empty(length, d_model, dtype=torch.float64)
+    if layout is Layout.interleaved:
+        table[:, 0::2] = angles.sin()
+        table[:, 1::2] = angles[:, : d_model // 2].cos()
+    else:
+        table[:, :sines] = angles.sin()
+        table[:, sines:] = angles[:, : d_model // 2].cos()
+    return table.float()
+
+
+POSITIONS["sinusoidal"] = Sinusoidal

@@ -1,0 +1,233 @@
+"""Every kernel against the reference: each score, hook and window, outputs and gradients."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from test_attention import assert_same_with_gradients, random
+from torch import Tensor
+from toy_positions import KINDS
+
+from nmt.data.batching import Layout
+from nmt.model.attention import SCORES, Score
+from nmt.model.kernels import Pattern, cross_attend, padding, self_attend, varlen
+from nmt.model.kernels.cached import CachedDecoderState
+from nmt.model.positions import Positions, Shape
+from nmt.model.reference import naive_attention
+
+HEADS, WIDTH, LAYER = 2, 3, 1
+LENGTHS = [[1], [4], [7, 1, 1, 9, 2, 30, 13]]
+ENCODINGS = [None, "turning", "distances", "shaw"]
+
+
+@pytest.fixture(params=[0, 10**9], ids=["every sentence alone", "one group"], autouse=True)
+def overhead(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(padding, "_group_overhead", lambda device: request.param * HEADS)
+
+
+def encoding(name: str | None, causal: bool) -> Positions | None:
+    if name is None:
+        return None
+    shape = Shape(HEADS * WIDTH, HEADS, LAYER + 1, causal, WIDTH**-0.5)
+    return KINDS[name](None, shape).double()
+
+
+def score_of(name: str) -> Score:
+    return SCORES[name](HEADS, WIDTH).double()
+
+
+def naive(q: Tensor, k: Tensor, v: Tensor, pattern: Pattern, score: Score) -> Tensor:
+    parts = zip(
+        *(q.split(pattern.queries.lengths), k.split(pattern.keys.lengths), v.split(pattern.keys.lengths)),
+        strict=True,
+    )
+    rules = {"score": score, "positions": pattern.positions, "window": pattern.window, "layer": LAYER}
+    return torch.cat([naive_attention(*part, causal=pattern.causal, **rules) for part in parts])
+
+
+def learnt(*modules: torch.nn.Module | None) -> list[Tensor]:
+    return [parameter for module in modules if module is not None for parameter in module.parameters()]
+
+
+@pytest.mark.parametrize("causal", [True, False])
+@pytest.mark.parametrize("name", ENCODINGS)
+@pytest.mark.parametrize("score_name", SCORES)
+@pytest.mark.parametrize("window", [None, 1, 4, 100])
+def test_self_attention(score_name: str, name: str | None, window: int | None, causal: bool) -> None:
+    for lengths in LENGTHS:
+        layout, score, positions = Layout.of(lengths), score_of(score_name), encoding(name, causal)
+        pattern = Pattern(layout, layout, HEADS, causal=causal, positions=positions, window=window)
+        qkv = random(sum(lengths), 3, HEADS, WIDTH)
+        fast = self_attend(qkv, pattern, score, LAYER)
+        slow = naive(*qkv.unbind(1), pattern, score)
+        assert_same_with_gradients(fast, slow, [qkv, *learnt(score, positions)], atol=1e-11)
+
+
+@pytest.mark.parametrize("score_name", SCORES)
+def test_cross_attention(score_name: str) -> None:
+    for lengths in LENGTHS:
+        other = [max(1, length // 2 + 3 * (i % 2)) for i, length in enumerate(lengths)]
+        pattern = Pattern(Layout.of(lengths), Layout.of(other), HEADS, causal=False)
+        q, kv, score = (
+            random(sum(lengths), 1, HEADS, WIDTH),
+            random(sum(other), 2, HEADS, WIDTH),
+            score_of(score_name),
+        )
+        fast = cross_attend(q, kv, pattern, score, LAYER)
+        slow = naive(q[:, 0], *kv.unbind(1), pattern, score)
+        assert_same_with_gradients(fast, slow, [q, kv, *learnt(score)], atol=1e-11)
+
+
+@pytest.mark.parametrize("window", [None, 1, 4])
+@pytest.mark.parametrize("name", ENCODINGS)
+@pytest.mark.parametrize("score_name", SCORES)
+def test_a_step_of_a_search(score_name: str, name: str | None, window: int | None) -> None:
+    """Token by token, as the whole sentence; the source of two sentences, of other lengths, beside it."""
+    length, sources = 9, [5, 2]
+    score, positions = score_of(score_name), encoding(name, True)
+    qkv = random(2 * length, 3, HEADS, WIDTH).detach()
+    layout = Layout.of([length, length])
+    own = Pattern(layout, layout, HEADS, causal=True, positions=positions, window=window)
+    cross = Pattern(layout, Layout.of(sources), HEADS, causal=False)
+    memory = random(sum(sources), 2, HEADS, WIDTH).detach()
+    keys_values = torch.stack([torch.zeros_like(memory), memory])
+    state = CachedDecoderState.start(keys_values, Layout.of(sources), positions, window)
+    targets, source = [], []
+    with torch.no_grad():
+        for place in range(length):
+            state = state.grown()
+            newest = qkv[[place, length + place]]
+            targets.append(state.attend_targets(LAYER, newest, score))
+            source.append(state.attend_source(LAYER, newest[:, 0], None, score))
+            state = state.advanced()
+        for found, expected in (
+            (targets, naive(*qkv.unbind(1), own, score)),
+            (source, naive(qkv[:, 0], *memory.unbind(1), cross, score)),
+        ):
+            together = torch.stack(found, 1).flatten(0, 1)
+            torch.testing.assert_close(together, expected, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("causal", [True, False])
+def test_gradcheck_of_a_bias_that_learns_and_relative_values(causal: bool) -> None:
+    layout, score, positions = Layout.of([3, 1, 4]), score_of("scaled_dot"), encoding("shaw", causal)
+    pattern = Pattern(layout, layout, HEADS, causal=causal, positions=positions)
+    inputs = [random(8, 3, HEADS, WIDTH), *learnt(positions)]
+    assert torch.autograd.gradcheck(lambda x, *_: self_attend(x, pattern, score, LAYER), inputs)
+
+
+@pytest.mark.parametrize("name", ["distances", "shaw"])
+@pytest.mark.parametrize("causal", [True, False])
+def test_bf16_on_the_cpu_is_computed_in_fp32(name: str, causal: bool) -> None:
+    layout = Layout.of([7, 3])
+    positions = encoding(name, causal)
+    assert positions is not None
+    pattern = Pattern(layout, layout, HEADS, causal=causal, positions=positions.float())
+    qkv, score = random(10, 3, HEADS, WIDTH, dtype=torch.bfloat16), SCORES["scaled_dot"](HEADS, WIDTH)
+    with torch.autocast("cpu", torch.bfloat16):
+        found = self_attend(qkv, pattern, score, LAYER)
+    wide = qkv.detach().float().requires_grad_()
+    expected = naive(*wide.unbind(1), pattern, score)
+    assert found.dtype is torch.bfloat16
+    torch.testing.assert_close(found.float(), expected, rtol=0.01, atol=0.01)
+    found.sum().backward()
+    expected.sum().backward()
+    torch.testing.assert_close(qkv.grad.float(), wide.grad, rtol=0.02, atol=0.02)
+
+
+class TestVarlen:
+    """What the CUDA kernel computes goes there; the rest goes to the padded groups."""
+
+    @pytest.fixture(autouse=True)
+    def stand_in(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.calls: list[dict[str, object]] = []
+        monkeypatch.setattr("nmt.model.kernels.supports_varlen", lambda x: True)
+        monkeypatch.setattr(varlen, "kernel", lambda: self.kernel)
+        varlen.causal_argument.cache_clear()
+
+    def kernel(
+        self,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        cu_seq_q: Tensor,
+        cu_seq_k: Tensor,
+        max_q: int,
+        max_k: int,
+        *,
+        window_size: tuple[int, int] = (-1, -1),
+    ) -> Tensor:
+        """The reference behind the kernel's signature."""
+        self.calls.append({"window_size": window_size})
+        before, after = window_size
+        outputs = []
+        for first, last, left, right in zip(
+            *(cu_seq_q[:-1], cu_seq_q[1:], cu_seq_k[:-1], cu_seq_k[1:]), strict=True
+        ):
+            outputs.append(
+                naive_attention(
+                    *(query[first:last], key[left:right], value[left:right]),
+                    causal=after == 0,
+                    window=before if before >= 0 else None,
+                )
+            )
+        return torch.cat(outputs).view_as(query)
+
+    def teardown_method(self) -> None:
+        varlen.causal_argument.cache_clear()
+
+    @pytest.mark.parametrize("causal", [True, False])
+    @pytest.mark.parametrize("name", ENCODINGS)
+    @pytest.mark.parametrize("score_name", SCORES)
+    @pytest.mark.parametrize("window", [None, 2])
+    def test_all_rules(self, score_name: str, name: str | None, window: int | None, causal: bool) -> None:
+        layout, score, positions = Layout.of([7, 2]), score_of(score_name), encoding(name, causal)
+        pattern = Pattern(layout, layout, HEADS, causal=causal, positions=positions, window=window)
+        qkv = random(9, 3, HEADS, WIDTH)
+        fast = self_attend(qkv, pattern, score, LAYER)
+        assert_same_with_gradients(fast, naive(*qkv.unbind(1), pattern, score), [qkv], atol=1e-11)
+        offered = score.scale is not None and name in (None, "turning")
+        assert len(self.calls) == offered
+        if offered and window is not None:
+            assert self.calls == [{"window_size": (window, 0 if causal else window)}]
+
+    def test_a_kernel_without_windows_leaves_them(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        def older(*arguments: Tensor, is_causal: bool = False) -> Tensor:
+            raise AssertionError("it can't restrict attention to a window")
+
+        monkeypatch.setattr(varlen, "kernel", lambda: older)
+        layout = Layout.of([7, 2])
+        pattern = Pattern(layout, layout, HEADS, causal=True, window=2)
+        qkv, score = random(9, 3, HEADS, WIDTH), score_of("scaled_dot")
+        expected = naive(*qkv.unbind(1), pattern, score)
+        torch.testing.assert_close(self_attend(qkv, pattern, score), expected, rtol=0, atol=1e-12)
+
+
+class Watching(torch.overrides.TorchFunctionMode):
+    """Adds the size of every tensor that a function of torch returns to a list."""
+
+    def __init__(self, sizes: list[int]) -> None:
+        super().__init__()
+        self.sizes = sizes
+
+    def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        out = function(*args, **(kwargs or {}))
+        if isinstance(out, Tensor):
+            self.sizes.append(out.numel())
+        return out
+
+
+def test_windows_need_no_square_of_scores(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The largest tensor of a forward and backward pass grows with the length, not with its square."""
+    largest: dict[int, int] = {}
+    for length in (128, 256):
+        layout = Layout.of([length])
+        pattern = Pattern(layout, layout, HEADS, causal=False, window=8)
+        qkv = random(length, 3, HEADS, WIDTH, dtype=torch.float32)
+        seen: list[int] = []
+        with Watching(seen):
+            self_attend(qkv, pattern, score_of("scaled_dot").float())
+        largest[length] = max(seen)
+    assert largest[256] <= 2.2 * largest[128]
