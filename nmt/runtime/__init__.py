@@ -40,6 +40,7 @@ from nmt.runtime.model_files import (
 )
 from nmt.runtime.plugins import (
     Registry,
+    UnknownName,
     load_inherited_plugins,
     load_plugins,
     naming_plugins,
@@ -69,6 +70,7 @@ __all__ = [
     "STOP_SIGNALS",
     "Registry",
     "Terminated",
+    "UnknownName",
     "available_cores",
     "cache_folder",
     "checkpoint_name",

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TypeVar
@@ -88,10 +89,14 @@ def load_inherited_plugins() -> None:
 
 
 @contextmanager
-def naming_plugins(modules: Sequence[str]) -> Iterator[None]:
+def naming_plugins(modules: Sequence[str], origin: str = "The model was trained") -> Iterator[None]:
     """Within, the error of an unknown name adds the `plugins=` that a model was trained with.
 
     The modules are not imported: a model folder never causes an import.
+
+    Args:
+        modules: the value of `plugins`.
+        origin: the beginning of the sentence that names them.
 
     Raises:
         UnknownName: as raised within.
@@ -99,10 +104,10 @@ def naming_plugins(modules: Sequence[str]) -> Iterator[None]:
     try:
         yield
     except UnknownName as error:
-        if not modules:
+        if all(name in sys.modules for name in modules):
             raise
         names = ",".join(modules)
-        raise UnknownName(f"{error} The model was trained with plugins=[{names}]. Add that.") from error
+        raise UnknownName(f"{error} {origin} with plugins=[{names}]. Add that.") from error
 
 
 def _load(name: str) -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from nmt.errors import UserError
 from nmt.evaluation.metrics import METRICS
+from nmt.runtime import UnknownName
 
 LOSS = "loss"
 """The criterion that needs no translations."""
@@ -58,7 +58,7 @@ def criterion_for(key: str) -> Criterion:
     if key == LOSS:
         return Criterion(LOSS, "loss", 4, higher_is_better=False)
     if key not in METRICS:
-        raise UserError(
+        raise UnknownName(
             f"training.criterion={key}: there is no such criterion. Choose from {LOSS}, {', '.join(METRICS)}."
         )
     metric = METRICS[key]
