@@ -25,7 +25,6 @@ from nmt.config.training import (
     OptimizerName,
     Precision,
     ScheduleConfig,
-    ScheduleName,
     Sharding,
     TrainingConfig,
 )
@@ -53,7 +52,6 @@ __all__ = [
     "Resume",
     "SamplingConfig",
     "ScheduleConfig",
-    "ScheduleName",
     "Segmentation",
     "Sharding",
     "SplitConfig",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import Enum
+from typing import Any
 
 from nmt.config.checks import MANY, PROCESSES, above, between, check, decay, share, shortened
 from nmt.errors import UserError
@@ -30,15 +31,6 @@ class OptimizerName(Enum):
 
     adam = "adam"
     adamw = "adamw"
-
-
-class ScheduleName(Enum):
-    """Shape of the learning rate over the updates."""
-
-    noam = "noam"
-    inverse_sqrt = "inverse_sqrt"
-    linear = "linear"
-    constant = "constant"
 
 
 class Average(Enum):
@@ -70,9 +62,11 @@ class OptimizerConfig:
 
 @dataclass
 class ScheduleConfig:
-    """Learning rate; `noam` is equation 3 of the paper, the others rise linearly to `peak`."""
+    """Learning rate, by the name that its schedule is registered under in `nmt.training.schedule`."""
 
-    name: ScheduleName = ScheduleName.noam
+    name: str = "noam"
+    """`noam` is equation 3 of the paper; `inverse_sqrt`, `linear` and `constant` rise linearly to `peak`
+    first. Or a schedule of a plugin."""
     warmup_updates: int = 4000
     scale: float = 1.0
     """Factor on `noam`."""
@@ -80,6 +74,8 @@ class ScheduleConfig:
     """Highest learning rate of `inverse_sqrt`, `linear` and `constant`."""
     final: float = 0.0
     """Learning rate at `training.max_updates` of `linear`."""
+    options: dict[str, Any] = field(default_factory=dict)
+    """Options of a schedule of a plugin; its class has their types and defaults."""
 
     def __post_init__(self) -> None:
         """Checks the values."""

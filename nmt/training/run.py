@@ -25,6 +25,7 @@ from nmt.runtime import (
     keep_freed_memory,
     log,
     mark_line,
+    naming_plugins,
     release_freed_memory,
     set_threads,
 )
@@ -44,6 +45,7 @@ from nmt.training.ranks import (
 )
 from nmt.training.rehearsal import require_room
 from nmt.training.run_folder import RunFolder, fixed_options
+from nmt.training.schedule import build_schedule
 from nmt.training.stopping import Stopped, StopRequest
 from nmt.training.trainer import Trainer
 from nmt.training.validation import validation_metrics
@@ -138,10 +140,9 @@ def _checked_and_prepared(
     config: TrainConfig, folder: RunFolder, processes: int
 ) -> tuple[TrainConfig, Prepared]:
     """Also replaces every `auto` that depends on the data; `processes` are those of this machine."""
+    with naming_plugins(folder.plugins(), f"The run in {folder.path} was started"):
+        _check_names(config)
     keys = [*validation_metrics(config), *config.evaluation.metrics]
-    metric_kinds(config.training.validate_metrics, "training.validate_metrics")
-    metric_kinds(config.evaluation.metrics)
-    model_class(config.model).check(config.model)
     config = folder.with_choices(config)
     folder.check(config)
     goal(config, folder)  # a wrong name is an error before the data are prepared
@@ -156,6 +157,20 @@ def _checked_and_prepared(
     if not config.prepare_only:
         config = with_max_tokens(config, prepared, folder, processes)
     return config, prepared
+
+
+def _check_names(config: TrainConfig) -> None:
+    """Checks what options choose by name, and its own options, before the data are prepared.
+
+    Raises:
+        UserError: a name is not registered, or its class does not take its options.
+    """
+    training = config.training
+    validation_metrics(config)
+    metric_kinds(training.validate_metrics, "training.validate_metrics")
+    metric_kinds(config.evaluation.metrics)
+    model_class(config.model).check(config.model)
+    build_schedule(training.schedule, config.model.d_model, training.max_updates)
 
 
 def _prepared_text(prepared: Prepared, folder: RunFolder) -> str:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from nmt.bundle import MOST_RESULTS, checked_results, config_to_yaml, read_config
-from nmt.config import Resume, ScheduleName, TrainConfig
+from nmt.config import Resume, TrainConfig
 from nmt.config.checks import shortened
 from nmt.config.stored import to_plain
 from nmt.errors import UserError
@@ -31,6 +31,7 @@ from nmt.runtime import (
     replaced,
     told,
 )
+from nmt.training.schedule import SCHEDULES
 
 _FREE = frozenset(
     {
@@ -148,8 +149,15 @@ class RunFolder:
             raise UserError(
                 f"{self.path} has checkpoints but no config.yaml that tells of them: give another run_dir"
             )
-        there, here = fixed_options(read_config(self.config)), fixed_options(config)
+        begun = read_config(self.config)
+        there, here = fixed_options(begun), fixed_options(config)
         require_same(self.path, there, here, {*there, *here})
+        if missing := [name for name in begun.plugins if name not in config.plugins]:
+            log.warning(
+                "%s was started with plugins=[%s], and %s is not given now: the cleaning rules of a module "
+                "that is missing drop nothing",
+                *(self.path, ",".join(begun.plugins), ",".join(missing)),
+            )
 
     def begun(self) -> TrainConfig | None:
         """The options of the run that there is to go on with; None if there is none."""
@@ -157,6 +165,11 @@ class RunFolder:
             return read_config(self.config) if self.holds_checkpoints() else None
         except UserError:
             return None  # `check` will say what is wrong
+
+    def plugins(self) -> list[str]:
+        """The `plugins` of the run that there is to go on with; none if there is none."""
+        begun = self.begun()
+        return [] if begun is None else begun.plugins
 
     def with_choices(self, config: TrainConfig) -> TrainConfig:
         """The options with `auto` replaced by what it became when the run in this folder began, if one did.
@@ -271,7 +284,8 @@ def fixed_options(config: TrainConfig) -> dict[str, Any]:
     if config.data.train.corpora:
         options["data.train.corpora"] = list(config.data.train.corpora)  # their order matters too
     free = set(_FREE)
-    if config.training.schedule.name is ScheduleName.linear:
+    schedule = SCHEDULES.get(config.training.schedule.name)  # of another run it may be unknown here
+    if schedule is not None and schedule.depends_on_max_updates:
         free.remove("training.max_updates")  # it is part of every learning rate
     return {key: value for key, value in options.items() if key not in free}
 

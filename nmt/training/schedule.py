@@ -1,35 +1,145 @@
-"""The learning rate of every update."""
+"""The learning rate of every update: `Schedule`, and `SCHEDULES`, the schedules by name.
+
+A new schedule derives from `Schedule` or `WarmedUp` and is registered: `SCHEDULES["mine"] = Mine`.
+"""
 
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
-from nmt.config import ScheduleConfig, ScheduleName
+from nmt.config import ScheduleConfig, typed_options
+from nmt.errors import UserError
+from nmt.runtime import Registry
 
 
-def learning_rate(update: int, config: ScheduleConfig, d_model: int, max_updates: int) -> float:
-    """The learning rate of update number `update` (the first is 1).
-
-    `noam` is equation 3 of Vaswani et al. 2017 times `scale`. The others rise linearly to `peak` over the
-    warm-up; then `inverse_sqrt` falls with the root of the update (`noam` in other units), `linear` falls to
-    `final` at `max_updates`, and `constant` stays.
+def build_schedule(config: ScheduleConfig, d_model: int, max_updates: int) -> Schedule:
+    """Builds the schedule that `training.schedule.name` selects.
 
     Args:
-        update: counted from 1.
-        config: shape and numbers of the schedule.
-        d_model: width of the model, in `noam`.
-        max_updates: where `linear` ends.
+        config: the `training.schedule` section.
+        d_model: width of the model.
+        max_updates: `training.max_updates`.
+
+    Raises:
+        UserError: no schedule of that name is registered, or it does not take its options.
+    """
+    owner = f"training.schedule.name={config.name}"
+    kind = SCHEDULES.find(config.name, owner)
+    options = typed_options(kind.Options, config.options, "training.schedule.options", owner)
+    return kind(options, config, d_model, max_updates)
+
+
+def learning_rate(schedule: Schedule, update: int) -> float:
+    """The learning rate of update number `update`, from 1.
+
+    Raises:
+        UserError: the schedule gives a number that is not finite, or is below 0.
     """
     assert update >= 1, "updates are counted from 1"
-    warmup = config.warmup_updates
-    if config.name is ScheduleName.noam:
+    rate = schedule.rate(update)
+    if not (math.isfinite(rate) and rate >= 0.0):
+        raise UserError(
+            f"training.schedule.name={schedule.config.name}: the learning rate of update {update} is {rate}. "
+            "Correct the schedule or its options."
+        )
+    return rate
+
+
+class Schedule(ABC):
+    """The learning rate as a function of the number of the update.
+
+    It must depend on nothing else. Then a run that was stopped and resumed has the rates of one that was not.
+
+    Args:
+        options: an instance of `Options`.
+        config: the `training.schedule` section.
+        d_model: width of the model.
+        max_updates: `training.max_updates`.
+
+    Attributes:
+        depends_on_max_updates: whether `rate` reads `max_updates`. A run with such a schedule can't be
+            extended.
+    """
+
+    depends_on_max_updates: ClassVar[bool] = False
+
+    @dataclass(frozen=True)
+    class Options:
+        """The options, with types and defaults; `training.schedule.options` sets them."""
+
+    def __init__(self, options: Any, config: ScheduleConfig, d_model: int, max_updates: int) -> None:
+        self.options, self.config, self.d_model = options, config, d_model
+        self._max_updates = max_updates
+
+    @property
+    def max_updates(self) -> int:
+        """`training.max_updates`."""
+        assert self.depends_on_max_updates, f"{type(self).__name__} must set depends_on_max_updates = True"
+        return self._max_updates
+
+    @abstractmethod
+    def rate(self, update: int) -> float:
+        """The learning rate of update number `update`, from 1."""
+
+
+class Noam(Schedule):
+    """Equation 3 of Vaswani et al. 2017 times `scale`."""
+
+    def rate(self, update: int) -> float:
+        """Rises linearly over the warm-up, then falls with the root of the update."""
+        warmup = self.config.warmup_updates
         rise = update / warmup**1.5 if warmup else math.inf
-        return config.scale * min(1 / math.sqrt(update), rise) / math.sqrt(d_model)
-    if update < warmup:
-        return config.peak * update / warmup
-    if config.name is ScheduleName.inverse_sqrt:
-        return config.peak * math.sqrt(max(warmup, 1) / update)
-    if config.name is ScheduleName.linear:
-        left = max(0, max_updates - update) / max(1, max_updates - warmup)
+        return self.config.scale * min(1 / math.sqrt(update), rise) / math.sqrt(self.d_model)
+
+
+class WarmedUp(Schedule):
+    """Rises linearly to `peak` over the warm-up; a subclass defines the rates after it."""
+
+    def rate(self, update: int) -> float:
+        """`peak` times the share of the warm-up; then `after_warmup`."""
+        warmup, peak = self.config.warmup_updates, self.config.peak
+        return peak * update / warmup if update < warmup else self.after_warmup(update)
+
+    @abstractmethod
+    def after_warmup(self, update: int) -> float:
+        """The learning rate of update number `update`, which is `warmup_updates` or more."""
+
+
+class InverseSqrt(WarmedUp):
+    """Falls with the root of the update: `noam` in other units."""
+
+    def after_warmup(self, update: int) -> float:
+        """`peak` at the end of the warm-up."""
+        return self.config.peak * math.sqrt(max(self.config.warmup_updates, 1) / update)
+
+
+class Linear(WarmedUp):
+    """Falls linearly to `final` at `max_updates`."""
+
+    depends_on_max_updates = True
+
+    def after_warmup(self, update: int) -> float:
+        """`final` at `max_updates` and later."""
+        config = self.config
+        left = max(0, self.max_updates - update) / max(1, self.max_updates - config.warmup_updates)
         return config.final + (config.peak - config.final) * min(1.0, left)
-    return config.peak
+
+
+class Constant(WarmedUp):
+    """Stays at `peak`."""
+
+    def after_warmup(self, update: int) -> float:
+        """`peak`."""
+        return self.config.peak
+
+
+SCHEDULES: Registry[type[Schedule]] = Registry("schedule")
+"""The schedules by the name that `training.schedule.name` selects."""
+
+SCHEDULES["noam"] = Noam
+SCHEDULES["inverse_sqrt"] = InverseSqrt
+SCHEDULES["linear"] = Linear
+SCHEDULES["constant"] = Constant

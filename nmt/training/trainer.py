@@ -46,7 +46,7 @@ from nmt.training.recovery import (
 from nmt.training.rehearsal import largest_batches, memory_told, model_memory_told
 from nmt.training.run_folder import RunFolder, fixed_options
 from nmt.training.saving import saving
-from nmt.training.schedule import learning_rate
+from nmt.training.schedule import build_schedule, learning_rate
 from nmt.training.validation import ValidationStopped, validator_for
 from nmt.training.verdict import Verdict
 
@@ -82,6 +82,7 @@ class Trainer:
         self.counters = views(self.parallel.extras)
         self.compilations = compiled(self.model, wanted=self.options.compile)
         self.progress = Progress(loss_scale=first_loss_scale(self.options.precision))
+        self.schedule = build_schedule(self.options.schedule, config.model.d_model, self.options.max_updates)
         self.checkpoints = open_checkpoints(config, prepared, folder)
 
     def train(self) -> bool:
@@ -356,9 +357,7 @@ class Trainer:
             log.info("training ended after update %d: %s", progress.update, reason)
 
     def _learning_rate(self) -> float:
-        options = self.options
-        update = max(1, self.progress.update)
-        return learning_rate(update, options.schedule, self.config.model.d_model, options.max_updates)
+        return learning_rate(self.schedule, max(1, self.progress.update))
 
     def _open(self, stack: ExitStack) -> None:
         """Opens what the loop reads from and writes to."""

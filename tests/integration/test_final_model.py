@@ -19,7 +19,6 @@ from nmt.config import (
     AveragingConfig,
     Precision,
     ScheduleConfig,
-    ScheduleName,
     TrainConfig,
 )
 from nmt.training.averaging import average
@@ -28,7 +27,7 @@ from nmt.training.run_folder import RunFolder
 from nmt.training.trainer import Trainer
 from nmt.training.validation import Validator
 
-FAST = ScheduleConfig(name=ScheduleName.inverse_sqrt, peak=5e-3, warmup_updates=60)
+FAST = ScheduleConfig(name="inverse_sqrt", peak=5e-3, warmup_updates=60)
 """In 160 updates the toy is half learnt, and the mean of the checkpoints is far behind the last one."""
 
 
@@ -262,7 +261,7 @@ def test_the_weights_behind_a_running_mean_are_a_candidate(data: Path, tmp_path:
 
 def test_the_best_validation_has_a_checkpoint_where_none_is_scheduled(data: Path, tmp_path: Path) -> None:
     """The learning rate is so high that the loss rises again after the first validations."""
-    rising = ScheduleConfig(name=ScheduleName.constant, peak=0.02, warmup_updates=0)
+    rising = ScheduleConfig(name="constant", peak=0.02, warmup_updates=0)
     options = {"validate_every": 3, "criterion": "loss", "schedule": rising, "keep_checkpoints": 1}
     run = tmp_path / "run"
     for kind in (Average.auto, Average.none, Average.best):

@@ -24,7 +24,6 @@ from nmt.config import (
     AveragingConfig,
     Precision,
     ScheduleConfig,
-    ScheduleName,
     TrainConfig,
 )
 from nmt.training.run import train
@@ -43,7 +42,7 @@ def config(data: Path, run: Path, precision: str) -> TrainConfig:
         max_tokens=256,
         micro_batches=2,
         max_updates=10_000,
-        schedule=ScheduleConfig(name=ScheduleName.constant, peak=0.1, warmup_updates=0),  # gets nowhere
+        schedule=ScheduleConfig(name="constant", peak=0.1, warmup_updates=0),  # gets nowhere
         checkpoint_every=4,
         validate_every=8,
         criterion="loss",

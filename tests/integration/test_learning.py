@@ -9,7 +9,7 @@ import pytest
 from toy import toy_config, write_toy
 
 from nmt.bundle import load_bundle
-from nmt.config import Average, AveragingConfig, Precision, ScheduleConfig, ScheduleName
+from nmt.config import Average, AveragingConfig, Precision, ScheduleConfig
 from nmt.training.run import train
 
 
@@ -25,7 +25,7 @@ def test_a_tiny_model_learns_to_turn_sentences_round(precision: Precision, tmp_p
         checkpoint_every=25,
         precision=precision,
         averaging=AveragingConfig(kind=Average.last, count=3),
-        schedule=ScheduleConfig(name=ScheduleName.linear, peak=4e-3, warmup_updates=100, final=1e-4),
+        schedule=ScheduleConfig(name="linear", peak=4e-3, warmup_updates=100, final=1e-4),
     )
     text = train(config)
     results = json.loads((tmp_path / "run/results.json").read_text())

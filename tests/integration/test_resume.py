@@ -23,7 +23,6 @@ from nmt.config import (
     Precision,
     Resume,
     ScheduleConfig,
-    ScheduleName,
     TrainConfig,
 )
 from nmt.data.stream import Cursor
@@ -51,7 +50,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
         "keep_checkpoints": 1,
         "validate_every": 3,
         "criterion": "loss",
-        "schedule": ScheduleConfig(name=ScheduleName.constant, peak=0.02, warmup_updates=0),
+        "schedule": ScheduleConfig(name="constant", peak=0.02, warmup_updates=0),
         "ema": 0.5,
     },
     "bf16, pieces sampled": {"precision": Precision.bf16, "sampling": 0.3, "max_tokens": 256},

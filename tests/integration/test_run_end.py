@@ -12,11 +12,11 @@ import pytest
 from test_resume import assert_same_run, progress
 from toy import toy_config, write_toy
 
-from nmt.config import Average, AveragingConfig, ScheduleConfig, ScheduleName
+from nmt.config import Average, AveragingConfig, ScheduleConfig
 from nmt.training.run import train
 from nmt.training.validation import Validator
 
-FLAT = ScheduleConfig(name=ScheduleName.constant, peak=1e-30, warmup_updates=0)
+FLAT = ScheduleConfig(name="constant", peak=1e-30, warmup_updates=0)
 """Weights stay as they are, and no validation is better than the first."""
 
 
@@ -76,7 +76,7 @@ def test_interrupted_end_is_made_up_for(data: Path, tmp_path: Path, said: pytest
         ({"max_minutes": 1e-9}, "; a larger training.max_minutes goes on"),
         ({"patience": 1, "validate_every": 1, "schedule": FLAT}, ""),
         (
-            {"max_updates": 4, "schedule": ScheduleConfig(name=ScheduleName.linear)},
+            {"max_updates": 4, "schedule": ScheduleConfig(name="linear")},
             "",
         ),  # it falls to zero there
     ],

@@ -12,7 +12,6 @@ from nmt.config import (
     Precision,
     SamplingConfig,
     ScheduleConfig,
-    ScheduleName,
     SplitConfig,
     TokenizerConfig,
     TrainConfig,
@@ -51,7 +50,7 @@ def toy_config(
     options = {
         "max_updates": 12,
         "precision": Precision.fp32,
-        "schedule": ScheduleConfig(name=ScheduleName.inverse_sqrt, peak=3e-3, warmup_updates=100),
+        "schedule": ScheduleConfig(name="inverse_sqrt", peak=3e-3, warmup_updates=100),
         "validate_every": 4,
         "checkpoint_every": 4,
         "log_every": 2,

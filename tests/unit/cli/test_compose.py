@@ -112,7 +112,7 @@ def test_the_papers_systems(
         averaged,
         0.1,
     )
-    assert (training.schedule.name.name, training.schedule.warmup_updates) == ("noam", 4000)
+    assert (training.schedule.name, training.schedule.warmup_updates) == ("noam", 4000)
     assert (training.optimizer.beta2, training.optimizer.epsilon) == (0.98, 1e-9)
     assert config.data.max_tokens * training.micro_batches == 25_000
     assert (config.decoding.beam_size, config.decoding.length_penalty) == (4, 0.6)

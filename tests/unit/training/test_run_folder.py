@@ -20,15 +20,16 @@ from nmt.config import (
     DecodingConfig,
     Resume,
     ScheduleConfig,
-    ScheduleName,
     TrainConfig,
     TrainingConfig,
 )
 from nmt.errors import UserError
+from nmt.runtime import log
 from nmt.training import monitor as monitor_module
 from nmt.training.monitor import Monitor
 from nmt.training.progress import Progress
 from nmt.training.run_folder import RunFolder, fixed_options
+from nmt.training.schedule import SCHEDULES, Constant
 
 
 def config(name: str = "toy", **training: Any) -> TrainConfig:
@@ -155,10 +156,53 @@ def test_corpora_are_compared_one_by_one_and_in_their_order(tmp_path: Path) -> N
 
 
 def test_the_linear_schedule_fixes_the_number_of_updates(tmp_path: Path) -> None:
-    linear = ScheduleConfig(name=ScheduleName.linear)
+    linear = ScheduleConfig(name="linear")
     folder = started(tmp_path, config(schedule=linear, max_updates=10))
     with pytest.raises(UserError, match="training.max_updates=10, not 20"):
         folder.check(config(schedule=linear, max_updates=20))
+
+
+def test_a_schedule_of_a_plugin_decides_whether_the_number_of_updates_is_fixed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, depends in (("steps", False), ("cosine", True)):
+        kind = type(name, (Constant,), {"depends_on_max_updates": depends})
+        monkeypatch.setitem(SCHEDULES, name, kind)
+        schedule = ScheduleConfig(name=name)
+        folder = started(tmp_path / name, config(schedule=schedule, max_updates=10))
+        longer = config(schedule=schedule, max_updates=20)
+        if depends:
+            with pytest.raises(UserError, match="training.max_updates=10, not 20"):
+                folder.check(longer)
+        else:
+            folder.check(longer)
+
+
+def test_options_of_a_schedule_are_fixed_one_by_one(tmp_path: Path) -> None:
+    def options(**given: Any) -> TrainConfig:
+        return config(schedule=ScheduleConfig(name="steps", options=given))  # a plugin that is not imported
+
+    folder = started(tmp_path, options(every=5, factor=0.5))
+    folder.check(options(every=5, factor=0.5))
+    with pytest.raises(UserError, match=r"training\.schedule\.options\.every=5, not 6: give"):
+        folder.check(options(every=6, factor=0.5))
+    with pytest.raises(UserError, match=r"training\.schedule\.options\.factor=0\.5, not null: give"):
+        folder.check(options(every=5))
+
+
+def test_plugins_that_are_missing_now_are_named(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(log, "propagate", True)
+    folder = started(tmp_path, replace(config(), plugins=["a", "b.c"]))
+    folder.check(replace(config(), plugins=["b.c", "a"]))
+    assert folder.plugins() == ["a", "b.c"] and caplog.messages == []
+    folder.check(replace(config(), plugins=["a"]))
+    assert caplog.messages == [
+        f"{tmp_path} was started with plugins=[a,b.c], and b.c is not given now: the cleaning rules of "
+        "a module that is missing drop nothing"
+    ]
+    assert RunFolder(tmp_path / "none").plugins() == []
 
 
 def test_resume_never_and_must(tmp_path: Path) -> None:

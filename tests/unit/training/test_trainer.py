@@ -20,7 +20,6 @@ from nmt.config import (
     ModelConfig,
     Precision,
     ScheduleConfig,
-    ScheduleName,
     Sharding,
     TokenizerConfig,
     TrainConfig,
@@ -61,7 +60,7 @@ def trainer(prepared: Prepared, folder: Path, *, dropout: float = 0.0, **trainin
         "precision": Precision.fp32,
         "devices": "1",
         "validate_every": 1000,
-        "schedule": ScheduleConfig(name=ScheduleName.constant, peak=0.01, warmup_updates=0),
+        "schedule": ScheduleConfig(name="constant", peak=0.01, warmup_updates=0),
         **training,
     }
     config = TrainConfig(
