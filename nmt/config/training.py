@@ -26,13 +26,6 @@ class Sharding(Enum):
     full = "full"
 
 
-class OptimizerName(Enum):
-    """Adam as in the paper, or with decoupled weight decay."""
-
-    adam = "adam"
-    adamw = "adamw"
-
-
 class Average(Enum):
     """Which checkpoints the final model is the mean of."""
 
@@ -44,13 +37,17 @@ class Average(Enum):
 
 @dataclass
 class OptimizerConfig:
-    """Adam (section 5.3 of the paper)."""
+    """The optimizer, by the name it is registered under in `nmt.training.optimizer`."""
 
-    name: OptimizerName = OptimizerName.adam
+    name: str = "adam"
+    """`adam` (section 5.3 of the paper), `adamw` (decoupled weight decay), or an optimizer of a plugin. The
+    four options below belong to these two."""
     beta1: float = 0.9
     beta2: float = 0.98
     epsilon: float = 1e-9
     weight_decay: float = 0.0
+    options: dict[str, Any] = field(default_factory=dict)
+    """Options of an optimizer of a plugin; its class has their types and defaults."""
 
     def __post_init__(self) -> None:
         """Checks the values."""

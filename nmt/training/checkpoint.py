@@ -40,7 +40,7 @@ class Checkpoint:
     Attributes:
         progress: its counters.
         model: name → weight, fp32.
-        optimizer: name → tensor, as `Adam.tensors` gives them.
+        optimizer: name → tensor, as `Optimizer.tensors` gives them.
     """
 
     progress: Progress

@@ -11,11 +11,11 @@ from torch import Tensor
 from nmt.bundle import load_weights
 from nmt.config import Sharding, TrainingConfig
 from nmt.model import Seq2Seq
-from nmt.training.optimizer import Adam, FlatGradients
+from nmt.training.optimizer import FlatGradients, build_optimizer
 from nmt.training.ranks import Ranks
 
 State: TypeAlias = tuple[dict[str, Tensor], dict[str, Tensor]]
-"""Whole weights by name, and the optimizer's tensors as `Adam.tensors` names them."""
+"""Whole weights by name, and the optimizer's tensors as `Optimizer.tensors` names them."""
 
 
 class Parallel(Protocol):
@@ -91,7 +91,7 @@ class Replicated:
 
     def __init__(self, model: Seq2Seq, options: TrainingConfig, ranks: Ranks, num_extras: int) -> None:
         self.model = self.whole = model.to(ranks.device)
-        self._optimizer = Adam(self.model, options.optimizer)
+        self._optimizer = build_optimizer(self.model, options.optimizer)
         self.gradients = FlatGradients(self.model.parameters(), num_extras)
         self.extras = self.gradients.extras
         self._ranks = ranks

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 from torch import nn
 
-from nmt.config import DataConfig, Sharding, TrainConfig
+from nmt.config import DataConfig, Sharding, TrainConfig, TrainingConfig
 from nmt.data.arrays import Array, Side, offsets_of
 from nmt.data.batching import Batch
 from nmt.data.blocks import budgets, most_pieces
@@ -19,6 +19,7 @@ from nmt.errors import UserError
 from nmt.model import model_class
 from nmt.runtime import choose_device, memory_errors
 from nmt.training.memory import MemoryMeter
+from nmt.training.optimizer import check_optimizer
 
 
 class OutOfMemory(UserError):
@@ -88,16 +89,16 @@ def memory_told(data: DataConfig, micro_batches: int) -> AbstractContextManager[
     return memory_errors(told)
 
 
-def model_memory_told(model: nn.Module, ema: bool) -> AbstractContextManager[None]:
+def model_memory_told(model: nn.Module, options: TrainingConfig) -> AbstractContextManager[None]:
     """Within, running out of memory is told as a matter of the model's size, by `OutOfMemory`.
 
     Args:
         model: to be made ready for training.
-        ema: whether a running mean of its weights is kept too.
+        options: of the training; they decide what is held beside its weights.
     """
 
     def told() -> OutOfMemory:
-        return _too_large(sum(parameter.numel() for parameter in model.parameters()), ema)
+        return _too_large(sum(parameter.numel() for parameter in model.parameters()), options)
 
     return memory_errors(told)
 
@@ -114,7 +115,6 @@ def require_room(config: TrainConfig, processes: int) -> None:
     Raises:
         OutOfMemory: they can't.
     """
-    ema = config.training.ema > 0.0
     count = model_class(config.model).num_weights(config.model, 0, 0)
     device = choose_device("auto")
     copies = 1 if device.type == "cuda" or config.training.sharding is Sharding.full else processes
@@ -123,12 +123,12 @@ def require_room(config: TrainConfig, processes: int) -> None:
         free = MemoryMeter(device, 1).free()
     except OSError:
         return  # this system does not tell
-    if count * _bytes(ema) * copies > free * shares:
-        raise _too_large(count, ema)
+    if count * _bytes(config.training) * copies > free * shares:
+        raise _too_large(count, config.training)
 
 
-def _too_large(count: int, ema: bool) -> OutOfMemory:
-    taken = _bytes(ema)
+def _too_large(count: int, options: TrainingConfig) -> OutOfMemory:
+    taken = _bytes(options)
     return OutOfMemory(
         f"model=: {count:,} parameters, of {taken} bytes each with their gradients and the optimizer's "
         f"state, do not fit into memory ({count * taken / 1e9:,.1f} GB): choose a smaller model=, or "
@@ -136,5 +136,6 @@ def _too_large(count: int, ema: bool) -> OutOfMemory:
     )
 
 
-def _bytes(ema: bool) -> int:
-    return 4 * (5 if ema else 4)  # weights, gradients, two moments of Adam, the mean; fp32
+def _bytes(options: TrainingConfig) -> int:
+    """Bytes for each weight, at least: the weight, its gradient, the optimizer's state, the mean; fp32."""
+    return 4 * (2 + check_optimizer(options.optimizer).floats_per_weight + (options.ema > 0.0))

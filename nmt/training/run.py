@@ -34,6 +34,7 @@ from nmt.training.beginning import with_vocabulary
 from nmt.training.finish import finish, finished_results, results_text
 from nmt.training.going_back import goal
 from nmt.training.launcher import launch
+from nmt.training.optimizer import check_optimizer
 from nmt.training.precision import speed_up_fp32_products
 from nmt.training.ranks import (
     Ranks,
@@ -170,6 +171,7 @@ def _check_names(config: TrainConfig) -> None:
     metric_kinds(training.validate_metrics, "training.validate_metrics")
     metric_kinds(config.evaluation.metrics)
     model_class(config.model).check(config.model)
+    check_optimizer(training.optimizer)
     build_schedule(training.schedule, config.model.d_model, training.max_updates)
 
 

@@ -16,7 +16,7 @@ from torch.distributed.tensor import DTensor, distribute_tensor
 from nmt.bundle import load_weights
 from nmt.config import OptimizerConfig
 from nmt.model import Seq2Seq
-from nmt.training.optimizer import Adam
+from nmt.training.optimizer import build_optimizer
 from nmt.training.ranks import Ranks
 
 
@@ -49,7 +49,7 @@ class Sharded:
             sharded.set_gradient_divide_factor(1.0)
             sharded.set_force_sum_reduction_for_comms(True)
         self.model = model
-        self._optimizer = Adam(model, config)
+        self._optimizer = build_optimizer(model, config)
         self.extras = torch.zeros(num_extras, device=ranks.device)
 
     def held(self) -> dict[str, Tensor]:

@@ -28,7 +28,7 @@ from nmt.training.going_back import resumed
 from nmt.training.meter import meter_for, perplexity
 from nmt.training.monitor import Monitor
 from nmt.training.objective import training_loss
-from nmt.training.optimizer import Adam
+from nmt.training.optimizer import build_optimizer
 from nmt.training.parallel import State, spread
 from nmt.training.precision import adapt_loss_scale, autocast, first_loss_scale, product_dtype
 from nmt.training.profiling import profiling
@@ -75,7 +75,7 @@ class Trainer:
         self.config, self.options, self.prepared = config, config.training, prepared
         self.folder, self.ranks, self.stop = folder, ranks, stop
         model = first_model(config, prepared)
-        with model_memory_told(model, self.options.ema > 0.0):
+        with model_memory_told(model, self.options):
             self.parallel = spread(model, self.options, ranks, num_extras=NUM_COUNTERS)
             self.mean = RunningMean(self.parallel, self.options.ema)
         self.model = self.parallel.model
@@ -402,7 +402,7 @@ def first_checkpoint(config: TrainConfig, prepared: Prepared) -> Checkpoint:
     """The state that a run begins with."""
     model = first_model(config, prepared)
     progress = Progress(loss_scale=first_loss_scale(config.training.precision))
-    state = model.state_dict(), Adam(model, config.training.optimizer).tensors()
+    state = model.state_dict(), build_optimizer(model, config.training.optimizer).tensors()
     if config.training.ema:
         state = state[0], with_trained(state)
     return Checkpoint(progress, *state)

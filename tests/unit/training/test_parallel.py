@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 import torch.distributed as dist
+from torch import Tensor, nn
 from torch._dynamo import lookup_backend
 
 from nmt.config import ModelConfig, OptimizerConfig, Sharding, TrainingConfig
@@ -17,6 +18,7 @@ from nmt.model.compiled import compile_layers
 from nmt.model.transformer import Transformer
 from nmt.runtime import mix
 from nmt.training.objective import training_loss
+from nmt.training.optimizer import OPTIMIZERS, Optimizer
 from nmt.training.parallel import Parallel, Replicated, State, spread
 from nmt.training.ranks import Ranks
 from nmt.training.sharding import Sharded
@@ -85,6 +87,43 @@ def test_sharded_steps_are_those_of_the_naive_twin(always: bool) -> None:
     assert sums[0] == 9  # target tokens, ends of sentences counted in
     assert_alike(state, twin)
     assert_alike((parallel.whole.state_dict(), {}), (twin[0], {}))
+
+
+class Momentum(Optimizer):
+    """An optimizer of a plugin; with shares `finite` is not given."""
+
+    def __init__(self, options: object, model: nn.Module, config: OptimizerConfig) -> None:
+        super().__init__(options, model, config)
+        self.velocities = {name: torch.zeros_like(p) for name, p in self.parameters.items()}
+
+    @torch.no_grad()
+    def step(self, rate: float, finite: Tensor | None = None) -> None:
+        for name, parameter in self.parameters.items():
+            fresh = 0.9 * self.velocities[name] + parameter.grad
+            step = rate * fresh
+            if finite is not None:
+                fresh = torch.where(finite, fresh, self.velocities[name])
+                step = torch.where(finite, step, 0.0)
+            self.velocities[name].copy_(fresh)
+            parameter.sub_(step)
+
+    def tensors(self) -> dict[str, Tensor]:
+        return {f"velocity.{name}": velocity for name, velocity in self.velocities.items()}
+
+
+@pytest.mark.parametrize("always", [True, False])
+def test_an_optimizer_of_a_plugin_is_sharded_too(always: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(OPTIMIZERS, "momentum", Momentum)
+    monkeypatch.setattr(OPTIONS, "optimizer", OptimizerConfig(name="momentum"))
+    _, twin = updated(replicated(), 1, 2)
+    _, state = updated(sharded(always=always), 1, 2)
+    assert_alike(state, twin)
+    assert any(tensor.any() for tensor in state[1].values())
+    resumed = sharded(always=always)
+    resumed.restore(state, True, HERE)
+    assert_alike(updated(resumed, 3)[1], updated(replicated(), 1, 2, 3)[1])
+    resumed.step(0.01, torch.tensor(float("nan"), dtype=torch.float64), torch.tensor(False))
+    assert all(tensor.isfinite().all() for tensor in resumed.state(optimizer=True)[1].values())
 
 
 def test_compiled_layers_are_sharded_too() -> None:

@@ -14,6 +14,7 @@ from nmt.config import (
     CleaningConfig,
     DataConfig,
     ModelConfig,
+    OptimizerConfig,
     SamplingConfig,
     Sharding,
     TrainConfig,
@@ -24,6 +25,7 @@ from nmt.data.packing import pack
 from nmt.data.store import Store
 from nmt.model.size import num_weights
 from nmt.training.memory import MemoryMeter
+from nmt.training.optimizer import OPTIMIZERS, Adam
 from nmt.training.rehearsal import OutOfMemory, largest_batches, memory_told, require_room
 
 
@@ -118,6 +120,20 @@ def test_layers_that_can_not_be_trained_are_refused_before_any_work(
     else:
         with pytest.raises(OutOfMemory, match=r"^model=: 44,138,496 parameters, of 16 bytes each"):
             require_room(config, processes)
+
+
+@pytest.mark.parametrize(("floats", "taken"), [(0, 8), (1, 12), (3, 20)])
+def test_the_state_of_an_optimizer_of_a_plugin_counts(
+    floats: int, taken: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(OPTIMIZERS, "mine", type("Mine", (Adam,), {"floats_per_weight": floats}))
+    config = TrainConfig(training=TrainingConfig(optimizer=OptimizerConfig(name="mine")))
+    needed = taken * num_weights(config.model, 0, 0)
+    monkeypatch.setattr(MemoryMeter, "free", lambda meter: needed)
+    require_room(config, 1)
+    monkeypatch.setattr(MemoryMeter, "free", lambda meter: needed - 1)
+    with pytest.raises(OutOfMemory, match=f"parameters, of {taken} bytes each"):
+        require_room(config, 1)
 
 
 def test_the_largest_model_is_refused_on_any_machine() -> None:

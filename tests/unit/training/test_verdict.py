@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from nmt.config import OptimizerConfig, OptimizerName
-from nmt.training.optimizer import Adam, FlatGradients
+from nmt.config import OptimizerConfig
+from nmt.training.optimizer import FlatGradients, build_optimizer
 from nmt.training.verdict import Verdict
 
 fp32 = st.floats(2.0**-20, 2.0**30, width=32)
@@ -59,15 +59,15 @@ class NobodyReads(TorchDispatchMode):
         return func(*args, **(kwargs or {}))
 
 
-@pytest.mark.parametrize("name", list(OptimizerName))
-def test_steps_are_those_of_the_plain_optimizer(name: OptimizerName) -> None:
+@pytest.mark.parametrize("name", ["adam", "adamw"])
+def test_steps_are_those_of_the_plain_optimizer(name: str) -> None:
     """Of three updates the second is no number: weights, moments and the count of steps stay as they were."""
     found = []
     for plain in (False, True):
         torch.manual_seed(1)
         model = nn.Linear(3, 2)
         gradients = FlatGradients(model.parameters(), num_extras=0)
-        optimizer = Adam(model, OptimizerConfig(name=name, weight_decay=0.1))
+        optimizer = build_optimizer(model, OptimizerConfig(name=name, weight_decay=0.1))
         for bad in (False, True, False):
             gradients.gradients.fill_(math.nan if bad else 0.5)
             if not plain:
