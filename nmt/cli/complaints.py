@@ -40,7 +40,7 @@ def explained(known: Sequence[str], error: Exception) -> str:
 def wrong_value(error: Exception) -> str:
     """What OmegaConf finds wrong with the value of an option."""
     words = first_line(error)
-    if re.search(r"^Cannot (merge|assign)|is not a subclass of", words):
+    if re.search(r"^Cannot (merge|assign)|is not a subclass of|incompatible with type hint 'dict", words):
         return "is a section or a list; give its options one by one"
     if "is not a ListConfig" in words:
         return "must be a list. Write it in brackets: [a,b]."

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -61,12 +62,12 @@ def to_yaml(config: Any) -> str:
     return stored.to_yaml(config)
 
 
-def _defaults(config_name: str, settings: Sequence[Setting]) -> list[str]:
+def _defaults(config_name: str, settings: Sequence[Setting]) -> list[Setting]:
     """What the settings imply: later ones win, so these go first."""
     given = {setting.key: setting.value for setting in settings}
     if config_name == "train":
         # With nothing else the quickstart runs; whoever names other data means another experiment.
-        return [] if {"experiment", "data"} & set(given) else ["experiment=quickstart"]
+        return [] if {"experiment", "data"} & set(given) else [_default("experiment", "quickstart")]
     loose = next((key for key in given if key.startswith("data.")), None)
     if loose and "data" not in given:
         raise UserError(f"{loose}: say which data it changes, such as data=local or data=wmt14_de_en")
@@ -82,7 +83,12 @@ def _resolved(key: str, value: str) -> str:
         raise UserError(f"{key}={value}: {first_line(error)}") from error
 
 
-def _decoding_of(model_dir: str) -> list[str]:
+def _default(key: str, value: Any) -> Setting:
+    """A setting that is implied; a number or a name."""
+    return Setting(key, str(value), value, f"{key}={value}")
+
+
+def _decoding_of(model_dir: str) -> list[Setting]:
     """A model translates as it did when it was tested, unless told otherwise."""
     for folder in model_folders(model_dir):
         with readable(folder):
@@ -91,13 +97,17 @@ def _decoding_of(model_dir: str) -> list[str]:
                 continue
         text = decoded(read_checked(path, MOST_CHARACTERS), path)
         decoding = stored.to_plain(stored.section_from_yaml(DecodingConfig, text, str(path), "decoding"))
-        return [f"decoding.{key}={value}" for key, value in decoding.items()]  # numbers, all of them
+        processors = decoding.pop("processors")
+        if "${" in json.dumps(processors):
+            raise UserError(f"{path}: decoding.processors: ${{ begins an interpolation. Remove it.")
+        numbers = [_default(f"decoding.{key}", value) for key, value in decoding.items()]
+        return [*numbers, Setting("decoding.processors", str(processors), processors, None)]
     return []  # no model folder: the command itself says so best
 
 
 def _compose(schema: type[Any], config_name: str, folder: Folder, settings: Sequence[Setting]) -> DictConfig:
+    settings = [*_defaults(config_name, settings), *settings]
     overrides = [setting.override for setting in settings if setting.override is not None]
-    overrides = [*_defaults(config_name, settings), *overrides]
     try:
         folder.check(schema, config_name, overrides)
         config = compose(config_name, overrides=[*folder.search, *overrides])
@@ -118,7 +128,7 @@ def _assign(config: DictConfig, setting: Setting, sections: Sequence[str]) -> No
     """Puts a value into the composed options as it is.
 
     OmegaConf makes a part with a free name of the right type only where its section is given a whole:
-    `{name: {key: value}}` is merged into what is there.
+    `{name: {key: value}}` is merged into what is there. An empty section replaces it: `KEY={}` means none.
     """
     key, value = setting.key, setting.value
     if value == "???":
@@ -129,7 +139,7 @@ def _assign(config: DictConfig, setting: Setting, sections: Sequence[str]) -> No
                 value = {name: value}
             key = section
     try:
-        OmegaConf.update(config, key, value, merge=True, force_add=True)
+        OmegaConf.update(config, key, value, merge=value != {}, force_add=True)
     except GrammarParseError as error:
         raise UserError(
             f"{setting.key}={setting.written}: ${{ begins an interpolation such as ${{name}}, and this one "

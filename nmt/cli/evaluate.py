@@ -32,6 +32,7 @@ from nmt.runtime import (
     choose_device,
     choose_precision,
     log,
+    naming_plugins,
     printable,
     progress,
     set_threads,
@@ -259,7 +260,8 @@ def _translate(config: EvalConfig, bundles: Sequence[Bundle], task: Task) -> lis
     device = choose_device(config.device)
     precision = choose_precision(Precision[config.precision], device)
     models, tokenizer = [bundle.model for bundle in bundles], bundles[0].tokenizer
-    translator = Translator(models, tokenizer, config.decoding, device=device, precision=precision)
+    with naming_plugins(bundles[0].config.plugins):
+        translator = Translator(models, tokenizer, config.decoding, device=device, precision=precision)
     sources = task.texts["source"]
     with progress(total=len(sources), unit="sentences", description="Translating") as bar:
         translations = translator.translate(sources, bar.update)

@@ -31,6 +31,7 @@ from nmt.runtime import (
     choose_precision,
     expanded,
     log,
+    naming_plugins,
     progress,
     readable,
     require_writable,
@@ -80,7 +81,8 @@ def load_translator(config: TranslateConfig) -> Translator:
     precision = choose_precision(Precision[config.precision], device)
     bundles = load_bundles(folders("model_dir", config.model_dir))
     models, tokenizer = [bundle.model for bundle in bundles], bundles[0].tokenizer
-    return Translator(models, tokenizer, config.decoding, device=device, precision=precision)
+    with naming_plugins(bundles[0].config.plugins):
+        return Translator(models, tokenizer, config.decoding, device=device, precision=precision)
 
 
 def filter_lines(

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
 from nmt.config.checks import between, check
 from nmt.errors import UserError
@@ -23,6 +24,10 @@ class DecodingConfig:
     """Hypotheses returned for each sentence, best first; at most `beam_size`."""
     no_repeat_ngram: int = 0
     """No translation holds the same sequence of this many tokens twice; 0: repetition is allowed."""
+    processors: dict[str, dict[str, Any] | None] = field(default_factory=dict)
+    """Search processors by the names they are registered under in `nmt.decoding.processors`, in the order of
+    their application, each with its options: `decoding.processors.mine.strength=2`, or
+    `decoding.processors.mine={}`. null leaves one out; `decoding.processors={}` leaves out all."""
     max_tokens: int = 4096
     """Source tokens a batch holds at most, padding included."""
     max_sentences: int = 64

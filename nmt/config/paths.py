@@ -116,8 +116,16 @@ def schema_keys(schema: type[Any]) -> Iterator[str]:
     """
     for key, _, hint in walk(schema):
         yield key
-        if typing.get_origin(hint) is dict:
-            yield f"{key}.*"
+        while (hint := _mapping(hint)) is not None:
+            key += ".*"
+            yield key
+            hint = typing.get_args(hint)[1]
+
+
+def _mapping(hint: Any) -> Any:
+    """The mapping that a type such as `dict[str, int] | None` allows; None if it allows none."""
+    alternatives = typing.get_args(hint) if isinstance(hint, types.UnionType) else (hint,)
+    return next((kind for kind in alternatives if typing.get_origin(kind) is dict), None)
 
 
 def _declared(field: dataclasses.Field[Any], hint: Any) -> TextOption | None:

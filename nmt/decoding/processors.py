@@ -2,30 +2,37 @@
 
 Shapes: B sentences still searched, K hypotheses of each, V ids, t ids of every hypothesis so far, BOS first.
 
-A new processor derives from `SearchProcessor` and enters its name: `PROCESSORS["mine"] = Mine`.
+A new processor derives from `SearchProcessor` and is registered: `PROCESSORS["mine"] = Mine`. The option
+`decoding.processors` then chooses it.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
-from nmt.config import DecodingConfig
+from nmt.config import DecodingConfig, typed_options
 from nmt.config.checks import between, check
-from nmt.errors import UserError
 from nmt.runtime import Registry
 
 
 def configured_processors(config: DecodingConfig) -> list[SearchProcessor]:
-    """The processors that the options ask for, in the order of their application."""
+    """The processors that the options ask for, in the order of their application.
+
+    Raises:
+        UserError: there is no such processor, or it does not take its options.
+    """
     processors = []
     if config.no_repeat_ngram:
         processors.append(build_processor("no_repeat_ngram", {"size": config.no_repeat_ngram}))
+    for name, options in config.processors.items():
+        if options is not None:
+            processors.append(build_processor(name, options))
     return processors
 
 
@@ -37,14 +44,11 @@ def build_processor(name: str, options: Mapping[str, Any]) -> SearchProcessor:
         options: values for the fields of its `Options`.
 
     Raises:
-        UserError: there is no such processor or no such option, or a value is out of range.
+        UserError: there is no such processor, or it does not take its options.
     """
-    kind = PROCESSORS.find(name, "search")
-    known = [field.name for field in fields(kind.Options)]
-    for key in options:
-        if key not in known:
-            raise UserError(f"processor {name}: {key} is not an option. It has {', '.join(known) or 'none'}.")
-    return kind(kind.Options(**options))
+    key = f"decoding.processors.{name}"
+    kind = PROCESSORS.find(name, key)
+    return kind(typed_options(kind.Options, options, key, f"the processor {name}"))
 
 
 @dataclass(frozen=True)
@@ -84,7 +88,7 @@ class SearchProcessor(ABC):
     """
 
     Options: ClassVar[type[Any]] = NoOptions
-    """A dataclass: the options, their defaults and their checks."""
+    """A dataclass: the options, with types, defaults and checks; `decoding.processors.NAME` sets them."""
 
     def __init__(self, options: Any = None) -> None:
         self.options = self.Options() if options is None else options
@@ -131,7 +135,7 @@ class NoRepeatNgramOptions:
 
     def __post_init__(self) -> None:
         """Checks the value."""
-        check("no_repeat_ngram.size", self.size, between(1, 100))
+        check("size", self.size, between(1, 100))
 
 
 class NoRepeatNgram(SearchProcessor):
@@ -165,15 +169,26 @@ class Prefix(SearchProcessor):
     """Every hypothesis begins with the given ids, each at the model's own log-probability.
 
     A prefix that is longer than the maximum length allows is cut. It must not hold ids that the search
-    forbids.
+    forbids. It is not registered: each sentence has its own prefix, see `Translator.translate`.
+
+    Args:
+        options: the prefixes.
+        others: processors that must not forbid a prefix. They apply to the tokens behind it.
+        ids: of a search: (B, K, P) int64, the prefix of every hypothesis, filled up with -1.
     """
 
     Options = PrefixOptions
     options: PrefixOptions
 
-    def __init__(self, options: PrefixOptions | None = None, ids: Tensor | None = None) -> None:
+    def __init__(
+        self,
+        options: PrefixOptions | None = None,
+        others: Sequence[SearchProcessor] = (),
+        *,
+        ids: Tensor | None = None,
+    ) -> None:
         super().__init__(options)
-        self._ids = ids  # (B, K, P) int64, the prefix of every hypothesis, filled up with -1
+        self._others, self._ids = others, ids
 
     def start(self, search: SearchInput) -> Prefix:
         """Pads the prefixes, one a sentence."""
@@ -182,26 +197,33 @@ class Prefix(SearchProcessor):
         longest = max(map(len, prefixes), default=0)
         padded = [[*prefix, *[-1] * (longest - len(prefix))] for prefix in prefixes]
         ids = torch.tensor(padded, dtype=torch.int64, device=search.device)
-        return Prefix(self.options, ids.view(len(prefixes), 1, longest))
+        others = [processor.start(search) for processor in self._others]
+        return Prefix(self.options, others, ids=ids.view(len(prefixes), 1, longest))
 
     def __call__(self, log_probs: Tensor, ids: Tensor) -> Tensor:
-        """Forbids every id but the prefix' next one."""
+        """Forbids every id but the prefix' next one; behind the prefix the others apply."""
         assert self._ids is not None, "only what start returns can be called"
         place = ids.shape[2] - 1
         if place >= self._ids.shape[2]:
-            return log_probs
+            return self._after(log_probs, ids)
         forced = self._ids[:, :, place, None]  # (B, K, 1)
         is_other = torch.arange(log_probs.shape[2], device=log_probs.device) != forced
-        return log_probs.masked_fill_(is_other & (forced >= 0), -torch.inf)
+        within = log_probs.masked_fill(is_other, -torch.inf)
+        return torch.where(forced >= 0, within, self._after(log_probs, ids))
+
+    def _after(self, log_probs: Tensor, ids: Tensor) -> Tensor:
+        for processor in self._others:
+            log_probs = processor(log_probs, ids)
+        return log_probs
 
     def select(self, rows: Tensor) -> Prefix:
         """Reorders the prefixes; see `SearchProcessor.select`."""
         assert self._ids is not None, "only what start returns can be reordered"
-        return Prefix(self.options, self._ids.flatten(0, 1)[rows])
+        others = [processor.select(rows) for processor in self._others]
+        return Prefix(self.options, others, ids=self._ids.flatten(0, 1)[rows])
 
 
 PROCESSORS: Registry[type[SearchProcessor]] = Registry("processor")
-"""Every processor by its name."""
+"""The processors by the names that `decoding.processors` selects."""
 
 PROCESSORS["no_repeat_ngram"] = NoRepeatNgram
-PROCESSORS["prefix"] = Prefix

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
+from torch import Tensor
 
 from nmt.config import DecodingConfig, Precision
 from nmt.data.batching import Batch
 from nmt.data.tokenizer import BOS_ID, EOS_ID, PAD_ID, UNK_ID, Tokenizer
 from nmt.decoding.ensemble import Ensemble
-from nmt.decoding.processors import SearchProcessor, configured_processors
+from nmt.decoding.processors import Prefix, PrefixOptions, SearchProcessor, configured_processors
 from nmt.decoding.scoring import ScoredTarget, forced_score
 from nmt.decoding.search import Hypothesis, beam_search
 from nmt.decoding.windows import full_windows, ready_windows
@@ -30,10 +31,14 @@ class ScoredText:
     Attributes:
         text: one line, without its end.
         score: log-probability divided by the length penalty.
+        attention: (target pieces, source pieces) on the CPU, EOS counted on both sides: how much the choice
+            of each target piece looks at each source piece. None if it was not asked for, or for a blank
+            line.
     """
 
     text: str
     score: float
+    attention: Tensor | None = field(default=None, compare=False, repr=False)
 
 
 @dataclass(frozen=True)
@@ -85,21 +90,34 @@ class Translator:
         self.processors = (*configured_processors(config), *processors)
 
     def translate(
-        self, lines: Sequence[str], advance: Callable[[int], object] = lambda num_lines: None
+        self,
+        lines: Sequence[str],
+        advance: Callable[[int], object] = lambda num_lines: None,
+        *,
+        prefixes: Sequence[str] | None = None,
+        attention: bool = False,
     ) -> list[Translation]:
         """Translates lines of any content.
 
         Args:
             lines: a line that is blank or has no pieces is not shown to the model and becomes the empty line.
             advance: told the number of lines in each finished batch, such as a progress bar's `update`.
+            prefixes: for each line the text that its translation begins with; an empty one leaves it free.
+                The pieces of the prefix are fixed, also where processors forbid them; a translation may be
+                longer than `decoding.max_length_factor` and `decoding.max_length_offset` allow if its prefix
+                is. A blank line becomes the empty line all the same.
+            attention: whether to return the attention of every hypothesis.
 
         Returns:
             A translation for each line, in order.
 
         Raises:
-            UserError: the model's probabilities are NaN, or a batch does not fit the device's memory.
+            UserError: the model's probabilities are NaN, or it has no attention to return, or a batch does
+                not fit the device's memory.
         """
+        assert prefixes is None or len(prefixes) == len(lines), "one prefix for each line"
         pieces = self._encode_sources(lines)
+        begun = None if prefixes is None else self.tokenizer.encode_target([*map(_unless_blank, prefixes)])
         rows = [row for row, ids in enumerate(pieces) if ids]
         sources = [self._cut(pieces[row]) for row in rows]
         advance(len(lines) - len(rows))
@@ -107,16 +125,20 @@ class Translator:
         lengths = [len(source) + 1 for source in sources]
         with _evaluating(self._ensemble.models):
             for batch in batches_by_length(lengths, self.config.max_tokens, self.config.max_sentences):
-                results = self._search([sources[place] for place in batch])
+                starts = None if begun is None else [begun[rows[place]] for place in batch]
+                results = self._search([sources[place] for place in batch], starts, attention=attention)
                 for place, hypotheses in zip(batch, results, strict=True):
                     found[place] = hypotheses
                 advance(len(batch))
 
         texts = iter(self.tokenizer.decode_target([one.ids for hypotheses in found for one in hypotheses]))
         translations = [BLANK] * len(lines)
-        for row, hypotheses in zip(rows, found, strict=True):
+        for row, length, hypotheses in zip(rows, lengths, found, strict=True):
             translations[row] = Translation(
-                hypotheses=tuple(ScoredText(next(texts), one.score) for one in hypotheses),
+                hypotheses=tuple(
+                    ScoredText(next(texts), one.score, _without_padding(one.attention, length))
+                    for one in hypotheses
+                ),
                 truncated=self._num_truncated(pieces[row]),
                 num_tokens=len(hypotheses[0].ids) + 1,
             )
@@ -187,21 +209,29 @@ class Translator:
         num_tokens = len(ids) + 1
         return num_tokens if num_tokens > self.config.max_source_tokens else 0
 
-    def _search(self, sources: Sequence[Sequence[int]]) -> list[list[Hypothesis]]:
+    def _search(
+        self, sources: Sequence[Sequence[int]], prefixes: Sequence[Sequence[int]] | None, *, attention: bool
+    ) -> list[list[Hypothesis]]:
         factor, offset = self.config.max_length_factor, self.config.max_length_offset
+        processors = self.processors
         with self._computing():
             batch = Batch.of(sources, [()] * len(sources)).to(self.device)
+            max_lengths = [int(length * factor) + offset for length in batch.source.lengths]
+            if prefixes is not None:
+                max_lengths = [max(n, len(ids) + 1) for n, ids in zip(max_lengths, prefixes, strict=True)]
+                processors = (Prefix(PrefixOptions(tuple(map(tuple, prefixes))), self.processors),)
             return beam_search(
                 self._ensemble.step,
                 self._ensemble.start(batch),
                 num_sentences=len(sources),
-                max_lengths=[int(length * factor) + offset for length in batch.source.lengths],
+                max_lengths=max_lengths,
                 config=self.config,
                 bos_id=BOS_ID,
                 eos_id=EOS_ID,
                 forbidden=(PAD_ID, BOS_ID, UNK_ID),
-                processors=self.processors,
+                processors=processors,
                 sources=sources,
+                attention=attention,
                 device=self.device,
             )
 
@@ -258,6 +288,11 @@ def batches_by_length(lengths: Sequence[int], max_tokens: int, max_sentences: in
         else:
             batches.append([index])
     return batches
+
+
+def _without_padding(attention: Tensor | None, length: int) -> Tensor | None:
+    """(|Y|, S) attention to a source of `length` pieces; S is that of the longest source in its batch."""
+    return None if attention is None else attention[:, :length].clone()
 
 
 def _unless_blank(line: str) -> str:

@@ -15,6 +15,7 @@ from nmt.config import Precision, TrainConfig
 from nmt.data.preparation import Prepared, prepare
 from nmt.data.report import write_data_report
 from nmt.data.revisions import with_commits
+from nmt.decoding.processors import configured_processors
 from nmt.errors import UserError
 from nmt.evaluation.metrics import metric_kinds, metrics_for
 from nmt.model import model_class
@@ -171,6 +172,7 @@ def _check_names(config: TrainConfig) -> None:
     metric_kinds(training.validate_metrics, "training.validate_metrics")
     metric_kinds(config.evaluation.metrics)
     model_class(config.model).check(config.model)
+    configured_processors(config.decoding)
     check_optimizer(training.optimizer)
     build_schedule(training.schedule, config.model.d_model, training.max_updates)
 

@@ -283,6 +283,8 @@ def fixed_options(config: TrainConfig) -> dict[str, Any]:
     options = dict(_flat(to_plain(config), ""))
     if config.data.train.corpora:
         options["data.train.corpora"] = list(config.data.train.corpora)  # their order matters too
+    if chosen := [name for name, given in config.decoding.processors.items() if given is not None]:
+        options["decoding.processors"] = chosen  # one without options too
     free = set(_FREE)
     schedule = SCHEDULES.get(config.training.schedule.name)  # of another run it may be unknown here
     if schedule is not None and schedule.depends_on_max_updates:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -213,6 +214,94 @@ def test_a_model_translates_as_it_was_tested_unless_told_otherwise(tmp_path: Pat
     overrides = (f"model_dir={tmp_path}", "decoding.length_penalty=0.2")
     (job,) = compose_jobs(EvalConfig, "eval", Arguments(overrides))
     assert (job.decoding.beam_size, job.decoding.length_penalty) == (7, 0.2)
+
+
+def processors_of(tmp_path: Path, stored: str, *overrides: str) -> dict[str, dict[str, Any] | None]:
+    (tmp_path / "model.safetensors").touch()
+    (tmp_path / "config.yaml").write_text(f"decoding:\n  beam_size: 7\n{stored}")
+    (job,) = compose_jobs(TranslateConfig, "translate", Arguments((f"model_dir={tmp_path}", *overrides)))
+    assert job.decoding.beam_size == 7
+    return job.decoding.processors
+
+
+@pytest.mark.parametrize(
+    ("overrides", "expected"),
+    [
+        ((), {"a": {"strength": 2.5, "words": "x, =y"}, "b": {}}),
+        (("decoding.processors.a.strength=3",), {"a": {"strength": 3, "words": "x, =y"}, "b": {}}),
+        (("decoding.processors.c={}",), {"a": {"strength": 2.5, "words": "x, =y"}, "b": {}, "c": {}}),
+        (("decoding.processors.a=null",), {"a": None, "b": {}}),
+        (("decoding.processors={}",), {}),
+        (("decoding.processors={}", "decoding.processors.c.x=true"), {"c": {"x": True}}),
+        (("decoding.processors={a: {strength: 1}}",), {"a": {"strength": 1, "words": "x, =y"}, "b": {}}),
+    ],
+)
+def test_a_model_keeps_its_processors_unless_told_otherwise(
+    overrides: tuple[str, ...], expected: dict[str, Any], tmp_path: Path
+) -> None:
+    stored = "  processors:\n    a: {strength: 2.5, words: 'x, =y'}\n    b: {}\n"
+    found = processors_of(tmp_path, stored, *overrides)
+    assert found == expected and list(found) == list(expected)
+
+
+def test_models_of_earlier_versions_have_no_processors(tmp_path: Path) -> None:
+    assert processors_of(tmp_path, "") == {}
+    assert processors_of(tmp_path, "", "decoding.processors.a={}") == {"a": {}}
+
+
+@pytest.mark.parametrize(
+    ("stored", "line"),
+    [
+        ("  processors: {a: {b: '${oc.env:HOME}'}}\n", "decoding.processors: ${ begins an interpolation."),
+        ("  processors: {a: 3}\n", "decoding.processors.a=3: must be a mapping"),
+        ("  processors: [a]\n", "decoding.processors=['a']: must be a mapping"),
+    ],
+)
+def test_wrong_processors_of_a_model_are_one_line(stored: str, line: str, tmp_path: Path) -> None:
+    with pytest.raises(UserError) as caught:
+        processors_of(tmp_path, stored)
+    assert str(caught.value).startswith(f"{tmp_path / 'config.yaml'}: {line}")
+
+
+@pytest.mark.parametrize(
+    ("override", "line"),
+    [
+        ("decoding.processors.a=3", "decoding.processors.a: is a section or a list; give its options one"),
+        ("decoding.processors=a", "decoding.processors: is a section or a list; give its options one by one"),
+        ("decoding.processors.a.b.c=3", "+decoding.processors.a.b.c: there is no such option"),
+        ("training.optimizer.options=3", "training.optimizer.options: is a section or a list; give its"),
+        ("training.schedule.options.a.b=3", "+training.schedule.options.a.b: there is no such option"),
+        ("training.schedule.nam=x", "training.schedule.nam: there is no such option; did you mean"),
+    ],
+)
+def test_sections_of_plugins_are_sections(override: str, line: str) -> None:
+    with pytest.raises(UserError) as caught:
+        composed(override)
+    assert str(caught.value).startswith(line)
+
+
+def test_names_and_options_of_plugins_are_stored() -> None:
+    config = composed(
+        "plugins=[a]",
+        "training.schedule.name=cosine",
+        "training.schedule.options.cycles=0.5",
+        "training.optimizer.name=momentum",
+        "training.optimizer.options={momentum: 0.5}",
+        "decoding.processors.penalty.strength=2",
+    )
+    assert config_from_yaml(config_to_yaml(config), "here") == config
+    assert (config.training.schedule.name, config.training.schedule.options) == ("cosine", {"cycles": 0.5})
+    assert config.training.optimizer.options == {"momentum": 0.5}
+    assert config.decoding.processors == {"penalty": {"strength": 2}}
+
+
+def test_configurations_of_earlier_versions_are_read() -> None:
+    old = composed("training.schedule.name=linear", "training.optimizer.name=adamw")
+    lines = config_to_yaml(old).splitlines()
+    lines = [line for line in lines if line.strip() not in ("options: {}", "processors: {}")]
+    text = "\n".join(lines)
+    assert "    options:" not in text and "    name: linear" in lines and "    name: adamw" in lines
+    assert config_from_yaml(text, "here") == old
 
 
 def test_a_model_is_evaluated_on_other_data() -> None:

@@ -5,11 +5,14 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
 
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from torch import Tensor
 from toy_processors import no_repeat, prefix
 from toy_search import BOS, EOS, NextLogProbs, alphas, assert_same, constant, exhaustive_search, run, tables
 
@@ -18,7 +21,9 @@ from nmt.decoding.processors import (
     PROCESSORS,
     NoRepeatNgram,
     NoRepeatNgramOptions,
+    Prefix,
     PrefixOptions,
+    SearchProcessor,
     build_processor,
     configured_processors,
 )
@@ -105,13 +110,14 @@ def test_a_prefix_in_a_wide_beam_is_exhaustive(
 
 
 def test_every_processor_is_built_by_name() -> None:
-    assert set(PROCESSORS) == {"no_repeat_ngram", "prefix"}
+    assert set(PROCESSORS) == {"no_repeat_ngram"}  # each sentence has its own prefix: no option can set it
     for name, kind in PROCESSORS.items():
         assert dataclasses.is_dataclass(kind.Options)
         assert kind().options == kind.Options()
         assert type(build_processor(name, {})) is kind
     assert build_processor("no_repeat_ngram", {"size": 4}).options == NoRepeatNgramOptions(4)
-    assert build_processor("prefix", {"prefixes": ((5, 6),)}).options == PrefixOptions(((5, 6),))
+    assert Prefix(PrefixOptions(((5, 6),))).options == PrefixOptions(((5, 6),))
+    assert Prefix().options == PrefixOptions()
 
 
 @pytest.mark.parametrize(
@@ -120,16 +126,37 @@ def test_every_processor_is_built_by_name() -> None:
         (
             "repeat",
             {},
-            "search: there is no processor repeat. Choose from no_repeat_ngram, prefix.",
+            "decoding.processors.repeat: there is no processor repeat. Choose from no_repeat_ngram.",
         ),
-        ("prefix", {"size": 1}, "processor prefix: size is not an option. It has prefixes."),
-        ("no_repeat_ngram", {"size": 0}, "no_repeat_ngram.size=0: must be between 1 and 100"),
+        (
+            "prefix",
+            {},
+            "decoding.processors.prefix: there is no processor prefix. Choose from no_repeat_ngram.",
+        ),
+        (
+            "no_repeat_ngram",
+            {"sise": 1},
+            "decoding.processors.no_repeat_ngram.sise: not an option of the processor no_repeat_ngram. "
+            "It has size. Did you mean decoding.processors.no_repeat_ngram.size?",
+        ),
+        (
+            "no_repeat_ngram",
+            {"size": 2.5},
+            "decoding.processors.no_repeat_ngram.size=2.5: must be a whole number.",
+        ),
+        (
+            "no_repeat_ngram",
+            {"size": 0},
+            "decoding.processors.no_repeat_ngram.size=0: must be between 1 and 100",
+        ),
     ],
 )
-def test_what_cannot_be_built_is_named(name: str, options: dict[str, int], message: str) -> None:
-    with pytest.raises(UserError) as caught:
-        build_processor(name, options)
-    assert str(caught.value) == message
+def test_what_cannot_be_built_is_named(name: str, options: dict[str, Any], message: str) -> None:
+    config = DecodingConfig(processors={name: options})
+    for build in (lambda: build_processor(name, options), lambda: configured_processors(config)):
+        with pytest.raises(UserError) as caught:
+            build()
+        assert str(caught.value) == message
 
 
 def test_options_choose_the_processors() -> None:
@@ -137,3 +164,48 @@ def test_options_choose_the_processors() -> None:
     [one] = configured_processors(DecodingConfig(no_repeat_ngram=4))
     assert isinstance(one, NoRepeatNgram)
     assert one.options.size == 4
+
+
+@dataclass(frozen=True)
+class PenaltyOptions:
+    strength: float = 1.0
+
+
+class Penalty(SearchProcessor):
+    """A processor of a plugin: lowers one id."""
+
+    Options = PenaltyOptions
+
+    def __call__(self, log_probs: Tensor, ids: Tensor) -> Tensor:
+        log_probs[:, :, 2] -= self.options.strength
+        return log_probs
+
+
+def test_options_choose_processors_of_plugins_in_their_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(PROCESSORS, "penalty", Penalty)
+    config = DecodingConfig(
+        no_repeat_ngram=4, processors={"penalty": {"strength": 2}, "no_repeat_ngram": {"size": 5}}
+    )
+    found = configured_processors(config)
+    assert [type(one) for one in found] == [NoRepeatNgram, Penalty, NoRepeatNgram]
+    assert [one.options for one in found] == [
+        NoRepeatNgramOptions(4),
+        PenaltyOptions(2.0),
+        NoRepeatNgramOptions(5),
+    ]
+    [default] = configured_processors(DecodingConfig(processors={"no_repeat_ngram": None, "penalty": {}}))
+    assert default.options == PenaltyOptions(1.0)
+    table = constant(-9.0, -3.0, -0.5, -1.0)
+    for strength, log_prob in ((0.25, -0.75), (2.0, -1.0)):
+        [one] = configured_processors(DecodingConfig(processors={"penalty": {"strength": strength}}))
+        [[hypothesis]] = run(table, [2], processors=[one], beam_size=1, length_penalty=0.0)
+        assert hypothesis.log_prob == log_prob - 3.0  # EOS
+
+
+def test_processors_apply_behind_the_prefix_alone() -> None:
+    """A prefix that repeats a token stays, at the model's own log-probabilities."""
+    table = constant(-9.0, -3.0, -0.5, -1.0)
+    with_others = Prefix(PrefixOptions(((2, 2, 3), ())), [no_repeat(1), Penalty()])
+    [[first], [second]] = run(table, [5, 5], processors=[with_others], beam_size=1, length_penalty=0.0)
+    assert first == Hypothesis((2, 2, 3), -0.5 - 0.5 - 1.0 - 3.0, -5.0)  # then only EOS is left
+    assert second == Hypothesis((3, 2), -1.0 - 1.5 - 3.0, -5.5)

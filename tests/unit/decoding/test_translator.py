@@ -153,3 +153,41 @@ def test_autocast_only_where_it_is_asked_for(precision: Precision) -> None:
         [Watched()], WordTokenizer(), DecodingConfig(), device=torch.device("cpu"), precision=precision
     ).translate(["w1"])
     assert seen == [{Precision.fp32: torch.float32, Precision.bf16: torch.bfloat16}[precision]]
+
+
+def test_translations_begin_with_their_prefixes() -> None:
+    lines = ["w1 w2 w3", " ", "w4", "w5 w6", "nothing"]
+    prefixes = ["w9 w8", "w7", "", "w5", "w1"]
+    whole = translator(nothing=["nothing"], max_sentences=2)
+    found = whole.translate(lines, prefixes=prefixes)
+    assert [one.hypotheses[0].text for one in found] == ["w9 w8 w3", "", "w4", "w5 w6", ""]
+    scores = [one.hypotheses[0].score for one in found]
+    assert scores[0] == pytest.approx((-9.0 - 9.0 - 0.0625 - 0.0625) / (9 / 6) ** 0.6)
+    assert found[2:4] == whole.translate(lines)[2:4]
+    assert whole.translate(lines, prefixes=[""] * 5) == whole.translate(lines)
+
+
+def test_a_prefix_may_be_longer_than_a_translation_and_repeat_itself() -> None:
+    limits = {"max_length_factor": 0.0, "max_length_offset": 2, "no_repeat_ngram": 1}
+    found = translator(**limits, beam_size=1).translate(
+        ["w1", "w1 w2 w3"], prefixes=["w2 w2 w2 w2 w2 w2", ""]
+    )
+    assert [one.hypotheses[0].text for one in found] == ["w2 w2 w2 w2 w2 w2", "w1"]
+
+
+def test_attention_is_returned_for_every_piece_where_it_is_asked_for() -> None:
+    class Looking(CopyModel):
+        def step_with_attention(self, ids, state):
+            place, longest = state.position, max(map(len, state.sources))
+            attention = torch.zeros(*ids.shape, longest)
+            for row, source in enumerate(state.sources):
+                attention[row, :, min(place, len(source) - 1)] = 1.0
+            return *self.step(ids, state), attention
+
+    lines = ["w1 w2", "", "w3 w4 w5 w6"]
+    found = translator(Looking(), beam_size=2, nbest=2).translate(lines, attention=True)
+    for one, size in ((found[0], 3), (found[2], 5)):
+        assert torch.equal(one.hypotheses[0].attention, torch.eye(size))
+        assert one.hypotheses[1].attention.shape[1] == size
+    assert found[1].hypotheses[0].attention is None
+    assert translator(Looking()).translate(["w1"])[0].hypotheses[0].attention is None

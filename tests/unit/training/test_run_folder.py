@@ -190,6 +190,23 @@ def test_options_of_a_schedule_are_fixed_one_by_one(tmp_path: Path) -> None:
         folder.check(options(every=5))
 
 
+def test_processors_are_fixed_with_their_order_and_options(tmp_path: Path) -> None:
+    def searched(**processors: dict[str, Any] | None) -> TrainConfig:
+        return replace(config(), decoding=DecodingConfig(processors=processors))
+
+    folder = started(tmp_path, searched(a={}, b={"strength": 2.0}))
+    folder.check(searched(a={}, b={"strength": 2}, c=None))
+    for other, words in (
+        (searched(b={"strength": 2.0}), r"decoding\.processors=\[a, b\], not \[b\]: give"),
+        (searched(b={"strength": 2.0}, a={}), r"decoding\.processors=\[a, b\], not \[b, a\]: give"),
+        (searched(a={}, b={"strength": 3.0}), r"decoding\.processors\.b\.strength=2\.0, not 3\.0: give"),
+        (config(), r"decoding\.processors=\[a, b\], not null, decoding\.processors\.b\.strength=2\.0, not"),
+    ):
+        with pytest.raises(UserError, match=words):
+            folder.check(other)
+    assert fixed_options(searched(a=None)) == {**fixed_options(config()), "decoding.processors.a": None}
+
+
 def test_plugins_that_are_missing_now_are_named(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
