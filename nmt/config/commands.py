@@ -45,7 +45,8 @@ class TrainConfig:
     begins with."""
     plugins: list[str] = field(default_factory=list)
     """Python modules to import before anything is built, such as `[my_package.encodings]`; they register
-    architectures, positional encodings, cleaning rules and metrics. See docs/extending.md."""
+    architectures, positional encodings, schedules, optimizers, search processors, cleaning rules and metrics.
+    See docs/extending.md."""
     prepare_only: bool = False
     """Stop after the data are prepared."""
     data: DataConfig = field(default_factory=DataConfig)
@@ -87,7 +88,7 @@ class TranslateConfig:
     """File for the translations; default: standard output."""
     plugins: list[str] = field(default_factory=list)
     """Python modules to import before anything is built, such as `[my_package.encodings]`; they register
-    parts of the model, and metrics. See docs/extending.md."""
+    parts of the model, search processors and metrics. See docs/extending.md."""
     scores: bool = False
     """Write `score<TAB>translation`; the score is the length-normalised log-probability."""
     device: str = "auto"
@@ -133,7 +134,7 @@ class EvalConfig:
     """File for the translations of `model_dir`."""
     plugins: list[str] = field(default_factory=list)
     """Python modules to import before anything is built, such as `[my_package.encodings]`; they register
-    parts of the model, and metrics. See docs/extending.md."""
+    parts of the model, search processors and metrics. See docs/extending.md."""
     json: str | None = path_field("file", None)
     """File for the report as JSON."""
     device: str = "auto"

@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from pathlib import Path
 
 import pytest
 from commands import Toy
 from safetensors.torch import load_file
+
+from nmt.cli.arguments import Arguments
+from nmt.cli.compose import compose_jobs
+from nmt.config import TrainConfig
+from nmt.errors import UserError
+from nmt.training.run import train
 
 DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "extending.md"
 
@@ -18,7 +25,7 @@ def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with the package `my_nmt`: all examples of the document."""
     folder = tmp_path_factory.mktemp("plugins")
     examples = re.findall(r"^```python\n(.*?)^```", DOCUMENT.read_text(encoding="utf-8"), re.M | re.S)
-    assert len(examples) == 4
+    assert len(examples) == 7
     (folder / "my_nmt").mkdir()
     (folder / "my_nmt" / "__init__.py").write_text("from my_nmt import everything\n")
     (folder / "my_nmt" / "everything.py").write_text("\n\n".join(examples))
@@ -28,7 +35,7 @@ def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def plugged(toy: Toy, package: Path, monkeypatch: pytest.MonkeyPatch) -> Toy:
     """The toy corpus and commands that find the package."""
-    monkeypatch.setenv("PYTHONPATH", str(package))
+    monkeypatch.setenv("PYTHONPATH", str(package), prepend=os.pathsep)
     return toy
 
 
@@ -45,6 +52,12 @@ def test_an_architecture_and_a_rule_train_in_two_ranks_resume_translate_and_eval
         "training.validate_metrics=[copied]",
         "training.criterion=copied",
         "model.architecture=mean_pooling",
+        "training.schedule.name=steps",
+        "training.schedule.options.every=2",
+        "training.schedule.peak=0.5",
+        "training.schedule.warmup_updates=2",
+        "training.optimizer.name=momentum",
+        "training.optimizer.options.momentum=0.5",
         f"data.train.source={data / 'train.src'}",
         f"data.train.target={data / 'train.tgt'}",
         "data.workers=2",
@@ -63,6 +76,12 @@ def test_an_architecture_and_a_rule_train_in_two_ranks_resume_translate_and_eval
     assert straight.keys() == resumed.keys() and "source.weight" in straight
     for name, weight in straight.items():
         assert weight.equal(resumed[name]), name
+    state = load_file(tmp_path / "straight" / "checkpoints" / "update-00000008" / "optimizer.safetensors")
+    again = load_file(tmp_path / "stopped" / "checkpoints" / "update-00000008" / "optimizer.safetensors")
+    assert state.keys() == {f"velocity.{name}" for name in straight}
+    assert all(tensor.any() and tensor.equal(again[name]) for name, tensor in state.items())
+    records = map(json.loads, (tmp_path / "straight" / "metrics.jsonl").read_text().splitlines())
+    assert [one["learning_rate"] for one in records if one["kind"] == "train"] == [0.5 / 2**3]
     results = json.loads((tmp_path / "straight" / "results.json").read_text())
     assert json.dumps(results["data"]).count('"shouting"') >= 1
 
@@ -98,9 +117,55 @@ def test_an_encoding_learns(plugged: Toy, tmp_path: Path) -> None:
         assert table.shape[1:] == (2, 17) and table.any()
 
 
+def test_a_yaml_file_names_plugins_and_what_they_register(plugged: Toy, tmp_path: Path) -> None:
+    (tmp_path / "experiment").mkdir()
+    (tmp_path / "experiment" / "mine.yaml").write_text(
+        """
+plugins: [my_nmt]
+training:
+  max_updates: 2
+  schedule: {name: steps, warmup_updates: 1, peak: 0.001, options: {every: 1, factor: 0.25}}
+decoding:
+  processors:
+    repetition: {strength: 1000}
+"""
+    )
+    run = tmp_path / "run"
+    small = [option for option in plugged.small() if not option.startswith("training.max_updates=")]
+    command = ("nmt-train", "--config-dir", str(tmp_path), "experiment=mine", *small, f"run_dir={run}")
+    trained = plugged.run(*command)
+    assert trained.returncode == 0, trained.stderr.decode()
+    records = map(json.loads, (run / "metrics.jsonl").read_text().splitlines())
+    assert [one["learning_rate"] for one in records if one["kind"] == "train"] == [0.00025]
+
+    model, text = f"model_dir={run}", (plugged.folder / "test.src").read_bytes()
+    words = [line.split() for line in (run / "test.hypotheses.txt").read_text().splitlines()]
+    assert any(words) and all(len(set(line)) == len(line) for line in words)
+    free = plugged.run("nmt-translate", model, "decoding.processors.repetition=null", text=text)
+    assert free.returncode == 0, free.stderr.decode()
+    assert free.stdout != (run / "test.hypotheses.txt").read_bytes()
+    same = plugged.run("nmt-translate", model, "plugins=[my_nmt]", text=text)
+    assert same.stdout == (run / "test.hypotheses.txt").read_bytes()
+
+    unknown = "there is no processor repetition. Choose from no_repeat_ngram."
+    for refused, line in (
+        (
+            plugged.run("nmt-translate", model, text=text),
+            f"nmt-translate: decoding.processors.repetition: {unknown} "
+            "The model was trained with plugins=[my_nmt]. Add that.",
+        ),
+        (
+            plugged.run(*command, "plugins=[]", "training.max_updates=4"),
+            f"nmt-train: decoding.processors.repetition: {unknown} "
+            f"The run in {run} was started with plugins=[my_nmt]. Add that.",
+        ),
+    ):
+        assert refused.returncode == 2 and refused.stderr.decode().splitlines()[-1] == line
+
+
 def test_an_edited_rule_cleans_again(toy: Toy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     module = tmp_path / "my_rules.py"
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
     rule = """
 from nmt.data.cleaning import RULES
 from nmt.data.rules.rule import Rule
@@ -165,3 +230,41 @@ def test_an_unknown_name_is_refused_before_anything_is_written(toy: Toy, option:
     result = toy.run("nmt-train", *toy.small("run_dir=unknown", option))
     assert result.returncode == 2 and result.stderr.decode() == f"nmt-train: {option}: {words}\n"
     assert not (toy.folder / "unknown").exists()
+
+
+@pytest.mark.parametrize(
+    ("option", "line"),
+    [
+        (
+            "training.optimizer.options.momentum=0.5",
+            "training.optimizer.options.momentum: not an option of training.optimizer.name=adam. "
+            "It has none.",
+        ),
+        (
+            "training.schedule.options.every=5",
+            "training.schedule.options.every: not an option of training.schedule.name=noam. It has none.",
+        ),
+        (
+            "decoding.processors.mine.size=3",
+            "decoding.processors.mine: there is no processor mine. Choose from no_repeat_ngram.",
+        ),
+        (
+            "training.schedule.name=cosine",
+            "training.schedule.name=cosine: there is no schedule cosine. "
+            "Choose from noam, inverse_sqrt, linear, constant.",
+        ),
+        (
+            "training.optimizer.name=sgd",
+            "training.optimizer.name=sgd: there is no optimizer sgd. Choose from adam, adamw.",
+        ),
+    ],
+)
+def test_so_are_the_others_and_options_that_nothing_has(
+    toy: Toy, option: str, line: str, tmp_path: Path
+) -> None:
+    run = tmp_path / "run"
+    [config] = compose_jobs(TrainConfig, "train", Arguments((*toy.small(f"run_dir={run}"), option)))
+    with pytest.raises(UserError) as caught:
+        train(config)
+    assert str(caught.value) == line
+    assert not run.exists()
