@@ -24,16 +24,16 @@ class DecodingConfig:
     """Hypotheses returned for each sentence, best first; at most `beam_size`."""
     no_repeat_ngram: int = 0
     """No translation holds the same sequence of this many tokens twice; 0: repetition is allowed."""
-    processors: dict[str, dict[str, Any] | None] = field(default_factory=dict)
-    """Search processors by the names they are registered under in `nmt.decoding.processors`, in the order of
-    their application, each with its options: `decoding.processors.mine.strength=2`, or
-    `decoding.processors.mine={}`. null leaves one out; `decoding.processors={}` leaves out all."""
     max_tokens: int = 4096
     """Source tokens a batch holds at most, padding included."""
     max_sentences: int = 64
     """Sentences a batch holds at most."""
     max_source_tokens: int = 1024
     """A longer source is cut to this many tokens, and told on standard error."""
+    processors: dict[str, dict[str, Any] | None] = field(default_factory=dict)
+    """Search processors by the names they are registered under in `nmt.decoding.processors`, in the order of
+    their application, each with its options: `decoding.processors.mine.strength=2`, or
+    `decoding.processors.mine={}`. null leaves one out; `decoding.processors={}` leaves out all."""
 
     def __post_init__(self) -> None:
         """Checks the values."""

@@ -93,7 +93,7 @@ def test_the_defaults_are_the_papers_base_model() -> None:
     assert training.label_smoothing == 0.1
     optimizer, schedule = training.optimizer, training.schedule
     assert (optimizer.beta1, optimizer.beta2, optimizer.epsilon) == (0.9, 0.98, 1e-9)
-    assert (schedule.name.name, schedule.warmup_updates) == ("noam", 4000)
+    assert (schedule.name, schedule.warmup_updates) == ("noam", 4000)
     assert (decoding.beam_size, decoding.length_penalty, decoding.max_length_offset) == (4, 0.6, 50)
 
 

@@ -225,3 +225,29 @@ def test_the_text_is_the_same_in_every_batch(
     for i, (texts, scores, num_tokens) in zip(order, apart, strict=True):
         assert (texts, num_tokens) == (together[i][0], together[i][2])
         assert scores == pytest.approx(together[i][1], abs=1e-5 * num_tokens)
+
+
+def test_translations_of_a_prefix_begin_with_its_text(model: Transformer, tokenizer: Tokenizer) -> None:
+    translator = Translator([model], tokenizer, DecodingConfig(beam_size=3), device=CPU)
+    lines, prefixes = some_lines(5, 8), [*some_lines(6, 6), "", "unseen wörds"]
+    found = translator.translate(lines, prefixes=prefixes)
+    for one, prefix in zip(found, prefixes, strict=True):
+        assert one.hypotheses[0].text.startswith(prefix)
+    assert found[6].hypotheses[0].text == translator.translate(lines)[6].hypotheses[0].text
+
+
+def test_attention_of_a_line_does_not_depend_on_its_batch(model: Transformer, tokenizer: Tokenizer) -> None:
+    translator = Translator([model], tokenizer, DecodingConfig(beam_size=2, nbest=2), device=CPU)
+    lines = some_lines(7, 5)
+    together = translator.translate(lines, attention=True)
+    for line, one in zip(lines, together, strict=True):
+        [alone] = translator.translate([line], attention=True)
+        [source] = tokenizer.encode_source([line])
+        for hypothesis, other in zip(one.hypotheses, alone.hypotheses, strict=True):
+            assert hypothesis.text == other.text
+            assert hypothesis.attention.shape[1] == len(source) + 1
+            torch.testing.assert_close(hypothesis.attention, other.attention)
+            torch.testing.assert_close(
+                hypothesis.attention.sum(1), torch.ones(len(hypothesis.attention)), atol=1e-5, rtol=0.0
+            )
+        assert len(one.hypotheses[0].attention) == one.num_tokens
