@@ -82,6 +82,10 @@ class Translator:
         self.config = config
         self.device = device
         self.dtype = _DTYPES.get(precision)
+        limits = [model.max_source_len for model in models], [model.max_target_len for model in models]
+        sources, targets = ([limit for limit in side if limit is not None] for side in limits)
+        self._max_source_tokens = min([config.max_source_tokens, *sources])
+        self._max_target_tokens = min(targets, default=None)
         self.processors = (*configured_processors(config), *processors)
 
     def translate(
@@ -180,22 +184,28 @@ class Translator:
         return self.tokenizer.encode_source([_unless_blank(line) for line in lines])
 
     def _cut(self, ids: list[int]) -> list[int]:
-        return ids[: self.config.max_source_tokens - 1]  # EOS is the last token
+        return ids[: self._max_source_tokens - 1]  # EOS is the last token
 
     def _num_truncated(self, ids: list[int]) -> int:
         """`Translation.truncated` of a source with these ids."""
         num_tokens = len(ids) + 1
-        return num_tokens if num_tokens > self.config.max_source_tokens else 0
+        return num_tokens if num_tokens > self._max_source_tokens else 0
+
+    def _max_lengths(self, batch: Batch) -> list[int]:
+        """For each source the most tokens of its translation, EOS included."""
+        factor, offset = self.config.max_length_factor, self.config.max_length_offset
+        most = self._max_target_tokens
+        lengths = [int(length * factor) + offset for length in batch.source.lengths]
+        return lengths if most is None else [min(length, most) for length in lengths]
 
     def _search(self, sources: Sequence[Sequence[int]]) -> list[list[Hypothesis]]:
-        factor, offset = self.config.max_length_factor, self.config.max_length_offset
         with self._computing():
             batch = Batch.of(sources, [()] * len(sources)).to(self.device)
             return beam_search(
                 self._ensemble.step,
                 self._ensemble.start(batch),
                 num_sentences=len(sources),
-                max_lengths=[int(length * factor) + offset for length in batch.source.lengths],
+                max_lengths=self._max_lengths(batch),
                 config=self.config,
                 bos_id=BOS_ID,
                 eos_id=EOS_ID,

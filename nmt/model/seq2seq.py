@@ -128,6 +128,16 @@ class Seq2Seq(nn.Module, ABC):
         """
 
     @property
+    def max_source_len(self) -> int | None:
+        """Tokens of the longest source, EOS included; None: any length. Translation cuts longer ones."""
+        return None
+
+    @property
+    def max_target_len(self) -> int | None:
+        """Tokens of the longest target, EOS included; None: any length. A search ends there."""
+        return None
+
+    @property
     def num_parameters(self) -> int:
         """Number of trained values; a shared matrix counts once."""
         return sum(parameter.numel() for parameter in self.parameters())

@@ -158,7 +158,11 @@ def test_a_wrong_name_is_one_line(plugged: Toy, package: Path, names: str, line:
     ("option", "words"),
     [
         ("model.architecture=rnn2", "there is no architecture rnn2. Choose from transformer."),
-        ("model.positions.name=rotary2", "there is no positional encoding rotary2. Choose from sinusoidal."),
+        (
+            "model.positions.name=rotary2",
+            "there is no positional encoding rotary2. Choose from sinusoidal, learned, none, rotary, "
+            "relative, t5, alibi, integer, normalised, binary.",
+        ),
     ],
 )
 def test_an_unknown_name_is_refused_before_anything_is_written(toy: Toy, option: str, words: str) -> None:
