@@ -24,7 +24,7 @@ from nmt.model.flops import training_flops
 from nmt.model.kernels import Pattern, cross_attend, self_attend
 from nmt.model.kernels.cached import CachedDecoderState
 from nmt.model.positions import Places, Positions, Shape, build_positions, check_positions
-from nmt.model.seq2seq import MODELS, Backend, Seq2Seq
+from nmt.model.seq2seq import Backend, Seq2Seq
 from nmt.model.size import num_weights
 
 
@@ -450,5 +450,3 @@ _ACTIVATIONS: dict[Activation, Callable[[Tensor], Tensor]] = {
     Activation.gelu: F.gelu,
     Activation.silu: F.silu,
 }
-
-MODELS["transformer"] = Transformer

@@ -17,7 +17,7 @@ from nmt.data.report import write_data_report
 from nmt.data.revisions import with_commits
 from nmt.errors import UserError
 from nmt.evaluation.metrics import metric_kinds, metrics_for
-from nmt.model import model_class
+from nmt.model import check_model
 from nmt.runtime import (
     available_cores,
     choose_device,
@@ -141,7 +141,7 @@ def _checked_and_prepared(
     keys = [*validation_metrics(config), *config.evaluation.metrics]
     metric_kinds(config.training.validate_metrics, "training.validate_metrics")
     metric_kinds(config.evaluation.metrics)
-    model_class(config.model).check(config.model)
+    check_model(config.model)
     config = folder.with_choices(config)
     folder.check(config)
     goal(config, folder)  # a wrong name is an error before the data are prepared

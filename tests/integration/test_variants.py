@@ -1,4 +1,4 @@
-"""Every encoding and score through training, resume and translation, as the commands do it."""
+"""Every encoding, score and architecture through training, resume and translation, as the commands do it."""
 
 from __future__ import annotations
 
@@ -18,9 +18,11 @@ from nmt.training.run import train
 SCORES = {
     "additive": ModelConfig(attention="additive"),
     "unscaled, in windows": ModelConfig(attention="dot", attention_window=2),
+    "gru": ModelConfig(architecture="rnn_attention"),
+    "lstm": ModelConfig(architecture="rnn_attention", options={"cell": "lstm", "attention": "luong"}),
     "rotary and alibi": ModelConfig(positions=PositionsConfig("rotary", decoder="alibi")),
 }
-QUICK = {"relative", "learned", "unscaled, in windows"}
+QUICK = {"relative", "unscaled, in windows", "gru"}
 VARIANTS = {**{name: ModelConfig(positions=PositionsConfig(name)) for name in POSITIONS}, **SCORES}
 
 
@@ -37,6 +39,7 @@ def test_a_resumed_run_ends_in_the_same_weights_and_translates(name: str, data: 
         config = toy_config(data, tmp_path / run, max_updates=max_updates)
         wanted = VARIANTS[name]
         config.model.positions = wanted.positions
+        config.model.architecture, config.model.options = wanted.architecture, wanted.options
         config.model.attention, config.model.attention_window = wanted.attention, wanted.attention_window
         train(config)
 
