@@ -66,6 +66,8 @@ class ModelConfig:
     """On whole tokens of both sides, before their positions (Gal and Ghahramani 2016); not in the paper."""
     architecture: str = "transformer"
     """The name under which it is registered in `nmt.model.MODELS`."""
+    options: dict[str, Any] = field(default_factory=dict)
+    """Options of that architecture alone; its class has their types and defaults."""
     attention: str = "scaled_dot"
     """Score of attention, by the name it is registered under in `nmt.model.attention`."""
     attention_window: int | None = None

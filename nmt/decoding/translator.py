@@ -87,6 +87,10 @@ class Translator:
         self.config = config
         self.device = device
         self.dtype = _DTYPES.get(precision)
+        limits = [model.max_source_len for model in models], [model.max_target_len for model in models]
+        sources, targets = ([limit for limit in side if limit is not None] for side in limits)
+        self._max_source_tokens = min([config.max_source_tokens, *sources])
+        self._max_target_tokens = min(targets, default=None)
         self.processors = (*configured_processors(config), *processors)
 
     def translate(
@@ -105,7 +109,8 @@ class Translator:
             prefixes: for each line the text that its translation begins with; an empty one leaves it free.
                 The pieces of the prefix are fixed, also where processors forbid them; a translation may be
                 longer than `decoding.max_length_factor` and `decoding.max_length_offset` allow if its prefix
-                is. A blank line becomes the empty line all the same.
+                is. A model with a maximum length cuts a longer prefix. A blank line becomes the empty line
+                all the same.
             attention: whether to return the attention of every hypothesis.
 
         Returns:
@@ -202,29 +207,35 @@ class Translator:
         return self.tokenizer.encode_source([_unless_blank(line) for line in lines])
 
     def _cut(self, ids: list[int]) -> list[int]:
-        return ids[: self.config.max_source_tokens - 1]  # EOS is the last token
+        return ids[: self._max_source_tokens - 1]  # EOS is the last token
 
     def _num_truncated(self, ids: list[int]) -> int:
         """`Translation.truncated` of a source with these ids."""
         num_tokens = len(ids) + 1
-        return num_tokens if num_tokens > self.config.max_source_tokens else 0
+        return num_tokens if num_tokens > self._max_source_tokens else 0
+
+    def _max_lengths(self, batch: Batch, prefixes: Sequence[Sequence[int]] | None) -> list[int]:
+        """For each source the most tokens of its translation, EOS included."""
+        factor, offset = self.config.max_length_factor, self.config.max_length_offset
+        lengths = [int(length * factor) + offset for length in batch.source.lengths]
+        if prefixes is not None:
+            lengths = [max(length, len(ids) + 1) for length, ids in zip(lengths, prefixes, strict=True)]
+        most = self._max_target_tokens
+        return lengths if most is None else [min(length, most) for length in lengths]
 
     def _search(
         self, sources: Sequence[Sequence[int]], prefixes: Sequence[Sequence[int]] | None, *, attention: bool
     ) -> list[list[Hypothesis]]:
-        factor, offset = self.config.max_length_factor, self.config.max_length_offset
         processors = self.processors
+        if prefixes is not None:
+            processors = (Prefix(PrefixOptions(tuple(map(tuple, prefixes))), self.processors),)
         with self._computing():
             batch = Batch.of(sources, [()] * len(sources)).to(self.device)
-            max_lengths = [int(length * factor) + offset for length in batch.source.lengths]
-            if prefixes is not None:
-                max_lengths = [max(n, len(ids) + 1) for n, ids in zip(max_lengths, prefixes, strict=True)]
-                processors = (Prefix(PrefixOptions(tuple(map(tuple, prefixes))), self.processors),)
             return beam_search(
                 self._ensemble.step,
                 self._ensemble.start(batch),
                 num_sentences=len(sources),
-                max_lengths=max_lengths,
+                max_lengths=self._max_lengths(batch, prefixes),
                 config=self.config,
                 bos_id=BOS_ID,
                 eos_id=EOS_ID,

@@ -1,7 +1,16 @@
 """Models: flat batches in, hidden states and logits out; `Seq2Seq` is their interface."""
 
 from nmt.model.positions import POSITIONS, build_positions
-from nmt.model.seq2seq import MODELS, Backend, DecoderState, Seq2Seq, build_model, model_class
+from nmt.model.recurrent import RecurrentModel
+from nmt.model.seq2seq import (
+    MODELS,
+    Backend,
+    DecoderState,
+    Seq2Seq,
+    build_model,
+    check_model,
+    model_class,
+)
 from nmt.model.transformer import Transformer
 
 __all__ = [
@@ -9,9 +18,14 @@ __all__ = [
     "POSITIONS",
     "Backend",
     "DecoderState",
+    "RecurrentModel",
     "Seq2Seq",
     "Transformer",
     "build_model",
     "build_positions",
+    "check_model",
     "model_class",
 ]
+
+MODELS["transformer"] = Transformer
+MODELS["rnn_attention"] = RecurrentModel

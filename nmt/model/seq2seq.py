@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol, Self, TypeAlias
 
 from torch import Tensor, nn
 
-from nmt.config import ModelConfig
+from nmt.config import ModelConfig, typed_options
 from nmt.data.batching import Batch
 from nmt.errors import UserError
 from nmt.runtime import Registry
@@ -45,11 +46,33 @@ class Seq2Seq(nn.Module, ABC):
 
     Args:
         config: the `model` section.
+
+    Attributes:
+        config: the `model` section.
+        options: an instance of `Options`.
+
+    Raises:
+        UserError: `model.options` has an option that `Options` has not, or a value of the wrong type.
     """
+
+    @dataclass(frozen=True)
+    class Options:
+        """Options of this architecture alone, with types and defaults; `model.options` sets them."""
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
         self.config = config
+        self.options: Any = self.typed_options(config)
+
+    @classmethod
+    def typed_options(cls, config: ModelConfig) -> Any:
+        """The `Options` that `model.options` sets.
+
+        Raises:
+            UserError: an option is unknown, or its value has the wrong type.
+        """
+        owner = f"model.architecture={config.architecture}"
+        return typed_options(cls.Options, config.options, "model.options", owner)
 
     @abstractmethod
     def forward(self, batch: Batch) -> Tensor:
@@ -128,6 +151,16 @@ class Seq2Seq(nn.Module, ABC):
         """
 
     @property
+    def max_source_len(self) -> int | None:
+        """Tokens of the longest source, EOS included; None: any length. Translation cuts longer ones."""
+        return None
+
+    @property
+    def max_target_len(self) -> int | None:
+        """Tokens of the longest target, EOS included; None: any length. A search ends there."""
+        return None
+
+    @property
     def num_parameters(self) -> int:
         """Number of trained values; a shared matrix counts once."""
         return sum(parameter.numel() for parameter in self.parameters())
@@ -144,6 +177,17 @@ def model_class(config: ModelConfig) -> type[Seq2Seq]:
         UserError: no architecture of that name is registered.
     """
     return MODELS.find(config.architecture, f"model.architecture={config.architecture}")
+
+
+def check_model(config: ModelConfig) -> None:
+    """Checks the `model` section before the data are prepared, without making the model.
+
+    Raises:
+        UserError: the architecture is unknown, or an option has a value that it does not know.
+    """
+    kind = model_class(config)
+    kind.typed_options(config)
+    kind.check(config)
 
 
 def build_model(config: ModelConfig, source_vocab_size: int, target_vocab_size: int) -> Seq2Seq:

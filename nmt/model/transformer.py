@@ -24,7 +24,7 @@ from nmt.model.flops import training_flops
 from nmt.model.kernels import Pattern, cross_attend, self_attend
 from nmt.model.kernels.cached import CachedDecoderState
 from nmt.model.positions import Places, Positions, Shape, build_positions, check_positions
-from nmt.model.seq2seq import MODELS, Backend, Seq2Seq
+from nmt.model.seq2seq import Backend, Seq2Seq
 from nmt.model.size import num_weights
 
 
@@ -52,8 +52,8 @@ class Transformer(Seq2Seq):
         self.target_embedding = nn.Embedding(target_vocab_size, d_model)
         self.source_embedding = None if config.tie is Tie.all else nn.Embedding(source_vocab_size, d_model)
         self.output = nn.Linear(d_model, target_vocab_size, bias=False) if config.tie is Tie.none else None
-        self.encoder_positions = self._positions(causal=False)
-        self.decoder_positions = self._positions(causal=True)
+        self.encoder_positions = build_positions(config.positions, _shape(config, causal=False))
+        self.decoder_positions = build_positions(config.positions, _shape(config, causal=True))
         self.word_dropout = Dropout(config.word_dropout, self.randomness, rows=True)
         self.dropout = Dropout(config.dropout, self.randomness)
         self.encoder = nn.ModuleList(
@@ -143,6 +143,16 @@ class Transformer(Seq2Seq):
         """(V, D), the matrix of the softmax."""
         return self.target_embedding.weight if self.output is None else self.output.weight
 
+    @property
+    def max_source_len(self) -> int | None:
+        """See `Positions.max_len`."""
+        return self.encoder_positions.max_len
+
+    @property
+    def max_target_len(self) -> int | None:
+        """See `Positions.max_len`."""
+        return self.decoder_positions.max_len
+
     def blocks(self) -> list[nn.Module]:
         """The encoder's layers, then the decoder's."""
         return [*self.encoder, *self.decoder]
@@ -159,8 +169,10 @@ class Transformer(Seq2Seq):
 
     @classmethod
     def check(cls, config: ModelConfig) -> None:
-        """Encoding and score must be registered, take their options, and fit together."""
+        """Encodings and score must be registered, take their options, and fit together."""
         kinds = check_positions(config.positions)
+        for causal in (False, True):
+            build_positions(config.positions, _shape(config, causal=causal))
         for kind in kinds:
             if kind.needs_products and score_class(config).factor(config.d_model // config.heads) is None:
                 name = config.positions.name if kind is kinds[0] else config.positions.decoder
@@ -192,13 +204,6 @@ class Transformer(Seq2Seq):
             layout, layout, config.heads, causal=causal, positions=positions, window=config.attention_window
         )
 
-    def _positions(self, *, causal: bool) -> Positions:
-        config = self.config
-        scale = score_class(config).factor(config.d_model // config.heads)
-        layers = config.decoder_layers if causal else config.encoder_layers
-        shape = Shape(config.d_model, config.heads, layers, causal, 1.0 if scale is None else scale)
-        return build_positions(config.positions, shape)
-
     def _initialise(self) -> None:
         """Matrices Xavier-uniform, biases zero; embeddings of variance 1/D, made 1 by their scale.
 
@@ -217,6 +222,13 @@ class Transformer(Seq2Seq):
                     nn.init.xavier_uniform_(part, gain=2**-0.5 if projection else 1.0)
             elif name.endswith("bias"):
                 nn.init.zeros_(parameter)
+
+
+def _shape(config: ModelConfig, *, causal: bool) -> Shape:
+    """What the encoding of the encoder, or of the causal decoder, needs to know."""
+    scale = score_class(config).factor(config.d_model // config.heads)
+    layers = config.decoder_layers if causal else config.encoder_layers
+    return Shape(config.d_model, config.heads, layers, causal, 1.0 if scale is None else scale)
 
 
 class DecoderContext(Protocol):
@@ -438,5 +450,3 @@ _ACTIVATIONS: dict[Activation, Callable[[Tensor], Tensor]] = {
     Activation.gelu: F.gelu,
     Activation.silu: F.silu,
 }
-
-MODELS["transformer"] = Transformer

@@ -15,7 +15,7 @@ CONFIG, WEIGHTS, STATE = "config.yaml", "model.safetensors", "state.json"
 PIECES = ("joint.spm", "source.spm")
 """A model has the first, or the second beside that of the target side."""
 
-_CHECKPOINT = re.compile(r"update-(\d{1,18})")
+_CHECKPOINT = re.compile(r"update-([0-9]{1,18})")
 
 
 def checkpoint_name(update: int) -> str:

@@ -30,7 +30,7 @@ from nmt.training.run_folder import require_run_folder, require_same
 FORMAT_VERSION = 1
 _MODEL, _OPTIMIZER, _STATE = "model.safetensors", "optimizer.safetensors", "state.json"
 _MOST_STATE = 1 << 26  # bytes
-_NAME = re.compile(r"update-(\d{8,})")
+_NAME = re.compile(r"update-([0-9]{8,18})")  # not \d, which takes the digits of every script
 
 
 @dataclass(frozen=True)

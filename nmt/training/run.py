@@ -18,7 +18,7 @@ from nmt.data.revisions import with_commits
 from nmt.decoding.processors import configured_processors
 from nmt.errors import UserError
 from nmt.evaluation.metrics import metric_kinds, metrics_for
-from nmt.model import model_class
+from nmt.model import check_model
 from nmt.runtime import (
     available_cores,
     choose_device,
@@ -171,7 +171,7 @@ def _check_names(config: TrainConfig) -> None:
     validation_metrics(config)
     metric_kinds(training.validate_metrics, "training.validate_metrics")
     metric_kinds(config.evaluation.metrics)
-    model_class(config.model).check(config.model)
+    check_model(config.model)
     configured_processors(config.decoding)
     check_optimizer(training.optimizer)
     build_schedule(training.schedule, config.model.d_model, training.max_updates)

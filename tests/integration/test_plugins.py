@@ -102,7 +102,7 @@ def test_an_architecture_and_a_rule_train_in_two_ranks_resume_translate_and_eval
     assert refused.returncode == 2
     assert refused.stderr.decode().splitlines()[-1] == (
         "nmt-translate: model.architecture=mean_pooling: there is no architecture mean_pooling. "
-        "Choose from transformer. The model was trained with plugins=[my_nmt]. Add that."
+        "Choose from transformer, rnn_attention. The model was trained with plugins=[my_nmt]. Add that."
     )
 
 
@@ -222,8 +222,12 @@ def test_a_wrong_name_is_one_line(plugged: Toy, package: Path, names: str, line:
 @pytest.mark.parametrize(
     ("option", "words"),
     [
-        ("model.architecture=rnn2", "there is no architecture rnn2. Choose from transformer."),
-        ("model.positions.name=rotary2", "there is no positional encoding rotary2. Choose from sinusoidal."),
+        ("model.architecture=rnn2", "there is no architecture rnn2. Choose from transformer, rnn_attention."),
+        (
+            "model.positions.name=rotary2",
+            "there is no positional encoding rotary2. Choose from sinusoidal, learned, none, rotary, "
+            "relative, t5, alibi, integer, normalised, binary.",
+        ),
     ],
 )
 def test_an_unknown_name_is_refused_before_anything_is_written(toy: Toy, option: str, words: str) -> None:

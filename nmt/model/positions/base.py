@@ -96,9 +96,12 @@ class Positions(nn.Module, ABC):
     Attributes:
         needs_products: whether it presumes that scores are products of queries and keys. Scores of another
             kind are refused with it.
+        max_len: tokens of the longest sentence that it can encode; None: any length. Training refuses longer
+            sentences, and translation cuts them.
     """
 
     needs_products = False
+    max_len: int | None = None
 
     @dataclass(frozen=True)
     class Options:
@@ -138,8 +141,8 @@ class Positions(nn.Module, ABC):
 
         Args:
             q: (B, H, Lq, E), queries.
-            query_positions: (Lq,) int64.
-            key_positions: (Lk,) int64.
+            query_positions: (Lq,) int64, counting up by 1.
+            key_positions: (Lk,) int64, counting up by 1.
             layer: number of the layer, from 0.
 
         Returns:
@@ -174,6 +177,19 @@ class Positions(nn.Module, ABC):
         """Whether `bias` or `values` is overridden."""
         kind = type(self)
         return kind.bias is not Positions.bias or kind.values is not Positions.values
+
+
+def distances(query_positions: Tensor, key_positions: Tensor) -> Tensor:
+    """(Lq + Lk - 1,), all distances from a query to a key, key - query, ascending."""
+    count = len(query_positions) + len(key_positions) - 1
+    lowest = key_positions[0] - query_positions[-1]
+    return lowest + torch.arange(count, device=query_positions.device)
+
+
+def spread(values: Tensor, num_queries: int) -> Tensor:
+    """(..., Lq + Lk - 1) values by distance, as `distances` orders them → (..., Lq, Lk)."""
+    num_keys = values.shape[-1] - num_queries + 1
+    return values.unfold(-1, num_keys, 1).flip(-2)
 
 
 POSITIONS: Registry[type[Positions]] = Registry("positional encoding")

@@ -9,7 +9,7 @@ from enum import Enum
 import torch
 from torch import Tensor
 
-from nmt.model.positions.base import POSITIONS, Places, Positions, Shape
+from nmt.model.positions.base import Places, Positions, Shape
 
 
 class Layout(Enum):
@@ -76,6 +76,3 @@ def sinusoids(
         table[:, :sines] = angles.sin()
         table[:, sines:] = angles[:, : d_model // 2].cos()
     return table.float()
-
-
-POSITIONS["sinusoidal"] = Sinusoidal

@@ -14,24 +14,30 @@ from nmt.data.batching import Layout
 from nmt.model.attention import SCORES, Score
 from nmt.model.kernels import Pattern, cross_attend, padding, self_attend, varlen
 from nmt.model.kernels.cached import CachedDecoderState
-from nmt.model.positions import Positions, Shape
+from nmt.model.positions import POSITIONS, T5, Positions, Relative, Shape
 from nmt.model.reference import naive_attention
 
-HEADS, WIDTH, LAYER = 2, 3, 1
-LENGTHS = [[1], [4], [7, 1, 1, 9, 2, 30, 13]]
-ENCODINGS = [None, "turning", "distances", "shaw"]
+HEADS, WIDTH, LAYER = 2, 4, 1
+LENGTHS = [[1], [7, 1, 1, 2, 13]]
+ENCODINGS = [None, "turning", "distances", "shaw", "rotary", "relative", "t5", "alibi"]
+
+OPTIONS = {"t5": T5.Options(8, 12), "relative": Relative.Options(clip=3)}
 
 
-@pytest.fixture(params=[0, 10**9], ids=["every sentence alone", "one group"], autouse=True)
-def overhead(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(padding, "_group_overhead", lambda device: request.param * HEADS)
+@pytest.fixture(autouse=True)
+def overhead(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Some groups; one test has the extremes."""
+    monkeypatch.setattr(padding, "_group_overhead", lambda device: 60 * HEADS)
 
 
 def encoding(name: str | None, causal: bool) -> Positions | None:
     if name is None:
         return None
     shape = Shape(HEADS * WIDTH, HEADS, LAYER + 1, causal, WIDTH**-0.5)
-    return KINDS[name](None, shape).double()
+    torch.manual_seed(1)
+    kind = KINDS.get(name) or POSITIONS[name]
+    options = OPTIONS[name] if name in OPTIONS else kind.Options()
+    return kind(options, shape).double()
 
 
 def score_of(name: str) -> Score:
@@ -54,7 +60,7 @@ def learnt(*modules: torch.nn.Module | None) -> list[Tensor]:
 @pytest.mark.parametrize("causal", [True, False])
 @pytest.mark.parametrize("name", ENCODINGS)
 @pytest.mark.parametrize("score_name", SCORES)
-@pytest.mark.parametrize("window", [None, 1, 4, 100])
+@pytest.mark.parametrize("window", [None, 1, 4])
 def test_self_attention(score_name: str, name: str | None, window: int | None, causal: bool) -> None:
     for lengths in LENGTHS:
         layout, score, positions = Layout.of(lengths), score_of(score_name), encoding(name, causal)
@@ -63,6 +69,18 @@ def test_self_attention(score_name: str, name: str | None, window: int | None, c
         fast = self_attend(qkv, pattern, score, LAYER)
         slow = naive(*qkv.unbind(1), pattern, score)
         assert_same_with_gradients(fast, slow, [qkv, *learnt(score, positions)], atol=1e-11)
+
+
+@pytest.mark.parametrize("overhead", [0, 10**9], ids=["every sentence alone", "one group"])
+@pytest.mark.parametrize("window", [None, 3, 100])
+def test_any_grouping(window: int | None, overhead: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(padding, "_group_overhead", lambda device: overhead * HEADS)
+    layout, score, positions = Layout.of([7, 30, 1, 13]), score_of("scaled_dot"), encoding("shaw", False)
+    pattern = Pattern(layout, layout, HEADS, causal=False, positions=positions, window=window)
+    qkv = random(51, 3, HEADS, WIDTH)
+    fast = self_attend(qkv, pattern, score, LAYER)
+    slow = naive(*qkv.unbind(1), pattern, score)
+    assert_same_with_gradients(fast, slow, [qkv, *learnt(positions)], atol=1e-11)
 
 
 @pytest.mark.parametrize("score_name", SCORES)
@@ -85,7 +103,7 @@ def test_cross_attention(score_name: str) -> None:
 @pytest.mark.parametrize("score_name", SCORES)
 def test_a_step_of_a_search(score_name: str, name: str | None, window: int | None) -> None:
     """Token by token, as the whole sentence; the source of two sentences, of other lengths, beside it."""
-    length, sources = 9, [5, 2]
+    length, sources = 7, [5, 2]
     score, positions = score_of(score_name), encoding(name, True)
     qkv = random(2 * length, 3, HEADS, WIDTH).detach()
     layout = Layout.of([length, length])
@@ -188,7 +206,7 @@ class TestVarlen:
         qkv = random(9, 3, HEADS, WIDTH)
         fast = self_attend(qkv, pattern, score, LAYER)
         assert_same_with_gradients(fast, naive(*qkv.unbind(1), pattern, score), [qkv], atol=1e-11)
-        offered = score.scale is not None and name in (None, "turning")
+        offered = score.scale is not None and name in (None, "turning", "rotary")
         assert len(self.calls) == offered
         if offered and window is not None:
             assert self.calls == [{"window_size": (window, 0 if causal else window)}]

@@ -25,7 +25,8 @@ def test_the_transformer_is_the_default() -> None:
 def test_an_unknown_architecture_names_the_known_ones() -> None:
     with pytest.raises(
         UserError,
-        match=r"^model\.architecture=rnn2: there is no architecture rnn2. Choose from transformer\.$",
+        match=r"^model\.architecture=rnn2: there is no architecture rnn2. "
+        r"Choose from transformer, rnn_attention\.$",
     ):
         build_model(replace(TINY, architecture="rnn2"), 10, 10)
 
@@ -54,6 +55,7 @@ def test_the_program_knows_the_interface_alone() -> None:
                     "DecoderState",
                     "Seq2Seq",
                     "build_model",
+                    "check_model",
                     "model_class",
                 }:
                     found.append(f"{path.relative_to(root)}: {node.module}: {sorted(names)}")

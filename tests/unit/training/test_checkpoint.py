@@ -136,6 +136,17 @@ def test_rotation_removes_all_but_the_named_and_leaves_strangers(tmp_path: Path)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["notes", "update-00000010", "update-00000030"]
 
 
+@pytest.mark.parametrize("name", ["update-9", "update-" + "9" * 20, "update-٠٠٠٠٠٠٠٩", "update--0000001"])
+def test_folders_with_other_names_are_no_checkpoints(name: str, tmp_path: Path) -> None:
+    """Digits of other scripts are digits to `int`, but not in a name that this program gives."""
+    save(tmp_path, 5)
+    (tmp_path / name).mkdir()
+    folder = CheckpointFolder(tmp_path, PRINTS)
+    assert folder.updates() == [5]
+    folder.keep({5})
+    assert (tmp_path / name).is_dir()
+
+
 def test_weights_of_a_damaged_checkpoint(tmp_path: Path) -> None:
     saved = save(tmp_path, 10)
     folder = CheckpointFolder(tmp_path, PRINTS)
