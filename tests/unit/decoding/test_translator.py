@@ -175,6 +175,14 @@ def test_a_prefix_may_be_longer_than_a_translation_and_repeat_itself() -> None:
     assert [one.hypotheses[0].text for one in found] == ["w2 w2 w2 w2 w2 w2", "w1"]
 
 
+def test_a_model_with_a_maximum_length_cuts_a_longer_prefix() -> None:
+    class Short(CopyModel):
+        max_target_len = 3
+
+    found = translator(Short()).translate(["w1 w2 w3", "w4"], prefixes=["w5 w6 w7 w8", "w9"])
+    assert [one.hypotheses[0].text for one in found] == ["w5 w6", "w9"]
+
+
 def test_attention_is_returned_for_every_piece_where_it_is_asked_for() -> None:
     class Looking(CopyModel):
         def step_with_attention(self, ids, state):

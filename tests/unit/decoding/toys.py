@@ -51,6 +51,9 @@ class CopyState:
 class CopyModel(nn.Module):
     """Gives the source's next word the probability 1 - (V - 1) / e^9; keeps the lengths of every batch."""
 
+    max_source_len: int | None = None
+    max_target_len: int | None = None
+
     def __init__(self, vocab: int = 200) -> None:
         super().__init__()
         self.vocab = vocab
