@@ -22,11 +22,9 @@ def progress(*, total: int | None, unit: str, description: str) -> tqdm[Any]:
     Use it as a context manager and call `update(n)`. Where standard error is not a terminal it prints a line
     every half minute instead of redrawing.
     """
-    from tqdm import tqdm
-
     live = sys.stderr.isatty()
     raw = _raw_stderr()
-    kind = tqdm if live else _line_by_line()
+    kind = _bar() if live else _line_by_line()
     return kind(
         total=total,
         unit=f" {unit}",
@@ -40,11 +38,23 @@ def progress(*, total: int | None, unit: str, description: str) -> tqdm[Any]:
     )
 
 
-def _line_by_line() -> type[tqdm[Any]]:
-    """The kind of bar for files and pipes: each state is a line, and nothing is erased or drawn again."""
+def _bar() -> type[tqdm[Any]]:
+    """The kind of bar for terminals."""
     from tqdm import tqdm
 
-    class Lines(tqdm):  # type: ignore[type-arg]
+    class Bar(tqdm):  # type: ignore[type-arg]
+        # Until the constructor sets it: if a signal ends that, nothing is there that `__del__` could close.
+        disable: bool = True
+
+    return Bar
+
+
+def _line_by_line() -> type[tqdm[Any]]:
+    """The kind of bar for files and pipes: each state is a line, and nothing is erased or drawn again."""
+
+    bar: Any = _bar()
+
+    class Lines(bar):  # type: ignore[misc]
         @staticmethod
         def status_printer(file: Any) -> Any:
             return lambda state: print(state, file=file, flush=True) if state else None

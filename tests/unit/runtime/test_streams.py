@@ -142,6 +142,14 @@ def test_a_bar_that_nobody_closed(stderr: Stderr) -> None:
     assert "no space left" in rows(stderr.written())
 
 
+@pytest.mark.parametrize("live", [True, False])
+def test_a_bar_whose_constructor_a_signal_ended(live: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Python finalises it all the same, and would print the traceback of an AttributeError."""
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: live, raising=False)
+    kind = streams._bar() if live else streams._line_by_line()
+    kind.__new__(kind).__del__()
+
+
 @pytest.mark.parametrize("mark", [mark_line, lambda: share_terminal(True)])
 def test_what_others_leave_on_the_line(mark: Callable[[], None], stderr: Stderr) -> None:
     """A key that the terminal shows, or the bar of another process."""
