@@ -67,7 +67,7 @@ def _guarded(program: str, work: Callable[[], None]) -> int:
             raise
         put("")
     except UserError as error:
-        from nmt.cli.malformed import one_line
+        from nmt.options.malformed import one_line
 
         _say(f"{program}: {one_line(str(error))}")
         return USER_ERROR
@@ -145,7 +145,7 @@ def _dispatch(
         return
 
     _require_current_folder()
-    from nmt.cli.compose import compose_jobs, to_yaml
+    from nmt.options.compose import compose_jobs, to_yaml
 
     jobs = compose_jobs(schema, config_name, flags)
     if flags.show:

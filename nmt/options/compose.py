@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any, TypeVar
 
 from hydra import compose, initialize_config_dir
@@ -18,25 +17,19 @@ from omegaconf.errors import (
     OmegaConfBaseException,
 )
 
-from nmt.cli.arguments import Arguments
-from nmt.cli.complaints import config_keys, did_you_mean, explained, first_line, missing_config
-from nmt.cli.overrides import Setting, named_sections, settings_of_jobs
-from nmt.cli.sweep import told_apart
-from nmt.cli.user_yaml import Folder
 from nmt.config import DecodingConfig, folders, stored
 from nmt.config.paths import check_texts, schema_keys
 from nmt.config.plain_yaml import MOST_CHARACTERS
 from nmt.errors import UserError
+from nmt.options.arguments import Arguments
+from nmt.options.complaints import config_keys, did_you_mean, explained, first_line, missing_config
+from nmt.options.groups import configs_folder
+from nmt.options.overrides import Setting, named_sections, settings_of_jobs
+from nmt.options.sweep import told_apart
+from nmt.options.user_yaml import Folder
 from nmt.runtime import config_file, decoded, model_folders, read_checked, readable
 
 C = TypeVar("C")
-
-
-def configs_folder() -> Path:
-    """The folder of the YAML files: beside the package in a checkout, inside it in an installed wheel."""
-    package = Path(__file__).resolve().parents[1]
-    inside = package / "configs"
-    return inside if inside.is_dir() else package.parent / "configs"
 
 
 def compose_jobs(schema: type[C], config_name: str, arguments: Arguments) -> list[C]:

@@ -7,10 +7,12 @@ from pathlib import Path
 import pytest
 
 from nmt.bundle import config_from_yaml, config_to_yaml
-from nmt.cli.arguments import Arguments, read_arguments
-from nmt.cli.compose import compose_jobs, configs_folder
+from nmt.cli.arguments import read_arguments
 from nmt.config import CleaningConfig, CorpusConfig, EvalConfig, HubConfig, TrainConfig, TranslateConfig
 from nmt.errors import UserError
+from nmt.options.arguments import Arguments
+from nmt.options.compose import compose_jobs
+from nmt.options.groups import configs_folder
 
 
 def composed(*overrides: str) -> TrainConfig:
