@@ -7,14 +7,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from nmt.config import DataConfig, EvalConfig, EvaluationConfig, Precision, SplitConfig, folders
+from nmt.config import DataConfig, EvalConfig, EvaluationConfig, SplitConfig, folders
+from nmt.decoding.loading import set_up, translator_of
 from nmt.errors import UserError
 from nmt.evaluation.keys import TEXTS, check_keys
 from nmt.evaluation.metrics import metrics_for
 from nmt.evaluation.report import Report
 from nmt.evaluation.scores import lacks_spaces, looks_tokenized, require_equal_counts, score, score_groups
 from nmt.evaluation.significance import compare
-from nmt.runtime import choose_device, choose_precision, log, printable, progress, set_threads
+from nmt.runtime import log, printable, progress
 
 if TYPE_CHECKING:
     from nmt.bundle import Bundle
@@ -219,13 +220,8 @@ def _changed(facts: Mapping[str, Any], recorded: Mapping[str, Any]) -> bool:
 
 
 def _translate(config: EvalConfig, bundles: Sequence[Bundle], task: Task) -> list[str]:
-    from nmt.decoding.translator import Translator
-
-    set_threads(config.threads)
-    device = choose_device(config.device)
-    precision = choose_precision(Precision[config.precision], device)
-    models, tokenizer = [bundle.model for bundle in bundles], bundles[0].tokenizer
-    translator = Translator(models, tokenizer, config.decoding, device=device, precision=precision)
+    device, precision = set_up(config)
+    translator = translator_of(bundles, config.decoding, device, precision)
     sources = task.texts["source"]
     with progress(total=len(sources), unit="sentences", description="Translating") as bar:
         translations = translator.translate(sources, bar.update)
