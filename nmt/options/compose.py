@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
 
-from hydra import compose, initialize_config_dir
-from hydra.core.config_store import ConfigStore
+from hydra import compose
 from hydra.errors import HydraException, MissingConfigException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import (
@@ -17,14 +16,16 @@ from omegaconf.errors import (
     OmegaConfBaseException,
 )
 
-from nmt.config import DecodingConfig, folders, stored
+from nmt.config import DecodingConfig, TranslateConfig, folders, stored
 from nmt.config.paths import check_texts, schema_keys
 from nmt.config.plain_yaml import MOST_CHARACTERS
 from nmt.errors import UserError
 from nmt.options.arguments import Arguments
 from nmt.options.complaints import config_keys, did_you_mean, explained, first_line, missing_config
 from nmt.options.groups import configs_folder
+from nmt.options.malformed import require_option, require_text
 from nmt.options.overrides import Setting, named_sections, settings_of_jobs
+from nmt.options.own_hydra import own_hydra
 from nmt.options.sweep import told_apart
 from nmt.options.user_yaml import Folder
 from nmt.runtime import config_file, decoded, model_folders, read_checked, readable
@@ -38,15 +39,47 @@ def compose_jobs(schema: type[C], config_name: str, arguments: Arguments) -> lis
     Raises:
         UserError: an override is misspelt, names an unknown key or group, or has the wrong type.
     """
-    ConfigStore.instance().store(name=f"{config_name}_schema", node=schema)
-    folder = Folder(arguments.config_dir, configs_folder())
-    settings = list(settings_of_jobs(schema, arguments))
-    with initialize_config_dir(str(configs_folder()), version_base="1.3"):
+    with own_hydra(config_name, schema):
+        folder = Folder(arguments.config_dir, configs_folder())
+        settings = list(settings_of_jobs(schema, arguments))
         jobs = []
         for given in settings:
             with folder.located([f"{setting.key}={setting.written}" for setting in given]):
-                jobs.append(_finish(schema, _compose(schema, config_name, folder, given)))
+                implied = _defaults(config_name, given)
+                jobs.append(_finish(schema, _compose(schema, config_name, folder, given, implied)))
     return told_apart(jobs, settings)
+
+
+def changed_decoding(decoding: DecodingConfig, changes: Mapping[str, Any]) -> DecodingConfig:
+    """The options of decoding with some of them changed.
+
+    Args:
+        decoding: the options.
+        changes: key of the section `decoding` → value; what `nmt-translate decoding.key=value` takes.
+
+    Raises:
+        UserError: as `nmt-translate` gives it.
+    """
+    name, schema = "translate", TranslateConfig
+    given = [f"decoding.{key}={_as_written(value)}" for key, value in changes.items()]
+    for word in given:
+        require_text(word)
+        require_option(word)
+    with own_hydra(name, schema):
+        (settings,) = settings_of_jobs(schema, Arguments(("model_dir=none", *given)))  # it must have a value
+        folder = Folder(None, configs_folder())
+        config = _compose(schema, name, folder, settings, _overrides_of(decoding))
+        return _finish(schema, config).decoding
+
+
+def _as_written(value: Any) -> str:
+    """A value as it stands on a command line."""
+    plain = stored.to_plain(value)
+    if isinstance(plain, list):
+        return f"[{','.join(map(_as_written, plain))}]"
+    if plain is None or isinstance(plain, bool):
+        return "null" if plain is None else str(plain).lower()
+    return str(plain)
 
 
 def to_yaml(config: Any) -> str:
@@ -83,14 +116,19 @@ def _decoding_of(model_dir: str) -> list[str]:
             if not ((folder / "model.safetensors").is_file() and path.is_file()):
                 continue
         text = decoded(read_checked(path, MOST_CHARACTERS), path)
-        decoding = stored.to_plain(stored.section_from_yaml(DecodingConfig, text, str(path), "decoding"))
-        return [f"decoding.{key}={value}" for key, value in decoding.items()]  # numbers, all of them
+        return _overrides_of(stored.section_from_yaml(DecodingConfig, text, str(path), "decoding"))
     return []  # no model folder: the command itself says so best
 
 
-def _compose(schema: type[Any], config_name: str, folder: Folder, settings: Sequence[Setting]) -> DictConfig:
+def _overrides_of(decoding: DecodingConfig) -> list[str]:
+    return [f"decoding.{key}={value}" for key, value in stored.to_plain(decoding).items()]  # all numbers
+
+
+def _compose(
+    schema: type[Any], config_name: str, folder: Folder, settings: Sequence[Setting], implied: Sequence[str]
+) -> DictConfig:
     overrides = [setting.override for setting in settings if setting.override is not None]
-    overrides = [*_defaults(config_name, settings), *overrides]
+    overrides = [*implied, *overrides]
     try:
         folder.check(schema, config_name, overrides)
         config = compose(config_name, overrides=[*folder.search, *overrides])
