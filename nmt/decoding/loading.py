@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from nmt.config import DecodingConfig, EvalConfig, Precision, TranslateConfig, folders
@@ -16,16 +17,35 @@ if TYPE_CHECKING:
     from nmt.decoding.translator import Translator
 
 
+@dataclass(frozen=True)
+class Loaded:
+    """Models that translate together.
+
+    Attributes:
+        bundles: one or more; they have one vocabulary.
+        device: where to compute.
+        precision: of the matrix products.
+    """
+
+    bundles: Sequence[Bundle]
+    device: torch.device
+    precision: Precision
+
+    def translator(self, decoding: DecodingConfig) -> Translator:
+        """The models with options of search; they are moved to the device."""
+        from nmt.decoding.translator import Translator
+
+        models, tokenizer = [bundle.model for bundle in self.bundles], self.bundles[0].tokenizer
+        return Translator(models, tokenizer, decoding, device=self.device, precision=self.precision)
+
+
 def load_translator(config: TranslateConfig) -> Translator:
-    """The models of `config.model_dir`, as `load_models` gives them."""
-    return load_models(config)[1]
+    """The models of `config.model_dir`, as `load_models` loads them."""
+    return load_models(config).translator(config.decoding)
 
 
-def load_models(config: TranslateConfig) -> tuple[list[Bundle], Translator]:
+def load_models(config: TranslateConfig) -> Loaded:
     """Loads the models of `config.model_dir`.
-
-    Returns:
-        The models as they are stored, and all of them as one translator.
 
     Raises:
         UserError: the device or the precision is not available, a folder is not a model folder or damaged,
@@ -34,8 +54,7 @@ def load_models(config: TranslateConfig) -> tuple[list[Bundle], Translator]:
     from nmt.bundle import load_bundles
 
     device, precision = set_up(config)
-    bundles = load_bundles(folders("model_dir", config.model_dir))
-    return bundles, translator_of(bundles, config.decoding, device, precision)
+    return Loaded(load_bundles(folders("model_dir", config.model_dir)), device, precision)
 
 
 def set_up(config: TranslateConfig | EvalConfig) -> tuple[torch.device, Precision]:
@@ -49,20 +68,3 @@ def set_up(config: TranslateConfig | EvalConfig) -> tuple[torch.device, Precisio
     set_threads(config.threads)
     device = choose_device(config.device)
     return device, choose_precision(Precision[config.precision], device)
-
-
-def translator_of(
-    bundles: Sequence[Bundle], decoding: DecodingConfig, device: torch.device, precision: Precision
-) -> Translator:
-    """A translator of models that are loaded.
-
-    Args:
-        bundles: one model, or several that translate together.
-        decoding: beam search and batches.
-        device: where to compute; the models are moved there.
-        precision: of the matrix products.
-    """
-    from nmt.decoding.translator import Translator
-
-    models = [bundle.model for bundle in bundles]
-    return Translator(models, bundles[0].tokenizer, decoding, device=device, precision=precision)

@@ -8,9 +8,9 @@ from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from nmt.config import DataConfig, EvalConfig, EvaluationConfig, SplitConfig, folders
-from nmt.decoding.loading import set_up, translator_of
+from nmt.decoding.loading import Loaded, set_up
 from nmt.errors import UserError
-from nmt.evaluation.keys import TEXTS, check_keys
+from nmt.evaluation.keys import TEXTS, check_keys, named
 from nmt.evaluation.metrics import metrics_for
 from nmt.evaluation.report import Report
 from nmt.evaluation.scores import lacks_spaces, looks_tokenized, require_equal_counts, score, score_groups
@@ -21,15 +21,21 @@ if TYPE_CHECKING:
     from nmt.bundle import Bundle
 
 
-def evaluate(config: EvalConfig) -> Report:
+def evaluate(config: EvalConfig, texts: Mapping[str, Sequence[list[str]]] | None = None) -> Report:
     """Scores what `config` names.
+
+    Args:
+        config: the options.
+        texts: lines in memory: key of `TEXTS` → one text, or several of `references`. The options name none
+            of these.
 
     Raises:
         UserError: keys that don't go together, files that can't be read or written or are of unequal
             length, a model that can't be loaded or has no data of its own left.
     """
-    check_keys(config)
-    task = _read_files(config)
+    texts = texts or {}
+    check_keys(config, texts)
+    task = _read_files(config, texts)
     bundles = _load(config, task)
     task.check()
     if bundles:
@@ -37,13 +43,13 @@ def evaluate(config: EvalConfig) -> Report:
     elif all(looks_tokenized(task.texts["hypotheses"], reference) for reference in task.references):
         log.warning(
             "%s looks tokenised (lines end in ' .'): scores are for raw text, detokenise it first",
-            f"hypotheses={config.hypotheses}",
+            named("hypotheses", config.hypotheses),
         )
     if not task.target_lang and lacks_spaces(task.references[0]):
         log.warning(
             "%s look like Chinese, Japanese or Korean: without target_lang=zh, ja or ko BLEU takes whole "
             "sentences for words",
-            f"references={_named(config.references)}",
+            named("references", config.references),
         )
     return task.report()
 
@@ -98,13 +104,16 @@ class Task:
         return Report(self.title, scores, groups, comparison, self.details, hypotheses)
 
 
-def _read_files(config: EvalConfig) -> Task:
+def _read_files(config: EvalConfig, in_memory: Mapping[str, Sequence[list[str]]]) -> Task:
     from nmt.data.text import expand, read_lines
 
     task = Task(target_lang=config.target_lang or "", options=config.evaluation)
     for key in TEXTS:
         value = getattr(config, key)
         if value is None:
+            several = len(in_memory.get(key, ())) > 1
+            for number, lines in enumerate(in_memory.get(key, ()), 1):
+                task.add(key, lines, f"{key} {number}" if several else key)
             continue
         task.details.setdefault("files", {})[key] = value
         paths = expand(value, key, several=key == "references")
@@ -113,15 +122,15 @@ def _read_files(config: EvalConfig) -> Task:
                 task.add(key, list(read_lines(path)), f"{key}={path}")
         else:
             lines = [line for path in paths for line in read_lines(path)]
-            task.add(key, lines, f"{key}={_named(value)}")
+            task.add(key, lines, named(key, value))
     task.sources = task.texts.get("source", [])
-    task.title = f"{config.hypotheses} on {_named(config.references)}"
+    task.title = f"{_file('hypotheses', config)} on {_file('references', config)}"
     return task
 
 
-def _named(value: Any) -> str:
-    """The value of an option that takes one file or a list of them, for messages."""
-    return ", ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
+def _file(key: str, config: EvalConfig) -> str:
+    """The files of an option, for titles; the key for lines in memory."""
+    return named(key, getattr(config, key)).removeprefix(f"{key}=")
 
 
 def _load(config: EvalConfig, task: Task) -> list[Bundle]:
@@ -141,8 +150,8 @@ def _load(config: EvalConfig, task: Task) -> list[Bundle]:
             *(own.source_lang, own.target_lang, data.source_lang, data.target_lang),
         )
     task.target_lang = config.target_lang or data.target_lang
-    scored_on = _named(config.references)
-    if config.references is None:
+    scored_on = _file("references", config)
+    if not task.references:
         _read_data(config, bundle, data, task)
         scored_on = f"{data.name} ({config.split}), {data.source_lang}-{data.target_lang}"
     task.title = printable(f"{' + '.join(paths)} on {scored_on}")
@@ -220,8 +229,8 @@ def _changed(facts: Mapping[str, Any], recorded: Mapping[str, Any]) -> bool:
 
 
 def _translate(config: EvalConfig, bundles: Sequence[Bundle], task: Task) -> list[str]:
-    device, precision = set_up(config)
-    translator = translator_of(bundles, config.decoding, device, precision)
+    loaded = Loaded(bundles, *set_up(config))
+    translator = loaded.translator(config.decoding)
     sources = task.texts["source"]
     with progress(total=len(sources), unit="sentences", description="Translating") as bar:
         translations = translator.translate(sources, bar.update)
@@ -230,5 +239,5 @@ def _translate(config: EvalConfig, bundles: Sequence[Bundle], task: Task) -> lis
         log.warning(
             f"{truncated:,} of {len(sources):,} sources: cut to {limit:,} tokens (decoding.max_source_tokens)"
         )
-    task.details |= {"decoding": asdict(config.decoding), "precision": precision.name}
+    task.details |= {"decoding": asdict(config.decoding), "precision": loaded.precision.name}
     return [translation.hypotheses[0].text for translation in translations]
