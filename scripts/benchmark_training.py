@@ -41,11 +41,11 @@ import numpy as np
 from benchmark_data import anonymous_bytes, in_process, write_corpus
 
 from nmt.bundle import config_from_yaml, config_to_yaml
-from nmt.cli.arguments import Arguments
-from nmt.cli.compose import compose_jobs
 from nmt.config import ModelConfig, Precision, TrainConfig
 from nmt.data.arrays import Side
 from nmt.data.preparation import Prepared, prepare
+from nmt.options.arguments import Arguments
+from nmt.options.compose import compose_jobs
 from nmt.runtime import available_cores, choose_device, log_to_stderr, set_threads
 
 if TYPE_CHECKING:

@@ -18,6 +18,7 @@ from nmt.runtime import (
     mark_line,
     printable,
     raise_on_stop_signals,
+    require_current_folder,
     short_spins,
     silence,
     steady_streams,
@@ -67,7 +68,7 @@ def _guarded(program: str, work: Callable[[], None]) -> int:
             raise
         put("")
     except UserError as error:
-        from nmt.cli.malformed import one_line
+        from nmt.options.malformed import one_line
 
         _say(f"{program}: {one_line(str(error))}")
         return USER_ERROR
@@ -144,8 +145,8 @@ def _dispatch(
             put("".join(f"{word}\n" for word in completed(schema, config_name, flags.complete or "")))
         return
 
-    _require_current_folder()
-    from nmt.cli.compose import compose_jobs, to_yaml
+    require_current_folder()
+    from nmt.options.compose import compose_jobs, to_yaml
 
     jobs = compose_jobs(schema, config_name, flags)
     if flags.show:
@@ -158,20 +159,6 @@ def _dispatch(
     for job in jobs:
         load_plugins(getattr(job, "plugins", ()))
         command(job)
-
-
-def _require_current_folder() -> None:
-    """Names that don't begin with / are looked for there.
-
-    Raises:
-        UserError: it was removed, or can't be read.
-    """
-    try:
-        os.getcwd()
-    except OSError as error:
-        raise UserError(
-            "the current folder was removed, or can't be read: change to one that exists, such as with cd ~"
-        ) from error
 
 
 def _require_apart(jobs: Sequence[object]) -> None:

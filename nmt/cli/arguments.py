@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
-from nmt.cli.malformed import require_option, require_text
 from nmt.config.checks import shortened
 from nmt.errors import UserError
+from nmt.options.arguments import Arguments
+from nmt.options.malformed import require_option, require_text
 
 FLAGS = ("--help", "--show", "--multirun", "--config-dir", "--version", "--completion")
 """The flags, for completion."""
@@ -19,26 +19,6 @@ _WITH_VALUE = {
     "--completion": ("completion", "the name of a shell: bash or zsh"),
     "--complete": ("complete", "a word"),
 }
-
-
-@dataclass(frozen=True)
-class Arguments:
-    """A command line, taken apart."""
-
-    overrides: tuple[str, ...] = ()
-    """`key=value`, in order."""
-    help: bool = False
-    version: bool = False
-    show: bool = False
-    """Print the finished options instead of running."""
-    sweep: bool = False
-    """Run once for each combination of values that stand separated by commas."""
-    config_dir: str | None = None
-    """A folder with more YAML files, searched beside the ones that come with the program."""
-    completion: str | None = None
-    """Print the completion script of this shell instead of running."""
-    complete: str | None = None
-    """Print the words that this one may become; the completion script asks for it."""
 
 
 def read_arguments(arguments: Sequence[str], schema: type[Any] | None = None) -> Arguments:
@@ -94,8 +74,8 @@ def _unknown_flag(name: str, value: str | None, schema: type[Any] | None) -> str
     message = f"unknown flag {shortened(name)}: options are written key=value"
     if schema is None:
         return message
-    from nmt.cli.suggestions import spelt
     from nmt.config.paths import schema_keys
+    from nmt.options.suggestions import spelt
 
     found = spelt(name, None if value is None else shortened(value), list(schema_keys(schema)))
     return f"{message}{found or '; --help lists them'}"

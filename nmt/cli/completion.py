@@ -10,8 +10,9 @@ from enum import Enum
 from typing import Any
 
 from nmt.cli.arguments import FLAGS
-from nmt.cli.help import GROUPS, default_text, group_names
+from nmt.cli.help import default_text
 from nmt.errors import UserError
+from nmt.options.groups import GROUPS, group_names
 from nmt.runtime import expanded
 
 _COMMANDS = "nmt-train nmt-translate nmt-eval"

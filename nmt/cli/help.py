@@ -9,8 +9,9 @@ import textwrap
 import typing
 from collections.abc import Iterator
 from enum import Enum
-from pathlib import Path
 from typing import Any
+
+from nmt.options.groups import GROUPS, group_names
 
 FLAGS = """\
 Flags
@@ -22,9 +23,6 @@ Flags
   --completion SHELL       print a script for bash or zsh that completes options:
                            eval "$(nmt-train --completion bash)" in ~/.bashrc, or zsh in ~/.zshrc
 """
-
-GROUPS = {"train": ("experiment", "data", "data/cleaning", "model", "model/positions"), "eval": ("data",)}
-"""The groups that the commands have: folders of `configs/`."""
 
 
 def help_text(schema: type[Any], config_name: str, doc: str) -> str:
@@ -49,14 +47,6 @@ def _groups() -> str:
         names = ", ".join(group_names(group))
         lines += textwrap.wrap(names, 100, initial_indent=f"  {group + '=':<23}", subsequent_indent=" " * 25)
     return "\n".join(lines)
-
-
-def group_names(group: str) -> list[str]:
-    """The names that a group of `configs/` has."""
-    # Not from nmt.cli.compose: importing Hydra would double the time that --help takes.
-    package = Path(__file__).resolve().parents[1]
-    folder = package / "configs" if (package / "configs").is_dir() else package.parent / "configs"
-    return sorted(path.stem for path in (folder / group).glob("*.yaml"))
 
 
 def _options(schema: type[Any], prefix: str) -> Iterator[str]:

@@ -23,19 +23,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
 from nmt.cli.app import run
-from nmt.config import Precision, TranslateConfig, folders
+from nmt.config import TranslateConfig
+from nmt.decoding.loading import load_translator
 from nmt.errors import UserError
 from nmt.runtime import (
     cache_folder,
-    choose_device,
-    choose_precision,
     expanded,
     log,
-    naming_plugins,
     progress,
     readable,
     require_writable,
-    set_threads,
     told,
     written,
 )
@@ -67,22 +64,6 @@ def translate(config: TranslateConfig) -> None:
 def main() -> None:
     """Entry point of `nmt-translate`."""
     run(translate, TranslateConfig, "translate", __doc__ or "")
-
-
-def load_translator(config: TranslateConfig) -> Translator:
-    """The models of `config.model_dir` on the device that `config` asks for."""
-    if config.precision not in Precision.__members__:
-        raise UserError(f"precision={config.precision}: must be one of {', '.join(Precision.__members__)}")
-    from nmt.bundle import load_bundles
-    from nmt.decoding.translator import Translator
-
-    set_threads(config.threads)
-    device = choose_device(config.device)
-    precision = choose_precision(Precision[config.precision], device)
-    bundles = load_bundles(folders("model_dir", config.model_dir))
-    models, tokenizer = [bundle.model for bundle in bundles], bundles[0].tokenizer
-    with naming_plugins(bundles[0].config.plugins):
-        return Translator(models, tokenizer, config.decoding, device=device, precision=precision)
 
 
 def filter_lines(

@@ -18,7 +18,7 @@ from nmt.data.cache import fingerprint
 from nmt.data.tables import Block, Pair, arrow_blocks, arrow_names, arrow_type, choose_keys
 from nmt.data.text import file_facts
 from nmt.errors import UserError
-from nmt.runtime import expanded, fault, log, look_up, reason_of
+from nmt.runtime import expanded, fault, guest, log, look_up, reason_of
 
 _BLOCK_ROWS = 1024  # read at a time; they may be whole documents
 _PATTERN = re.compile(r"[*?\[]|::")
@@ -140,10 +140,15 @@ def commit_of(hub: HubConfig) -> str | None:
 
 
 def _quiet_datasets() -> Any:
-    """Imports `datasets`, which is slow, and keeps it quiet: bars only on a terminal, no chatter."""
+    """Imports `datasets`, which is slow, and keeps it quiet: bars only on a terminal, no chatter.
+
+    A program that imports nmt decides itself how quiet it is.
+    """
     import datasets
     from huggingface_hub.utils.tqdm import disable_progress_bars
 
+    if guest() is not None:
+        return datasets
     for library in ("datasets", "huggingface_hub"):
         logging.getLogger(library).setLevel(logging.ERROR)
     if not sys.stderr.isatty():

@@ -21,6 +21,7 @@ from nmt.data.words import Words
 from nmt.errors import UserError
 from nmt.runtime import (
     STOP_SIGNALS,
+    guest,
     holds_pieces,
     log,
     make_folder,
@@ -273,9 +274,10 @@ def _train(texts: Iterable[str], config: TokenizerConfig, side: str) -> bytes:
 def _ended_by_signals() -> Iterator[None]:
     """Within, stop signals end the process on the spot, where Python would handle them minutes later.
 
-    Nothing is lost by it: what stands on the disk by then is whole, and the pieces are learnt anew.
+    Nothing is lost by it: what stands on the disk by then is whole, and the pieces are learnt anew. A guest
+    must not end its host, and leaves the signals to it.
     """
-    if threading.current_thread() is not threading.main_thread():
+    if guest() is not None or threading.current_thread() is not threading.main_thread():
         yield  # only the main thread may set handlers
         return
     ours = {number: signal.getsignal(number) for number in STOP_SIGNALS}

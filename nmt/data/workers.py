@@ -28,6 +28,7 @@ from nmt.runtime import (
     ignore_stop_signals,
     load_inherited_plugins,
     start_resource_tracker,
+    without_main_module,
 )
 
 Task = TypeVar("Task")
@@ -70,7 +71,8 @@ def run_ordered(
     try:
         underway: deque[Future[Any]] = deque()
         for task in pending:
-            underway.append(executor.submit(_call, task))
+            with without_main_module():
+                underway.append(executor.submit(_call, task))
             if len(underway) == workers + 2:
                 yield underway.popleft().result()
         while underway:
@@ -160,7 +162,8 @@ def _started(number: int, workers: int) -> tuple[BaseProcess, Connection]:
     start_resource_tracker()
     blocked = signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
     try:
-        process.start()  # what is blocked here stays blocked there
+        with without_main_module():
+            process.start()  # what is blocked here stays blocked there
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
         its_end.close()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -30,6 +30,7 @@ class Report:
         groups: label → scores of its sentences.
         comparison: the baseline and how sure the difference from it is.
         details: what else belongs into the JSON, such as the model, the data and the search.
+        hypotheses: the translations that were scored; not part of the JSON.
     """
 
     title: str
@@ -37,6 +38,7 @@ class Report:
     groups: Mapping[str, Scores] = field(default_factory=dict)
     comparison: Comparison | None = None
     details: Mapping[str, Any] = field(default_factory=dict)
+    hypotheses: Sequence[str] = field(default=(), repr=False)
 
     def as_dict(self) -> dict[str, Any]:
         """The scores in the shape of `results.json`; `groups`, `baseline` and details where there are any."""

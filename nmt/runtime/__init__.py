@@ -11,14 +11,17 @@ from nmt.runtime.files import (
     make_folder,
     remove,
     replaced,
+    require_current_folder,
     require_writable,
     written,
 )
+from nmt.runtime.guest import Guest, as_guest, guest
 from nmt.runtime.machine import (
     available_cores,
     choose_device,
     choose_precision,
     control_groups,
+    default_freed_memory,
     keep_freed_memory,
     memory_errors,
     queued_seconds,
@@ -41,6 +44,7 @@ from nmt.runtime.model_files import (
 from nmt.runtime.plugins import (
     Registry,
     UnknownName,
+    import_plugins,
     load_inherited_plugins,
     load_plugins,
     naming_plugins,
@@ -55,8 +59,10 @@ from nmt.runtime.signals import (
     raise_on_stop_signals,
     start_resource_tracker,
 )
+from nmt.runtime.spawning import without_main_module
 from nmt.runtime.streams import (
     log,
+    log_also_to,
     log_to_stderr,
     mark_line,
     printable,
@@ -68,9 +74,11 @@ from nmt.runtime.streams import (
 
 __all__ = [
     "STOP_SIGNALS",
+    "Guest",
     "Registry",
     "Terminated",
     "UnknownName",
+    "as_guest",
     "available_cores",
     "cache_folder",
     "checkpoint_name",
@@ -80,18 +88,22 @@ __all__ = [
     "config_file",
     "control_groups",
     "decoded",
+    "default_freed_memory",
     "expanded",
     "fault",
     "fsync_folder",
+    "guest",
     "heard",
     "holds_pieces",
     "ignore_stop_signals",
+    "import_plugins",
     "in_short",
     "keep_freed_memory",
     "load_inherited_plugins",
     "load_plugins",
     "locked",
     "log",
+    "log_also_to",
     "log_to_stderr",
     "look_up",
     "make_folder",
@@ -114,6 +126,7 @@ __all__ = [
     "release_freed_memory",
     "remove",
     "replaced",
+    "require_current_folder",
     "require_regular",
     "require_writable",
     "run_around",
@@ -127,5 +140,6 @@ __all__ = [
     "told",
     "update_of",
     "wanted_processes",
+    "without_main_module",
     "written",
 ]

@@ -207,3 +207,17 @@ def locked(path: Path, taken: Callable[[], None]) -> Iterator[None]:
                 "there at once: choose a folder on another file system"
             ) from error
         yield
+
+
+def require_current_folder() -> None:
+    """Names that don't begin with / are looked for there.
+
+    Raises:
+        UserError: it was removed, or can't be read.
+    """
+    try:
+        os.getcwd()
+    except OSError as error:
+        raise UserError(
+            "the current folder was removed, or can't be read: change to one that exists, such as with cd ~"
+        ) from error

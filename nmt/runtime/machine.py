@@ -98,6 +98,20 @@ def keep_freed_memory() -> None:
     mallopt(_M_TRIM_THRESHOLD, (1 << 31) - 1)
 
 
+def default_freed_memory() -> None:
+    """Undoes `keep_freed_memory`, and gives what is free back to the system.
+
+    The limits are those that glibc reaches by itself in a process that frees large buffers.
+    """
+    try:
+        mallopt = ctypes.CDLL(None).mallopt
+    except (AttributeError, OSError, TypeError):
+        return
+    mallopt(_M_MMAP_THRESHOLD, 32 << 20)
+    mallopt(_M_TRIM_THRESHOLD, 64 << 20)
+    release_freed_memory()
+
+
 def release_freed_memory() -> None:
     """Gives what this process has freed back to the system, where `keep_freed_memory` works too."""
     with contextlib.suppress(AttributeError, OSError, TypeError):

@@ -70,12 +70,24 @@ def load_plugins(modules: Sequence[str]) -> None:
     Raises:
         UserError: a name is not one of a module, or there is no such module.
     """
-    for name in modules:
-        _load(name)
+    import_plugins(modules)
     if modules:
         os.environ[_VARIABLE] = ",".join(modules)
     else:
         os.environ.pop(_VARIABLE, None)
+
+
+def import_plugins(modules: Sequence[str]) -> None:
+    """Imports modules here alone, for work that starts no processes.
+
+    Args:
+        modules: as for `load_plugins`.
+
+    Raises:
+        UserError: as `load_plugins`.
+    """
+    for name in modules:
+        _load(name)
 
 
 def load_inherited_plugins() -> None:

@@ -7,7 +7,10 @@ import io
 import logging
 import os
 import sys
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
+
+from nmt.runtime.guest import guest
 
 if TYPE_CHECKING:
     from tqdm import tqdm
@@ -20,8 +23,13 @@ def progress(*, total: int | None, unit: str, description: str) -> tqdm[Any]:
     """A progress bar with rate on standard error, shown once the work has taken two seconds.
 
     Use it as a context manager and call `update(n)`. Where standard error is not a terminal it prints a line
-    every half minute instead of redrawing.
+    every half minute instead of redrawing. A guest shows none unless its caller wants it.
     """
+    from tqdm import tqdm
+
+    call = guest()
+    if call is not None and not call.progress:
+        return tqdm(total=total, disable=True)
     live = sys.stderr.isatty()
     raw = _raw_stderr()
     kind = _bar() if live else _line_by_line()
@@ -51,10 +59,11 @@ def _bar() -> type[tqdm[Any]]:
 
 def _line_by_line() -> type[tqdm[Any]]:
     """The kind of bar for files and pipes: each state is a line, and nothing is erased or drawn again."""
+    from tqdm import tqdm
 
-    bar: Any = _bar()
+    class Lines(tqdm):  # type: ignore[type-arg]
+        disable: bool = True  # as above
 
-    class Lines(bar):  # type: ignore[misc]
         @staticmethod
         def status_printer(file: Any) -> Any:
             return lambda state: print(state, file=file, flush=True) if state else None
@@ -191,6 +200,44 @@ def log_to_stderr() -> None:
     log.addHandler(handler)
     log.setLevel(logging.INFO)
     log.propagate = False
+
+
+@contextlib.contextmanager
+def log_also_to(handler: logging.Handler) -> Iterator[None]:
+    """Within, `handler` gets every record from the information level on; other handlers get what they got.
+
+    In a program that imports nmt, the log has the level that the program gives it, by default that of
+    warnings.
+    """
+    level, own_level = log.getEffectiveLevel(), log.level
+    others = [] if level <= logging.INFO else _handlers()
+
+    def as_before(record: logging.LogRecord) -> bool:
+        return record.name != log.name or record.levelno >= level
+
+    for other in others:
+        other.addFilter(as_before)
+    if others:
+        log.setLevel(logging.INFO)
+    log.addHandler(handler)
+    try:
+        yield
+    finally:
+        log.removeHandler(handler)
+        if others:
+            log.setLevel(own_level)
+        for other in others:
+            other.removeFilter(as_before)
+
+
+def _handlers() -> list[logging.Handler]:
+    """All handlers that get records of the log."""
+    found: list[logging.Handler] = []
+    logger: logging.Logger | None = log
+    while logger is not None:
+        found += logger.handlers
+        logger = logger.parent if logger.propagate else None
+    return [*found, *filter(None, [logging.lastResort])]
 
 
 class _Plain(logging.Formatter):

@@ -23,6 +23,9 @@ from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
 from nmt.errors import UserError
 from nmt.runtime import (
+    Guest,
+    as_guest,
+    guest,
     ignore_stop_signals,
     load_inherited_plugins,
     log,
@@ -30,6 +33,7 @@ from nmt.runtime import (
     mark_line,
     share_terminal,
     stray_fault,
+    without_main_module,
 )
 from nmt.training import fork_server
 from nmt.training.stopping import StopRequest
@@ -103,7 +107,9 @@ def launch(
 
 
 def _launch_once(work: Work, argument: str, processes: int, scratch: Path) -> bool:
-    fork_server.start()
+    host = guest()
+    if host is None:
+        fork_server.start()
     settings = LaunchConfig(
         min_nodes=1,
         max_nodes=1,
@@ -114,16 +120,20 @@ def _launch_once(work: Work, argument: str, processes: int, scratch: Path) -> bo
         local_addr="localhost",
         max_restarts=0,
         monitor_interval=0.2,
-        start_method=fork_server.START_METHOD,
+        # The fork server is one for the whole process, and its children ignore Ctrl-C: not for a guest.
+        start_method=fork_server.START_METHOD if host is None else "spawn",
         signals_to_handle="",  # `launch` hears them all
         logs_specs=DefaultLogsSpecs(log_dir=str(scratch)),
     )
-    changed = fork_server.environment_since()
-    done = elastic_launch(settings, run_rank)(work, argument, str(scratch), changed)
+    changed = fork_server.environment_since() if host is None else {}
+    with without_main_module():
+        done = elastic_launch(settings, run_rank)(work, argument, str(scratch), changed, host)
     return all(done.values())
 
 
-def run_rank(work: Work, argument: str, scratch: str, changed: Mapping[str, str | None]) -> bool:
+def run_rank(
+    work: Work, argument: str, scratch: str, changed: Mapping[str, str | None], host: Guest | None
+) -> bool:
     """What each process runs: `work`, its failures left in `scratch` for the parent to tell.
 
     Args:
@@ -131,6 +141,7 @@ def run_rank(work: Work, argument: str, scratch: str, changed: Mapping[str, str 
         argument: given to it.
         scratch: a folder.
         changed: variables of the environment that the parent has now and this process not yet.
+        host: the call that the parent works for; None if it is a command.
     """
     for key, value in changed.items():
         if value is None:
@@ -140,12 +151,15 @@ def run_rank(work: Work, argument: str, scratch: str, changed: Mapping[str, str 
     ignore_stop_signals(but=[signal.SIGTERM])  # they are sent to all, and the parent passes them on
     threading.Thread(target=_end_with, args=(Path(scratch), _sigterm()), daemon=True).start()
     log_to_stderr()
+    if host is not None:
+        log.setLevel(host.level)
     if os.environ["RANK"] != "0":
         share_terminal(True)
         log.setLevel(logging.ERROR)
     try:
         load_inherited_plugins()
-        return work(argument, (Path(scratch) / _STOP).exists)
+        with as_guest(host):
+            return work(argument, (Path(scratch) / _STOP).exists)
     except UserError as error:
         (Path(scratch) / _ERROR).write_text(str(error), encoding="utf-8")
         sys.exit(2)

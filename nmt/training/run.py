@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -57,11 +58,42 @@ Loop = Callable[[TrainConfig, Prepared, RunFolder, StopRequest], bool]
 """Trains to the end or to a stop; says whether it was the end."""
 
 
+@dataclass(frozen=True)
+class TrainResult:
+    """What a training has made.
+
+    Attributes:
+        run_dir: the folder of the run.
+        model_dir: the folder of the model; None if only the data were prepared.
+        results: what `results.json` holds; if only the data were prepared, their report under `data`.
+        text: what `nmt-train` prints: tables of the scores.
+    """
+
+    run_dir: Path
+    model_dir: Path | None
+    results: Mapping[str, Any] = field(repr=False)
+    text: str = field(repr=False)
+
+
 def train(config: TrainConfig) -> str:
-    """Prepares the data, trains, averages, tests, and writes the model folder; goes on where a run stopped.
+    """Does what `run` does.
 
     Returns:
         What to print: tables of the scores. Empty in all processes of `torchrun` but the first.
+
+    Raises:
+        UserError: as `run`.
+        Stopped: as `run`.
+    """
+    result = run(config)
+    return "" if result is None else result.text
+
+
+def run(config: TrainConfig) -> TrainResult | None:
+    """Prepares the data, trains, averages, tests, and writes the model folder; goes on where a run stopped.
+
+    Returns:
+        What it has made; None in all processes of `torchrun` but the first.
 
     Raises:
         UserError: the options, the data, the folder or the machine do not allow it.
@@ -77,7 +109,7 @@ def train(config: TrainConfig) -> str:
     set_up_machine(config, 1)
     config, prepared = _checked_and_prepared(config, folder, processes)
     if config.prepare_only:
-        return _prepared_text(prepared, folder)
+        return _prepared_only(prepared, folder)
     here = processes == 1 and not config.training.max_restarts
     return _train_and_finish(config, prepared, folder, _train_here if here else _train_in_ranks)
 
@@ -177,12 +209,13 @@ def _check_names(config: TrainConfig) -> None:
     build_schedule(training.schedule, config.model.d_model, training.max_updates)
 
 
-def _prepared_text(prepared: Prepared, folder: RunFolder) -> str:
+def _prepared_only(prepared: Prepared, folder: RunFolder) -> TrainResult:
     write_data_report(prepared, folder.path)
-    return f"{prepared.train.num_pairs:,} training pairs are prepared"
+    text = f"{prepared.train.num_pairs:,} training pairs are prepared"
+    return TrainResult(folder.path, None, {"data": prepared.report}, text)
 
 
-def _train_and_finish(config: TrainConfig, prepared: Prepared, folder: RunFolder, loop: Loop) -> str:
+def _train_and_finish(config: TrainConfig, prepared: Prepared, folder: RunFolder, loop: Loop) -> TrainResult:
     with folder.claimed(config):
         write_data_report(prepared, folder.path)
         results = finished_results(config, folder)
@@ -190,13 +223,17 @@ def _train_and_finish(config: TrainConfig, prepared: Prepared, folder: RunFolder
             option = results["training"]["ended"].split("=")[0]
             more = "" if option in fixed_options(config) else f"; a larger {option} goes on"
             log.info("%s: training is done already%s", folder.path, more)
-            return results_text(config, results, folder)
+            return _finished(config, results, folder)
         stop = StopRequest()
         if not loop(config, prepared, folder, stop) or stop():
             log.info("stopped; the same command goes on from here")
             raise Stopped(stop.signum)
         release_freed_memory()  # of training, before the final model takes its own
-        return results_text(config, finish(config, prepared, folder, choose_device("auto")), folder)
+        return _finished(config, finish(config, prepared, folder, choose_device("auto")), folder)
+
+
+def _finished(config: TrainConfig, results: dict[str, Any], folder: RunFolder) -> TrainResult:
+    return TrainResult(folder.path, folder.model, results, results_text(config, results, folder))
 
 
 def _train_here(config: TrainConfig, prepared: Prepared, folder: RunFolder, stop: StopRequest) -> bool:
@@ -216,7 +253,7 @@ def _train_in_ranks(config: TrainConfig, prepared: Prepared, folder: RunFolder, 
     )
 
 
-def _train_under_torchrun(config: TrainConfig) -> str:
+def _train_under_torchrun(config: TrainConfig) -> TrainResult | None:
     """Each of the processes comes here with the same options; the first does what is done once."""
     try:
         ranks = _ranks_from_environment()
@@ -234,12 +271,13 @@ def _train_under_torchrun(config: TrainConfig) -> str:
             set_up_machine(config, local)
             if ranks.is_main:
                 return _first_under_torchrun(config, ranks, local)
-            return _other_under_torchrun(config, ranks)
+            _other_under_torchrun(config, ranks)
+            return None
     except UserError as error:
         raise (error if ranks.is_main else SystemExit(2)) from None
 
 
-def _first_under_torchrun(config: TrainConfig, ranks: Ranks, local: int) -> str:
+def _first_under_torchrun(config: TrainConfig, ranks: Ranks, local: int) -> TrainResult:
     waiting = True  # the others are, for `data.max_tokens`, or word that there is nothing to train
 
     def loop(config: TrainConfig, prepared: Prepared, folder: RunFolder, stop: StopRequest) -> bool:
@@ -255,7 +293,7 @@ def _first_under_torchrun(config: TrainConfig, ranks: Ranks, local: int) -> str:
     try:
         config, prepared = _checked_and_prepared(config, folder, local)
         if config.prepare_only:
-            return _prepared_text(prepared, folder)
+            return _prepared_only(prepared, folder)
         return _train_and_finish(config, prepared, folder, loop)
     finally:
         if waiting:
@@ -263,7 +301,7 @@ def _first_under_torchrun(config: TrainConfig, ranks: Ranks, local: int) -> str:
             ranks.leave()
 
 
-def _other_under_torchrun(config: TrainConfig, ranks: Ranks) -> str:
+def _other_under_torchrun(config: TrainConfig, ranks: Ranks) -> None:
     stop = StopRequest()
     done = True
     with stop.listening(lambda: None, second_kills=False):
@@ -282,7 +320,6 @@ def _other_under_torchrun(config: TrainConfig, ranks: Ranks) -> str:
     ranks.leave()
     if not done:
         raise Stopped(stop.signum)
-    return ""
 
 
 def _ranks_from_environment() -> Ranks:

@@ -23,6 +23,7 @@ from nmt.runtime import (
     fault,
     locked,
     log,
+    log_also_to,
     look_up,
     make_folder,
     parse_json,
@@ -227,11 +228,10 @@ class RunFolder:
         with told(self.log):
             handler = _RunLog(self.log, encoding="utf-8", errors="backslashreplace")
         handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
-        log.addHandler(handler)
         try:
-            yield
+            with log_also_to(handler):
+                yield
         finally:
-            log.removeHandler(handler)
             handler.close()
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from types import FrameType
 
-from nmt.runtime import heard
+from nmt.runtime import guest, heard
 
 
 class Stopped(SystemExit):
@@ -40,6 +40,8 @@ class StopRequest:
     def listening(self, notice: Callable[[], None], *, second_kills: bool = True) -> Iterator[None]:
         """Within, a stop signal makes the request instead of ending the process; ignored ones stay ignored.
 
+        A guest hears Ctrl-C alone, and only where that would raise KeyboardInterrupt: the second one does.
+
         Args:
             notice: called at the first signal, to say that it was heard.
             second_kills: a second Ctrl-C ends the process on the spot. Off under `torchrun`, where the
@@ -49,18 +51,27 @@ class StopRequest:
             yield  # only the main thread may set handlers
             return
 
+        alone = guest() is None
+        second = signal.SIG_DFL if alone else signal.default_int_handler
+
         def noted(signum: int, frame: FrameType | None) -> None:
             first, self.signum = self.signum is None, signum if self.signum is None else self.signum
             if second_kills and signal.SIGINT in before:
-                signal.signal(signal.SIGINT, signal.SIG_DFL)
+                signal.signal(signal.SIGINT, second)
             if first:
                 # The process may be in the midst of writing to the very stream that this goes to.
                 with suppress(RuntimeError):
                     notice()
 
-        before = {one: signal.signal(one, noted) for one in heard()}
+        before = {one: signal.signal(one, noted) for one in (heard() if alone else _interrupts())}
         try:
             yield
         finally:
             for one, handler in before.items():
                 signal.signal(one, handler)
+
+
+def _interrupts() -> list[signal.Signals]:
+    """SIGINT, if it raises KeyboardInterrupt; a program's own handler stays."""
+    ours = signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    return [signal.SIGINT] if ours else []

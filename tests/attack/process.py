@@ -57,9 +57,9 @@ def import_all() -> None:
 
 def _compose_once() -> None:
     """Fills the caches of Hydra's parser, which take longer than most cases."""
-    from nmt.cli.arguments import Arguments
-    from nmt.cli.compose import compose_jobs
     from nmt.config import EvalConfig, TrainConfig, TranslateConfig
+    from nmt.options.arguments import Arguments
+    from nmt.options.compose import compose_jobs
 
     overrides = ("seed=1", "training.precision=fp32", "data.tokenizer.user_symbols=['a b',c]")
     compose_jobs(TrainConfig, "train", Arguments(overrides))

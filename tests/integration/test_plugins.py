@@ -11,10 +11,10 @@ import pytest
 from commands import Toy
 from safetensors.torch import load_file
 
-from nmt.cli.arguments import Arguments
-from nmt.cli.compose import compose_jobs
 from nmt.config import TrainConfig
 from nmt.errors import UserError
+from nmt.options.arguments import Arguments
+from nmt.options.compose import compose_jobs
 from nmt.training.run import train
 
 DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "extending.md"

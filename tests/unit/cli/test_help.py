@@ -8,9 +8,9 @@ import sys
 import pytest
 from omegaconf import OmegaConf
 
-from nmt.cli.complaints import config_keys
 from nmt.cli.help import help_text
 from nmt.config import EvalConfig, TrainConfig, TranslateConfig
+from nmt.options.complaints import config_keys
 
 
 @pytest.mark.parametrize(

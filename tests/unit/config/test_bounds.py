@@ -13,12 +13,12 @@ from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from nmt.bundle import config_from_yaml
-from nmt.cli.arguments import Arguments
-from nmt.cli.compose import compose_jobs
 from nmt.config import CleaningConfig, DecodingConfig, EvalConfig, ModelConfig, TrainConfig, TranslateConfig
 from nmt.config.checks import above, between, check, shortened
 from nmt.config.paths import text_option
 from nmt.errors import UserError
+from nmt.options.arguments import Arguments
+from nmt.options.compose import compose_jobs
 
 NUMBER_OR_WORD = {"data.max_tokens", "data.loaders", "training.devices"}
 """Options that take a number or `auto`, so their type does not say that they are numbers."""

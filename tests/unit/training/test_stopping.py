@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from nmt.runtime import STOP_SIGNALS
+from nmt.runtime import STOP_SIGNALS, Guest, as_guest
 from nmt.training.stopping import Stopped, StopRequest
 
 
@@ -90,3 +90,26 @@ def test_a_signal_in_the_midst_of_writing_is_no_crash() -> None:
     with stop.listening(notice):
         signal.raise_signal(signal.SIGTERM)
     assert stop.signum == signal.SIGTERM
+
+
+def test_a_guest_hears_ctrl_c_alone_and_the_second_raises() -> None:
+    before = list(map(signal.getsignal, STOP_SIGNALS))
+    stop, notices = StopRequest(), []
+    with pytest.raises(KeyboardInterrupt), as_guest(Guest()), stop.listening(lambda: notices.append("heard")):
+        assert list(map(signal.getsignal, STOP_SIGNALS[1:])) == before[1:]
+        signal.raise_signal(signal.SIGINT)
+        assert stop.signum == signal.SIGINT and notices == ["heard"]
+        signal.raise_signal(signal.SIGINT)
+    assert list(map(signal.getsignal, STOP_SIGNALS)) == before
+
+
+def test_a_guest_leaves_a_handler_of_its_host() -> None:
+    heard: list[int] = []
+    before = signal.signal(signal.SIGINT, lambda signum, frame: heard.append(signum))
+    try:
+        stop = StopRequest()
+        with as_guest(Guest()), stop.listening(lambda: None):
+            signal.raise_signal(signal.SIGINT)
+        assert heard == [signal.SIGINT] and not stop()
+    finally:
+        signal.signal(signal.SIGINT, before)

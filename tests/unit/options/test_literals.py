@@ -10,13 +10,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nmt.bundle import config_from_yaml, config_to_yaml
-from nmt.cli.arguments import Arguments, read_arguments
-from nmt.cli.compose import compose_jobs
-from nmt.cli.literals import read_text, split
-from nmt.cli.overrides import _parsed, quoted
+from nmt.cli.arguments import read_arguments
 from nmt.config import CorpusConfig, EvalConfig, TrainConfig, TranslateConfig
 from nmt.config.paths import TextOption
 from nmt.errors import UserError
+from nmt.options.arguments import Arguments
+from nmt.options.compose import compose_jobs
+from nmt.options.literals import read_text, split
+from nmt.options.overrides import _parsed, quoted
 
 LOCAL = ("data=local", "data.source_lang=en", "data.target_lang=de")
 

@@ -10,9 +10,9 @@ from pathlib import Path
 
 from hydra.errors import MissingConfigException
 
-from nmt.cli.complaints import first_line
-from nmt.cli.yaml_files import Default, read_yaml
 from nmt.errors import UserError
+from nmt.options.complaints import first_line
+from nmt.options.yaml_files import Default, read_yaml
 
 
 @dataclass(frozen=True)

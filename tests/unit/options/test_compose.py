@@ -8,10 +8,20 @@ from typing import Any
 import pytest
 
 from nmt.bundle import config_from_yaml, config_to_yaml
-from nmt.cli.arguments import Arguments, read_arguments
-from nmt.cli.compose import compose_jobs, configs_folder
-from nmt.config import CleaningConfig, CorpusConfig, EvalConfig, HubConfig, TrainConfig, TranslateConfig
+from nmt.cli.arguments import read_arguments
+from nmt.config import (
+    CleaningConfig,
+    CorpusConfig,
+    DecodingConfig,
+    EvalConfig,
+    HubConfig,
+    TrainConfig,
+    TranslateConfig,
+)
 from nmt.errors import UserError
+from nmt.options.arguments import Arguments
+from nmt.options.compose import changed_decoding, compose_jobs
+from nmt.options.groups import configs_folder
 
 
 def composed(*overrides: str) -> TrainConfig:
@@ -384,3 +394,16 @@ def test_a_model_s_decoding_options_are_data(
     with pytest.raises(UserError) as caught:
         compose_jobs(TranslateConfig, "translate", Arguments((f"model_dir={tmp_path}",)))
     assert str(caught.value).startswith(f"{tmp_path}/config.yaml: {words}")
+
+
+def test_options_of_decoding_are_changed_as_on_a_command_line() -> None:
+    stored = DecodingConfig(beam_size=7, max_tokens=99)
+    assert changed_decoding(stored, {}) == stored
+    changed = changed_decoding(stored, {"nbest": 2, "length_penalty": 1, "max_length_factor": "1.5"})
+    assert changed == DecodingConfig(7, 1.0, nbest=2, max_length_factor=1.5, max_tokens=99)
+    with pytest.raises(UserError, match=r"decoding.beam_sise: there is no such option; did you mean d"):
+        changed_decoding(stored, {"beam_sise": 3})
+    with pytest.raises(UserError, match="decoding.nbest=8 is more than decoding.beam_size=7"):
+        changed_decoding(stored, {"nbest": 8})
+    with pytest.raises(UserError, match="several values run as a sweep"):
+        changed_decoding(stored, {"nbest": "1,2"})

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
-from pathlib import Path
+from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
 
-from hydra import compose, initialize_config_dir
-from hydra.core.config_store import ConfigStore
+from hydra import compose
 from hydra.errors import HydraException, MissingConfigException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import (
@@ -19,25 +17,21 @@ from omegaconf.errors import (
     OmegaConfBaseException,
 )
 
-from nmt.cli.arguments import Arguments
-from nmt.cli.complaints import config_keys, did_you_mean, explained, first_line, missing_config
-from nmt.cli.overrides import Setting, named_sections, settings_of_jobs
-from nmt.cli.sweep import told_apart
-from nmt.cli.user_yaml import Folder
-from nmt.config import DecodingConfig, folders, stored
+from nmt.config import DecodingConfig, TranslateConfig, folders, stored
 from nmt.config.paths import check_texts, schema_keys
 from nmt.config.plain_yaml import MOST_CHARACTERS
 from nmt.errors import UserError
+from nmt.options.arguments import Arguments
+from nmt.options.complaints import config_keys, did_you_mean, explained, first_line, missing_config
+from nmt.options.groups import configs_folder
+from nmt.options.malformed import require_option, require_text
+from nmt.options.overrides import Setting, named_sections, settings_of_jobs
+from nmt.options.own_hydra import own_hydra
+from nmt.options.sweep import told_apart
+from nmt.options.user_yaml import Folder
 from nmt.runtime import config_file, decoded, model_folders, read_checked, readable
 
 C = TypeVar("C")
-
-
-def configs_folder() -> Path:
-    """The folder of the YAML files: beside the package in a checkout, inside it in an installed wheel."""
-    package = Path(__file__).resolve().parents[1]
-    inside = package / "configs"
-    return inside if inside.is_dir() else package.parent / "configs"
 
 
 def compose_jobs(schema: type[C], config_name: str, arguments: Arguments) -> list[C]:
@@ -46,15 +40,47 @@ def compose_jobs(schema: type[C], config_name: str, arguments: Arguments) -> lis
     Raises:
         UserError: an override is misspelt, names an unknown key or group, or has the wrong type.
     """
-    ConfigStore.instance().store(name=f"{config_name}_schema", node=schema)
-    folder = Folder(arguments.config_dir, configs_folder())
-    settings = list(settings_of_jobs(schema, arguments))
-    with initialize_config_dir(str(configs_folder()), version_base="1.3"):
+    with own_hydra(config_name, schema):
+        folder = Folder(arguments.config_dir, configs_folder())
+        settings = list(settings_of_jobs(schema, arguments))
         jobs = []
         for given in settings:
             with folder.located([f"{setting.key}={setting.written}" for setting in given]):
-                jobs.append(_finish(schema, _compose(schema, config_name, folder, given)))
+                whole = [*_defaults(config_name, given), *given]
+                jobs.append(_finish(schema, _compose(schema, config_name, folder, whole)))
     return told_apart(jobs, settings)
+
+
+def changed_decoding(decoding: DecodingConfig, changes: Mapping[str, Any]) -> DecodingConfig:
+    """The options of decoding with some of them changed.
+
+    Args:
+        decoding: the options.
+        changes: key of the section `decoding` → value; what `nmt-translate decoding.key=value` takes.
+
+    Raises:
+        UserError: as `nmt-translate` gives it.
+    """
+    name, schema = "translate", TranslateConfig
+    given = [f"decoding.{key}={_as_written(value)}" for key, value in changes.items()]
+    for word in given:
+        require_text(word)
+        require_option(word)
+    with own_hydra(name, schema):
+        (settings,) = settings_of_jobs(schema, Arguments(("model_dir=none", *given)))  # it must have a value
+        folder = Folder(None, configs_folder())
+        config = _compose(schema, name, folder, [*_settings_of(decoding), *settings])
+        return _finish(schema, config).decoding
+
+
+def _as_written(value: Any) -> str:
+    """A value as it stands on a command line."""
+    plain = stored.to_plain(value)
+    if isinstance(plain, list):
+        return f"[{','.join(map(_as_written, plain))}]"
+    if plain is None or isinstance(plain, bool):
+        return "null" if plain is None else str(plain).lower()
+    return str(plain)
 
 
 def to_yaml(config: Any) -> str:
@@ -96,17 +122,26 @@ def _decoding_of(model_dir: str) -> list[Setting]:
             if not ((folder / "model.safetensors").is_file() and path.is_file()):
                 continue
         text = decoded(read_checked(path, MOST_CHARACTERS), path)
-        decoding = stored.to_plain(stored.section_from_yaml(DecodingConfig, text, str(path), "decoding"))
-        processors = decoding.pop("processors")
-        if "${" in json.dumps(processors):
-            raise UserError(f"{path}: decoding.processors: ${{ begins an interpolation. Remove it.")
-        numbers = [_default(f"decoding.{key}", value) for key, value in decoding.items()]
-        return [*numbers, Setting("decoding.processors", str(processors), processors, None)]
+        decoding = stored.section_from_yaml(DecodingConfig, text, str(path), "decoding")
+        return _settings_of(decoding, f"{path}: ")
     return []  # no model folder: the command itself says so best
 
 
+def _settings_of(decoding: DecodingConfig, where: str = "") -> list[Setting]:
+    """Settings that give these options: numbers, and processors.
+
+    Raises:
+        UserError: an interpolation stands among them; the message begins with `where`.
+    """
+    plain = stored.to_plain(decoding)
+    processors = plain.pop("processors")
+    if "${" in json.dumps(processors):
+        raise UserError(f"{where}decoding.processors: ${{ begins an interpolation. Remove it.")
+    numbers = [_default(f"decoding.{key}", value) for key, value in plain.items()]
+    return [*numbers, Setting("decoding.processors", str(processors), processors, None)]
+
+
 def _compose(schema: type[Any], config_name: str, folder: Folder, settings: Sequence[Setting]) -> DictConfig:
-    settings = [*_defaults(config_name, settings), *settings]
     overrides = [setting.override for setting in settings if setting.override is not None]
     try:
         folder.check(schema, config_name, overrides)

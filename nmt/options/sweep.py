@@ -11,8 +11,8 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any, TypeVar
 
-from nmt.cli.overrides import Setting
 from nmt.errors import UserError
+from nmt.options.overrides import Setting
 from nmt.runtime import expanded
 
 C = TypeVar("C")

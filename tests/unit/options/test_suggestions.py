@@ -6,12 +6,13 @@ from typing import Any
 
 import pytest
 
-from nmt.cli.arguments import Arguments, read_arguments
-from nmt.cli.compose import compose_jobs
-from nmt.cli.suggestions import COMMANDS, FOREIGN, meant, spelt
+from nmt.cli.arguments import read_arguments
 from nmt.config import EvalConfig, TrainConfig, TranslateConfig
 from nmt.config.paths import schema_keys
 from nmt.errors import UserError
+from nmt.options.arguments import Arguments
+from nmt.options.compose import compose_jobs
+from nmt.options.suggestions import COMMANDS, FOREIGN, meant, spelt
 
 KNOWN = {schema: list(schema_keys(schema)) for schema in (TrainConfig, TranslateConfig, EvalConfig)}
 

@@ -64,7 +64,7 @@ def require_option(word: str) -> None:
 
 def _wrong_file(group: str, value: str) -> str:
     """What is wrong with a value that should be the name of a file, as in experiment=NAME."""
-    from nmt.cli.help import GROUPS, group_names
+    from nmt.options.groups import GROUPS, group_names
 
     if group not in GROUPS["train"] or not _NOT_A_NAME.fullmatch(value):
         return ""

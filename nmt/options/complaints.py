@@ -11,8 +11,8 @@ from hydra.errors import MissingConfigException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from nmt.cli.suggestions import meant
 from nmt.config.checks import shortened
+from nmt.options.suggestions import meant
 
 
 def missing_config(error: MissingConfigException, overrides: Sequence[str]) -> str:

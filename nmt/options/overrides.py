@@ -15,14 +15,14 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override, Quote, QuotedString, RangeSweep
 from hydra.errors import HydraException, OverrideParseException
 
-from nmt.cli.arguments import Arguments
-from nmt.cli.complaints import first_line
-from nmt.cli.help import GROUPS
-from nmt.cli.literals import read_text, split, unquoted
-from nmt.cli.numbers import require_short_numbers
 from nmt.config.paths import schema_keys, text_option
 from nmt.config.truth import check_truth, truth_keys
 from nmt.errors import UserError
+from nmt.options.arguments import Arguments
+from nmt.options.complaints import first_line
+from nmt.options.groups import GROUPS
+from nmt.options.literals import read_text, split, unquoted
+from nmt.options.numbers import require_short_numbers
 
 _FUNCTION = re.compile(r"(range|interval|glob|sort|shuffle|tag)\(.*\)", re.DOTALL)
 """Other sweeps that Hydra's grammar writes as functions."""

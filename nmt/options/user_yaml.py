@@ -24,14 +24,14 @@ from hydra.types import RunMode
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from nmt.cli.complaints import did_you_mean, first_line, wrong_value
-from nmt.cli.overrides import quoted
-from nmt.cli.user_defaults import cycle, missing_file, wrong_list
-from nmt.cli.yaml_files import Entry, YamlFile, read_yaml, refuse
 from nmt.config.checks import shortened
 from nmt.config.paths import schema_keys, text_option
 from nmt.config.truth import check_truth, truth_keys
 from nmt.errors import UserError
+from nmt.options.complaints import did_you_mean, first_line, wrong_value
+from nmt.options.overrides import quoted
+from nmt.options.user_defaults import cycle, missing_file, wrong_list
+from nmt.options.yaml_files import Entry, YamlFile, read_yaml, refuse
 from nmt.runtime import expanded
 
 _ODD_NUMBER = re.compile(r"[-+]?(0[0-7_]+|[\d_]+(:[0-5]?\d)+(\.[\d_]*)?)")

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from nmt.cli.arguments import Arguments
-from nmt.cli.compose import compose_jobs
-from nmt.cli.overrides import settings_of_jobs
-from nmt.cli.sweep import folder_names
 from nmt.config import EvalConfig, TrainConfig, TranslateConfig
 from nmt.errors import UserError
+from nmt.options.arguments import Arguments
+from nmt.options.compose import compose_jobs
+from nmt.options.overrides import settings_of_jobs
+from nmt.options.sweep import folder_names
 
 
 def swept(*overrides: str) -> list[TrainConfig]:

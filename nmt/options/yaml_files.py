@@ -17,9 +17,9 @@ import yaml
 from omegaconf import OmegaConf
 from omegaconf.errors import GrammarParseError
 
-from nmt.cli.numbers import LONGEST
 from nmt.config.checks import shortened
 from nmt.errors import UserError
+from nmt.options.numbers import LONGEST
 from nmt.runtime import readable
 
 LARGEST = 256 * 1024

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from nmt.cli.arguments import Arguments, read_arguments
-from nmt.cli.compose import compose_jobs
-from nmt.cli.malformed import one_line
+from nmt.cli.arguments import read_arguments
 from nmt.config import TrainConfig
 from nmt.errors import UserError
+from nmt.options.arguments import Arguments
+from nmt.options.compose import compose_jobs
+from nmt.options.malformed import one_line
 
 
 @pytest.mark.parametrize(

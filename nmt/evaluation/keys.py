@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Collection
 from pathlib import Path
+from typing import Any
 
 from nmt.config import DecodingConfig, EvalConfig, Precision
 from nmt.errors import UserError
@@ -14,14 +16,20 @@ TEXTS = ("source", "hypotheses", "baseline", "references", "groups")
 """Keys that name text files; all that are given must stand line for line."""
 
 
-def check_keys(config: EvalConfig) -> None:
+def check_keys(config: EvalConfig, in_memory: Collection[str] = ()) -> None:
     """Checks which keys stand together.
+
+    Args:
+        config: the options.
+        in_memory: those of `TEXTS` that are given as lines.
 
     Raises:
         UserError: naming the keys.
     """
     readers = [key for key, kind in metric_kinds(config.evaluation.metrics).items() if kind.needs_sources]
     given = {key for key in (*TEXTS, "model_dir", "data", "output") if getattr(config, key) is not None}
+    given |= set(in_memory)
+    hypotheses = named("hypotheses", config.hypotheses)
     if not given & {"model_dir", "hypotheses"}:
         raise UserError("nothing to score: give model_dir=DIR, or hypotheses=FILE and references=FILE")
     if {"model_dir", "hypotheses"} <= given:
@@ -31,19 +39,13 @@ def check_keys(config: EvalConfig) -> None:
     if "hypotheses" in given:
         for key in ("source", "data", "output"):
             if key in given and not (key == "source" and readers):
-                raise UserError(
-                    f"{key} goes with model_dir=DIR: hypotheses={config.hypotheses} is translated already"
-                )
+                raise UserError(f"{key} goes with model_dir=DIR: {hypotheses} is translated already")
         if config.decoding != DecodingConfig():
-            raise UserError(
-                f"decoding goes with model_dir=DIR: hypotheses={config.hypotheses} is translated already"
-            )
+            raise UserError(f"decoding goes with model_dir=DIR: {hypotheses} is translated already")
         if "references" not in given:
-            raise UserError(f"hypotheses={config.hypotheses} needs references=FILE")
+            raise UserError(f"{hypotheses} needs references=FILE")
         if readers and "source" not in given:
-            raise UserError(
-                f"hypotheses={config.hypotheses} needs source=FILE: {readers[0]} reads the sources"
-            )
+            raise UserError(f"{hypotheses} needs source=FILE: {readers[0]} reads the sources")
     elif len(given & {"source", "references"}) == 1:
         raise UserError(
             "source and references go together: give both, or neither for the model's own test set"
@@ -57,6 +59,13 @@ def check_keys(config: EvalConfig) -> None:
     if config.precision not in Precision.__members__:
         raise UserError(f"precision={config.precision}: must be one of {', '.join(Precision.__members__)}")
     _check_outputs(config)
+
+
+def named(key: str, value: Any) -> str:
+    """An option of one file or a list of them, for messages; the key alone for lines in memory."""
+    if value is None:
+        return key
+    return f"{key}={', '.join(map(str, value)) if isinstance(value, list | tuple) else value}"
 
 
 def _check_outputs(config: EvalConfig) -> None:

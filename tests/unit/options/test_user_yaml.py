@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from nmt.cli.arguments import Arguments
-from nmt.cli.compose import compose_jobs
 from nmt.config import EvalConfig, TrainConfig
 from nmt.errors import UserError
+from nmt.options.arguments import Arguments
+from nmt.options.compose import compose_jobs
 
 MINE = "experiment/mine.yaml"
 

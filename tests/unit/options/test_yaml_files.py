@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from nmt.cli.yaml_files import Default, read_yaml
 from nmt.errors import UserError
+from nmt.options.yaml_files import Default, read_yaml
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,1 @@
+"""The Python interface: what `import nmt` offers, on the same functions as the commands."""

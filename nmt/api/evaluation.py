@@ -1,0 +1,137 @@
+"""`nmt.evaluate`: scores of a model, or of translations in memory or in files."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+from nmt.api.session import Folder, arguments_of, session
+from nmt.config import EvalConfig
+from nmt.errors import UserError
+from nmt.evaluation.report import Report
+from nmt.evaluation.task import evaluate as evaluated
+from nmt.options.compose import compose_jobs
+from nmt.options.malformed import require_text
+from nmt.options.overrides import quoted
+from nmt.runtime import import_plugins
+
+Text = Folder | Iterable[str]
+"""The path of a text file, or lines in memory."""
+
+
+def evaluate(
+    hypotheses: Text | None = None,
+    references: Text | Sequence[Text] | None = None,
+    sources: Text | None = None,
+    *,
+    model_dir: Folder | Sequence[Folder] | None = None,
+    baseline: Text | None = None,
+    groups: Text | None = None,
+    target_lang: str | None = None,
+    metrics: Sequence[str] | None = None,
+    overrides: Sequence[str] = (),
+    config_dir: Folder | None = None,
+    progress: bool = False,
+) -> Report:
+    """Scores translations, or a model on a test set, as `nmt-eval` does.
+
+    A text is the path of a file (a string or a `Path`), or an iterable of lines. Give `hypotheses` and
+    `references` to score translations; `model_dir` alone for the model's own test set; or `model_dir`,
+    `sources` and `references` for another one.
+
+    Args:
+        hypotheses: translations to score, detokenised.
+        references: reference translations, line for line; or a list of several such texts.
+        sources: the source sentences.
+        model_dir: a model folder, or a list of those that translate together.
+        baseline: translations of another system, for a significance test.
+        groups: a label for each line; each label is scored beside the whole.
+        target_lang: language of the references; chooses BLEU's tokeniser.
+        metrics: such as `["bleu", "chrf"]`; without it those of `evaluation.metrics`.
+        overrides: other options of `nmt-eval`, each `key=value`, such as `data=quickstart`, `split=valid` or
+            `decoding.beam_size=8`.
+        config_dir: a folder with YAML files of your own, as `--config-dir`.
+        progress: whether to show a progress bar on standard error.
+
+    Returns:
+        The report: `report.scores["bleu"]`, `report.scores.signatures["bleu"]`, `report.hypotheses`,
+        `report.comparison`, `report.groups`, `report.table()`, and `report.as_dict()` as `nmt-eval json=FILE`
+        writes it.
+
+    Raises:
+        UserError: texts or options that don't go together, files that can't be read, texts of unequal length,
+            or a model that can't be loaded.
+    """
+    given = {"hypotheses": hypotheses, "source": sources, "baseline": baseline, "groups": groups}
+    paths = {key: os.fspath(text) for key, text in given.items() if isinstance(text, str | os.PathLike)}
+    texts = {
+        key: [_lines(text, key)]
+        for key, text in given.items()
+        if text is not None and not isinstance(text, str | os.PathLike)
+    }
+    named = [f"{key}={quoted(path)}" for key, path in paths.items()]
+    if model_dir is not None:
+        named.append(f"model_dir={_paths(model_dir)}")
+    if references is not None:
+        several = _references(references)
+        if isinstance(several, str):
+            named.append(f"references={several}")
+        else:
+            texts["references"] = several
+    if target_lang is not None:
+        named.append(f"target_lang={quoted(target_lang)}")
+    for word in named:
+        require_text(word)
+    arguments = arguments_of(overrides, config_dir, "nmt.evaluate")
+    _refuse_twice({*(word.partition("=")[0] for word in named), *texts}, overrides)
+    needs_torch = any(word.startswith("model_dir=") for word in (*named, *overrides))
+    with session(progress=progress, torch=needs_torch):
+        arguments = replace(arguments, overrides=(*named, *arguments.overrides))
+        (config,) = compose_jobs(EvalConfig, "eval", arguments)
+        if metrics is not None:
+            chosen = [metrics] if isinstance(metrics, str) else list(metrics)
+            config = replace(config, evaluation=replace(config.evaluation, metrics=chosen))
+        for key in ("output", "json"):
+            if getattr(config, key) is not None:
+                raise UserError(f"{key}: nmt.evaluate writes no files. Write what it returns.")
+        import_plugins(config.plugins)
+        return evaluated(config, texts)
+
+
+def _references(references: Text | Sequence[Text]) -> str | list[list[str]]:
+    """The value of the option `references`, or the lines of one text or several."""
+    if isinstance(references, str | os.PathLike):
+        return quoted(os.fspath(references))
+    found = list(references)
+    paths = [one for one in found if isinstance(one, os.PathLike)]
+    lines = [one for one in found if isinstance(one, str)]
+    texts = [one for one in found if not isinstance(one, str | os.PathLike)]
+    if len(paths) == len(found) > 0:
+        return _paths(paths)
+    if len(lines) == len(found):
+        return [_lines(lines, "references")]
+    if len(texts) == len(found):
+        return [_lines(text, "references") for text in texts]
+    raise TypeError("references: must be lines, a file, or a list of several texts: all paths or all lines")
+
+
+def _paths(given: Folder | Sequence[Folder]) -> str:
+    if isinstance(given, str | os.PathLike):
+        return quoted(os.fspath(given))
+    return f"[{','.join(quoted(os.fspath(one)) for one in given)}]"
+
+
+def _lines(text: Iterable[str], key: str) -> list[str]:
+    lines = list(text)
+    for number, line in enumerate(lines, 1):
+        if not isinstance(line, str):
+            raise TypeError(f"{key}, line {number}: must be a str, not {type(line).__name__}")
+    return [line.removesuffix("\n").removesuffix("\r") for line in lines]
+
+
+def _refuse_twice(keys: set[str], overrides: Sequence[str]) -> None:
+    for word in overrides:
+        key = word.partition("=")[0].lstrip("+")
+        if key in keys:
+            raise UserError(f"{key}: is given as an argument and as an override. Give one of them.")

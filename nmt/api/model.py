@@ -1,0 +1,224 @@
+"""`nmt.load` and `nmt.Model`: trained models that translate and score texts in memory."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, overload
+
+from nmt.api.session import Folder, session
+from nmt.config import DecodingConfig, TrainConfig, TranslateConfig
+from nmt.decoding.loading import Loaded, load_models
+from nmt.errors import UserError
+from nmt.options.compose import changed_decoding
+from nmt.runtime import Guest, as_guest, import_plugins, log, progress
+from nmt.runtime.host_state import torch_for_nmt
+
+if TYPE_CHECKING:
+    from nmt.decoding.scoring import ScoredTarget
+    from nmt.decoding.translator import ScoredText, Translation, Translator
+
+
+def load(
+    model_dir: Folder | Sequence[Folder],
+    *,
+    device: str = "auto",
+    precision: str = "fp32",
+    threads: int = 0,
+    plugins: Sequence[str] = (),
+) -> Model:
+    """Loads a trained model, or several that translate together (an ensemble).
+
+    Args:
+        model_dir: a model folder, the folder of a finished run, or a checkpoint; or a list of them.
+        device: `auto`, `cpu`, `cuda`, `cuda:1` or `mps`.
+        precision: `fp32`; or `bf16` or `fp16` where speed matters more than equal text in every batch.
+        threads: CPU threads of each call; 0: one a core. Afterwards torch has its own number again.
+        plugins: Python modules to import first; see docs/extending.md.
+
+    Raises:
+        UserError: a folder is not a model folder or damaged, the vocabularies differ, or the device is not
+            available.
+    """
+    if isinstance(model_dir, str | os.PathLike):
+        model_dir = [model_dir]
+    folders = [os.fspath(folder) for folder in model_dir]
+    config = TranslateConfig(folders, device=device, precision=precision, threads=threads)
+    with session(progress=False):
+        import_plugins(plugins)
+        return Model(load_models(config), threads)
+
+
+class Model:
+    """Models that `nmt.load` has loaded. Several threads may use one `Model`.
+
+    Where a method takes `**decoding`, these are options of the section `decoding`, such as `beam_size=8` or
+    `length_penalty=1.0`. The others are those that the (first) model was trained with.
+
+    Attributes:
+        folders: the model folders.
+        config: all options that the (first) model was trained with.
+        source_lang: code of the source language.
+        target_lang: code of the target language.
+    """
+
+    folders: tuple[Path, ...]
+    config: TrainConfig
+    source_lang: str
+    target_lang: str
+
+    def __init__(self, loaded: Loaded, threads: int) -> None:
+        self.folders = tuple(bundle.folder for bundle in loaded.bundles)
+        self.config = loaded.bundles[0].config
+        self.source_lang, self.target_lang = self.config.data.source_lang, self.config.data.target_lang
+        self._loaded, self._threads = loaded, threads
+        self._translators: dict[tuple[tuple[str, str], ...], Translator] = {}
+        self._translator({})  # moves the models to the device
+
+    def __repr__(self) -> str:
+        """The languages and the folders."""
+        names = ", ".join(map(str, self.folders))
+        return f"<nmt.Model {self.source_lang}-{self.target_lang} from {names}>"
+
+    @overload
+    def translate(self, lines: str, *, progress: bool = False, **decoding: Any) -> str: ...
+
+    @overload
+    def translate(self, lines: Iterable[str], *, progress: bool = False, **decoding: Any) -> list[str]: ...
+
+    def translate(
+        self, lines: str | Iterable[str], *, progress: bool = False, **decoding: Any
+    ) -> str | list[str]:
+        """Translates lines, each into one line, or one line given as a string.
+
+        Args:
+            lines: raw text, a sentence each. The end of a line is ignored, so an open file will do; a blank
+                line becomes the empty line.
+            progress: whether to show a progress bar on standard error.
+            **decoding: options of the section `decoding`.
+
+        Returns:
+            The best translation of each line, in order; a string for a string.
+
+        Raises:
+            UserError: an option is unknown or has a wrong value, a line holds a line break, or a batch does
+                not fit the memory.
+        """
+        if "nbest" in decoding:
+            raise UserError("decoding.nbest: translate returns the best alone. Use translate_nbest.")
+        alone = isinstance(lines, str)
+        found = self._translated([lines] if isinstance(lines, str) else lines, progress, decoding)
+        texts = [translation.hypotheses[0].text for translation in found]
+        return texts[0] if alone else texts
+
+    def translate_nbest(
+        self, lines: Iterable[str], *, progress: bool = False, **decoding: Any
+    ) -> list[list[ScoredText]]:
+        """Translates lines into several translations each, `nbest=N` at most, with their scores.
+
+        Args:
+            lines: as for `translate`.
+            progress: as for `translate`.
+            **decoding: options of the section `decoding`, such as `nbest=4, beam_size=8`.
+
+        Returns:
+            For each line its translations, best first; each has a `text` and a `score`: the natural logarithm
+            of its probability, divided by the length penalty. The beam of a short line may end with fewer.
+
+        Raises:
+            UserError: as `translate`.
+        """
+        found = self._translated([lines] if isinstance(lines, str) else lines, progress, decoding)
+        return [list(translation.hypotheses) for translation in found]
+
+    def score(self, pairs: Iterable[tuple[str, str]], *, progress: bool = False) -> list[float]:
+        """Scores given translations.
+
+        Args:
+            pairs: a source and its translation each, raw text.
+            progress: whether to show a progress bar on standard error.
+
+        Returns:
+            For each pair the natural logarithm of the probability of the whole translation, its end (EOS)
+            included, without a length penalty. It is 0 at most; minus infinity for a translation of a blank
+            source that is not blank.
+
+        Raises:
+            UserError: a line holds a line break, or a batch does not fit the memory.
+        """
+        return [scored.log_prob for scored in self._scored(pairs, progress)]
+
+    def score_tokens(
+        self, pairs: Iterable[tuple[str, str]], *, progress: bool = False
+    ) -> list[tuple[float, ...]]:
+        """The natural logarithm of the probability of each token of given translations; EOS is the last.
+
+        Their sum is what `score` returns, and `exp(-sum / number)` is the perplexity of a token.
+
+        Args:
+            pairs: as for `score`.
+            progress: as for `score`.
+
+        Raises:
+            UserError: as `score`.
+        """
+        return [scored.token_log_probs for scored in self._scored(pairs, progress)]
+
+    def _translated(self, lines: Iterable[str], shown: bool, decoding: dict[str, Any]) -> list[Translation]:
+        texts = [_line(line, f"line {number}") for number, line in enumerate(lines, 1)]
+        translator = self._translator(decoding)
+        with as_guest(Guest(shown)), torch_for_nmt(self._threads):
+            with progress(total=len(texts), unit="lines", description="Translating") as bar:
+                found = translator.translate(texts, bar.update)
+        for number, translation in enumerate(found, 1):
+            _warn_of_cut(translation.truncated, f"line {number}", translator)
+        return found
+
+    def _scored(self, pairs: Iterable[tuple[str, str]], shown: bool) -> list[ScoredTarget]:
+        texts = []
+        for number, (source, target) in enumerate(pairs, 1):
+            texts.append((_line(source, f"source {number}"), _line(target, f"target {number}")))
+        translator = self._translator({})
+        with as_guest(Guest(shown)), torch_for_nmt(self._threads):
+            with progress(total=len(texts), unit="pairs", description="Scoring") as bar:
+                found = translator.score(texts, bar.update)
+        for number, scored in enumerate(found, 1):
+            _warn_of_cut(scored.truncated, f"source {number}", translator)
+        return found
+
+    def _translator(self, changes: dict[str, Any]) -> Translator:
+        key = tuple(sorted((name, repr(value)) for name, value in changes.items()))
+        if key not in self._translators:
+            decoding = self._decoding(changes) if changes else self.config.decoding
+            self._translators[key] = self._loaded.translator(decoding)
+        return self._translators[key]
+
+    def _decoding(self, changes: dict[str, Any]) -> DecodingConfig:
+        return changed_decoding(self.config.decoding, changes)
+
+
+def _line(text: str, name: str) -> str:
+    """The text of a line without its end.
+
+    Raises:
+        TypeError: it is not a string.
+        UserError: it holds a line break, or is not valid Unicode.
+    """
+    if not isinstance(text, str):
+        raise TypeError(f"{name}: must be a str, not {type(text).__name__}")
+    line = text.removesuffix("\n").removesuffix("\r")
+    if "\n" in line:
+        raise UserError(f"{name}: holds a line break. Give each line as a string of its own.")
+    try:
+        line.encode()
+    except UnicodeEncodeError as error:
+        code = ord(line[error.start])
+        raise UserError(f"{name}: not valid Unicode (surrogate U+{code:04X}). Decode it as UTF-8.") from None
+    return line
+
+
+def _warn_of_cut(truncated: int, name: str, translator: Translator) -> None:
+    if truncated:
+        limit = translator.config.max_source_tokens
+        log.warning(f"{name}: cut to {limit:,} of {truncated:,} tokens (decoding.max_source_tokens)")

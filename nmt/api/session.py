@@ -1,0 +1,62 @@
+"""What every call from Python runs within: errors as exceptions, and the state of the process put back."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+from nmt.errors import UserError
+from nmt.options.arguments import Arguments
+from nmt.options.malformed import require_option, require_text
+from nmt.runtime import Guest, as_guest, log, require_current_folder, stray_fault
+from nmt.runtime.host_state import host_state_kept
+
+Folder = str | os.PathLike[str]
+
+
+@contextmanager
+def session(*, progress: bool, torch: bool = True) -> Iterator[None]:
+    """Within, nmt is a guest in this process.
+
+    Args:
+        progress: whether progress bars are shown.
+        torch: whether the call needs torch, which takes seconds to import.
+
+    Raises:
+        UserError: as raised within; or for a fault of the file system that a command would print in one line.
+    """
+    call = Guest(progress, log.getEffectiveLevel())
+    with as_guest(call), host_state_kept(torch=torch):
+        try:
+            require_current_folder()
+            yield
+        except OSError as error:
+            line = stray_fault(error)
+            if line is None:
+                raise
+            raise line from error
+
+
+def arguments_of(overrides: Sequence[str], config_dir: Folder | None, function: str) -> Arguments:
+    """The arguments of a command with these overrides.
+
+    Args:
+        overrides: each `key=value`.
+        config_dir: a folder with more YAML files.
+        function: the name of the function that takes them, for errors.
+
+    Raises:
+        TypeError: they are not a sequence of strings.
+        UserError: one is a flag, or not of the form `key=value`.
+    """
+    if isinstance(overrides, str) or not all(isinstance(word, str) for word in overrides):
+        raise TypeError(f"{function}: overrides must be a list of strings, each key=value")
+    for word in overrides:
+        require_text(word)
+        if word.startswith("-"):
+            raise UserError(
+                f"{word}: {function} takes no flags. For a sweep call it once for each combination of values."
+            )
+        require_option(word)
+    return Arguments(tuple(overrides), config_dir=None if config_dir is None else os.fspath(config_dir))

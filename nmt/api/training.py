@@ -1,0 +1,62 @@
+"""`nmt.train`: a training from overrides to its results."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from nmt.api.session import Folder, arguments_of, session
+from nmt.config import TrainConfig
+from nmt.errors import UserError
+from nmt.options.compose import compose_jobs
+from nmt.runtime import default_freed_memory, load_plugins
+
+if TYPE_CHECKING:
+    from nmt.training.run import TrainResult
+
+
+def train(
+    overrides: Sequence[str] = (), *, config_dir: Folder | None = None, progress: bool = False
+) -> TrainResult:
+    """Trains a model as `nmt-train` does with the same overrides; resumes where a run has stopped.
+
+    Ctrl-C in the main thread saves the state after the present update and raises KeyboardInterrupt; a second
+    one raises it at once. One training runs at a time: a call from another thread waits.
+
+    Args:
+        overrides: options, each `key=value` as on the command line; without any, the quickstart.
+        config_dir: a folder with YAML files of your own, as `--config-dir`.
+        progress: whether to show progress bars on standard error.
+
+    Returns:
+        The folders of the run and of the model, and what `results.json` holds.
+
+    Raises:
+        UserError: the options, the data, the folder or the machine do not allow it.
+        KeyboardInterrupt: Ctrl-C; the same call goes on.
+        RuntimeError: a process of the training failed by a bug; the log has its traceback.
+    """
+    arguments = arguments_of(overrides, config_dir, "nmt.train")
+    with _TRAINING, session(progress=progress):
+        from nmt.training.ranks import launched_by_torchrun
+        from nmt.training.run import run
+        from nmt.training.stopping import Stopped
+
+        if launched_by_torchrun():
+            raise UserError("nmt.train: does not run under torchrun. Use nmt-train there.")
+        (config,) = compose_jobs(TrainConfig, "train", arguments)
+        load_plugins(config.plugins)
+        try:
+            result = run(config)
+        except Stopped:
+            raise KeyboardInterrupt from None
+        except SystemExit as error:
+            raise RuntimeError("a process of the training failed; the log has its traceback") from error
+        finally:
+            default_freed_memory()
+        assert result is not None, "only other processes of torchrun have none"
+        return result
+
+
+_TRAINING = threading.RLock()

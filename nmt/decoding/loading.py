@@ -1,0 +1,71 @@
+"""Model folders to a translator on the device and in the precision that the options ask for."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from nmt.config import DecodingConfig, EvalConfig, Precision, TranslateConfig, folders
+from nmt.errors import UserError
+from nmt.runtime import choose_device, choose_precision, naming_plugins, set_threads
+
+if TYPE_CHECKING:
+    import torch
+
+    from nmt.bundle import Bundle
+    from nmt.decoding.translator import Translator
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """Models that translate together.
+
+    Attributes:
+        bundles: one or more; they have one vocabulary.
+        device: where to compute.
+        precision: of the matrix products.
+    """
+
+    bundles: Sequence[Bundle]
+    device: torch.device
+    precision: Precision
+
+    def translator(self, decoding: DecodingConfig) -> Translator:
+        """The models with options of search; they are moved to the device."""
+        from nmt.decoding.translator import Translator
+
+        models, tokenizer = [bundle.model for bundle in self.bundles], self.bundles[0].tokenizer
+        with naming_plugins(self.bundles[0].config.plugins):
+            return Translator(models, tokenizer, decoding, device=self.device, precision=self.precision)
+
+
+def load_translator(config: TranslateConfig) -> Translator:
+    """The models of `config.model_dir`, as `load_models` loads them."""
+    return load_models(config).translator(config.decoding)
+
+
+def load_models(config: TranslateConfig) -> Loaded:
+    """Loads the models of `config.model_dir`.
+
+    Raises:
+        UserError: the device or the precision is not available, a folder is not a model folder or damaged,
+            or the vocabularies differ.
+    """
+    from nmt.bundle import load_bundles
+
+    device, precision = set_up(config)
+    return Loaded(load_bundles(folders("model_dir", config.model_dir)), device, precision)
+
+
+def set_up(config: TranslateConfig | EvalConfig) -> tuple[torch.device, Precision]:
+    """Sets the threads of this process; returns the device and the precision to compute with.
+
+    Raises:
+        UserError: the device or the precision is unknown or not available.
+    """
+    if config.precision not in Precision.__members__:
+        raise UserError(f"precision={config.precision}: must be one of {', '.join(Precision.__members__)}")
+    set_threads(config.threads)
+    device = choose_device(config.device)
+    return device, choose_precision(Precision[config.precision], device)
