@@ -117,6 +117,49 @@ def test_an_encoding_learns(plugged: Toy, tmp_path: Path) -> None:
         assert table.shape[1:] == (2, 17) and table.any()
 
 
+ENCODINGS = Path(__file__).parents[1] / "unit" / "model" / "toy_positions.py"
+"""One that is added and needs lengths, one that rotates, a learnt bias, and Shaw's tables of each layer."""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("encoder", "decoder"), [("lengths", "shaw"), ("turning", "distances")])
+def test_encodings_of_all_kinds_train_in_two_ranks_resume_translate_and_evaluate(
+    encoder: str, decoder: str, toy: Toy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    registration = "\n\nfrom nmt.model import POSITIONS\n\nPOSITIONS.update(KINDS)\n"
+    (tmp_path / "my_positions.py").write_text(ENCODINGS.read_text() + registration)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
+    options = [
+        "plugins=[my_positions]",
+        f"model.positions.name={encoder}",
+        f"model.positions.decoder={decoder}",
+        "training.devices=2",
+        "training.micro_batches=2",
+    ]
+
+    def trained(name: str, *more: str) -> dict[str, object]:
+        result = toy.run("nmt-train", *toy.small(f"run_dir={tmp_path / name}", *options, *more))
+        assert result.returncode == 0, result.stderr.decode()
+        return load_file(tmp_path / name / "model" / "model.safetensors")
+
+    straight = trained("straight", "training.max_updates=4")
+    trained("stopped", "training.max_updates=2")
+    resumed = trained("stopped", "training.max_updates=4")
+    assert straight.keys() == resumed.keys()
+    assert any(name.startswith("decoder_positions.") for name in straight)
+    for name, weight in straight.items():
+        assert weight.equal(resumed[name]), name
+
+    model, text = f"model_dir={tmp_path / 'straight'}", (toy.folder / "test.src").read_bytes()
+    plain = ["plugins=[my_positions]", "decoding.max_length_offset=5"]
+    together = toy.run("nmt-translate", model, *plain, text=text)
+    alone = toy.run("nmt-translate", model, *plain, "decoding.max_sentences=1", text=text)
+    assert together.returncode == 0, together.stderr.decode()
+    assert together.stdout == alone.stdout and together.stdout.count(b"\n") == text.count(b"\n")
+    scored = toy.run("nmt-eval", model, *plain)
+    assert scored.returncode == 0 and b"BLEU" in scored.stdout, scored.stderr.decode()
+
+
 def test_a_yaml_file_names_plugins_and_what_they_register(plugged: Toy, tmp_path: Path) -> None:
     (tmp_path / "experiment").mkdir()
     (tmp_path / "experiment" / "mine.yaml").write_text(

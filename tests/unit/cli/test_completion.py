@@ -39,7 +39,11 @@ SCHEMAS = {"train": TrainConfig, "translate": TranslateConfig, "eval": EvalConfi
         ),
         ("train", "training.precision=b", ["training.precision=bf16"]),
         ("train", "training.deterministic=", ["training.deterministic=true", "training.deterministic=false"]),
-        ("train", "model=", [f"model={name}" for name in ("base", "big", "quickstart", "rnn", "small", "tiny")]),
+        (
+            "train",
+            "model=",
+            [f"model={name}" for name in ("base", "big", "quickstart", "rnn", "small", "tiny")],
+        ),
         ("train", "model/", ["model/positions="]),
         ("train", "experiment=quick", ["experiment=quickstart"]),
         ("train", "data=wmt19", ["data=wmt19_de_en", "data=wmt19_zh_en"]),
@@ -128,7 +132,10 @@ printf '%s\\n' "${COMPREPLY[@]}"
     ("line", "expected"),
     [
         ("nmt-train tra", ["training."]),
-        ("nmt-train seed=1 model=", ["base", "big", "quickstart", "rnn", "small", "tiny"]),  # after the break at =
+        (
+            "nmt-train seed=1 model=",
+            ["base", "big", "quickstart", "rnn", "small", "tiny"],
+        ),  # after the break at =
         ("nmt-train model=t", ["tiny"]),
         ("nmt-train data.train.source=[tr", ["[train.de", "[train.en"]),
         ("nmt-train data.train.source=tr", [""]),  # none: bash goes on with names of files

@@ -102,7 +102,11 @@ def model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> TrainConfig:
     tokenizer = SimpleNamespace(source_symbols={"<2fr>": 4})
     results = {"data": {"test": record}}
     bundle = SimpleNamespace(
-        folder=Path("run/model"), config=config, model=SimpleNamespace(max_source_len=None), tokenizer=tokenizer, results=results
+        folder=Path("run/model"),
+        config=config,
+        model=SimpleNamespace(max_source_len=None),
+        tokenizer=tokenizer,
+        results=results,
     )
 
     def is_given(split: SplitConfig) -> bool:
