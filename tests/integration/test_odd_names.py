@@ -5,8 +5,11 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
 from commands import Toy
 from toy import write_toy
+
+pytestmark = pytest.mark.slow
 
 NAME = "it's a(1) #&日本 seed=1, 50%"
 FEW = ("training.max_updates=2", "training.validate_every=2", "training.checkpoint_every=2")

@@ -39,6 +39,7 @@ def plugged(toy: Toy, package: Path, monkeypatch: pytest.MonkeyPatch) -> Toy:
     return toy
 
 
+@pytest.mark.slow
 def test_an_architecture_and_a_rule_train_in_two_ranks_resume_translate_and_evaluate(
     plugged: Toy, tmp_path: Path
 ) -> None:

@@ -149,7 +149,10 @@ def validations(run: Path) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("name", SETTINGS)
-@pytest.mark.parametrize("stops", [[1], [4], [2, 3, 2]])
+@pytest.mark.parametrize(
+    "stops",
+    [pytest.param([1], marks=pytest.mark.slow), pytest.param([4], marks=pytest.mark.slow), [2, 3, 2]],
+)
 def test_stopped_run_ends_in_the_same_weights(
     name: str,
     stops: list[int],

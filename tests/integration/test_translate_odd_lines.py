@@ -75,6 +75,7 @@ def model_dir(tokenizer: Tokenizer, tmp_path_factory: pytest.TempPathFactory) ->
     return folder
 
 
+@pytest.mark.slow
 def test_a_thousand_odd_lines(model_dir: Path, tokenizer: Tokenizer, toy: Toy) -> None:
     lines = thousand_lines()
     assert len(lines) == 1000

@@ -22,7 +22,7 @@ SCORES = {
     "lstm": ModelConfig(architecture="rnn_attention", options={"cell": "lstm", "attention": "luong"}),
     "rotary and alibi": ModelConfig(positions=PositionsConfig("rotary", decoder="alibi")),
 }
-QUICK = {"relative", "unscaled, in windows", "gru"}
+QUICK = {"relative", "gru"}
 VARIANTS = {**{name: ModelConfig(positions=PositionsConfig(name)) for name in POSITIONS}, **SCORES}
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
+from functools import partial
 from typing import Any
 
 import torch
@@ -53,7 +54,8 @@ def _attend_groups(q: Tensor, kv: Tensor | None, pattern: Pattern, score: Score,
         if pattern.window is not None and qs.shape[1] > pattern.window + 1:
             window = Window(pattern, group)
             blocks = window.queries(qs), window.keys(ks), window.keys(vs)
-            mask, places = window.mask(qs.dtype), window.places()
+            mask = pattern.once(("window", number, qs.dtype), partial(window.mask, qs.dtype))
+            places = window.places()
             outputs.append(window.joined(_attend_group(blocks, mask, places, pattern, score, layer)))
         else:
             whole, places = pattern.masks(qs.dtype)[number], (_counted(qs), _counted(ks))

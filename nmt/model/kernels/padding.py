@@ -7,9 +7,10 @@ heads, E width of a head; B sentences padded to L tokens.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -18,6 +19,7 @@ from torch import Tensor
 from nmt.data.batching import Layout
 from nmt.model.positions import Positions
 
+T = TypeVar("T")
 Array = np.ndarray[Any, np.dtype[np.int64]]
 
 
@@ -74,12 +76,17 @@ class Pattern:
 
     def masks(self, dtype: torch.dtype) -> list[Tensor | None]:
         """The mask of each group: (B * H or 1, Lq or 1, Lk), 0 or -inf; None where each token sees all."""
-        if dtype not in self._masks:
-            self._masks[dtype] = [self._mask(group, dtype) for group in self.groups]
-        return self._masks[dtype]
+        return self.once(dtype, lambda: [self._mask(group, dtype) for group in self.groups])
+
+    def once(self, key: Any, make: Callable[[], T]) -> T:
+        """What `make` returns, called for each `key` in the first layer alone."""
+        if key not in self._made:
+            self._made[key] = make()
+        made: T = self._made[key]
+        return made
 
     @cached_property
-    def _masks(self) -> dict[torch.dtype, list[Tensor | None]]:
+    def _made(self) -> dict[Any, Any]:
         return {}
 
     def _mask(self, group: Group, dtype: torch.dtype) -> Tensor | None:

@@ -40,6 +40,7 @@ KEYS = {
 }
 
 
+@pytest.mark.slow
 def test_all_figures_are_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

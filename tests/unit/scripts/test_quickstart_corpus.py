@@ -22,6 +22,8 @@ from quickstart_corpus.nouns import noun
 from quickstart_corpus.sentences import is_sound
 from quickstart_corpus.split import Corpus, Pair
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).resolve().parents[3]
 DATA = ROOT / "data" / "quickstart"
 
