@@ -207,6 +207,7 @@ def test_ctrl_c_saves_the_state_and_raises(there: Toy, tmp_path: Path, unchanged
     assert "stopped; the same command goes on from here" in (run / "train.log").read_text()
 
 
+@pytest.mark.slow
 def test_a_script_without_a_guard_trains_in_several_processes_and_prints_nothing(
     there: Toy, tmp_path: Path
 ) -> None:
@@ -370,6 +371,7 @@ def test_threads_share_a_model(model: nmt.Model, unchanged: None) -> None:
 # Evaluation
 
 
+@pytest.mark.slow
 def test_an_evaluation_equals_the_command(
     there: Toy, trained: Path, tmp_path: Path, unchanged: None, capfd: pytest.CaptureFixture[str]
 ) -> None:
