@@ -12,7 +12,7 @@ import typing
 from collections.abc import Mapping
 from difflib import get_close_matches
 from enum import Enum
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
@@ -39,7 +39,7 @@ def typed_options(kind: type[T], given: Mapping[str, Any], key: str, owner: str)
             option.
     """
     hints = typing.get_type_hints(kind)
-    names = [field.name for field in dataclasses.fields(kind)]  # type: ignore[arg-type]
+    names = [field.name for field in dataclasses.fields(cast(Any, kind))]
     values = OmegaConf.structured(kind)
     OmegaConf.set_readonly(values, False)  # of a frozen dataclass it is
     for name, value in given.items():

@@ -66,7 +66,8 @@ class Score(nn.Module):
 
     def forward(self, q: Tensor, k: Tensor) -> Tensor:
         """Queries (B, H, Lq, E) and keys (B, H, Lk, E) → scores (B, H, Lq, Lk)."""
-        raise NotImplementedError
+        assert self.scale is not None, "a score without a factor computes its scores here"
+        return q @ k.transpose(-2, -1) * self.scale
 
 
 class ScaledDot(Score):

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from nmt.model.dropout import Dropout
 from nmt.model.seq2seq import Backend
-from nmt.model.transformer import DecoderLayer, EncoderLayer, Layer, Masks, Passes, Transformer
+from nmt.model.transformer import DecoderLayer, Layer, Masks, Passes, Transformer
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
@@ -49,7 +49,7 @@ class _CompiledPasses(Passes):
 
         self._project = compiled(Layer.project)
         self._between = compiled(DecoderLayer.between)
-        self._finish = compiled(_finish)
+        self._finish = compiled(Layer.finish)
 
     def project(self, layer: Layer, x: Tensor) -> Tensor:
         """See `Layer.project`."""
@@ -64,13 +64,8 @@ class _CompiledPasses(Passes):
         return self._finish(layer, _open(attended), _open(x), _masks(layer, x))
 
 
-def _finish(layer: Layer, attended: Tensor, x: Tensor, kept: Masks) -> Tensor:
-    return layer.finish(attended, x, kept)
-
-
 def _masks(layer: Layer, x: Tensor) -> Masks:
     """The masks of `Layer.finish`, in the order in which it draws them."""
-    assert isinstance(layer, EncoderLayer | DecoderLayer)
     feed = layer.feed_forward
     first, inner = _mask(layer.dropout, x), _mask(feed.dropout, x, feed.inner.out_features)
     return first, inner, _mask(layer.dropout, x)

@@ -9,6 +9,7 @@ hypotheses. Streams are flat.
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from enum import Enum
@@ -265,7 +266,7 @@ Recurrent = tuple[Tensor, ...]
 """The state of a decoder: (R, D) each; first what is fed to the next step."""
 
 
-class RecurrentDecoder(nn.Module):
+class RecurrentDecoder(nn.Module, ABC):
     """What both decoders share: a stack of units with attention to the source.
 
     Args:
@@ -274,6 +275,9 @@ class RecurrentDecoder(nn.Module):
         layers: units one above the other.
         dropout: between them.
     """
+
+    key: nn.Linear
+    """Projects the memory for attention."""
 
     def __init__(self, cell: Cell, d_model: int, layers: int, dropout: Dropout) -> None:
         super().__init__()
@@ -305,7 +309,7 @@ class RecurrentDecoder(nn.Module):
 
     def prepared(self, memory: Memory) -> Memory:
         """The memory with the keys of attention."""
-        raise NotImplementedError
+        return replace(memory, keys=self.key(memory.values))
 
     def first(self, memory: Memory) -> Recurrent:
         """The state before the first token."""
@@ -315,6 +319,7 @@ class RecurrentDecoder(nn.Module):
             return (fed, *states, *(torch.zeros_like(state) for state in states))
         return (fed, *states)
 
+    @abstractmethod
     def step(self, x: Tensor, state: Recurrent, memory: Memory) -> tuple[Tensor, Recurrent, Tensor]:
         """Reads one more token of every row.
 
@@ -326,7 +331,6 @@ class RecurrentDecoder(nn.Module):
         Returns:
             (R, D), the output; the state; (R, L), the weights of attention.
         """
-        raise NotImplementedError
 
     def _units(self, x: Tensor, state: Recurrent) -> tuple[Tensor, list[Tensor]]:
         """Runs the stack on (R, 2 D); returns its output and the states of all units."""
@@ -353,10 +357,6 @@ class BahdanauDecoder(RecurrentDecoder):
         self.score = nn.Parameter(torch.empty(d_model).uniform_(-1, 1) / math.sqrt(d_model))
         self.out = nn.Linear(3 * d_model, d_model)
 
-    def prepared(self, memory: Memory) -> Memory:
-        """See `RecurrentDecoder.prepared`."""
-        return replace(memory, keys=self.key(memory.values))
-
     def step(self, x: Tensor, state: Recurrent, memory: Memory) -> tuple[Tensor, Recurrent, Tensor]:
         """See `RecurrentDecoder.step`."""
         assert memory.keys is not None
@@ -376,10 +376,6 @@ class LuongDecoder(RecurrentDecoder):
         super().__init__(cell, d_model, layers, dropout)
         self.key = nn.Linear(d_model, d_model, bias=False)
         self.out = nn.Linear(2 * d_model, d_model, bias=False)
-
-    def prepared(self, memory: Memory) -> Memory:
-        """See `RecurrentDecoder.prepared`."""
-        return replace(memory, keys=self.key(memory.values))
 
     def step(self, x: Tensor, state: Recurrent, memory: Memory) -> tuple[Tensor, Recurrent, Tensor]:
         """See `RecurrentDecoder.step`."""

@@ -23,7 +23,7 @@ from nmt.model.dropout import Dropout, DropoutSource
 from nmt.model.flops import training_flops
 from nmt.model.kernels import Pattern, cross_attend, self_attend
 from nmt.model.kernels.cached import CachedDecoderState
-from nmt.model.positions import Places, Positions, Shape, build_positions, check_positions
+from nmt.model.positions import Places, Positions, Shape, build_positions
 from nmt.model.seq2seq import Backend, Seq2Seq
 from nmt.model.size import num_weights
 
@@ -119,7 +119,7 @@ class Transformer(Seq2Seq):
             (B, K, V) fp32 log-probabilities of the next piece, and the state that has read `ids`.
         """
         state = state.grown()
-        x = self._embed_targets(ids.flatten(), state.places())
+        x = self._embed_targets(ids.flatten(), state.places)
         for layer in self.decoder:
             x = layer(x, state)
         log_probs = self.logits(self.decoder_norm(x)).log_softmax(-1)
@@ -170,12 +170,13 @@ class Transformer(Seq2Seq):
     @classmethod
     def check(cls, config: ModelConfig) -> None:
         """Encodings and score must be registered, take their options, and fit together."""
-        kinds = check_positions(config.positions)
         for causal in (False, True):
-            build_positions(config.positions, _shape(config, causal=causal))
-        for kind in kinds:
-            if kind.needs_products and score_class(config).factor(config.d_model // config.heads) is None:
-                name = config.positions.name if kind is kinds[0] else config.positions.decoder
+            positions = build_positions(config.positions, _shape(config, causal=causal))
+            if (
+                positions.needs_products
+                and score_class(config).factor(config.d_model // config.heads) is None
+            ):
+                name = (causal and config.positions.decoder) or config.positions.name
                 raise UserError(
                     f"model.attention={config.attention}: the positional encoding {name} needs scores that "
                     "are products. Choose model.attention=scaled_dot, or another encoding."
@@ -292,6 +293,9 @@ class Layer(nn.Module):
         number: the layer's, from 0.
     """
 
+    feed_forward: FeedForward
+    feed_forward_norm: nn.LayerNorm
+
     def __init__(self, config: ModelConfig, randomness: DropoutSource, number: int) -> None:
         super().__init__()
         self.number = number
@@ -308,7 +312,7 @@ class Layer(nn.Module):
         return qkv
 
     def finish(self, attended: Tensor, x: Tensor, kept: Masks = (None, None, None)) -> Tensor:
-        """The layer after its last attention.
+        """All after the last attention: its projection and the feed-forward layer.
 
         Args:
             attended: (N, D), outputs of the heads.
@@ -318,7 +322,19 @@ class Layer(nn.Module):
         Returns:
             (N, D).
         """
-        raise NotImplementedError
+        x = self.add(self.last_norm, x, self.last_attention.out(attended), kept[0])
+        y = self.feed_forward(self.read(self.feed_forward_norm, x), kept[1])
+        return self.add(self.feed_forward_norm, x, y, kept[2])
+
+    @property
+    def last_attention(self) -> SelfAttention | CrossAttention:
+        """The attention right before the feed-forward layer."""
+        return self.self_attention
+
+    @property
+    def last_norm(self) -> nn.LayerNorm:
+        """Its norm."""
+        return self.self_attention_norm
 
     def read(self, norm: nn.Module, x: Tensor) -> Tensor:
         """The input of a sub-layer."""
@@ -349,12 +365,6 @@ class EncoderLayer(Layer):
         passes, attention = self._passes(), self.self_attention
         qkv = attention.split(passes.project(self, x))
         return passes.finish(self, self_attend(qkv, own, attention.score, self.number), x)
-
-    def finish(self, attended: Tensor, x: Tensor, kept: Masks = (None, None, None)) -> Tensor:
-        """See `Layer.finish`."""
-        x = self.add(self.self_attention_norm, x, self.self_attention.out(attended), kept[0])
-        y = self.feed_forward(self.read(self.feed_forward_norm, x), kept[1])
-        return self.add(self.feed_forward_norm, x, y, kept[2])
 
 
 class DecoderLayer(Layer):
@@ -390,11 +400,15 @@ class DecoderLayer(Layer):
         x = self.add(self.self_attention_norm, x, self.self_attention.out(attended), kept)
         return x, self.cross_attention.q(self.read(self.cross_attention_norm, x))
 
-    def finish(self, attended: Tensor, x: Tensor, kept: Masks = (None, None, None)) -> Tensor:
-        """See `Layer.finish`."""
-        x = self.add(self.cross_attention_norm, x, self.cross_attention.out(attended), kept[0])
-        y = self.feed_forward(self.read(self.feed_forward_norm, x), kept[1])
-        return self.add(self.feed_forward_norm, x, y, kept[2])
+    @property
+    def last_attention(self) -> SelfAttention | CrossAttention:
+        """That to the source."""
+        return self.cross_attention
+
+    @property
+    def last_norm(self) -> nn.LayerNorm:
+        """Its norm."""
+        return self.cross_attention_norm
 
 
 class SelfAttention(nn.Module):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -138,6 +139,7 @@ class CachedDecoderState:
         """The state once all layers have added the newest token."""
         return replace(self, length=self.length + 1)
 
+    @cached_property
     def places(self) -> Places:
         """Where the newest tokens stand, one of each hypothesis."""
         rows, device = self.cache.shape[3], self.cache.device
@@ -161,7 +163,7 @@ class CachedDecoderState:
         """
         q, k, v = qkv.unbind(1)
         if self.positions is not None and self.positions.rotates:
-            q, k = self.positions.rotate(q, k, self.places().positions)
+            q, k = self.positions.rotate(q, k, self.places.positions)
         self.cache[self.length, layer, 0] = k
         self.cache[self.length, layer, 1] = v
         first = 0 if self.window is None else max(0, self.length - self.window)

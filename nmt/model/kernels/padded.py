@@ -174,7 +174,7 @@ class _Group(torch.autograd.Function):
         heads: int,
         scale: float,
     ) -> tuple[Tensor, Tensor]:
-        """Where there are no queries and keys, the bias is all of the scores."""
+        """Without queries and keys, the bias holds the scores."""
         added = _sum(mask, bias, len(v) // heads, heads, v.dtype)
         if q is None or k is None:
             assert added is not None

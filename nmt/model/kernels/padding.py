@@ -190,7 +190,7 @@ class PaddingMap:
 
 
 def _sent(here: Tensor, device: torch.device) -> Tensor:
-    """On `device`; from page-locked memory, so that nobody waits for what a GPU is doing."""
+    """Copies to `device`; to a GPU from page-locked memory, without a synchronisation."""
     if device.type == "cuda" and here.numel():
         return here.pin_memory().to(device, non_blocking=True)
     return here.to(device)

@@ -8,7 +8,6 @@ from nmt.model.positions.base import (
     Positions,
     Shape,
     build_positions,
-    check_positions,
     distances,
     spread,
 )
@@ -34,7 +33,6 @@ __all__ = [
     "T5",
     "TARGET_MARGIN",
     "build_positions",
-    "check_positions",
     "distances",
     "sinusoids",
     "spread",

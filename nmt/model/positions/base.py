@@ -210,22 +210,13 @@ def build_positions(config: PositionsConfig, shape: Shape) -> Positions:
     return kind(options, shape)
 
 
-def check_positions(config: PositionsConfig) -> tuple[type[Positions], type[Positions]]:
-    """Checks names and options; returns the classes of the encoder and of the decoder.
-
-    Raises:
-        UserError: no encoding of that name is registered, or it does not take its options.
-    """
+def _chosen(config: PositionsConfig, *, decoder: bool) -> tuple[type[Positions], Any]:
+    """The class of one side, and its options."""
     if config.decoder is None and config.decoder_options:
         raise UserError(
             "model.positions.decoder_options: model.positions.decoder names no encoding. Name one, or set "
             "model.positions.options, which both sides share."
         )
-    return _chosen(config, decoder=False)[0], _chosen(config, decoder=True)[0]
-
-
-def _chosen(config: PositionsConfig, *, decoder: bool) -> tuple[type[Positions], Any]:
-    """The class of one side, and its options."""
     if decoder and config.decoder is not None:
         name, key, given = config.decoder, "decoder", config.decoder_options
         section = "decoder_options"

@@ -263,4 +263,4 @@ def test_lengths_in_a_search_are_those_of_the_sources_and_fifty() -> None:
     state = model.start(batch_of(PAIRS))
     assert isinstance(state, CachedDecoderState)
     state = state.select(torch.tensor([[0, 0], [2, 2]]))
-    assert state.places().lengths.tolist() == [55, 55, 52, 52]
+    assert state.places.lengths.tolist() == [55, 55, 52, 52]

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -8,7 +9,7 @@ import torch
 from nmt.config import PositionsConfig
 from nmt.data.batching import Batch
 from nmt.errors import UserError
-from nmt.model.positions import Places, Shape, build_positions, check_positions, sinusoids
+from nmt.model.positions import Places, Shape, build_positions, sinusoids
 from nmt.model.positions.sinusoidal import Layout
 from nmt.model.reference import naive_positions
 
@@ -168,7 +169,8 @@ def test_wavelengths_go_from_2_pi_to_9647_times_2_pi() -> None:
 )
 def test_options_are_checked(config: PositionsConfig, expected: str) -> None:
     with pytest.raises(UserError, match=expected):
-        check_positions(config)
+        for shape in (SIX, replace(SIX, causal=True)):
+            build_positions(config, shape)
 
 
 def test_the_decoder_may_have_its_own() -> None:
