@@ -220,5 +220,5 @@ def _line(text: str, name: str) -> str:
 
 def _warn_of_cut(truncated: int, name: str, translator: Translator) -> None:
     if truncated:
-        limit = translator.config.max_source_tokens
+        limit = translator.max_source_tokens
         log.warning(f"{name}: cut to {limit:,} of {truncated:,} tokens (decoding.max_source_tokens)")

@@ -32,17 +32,9 @@ class Loaded:
     precision: Precision
 
     def translator(self, decoding: DecodingConfig) -> Translator:
-        """The models with options of search; they are moved to the device.
-
-        Args:
-            decoding: `max_source_tokens` is lowered here to the length that the models can read.
-        """
+        """The models with options of search; they are moved to the device."""
         from nmt.decoding.translator import Translator
 
-        limits = [bundle.model.max_source_len for bundle in self.bundles]
-        decoding.max_source_tokens = min(
-            [decoding.max_source_tokens, *(limit for limit in limits if limit is not None)]
-        )
         models, tokenizer = [bundle.model for bundle in self.bundles], self.bundles[0].tokenizer
         with naming_plugins(self.bundles[0].config.plugins):
             return Translator(models, tokenizer, decoding, device=self.device, precision=self.precision)

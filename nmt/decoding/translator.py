@@ -47,13 +47,15 @@ class Translation:
 
     Attributes:
         hypotheses: best first; one or more, at most `decoding.nbest`.
-        truncated: 0, or the number of tokens of a source that was cut to `decoding.max_source_tokens`.
+        truncated: 0, or the number of tokens of a source that was cut.
+        cut_to: tokens of a source that are read: `decoding.max_source_tokens`, or fewer for the model.
         num_tokens: target tokens of the best hypothesis, EOS counted; 0 for a blank line.
     """
 
     hypotheses: tuple[ScoredText, ...]
     truncated: int = 0
     num_tokens: int = 0
+    cut_to: int = 0
 
 
 BLANK = Translation((ScoredText("", 0.0),))
@@ -89,7 +91,8 @@ class Translator:
         self.dtype = _DTYPES.get(precision)
         limits = [model.max_source_len for model in models], [model.max_target_len for model in models]
         sources, targets = ([limit for limit in side if limit is not None] for side in limits)
-        self._max_source_tokens = min([config.max_source_tokens, *sources])
+        # Tokens of a source that are read: `decoding.max_source_tokens`, or fewer for the models.
+        self.max_source_tokens = min([config.max_source_tokens, *sources])
         self._max_target_tokens = min(targets, default=None)
         self.processors = (*configured_processors(config), *processors)
 
@@ -146,6 +149,7 @@ class Translator:
                 ),
                 truncated=self._num_truncated(pieces[row]),
                 num_tokens=len(hypotheses[0].ids) + 1,
+                cut_to=self.max_source_tokens,
             )
         return translations
 
@@ -207,12 +211,12 @@ class Translator:
         return self.tokenizer.encode_source([_unless_blank(line) for line in lines])
 
     def _cut(self, ids: list[int]) -> list[int]:
-        return ids[: self._max_source_tokens - 1]  # EOS is the last token
+        return ids[: self.max_source_tokens - 1]  # EOS is the last token
 
     def _num_truncated(self, ids: list[int]) -> int:
         """`Translation.truncated` of a source with these ids."""
         num_tokens = len(ids) + 1
-        return num_tokens if num_tokens > self._max_source_tokens else 0
+        return num_tokens if num_tokens > self.max_source_tokens else 0
 
     def _max_lengths(self, batch: Batch, prefixes: Sequence[Sequence[int]] | None) -> list[int]:
         """For each source the most tokens of its translation, EOS included."""

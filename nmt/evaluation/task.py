@@ -235,7 +235,7 @@ def _translate(config: EvalConfig, bundles: Sequence[Bundle], task: Task) -> lis
     with progress(total=len(sources), unit="sentences", description="Translating") as bar:
         translations = translator.translate(sources, bar.update)
     if truncated := sum(translation.truncated > 0 for translation in translations):
-        limit = config.decoding.max_source_tokens
+        limit = max(translation.cut_to for translation in translations)
         log.warning(
             f"{truncated:,} of {len(sources):,} sources: cut to {limit:,} tokens (decoding.max_source_tokens)"
         )

@@ -81,4 +81,4 @@ def test_a_sentence_beyond_the_last_position(data: Path, tmp_path: Path) -> None
         [bundle.model], bundle.tokenizer, DecodingConfig(max_length_offset=5), device=choose_device("cpu")
     )
     (cut,) = translator.translate(["bada " * 100])
-    assert cut.truncated > 40 and cut.num_tokens <= 40
+    assert cut.truncated > 40 and cut.cut_to == 40 and cut.num_tokens <= 40

@@ -29,6 +29,7 @@ class Shout:
     hypotheses: tuple[Scored, ...]
     num_tokens: int
     truncated: int
+    cut_to: int = 1024
 
 
 class Shouter:

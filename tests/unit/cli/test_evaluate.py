@@ -85,6 +85,7 @@ class FakeTranslator:
             SimpleNamespace(
                 hypotheses=(SimpleNamespace(text=line.lower(), score=0.0),),
                 truncated=4 if len(line) > 20 else 0,
+                cut_to=1024,
             )
             for line in lines
         ]
@@ -104,7 +105,7 @@ def model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> TrainConfig:
     bundle = SimpleNamespace(
         folder=Path("run/model"),
         config=config,
-        model=SimpleNamespace(max_source_len=None),
+        model=None,
         tokenizer=tokenizer,
         results=results,
     )
