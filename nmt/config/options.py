@@ -10,12 +10,8 @@ import dataclasses
 import types
 import typing
 from collections.abc import Mapping
-from difflib import get_close_matches
 from enum import Enum
 from typing import Any, TypeVar, cast
-
-from omegaconf import OmegaConf
-from omegaconf.errors import OmegaConfBaseException
 
 from nmt.errors import UserError
 
@@ -38,6 +34,11 @@ def typed_options(kind: type[T], given: Mapping[str, Any], key: str, owner: str)
             dataclass raises `ValueError` (or `UserError`) with a message that begins with the name of the
             option.
     """
+    from difflib import get_close_matches
+
+    from omegaconf import OmegaConf  # not for `--help`, which needs no value: it takes as long as all else
+    from omegaconf.errors import OmegaConfBaseException
+
     hints = typing.get_type_hints(kind)
     names = [field.name for field in dataclasses.fields(cast(Any, kind))]
     values = OmegaConf.structured(kind)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any
@@ -67,3 +69,10 @@ def test_errors_name_the_option(given: dict[str, Any], expected: str) -> None:
     with pytest.raises(UserError) as caught:
         read(given)
     assert str(caught.value) == f"model.positions.options.{expected}"
+
+
+def test_the_options_of_a_command_are_declared_without_omegaconf() -> None:
+    """`--help` and completion wait for every import."""
+    script = "import sys, nmt.config; print(sorted({'omegaconf', 'hydra', 'torch'} & sys.modules.keys()))"
+    result = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert result.stdout == "[]\n"
