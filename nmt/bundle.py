@@ -20,17 +20,18 @@ from torch import Tensor
 
 from nmt.config import TrainConfig
 from nmt.config.plain_yaml import MOST_CHARACTERS
-from nmt.config.stored import from_yaml, to_yaml
-from nmt.data.tokenizer import Tokenizer
+from nmt.config.storage import from_yaml, to_yaml
+from nmt.data.subwords.tokenizer import Tokenizer
 from nmt.errors import UserError
 from nmt.model import Seq2Seq, build_model, model_class
 from nmt.runtime import (
+    abbreviated,
     checkpoint_names,
     config_file,
     decoded,
+    enclosing_run,
     expanded,
     fsync_folder,
-    in_short,
     log,
     make_folder,
     model_folders,
@@ -38,11 +39,10 @@ from nmt.runtime import (
     parse_json,
     pieces_folder,
     read_checked,
-    readable,
+    read_errors,
     remove,
-    run_around,
-    told,
     update_of,
+    write_errors,
 )
 from nmt.runtime.checksums import SUMS, file_sum, file_sums, read_sums, require_sum, sums_text
 from nmt.runtime.tensors import read_header, read_tensors
@@ -84,7 +84,7 @@ def save_bundle(
     remove(fresh)
     try:
         make_folder(fresh)
-        with told(folder):
+        with write_errors(folder):
             write_weights(fresh / WEIGHTS, weights)
             tokenizer.save(fresh)
             (fresh / CONFIG).write_text(config_to_yaml(config), encoding="utf-8")
@@ -115,7 +115,7 @@ def load_bundle(path: str | Path) -> Bundle:
     folder = find_model_folder(path)
     config = read_config(config_file(folder))
     tokenizer = Tokenizer.load(pieces_folder(folder))
-    results = _read_results(folder / RESULTS) if run_around(folder) is None else _results_of_run(folder)
+    results = _read_results(folder / RESULTS) if enclosing_run(folder) is None else _results_of_run(folder)
     with naming_plugins(config.plugins), ThreadPoolExecutor(1) as pool:
         _require_size(folder, config, tokenizer)
         weights = pool.submit(read_model_weights, folder)
@@ -159,7 +159,7 @@ def load_bundles(paths: Sequence[str]) -> list[Bundle]:
 
 def _read_results(path: Path) -> dict[str, Any]:
     """What the scores were; a model translates without them."""
-    with readable(path):
+    with read_errors(path):
         listed = path.name in (read_sums(path.parent) or {})
         if not listed and not path.exists():
             return {}
@@ -175,7 +175,7 @@ def _results_of_run(checkpoint: Path) -> dict[str, Any]:
     """What a checkpoint has on record of its run's held-out data; of earlier versions, what the run has."""
     data = _read_state(checkpoint).get("data")
     if data is None:
-        run = run_around(checkpoint)
+        run = enclosing_run(checkpoint)
         assert run is not None
         return {"data": _read_results(run / RESULTS).get("data", {})}
     try:
@@ -231,7 +231,7 @@ def find_model_folder(path: str | Path, key: str = "model_dir") -> Path:
         UserError: it is neither.
     """
     given = expanded(path)
-    with readable(given):
+    with read_errors(given):
         for folder in model_folders(given):
             if (folder / WEIGHTS).is_file() and config_file(folder).is_file():
                 return folder
@@ -242,14 +242,14 @@ def _why_no_model(given: Path, path: str, key: str) -> str:
     inside = given if given.name == "checkpoints" else given.parent
     names = checkpoint_names(inside)
     if update_of(given.name) is not None and inside.is_dir() and not given.exists():
-        return f"there is no such checkpoint; {inside} has {in_short(names) or 'none'}"
+        return f"there is no such checkpoint; {inside} has {abbreviated(names) or 'none'}"
     if not given.exists():
         several = key == "model_dir" and "," in path
         hint = f'. Write several as a list: "{key}=[{path}]".' if several else ""
         return f"there is no such folder (looked for {given.absolute()}){hint}"
     if inside == given and names:
         return f"holds checkpoints; name one of them: {key}={Path(path) / names[-1]}"
-    if run_around(given) is not None:
+    if enclosing_run(given) is not None:
         return f"this checkpoint is not in its run: there is no {config_file(given)}; put it back there"
     if (given / "checkpoints").is_dir():
         names = checkpoint_names(given / "checkpoints")
@@ -305,7 +305,7 @@ def read_weights(path: Path) -> dict[str, Tensor]:
 @contextmanager
 def _damage_told(path: Path) -> Iterator[None]:
     try:
-        with readable(path):
+        with read_errors(path):
             yield
     except UserError:
         raise
@@ -320,12 +320,12 @@ def read_model_weights(folder: Path) -> dict[str, Tensor]:
         UserError: they are missing or damaged.
     """
     path = folder / WEIGHTS
-    if run_around(folder) is not None and not (folder / SUMS).exists():  # of an earlier version
+    if enclosing_run(folder) is not None and not (folder / SUMS).exists():  # of an earlier version
         try:
             written = _read_state(folder)["sha256"][WEIGHTS]
         except (KeyError, TypeError):
             raise UserError(f"{folder / _STATE}: is damaged: it has no sum of {WEIGHTS}") from None
-        with readable(path):
+        with read_errors(path):
             if file_sum(path) != written:
                 raise UserError(f"{path}: is damaged: its content is not what was written")
     return read_weights(path)

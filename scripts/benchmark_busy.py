@@ -32,7 +32,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from nmt.data.text import expand, read_lines
+from nmt.data.corpora.text import expand, read_lines
 from nmt.runtime import available_cores
 
 LINES = 30

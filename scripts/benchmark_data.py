@@ -55,14 +55,14 @@ from nmt.config import (
     TokenizerConfig,
     TrainSplitConfig,
 )
-from nmt.data.preparation import prepare
+from nmt.data.preparation.prepare import prepare
 from nmt.data.shuffle import Shuffle
-from nmt.data.tokenizer import Tokenizer
+from nmt.data.subwords.tokenizer import Tokenizer
 from nmt.data.workers import run_ordered
 from nmt.runtime import available_cores, log_to_stderr
 
 if TYPE_CHECKING:
-    from nmt.data.batching import Batch
+    from nmt.data.batches.batching import Batch
 
 EPOCH_PAIRS = 40_000_000
 VOCABULARY = 16_000
@@ -318,7 +318,7 @@ def encode_chunk(state: tuple[Path, Tokenizer], chunk: Chunk | None) -> None:
 
 def load(config: DataConfig, seconds: float) -> dict[str, Any]:
     """The loader's figures: whole blocks for so many seconds at least, from the second one on."""
-    from nmt.data.stream import BatchStream  # brings torch, which the other measurements do without
+    from nmt.data.batches.stream import BatchStream  # brings torch, which the other measurements do without
 
     before = anonymous_bytes_of_family(os.getpid())
     prepared = prepare(config)

@@ -43,7 +43,7 @@ from benchmark_data import anonymous_bytes, in_process, write_corpus
 from nmt.bundle import config_from_yaml, config_to_yaml
 from nmt.config import ModelConfig, Precision, TrainConfig
 from nmt.data.arrays import Side
-from nmt.data.preparation import Prepared, prepare
+from nmt.data.preparation.prepare import Prepared, prepare
 from nmt.options.arguments import Arguments
 from nmt.options.compose import compose_jobs
 from nmt.runtime import available_cores, choose_device, log_to_stderr, set_threads
@@ -258,9 +258,9 @@ class Clock:
 
 def train_nmt(config: TrainConfig, prepared: Prepared, device: torch.device, task: Task) -> float:
     """This trainer, as `nmt-train` calls it."""
-    from nmt.training.ranks import Ranks
+    from nmt.training.processes.ranks import Ranks
     from nmt.training.run import set_up_machine
-    from nmt.training.run_folder import RunFolder
+    from nmt.training.state.run_folder import RunFolder
     from nmt.training.trainer import Trainer
 
     clock = Clock(task.seconds)
@@ -325,7 +325,7 @@ def padded_batches(prepared: Prepared, max_tokens: int) -> list[tuple[Tensor, Te
     """Sentences of like length, padded with 0: sources (B, S), targets read and to tell (B, T)."""
     import torch
 
-    from nmt.data.tokenizer import BOS_ID, EOS_ID
+    from nmt.data.subwords.tokenizer import BOS_ID, EOS_ID
 
     store = prepared.train
     source, target = store.take(np.arange(store.num_pairs))
@@ -441,7 +441,7 @@ def marian(config: ModelConfig, vocab_size: int) -> nn.Module:
 
 def flops_per_target_token(config_text: str) -> float:
     """Floating-point operations of training, of the whole corpus over its target tokens."""
-    from nmt.data.batching import Batch
+    from nmt.data.batches.batching import Batch
     from nmt.model.flops import training_flops
 
     config = config_from_yaml(config_text, "the benchmark's options")
@@ -458,8 +458,8 @@ def has_gpu() -> bool:
 
 def matrix_product_flops(precision: str, threads: int) -> float:
     """Floating-point operations a second of one large matrix product, by what is fastest and as exact."""
-    from nmt.training.ceiling import measured_ceiling
-    from nmt.training.precision import speed_up_fp32_products
+    from nmt.training.figures.peak_flops import measured_ceiling
+    from nmt.training.update.precision import speed_up_fp32_products
 
     set_threads(threads)
     speed_up_fp32_products(True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from nmt.data.cleaning import Rule
+from nmt.data.cleaning.cleaner import Rule
 
 
 def first_rule(rules: Sequence[Rule], source: str, target: str) -> Rule | None:

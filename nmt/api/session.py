@@ -8,8 +8,8 @@ from contextlib import contextmanager
 
 from nmt.errors import UserError
 from nmt.options.arguments import Arguments
-from nmt.options.malformed import require_option, require_text
-from nmt.runtime import Guest, as_guest, log, require_current_folder, stray_fault
+from nmt.options.malformed_words import require_option, require_text
+from nmt.runtime import Guest, as_guest, log, require_current_folder, stray_file_error
 from nmt.runtime.host_state import host_state_kept
 
 Folder = str | os.PathLike[str]
@@ -32,7 +32,7 @@ def session(*, progress: bool, torch: bool = True) -> Iterator[None]:
             require_current_folder()
             yield
         except OSError as error:
-            line = stray_fault(error)
+            line = stray_file_error(error)
             if line is None:
                 raise
             raise line from error

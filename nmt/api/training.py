@@ -39,9 +39,9 @@ def train(
     """
     arguments = arguments_of(overrides, config_dir, "nmt.train")
     with _TRAINING, session(progress=progress):
-        from nmt.training.ranks import launched_by_torchrun
+        from nmt.training.processes.ranks import launched_by_torchrun
+        from nmt.training.processes.stopping import Stopped
         from nmt.training.run import run
-        from nmt.training.stopping import Stopped
 
         if launched_by_torchrun():
             raise UserError("nmt.train: does not run under torchrun. Use nmt-train there.")

@@ -22,8 +22,8 @@ from nmt.runtime import (
     short_spins,
     silence,
     steady_streams,
-    stray_fault,
-    told,
+    stray_file_error,
+    write_errors,
 )
 
 C = TypeVar("C")
@@ -68,7 +68,7 @@ def _guarded(program: str, work: Callable[[], None]) -> int:
             raise
         put("")
     except UserError as error:
-        from nmt.options.malformed import one_line
+        from nmt.options.malformed_words import one_line
 
         _say(f"{program}: {one_line(str(error))}")
         return USER_ERROR
@@ -78,7 +78,7 @@ def _guarded(program: str, work: Callable[[], None]) -> int:
         silence(sys.stdout)
         return 128 + signal.SIGPIPE
     except OSError as error:
-        line = stray_fault(error)
+        line = stray_file_error(error)
         if line is None:
             raise
         _say(f"{program}: {line}")
@@ -107,7 +107,7 @@ def put(text: str) -> None:
         BrokenPipeError: nobody reads it any more.
     """
     try:
-        with told(Path("standard output")):
+        with write_errors(Path("standard output")):
             if text:  # writing nothing fails on a full disk, too
                 sys.stdout.write(text)
             sys.stdout.flush()

@@ -8,7 +8,7 @@ from typing import Any
 from nmt.config.checks import shortened
 from nmt.errors import UserError
 from nmt.options.arguments import Arguments
-from nmt.options.malformed import require_option, require_text
+from nmt.options.malformed_words import require_option, require_text
 
 FLAGS = ("--help", "--show", "--multirun", "--config-dir", "--version", "--completion")
 """The flags, for completion."""
@@ -75,7 +75,7 @@ def _unknown_flag(name: str, value: str | None, schema: type[Any] | None) -> str
     if schema is None:
         return message
     from nmt.config.paths import schema_keys
-    from nmt.options.suggestions import spelt
+    from nmt.options.suggestions import corrected_flag
 
-    found = spelt(name, None if value is None else shortened(value), list(schema_keys(schema)))
+    found = corrected_flag(name, None if value is None else shortened(value), list(schema_keys(schema)))
     return f"{message}{found or '; --help lists them'}"

@@ -15,7 +15,7 @@ from nmt.config import TrainConfig
 
 def train(config: TrainConfig) -> None:
     """Trains as `config` says and prints the table of results on standard output."""
-    from nmt.training.fork_server import start_ahead
+    from nmt.training.processes.fork_server import start_ahead
 
     start_ahead(config)
     from nmt.training.run import train as run_training

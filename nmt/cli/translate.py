@@ -31,9 +31,9 @@ from nmt.runtime import (
     expanded,
     log,
     progress,
-    readable,
+    read_errors,
     require_writable,
-    told,
+    write_errors,
     written,
 )
 
@@ -142,10 +142,10 @@ def _open_input(config: TranslateConfig) -> tuple[Iterable[str], int | None]:
             total = sum(1 for _ in standard_input(descriptor))
             os.lseek(descriptor, start, os.SEEK_SET)
         return standard_input(descriptor), total
-    from nmt.data.text import read_lines
+    from nmt.data.corpora.text import read_lines
 
     path = expanded(config.input)
-    with readable(path):
+    with read_errors(path):
         if not path.exists():
             raise UserError(f"input={config.input}: there is no such file (looked at {path.absolute()})")
         if path.is_dir():
@@ -177,7 +177,7 @@ def standard_input(descriptor: int) -> Iterator[str]:
 
 
 def _read(descriptor: int) -> bytes:
-    with readable(Path("standard input")):
+    with read_errors(Path("standard input")):
         return os.read(descriptor, 1 << 16)
 
 
@@ -209,7 +209,7 @@ def _check_output(config: TranslateConfig) -> None:
 @contextlib.contextmanager
 def _open_output(config: TranslateConfig) -> Iterator[BinaryIO]:
     if config.output is None:
-        with told(Path("standard output")):
+        with write_errors(Path("standard output")):
             yield sys.stdout.buffer
         return
     with written(Path(config.output)) as out:

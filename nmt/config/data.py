@@ -8,7 +8,7 @@ from typing import Any
 
 from nmt.config.checks import MANY, PROCESSES, above, between, check, shortened
 from nmt.config.paths import path_field
-from nmt.config.stored import from_plain, to_plain
+from nmt.config.storage import from_plain, to_plain
 from nmt.errors import UserError
 
 

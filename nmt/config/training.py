@@ -37,7 +37,7 @@ class Average(Enum):
 
 @dataclass
 class OptimizerConfig:
-    """The optimizer, by the name it is registered under in `nmt.training.optimizer`."""
+    """The optimizer, by the name it is registered under in `nmt.training.update.optimizer`."""
 
     name: str = "adam"
     """`adam` (section 5.3 of the paper), `adamw` (decoupled weight decay), or an optimizer of a plugin. The
@@ -59,7 +59,7 @@ class OptimizerConfig:
 
 @dataclass
 class ScheduleConfig:
-    """Learning rate, by the name that its schedule is registered under in `nmt.training.schedule`."""
+    """Learning rate, by the name that its schedule is registered under in `nmt.training.update.schedule`."""
 
     name: str = "noam"
     """`noam` is equation 3 of the paper; `inverse_sqrt`, `linear` and `constant` rise linearly to `peak`

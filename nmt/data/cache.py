@@ -29,7 +29,7 @@ from nmt.runtime import (
     read_bytes,
     replaced,
     require_regular,
-    told,
+    write_errors,
 )
 
 _MANIFEST = "manifest.json"
@@ -181,7 +181,7 @@ def _manifest(folder: Path) -> dict[str, Any] | None:
 
 def _built(folder: Path, build: Callable[[Path], Mapping[str, Any]]) -> dict[str, Any]:
     part = folder.with_name(f"{folder.name}{_PART}")
-    with told(folder):
+    with write_errors(folder):
         if folder.is_dir():
             shutil.rmtree(folder)
         else:
@@ -193,7 +193,7 @@ def _built(folder: Path, build: Callable[[Path], Mapping[str, Any]]) -> dict[str
         manifest: dict[str, Any] = {"facts": facts, "files": _written(part)}
         manifest["fingerprint"] = fingerprint(manifest)
         write_file(part / _MANIFEST, [json.dumps(manifest, indent=1, sort_keys=True).encode()])
-        with told(folder):
+        with write_errors(folder):
             for path in part.glob(f"*{_SUM}"):
                 path.unlink()
             fsync_folder(part)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from nmt.data.batching import Batch
+from nmt.data.batches.batching import Batch
 from nmt.decoding.step import StepOutput
 from nmt.model import DecoderState, Seq2Seq
 

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from nmt.config import DecodingConfig, Precision
-from nmt.data.batching import Batch
-from nmt.data.tokenizer import BOS_ID, EOS_ID, PAD_ID, UNK_ID, Tokenizer
+from nmt.data.batches.batching import Batch
+from nmt.data.subwords.tokenizer import BOS_ID, EOS_ID, PAD_ID, UNK_ID, Tokenizer
 from nmt.decoding.ensemble import Ensemble
 from nmt.decoding.processors import Prefix, PrefixOptions, SearchProcessor, configured_processors
 from nmt.decoding.scoring import ScoredTarget, forced_score

@@ -69,7 +69,7 @@ def named(key: str, value: Any) -> str:
 
 
 def _check_outputs(config: EvalConfig) -> None:
-    from nmt.data.text import expand
+    from nmt.data.corpora.text import expand
 
     given = {key: value for key in TEXTS if (value := getattr(config, key)) is not None}
     inputs = {

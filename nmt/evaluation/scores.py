@@ -192,8 +192,8 @@ def require_equal_counts(counts: Mapping[str, int]) -> None:
         UserError: the counts differ, or there are no sentences.
     """
     if len(set(counts.values())) > 1:
-        told = ", ".join(f"{name} has {count}" for name, count in counts.items())
-        raise UserError(f"unequal numbers of sentences: {told}; they must stand line for line")
+        reported = ", ".join(f"{name} has {count}" for name, count in counts.items())
+        raise UserError(f"unequal numbers of sentences: {reported}; they must stand line for line")
     if not all(counts.values()):
         raise UserError(f"no sentences to score: {' and '.join(counts)} are empty")
 

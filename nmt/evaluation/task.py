@@ -105,7 +105,7 @@ class Task:
 
 
 def _read_files(config: EvalConfig, in_memory: Mapping[str, Sequence[list[str]]]) -> Task:
-    from nmt.data.text import expand, read_lines
+    from nmt.data.corpora.text import expand, read_lines
 
     task = Task(target_lang=config.target_lang or "", options=config.evaluation)
     for key in TEXTS:
@@ -167,8 +167,8 @@ def languages_of(data: DataConfig) -> set[tuple[str, str]]:
 
 
 def _read_data(config: EvalConfig, bundle: Bundle, data: DataConfig, task: Task) -> None:
-    from nmt.data.corpus import is_given, read_held_out
-    from nmt.data.recorded import NotRecorded, require_recorded
+    from nmt.data.corpora.corpus import is_given, read_held_out
+    from nmt.data.corpora.recorded import NotRecorded, require_recorded
 
     key = f"data.{config.split}"
     split: SplitConfig = getattr(data, config.split)

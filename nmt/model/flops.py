@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from nmt.config import ModelConfig
-from nmt.data.batching import Batch
+from nmt.data.batches.batching import Batch
 
 
 def training_flops(config: ModelConfig, target_vocab_size: int, batch: Batch) -> int:

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
 
 from nmt.config import ModelConfig, Tie
-from nmt.data.batching import Batch, Layout
+from nmt.data.batches.batching import Batch, Layout
 from nmt.errors import UserError
 from nmt.model.attention import normalised
 from nmt.model.dropout import Dropout, DropoutSource

@@ -14,7 +14,7 @@ from typing import Any, Protocol, Self, TypeAlias
 from torch import Tensor, nn
 
 from nmt.config import ModelConfig, typed_options
-from nmt.data.batching import Batch
+from nmt.data.batches.batching import Batch
 from nmt.errors import UserError
 from nmt.runtime import Registry
 

@@ -16,7 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from nmt.config import Activation, ModelConfig, Norm, Tie
-from nmt.data.batching import Batch, Layout
+from nmt.data.batches.batching import Batch, Layout
 from nmt.errors import UserError
 from nmt.model.attention import Score, build_score, score_class
 from nmt.model.dropout import Dropout, DropoutSource

@@ -17,19 +17,19 @@ from omegaconf.errors import (
     OmegaConfBaseException,
 )
 
-from nmt.config import DecodingConfig, TranslateConfig, folders, stored
+from nmt.config import DecodingConfig, TranslateConfig, folders, storage
 from nmt.config.paths import check_texts, schema_keys
 from nmt.config.plain_yaml import MOST_CHARACTERS
 from nmt.errors import UserError
 from nmt.options.arguments import Arguments
-from nmt.options.complaints import config_keys, did_you_mean, explained, first_line, missing_config
 from nmt.options.groups import configs_folder
-from nmt.options.malformed import require_option, require_text
+from nmt.options.hydra_errors import config_keys, did_you_mean, explained, first_line, missing_config
+from nmt.options.hydra_state import isolated_hydra
+from nmt.options.malformed_words import require_option, require_text
 from nmt.options.overrides import Setting, named_sections, settings_of_jobs
-from nmt.options.own_hydra import own_hydra
-from nmt.options.sweep import told_apart
+from nmt.options.sweep import with_distinct_folders
 from nmt.options.user_yaml import Folder
-from nmt.runtime import config_file, decoded, model_folders, read_checked, readable
+from nmt.runtime import config_file, decoded, model_folders, read_checked, read_errors
 
 C = TypeVar("C")
 
@@ -40,7 +40,7 @@ def compose_jobs(schema: type[C], config_name: str, arguments: Arguments) -> lis
     Raises:
         UserError: an override is misspelt, names an unknown key or group, or has the wrong type.
     """
-    with own_hydra(config_name, schema):
+    with isolated_hydra(config_name, schema):
         folder = Folder(arguments.config_dir, configs_folder())
         settings = list(settings_of_jobs(schema, arguments))
         jobs = []
@@ -48,7 +48,7 @@ def compose_jobs(schema: type[C], config_name: str, arguments: Arguments) -> lis
             with folder.located([f"{setting.key}={setting.written}" for setting in given]):
                 whole = [*_defaults(config_name, given), *given]
                 jobs.append(_finish(schema, _compose(schema, config_name, folder, whole)))
-    return told_apart(jobs, settings)
+    return with_distinct_folders(jobs, settings)
 
 
 def changed_decoding(decoding: DecodingConfig, changes: Mapping[str, Any]) -> DecodingConfig:
@@ -66,7 +66,7 @@ def changed_decoding(decoding: DecodingConfig, changes: Mapping[str, Any]) -> De
     for word in given:
         require_text(word)
         require_option(word)
-    with own_hydra(name, schema):
+    with isolated_hydra(name, schema):
         (settings,) = settings_of_jobs(schema, Arguments(("model_dir=none", *given)))  # it must have a value
         folder = Folder(None, configs_folder())
         config = _compose(schema, name, folder, [*_settings_of(decoding), *settings])
@@ -75,7 +75,7 @@ def changed_decoding(decoding: DecodingConfig, changes: Mapping[str, Any]) -> De
 
 def _as_written(value: Any) -> str:
     """A value as it stands on a command line."""
-    plain = stored.to_plain(value)
+    plain = storage.to_plain(value)
     if isinstance(plain, list):
         return f"[{','.join(map(_as_written, plain))}]"
     if plain is None or isinstance(plain, bool):
@@ -85,7 +85,7 @@ def _as_written(value: Any) -> str:
 
 def to_yaml(config: Any) -> str:
     """A finished configuration as YAML."""
-    return stored.to_yaml(config)
+    return storage.to_yaml(config)
 
 
 def _defaults(config_name: str, settings: Sequence[Setting]) -> list[Setting]:
@@ -117,12 +117,12 @@ def _default(key: str, value: Any) -> Setting:
 def _decoding_of(model_dir: str) -> list[Setting]:
     """A model translates as it did when it was tested, unless told otherwise."""
     for folder in model_folders(model_dir):
-        with readable(folder):
+        with read_errors(folder):
             path = config_file(folder)
             if not ((folder / "model.safetensors").is_file() and path.is_file()):
                 continue
         text = decoded(read_checked(path, MOST_CHARACTERS), path)
-        decoding = stored.section_from_yaml(DecodingConfig, text, str(path), "decoding")
+        decoding = storage.section_from_yaml(DecodingConfig, text, str(path), "decoding")
         return _settings_of(decoding, f"{path}: ")
     return []  # no model folder: the command itself says so best
 
@@ -133,7 +133,7 @@ def _settings_of(decoding: DecodingConfig, where: str = "") -> list[Setting]:
     Raises:
         UserError: an interpolation stands among them; the message begins with `where`.
     """
-    plain = stored.to_plain(decoding)
+    plain = storage.to_plain(decoding)
     processors = plain.pop("processors")
     if "${" in json.dumps(processors):
         raise UserError(f"{where}decoding.processors: ${{ begins an interpolation. Remove it.")

@@ -333,7 +333,7 @@ def meant(name: str, known: Collection[str]) -> str | None:
     return f"; {' and '.join(commands)} {'has' if len(commands) == 1 else 'have'} {meaning.options[0]}"
 
 
-def spelt(flag: str, value: str | None, known: Collection[str]) -> str:
+def corrected_flag(flag: str, value: str | None, known: Collection[str]) -> str:
     """The end of a message about an unknown flag such as `--lr`: how it is spelt here.
 
     Args:

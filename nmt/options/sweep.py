@@ -24,7 +24,7 @@ _LONGEST_NAME = 120
 """Characters. A file system allows 255 bytes."""
 
 
-def told_apart(jobs: Sequence[C], settings: Sequence[Sequence[Setting]]) -> list[C]:
+def with_distinct_folders(jobs: Sequence[C], settings: Sequence[Sequence[Setting]]) -> list[C]:
     """The jobs of a sweep, each with a run folder of its own if it has one: `run_dir`, and what differs.
 
     Args:

@@ -11,7 +11,7 @@ from pathlib import Path
 from hydra.errors import MissingConfigException
 
 from nmt.errors import UserError
-from nmt.options.complaints import first_line
+from nmt.options.hydra_errors import first_line
 from nmt.options.yaml_files import Default, read_yaml
 
 
@@ -37,7 +37,7 @@ class _Named:
             found.append((full if full.startswith("/") else f"{parent}/{full}").strip("/"))
         return found
 
-    def told(self, problem: str) -> str:
+    def message(self, problem: str) -> str:
         return f"{self.path}:{self.default.line}: defaults: {problem}"
 
 
@@ -48,7 +48,7 @@ def missing_file(folder: Path, error: MissingConfigException) -> Exception:
         if wanted in entry.children:
             group = entry.default.group
             hint = f"; to choose from the group itself, write /{group}" if group and group[0] != "/" else ""
-            return UserError(entry.told(f"there is no {wanted}.yaml, here or in nmt{hint}"))
+            return UserError(entry.message(f"there is no {wanted}.yaml, here or in nmt{hint}"))
     other = folder / f"{wanted}.yml"
     if other.exists():
         return UserError(f"{other}: is not read; rename it to {other.stem}.yaml")
@@ -66,11 +66,11 @@ def wrong_list(folder: Path, error: Exception) -> str | None:
     for entry in _entries(folder):
         group = entry.default.group.strip("/")
         if twice and group == twice[1] and not entry.default.override:
-            return entry.told(f"{group} is chosen already; write `- override {entry.default.group}: ...`")
+            return entry.message(f"{group} is chosen already; write `- override {entry.default.group}: ...`")
         if any(name in words for name in entry.default.names if "${" in name):
-            return entry.told(words)
+            return entry.message(words)
         if named and named[1] == entry.config_path and (not group or group in words):
-            return entry.told(words[named.end() :])
+            return entry.message(words[named.end() :])
     return None
 
 
@@ -83,7 +83,7 @@ def cycle(folder: Path) -> str:
         while left:
             child = left.pop()
             if child == entry.config_path:
-                return entry.told(f"{entry.config_path} includes itself")
+                return entry.message(f"{entry.config_path} includes itself")
             if child not in seen:
                 seen.add(child)
                 for other in entries:

@@ -24,11 +24,11 @@ from hydra.types import RunMode
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
+from nmt.config.booleans import check_truth, truth_keys
 from nmt.config.checks import shortened
 from nmt.config.paths import schema_keys, text_option
-from nmt.config.truth import check_truth, truth_keys
 from nmt.errors import UserError
-from nmt.options.complaints import did_you_mean, first_line, wrong_value
+from nmt.options.hydra_errors import did_you_mean, first_line, wrong_value
 from nmt.options.overrides import quoted
 from nmt.options.user_defaults import cycle, missing_file, wrong_list
 from nmt.options.yaml_files import Entry, YamlFile, read_yaml, refuse

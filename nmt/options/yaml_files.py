@@ -20,7 +20,7 @@ from omegaconf.errors import GrammarParseError
 from nmt.config.checks import shortened
 from nmt.errors import UserError
 from nmt.options.numbers import LONGEST
-from nmt.runtime import readable
+from nmt.runtime import read_errors
 
 LARGEST = 256 * 1024
 """Bytes of the largest file that is read."""
@@ -100,7 +100,7 @@ def refuse(path: Path, line: int, problem: str) -> NoReturn:
 
 
 def _text(path: Path) -> str:
-    with readable(path):
+    with read_errors(path):
         mode = path.stat().st_mode
         if stat.S_ISDIR(mode):
             raise UserError(f"{path}: is a folder, not a file")

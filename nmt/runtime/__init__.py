@@ -1,18 +1,17 @@
 """What every stage needs of the machine: its devices, files written whole, seeds, progress and the log."""
 
 from nmt.runtime.checksums import read_checked
-from nmt.runtime.faults import fault, readable, reason_of, stray_fault, told
 from nmt.runtime.files import (
     cache_folder,
     expanded,
     fsync_folder,
     locked,
-    look_up,
     make_folder,
     remove,
     replaced,
     require_current_folder,
     require_writable,
+    stat_or_none,
     written,
 )
 from nmt.runtime.guest import Guest, as_guest, guest
@@ -31,16 +30,17 @@ from nmt.runtime.machine import (
     wanted_processes,
 )
 from nmt.runtime.model_files import (
+    abbreviated,
     checkpoint_name,
     checkpoint_names,
     config_file,
+    enclosing_run,
     holds_pieces,
-    in_short,
     model_folders,
     pieces_folder,
-    run_around,
     update_of,
 )
+from nmt.runtime.os_errors import file_error, read_errors, reason_of, stray_file_error, write_errors
 from nmt.runtime.plugins import (
     Registry,
     UnknownName,
@@ -49,15 +49,14 @@ from nmt.runtime.plugins import (
     load_plugins,
     naming_plugins,
 )
-from nmt.runtime.regular import decoded, parse_json, read_bytes, read_text, require_regular
 from nmt.runtime.seeds import mix
 from nmt.runtime.signals import (
     STOP_SIGNALS,
     Terminated,
-    heard,
     ignore_stop_signals,
     raise_on_stop_signals,
     start_resource_tracker,
+    unignored,
 )
 from nmt.runtime.spawning import without_main_module
 from nmt.runtime.streams import (
@@ -71,6 +70,7 @@ from nmt.runtime.streams import (
     silence,
     steady_streams,
 )
+from nmt.runtime.untrusted_files import decoded, parse_json, read_bytes, read_text, require_regular
 
 __all__ = [
     "STOP_SIGNALS",
@@ -90,14 +90,14 @@ __all__ = [
     "decoded",
     "default_freed_memory",
     "expanded",
-    "fault",
+    "file_error",
     "fsync_folder",
     "guest",
-    "heard",
+    "unignored",
     "holds_pieces",
     "ignore_stop_signals",
     "import_plugins",
-    "in_short",
+    "abbreviated",
     "keep_freed_memory",
     "load_inherited_plugins",
     "load_plugins",
@@ -105,7 +105,7 @@ __all__ = [
     "log",
     "log_also_to",
     "log_to_stderr",
-    "look_up",
+    "stat_or_none",
     "make_folder",
     "mark_line",
     "memory_errors",
@@ -121,7 +121,7 @@ __all__ = [
     "read_bytes",
     "read_checked",
     "read_text",
-    "readable",
+    "read_errors",
     "reason_of",
     "release_freed_memory",
     "remove",
@@ -129,15 +129,15 @@ __all__ = [
     "require_current_folder",
     "require_regular",
     "require_writable",
-    "run_around",
+    "enclosing_run",
     "set_threads",
     "share_terminal",
     "short_spins",
     "silence",
     "start_resource_tracker",
     "steady_streams",
-    "stray_fault",
-    "told",
+    "stray_file_error",
+    "write_errors",
     "update_of",
     "wanted_processes",
     "without_main_module",

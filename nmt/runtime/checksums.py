@@ -10,8 +10,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from nmt.errors import UserError
-from nmt.runtime.faults import readable
-from nmt.runtime.regular import read_bytes, require_regular
+from nmt.runtime.os_errors import read_errors
+from nmt.runtime.untrusted_files import read_bytes, require_regular
 
 SUMS = "SHA256SUMS"
 """The name of the file. Folders made by earlier versions do not have it."""
@@ -96,7 +96,7 @@ def require_sum(path: Path, found: str) -> None:
         UserError: it is another, or the record is damaged.
     """
     try:
-        with readable(path.parent / SUMS):
+        with read_errors(path.parent / SUMS):
             recorded = read_sums(path.parent)
     except UserError:
         raise

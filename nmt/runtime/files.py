@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from nmt.errors import UserError
-from nmt.runtime.faults import reason_of, told
+from nmt.runtime.os_errors import reason_of, write_errors
 
 _LONGEST_NAME = 140
 """Bytes of a name that every file system accepts; eCryptfs has 143, most others 255."""
@@ -36,7 +36,7 @@ def expanded(path: str | Path) -> Path:
     return Path(os.path.expanduser(path))
 
 
-def look_up(path: Path) -> os.stat_result | None:
+def stat_or_none(path: Path) -> os.stat_result | None:
     """What `path` leads to; None if nothing is there, be it because a link leads nowhere.
 
     Raises:
@@ -60,7 +60,7 @@ def replaced(path: Path) -> Iterator[Path]:
     """
     temporary = path.with_name(_temporary_name(path.name))
     try:
-        with told(path):
+        with write_errors(path):
             yield temporary
             with open(temporary, "rb") as file:
                 os.fsync(file.fileno())
@@ -101,11 +101,11 @@ def written(path: Path) -> Iterator[BinaryIO]:
         UserError: the disk is full, or the path can't be written to.
     """
     path = expanded(path)
-    with told(path):
-        there = look_up(path)
+    with write_errors(path):
+        there = stat_or_none(path)
     # Not resolved before this: what /dev/stdout and /dev/fd/63 lead to has no path of its own.
     if there is not None and not stat.S_ISREG(there.st_mode):
-        with told(path), open(path, "wb") as out:
+        with write_errors(path), open(path, "wb") as out:
             yield out
         return
     # A link stays one.
@@ -121,7 +121,7 @@ def require_writable(path: Path, key: str) -> None:
     """
     try:
         path = expanded(path)
-        there = look_up(path)
+        there = stat_or_none(path)
         if there is not None and stat.S_ISDIR(there.st_mode):
             raise UserError(f"{key}: is a folder; name a file")
         if there is not None and stat.S_ISSOCK(there.st_mode):
@@ -129,7 +129,7 @@ def require_writable(path: Path, key: str) -> None:
         if there is not None and not stat.S_ISREG(there.st_mode):
             return
         folder = Path(os.path.realpath(path)).parent
-        beside = look_up(folder)
+        beside = stat_or_none(folder)
         if beside is None or not stat.S_ISDIR(beside.st_mode):
             raise UserError(f"{key}: there is no folder {folder}; create it first")
         if not os.access(folder, os.W_OK | os.X_OK):
@@ -150,7 +150,7 @@ def make_folder(path: Path) -> Path:
     Raises:
         UserError: it can't be created.
     """
-    with told(path):
+    with write_errors(path):
         try:
             path.mkdir(parents=True, exist_ok=True)
         except FileExistsError as error:
@@ -161,7 +161,7 @@ def make_folder(path: Path) -> Path:
 
 
 def _kind(path: Path) -> str:
-    there = look_up(path)
+    there = stat_or_none(path)
     if there is None:
         return "a link that leads nowhere"
     return "a file" if stat.S_ISREG(there.st_mode) else "a pipe, a socket or a device"
@@ -189,7 +189,7 @@ def locked(path: Path, taken: Callable[[], None]) -> Iterator[None]:
         UserError: the file can't be written, or its file system knows no locks.
     """
     with contextlib.ExitStack() as stack:
-        with told(path):
+        with write_errors(path):
             # A named pipe under this name is an error, not a wait for its reader.
             flags = os.O_WRONLY | os.O_CREAT | os.O_NONBLOCK | os.O_CLOEXEC
             file = stack.enter_context(open(os.open(path, flags, 0o666), "w"))

@@ -173,14 +173,14 @@ def _cpu_flags() -> set[str]:
 
 
 @contextlib.contextmanager
-def memory_errors(told: Callable[[], UserError]) -> Iterator[None]:
-    """Within, running out of memory, be it the machine's or a device's, raises what `told` makes of it."""
+def memory_errors(user_error: Callable[[], UserError]) -> Iterator[None]:
+    """Turns running out of memory, of the machine or of a device, into `user_error()`."""
     try:
         yield
     except (MemoryError, RuntimeError) as error:
         if not _is_out_of_memory(error):
             raise
-        raise told() from error
+        raise user_error() from error
 
 
 def _is_out_of_memory(error: BaseException) -> bool:

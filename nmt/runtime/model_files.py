@@ -49,12 +49,12 @@ def checkpoint_names(folder: Path) -> list[str]:
     return [found[update] for update in sorted(update for update in found if update is not None)]
 
 
-def in_short(names: Sequence[str]) -> str:
+def abbreviated(names: Sequence[str]) -> str:
     """A list in words; of a long one, its first and last parts."""
     return ", ".join(names if len(names) <= 8 else [*names[:3], "...", *names[-3:]])
 
 
-def run_around(folder: Path) -> Path | None:
+def enclosing_run(folder: Path) -> Path | None:
     """The run that a checkpoint belongs to; None if the folder is not a checkpoint."""
     if (folder / CONFIG).is_file() or not (folder / STATE).is_file():
         return None
@@ -63,12 +63,12 @@ def run_around(folder: Path) -> Path | None:
 
 def config_file(folder: Path) -> Path:
     """The configuration of the model in a folder."""
-    return (run_around(folder) or folder) / CONFIG
+    return (enclosing_run(folder) or folder) / CONFIG
 
 
 def pieces_folder(folder: Path) -> Path:
     """The folder with the vocabulary of the model in a folder."""
-    run = run_around(folder)
+    run = enclosing_run(folder)
     if run is None:
         return folder
     # Runs of earlier versions have it in their final model only.

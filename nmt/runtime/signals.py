@@ -30,7 +30,7 @@ class Terminated(SystemExit):
         self.signum = signal.Signals(signum)
 
 
-def heard(signals: Iterable[signal.Signals] = STOP_SIGNALS) -> list[signal.Signals]:
+def unignored(signals: Iterable[signal.Signals] = STOP_SIGNALS) -> list[signal.Signals]:
     """Those of the signals that this process does not ignore, such as SIGHUP under `nohup`."""
     return [one for one in signals if signal.getsignal(one) not in (signal.SIG_IGN, None)]
 

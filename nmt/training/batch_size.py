@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 
 from nmt.config import Precision, Sharding, TrainConfig
-from nmt.data.preparation import Prepared
+from nmt.data.preparation.prepare import Prepared
 from nmt.errors import UserError
 from nmt.runtime import choose_device, log
-from nmt.training.memory import MemoryMeter
-from nmt.training.ranks import Ranks
-from nmt.training.rehearsal import OutOfMemory, largest_batches
-from nmt.training.run_folder import RunFolder
+from nmt.training.figures.memory import MemoryMeter
+from nmt.training.memory_probe import OutOfMemory, largest_batches
+from nmt.training.processes.ranks import Ranks
+from nmt.training.state.run_folder import RunFolder
 from nmt.training.trainer import Trainer
 
 MOST = 25_000  # target tokens of an update in the paper: more is seldom of use

@@ -10,20 +10,20 @@ import torch
 
 from nmt.bundle import CONFIG, MOST_RESULTS, RESULTS, read_config, save_bundle
 from nmt.config import Average, Precision, TrainConfig
-from nmt.data.corpus import HeldOut
-from nmt.data.preparation import Prepared
+from nmt.data.corpora.corpus import HeldOut
+from nmt.data.preparation.prepare import Prepared
 from nmt.decoding.translator import Translator
 from nmt.evaluation.metrics import metrics_for
 from nmt.evaluation.report import Report
 from nmt.evaluation.scores import Scores, score, score_groups
 from nmt.model import Seq2Seq
 from nmt.runtime import log, parse_json, progress, read_text, replaced
-from nmt.training.beginning import new_model
-from nmt.training.checkpoint import CheckpointFolder
 from nmt.training.criterion import Criterion, criterion_for
-from nmt.training.judging import Verdict, final_candidates, judge, origin, table
-from nmt.training.progress import Progress
-from nmt.training.run_folder import RunFolder
+from nmt.training.selection import Selection, final_candidates, origin, select_best, table
+from nmt.training.state.checkpoint import CheckpointFolder
+from nmt.training.state.progress import Progress
+from nmt.training.state.run_folder import RunFolder
+from nmt.training.state.warm_start import new_model
 from nmt.training.trainer import open_checkpoints
 from nmt.training.validation import validator_for
 
@@ -45,9 +45,9 @@ def finish(
     model = new_model(config, prepared).to(device)
     # In fp32, as nmt-translate and nmt-eval do it: they will find the same scores.
     validator = validator_for(model, config, prepared, device, final=True)
-    verdict = judge(config, final_candidates(config, checkpoints, run), checkpoints, model, validator)
-    _tell(config, verdict)
-    _compare(config, prepared, run, verdict, model, checkpoints)
+    selection = select_best(config, final_candidates(config, checkpoints, run), checkpoints, model, validator)
+    _tell(config, selection)
+    _compare(config, prepared, run, selection, model, checkpoints)
 
     translator = Translator(
         [model], prepared.tokenizer, config.decoding, device=device, precision=Precision.fp32
@@ -55,12 +55,12 @@ def finish(
     results: dict[str, Any] = {}
     for split, held_out in (("test", prepared.test), ("valid", prepared.valid)):
         if held_out is not None:
-            known = verdict.best.hypotheses if split == "valid" else None
+            known = selection.best.hypotheses if split == "valid" else None
             results[split] = _scored(translator, held_out, split, config, folder, known)
-    results["training"] = _facts(config, run, verdict, model.num_parameters)
+    results["training"] = _facts(config, run, selection, model.num_parameters)
     results["data"] = prepared.report
     folder.require_present()
-    save_bundle(folder.model, config, verdict.weights, prepared.tokenizer, results)
+    save_bundle(folder.model, config, selection.weights, prepared.tokenizer, results)
     folder.write_results(results)
     return results
 
@@ -157,26 +157,26 @@ def _scored(
     return scored
 
 
-def _tell(config: TrainConfig, verdict: Verdict) -> None:
-    if len(verdict.judged) > 1:
+def _tell(config: TrainConfig, selection: Selection) -> None:
+    if len(selection.scored) > 1:
         log.info(
             "final model: %d candidates, judged by %s on the validation set in %.1f seconds\n%s",
-            *(len(verdict.judged), verdict.best.criterion.name, verdict.seconds),
-            table(verdict),
+            *(len(selection.scored), selection.best.criterion.name, selection.seconds),
+            table(selection),
         )
-    log.info("final model: %s", origin(verdict.best.candidate))
+    log.info("final model: %s", origin(selection.best.candidate))
 
 
 def _compare(
     config: TrainConfig,
     prepared: Prepared,
     run: Progress,
-    verdict: Verdict,
+    selection: Selection,
     model: Seq2Seq,
     checkpoints: CheckpointFolder,
 ) -> None:
     """Warns when a kind other than `auto` has delivered less than one checkpoint had alone."""
-    options, best, delivered = config.training, run.best_of_all, verdict.best
+    options, best, delivered = config.training, run.best_of_all, selection.best
     if options.averaging.kind is Average.auto or best is None or best.quality is None:
         return
     if delivered.candidate.updates == (best.update,):
@@ -208,7 +208,7 @@ def _quality_in_training(
         return criterion.quality(validator.score(criterion.metric, validator.hypotheses(bar.update)))
 
 
-def _facts(config: TrainConfig, run: Progress, verdict: Verdict, num_parameters: int) -> dict[str, Any]:
+def _facts(config: TrainConfig, run: Progress, selection: Selection, num_parameters: int) -> dict[str, Any]:
     options, criterion = config.training, criterion_for(config.training.criterion)
     best, found = None, run.best_of_all
     if found is not None and found.quality is not None:
@@ -222,10 +222,10 @@ def _facts(config: TrainConfig, run: Progress, verdict: Verdict, num_parameters:
         "minutes": round(run.total_seconds / 60, 2),
         "ended": run.ended(options),
         "best": best,
-        "averaged_updates": list(verdict.best.candidate.updates),
-        "delivered": verdict.best.candidate.name,
-        "candidates": [judged.as_dict() for judged in verdict.judged],
-        "judging_seconds": round(verdict.seconds, 2),
+        "averaged_updates": list(selection.best.candidate.updates),
+        "delivered": selection.best.candidate.name,
+        "candidates": [candidate.as_dict() for candidate in selection.scored],
+        "judging_seconds": round(selection.seconds, 2),
         "skipped_updates": run.skipped_updates,
         "parameters": num_parameters,
         "precision": options.precision.value,

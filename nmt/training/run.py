@@ -13,9 +13,9 @@ import torch
 
 from nmt.bundle import config_from_yaml, config_to_yaml
 from nmt.config import Precision, TrainConfig
-from nmt.data.preparation import Prepared, prepare
-from nmt.data.report import write_data_report
-from nmt.data.revisions import with_commits
+from nmt.data.corpora.revisions import with_commits
+from nmt.data.preparation.prepare import Prepared, prepare
+from nmt.data.preparation.report import write_data_report
 from nmt.decoding.processors import configured_processors
 from nmt.errors import UserError
 from nmt.evaluation.metrics import metric_kinds, metrics_for
@@ -32,27 +32,27 @@ from nmt.runtime import (
     set_threads,
 )
 from nmt.training.batch_size import require_number, with_max_tokens
-from nmt.training.beginning import with_vocabulary
 from nmt.training.finish import finish, finished_results, results_text
-from nmt.training.going_back import goal
-from nmt.training.launcher import launch
-from nmt.training.optimizer import check_optimizer
-from nmt.training.precision import speed_up_fp32_products
-from nmt.training.ranks import (
+from nmt.training.memory_probe import require_room
+from nmt.training.processes.launcher import launch
+from nmt.training.processes.ranks import (
     Ranks,
     launched_by_torchrun,
+    log_idle_gpus,
     num_processes,
     require_work,
-    tell_crowded_cores,
-    tell_idle_gpus,
+    warn_of_crowded_cores,
 )
-from nmt.training.rehearsal import require_room
-from nmt.training.run_folder import RunFolder, fixed_options
-from nmt.training.schedule import build_schedule
-from nmt.training.stopping import Stopped, StopRequest
+from nmt.training.processes.stopping import Stopped, StopRequest
+from nmt.training.processes.watchdog import watched
+from nmt.training.state.rewind import goal
+from nmt.training.state.run_folder import RunFolder, fixed_options
+from nmt.training.state.warm_start import with_vocabulary
 from nmt.training.trainer import Trainer
+from nmt.training.update.optimizer import check_optimizer
+from nmt.training.update.precision import speed_up_fp32_products
+from nmt.training.update.schedule import build_schedule
 from nmt.training.validation import validation_metrics
-from nmt.training.watch import watched
 
 Loop = Callable[[TrainConfig, Prepared, RunFolder, StopRequest], bool]
 """Trains to the end or to a stop; says whether it was the end."""
@@ -102,8 +102,8 @@ def run(config: TrainConfig) -> TrainResult | None:
     if launched_by_torchrun():
         return _train_under_torchrun(config)
     processes = num_processes(config.training)
-    tell_idle_gpus(config.training, config.data.max_tokens)
-    tell_crowded_cores(config.training, processes)
+    log_idle_gpus(config.training, config.data.max_tokens)
+    warn_of_crowded_cores(config.training, processes)
     folder = RunFolder(Path(config.run_dir))
     config = with_choices(config, folder, processes)
     set_up_machine(config, 1)
@@ -305,9 +305,9 @@ def _other_under_torchrun(config: TrainConfig, ranks: Ranks) -> None:
     stop = StopRequest()
     done = True
     with stop.listening(lambda: None, second_kills=False):
-        told = ranks.share(None)
-        if told is not None:
-            data, text = told
+        shared = ranks.share(None)
+        if shared is not None:
+            data, text = shared
             config = config_from_yaml(text, "the first process's options")
             # A machine that does not share the first one's cache makes its own; its processes wait for one.
             prepared = prepare(config.data)

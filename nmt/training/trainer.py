@@ -12,43 +12,43 @@ from dataclasses import replace
 from torch import Tensor
 
 from nmt.config import Average, Sharding, TrainConfig
-from nmt.data.batching import Batch
-from nmt.data.cleaning import shortened, visible
-from nmt.data.preparation import Prepared
-from nmt.data.stream import FILLED_TO, BatchStream, num_loaders
+from nmt.data.batches.batching import Batch
+from nmt.data.batches.stream import FILLED_TO, BatchStream, num_loaders
+from nmt.data.cleaning.cleaner import shortened, visible
+from nmt.data.preparation.prepare import Prepared
 from nmt.runtime import available_cores, log, mix
-from nmt.training.averaging import among_best, needed
-from nmt.training.beginning import first_model, start_fingerprint
-from nmt.training.checkpoint import Checkpoint, CheckpointFolder
-from nmt.training.compilation import compiled
-from nmt.training.counters import NUM_COUNTERS, Counters, views
 from nmt.training.criterion import criterion_for
-from nmt.training.ema import RunningMean, with_trained
-from nmt.training.going_back import resumed
-from nmt.training.meter import meter_for, perplexity
-from nmt.training.monitor import Monitor
-from nmt.training.objective import training_loss
-from nmt.training.optimizer import build_optimizer
-from nmt.training.parallel import State, spread
-from nmt.training.precision import adapt_loss_scale, autocast, first_loss_scale, product_dtype
-from nmt.training.profiling import profiling
-from nmt.training.progress import Progress
-from nmt.training.ranks import Ranks
-from nmt.training.recovery import (
+from nmt.training.figures.meter import meter_for, perplexity
+from nmt.training.figures.monitor import Monitor
+from nmt.training.figures.profiling import profiling
+from nmt.training.memory_probe import batch_memory_errors, largest_batches, model_memory_errors
+from nmt.training.processes.ranks import Ranks
+from nmt.training.state.averaging import among_best, needed
+from nmt.training.state.checkpoint import Checkpoint, CheckpointFolder
+from nmt.training.state.progress import Progress
+from nmt.training.state.recovery import (
     batch_records,
-    gone_back,
     good_checkpoint,
     good_updates,
     in_words,
     note_skip,
+    rewound,
     stuck,
 )
-from nmt.training.rehearsal import largest_batches, memory_told, model_memory_told
-from nmt.training.run_folder import RunFolder, fixed_options
-from nmt.training.saving import saving
-from nmt.training.schedule import build_schedule, learning_rate
+from nmt.training.state.rewind import resumed
+from nmt.training.state.run_folder import RunFolder, fixed_options
+from nmt.training.state.saving import saving
+from nmt.training.state.warm_start import initial_model, start_fingerprint
+from nmt.training.update.compilation import compiled
+from nmt.training.update.counters import NUM_COUNTERS, Counters, views
+from nmt.training.update.ema import RunningMean, with_trained
+from nmt.training.update.finite_check import UpdateCheck
+from nmt.training.update.objective import training_loss
+from nmt.training.update.optimizer import build_optimizer
+from nmt.training.update.parallel import State, spread
+from nmt.training.update.precision import adapt_loss_scale, autocast, first_loss_scale, product_dtype
+from nmt.training.update.schedule import build_schedule, learning_rate
 from nmt.training.validation import ValidationStopped, validator_for
-from nmt.training.verdict import Verdict
 
 _SAMPLE_CHARACTERS = 200  # of each side of a sample in the log; metrics.jsonl and TensorBoard have the whole
 
@@ -74,8 +74,8 @@ class Trainer:
     ) -> None:
         self.config, self.options, self.prepared = config, config.training, prepared
         self.folder, self.ranks, self.stop = folder, ranks, stop
-        model = first_model(config, prepared)
-        with model_memory_told(model, self.options):
+        model = initial_model(config, prepared)
+        with model_memory_errors(model, self.options):
             self.parallel = spread(model, self.options, ranks, num_extras=NUM_COUNTERS)
             self.mean = RunningMean(self.parallel, self.options.ema)
         self.model = self.parallel.model
@@ -127,7 +127,7 @@ class Trainer:
         """
         self.model.train()
         data = replace(self.config.data, max_tokens=max_tokens or self.config.data.max_tokens)
-        with memory_told(data, self.options.micro_batches):
+        with batch_memory_errors(data, self.options.micro_batches):
             for batch in largest_batches(self.prepared.train, data):
                 self.parallel.zero()
                 for number in self._rehearsed():
@@ -202,11 +202,11 @@ class Trainer:
             The counters over all processes, the norm of the mean gradient, and whether the update is finite.
         """
         summed = views(sums)
-        verdict = Verdict(
+        check = UpdateCheck(
             sums, summed.objective, summed.tokens, self.progress.loss_scale, self.options.clip_norm
         )
-        self.parallel.step(self._learning_rate(), verdict.factor, verdict.finite)
-        totals, norm, finite = verdict.read()
+        self.parallel.step(self._learning_rate(), check.factor, check.finite)
+        totals, norm, finite = check.read()
         return Counters(*totals), norm, finite
 
     def _count(self, finite: bool) -> None:
@@ -243,7 +243,7 @@ class Trainer:
             self._take_up(found)
         else:
             self._take_up(None)
-        self.progress = gone_back(now, self.progress)
+        self.progress = rewound(now, self.progress)
         self._meter.clear()
         if not self.ranks.is_main:
             return
@@ -400,7 +400,7 @@ class Trainer:
 
 def first_checkpoint(config: TrainConfig, prepared: Prepared) -> Checkpoint:
     """The state that a run begins with."""
-    model = first_model(config, prepared)
+    model = initial_model(config, prepared)
     progress = Progress(loss_scale=first_loss_scale(config.training.precision))
     state = model.state_dict(), build_optimizer(model, config.training.optimizer).tensors()
     if config.training.ema:

@@ -10,19 +10,19 @@ import numpy as np
 import torch
 
 from nmt.config import Precision, TrainConfig
-from nmt.data.batching import Batch
-from nmt.data.corpus import HeldOut
-from nmt.data.preparation import Prepared
+from nmt.data.batches.batching import Batch
+from nmt.data.batches.stream import validation_batches
+from nmt.data.corpora.corpus import HeldOut
+from nmt.data.preparation.prepare import Prepared
 from nmt.data.store import Shard, Store
-from nmt.data.stream import validation_batches
-from nmt.data.tokenizer import Tokenizer
+from nmt.data.subwords.tokenizer import Tokenizer
 from nmt.decoding.translator import Translator
 from nmt.evaluation.metrics import METRICS, ScoringStopped, metrics_for
 from nmt.evaluation.scores import score_of, warn_of_left_out
 from nmt.model import Seq2Seq
 from nmt.training.criterion import LOSS, criterion_for
-from nmt.training.objective import training_loss
-from nmt.training.precision import autocast, product_dtype
+from nmt.training.update.objective import training_loss
+from nmt.training.update.precision import autocast, product_dtype
 
 _NUM_SAMPLES = 3
 

@@ -19,10 +19,10 @@ from toy import toy_config, write_toy
 
 from nmt.bundle import find_model_folder, load_bundle, load_bundles
 from nmt.config import Average, AveragingConfig, Resume, TokenizerConfig, TrainConfig
-from nmt.data.preparation import prepare
+from nmt.data.preparation.prepare import prepare
 from nmt.errors import UserError
-from nmt.training.beginning import first_model, with_vocabulary
 from nmt.training.run import train
+from nmt.training.state.warm_start import initial_model, with_vocabulary
 from nmt.training.trainer import Trainer
 
 
@@ -100,7 +100,7 @@ def test_training_starts_from_a_checkpoint(data: Path, stopped: Path, tmp_path: 
     assert options.data.tokenizer.path == path
     prepared = prepare(options.data)
     there = load_file(stopped / "checkpoints/update-00000004/model.safetensors")
-    for key, weight in first_model(options, prepared).state_dict().items():
+    for key, weight in initial_model(options, prepared).state_dict().items():
         assert torch.equal(weight, there[key])
     train(replace(options, training=replace(options.training, max_updates=2)))
     assert (tmp_path / "run/results.json").is_file()

@@ -16,7 +16,7 @@ from nmt.config import CleaningConfig, CorpusConfig, EvalConfig, SplitConfig, Tr
 from nmt.decoding.translator import Translator
 from nmt.runtime import choose_device
 from nmt.training.run import train
-from nmt.training.run_folder import RunFolder
+from nmt.training.state.run_folder import RunFolder
 
 
 def test_two_corpora_and_a_tag(toy: Toy, tmp_path: Path) -> None:
@@ -77,8 +77,8 @@ def test_two_languages_told_by_tags(tmp_path: Path, said: pytest.LogCaptureFixtu
     assert "data.test has no tag" not in said.text
     assert "no script is known for 'xx'" in said.text
     results = json.loads((tmp_path / "run/results.json").read_text())
-    told = results["data"]["train"]["corpora"]
-    assert [told[name]["target_lang"] for name in ("de", "x")] == ["de", "xx"]
+    reported = results["data"]["train"]["corpora"]
+    assert [reported[name]["target_lang"] for name in ("de", "x")] == ["de", "xx"]
     assert (results["data"]["test"]["tag"], results["data"]["valid"]["tag"]) == ("<2xx>", None)
 
     bundle = load_bundle(tmp_path / "run")

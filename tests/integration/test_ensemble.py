@@ -43,10 +43,10 @@ def test_translating(toy: Toy, trained: Path, second: Path) -> None:
     )
     lines = text_of(toy).split("\n")[:-1]
     best = [found.hypotheses[0] for found in translator.translate(lines)]
-    told = [line.split("\t") for line in both.stdout.decode().split("\n")[:-1]]
-    assert [text for _, text in told] == [one.text for one in best]
-    assert [float(score) for score, _ in told] == pytest.approx([one.score for one in best], abs=1e-3)
-    assert [text for _, text in told] != alone.stdout.decode().split("\n")[:-1]
+    reported = [line.split("\t") for line in both.stdout.decode().split("\n")[:-1]]
+    assert [text for _, text in reported] == [one.text for one in best]
+    assert [float(score) for score, _ in reported] == pytest.approx([one.score for one in best], abs=1e-3)
+    assert [text for _, text in reported] != alone.stdout.decode().split("\n")[:-1]
 
 
 def test_scoring(toy: Toy, trained: Path, second: Path, tmp_path: Path) -> None:
@@ -56,9 +56,9 @@ def test_scoring(toy: Toy, trained: Path, second: Path, tmp_path: Path) -> None:
     result = toy.run("nmt-eval", models, f"json={report}", f"output={written}")
     assert result.returncode == 0, result.stderr.decode()
     assert f"{trained} + {second} on local (test)" in result.stdout.decode()
-    told = json.loads(report.read_text())
-    assert told["model_dir"] == [str(trained), str(second)]
-    assert told["decoding"]["beam_size"] == 2
+    reported = json.loads(report.read_text())
+    assert reported["model_dir"] == [str(trained), str(second)]
+    assert reported["decoding"]["beam_size"] == 2
     assert written.read_bytes() == toy.run("nmt-translate", models, text=text_of(toy)).stdout
 
 

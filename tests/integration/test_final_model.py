@@ -21,9 +21,9 @@ from nmt.config import (
     ScheduleConfig,
     TrainConfig,
 )
-from nmt.training.averaging import average
 from nmt.training.run import train
-from nmt.training.run_folder import RunFolder
+from nmt.training.state.averaging import average
+from nmt.training.state.run_folder import RunFolder
 from nmt.training.trainer import Trainer
 from nmt.training.validation import Validator
 

@@ -13,15 +13,15 @@ from toy import toy_config, write_toy
 
 from nmt.bundle import read_weights
 from nmt.config import ModelConfig, OptimizerConfig, Precision, Sharding, TrainingConfig
-from nmt.data.preparation import prepare
+from nmt.data.preparation.prepare import prepare
 from nmt.model.transformer import Transformer
-from nmt.training.parallel import Replicated
-from nmt.training.progress import Progress
-from nmt.training.ranks import Ranks
+from nmt.training.processes.ranks import Ranks
 from nmt.training.run import train
-from nmt.training.run_folder import RunFolder
+from nmt.training.state.progress import Progress
+from nmt.training.state.run_folder import RunFolder
 from nmt.training.trainer import Trainer, open_stream
-from nmt.training.verdict import Verdict
+from nmt.training.update.finite_check import UpdateCheck
+from nmt.training.update.parallel import Replicated
 
 pytestmark = [
     pytest.mark.gpu,
@@ -110,11 +110,11 @@ def test_a_step_is_asked_for_without_waiting_and_is_that_of_the_cpu(finite: bool
         torch.cuda.set_sync_debug_mode("error")
         try:
             sums = parallel.sums()
-            verdict = Verdict(sums, sums[0], sums[1], 1.0, 1.0)
-            parallel.step(0.01, verdict.factor, verdict.finite)
+            check = UpdateCheck(sums, sums[0], sums[1], 1.0, 1.0)
+            parallel.step(0.01, check.factor, check.finite)
         finally:
             torch.cuda.set_sync_debug_mode("default")
-        assert verdict.read()[2] == finite
+        assert check.read()[2] == finite
         state, tensors = parallel.state(optimizer=True)
         weights.append({name: tensor.detach().cpu() for name, tensor in {**state, **tensors}.items()})
     assert weights[0]["step"].item() == finite

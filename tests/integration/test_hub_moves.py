@@ -14,7 +14,7 @@ from toy import toy_config, write_toy
 
 from nmt.bundle import read_config
 from nmt.config import HubConfig, SplitConfig, TrainConfig, TrainSplitConfig
-from nmt.data.hub import open_hub
+from nmt.data.corpora.hub import open_hub
 from nmt.errors import UserError
 from nmt.runtime import log
 from nmt.training.run import train

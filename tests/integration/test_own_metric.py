@@ -15,8 +15,8 @@ from toy import toy_config, write_toy
 from nmt.config import AveragingConfig, EvaluationConfig
 from nmt.errors import UserError
 from nmt.evaluation.metrics import METRICS, Metric, ScoringStopped, Text
+from nmt.training.processes.stopping import Stopped
 from nmt.training.run import train
-from nmt.training.stopping import Stopped
 from nmt.training.trainer import Trainer
 
 

@@ -211,8 +211,8 @@ def test_an_edited_rule_cleans_again(toy: Toy, tmp_path: Path, monkeypatch: pyte
     module = tmp_path / "my_rules.py"
     monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
     rule = """
-from nmt.data.cleaning import RULES
-from nmt.data.rules.rule import Rule
+from nmt.data.cleaning.cleaner import RULES
+from nmt.data.cleaning.rules.rule import Rule
 
 class First(Rule):
     name = "first_letter"

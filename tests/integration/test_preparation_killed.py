@@ -23,7 +23,7 @@ PREPARE = """
 import sys
 from pathlib import Path
 from nmt.config import DataConfig, SplitConfig, TokenizerConfig, TrainSplitConfig
-from nmt.data.preparation import prepare
+from nmt.data.preparation.prepare import prepare
 
 if __name__ == "__main__":
     folder, cache, workers, shard_pairs = Path(sys.argv[1]), sys.argv[2], *map(int, sys.argv[3:])

@@ -316,8 +316,8 @@ def test_a_wrong_option_of_decoding_gets_the_sentence_of_the_command(
 ) -> None:
     with pytest.raises(nmt.UserError) as raised:
         model.translate_nbest(["ba"], **given)
-    told = there.run("nmt-translate", "model_dir=trained", f"decoding.{written}", text="ba\n")
-    assert str(raised.value) == complaint(told)
+    reported = there.run("nmt-translate", "model_dir=trained", f"decoding.{written}", text="ba\n")
+    assert str(raised.value) == complaint(reported)
 
 
 def test_lines_that_are_none(model: nmt.Model) -> None:
@@ -378,8 +378,8 @@ def test_an_evaluation_equals_the_command(
     report = nmt.evaluate(model_dir=trained, overrides=["split=valid", "decoding.beam_size=3"])
     assert capfd.readouterr() == ("", "")
     options = [f"model_dir={trained}", "split=valid", "decoding.beam_size=3", f"json={tmp_path / 'report'}"]
-    told = there.run("nmt-eval", *options)
-    assert report.table() == told.stdout.decode()
+    reported = there.run("nmt-eval", *options)
+    assert report.table() == reported.stdout.decode()
     assert report.as_dict() == json.loads((tmp_path / "report").read_text())
 
     again = nmt.evaluate(report.hypotheses, "valid.tgt", target_lang="yy")
@@ -438,10 +438,10 @@ def test_texts_in_memory_and_in_files_have_the_same_scores(in_tmp: Path, unchang
         ({"hypotheses": "gone", "references": ["a"]}, "gone: there is no such file"),
     ],
 )
-def test_evaluations_that_are_refused(given: dict[str, Any], told: str, unchanged: None) -> None:
+def test_evaluations_that_are_refused(given: dict[str, Any], reported: str, unchanged: None) -> None:
     with pytest.raises(nmt.UserError) as raised:
         nmt.evaluate(**given)
-    assert told in str(raised.value)
+    assert reported in str(raised.value)
 
 
 def test_a_metric_of_a_plugin_reads_sources(

@@ -21,19 +21,25 @@ from toy import toy_config, write_toy
 
 from nmt.bundle import config_from_yaml, config_to_yaml, read_weights
 from nmt.config import OptimizerConfig, Sharding, TrainConfig
-from nmt.data.batching import Batch
-from nmt.data.preparation import prepare
-from nmt.data.stream import Cursor
+from nmt.data.batches.batching import Batch
+from nmt.data.batches.stream import Cursor
+from nmt.data.preparation.prepare import prepare
 from nmt.errors import UserError
 from nmt.runtime import machine
 from nmt.training.batch_size import require_number
-from nmt.training.counters import Counters
-from nmt.training.launcher import launch
-from nmt.training.ranks import Ranks, num_processes, require_work, tell_crowded_cores, tell_idle_gpus
+from nmt.training.processes.launcher import launch
+from nmt.training.processes.ranks import (
+    Ranks,
+    log_idle_gpus,
+    num_processes,
+    require_work,
+    warn_of_crowded_cores,
+)
+from nmt.training.processes.stopping import StopRequest
 from nmt.training.run import train, train_rank
-from nmt.training.run_folder import RunFolder
-from nmt.training.stopping import StopRequest
+from nmt.training.state.run_folder import RunFolder
 from nmt.training.trainer import Trainer
+from nmt.training.update.counters import Counters
 
 PATIENCE = 300.0
 STEADY = OptimizerConfig(epsilon=1e-5)
@@ -182,7 +188,7 @@ def test_idle_gpus_are_told(
 ) -> None:
     pretend_gpus(monkeypatch, gpus)
     options = toy_config(Path("x"), Path("y"), devices="auto", micro_batches=micro_batches).training
-    tell_idle_gpus(options, 6250)
+    log_idle_gpus(options, 6250)
     assert said.messages == idle * [
         "4 of this machine's 8 GPUs are used, as an update has only training.micro_batches=4 to share; "
         "the same update in parts for all of them is data.max_tokens=3125 training.micro_batches=8"
@@ -228,15 +234,15 @@ def test_more_threads_than_cores_are_warned_of(
     gpus: int,
     processes: int,
     threads: int,
-    told: bool,
+    reported: bool,
     monkeypatch: pytest.MonkeyPatch,
     said: pytest.LogCaptureFixture,
 ) -> None:
     pretend_gpus(monkeypatch, gpus)
-    monkeypatch.setattr("nmt.training.ranks.available_cores", lambda: 2)
+    monkeypatch.setattr("nmt.training.processes.ranks.available_cores", lambda: 2)
     options = toy_config(Path("x"), Path("y"), devices=str(processes), threads=threads).training
-    tell_crowded_cores(options, processes)
-    assert said.messages == told * [
+    warn_of_crowded_cores(options, processes)
+    assert said.messages == reported * [
         "training.devices=2 training.threads=2: 4 threads wait for each other on 2 cores, which is far "
         "slower than one a core; training.threads=0 shares the cores out"
     ]

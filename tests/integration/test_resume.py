@@ -25,7 +25,7 @@ from nmt.config import (
     ScheduleConfig,
     TrainConfig,
 )
-from nmt.data.stream import Cursor
+from nmt.data.batches.stream import Cursor
 from nmt.errors import UserError
 from nmt.training.run import train
 from nmt.training.trainer import Trainer

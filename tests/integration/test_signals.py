@@ -13,8 +13,8 @@ from toy import toy_config, write_toy
 
 from nmt.runtime import STOP_SIGNALS, Terminated, raise_on_stop_signals
 from nmt.training import finish, run
-from nmt.training.launcher import launch
-from nmt.training.stopping import Stopped, StopRequest
+from nmt.training.processes.launcher import launch
+from nmt.training.processes.stopping import Stopped, StopRequest
 from nmt.training.trainer import Trainer
 from nmt.training.validation import Validator
 
@@ -63,7 +63,7 @@ def raising(monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, number: int)
         (Trainer, "_micro_batch", signal.SIGXCPU),
         (Validator, "validate", signal.SIGHUP),
         (Validator, "validate", signal.SIGUSR1),
-        (finish, "judge", signal.SIGHUP),
+        (finish, "select_best", signal.SIGHUP),
         (finish, "_scored", signal.SIGUSR1),
         (finish, "save_bundle", signal.SIGQUIT),
         (finish, "save_bundle", signal.SIGTERM),

@@ -11,10 +11,10 @@ from toy import toy_config, write_toy
 
 from nmt.bundle import load_bundle, read_weights
 from nmt.config import CorpusConfig, Norm, SplitConfig, TokenizerConfig, TrainConfig, TrainSplitConfig
-from nmt.data.preparation import prepare
+from nmt.data.preparation.prepare import prepare
 from nmt.errors import UserError
-from nmt.training.beginning import first_model, new_model, with_vocabulary
 from nmt.training.run import train
+from nmt.training.state.warm_start import initial_model, new_model, with_vocabulary
 
 
 @pytest.fixture(scope="module")
@@ -49,7 +49,7 @@ def test_the_first_weights_are_those_of_the_model(base: Path, tmp_path: Path) ->
     prepared = prepare(config.data)
     assert prepared.tokenizer.fingerprint == load_bundle(base / "run").tokenizer.fingerprint
     there = read_weights(base / "run/model/model.safetensors")
-    for name, weight in first_model(config, prepared).state_dict().items():
+    for name, weight in initial_model(config, prepared).state_dict().items():
         assert torch.equal(weight, there[name]), name
     drawn = new_model(config, prepared).state_dict()
     assert not torch.equal(drawn["target_embedding.weight"], there["target_embedding.weight"])
@@ -110,7 +110,7 @@ def test_another_vocabulary_is_told(base: Path, tmp_path: Path) -> None:
     with pytest.raises(
         UserError, match="its weights belong to other pieces than those of data.tokenizer.path"
     ):
-        first_model(config, prepare(config.data))
+        initial_model(config, prepare(config.data))
 
 
 def test_pieces_of_a_model_are_taken_as_they_are(base: Path, tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from toy import WORDS
 
 from nmt.bundle import save_bundle
 from nmt.config import DataConfig, ModelConfig, Norm, Tie, TokenizerConfig, TrainConfig
-from nmt.data.tokenizer import Tokenizer, train_tokenizer
+from nmt.data.subwords.tokenizer import Tokenizer, train_tokenizer
 from nmt.model import Transformer
 
 MAX_SOURCE_TOKENS = 16
@@ -111,8 +111,8 @@ def test_a_thousand_odd_lines(model_dir: Path, tokenizer: Tokenizer, toy: Toy) -
     expected = [(n, size) for n, size in enumerate(num_tokens, start=1) if size > MAX_SOURCE_TOKENS]
     assert len(expected) >= 10
     for result in results:
-        told = re.findall(
+        reported = re.findall(
             rf"line (\d+): cut to {MAX_SOURCE_TOKENS} of ([\d,]+) tokens", result.stderr.decode()
         )
-        assert [(int(number), int(size.replace(",", ""))) for number, size in told] == expected
+        assert [(int(number), int(size.replace(",", ""))) for number, size in reported] == expected
         assert "1,000 lines, " in result.stderr.decode()

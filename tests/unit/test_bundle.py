@@ -22,7 +22,7 @@ from nmt.bundle import (
     save_bundle,
 )
 from nmt.config import ModelConfig, Norm, TokenizerConfig, TrainConfig
-from nmt.data.tokenizer import Tokenizer, train_tokenizer
+from nmt.data.subwords.tokenizer import Tokenizer, train_tokenizer
 from nmt.errors import UserError
 from nmt.model.transformer import Transformer
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from nmt.config import EvaluationConfig
 from nmt.errors import UserError
 from nmt.evaluation.metrics.base import Metric, Text
-from nmt.runtime import told
+from nmt.runtime import write_errors
 
 _OPTION = "evaluation.comet.command"
 
@@ -84,7 +84,7 @@ class Comet(Metric):
         from nmt.evaluation.metrics.command import output_of
 
         with (
-            told(Path(tempfile.gettempdir())),
+            write_errors(Path(tempfile.gettempdir())),
             tempfile.TemporaryDirectory(prefix="nmt-comet-") as name,
         ):
             folder = Path(name)

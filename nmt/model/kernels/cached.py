@@ -13,7 +13,7 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from nmt.data.batching import Layout
+from nmt.data.batches.batching import Layout
 from nmt.model.attention import Score, attention_weights, normalised
 from nmt.model.positions import TARGET_MARGIN, Places, Positions
 

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from nmt.data.batching import Layout
+from nmt.data.batches.batching import Layout
 
 
 @dataclass(frozen=True)

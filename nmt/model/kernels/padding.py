@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from nmt.data.batching import Layout
+from nmt.data.batches.batching import Layout
 from nmt.model.positions import Positions
 
 T = TypeVar("T")

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from nmt.data.batching import Layout
+from nmt.data.batches.batching import Layout
 
 
 def supports_varlen(x: Tensor) -> bool:

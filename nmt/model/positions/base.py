@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from nmt.config import PositionsConfig, typed_options
-from nmt.data.batching import Batch, Layout
+from nmt.data.batches.batching import Batch, Layout
 from nmt.errors import UserError
 from nmt.runtime import Registry
 

@@ -84,8 +84,8 @@ def test_every_option_of_help_is_offered() -> None:
             found |= {one} if one.endswith("=") else leaves(one)
         return found
 
-    told = {line.split("=")[0].strip() + "=" for line in help_text(TrainConfig, "train", "").splitlines()}
-    missing = {key for key in leaves("") if key not in told}
+    reported = {line.split("=")[0].strip() + "=" for line in help_text(TrainConfig, "train", "").splitlines()}
+    missing = {key for key in leaves("") if key not in reported}
     assert missing == set() and len(leaves("")) > 90
 
 

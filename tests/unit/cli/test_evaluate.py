@@ -25,8 +25,8 @@ from nmt.config import (
     SplitConfig,
     TrainConfig,
 )
-from nmt.data.corpus import HeldOut
-from nmt.data.text import file_facts
+from nmt.data.corpora.corpus import HeldOut
+from nmt.data.corpora.text import file_facts
 from nmt.errors import UserError
 from nmt.evaluation.metrics import METRICS, Metric
 
@@ -123,7 +123,9 @@ def model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> TrainConfig:
     monkeypatch.setitem(sys.modules, "nmt.bundle", SimpleNamespace(load_bundles=lambda paths: [bundle]))
     monkeypatch.setitem(sys.modules, "nmt.decoding.translator", SimpleNamespace(Translator=FakeTranslator))
     monkeypatch.setitem(
-        sys.modules, "nmt.data.corpus", SimpleNamespace(read_held_out=read_held_out, is_given=is_given)
+        sys.modules,
+        "nmt.data.corpora.corpus",
+        SimpleNamespace(read_held_out=read_held_out, is_given=is_given),
     )
     return config
 
@@ -234,7 +236,7 @@ def test_a_metric_gets_the_sources_of_a_model_without_tags(
 ) -> None:
     model.data.train.corpora = {"fr": CorpusConfig(target_lang="fr", tag="<2fr>")}
     held_out = HeldOut("pets", ["A CAT", "", "A DOG"], ["", "", ""], None, {}, "<2fr>")
-    monkeypatch.setattr(sys.modules["nmt.data.corpus"], "read_held_out", lambda *given: held_out)
+    monkeypatch.setattr(sys.modules["nmt.data.corpora.corpus"], "read_held_out", lambda *given: held_out)
     evaluate(EvalConfig(model_dir="run", device="cpu", json="j", evaluation=shouted))
     # The stand-in of a translator keeps the tag; the blank line has none.
     assert json.loads((files / "j").read_text(encoding="utf-8"))["shouted"] == pytest.approx(1 / 3)
@@ -294,11 +296,11 @@ def test_a_text_that_is_not_the_runs_own_is_told(
     files: Path, model: TrainConfig, caplog: pytest.LogCaptureFixture
 ) -> None:
     results = sys.modules["nmt.bundle"].load_bundles(["run"])[0].results
-    for recorded, told in [({"sha256": "abc", "sentences": 3}, False), ({"sha256": "another"}, True)]:
+    for recorded, reported in [({"sha256": "abc", "sentences": 3}, False), ({"sha256": "another"}, True)]:
         results["data"]["test"] = {**results["data"]["test"], **recorded}
         caplog.clear()
         evaluate(EvalConfig(model_dir="run", device="cpu"))
-        assert ("data.test is not the text of the run" in caplog.text) is told
+        assert ("data.test is not the text of the run" in caplog.text) is reported
 
 
 def test_a_report_that_cannot_be_written_does_not_cost_the_scores(
@@ -322,11 +324,11 @@ def test_a_report_that_cannot_be_written_does_not_cost_the_scores(
     ],
 )
 def test_texts_without_spaces_need_a_language(
-    text: str, lang: str | None, told: bool, files: Path, caplog: pytest.LogCaptureFixture
+    text: str, lang: str | None, reported: bool, files: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     (files / "one").write_text(text + "\n", encoding="utf-8")
     evaluate(EvalConfig(hypotheses="one", references="one", target_lang=lang))
-    assert ("references=one look like Chinese, Japanese or Korean" in caplog.text) is told
+    assert ("references=one look like Chinese, Japanese or Korean" in caplog.text) is reported
 
 
 def test_a_model_is_scored_on_files(
@@ -354,7 +356,7 @@ def test_a_tag_of_the_data_goes_before_their_sources(
 ) -> None:
     model.data.train.corpora = {"fr": CorpusConfig(target_lang="fr", tag="<2fr>")}
     held_out = HeldOut("pets", ["A CAT", "", "A DOG"], ["", "", ""], None, {}, "<2fr>")
-    monkeypatch.setattr(sys.modules["nmt.data.corpus"], "read_held_out", lambda *given: held_out)
+    monkeypatch.setattr(sys.modules["nmt.data.corpora.corpus"], "read_held_out", lambda *given: held_out)
     evaluate(EvalConfig(model_dir="run", device="cpu", output="out"))
     assert (files / "out").read_text(encoding="utf-8") == "<2fr> a cat\n\n<2fr> a dog\n"
     monkeypatch.setattr(

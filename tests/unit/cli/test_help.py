@@ -10,7 +10,7 @@ from omegaconf import OmegaConf
 
 from nmt.cli.help import help_text
 from nmt.config import EvalConfig, TrainConfig, TranslateConfig
-from nmt.options.complaints import config_keys
+from nmt.options.hydra_errors import config_keys
 
 
 @pytest.mark.parametrize(

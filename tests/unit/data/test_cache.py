@@ -20,7 +20,7 @@ from test_preparation import SHARD, files, folder, pairs, stamps, write_corpus
 from nmt.config import DataConfig
 from nmt.data import corpus, preparation, texts
 from nmt.data.cache import forget_unused, made, write_file
-from nmt.data.preparation import prepare
+from nmt.data.preparation.prepare import prepare
 from nmt.errors import UserError
 
 OLD, HALF, BUSY, NEW = (f"ids-{digit * 16}" for digit in "0123")

@@ -84,11 +84,11 @@ def test_score_is_the_normalised_log_probability() -> None:
 
 
 def test_batches_keep_their_limits_and_finished_ones_are_told() -> None:
-    model, told = CopyModel(), []
+    model, reported = CopyModel(), []
     lines = [" ".join(["w"] * length) for length in (3, 1, 9, 2, 30, 1)] + ["", " "]
-    translator(model, max_tokens=20, max_sentences=3).translate(lines, told.append)
+    translator(model, max_tokens=20, max_sentences=3).translate(lines, reported.append)
     assert model.batches == [(31,), (10, 4), (3, 2, 2)]
-    assert told == [2, 1, 2, 3]
+    assert reported == [2, 1, 2, 3]
 
 
 @given(

@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nmt.config import DecodingConfig, ModelConfig, Precision, Tie, TokenizerConfig
-from nmt.data.batching import Batch
-from nmt.data.tokenizer import BOS_ID, EOS_ID, PAD_ID, UNK_ID, Tokenizer, train_tokenizer
+from nmt.data.batches.batching import Batch
+from nmt.data.subwords.tokenizer import BOS_ID, EOS_ID, PAD_ID, UNK_ID, Tokenizer, train_tokenizer
 from nmt.decoding.ensemble import Ensemble
 from nmt.decoding.scoring import forced_score
 from nmt.decoding.search import Hypothesis, beam_search

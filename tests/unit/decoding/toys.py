@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from nmt.data.batching import Batch
-from nmt.data.tokenizer import BOS_ID, EOS_ID
+from nmt.data.batches.batching import Batch
+from nmt.data.subwords.tokenizer import BOS_ID, EOS_ID
 
 FIRST_WORD = 4
 

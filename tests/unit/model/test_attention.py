@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from nmt.data.batching import Layout
+from nmt.data.batches.batching import Layout
 from nmt.model.kernels import Pattern, cross_attend, padding, self_attend
 from nmt.model.kernels.padding import split
 from nmt.model.reference import naive_attention

@@ -13,7 +13,7 @@ from torch import Tensor
 from torch._dynamo import lookup_backend
 
 from nmt.config import Activation, ModelConfig, Norm
-from nmt.data.batching import Batch
+from nmt.data.batches.batching import Batch
 from nmt.model import Transformer
 from nmt.model.compiled import compile_layers
 

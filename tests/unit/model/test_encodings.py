@@ -13,7 +13,7 @@ from test_transformer import PAIRS, TINY, batch_of, build, decode, sentences
 from torch import Tensor
 
 from nmt.config import ModelConfig, PositionsConfig
-from nmt.data.batching import Batch
+from nmt.data.batches.batching import Batch
 from nmt.errors import UserError
 from nmt.model import POSITIONS, Transformer
 from nmt.model.kernels.cached import CachedDecoderState

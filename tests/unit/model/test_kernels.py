@@ -10,7 +10,7 @@ from test_attention import assert_same_with_gradients, random
 from torch import Tensor
 from toy_positions import KINDS
 
-from nmt.data.batching import Layout
+from nmt.data.batches.batching import Layout
 from nmt.model.attention import SCORES, Score
 from nmt.model.kernels import Pattern, cross_attend, padding, self_attend, varlen
 from nmt.model.kernels.cached import CachedDecoderState

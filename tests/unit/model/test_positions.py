@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from nmt.config import PositionsConfig
-from nmt.data.batching import Batch
+from nmt.data.batches.batching import Batch
 from nmt.errors import UserError
 from nmt.model.positions import Places, Shape, build_positions, sinusoids
 from nmt.model.positions.sinusoidal import Layout

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from nmt.config import ModelConfig
-from nmt.data.batching import Batch
+from nmt.data.batches.batching import Batch
 from nmt.model import Transformer
 from nmt.model.kernels.cached import CachedDecoderState
 

@@ -11,7 +11,7 @@ from test_transformer import PAIRS, batch_of, decode
 from torch import Tensor
 
 from nmt.config import ModelConfig, Tie
-from nmt.data.batching import Batch, Layout
+from nmt.data.batches.batching import Batch, Layout
 from nmt.errors import UserError
 from nmt.model import RecurrentModel, build_model, check_model
 from nmt.model.kernels.packed import Packing

@@ -12,7 +12,7 @@ from omegaconf import OmegaConf
 from torch import Tensor
 
 from nmt.config import Activation, ModelConfig, Norm, Tie
-from nmt.data.batching import Batch
+from nmt.data.batches.batching import Batch
 from nmt.errors import UserError
 from nmt.model import Transformer
 from nmt.model.kernels import padding

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from nmt.data.batching import Layout
+from nmt.data.batches.batching import Layout
 from nmt.model.kernels import Pattern, cross_attend, self_attend, varlen
 from nmt.model.reference import naive_attention
 

@@ -12,7 +12,7 @@ from nmt.config.paths import schema_keys
 from nmt.errors import UserError
 from nmt.options.arguments import Arguments
 from nmt.options.compose import compose_jobs
-from nmt.options.suggestions import COMMANDS, FOREIGN, meant, spelt
+from nmt.options.suggestions import COMMANDS, FOREIGN, corrected_flag, meant
 
 KNOWN = {schema: list(schema_keys(schema)) for schema in (TrainConfig, TranslateConfig, EvalConfig)}
 
@@ -139,8 +139,8 @@ def test_flags_get_our_spelling(arguments: list[str], end: str) -> None:
 
 
 def test_a_value_in_another_unit_is_not_passed_on() -> None:
-    assert "=5" not in spelt("--warmup-ratio", "5", KNOWN[TrainConfig])
-    assert "training.schedule.warmup_updates=5?" in spelt("--warmup", "5", KNOWN[TrainConfig])
+    assert "=5" not in corrected_flag("--warmup-ratio", "5", KNOWN[TrainConfig])
+    assert "training.schedule.warmup_updates=5?" in corrected_flag("--warmup", "5", KNOWN[TrainConfig])
 
 
 @pytest.mark.parametrize(

@@ -27,7 +27,7 @@ def composed(folder: Path, *overrides: str) -> TrainConfig:
     return job
 
 
-def told(folder: Path, *overrides: str) -> str:
+def reported(folder: Path, *overrides: str) -> str:
     with pytest.raises(UserError) as caught:
         composed(folder, *overrides)
     message = str(caught.value)
@@ -144,7 +144,7 @@ def test_text_that_yaml_leaves_alone_stays(tmp_path: Path) -> None:
 )
 def test_faults_of_an_experiment(tmp_path: Path, text: str, message: str) -> None:
     write(tmp_path, {MINE: text})
-    assert told(tmp_path, "experiment=mine").startswith(f"{MINE}:{message}")
+    assert reported(tmp_path, "experiment=mine").startswith(f"{MINE}:{message}")
 
 
 @pytest.mark.parametrize(
@@ -205,7 +205,7 @@ def test_faults_of_a_folder(
     tmp_path: Path, files: dict[str, str], overrides: list[str], message: str
 ) -> None:
     write(tmp_path, files)
-    assert told(tmp_path, *overrides).startswith(message)
+    assert reported(tmp_path, *overrides).startswith(message)
 
 
 def test_files_that_are_not_used_are_not_looked_at(tmp_path: Path) -> None:
@@ -215,8 +215,8 @@ def test_files_that_are_not_used_are_not_looked_at(tmp_path: Path) -> None:
 
 def test_the_command_line_is_not_blamed_on_a_file(tmp_path: Path) -> None:
     write(tmp_path, {MINE: "seed: 5\ndecoding: {beam_size: 3}\n"})
-    assert told(tmp_path, "experiment=mine", "seed=-1").startswith("seed=-1: must be between")
-    assert told(tmp_path, "experiment=mine", "decoding.nbest=4").startswith(
+    assert reported(tmp_path, "experiment=mine", "seed=-1").startswith("seed=-1: must be between")
+    assert reported(tmp_path, "experiment=mine", "decoding.nbest=4").startswith(
         f"{MINE}:2: decoding.nbest=4 is more than decoding.beam_size=3"
     )
 

@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 
 from nmt.runtime import (
+    abbreviated,
     checkpoint_name,
     checkpoint_names,
     config_file,
-    in_short,
+    enclosing_run,
     model_folders,
     pieces_folder,
-    run_around,
     update_of,
 )
 
@@ -56,22 +56,22 @@ def test_the_checkpoints_of_a_folder_in_order(tmp_path: Path) -> None:
     names = ["update-00000020", "update-00000300", "update-123456789"]
     assert checkpoint_names(tmp_path) == names
     assert checkpoint_names(tmp_path / "none") == []
-    assert in_short(names) == ", ".join(names)
-    assert in_short(list("abcdefghijk")) == "a, b, c, ..., i, j, k"
+    assert abbreviated(names) == ", ".join(names)
+    assert abbreviated(list("abcdefghijk")) == "a, b, c, ..., i, j, k"
 
 
 def test_a_checkpoint_has_the_configuration_and_the_pieces_of_its_run(tmp_path: Path) -> None:
     checkpoint = tmp_path / "run/checkpoints/update-00000300"
     (tmp_path / "run/model").mkdir(parents=True)
     checkpoint.mkdir(parents=True)
-    assert run_around(checkpoint) is None and config_file(checkpoint) == checkpoint / "config.yaml"
+    assert enclosing_run(checkpoint) is None and config_file(checkpoint) == checkpoint / "config.yaml"
     (checkpoint / "state.json").touch()
     run = tmp_path / "run"
-    assert run_around(checkpoint) == run and config_file(checkpoint) == run / "config.yaml"
+    assert enclosing_run(checkpoint) == run and config_file(checkpoint) == run / "config.yaml"
     assert pieces_folder(checkpoint) == run
     (run / "model/joint.spm").touch()
     assert pieces_folder(checkpoint) == run / "model"
     (run / "source.spm").touch()
     assert pieces_folder(checkpoint) == run
     (checkpoint / "config.yaml").touch()  # a model by itself
-    assert run_around(checkpoint) is None and pieces_folder(checkpoint) == checkpoint
+    assert enclosing_run(checkpoint) is None and pieces_folder(checkpoint) == checkpoint

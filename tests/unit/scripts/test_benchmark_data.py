@@ -12,7 +12,7 @@ from typing import Any
 import benchmark_data
 import pytest
 
-from nmt.data.batching import Batch
+from nmt.data.batches.batching import Batch
 
 KEYS = {
     "pairs": int,

@@ -9,7 +9,7 @@ import pytest
 from nmt.config import TrainConfig, TrainingConfig
 from nmt.errors import UserError
 from nmt.training.criterion import criterion_for
-from nmt.training.progress import Progress
+from nmt.training.state.progress import Progress
 from nmt.training.validation import Validation, validation_metrics
 
 

@@ -15,10 +15,10 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 from nmt.errors import UserError
 from nmt.runtime import log
-from nmt.training.checkpoint import Checkpoint, CheckpointFolder
-from nmt.training.monitor import Monitor
-from nmt.training.progress import Progress
-from nmt.training.run_folder import RunFolder, _RunLog
+from nmt.training.figures.monitor import Monitor
+from nmt.training.state.checkpoint import Checkpoint, CheckpointFolder
+from nmt.training.state.progress import Progress
+from nmt.training.state.run_folder import RunFolder, _RunLog
 
 FILES, FOLDERS = (
     ("config.yaml", "results.json", "metrics.jsonl", "train.log"),

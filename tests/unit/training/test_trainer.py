@@ -25,21 +25,21 @@ from nmt.config import (
     TrainConfig,
     TrainingConfig,
 )
-from nmt.data.batching import Batch
-from nmt.data.corpus import HeldOut
-from nmt.data.preparation import Prepared
+from nmt.data.batches.batching import Batch
+from nmt.data.batches.stream import Cursor
+from nmt.data.corpora.corpus import HeldOut
+from nmt.data.preparation.prepare import Prepared
 from nmt.data.store import Store
-from nmt.data.stream import Cursor
-from nmt.data.tokenizer import EOS_ID, train_tokenizer
+from nmt.data.subwords.tokenizer import EOS_ID, train_tokenizer
 from nmt.errors import UserError
 from nmt.model.transformer import Transformer
-from nmt.training.beginning import new_model
-from nmt.training.objective import Losses
-from nmt.training.progress import LeftOut
-from nmt.training.ranks import Ranks
-from nmt.training.rehearsal import OutOfMemory, largest_batches
-from nmt.training.run_folder import RunFolder
+from nmt.training.memory_probe import OutOfMemory, largest_batches
+from nmt.training.processes.ranks import Ranks
+from nmt.training.state.progress import SkippedBatches
+from nmt.training.state.run_folder import RunFolder
+from nmt.training.state.warm_start import new_model
 from nmt.training.trainer import Trainer, open_stream
+from nmt.training.update.objective import Losses
 from nmt.training.validation import Validator
 
 PAIRS = [(" ".join("ab" * (n % 5 + 1)), " ".join("ba" * (n % 7 + 1))) for n in range(60)]
@@ -167,7 +167,7 @@ def test_the_batch_of_a_skipped_update_is_recorded(
     stream.close()
     poison(monkeypatch, {2}, run)
     assert run.train()
-    assert run.progress.skipped == [LeftOut(2, batches[1][1], batches[3][1])]
+    assert run.progress.skipped == [SkippedBatches(2, batches[1][1], batches[3][1])]
     (record,) = records(tmp_path, "skipped")
     assert record["update"] == 2
     assert [(b["epoch"], b["block"], b["batch"]) for b in record["batches"]] == [(0, 0, 2), (0, 0, 3)]
@@ -221,7 +221,7 @@ def test_ten_in_a_row_go_back_and_on_without_the_batches_since(
     assert run.progress.update == 22
     assert run.progress.skipped_updates == 10
     start = cursors[back_to - 1] if back_to else Cursor()
-    assert run.progress.went_back == LeftOut(back_to + 1, start, cursors[bad[-1] - 1])
+    assert run.progress.went_back == SkippedBatches(back_to + 1, start, cursors[bad[-1] - 1])
     (record,) = records(tmp_path / "run", "went_back")
     assert (record["update"], record["after"], len(record["batches"])) == (back_to + 1, bad[-1], 10)
     assert records(tmp_path / "run", "skipped") == []
@@ -334,9 +334,9 @@ def test_memory_runs_out_before_the_first_update(
     monkeypatch.setattr(module, "training_loss", full)
     with pytest.raises(
         OutOfMemory, match="data.max_tokens=20 training.micro_batches=4 makes the same"
-    ) as told:
+    ) as reported:
         run.train()
-    assert str(told.value).startswith(
+    assert str(reported.value).startswith(
         "data.max_tokens=40: a batch of 40 target and 60 source tokens does not"
     )
     assert run.progress.update == 0

@@ -1,0 +1,156 @@
+"""Blocks of pairs: the part of an epoch that is sampled and packed at once, a pure function of its place."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import chain, islice
+
+import numpy as np
+
+from nmt.config import DataConfig
+from nmt.data.arrays import Array, Side, offsets_of
+from nmt.data.batches.packing import pack
+from nmt.data.corpora.mixture import Mixture
+from nmt.data.shuffle import Shuffle
+from nmt.data.store import Store
+from nmt.data.subwords.sampling import Sampler
+from nmt.data.subwords.tokenizer import Tokenizer
+from nmt.errors import UserError
+from nmt.runtime import log, mix
+
+_BATCHES, _SOURCE, _TARGET = (
+    1,
+    2,
+    3,
+)  # uses of the seed at a place; corpora.mixture has the others
+
+
+def budgets(data: DataConfig) -> tuple[int, int]:
+    """Target and source tokens that a batch holds at most, EOS counted."""
+    return int(data.max_tokens), int(int(data.max_tokens) * data.max_source_ratio)
+
+
+def most_pieces(data: DataConfig) -> int:
+    """Pieces that a side of a training pair has at most, EOS not counted."""
+    limits = [
+        data.cleaning_of(f"data.train.corpora.{name}", corpus).max_pieces
+        for name, corpus in data.train.corpora.items()
+    ] or [data.cleaning.max_pieces]
+    return max(limits) if all(limits) else max(budgets(data))
+
+
+@dataclass(frozen=True, eq=False)
+class Block:
+    """The pairs of a block, in random order.
+
+    Attributes:
+        rows: where each is in the store.
+        source: one side.
+        target: the other.
+        batches: which of them make up each batch, by their places in the block.
+    """
+
+    rows: Array
+    source: Side
+    target: Side
+    batches: Side
+
+    def arrays(self) -> list[Array]:
+        """All that it is made of."""
+        sides = (self.source, self.target, self.batches)
+        pairs = ((side.flat(), side.offsets - side.offsets[0]) for side in sides)
+        return [self.rows, *chain(*pairs)]
+
+    @classmethod
+    def of_arrays(cls, arrays: Sequence[Array]) -> Block:
+        """The reverse of `arrays`."""
+        rows, *sides = arrays
+        source, target, batches = (Side(*pair) for pair in zip(sides[::2], sides[1::2], strict=True))
+        return cls(rows, source, target, batches)
+
+
+class Plan:
+    """What blocks are made from. It can be sent to other processes, which map the store anew."""
+
+    def __init__(self, store: Store, data: DataConfig, seed: int, tokenizer: Tokenizer) -> None:
+        """Takes the training pairs, budgets and sampling, the seed of the run, and whose pieces are sampled.
+
+        Raises:
+            UserError: no pair fits into a batch.
+        """
+        self._store, self._seed, self._block_pairs = store, seed, data.block_pairs
+        self._max_target, self._max_source = budgets(data)
+        self._max_pieces = most_pieces(data)
+        self._samplers = _samplers(tokenizer, data.sampling.alpha) if data.sampling.alpha > 0.0 else None
+        self._mixture = Mixture.of(store.sizes, data)
+        longer = store.count_longer(self._max_source - 1, self._max_target - 1)
+        if longer == store.num_pairs:
+            raise UserError(f"data.max_tokens={data.max_tokens}: no training pair is short enough; raise it")
+        if longer:
+            log.warning(
+                "data.max_tokens=%s: %d of %d training pairs are longer than a whole batch and left out",
+                data.max_tokens, longer, store.num_pairs,
+            )  # fmt: skip
+
+    def places(self, epoch: int, block: int) -> Iterator[tuple[int, int]]:
+        """Epoch and number of all blocks from one on, without end; an epoch without a pair has none."""
+        while True:
+            num_blocks = -(-self._mixture.num_draws(epoch) // self._block_pairs)
+            if block and block >= num_blocks:
+                raise UserError(not_in_the_data(epoch, block))
+            yield from ((epoch, number) for number in range(block, num_blocks))
+            epoch, block = epoch + 1, 0
+
+    def block(self, epoch: int, block: int) -> Block:
+        """A block of an epoch."""
+        start = block * self._block_pairs
+        stop = min(start + self._block_pairs, self._mixture.num_draws(epoch))
+        rows = self._mixture.rows(self._seed, epoch, start, stop)
+        source, target = self._sampled(*self._store.take(rows), epoch, block)
+        lengths = source.lengths(), target.lengths()
+        fits = np.flatnonzero((lengths[0] < self._max_source) & (lengths[1] < self._max_target))
+        packed = pack(*lengths, fits, self._max_target, self._max_source)
+        order = Shuffle(len(packed), mix(self._seed, _BATCHES, epoch, block)).rows(0, len(packed))
+        batches = [packed[place] for place in order.tolist()]
+        sizes = np.array([len(batch) for batch in batches], np.int64)
+        joined = np.concatenate([np.zeros(0, np.int64), *batches])
+        return Block(rows, source, target, Side(joined, offsets_of(sizes)))
+
+    def _sampled(self, source: Side, target: Side, epoch: int, block: int) -> tuple[Side, Side]:
+        """The pairs cut up afresh; one that grows beyond what is allowed stays as it was."""
+        if self._samplers is None:
+            return source, target
+        new_source = self._samplers[0].resegment(source, mix(self._seed, _SOURCE, epoch, block))
+        new_target = self._samplers[1].resegment(target, mix(self._seed, _TARGET, epoch, block))
+        sizes = new_source.lengths(), new_target.lengths()
+        kept = (sizes[0] <= min(self._max_pieces, self._max_source - 1)) & (
+            sizes[1] <= min(self._max_pieces, self._max_target - 1)
+        )
+        rows = np.arange(len(kept)) + np.where(kept, len(kept), 0)
+        return (
+            Side.concatenated([source, new_source]).take(rows),
+            Side.concatenated([target, new_target]).take(rows),
+        )
+
+
+def not_in_the_data(epoch: int, block: int, batch: int = 0) -> str:
+    """What is said of a place, all counted from 0, that only a damaged checkpoint can have."""
+    return (
+        f"the checkpoint is damaged: the data have no epoch {epoch}, block {block}, batch {batch} (from 0); "
+        "remove its folder, so that the one before it is used"
+    )
+
+
+def _samplers(tokenizer: Tokenizer, alpha: float) -> tuple[Sampler, Sampler]:
+    """One a side; with a joint vocabulary it is the same."""
+    source = Sampler(tokenizer.source_processor, tokenizer.segmentation, alpha)
+    if tokenizer.joint:
+        return source, source
+    return source, Sampler(tokenizer.target_processor, tokenizer.segmentation, alpha)
+
+
+def every_so_many(plan: Plan, epoch: int, block: int, first: int, step: int) -> Iterator[list[Array]]:
+    """The arrays of each `step`th block from one on, the `first` of them being the first."""
+    for place in islice(plan.places(epoch, block), first, None, step):
+        yield plan.block(*place).arrays()

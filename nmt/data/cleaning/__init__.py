@@ -1,0 +1,1 @@
+"""Cleaning: the rules that drop training pairs, duplicates, and the cleaned text in shards."""

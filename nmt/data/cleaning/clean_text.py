@@ -1,0 +1,291 @@
+"""The first stage of preparation: training text, cleaned, in shards that each depend on their lines alone."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import compress, islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from nmt.config import CleaningConfig
+from nmt.data.arrays import Array, Side, map_safetensors, offsets_of, safetensors_bytes
+from nmt.data.cache import made, write_file
+from nmt.data.cleaning.cleaner import (
+    DUPLICATE,
+    NEAR_DUPLICATE,
+    NUM_EXAMPLES,
+    CleaningReport,
+    Rule,
+    near_hash,
+    normal_text,
+    pair_hash,
+)
+from nmt.data.cleaning.duplicates import Hashes, repeats
+from nmt.data.corpora.corpus import Corpus
+from nmt.data.corpora.tables import Block
+from nmt.data.shuffle import Shuffle
+from nmt.data.store import Shard
+from nmt.data.workers import run_ordered
+from nmt.runtime import progress
+
+_REPEATS = "repeats.safetensors"  # numbers of the pairs that stood before, counted through all shards
+_SAMPLE_SEED = 20170612
+
+
+@dataclass(frozen=True)
+class TextOptions:
+    """How the text is gone through.
+
+    Attributes:
+        drop_duplicates: keep the first of several equal pairs only.
+        drop_near_duplicates: keep the first of several pairs that `near_hash` finds equal only.
+        shard_pairs: raw pairs that go into a shard.
+        workers: number of processes.
+    """
+
+    drop_duplicates: bool
+    drop_near_duplicates: bool
+    shard_pairs: int
+    workers: int
+
+
+class Texts:
+    """Cleaned pairs, mapped.
+
+    Attributes:
+        num_shards: number of shards.
+        num_pairs: number of pairs that are to be used.
+        near: numbers of those that are not, because nearly the same pair stood before: (n,) int64, ascending.
+    """
+
+    def __init__(self, folder: Path, repeats: Path | None = None) -> None:
+        """Opens what `clean_texts` made.
+
+        Args:
+            folder: the cleaned text.
+            repeats: a file of `write_repeats_across` for it, in the place of the folder's own.
+
+        Raises:
+            UserError: a shard is missing or damaged.
+        """
+        self._shards = [Shard.open(path) for path in _shard_paths(folder)]
+        self._starts = offsets_of(np.array([len(shard.source) for shard in self._shards], np.int64))
+        found = map_safetensors(repeats or folder / _REPEATS)[0]
+        self._repeats, self.near = found["numbers"], found["near"]
+        self.num_shards = len(self._shards)
+        self.num_pairs = int(self._starts[-1]) - len(self._repeats)
+
+    @property
+    def num_bytes(self) -> int:
+        """Size of all text, that of pairs that are not to be used too."""
+        return sum(len(shard.source.ids) + len(shard.target.ids) for shard in self._shards)
+
+    def hashes(self, name: str) -> list[Hashes]:
+        """A hash of each pair, those that are not to be used too, by shards: `hashes` or `near`."""
+        return [_kept(shard, name) for shard in self._shards]
+
+    def rows(self, shard: int) -> Array:
+        """The rows of a shard that are to be used: those that do not repeat an earlier pair."""
+        start, stop = self._starts[shard : shard + 2]
+        first, last = np.searchsorted(self._repeats, (start, stop))
+        return np.delete(np.arange(stop - start), self._repeats[first:last] - start)
+
+    def sides(self, shard: int, rows: Array) -> tuple[Side, Side]:
+        """The two sides of some rows of a shard, which have to ascend: UTF-8, a newline at each line's end.
+
+        They are views if no row is left out.
+        """
+        source, target = self._shards[shard].source, self._shards[shard].target
+        return _at(source, rows), _at(target, rows)
+
+    def pairs(self, shard: int, rows: Array) -> tuple[list[str], list[str]]:
+        """The same as text, without newlines."""
+        source, target = self.sides(shard, rows)
+        return source.lines(), target.lines()
+
+    def sample(self, size: int) -> Iterator[tuple[str, str]]:
+        """Yields `size` pairs drawn evenly from all, in their order; all of them if there are no more."""
+        counts = offsets_of(np.diff(self._starts) - np.diff(np.searchsorted(self._repeats, self._starts)))
+        total = int(counts[-1])
+        chosen = np.sort(Shuffle(total, _SAMPLE_SEED).rows(0, min(size, total)))
+        cuts = np.searchsorted(chosen, counts)
+        for shard in np.flatnonzero(np.diff(cuts)).tolist():
+            places = chosen[cuts[shard] : cuts[shard + 1]] - counts[shard]
+            yield from zip(*self.pairs(shard, self.rows(shard)[places]), strict=True)
+
+    def report(self) -> CleaningReport:
+        """What was dropped, and why."""
+        report = CleaningReport()
+        for shard in self._shards:
+            report = report.merge(report_of(shard.facts))
+        equal = np.setdiff1d(self._repeats, self.near, assume_unique=True)
+        repeats = self._repeats_report(DUPLICATE, "the same pair stood before", equal)
+        near = self._repeats_report(NEAR_DUPLICATE, "nearly the same pair stood before", self.near)
+        return report.merge(repeats).merge(near)
+
+    def _repeats_report(self, name: str, words: str, numbers: Array) -> CleaningReport:
+        repeats = CleaningReport()
+        for number in numbers[:NUM_EXAMPLES].tolist():
+            index = int(np.searchsorted(self._starts, number, "right")) - 1
+            (source,), (target,) = self.pairs(index, np.array([number - self._starts[index]]))
+            repeats.drop(name, words, source, target)
+        if len(numbers):
+            repeats.dropped[name] = len(numbers)
+        repeats.keep(-len(numbers))
+        return repeats
+
+
+def clean_texts(folder: Path, corpus: Corpus, rules: Sequence[Rule], options: TextOptions) -> Texts:
+    """Reads and cleans a corpus, unless `folder` holds the result already.
+
+    Args:
+        folder: its name stands for all that the result depends on.
+        corpus: the training pairs.
+        rules: what is dropped.
+        options: the rest.
+
+    Raises:
+        UserError: the corpus can't be read, or the folder not be written.
+    """
+    setup = partial(_Cleaner, list(rules), options.drop_near_duplicates)
+
+    def build(part: Path) -> dict[str, Any]:
+        tasks = _tasks(corpus, part, options.shard_pairs)
+        with progress(total=corpus.num_pairs, unit="pairs", description="Cleaning") as bar:
+            for num_pairs in run_ordered(_clean, tasks, setup, options.workers):
+                bar.update(num_pairs)
+        _write_repeats(part, options)
+        return {}
+
+    def repair(name: str) -> None:
+        if name == _REPEATS:
+            return _write_repeats(folder, options)
+        block = next(islice(corpus.blocks(options.shard_pairs), int(Path(name).stem), None))
+        _clean(setup(), (folder / name, _raw(block)))
+
+    made(folder, build, repair)
+    return Texts(folder)
+
+
+def write_repeats_across(
+    texts: Sequence[Texts], cleaning: Sequence[CleaningConfig], paths: Sequence[Path]
+) -> None:
+    """Finds the pairs that stand, or nearly stand, in an earlier corpus or earlier in their own.
+
+    Args:
+        texts: the corpora in the order in which they go before each other.
+        cleaning: what is asked for each: of equal pairs only those of a corpus with `drop_duplicates` are
+            found, whatever the one before it has; of nearly equal ones, only where both corpora have
+            `drop_near_duplicates`.
+        paths: the file to write for each, for `Texts`.
+    """
+    near_too = [options.drop_near_duplicates for options in cleaning]
+    equal = _repeats_across([text.hashes("hashes") for text in texts])
+    near = _repeats_across(
+        [text.hashes("near") if asked else [] for text, asked in zip(texts, near_too, strict=True)]
+    )
+    for path, options, numbers, near_numbers in zip(paths, cleaning, equal, near, strict=True):
+        _write_numbers(path, numbers if options.drop_duplicates else numbers[:0], near_numbers)
+
+
+def _repeats_across(corpora: Sequence[Sequence[Hashes]]) -> list[Array]:
+    """For each corpus the numbers, counted through its own shards, of what stood before in any."""
+    starts = offsets_of(np.array([sum(len(shard.rows) for shard in shards) for shards in corpora], np.int64))
+    found = repeats([shard for shards in corpora for shard in shards])
+    parts = np.split(found, np.searchsorted(found, starts[1:-1]))
+    return [part - start for part, start in zip(parts, starts[:-1], strict=True)]
+
+
+def report_to_json(report: CleaningReport) -> dict[str, Any]:
+    """A report as a shard keeps it."""
+    return vars(report) | {"dropped": dict(report.dropped)}
+
+
+def report_of(facts: dict[str, Any]) -> CleaningReport:
+    """The report that a shard kept."""
+    return CleaningReport(**(facts | {"dropped": Counter(facts["dropped"])}))
+
+
+_Raw = tuple[bytes, bytes]  # the lines of the two sides, each joined by newlines
+
+
+def _tasks(corpus: Corpus, folder: Path, shard_pairs: int) -> Iterator[tuple[Path, _Raw | None]]:
+    """The shards to be written, each with its raw lines; None for those that are there already."""
+    for index, block in enumerate(corpus.blocks(shard_pairs)):
+        path = folder / f"{index:05d}.safetensors"
+        yield path, None if path.exists() else _raw(block)
+
+
+def _raw(block: Block) -> _Raw:
+    return "\n".join(block[0]).encode(), "\n".join(block[1]).encode()
+
+
+@dataclass(frozen=True)
+class _Cleaner:
+    """What a process needs to clean shards."""
+
+    rules: Sequence[Rule]
+    near: bool
+
+
+def _clean(cleaner: _Cleaner, task: tuple[Path, _Raw | None]) -> int:
+    """Cleans and writes one shard; gives the number of pairs read."""
+    path, raw = task
+    if raw is None:
+        return report_of(Shard.open(path).facts).total
+    sources, targets = (list(map(normal_text, content.decode().split("\n"))) for content in raw)
+    assert len(sources) == len(targets)
+    report = CleaningReport()
+    kept = [True] * len(sources)
+    for rule in cleaner.rules:
+        for place in rule.suspects(sources, targets):
+            if kept[place] and rule.drops(sources[place], targets[place]):
+                kept[place] = False
+                report.drop(rule.name, rule.words, sources[place], targets[place])
+    sources, targets = list(compress(sources, kept)), list(compress(targets, kept))
+    report.keep(len(sources))
+    more = _sorted("hashes", map(pair_hash, sources, targets))
+    if cleaner.near:
+        more |= _sorted("near", map(near_hash, sources, targets))
+    Shard(Side.of_lines(sources), Side.of_lines(targets), more, report_to_json(report)).write(path)
+    return report.total
+
+
+def _sorted(name: str, digests: Iterable[bytes]) -> dict[str, Array]:
+    """Hashes as a shard keeps them."""
+    hashes = Hashes.of(np.frombuffer(b"".join(digests), "<u8"))
+    return {name: hashes.values, f"{name}_rows": hashes.rows}
+
+
+def _kept(shard: Shard, name: str) -> Hashes:
+    """The hashes that a shard kept."""
+    return Hashes(shard.more[name], shard.more[f"{name}_rows"])
+
+
+def _at(side: Side, rows: Array) -> Side:
+    """The lines at `rows` (n,), which ascend; a view if none between is left out."""
+    first, count = int(rows[0]) if len(rows) else 0, len(rows)
+    if not count or int(rows[-1]) - first + 1 == count:
+        return Side(side.ids, side.offsets[first : first + count + 1])
+    return side.take(rows)
+
+
+def _write_repeats(folder: Path, options: TextOptions) -> None:
+    shards = [Shard.open(path) for path in _shard_paths(folder)]
+    equal = repeats([_kept(shard, "hashes") for shard in shards] if options.drop_duplicates else [])
+    near = repeats([_kept(shard, "near") for shard in shards] if options.drop_near_duplicates else [])
+    _write_numbers(folder / _REPEATS, equal, near)
+
+
+def _write_numbers(path: Path, equal: Array, near: Array) -> None:
+    arrays = {"numbers": np.union1d(equal, near), "near": np.setdiff1d(near, equal, assume_unique=True)}
+    write_file(path, safetensors_bytes(arrays, None))
+
+
+def _shard_paths(folder: Path) -> list[Path]:
+    return sorted(path for path in folder.glob("*.safetensors") if path.name != _REPEATS)

@@ -1,0 +1,196 @@
+"""Rules for what has to stand on both sides alike: numbers, and addresses of pages and mailboxes."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Sequence
+from operator import attrgetter
+from typing import NamedTuple
+
+from nmt.config import CleaningConfig
+from nmt.data.cleaning.rules.rule import Rule, Setting
+
+# How the words for a thousand, a million and so on begin, in the languages of Europe and some of Asia; a dot
+# where they end.
+_WORDS = """
+    thousand tausend tsd duizend tusen tusind tuhat tuhan mille. mil. mila. mii. tys tisíc tisic
+    ezer bin. тыс тис хиляд χιλ mio. mln. mlj milion milio miljo million millió milljo milyo milhã
+    milhõ millón millon милион милли млн мільйон εκατομμ triệu juta bn. billi bilj bilh billón mrd
+    mld mia. milliar miliar miljar milyar млрд мільярд δισεκ tỷ tn. trilli trilj trilh trillón
+    трилли трлн lakh crore हज़ार लाख करोड़
+"""
+_SCALES = "|".join(word.replace(".", r"\b") for word in _WORDS.split())
+_MAGNITUDE = rf"(?:[千万萬亿億兆천만억조]|(?-i:[kKM])\b|[ \u00a0\u202f-]?(?!милли[глмс])(?:{_SCALES}))"
+_NUMBER = re.compile(
+    r"(?P<groups>(?<!\d)\d{1,3}(?P<mark>[.,'’ \u00a0\u202f])\d{3}(?:(?P=mark)\d{3})*(?!\d))"
+    rf"|(?P<decimal>\d+[.,]\d+(?={_MAGNITUDE}))"
+    r"|(?P<fraction>(?<=\d[.,])\d+)"
+    r"|\d+",
+    re.IGNORECASE,
+)
+_SCALE = re.compile(_MAGNITUDE, re.IGNORECASE)
+_DIGITS = re.compile(r"\d+")
+_DIGIT = re.compile(r"\d")
+_LARGEST_WORD = 12
+
+# RFC 3986 has ASCII alone, but names of hosts and paths are shown with letters like these too. Others may
+# follow an address without a space: Chinese, Japanese, Thai, or a particle in Korean.
+_LETTERS = "A-Za-z0-9À-ÖØ-öø-\u037d\u037f-\u0386\u0388-\u052f"
+# What is before an @ is looked for from its first letter alone: from every letter takes time by the square.
+_ADDRESS = re.compile(
+    rf"(?:https?://|www\.)[{_LETTERS}._~:/?#@!$&*+,;=%-]+"
+    rf"|(?<![{_LETTERS}_.+-])[{_LETTERS}_.+-]+@[{_LETTERS}_-]+(?:\.[{_LETTERS}_-]+)+"
+)
+
+
+class NumbersRule(Rule):
+    """Other numbers tell of another sentence.
+
+    Numbers are compared whatever their order and the zeros before them. Marks between groups of three may as
+    well be those of a list or a fraction (`101,102`): the pair stays if one of the readings agrees. Zeros
+    behind a number count, but for those of a fraction and before a word such as million: `1.5 million` is
+    `1,500,000`, and that it isn't `15 million` is not seen.
+
+    What is 12 or less is left out: it is as often written as a word. So is what is that without the zeros
+    behind it (20, 300, 1000), as long as the other side has no such number in its place.
+    """
+
+    name = "numbers"
+    words = "the numbers of the sides disagree"
+    option = "drop_unequal_numbers"
+    version = 2
+
+    @classmethod
+    def build(cls, config: CleaningConfig, setting: Setting) -> Rule | None:
+        """On with `drop_unequal_numbers`."""
+        return cls() if config.drop_unequal_numbers else None
+
+    def drops(self, source: str, target: str) -> bool:
+        """Whether a side has a number that the other lacks."""
+        one, other = _numbers(source), _numbers(target)
+        if sorted(map(_digits, one)) == sorted(map(_digits, other)):  # most do
+            return False
+        one, other = _unmatched(one, other)
+        return not _may_be_words(one, other) and not _may_be_words(*_unmatched(_split(one), _split(other)))
+
+
+class AddressesRule(Rule):
+    """Addresses stay as they are in a translation."""
+
+    name = "addresses"
+    words = "the URLs or e-mail addresses of the sides disagree"
+    option = "drop_unequal_addresses"
+    version = 2
+
+    @classmethod
+    def build(cls, config: CleaningConfig, setting: Setting) -> Rule | None:
+        """On with `drop_unequal_addresses`."""
+        return cls() if config.drop_unequal_addresses else None
+
+    def drops(self, source: str, target: str) -> bool:
+        """Whether a side has an address that the other lacks."""
+        return _addresses(source) != _addresses(target)
+
+
+class _Number(NamedTuple):
+    """A number of a text, or part of one.
+
+    Attributes:
+        digits: without the marks between them and the zeros before them.
+        parts: what stands between the marks.
+        scaled: zeros behind it don't count.
+        small: it may be left out.
+        round: it may be a word on the other side.
+    """
+
+    digits: str
+    parts: tuple[_Number, ...] = ()
+    scaled: bool = False
+    small: bool = False
+    round: bool = False
+
+
+def _numbers(text: str) -> list[_Number]:
+    if not _DIGITS.search(text):
+        return []
+    return [_number(match, _SCALE.match(text, match.end()) is not None) for match in _NUMBER.finditer(text)]
+
+
+_digits: Callable[[_Number], str] = attrgetter("digits")
+
+
+def _number(match: re.Match[str], before_scale: bool) -> _Number:
+    # Other digits than 0 to 9 become those; numbers stay text, for there is no end to their length.
+    text = match[0] if match[0].isascii() else _DIGIT.sub(lambda digit: str(int(digit[0])), match[0])
+    runs = _DIGITS.findall(text)
+    digits = "".join(runs).lstrip("0") or "0"
+    if match["decimal"]:
+        is_round = all(map(_is_small, runs))
+    else:
+        is_round = _is_small(digits.rstrip("0") or "0")
+    parts: list[_Number] = []
+    if len(runs) > 1 and all(run.strip("0") for run in runs[1:]):  # `1,000` has no other reading
+        parts = [_Number(run.lstrip("0") or "0") for run in runs]
+        fraction = len(runs) == 2 and (match["decimal"] or match["mark"] in ".,")
+        parts[-1] = parts[-1]._replace(scaled=bool(fraction) or before_scale)
+    return _Number(
+        digits,
+        tuple(parts),
+        scaled=before_scale or match["fraction"] is not None,
+        small=_is_small(digits) and not before_scale,
+        round=is_round,
+    )
+
+
+def _is_small(digits: str) -> bool:
+    return len(digits) <= 2 and int(digits) <= _LARGEST_WORD
+
+
+def _split(numbers: Sequence[_Number]) -> list[_Number]:
+    """The numbers with parts in the place of those that have any."""
+    return [part for number in numbers for part in number.parts or (number,)]
+
+
+def _unmatched(one: Sequence[_Number], other: Sequence[_Number]) -> tuple[list[_Number], list[_Number]]:
+    """What each side has without counterpart: first numbers that are equal go, then those that may be."""
+    ones, others = _cancelled(one, other, _digits)
+    scaled, others = _cancelled([n for n in ones if n.scaled], others, _significant)
+    ones = scaled + [n for n in ones if not n.scaled]
+    ones, scaled = _cancelled(ones, [n for n in others if n.scaled], _significant)
+    return ones, scaled + [n for n in others if not n.scaled]
+
+
+def _cancelled(
+    one: Sequence[_Number], other: Sequence[_Number], key: Callable[[_Number], str]
+) -> tuple[list[_Number], list[_Number]]:
+    """The sides without the numbers of equal key, as many on one as on the other."""
+    shared = Counter(map(key, one)) & Counter(map(key, other))
+    return _without(one, shared.copy(), key), _without(other, shared.copy(), key)
+
+
+def _without(numbers: Sequence[_Number], gone: Counter[str], key: Callable[[_Number], str]) -> list[_Number]:
+    kept = []
+    for number in numbers:
+        if gone[key(number)]:
+            gone[key(number)] -= 1
+        else:
+            kept.append(number)
+    return kept
+
+
+def _significant(number: _Number) -> str:
+    return number.digits.rstrip("0") or "0"
+
+
+def _may_be_words(one: Sequence[_Number], other: Sequence[_Number]) -> bool:
+    """Whether numbers without counterpart may all be words on the other side."""
+    sides = [[number for number in side if not number.small] for side in (one, other)]
+    return not all(sides) and all(number.round for side in sides for number in side)
+
+
+def _addresses(text: str) -> Counter[str]:
+    if "@" not in text and "://" not in text and "www." not in text:
+        return Counter()
+    found = (address.rstrip(".,;:!?/").casefold() for address in _ADDRESS.findall(text))
+    return Counter(address.partition("://")[2] or address for address in found)

@@ -1,0 +1,101 @@
+"""The rule about letters: each side has to be written in the script of its language."""
+
+from __future__ import annotations
+
+import unicodedata
+from functools import cache
+
+from nmt.config import CleaningConfig
+from nmt.data.cleaning.rules.rule import Rule, Setting, base_language
+from nmt.runtime import log
+
+_LATIN = (
+    "af az bs ca cs cy da de en eo es et eu fi fo fr fy ga gd gl ha hr hu id ig is it jv la lb lt lv mg mi "
+    "ms mt nb nl nn no oc om pl pt rm ro rw sk sl sn so sq st su sv sw tk tl tn tr uz vi wo xh yo zu"
+)
+_CYRILLIC = "ab ba be bg ce cv kk ky mk mn os ru tg tt uk"
+_ARABIC = "ar arz ckb fa ps sd ug ur"
+_DEVANAGARI = "bh hi kok mai mr ne sa"
+SCRIPTS: dict[str, frozenset[str]] = {
+    **dict.fromkeys(_LATIN.split(), frozenset({"LATIN"})),
+    **dict.fromkeys(_CYRILLIC.split(), frozenset({"CYRILLIC"})),
+    **dict.fromkeys(_ARABIC.split(), frozenset({"ARABIC"})),
+    **dict.fromkeys(_DEVANAGARI.split(), frozenset({"DEVANAGARI"})),
+    "sr": frozenset({"CYRILLIC", "LATIN"}),
+    "ku": frozenset({"LATIN", "ARABIC"}),
+    "zh": frozenset({"CJK", "BOPOMOFO"}),
+    "yue": frozenset({"CJK", "BOPOMOFO"}),
+    "ja": frozenset({"CJK", "HIRAGANA", "KATAKANA", "KATAKANA-HIRAGANA"}),
+    "ko": frozenset({"HANGUL", "CJK"}),
+    "el": frozenset({"GREEK"}),
+    "he": frozenset({"HEBREW"}),
+    "yi": frozenset({"HEBREW"}),
+    "hy": frozenset({"ARMENIAN"}),
+    "ka": frozenset({"GEORGIAN"}),
+    "am": frozenset({"ETHIOPIC"}),
+    "ti": frozenset({"ETHIOPIC"}),
+    "as": frozenset({"BENGALI"}),
+    "bn": frozenset({"BENGALI"}),
+    "pa": frozenset({"GURMUKHI"}),
+    "gu": frozenset({"GUJARATI"}),
+    "or": frozenset({"ORIYA"}),
+    "ta": frozenset({"TAMIL"}),
+    "te": frozenset({"TELUGU"}),
+    "kn": frozenset({"KANNADA"}),
+    "ml": frozenset({"MALAYALAM"}),
+    "si": frozenset({"SINHALA"}),
+    "th": frozenset({"THAI"}),
+    "lo": frozenset({"LAO"}),
+    "bo": frozenset({"TIBETAN"}),
+    "dz": frozenset({"TIBETAN"}),
+    "my": frozenset({"MYANMAR"}),
+    "km": frozenset({"KHMER"}),
+}
+"""Scripts of a language, as the first word of their letters' Unicode names has them."""
+
+
+class ScriptRule(Rule):
+    """Letters of another script are another language, or an encoding read as a wrong one."""
+
+    name = "script"
+    words = "a side is not in the script of its language"
+    option = "min_script"
+
+    def __init__(self, min_script: float, source_lang: str, target_lang: str) -> None:
+        """Takes the smallest share of letters that stays, and the languages, whose scripts `SCRIPTS` has."""
+        self.min_script = min_script
+        self.scripts = tuple(SCRIPTS.get(base_language(code)) for code in (source_lang, target_lang))
+
+    @classmethod
+    def build(cls, config: CleaningConfig, setting: Setting) -> Rule | None:
+        """On unless `min_script` is 0; a side in a language of which no script is known is not judged."""
+        if not config.min_script:
+            return None
+        for code in (setting.source_lang, setting.target_lang):
+            if base_language(code) not in SCRIPTS:
+                log.warning(
+                    "data.cleaning.min_script: no script is known for %r; that side may have any", code
+                )
+        return cls(config.min_script, setting.source_lang, setting.target_lang)
+
+    def drops(self, source: str, target: str) -> bool:
+        """Whether too few of a side's letters are of its scripts; a side without letters has none wrong."""
+        return any(
+            scripts is not None and self._is_other(text, scripts)
+            for text, scripts in zip((source, target), self.scripts, strict=True)
+        )
+
+    def _is_other(self, text: str, scripts: frozenset[str]) -> bool:
+        if text.isascii() and "LATIN" in scripts:  # most of the lines, in most of the languages
+            return False
+        found = [script for script in map(script_of, text) if script]
+        return sum(script in scripts for script in found) < self.min_script * len(found)
+
+
+@cache
+def script_of(character: str) -> str:
+    """The script of a letter, as its Unicode name begins; empty for what is no letter."""
+    if not character.isalpha():
+        return ""
+    words = unicodedata.name(character, "").replace("FULLWIDTH ", "").replace("HALFWIDTH ", "").split()
+    return words[0] if words else ""

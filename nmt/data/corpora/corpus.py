@@ -1,0 +1,296 @@
+"""Sentence pairs as they come: where each split's text is found, and one way to read it all."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from nmt.config import DataConfig, PairsConfig, SplitConfig
+from nmt.data.arrays import Array
+from nmt.data.corpora.hub import open_hub
+from nmt.data.corpora.pairing import mispaired
+from nmt.data.corpora.tables import Block, Pair, read_table, table_reader
+from nmt.data.corpora.test_sets import find_test_set
+from nmt.data.corpora.text import expand, file_facts, read_blocks, read_lines
+from nmt.data.subwords.tokenizer import check_symbols
+from nmt.errors import UserError
+from nmt.runtime import log
+
+_BLOCK_CHARACTERS = 1 << 25  # of a block of `Corpus.blocks`, some twice what 65,536 pairs of sentences have
+
+
+@dataclass(frozen=True)
+class Corpus:
+    """The pairs of one split, raw: nothing is stripped, cleaned or dropped."""
+
+    name: str
+    """What it is called in logs and messages."""
+    facts: dict[str, Any]
+    """What identifies the content, the same on every machine: files by name, size and SHA-256; a hub set by
+    path, configuration, commit and split."""
+    read: Callable[[], Iterator[Block]] = field(repr=False)
+    """Starts reading from the beginning; `blocks` and `pairs` are the same with a check."""
+    key: str = "data"
+    """The option it came from, for messages."""
+    num_pairs: int | None = None
+    """Its size, where that is known beforehand."""
+
+    def pairs(self) -> Iterator[Pair]:
+        """Yields (source, target) in order, streamed; may be called again.
+
+        Raises:
+            UserError: a file is damaged, the sides differ in length, or there is no pair at all.
+        """
+        return (pair for block in self._checked() for pair in zip(*block, strict=True))
+
+    def blocks(self, size: int) -> Iterator[Block]:
+        """Yields the pairs in order, `size` at a time; fewer at the end, and where they are very long.
+
+        A block ends with the pair that brings it to 33.5 million characters, so that memory is bounded. Where
+        blocks end depends on the pairs alone, not on how they are read.
+
+        Raises:
+            UserError: as `pairs`.
+        """
+        sources: list[str] = []
+        targets: list[str] = []
+        before = 0  # characters of what is in these two
+        for more_sources, more_targets in self._checked():
+            ends = np.cumsum(_lengths(more_sources) + _lengths(more_targets)) + before
+            begin = 0
+            while begin < len(more_sources):
+                full = int(np.searchsorted(ends, _BLOCK_CHARACTERS)) + 1
+                end = min(full, begin + size - len(sources))
+                sources += more_sources[begin:end]
+                targets += more_targets[begin:end]
+                if len(sources) == size or end == full <= len(ends):
+                    yield sources, targets
+                    sources, targets = [], []
+                    ends = ends - ends[end - 1]
+                begin = end
+            before = int(ends[-1]) if len(ends) else before
+        if sources:
+            yield sources, targets
+
+    def _checked(self) -> Iterator[Block]:
+        empty = True
+        for block in self.read():
+            empty = empty and not block[0]
+            yield block
+        if empty:
+            raise UserError(f"{self.key}: {self.name} holds no sentence pair")
+
+
+@dataclass(frozen=True)
+class HeldOut:
+    """Validation or test text, raw and whole, line for line."""
+
+    name: str
+    sources: list[str] = field(repr=False)
+    references: list[str] = field(repr=False)
+    groups: list[str] | None = field(repr=False)
+    """A label a line, or none."""
+    facts: dict[str, Any]
+    """As in `Corpus`."""
+    tag: str | None = None
+    """What is put before every source."""
+
+    @property
+    def inputs(self) -> list[str]:
+        """What the model gets: the sources, the tag before each; a blank one stays blank."""
+        if self.tag is None:
+            return self.sources
+        return [f"{self.tag} {source}" if source.strip() else source for source in self.sources]
+
+
+def is_given(split: PairsConfig) -> bool:
+    """Whether a split names any data."""
+    return bool(given_options(split))
+
+
+def given_options(split: PairsConfig) -> list[str]:
+    """Those of a split's options that say where its pairs come from, and have a value."""
+    return [
+        name for name in ("split", "source", "target", "path", "sacrebleu") if _is_set(getattr(split, name))
+    ]
+
+
+def open_corpus(split: PairsConfig, data: DataConfig, key: str) -> Corpus:
+    """Finds the data of a split and what identifies them, without reading the pairs yet.
+
+    Args:
+        split: where the pairs come from.
+        data: languages, column names and the hub set.
+        key: full name of the option, such as `data.train`.
+
+    Raises:
+        UserError: nothing is given, or more than one kind of source, half a pair of files, or data that
+            cannot be found.
+    """
+    kinds = _kinds(split)
+    if not kinds:
+        raise UserError(_nothing_given(data, key))
+    if len(kinds) > 1:
+        raise UserError(
+            f"{key}: {' and '.join(kinds)} are both given, and only one can be: "
+            f"add {key}.{kinds[0]}=null to drop the first"
+        )
+    return {
+        "split": _from_hub,
+        "text": _from_text,
+        "source": _from_text,
+        "target": _from_text,
+        "path": _from_tables,
+        "sacrebleu": _from_test_set,
+    }[kinds[0]](split, data, key)
+
+
+def read_held_out(split: SplitConfig, data: DataConfig, key: str) -> HeldOut:
+    """Reads a validation or test split whole; every line stays, blank ones too.
+
+    Args:
+        split: where the text comes from.
+        data: languages, column names and the hub set.
+        key: full name of the option, such as `data.test`.
+
+    Raises:
+        UserError: as `open_corpus` and `Corpus.pairs`, and where the groups are not one a line, or the tag
+            cannot be a piece.
+    """
+    if split.tag is not None:
+        check_symbols([split.tag], f"{key}.tag")
+    corpus = open_corpus(split, data, key)
+    pairs = list(corpus.pairs())
+    groups, facts = None, corpus.facts
+    if split.groups is not None:
+        files = expand(split.groups, f"{key}.groups", several=False)
+        groups = [label for path in files for label in read_lines(path)]
+        facts = facts | {"groups": [file_facts(path) for path in files]}
+        if len(groups) != len(pairs):
+            raise UserError(
+                f"{key}.groups={split.groups}: has {len(groups)} labels, but there are {len(pairs)} pairs"
+            )
+    sources, references = [pair[0] for pair in pairs], [pair[1] for pair in pairs]
+    return HeldOut(corpus.name, sources, references, groups, facts, split.tag)
+
+
+def _lengths(lines: list[str]) -> Array:
+    return np.fromiter(map(len, lines), np.int64, len(lines))
+
+
+def _kinds(split: PairsConfig) -> list[str]:
+    given = given_options(split)
+    return [name for name in given if not (name == "target" and "source" in given)]
+
+
+def _is_set(value: Any) -> bool:
+    return value not in (None, "", "???") and value != []
+
+
+def _nothing_given(data: DataConfig, key: str) -> str:
+    name = key.rpartition(".")[2]
+    hub = f", or {key}.split={name} of {data.hub.path}" if data.hub.path else ""
+    source, target = f"{name}.{data.source_lang}", f"{name}.{data.target_lang}"
+    return (
+        f"{key} names no data: set {key}.source={source} {key}.target={target} (two text files), "
+        f"or {key}.path={name}.tsv (TSV, JSONL or Parquet){hub}"
+    )
+
+
+def _from_text(split: PairsConfig, data: DataConfig, key: str) -> Corpus:
+    for given, missing in (("source", "target"), ("target", "source")):
+        if not _is_set(getattr(split, missing)):
+            lang = data.target_lang if missing == "target" else data.source_lang
+            raise UserError(
+                f"{key}.{given} is given without {key}.{missing}: add the other side, "
+                f"such as {key}.{missing}={key.rpartition('.')[2]}.{lang}"
+            )
+    sources, targets = expand(split.source, f"{key}.source"), expand(split.target, f"{key}.target")
+    if len(sources) != len(targets):
+        raise UserError(
+            f"{key}: {len(sources)} source files but {len(targets)} target files; they must come in pairs"
+        )
+    wrong = mispaired(sources, targets, (data.source_lang, data.target_lang))
+    if wrong is not None:
+        source, target = wrong
+        there = targets[sources.index(source)]
+        log.warning(
+            "%s: %s is paired with %s, but its name goes with %s: give both lists in the same order",
+            *(key, source, there, target),
+        )
+    facts = {
+        "source": [file_facts(path) for path in sources],
+        "target": [file_facts(path) for path in targets],
+    }
+    name = f"{_names(sources)} + {_names(targets)}"
+    return Corpus(name, facts, partial(_read_text, list(zip(sources, targets, strict=True)), key), key)
+
+
+def _read_text(files: list[tuple[Path, Path]], key: str) -> Iterator[Block]:
+    for source, target in files:
+        sides = read_blocks(source), read_blocks(target)
+        counts = [0, 0]
+        waiting: Block = [], []  # of one side, the lines whose other side has not been read yet
+        while True:
+            behind = 0 if len(waiting[0]) <= len(waiting[1]) else 1
+            block = next(sides[behind], None)
+            if block is None:
+                break
+            counts[behind] += len(block)
+            waiting[behind].extend(block)
+            ready = min(map(len, waiting))
+            yield waiting[0][:ready], waiting[1][:ready]
+            waiting = waiting[0][ready:], waiting[1][ready:]
+        ahead = 1 - behind
+        counts[ahead] += sum(map(len, sides[ahead]))
+        if counts[0] != counts[1]:
+            raise UserError(
+                f"{key}: {source} has {counts[0]} lines but {target} has {counts[1]}; "
+                "the two must correspond line for line"
+            )
+
+
+def _from_tables(split: PairsConfig, data: DataConfig, key: str) -> Corpus:
+    files = expand(split.path, f"{key}.path")
+    for path in files:
+        table_reader(path)
+    facts = {
+        "files": [file_facts(path) for path in files],
+        "keys": [data.source_key, data.target_key, data.source_lang, data.target_lang],
+    }
+    return Corpus(_names(files), facts, partial(_read_tables, files, data), key)
+
+
+def _read_tables(files: list[Path], data: DataConfig) -> Iterator[Block]:
+    for path in files:
+        yield from read_table(path, data)
+
+
+def _from_test_set(split: PairsConfig, data: DataConfig, key: str) -> Corpus:
+    assert split.sacrebleu is not None
+    source, target = find_test_set(split.sacrebleu, data.source_lang, data.target_lang, f"{key}.sacrebleu")
+    languages = f"{data.source_lang}-{data.target_lang}"
+    facts = {
+        "sacrebleu": split.sacrebleu,
+        "languages": languages,
+        "source": [file_facts(source)],
+        "target": [file_facts(target)],
+    }
+    return Corpus(f"{split.sacrebleu} {languages}", facts, partial(_read_text, [(source, target)], key), key)
+
+
+def _from_hub(split: PairsConfig, data: DataConfig, key: str) -> Corpus:
+    assert split.split is not None
+    if not data.hub.path:
+        raise UserError(f"{key}.split={split.split}: is a split of a hub data set, so set data.hub.path too")
+    found = open_hub(data, split.split, key)
+    return Corpus(found.name, found.facts, found.blocks, key, found.num_pairs)
+
+
+def _names(files: list[Path]) -> str:
+    return files[0].name + (f" and {len(files) - 1} more" if len(files) > 1 else "")

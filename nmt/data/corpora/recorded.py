@@ -1,0 +1,92 @@
+"""Data that a model names: they are read only if they are those in the model's record.
+
+A model may come from a stranger, and its configuration could name any file of this machine. A file whose size
+and SHA-256 stand in the record has nothing in it that the author of the model does not know.
+"""
+
+from __future__ import annotations
+
+import glob
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from nmt.config import DataConfig, SplitConfig
+from nmt.data.corpora.hub import local_folder
+from nmt.data.corpora.text import BUNDLED, bundled_folder, expand, file_facts
+from nmt.errors import UserError
+from nmt.runtime import read_errors, require_regular
+
+_OF_THE_SYSTEM = tuple(map(Path, ("/proc", "/sys")))  # reading there may wait, or have an effect
+_HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*", re.ASCII)
+_WORD = re.compile(r"[A-Za-z0-9][\w.-]*", re.ASCII)
+_KINDS = {"source": "source", "target": "target", "path": "files", "groups": "groups"}
+
+
+class NotRecorded(UserError):
+    """Data that are not in the record of the model that names them."""
+
+
+def require_recorded(split: SplitConfig, data: DataConfig, key: str, record: Mapping[str, Any]) -> None:
+    """Makes sure that reading a split which a model's configuration names tells its author nothing new.
+
+    Files must have the size and SHA-256 in the record, or belong to the bundled corpus. Data sets of the hub
+    and test sets of sacreBLEU are public, folders of this machine are not.
+
+    Args:
+        split: names the data.
+        data: names the hub data set.
+        key: full name of the split, such as `data.test`.
+        record: what the model's `results.json` says of the split.
+
+    Raises:
+        NotRecorded: some data are others, or the record does not have them.
+        UserError: a file is not there.
+    """
+    for option, kind in _KINDS.items():
+        _require_files(getattr(split, option), f"{key}.{option}", record.get(kind))
+    if split.split is not None and data.hub.path is not None:
+        _require_public(data)
+
+
+def _require_files(value: Any, key: str, recorded: Any) -> None:
+    values = value if isinstance(value, list | tuple) else [value]
+    names = [str(item) for item in values if item not in (None, "", "???")]
+    files = [(name, path) for name in names for path in _files(name, key)]
+    known = recorded if isinstance(recorded, list) and len(recorded) == len(files) else [None] * len(files)
+    for (name, path), facts in zip(files, known, strict=True):
+        if not _is_bundled(name, path) and not _is_recorded(path, facts):
+            raise NotRecorded(f"{key}={name}: is not the file that the model's results.json has recorded")
+
+
+def _files(name: str, key: str) -> list[Path]:
+    """The files of a name; only the last part of it may be a pattern, so that one folder is looked at."""
+    with read_errors(Path(name)):
+        if glob.has_magic(str(Path(name).parent)) and not Path(name).exists():
+            raise NotRecorded(f"{key}={name}: is a pattern of folders")
+        return expand(name, key, several=False)
+
+
+def _is_bundled(name: str, path: Path) -> bool:
+    return name.startswith(BUNDLED) and path.resolve().is_relative_to(bundled_folder().resolve())
+
+
+def _is_recorded(path: Path, facts: Any) -> bool:
+    """Whether a file is the recorded one; it is read only if its size is the recorded one."""
+    real = path.resolve()
+    if not isinstance(facts, Mapping) or any(real.is_relative_to(folder) for folder in _OF_THE_SYSTEM):
+        return False
+    with read_errors(path):
+        if require_regular(path).st_size != facts.get("bytes"):
+            return False
+        return bool(file_facts(path)["sha256"] == facts.get("sha256"))
+
+
+def _require_public(data: DataConfig) -> None:
+    hub = data.hub
+    if not _HUB_NAME.fullmatch(str(hub.path)) or local_folder(hub) is not None:
+        raise NotRecorded(f"data.hub.path={hub.path}: is a folder, or not a name on the hub")
+    for key, value in (("name", hub.name), ("revision", hub.revision)):
+        if value is not None and not _WORD.fullmatch(value):
+            raise NotRecorded(f"data.hub.{key}={value}: is not a name on the hub")

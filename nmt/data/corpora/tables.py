@@ -1,0 +1,359 @@
+"""Tables of sentence pairs: TSV, JSONL and Parquet files, and how a column is found in one."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from nmt.config import DataConfig
+from nmt.data.corpora.text import one_line, read_lines
+from nmt.errors import UserError
+from nmt.runtime import file_error
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+Pair = tuple[str, str]
+"""A source sentence and its target sentence."""
+
+Block = tuple[list[str], list[str]]
+"""Some pairs: their sources, and as many targets."""
+
+_COMPRESSED = (".gz", ".xz", ".zst")
+_BLOCK_ROWS = 1024  # read at a time; they may be whole documents
+_LEVELS = 8  # of a nested record whose keys are listed in a message
+_LISTED = 30  # keys in a message
+_DIGITS = 4000  # of an integer that Python converts; it refuses more than 4,300
+
+
+def read_table(path: Path, data: DataConfig) -> Iterator[Block]:
+    """Yields the pairs of a TSV, JSONL or Parquet file in order, some at a time.
+
+    Args:
+        path: the file; its name tells the format. TSV and JSONL may be compressed as text files may.
+        data: names the columns: `source_key`, `target_key` and the two languages.
+
+    Raises:
+        UserError: the format is unknown, a column is missing, or a row is malformed (named with its line).
+    """
+    return table_reader(path)(path, data)
+
+
+def table_reader(path: Path) -> Callable[[Path, DataConfig], Iterator[Block]]:
+    """Finds the reader for a file by its name.
+
+    Raises:
+        UserError: the name tells no format that can be read.
+    """
+    suffixes = [suffix.lower() for suffix in path.suffixes]
+    packed = bool(suffixes) and suffixes[-1] in _COMPRESSED
+    suffix = suffixes[-2] if packed and len(suffixes) > 1 else suffixes[-1] if suffixes else ""
+    reader = READERS.get(suffix)
+    if reader is None or (packed and reader is _read_parquet):
+        raise UserError(
+            f"{path}: a table must be named .tsv, .jsonl (either also .gz, .xz or .zst) or .parquet; "
+            "two plain text files go in source= and target="
+        )
+    return reader
+
+
+def _read_tsv(path: Path, data: DataConfig) -> Iterator[Block]:
+    return _blocks(_tsv_pairs(path, data))
+
+
+def _tsv_pairs(path: Path, data: DataConfig) -> Iterator[Pair]:
+    rows = enumerate(read_lines(path), start=1)
+    numbered = [key.isdecimal() and len(key) < 10 for key in (data.source_key, data.target_key)]
+    if any(numbered) and not all(numbered):
+        raise UserError(
+            f"data.source_key={data.source_key} data.target_key={data.target_key}: "
+            "give two column names (the file has a header) or two column numbers (it has none)"
+        )
+    num_columns = None
+    source = target = 0
+    if all(numbered):
+        source, target = int(data.source_key), int(data.target_key)
+    else:
+        header = next(rows, (0, ""))[1].split("\t")
+        num_columns = len(header)
+        keys = choose_keys(data, header.__contains__, header, f"{path}:1")
+        for key in keys:
+            _require_one(header, key, f"{path}:1")
+        source, target = header.index(keys[0]), header.index(keys[1])
+    for number, line in rows:
+        row = line.split("\t")
+        if _is_blank(line) and (num_columns or 2) > 1 and _rest_is_blank(rows):
+            return
+        if num_columns is None:
+            num_columns = len(row)
+            if max(source, target) >= num_columns:
+                raise UserError(
+                    f"{path}:{number}: has {num_columns} columns, so column {max(source, target)} "
+                    "(counted from 0) is not there: set data.source_key and data.target_key"
+                )
+        if len(row) != num_columns:
+            raise UserError(f"{path}:{number}: has {len(row)} columns where the first line has {num_columns}")
+        yield row[source], row[target]
+
+
+def _read_jsonl(path: Path, data: DataConfig) -> Iterator[Block]:
+    return _blocks(_jsonl_pairs(path, data))
+
+
+def _jsonl_pairs(path: Path, data: DataConfig) -> Iterator[Pair]:
+    keys: Pair | None = None
+    lines = enumerate(read_lines(path), start=1)
+    for number, line in lines:
+        where = f"{path}:{number}"
+        if _is_blank(line):
+            if _rest_is_blank(lines):
+                return
+            raise UserError(
+                f"{where}: is blank, and lines with text follow; JSONL holds one object a line: drop the line"
+            )
+        try:
+            record = json.loads(line, parse_int=_whole_number)
+        except (ValueError, RecursionError) as error:
+            raise UserError(f"{where}: not valid JSON ({error}); JSONL holds one object a line") from None
+        if not isinstance(record, dict):
+            raise UserError(f"{where}: must be a JSON object with the keys of both sides")
+        if keys is None:
+            keys = choose_keys(data, partial(_has, record), _names(record), where)
+        yield _json_text(record, keys[0], where), _json_text(record, keys[1], where)
+
+
+def _rest_is_blank(rows: Iterator[tuple[int, str]]) -> bool:
+    """Whether only blank lines are left; they end a file, and are no rows of it."""
+    return all(_is_blank(line) for _, line in rows)
+
+
+def _is_blank(line: str) -> bool:
+    """Tabs count: in a TSV file they are a row of empty cells."""
+    return not line.strip(" ")
+
+
+def _whole_number(digits: str) -> int | float:
+    """A number of so many digits stands in another field than the text, and must not end the reading."""
+    return int(digits) if len(digits) <= _DIGITS else float(digits)
+
+
+def _json_text(record: Mapping[str, Any], key: str, where: str) -> str:
+    if not _has(record, key):
+        raise UserError(f"{where}: lacks the key {key!r}; it has {_listed(_names(record))}")
+    value = _at(record, key)
+    if value is None:
+        return ""
+    if not isinstance(value, str):
+        raise UserError(f"{where}: {key!r} must be text, not {value!r:.40}")
+    if not value.isascii():
+        try:
+            value.encode("utf-8")
+        except UnicodeEncodeError:
+            raise UserError(f"{where}: {key!r} holds half a surrogate pair: mend the escape") from None
+    return one_line(value)
+
+
+def _at(record: Mapping[str, Any], key: str) -> Any:
+    if key in record:
+        return record[key]
+    outer, _, inner = key.partition(".")
+    return _at(record[outer], inner)
+
+
+def _has(record: Any, key: str) -> bool:
+    if not isinstance(record, Mapping):
+        return False
+    outer, dot, inner = key.partition(".")
+    return key in record or (bool(dot) and outer in record and _has(record[outer], inner))
+
+
+def _names(record: Mapping[str, Any], prefix: str = "", levels: int = _LEVELS) -> list[str]:
+    names = []
+    for key, value in record.items():
+        nested = levels > 1 and isinstance(value, Mapping)
+        names += _names(value, f"{prefix}{key}.", levels - 1) if nested else [prefix + key]
+    return names
+
+
+def _listed(names: Sequence[str]) -> str:
+    """Names for a message: the first ones, each cut."""
+    more = f" and {len(names) - _LISTED} more" if len(names) > _LISTED else ""
+    return (", ".join(f"{name:.80}" for name in names[:_LISTED]) or "(none)") + more
+
+
+def _blocks(pairs: Iterator[Pair]) -> Iterator[Block]:
+    while block := list(islice(pairs, _BLOCK_ROWS)):
+        yield [pair[0] for pair in block], [pair[1] for pair in block]
+
+
+def _read_parquet(path: Path, data: DataConfig) -> Iterator[Block]:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        with pq.ParquetFile(path) as file:
+            schema = file.schema_arrow
+            keys = choose_keys(
+                data,
+                lambda key: arrow_type(schema, key, str(path)) is not None,
+                arrow_names(schema),
+                str(path),
+            )
+            columns = sorted({key if key in schema.names else key.partition(".")[0] for key in keys})
+            batches = (
+                pa.Table.from_batches([batch]) for batch in file.iter_batches(_BLOCK_ROWS, columns=columns)
+            )
+            yield from arrow_blocks(batches, keys, str(path))
+    except (pa.ArrowException, OSError) as error:
+        if isinstance(error, OSError) and (line := file_error(error, path, "read")) is not None:
+            raise line from error
+        raise UserError(f"{path}: not a sound Parquet file ({_first_line(error)})") from None
+
+
+READERS: dict[str, Callable[[Path, DataConfig], Iterator[Block]]] = {
+    ".tsv": _read_tsv,
+    ".jsonl": _read_jsonl,
+    ".ndjson": _read_jsonl,
+    ".parquet": _read_parquet,
+}
+"""Readers by the end of a file's name."""
+
+
+def choose_keys(data: DataConfig, has: Callable[[str], bool], names: Sequence[str], where: str) -> Pair:
+    """Finds the columns of the two sides.
+
+    `data.source_key` and `data.target_key` name them. Where they were left at their defaults and there is no
+    such column, `translation.<language>` is tried, as WMT's sets have it, then a column named like the
+    language, as Multi30k has it.
+
+    Args:
+        data: the options.
+        has: tells whether there is a column of this name; a dot leads into a nested one.
+        names: the columns there are, for the message.
+        where: the file or data set, for the message.
+
+    Raises:
+        UserError: a side has no column; the message lists those there are.
+    """
+    keys = []
+    for side, key, lang in (
+        ("source", data.source_key, data.source_lang),
+        ("target", data.target_key, data.target_lang),
+    ):
+        tried = [key, f"translation.{lang}", lang] if key == side else [key]
+        found = next(filter(has, tried), None)
+        if found is None:
+            raise UserError(
+                f"{where}: no column {' or '.join(tried)} for the {side} side: "
+                f"set data.{side}_key to one of {_listed(names)}"
+            )
+        keys.append(found)
+    return keys[0], keys[1]
+
+
+def arrow_names(schema: pa.Schema) -> list[str]:
+    """The columns of an Arrow schema, nested ones with a dot."""
+    return [name for field in schema for name in _field_names(field, "")]
+
+
+def _field_names(field: pa.Field, prefix: str) -> list[str]:
+    import pyarrow as pa
+
+    if pa.types.is_struct(field.type):
+        return [name for inner in field.type for name in _field_names(inner, f"{prefix}{field.name}.")]
+    return [prefix + field.name]
+
+
+def arrow_type(schema: pa.Schema, key: str, where: str) -> pa.DataType | None:
+    """The type of a column, or None where there is no such column.
+
+    Raises:
+        UserError: several columns have the name; `where` is the file or data set, for the message.
+    """
+    import pyarrow as pa
+
+    if key in schema.names:
+        _require_one(schema.names, key, where)
+        return schema.field(key).type
+    outer, dot, inner = key.partition(".")
+    if not dot or outer not in schema.names:
+        return None
+    _require_one(schema.names, outer, where)
+    kind = schema.field(outer).type
+    return arrow_type(pa.schema(list(kind)), inner, where) if pa.types.is_struct(kind) else None
+
+
+def _require_one(names: Sequence[str], key: str, where: str) -> None:
+    if (count := names.count(key)) > 1:
+        raise UserError(f"{where}: {count} columns are named {key!r}; rename those that are not meant")
+
+
+def arrow_blocks(tables: Iterable[pa.Table], keys: Pair, where: str) -> Iterator[Block]:
+    """Yields the pairs of each Arrow table; a null is an empty sentence.
+
+    Args:
+        tables: parts of a larger table, in order.
+        keys: the two columns, as `choose_keys` gives them.
+        where: the file or data set, for the message.
+
+    Raises:
+        UserError: a column holds something else than text, or a text that is not UTF-8 (rows count from 0).
+    """
+    first = 0
+    for table in tables:
+        yield _arrow_texts(table, keys[0], where, first), _arrow_texts(table, keys[1], where, first)
+        first += len(table)
+
+
+def _arrow_texts(table: pa.Table, key: str, where: str, first: int) -> list[str]:
+    """The texts of a column; `first` is the number of the table's first row."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    kind = arrow_type(table.schema, key, where)
+    decoded = kind.value_type if kind is not None and pa.types.is_dictionary(kind) else kind
+    if not _is_text(decoded):
+        raise UserError(f"{where}: column {key!r} must hold text, not {kind}")
+    if key in table.schema.names:
+        column = table.column(key)
+    else:
+        outer, *inner = key.split(".")
+        column = pc.struct_field(table.column(outer), inner)
+    if decoded != kind:
+        column = column.cast(decoded)
+    try:
+        return [one_line(text or "") for text in column.to_pylist()]
+    except UnicodeDecodeError:
+        row = next(number for number, text in enumerate(column, first) if not _is_utf8(text))
+        raise UserError(f"{where}: row {row} of column {key!r} is not valid UTF-8: mend or drop it") from None
+
+
+def _is_text(kind: pa.DataType | None) -> bool:
+    """Whether values of an Arrow type are text. A column without any value may have the type null."""
+    import pyarrow as pa
+
+    return kind is not None and any(
+        is_kind(kind)
+        for is_kind in (
+            pa.types.is_string,
+            pa.types.is_large_string,
+            pa.types.is_string_view,
+            pa.types.is_null,
+        )
+    )
+
+
+def _is_utf8(text: pa.StringScalar) -> bool:
+    try:
+        text.as_py()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]

@@ -1,0 +1,1 @@
+"""Preparation: from corpora to encoded shards, and the report about the data."""

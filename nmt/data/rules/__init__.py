@@ -1,1 +1,0 @@
-"""Rules that drop training pairs, a small class each; `nmt.data.cleaning` has their register."""

@@ -1,0 +1,386 @@
+"""SentencePiece: text to ids of pieces and back, and how the pieces are learnt."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import re
+import resource
+import signal
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+
+import sentencepiece as spm
+
+from nmt.config import Segmentation, TokenizerConfig
+from nmt.data.arrays import Side, smallest_dtype
+from nmt.data.subwords.words import Words
+from nmt.errors import UserError
+from nmt.runtime import (
+    STOP_SIGNALS,
+    guest,
+    holds_pieces,
+    log,
+    make_folder,
+    model_folders,
+    pieces_folder,
+    read_checked,
+    read_errors,
+    replaced,
+)
+
+PAD_ID, BOS_ID, EOS_ID, UNK_ID = 0, 1, 2, 3
+"""Ids of the special pieces, the same in every vocabulary."""
+
+JOINT_FILE, SOURCE_FILE, TARGET_FILE = "joint.spm", "source.spm", "target.spm"
+
+_NUM_SPECIAL = 4
+_MOST_BYTES = 1 << 26  # of a model; one of a million pieces has some 25 million
+_SPECIAL_PIECES = ("<pad>", "<s>", "</s>", "<unk>")
+# The sums over sentences are split among the threads and so is their rounding: the number must not depend
+# on the machine.
+_TRAINING_THREADS = 8
+# A long stretch without a space takes time by its square, and would be dropped for its length anyway.
+_MAX_CHARACTERS = 4000
+
+# What would end a line, ring a bell or move a cursor, should a model ever write it.
+_CONTROLS = {code: " " for code in (*range(0x20), *range(0x7F, 0xA0), 0x2028, 0x2029) if code != 0x09}
+
+
+class Tokenizer:
+    """A vocabulary for both sides, or one a side. Every text can be encoded, byte by byte if need be.
+
+    The pieces of a text are those of its words, what stands between spaces, each by itself. SentencePiece
+    comes to the same by way of the whole text, as no piece reaches across a space; but it breaks ties by the
+    rounding of sums that depend on what came before, and encodes every word as if it were new.
+    """
+
+    source_vocab_size: int
+    target_vocab_size: int
+    joint: bool
+    """Whether both sides share one vocabulary."""
+    segmentation: Segmentation
+    """How the pieces were learnt, as the model itself tells."""
+    fingerprint: str
+    """SHA-256 of the models."""
+    source_symbols: dict[str, int]
+    """The strings that are always one piece of the source side (`data.tokenizer.user_symbols` and the tags of
+    corpora), and their ids."""
+
+    def __init__(self, source_model: bytes, target_model: bytes | None = None) -> None:
+        """Takes SentencePiece models as bytes; without `target_model` the first serves both sides.
+
+        Raises:
+            ValueError: a model is damaged or was not made by `train_tokenizer`.
+        """
+        self.joint = target_model is None
+        self._models = (source_model,) if target_model is None else (source_model, target_model)
+        processors = [_processor(model) for model in self._models]
+        self.source_processor, self.target_processor = processors[0], processors[-1]
+        words = list(map(_words, processors))
+        self._source_words, self._target_words = words[0], words[-1]
+        self.source_vocab_size = self.source_processor.vocab_size()
+        self.target_vocab_size = self.target_processor.vocab_size()
+        self.segmentation = _segmentation(source_model)
+        symbols = _user_symbols(source_model)
+        self.source_symbols = {symbol: self.source_processor.piece_to_id(symbol) for symbol in symbols}
+        digest = hashlib.sha256()
+        for model in self._models:
+            digest.update(len(model).to_bytes(8, "little") + model)
+        self.fingerprint = digest.hexdigest()
+
+    def encode_source(self, texts: Sequence[str]) -> list[list[int]]:
+        """Ids of each text, without BOS and EOS; an empty text has none.
+
+        A text whose first word is a user's symbol, such as the tag of a corpus, begins with that piece, and
+        the rest is encoded as if it stood alone: `<bt> text` is the tag, then the pieces of `text`.
+        """
+        if not self.source_symbols:
+            return _lists(self._source_words.encode(Side.of_lines(texts)))
+        cut = [_tag_and_rest(text, self.source_symbols) for text in texts]
+        ids = _lists(self._source_words.encode(Side.of_lines([rest for _, rest in cut])))
+        return [[*tag, *sentence] for (tag, _), sentence in zip(cut, ids, strict=True)]
+
+    def encode_target(self, texts: Sequence[str]) -> list[list[int]]:
+        """Ids of each text, without BOS and EOS; an empty text has none."""
+        return _lists(self._target_words.encode(Side.of_lines(texts)))
+
+    def source_ids(self, texts: Side) -> Side:
+        """`encode_source` of `Side.of_lines`; ids come in the fewest bytes."""
+        if not self.source_symbols:
+            return self._source_words.encode(texts)
+        return Side.of(self.encode_source(texts.lines()), smallest_dtype(self.source_vocab_size - 1))
+
+    def target_ids(self, texts: Side) -> Side:
+        """`encode_target` in the same way."""
+        return self._target_words.encode(texts)
+
+    def decode_target(self, ids: Sequence[Sequence[int]]) -> list[str]:
+        """Text of each sequence of ids: one line, whatever the ids.
+
+        Special pieces are skipped, bytes that are no UTF-8 become U+FFFD, and control characters other than
+        a tab become spaces.
+        """
+        normal = [[i for i in map(int, sequence) if i >= _NUM_SPECIAL] for sequence in ids]
+        texts: list[str] = self.target_processor.decode(normal, num_threads=1) if normal else []
+        return [text.translate(_CONTROLS) for text in texts]
+
+    def source_pieces(self, text: str) -> list[str]:
+        """The pieces of a source text."""
+        ids = self._source_words.encode(Side.of_lines([text])).ids
+        return list(map(self.source_processor.id_to_piece, ids.tolist()))
+
+    def target_pieces(self, text: str) -> list[str]:
+        """The pieces of a target text."""
+        ids = self._target_words.encode(Side.of_lines([text])).ids
+        return list(map(self.target_processor.id_to_piece, ids.tolist()))
+
+    def save(self, folder: Path) -> None:
+        """Writes `joint.spm`, or `source.spm` and `target.spm`, into a folder."""
+        make_folder(folder)
+        names = (JOINT_FILE,) if self.joint else (SOURCE_FILE, TARGET_FILE)
+        for name, model in zip(names, self._models, strict=True):
+            with replaced(folder / name) as temporary:
+                temporary.write_bytes(model)
+
+    @classmethod
+    def load(cls, folder: Path) -> Tokenizer:
+        """Reads what `save` wrote.
+
+        Raises:
+            UserError: a file is missing or damaged.
+        """
+        names = (JOINT_FILE,) if (folder / JOINT_FILE).exists() else (SOURCE_FILE, TARGET_FILE)
+        for name in names:
+            if not (folder / name).is_file():
+                raise UserError(f"{folder}: lacks {JOINT_FILE}, or {SOURCE_FILE} and {TARGET_FILE}")
+        models = [read_checked(folder / name, _MOST_BYTES) for name in names]
+        try:
+            return cls(*models)
+        except (ValueError, IndexError) as error:
+            raise UserError(
+                f"{folder}: {' or '.join(names)} is damaged or from another program: {error}"
+            ) from None
+
+
+def find_tokenizer(path: str) -> Tokenizer:
+    """The pieces of the model that is in the folder `path`, or in its folder `model/`, as a run's is.
+
+    Args:
+        path: such a folder, or a checkpoint of a run.
+
+    Raises:
+        UserError: there is none, or it is damaged.
+    """
+    for folder in model_folders(path):
+        with read_errors(folder):
+            place = pieces_folder(folder)
+            there = holds_pieces(place)
+        if there:
+            return Tokenizer.load(place)
+    raise UserError(
+        f"data.tokenizer.path={path}: neither this folder nor its folder model/ has {JOINT_FILE}, or "
+        f"{SOURCE_FILE} and {TARGET_FILE}"
+    )
+
+
+def train_tokenizer(
+    pairs: Callable[[], Iterator[tuple[str, str]]], config: TokenizerConfig, folder: Path
+) -> Tokenizer:
+    """Learns the pieces and writes them into a folder.
+
+    The same pairs and options give the same pieces on every machine, whatever its number of cores.
+
+    Args:
+        pairs: starts the cleaned pairs anew, or the sample of them that is to be learnt from.
+        config: the options.
+        folder: where the models go.
+
+    Raises:
+        UserError: there is no text, the vocabulary is smaller than the characters need, or a user symbol
+            cannot be one.
+    """
+    check_symbols(config.user_symbols, "data.tokenizer.user_symbols")
+    if config.joint:
+        tokenizer = Tokenizer(_train((text for pair in pairs() for text in pair), config, "both sides"))
+    else:
+        tokenizer = Tokenizer(
+            _train((pair[0] for pair in pairs()), config, "the source side"),
+            _train((pair[1] for pair in pairs()), config, "the target side"),
+        )
+    tokenizer.save(folder)
+    return tokenizer
+
+
+def check_symbols(symbols: Sequence[str], key: str) -> None:
+    """Makes sure that strings can be pieces.
+
+    Args:
+        symbols: the strings.
+        key: full name of the option that gave them, for the message.
+
+    Raises:
+        UserError: one cannot be a piece, or is there twice.
+    """
+    for index, symbol in enumerate(symbols):
+        reason = ""
+        if not symbol or symbol != "".join(symbol.split()):
+            reason = "must be text without white space"
+        elif symbol in _SPECIAL_PIECES or re.fullmatch("<0x[0-9A-F]{2}>", symbol):
+            reason = "is a piece of the tokenizer's own; choose another name"
+        elif symbol in symbols[:index]:
+            reason = "is given twice"
+        if reason:
+            raise UserError(f"{key}: {symbol!r} {reason}")
+
+
+def _train(texts: Iterable[str], config: TokenizerConfig, side: str) -> bytes:
+    model = io.BytesIO()
+    try:
+        with _ended_by_signals():
+            spm.SentencePieceTrainer.train(
+                sentence_iterator=(text[:_MAX_CHARACTERS] for text in texts),
+                model_writer=model,
+                model_type=config.segmentation.value,
+                vocab_size=config.vocab_size,
+                hard_vocab_limit=False,
+                character_coverage=config.character_coverage,
+                normalization_rule_name=config.normalization.value,
+                user_defined_symbols=list(config.user_symbols),
+                byte_fallback=True,
+                pad_id=PAD_ID,
+                bos_id=BOS_ID,
+                eos_id=EOS_ID,
+                unk_id=UNK_ID,
+                max_sentence_length=4 * _MAX_CHARACTERS,
+                num_threads=_TRAINING_THREADS,
+                minloglevel=2,
+            )
+    except RuntimeError as error:
+        raise UserError(_explained(str(error), config, side)) from error
+    size: int = _processor(model.getvalue()).vocab_size()
+    if size < config.vocab_size:
+        log.warning(
+            "data.tokenizer.vocab_size=%d: the text of %s allows only %d pieces; %d it is",
+            config.vocab_size, side, size, size,
+        )  # fmt: skip
+    return model.getvalue()
+
+
+@contextmanager
+def _ended_by_signals() -> Iterator[None]:
+    """Within, stop signals end the process on the spot, where Python would handle them minutes later.
+
+    Nothing is lost by it: what stands on the disk by then is whole, and the pieces are learnt anew. A guest
+    must not end its host, and leaves the signals to it.
+    """
+    if guest() is not None or threading.current_thread() is not threading.main_thread():
+        yield  # only the main thread may set handlers
+        return
+    ours = {number: signal.getsignal(number) for number in STOP_SIGNALS}
+    caught = [number for number, handler in ours.items() if callable(handler)]  # not those that are ignored
+    core = resource.getrlimit(resource.RLIMIT_CORE)
+    resource.setrlimit(resource.RLIMIT_CORE, (0, core[1]))  # SIGQUIT would leave a core file
+    for number in caught:
+        signal.signal(number, signal.SIG_DFL)
+    try:
+        yield
+    finally:
+        for number in caught:
+            signal.signal(number, ours[number])
+        resource.setrlimit(resource.RLIMIT_CORE, core)
+
+
+def _explained(message: str, config: TokenizerConfig, side: str) -> str:
+    too_small = re.search(r"smaller than required_chars\. \d+ vs (\d+)", message)
+    if too_small:
+        return (
+            f"data.tokenizer.vocab_size={config.vocab_size}: the characters of {side} need at least "
+            f"{too_small[1]} (and as many again to be of use); raise it, or lower "
+            "data.tokenizer.character_coverage (0.9995 suits Chinese and Japanese)"
+        )
+    if "sentences_.empty()" in message or "all_chars_count" in message:
+        return f"data.train: {side} of the cleaned training pairs hold no text to learn pieces from"
+    return f"data.tokenizer: SentencePiece could not learn pieces from {side}: {' '.join(message.split())}"
+
+
+def _processor(model: bytes) -> spm.SentencePieceProcessor:
+    try:
+        processor = spm.SentencePieceProcessor(model_proto=model)
+    except (RuntimeError, OSError) as error:
+        raise ValueError("not a SentencePiece model") from error
+    ids = (processor.pad_id(), processor.bos_id(), processor.eos_id(), processor.unk_id())
+    if ids != (PAD_ID, BOS_ID, EOS_ID, UNK_ID):
+        raise ValueError(
+            f"its ids of pad, bos, eos and unk are {ids}, not {(PAD_ID, BOS_ID, EOS_ID, UNK_ID)}"
+        )
+    if not processor.is_byte(processor.piece_to_id("<0x00>")):
+        raise ValueError("it was trained without byte fallback")
+    return processor
+
+
+def _lists(side: Side) -> list[list[int]]:
+    return [ids.tolist() for ids in side]
+
+
+def _words(processor: spm.SentencePieceProcessor) -> Words:
+    # One thread: callers that want more cores use processes.
+    return Words(partial(processor.encode, num_threads=1), processor.vocab_size())
+
+
+def _tag_and_rest(text: str, symbols: Mapping[str, int]) -> tuple[list[int], str]:
+    """The id of the symbol that is the first word of a text, if it is one, and what follows it."""
+    first, *rest = text.split(None, 1) or [""]
+    return ([symbols[first]], "".join(rest)) if first in symbols else ([], text)
+
+
+def _user_symbols(model: bytes) -> list[str]:
+    """Reads `trainer_spec.user_defined_symbols` (fields 2 and 31 of sentencepiece_model.proto)."""
+    fields = protobuf_fields(_only(model, 2))
+    return [value.decode() for number, value in fields if number == 31 and isinstance(value, bytes)]
+
+
+def _segmentation(model: bytes) -> Segmentation:
+    """Reads `trainer_spec.model_type` (fields 2 and 3 of sentencepiece_model.proto)."""
+    kind = next((value for number, value in protobuf_fields(_only(model, 2)) if number == 3), 1)
+    names = {1: Segmentation.unigram, 2: Segmentation.bpe}
+    if kind not in names:
+        raise ValueError("neither a unigram nor a BPE model")
+    return names[int(kind)]
+
+
+def _only(message: bytes, wanted: int) -> bytes:
+    content = next((value for number, value in protobuf_fields(message) if number == wanted), b"")
+    if not isinstance(content, bytes):
+        raise ValueError("not a SentencePiece model")
+    return content
+
+
+def protobuf_fields(message: bytes) -> Iterator[tuple[int, int | bytes]]:
+    """The fields of a protobuf message in order: number, and integer or bytes."""
+    at = 0
+    while at < len(message):
+        tag, at = _varint(message, at)
+        kind = tag & 7
+        if kind == 0:
+            value, at = _varint(message, at)
+            yield tag >> 3, value
+            continue
+        size, at = (8, at) if kind == 1 else (4, at) if kind == 5 else _varint(message, at)
+        yield tag >> 3, message[at : at + size]
+        at += size
+
+
+def _varint(message: bytes, at: int) -> tuple[int, int]:
+    value = shift = 0
+    while True:
+        byte = message[at]
+        value |= (byte & 0x7F) << shift
+        shift, at = shift + 7, at + 1
+        if shift > 70:
+            raise ValueError("not a SentencePiece model")
+        if byte < 0x80:
+            return value, at

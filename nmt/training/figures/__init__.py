@@ -1,0 +1,1 @@
+"""What training measures and shows: speed, memory, progress bar, metrics and profiles."""

@@ -1,0 +1,157 @@
+"""What a run says of itself while it trains: the progress bar, `metrics.jsonl` and TensorBoard."""
+
+from __future__ import annotations
+
+import json
+import math
+import shutil
+import time
+from collections.abc import Mapping
+from contextlib import closing
+from typing import Any
+
+from nmt.errors import UserError
+from nmt.runtime import make_folder, progress, read_errors, replaced, write_errors
+from nmt.training.figures.event_file import Board
+from nmt.training.figures.meter import Figures
+from nmt.training.state.progress import Progress
+from nmt.training.state.run_folder import RunFolder
+
+
+class Monitor:
+    """Shows and keeps the figures of a run.
+
+    `metrics.jsonl` is the record: a JSON object a line, with `kind` (`train`, `valid`, `skipped` or
+    `went_back`), `update` and `time`. What TensorBoard shows is made from it, so both are cut back alike when
+    a run goes on.
+
+    Args:
+        folder: of the run.
+        run: how far the run has come; what was recorded after that is forgotten.
+        max_updates: where the bar ends.
+
+    Raises:
+        UserError: here and in all methods: the disk is full, or the folder can't be written to.
+    """
+
+    def __init__(self, folder: RunFolder, run: Progress, max_updates: int) -> None:
+        self._folder, self._max_updates = folder, max_updates
+        self._begin(run)
+
+    def go_back(self, run: Progress) -> None:
+        """Forgets what came after where the run stands now."""
+        self._folder.require_present()
+        self.close()
+        self._begin(run)
+
+    def _begin(self, run: Progress) -> None:
+        folder = self._folder
+        records = _records_until(folder, run)
+        shutil.rmtree(folder.tensorboard, ignore_errors=True)
+        make_folder(folder.tensorboard)
+        with write_errors(folder.tensorboard):
+            self._board = Board(folder.tensorboard)
+            for record in records:
+                self._plot(record)
+            self._board.flush()
+        with replaced(folder.metrics) as temporary:
+            temporary.write_text("".join(map(_line, records)), encoding="utf-8")
+        with write_errors(folder.metrics):
+            self._file = open(folder.metrics, "a", encoding="utf-8")
+        self._bar = progress(total=self._max_updates, unit="updates", description="training")
+        self._bar.n = self._bar.initial = self._bar.last_print_n = run.update
+
+    def advance(self, figures: Figures) -> None:
+        """Counts an update on the progress bar, which shows the `figures` of a `Meter`."""
+        words = (words.format(figures[name]) for name, words in _SHOWN.items())
+        self._bar.set_postfix_str(", ".join(words), refresh=False)
+        self._bar.update(1)
+
+    def record(self, kind: str, update: int, figures: Mapping[str, Any]) -> None:
+        """Keeps figures: numbers are plotted, a list of `samples` is shown as text, the rest is only kept."""
+        record = {"kind": kind, "update": update, "time": round(time.time(), 3), **figures}
+        with write_errors(self._folder.metrics):
+            self._file.write(_line(record))
+            self._file.flush()
+            self._plot(record)
+            self._board.flush()
+
+    def close(self) -> None:
+        """Ends bar and files."""
+        self._bar.close()
+        with write_errors(self._folder.metrics), closing(self._board), self._file:
+            pass
+
+    def _plot(self, record: Mapping[str, Any]) -> None:
+        for name, value in record.items():
+            where = record["update"], record["time"]
+            if name == "samples":
+                self._board.add_text(f"{record['kind']}/samples", _as_markdown(value), *where)
+            elif name not in ("kind", "update", "time") and not isinstance(value, dict | list):
+                self._board.add_scalar(
+                    f"{record['kind']}/{name}", math.nan if value is None else value, *where
+                )
+
+
+_SHOWN = {
+    "loss": "loss {:.3f}",
+    "gradient_norm": "norm {:.2f}",
+    "tokens_per_second": "{:,.0f} tokens/s",
+    "mfu": "MFU {:.0%}",
+    "filling": "{:.0%} full",
+    "data_wait": "{:.0%} waiting",
+    "peak_memory_gb": "{:.1f} GB",
+}
+
+
+def _records_until(folder: RunFolder, run: Progress) -> list[dict[str, Any]]:
+    """The records up to where the run stands; without a validation that it will do again."""
+    try:
+        with read_errors(folder.metrics):
+            lines = folder.metrics.read_text(encoding="utf-8", errors="replace").split("\n")
+    except UserError as error:
+        if isinstance(error.__cause__, FileNotFoundError):
+            return []
+        raise
+    records = []
+    for line in lines:
+        try:
+            record = json.loads(line)
+            _require_record(record)
+            again = record["update"] == run.update and record["kind"] == "valid" and not run.settled
+            if record["update"] <= run.update and not again:
+                records.append(record)
+        except (ValueError, TypeError, KeyError, AttributeError, RecursionError, OverflowError):
+            continue  # a line that a crash cut short, or that somebody has changed
+    return records
+
+
+def _require_record(record: Any) -> None:
+    """Makes sure that a record is one that can be written and plotted again.
+
+    Raises:
+        ValueError: it isn't; or, for what is no record at all, another error of a wrong type.
+    """
+    plotted = [
+        value for name, value in record.items() if name != "kind" and not isinstance(value, dict | list)
+    ]
+    numbers = all(value is None or isinstance(value, int | float) for value in plotted)
+    if not (numbers and isinstance(record["kind"], str) and isinstance(record["update"], int)):
+        raise ValueError("not a record")
+    if not abs(record["time"]) < 1e300:
+        raise ValueError("not a time")
+    for value in plotted:
+        float(value or 0)  # an integer may be too large for it
+    _as_markdown(record.get("samples", []))
+    _line(record).encode()
+
+
+def _line(record: Mapping[str, Any]) -> str:
+    finite = {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in record.items()}
+    return json.dumps(finite, ensure_ascii=False) + "\n"
+
+
+def _as_markdown(samples: list[Mapping[str, str]]) -> str:
+    return "\n\n---\n\n".join(
+        "\n\n".join(f"**{name}** {text}" for name, text in sample.items()) for sample in samples
+    )

@@ -1,0 +1,141 @@
+"""The largest batches that can occur, for a try before training, and what is said when memory runs out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+
+import numpy as np
+from torch import nn
+
+from nmt.config import DataConfig, Sharding, TrainConfig, TrainingConfig
+from nmt.data.arrays import Array, Side, offsets_of
+from nmt.data.batches.batching import Batch
+from nmt.data.batches.blocks import budgets, most_pieces
+from nmt.data.store import Store
+from nmt.data.subwords.tokenizer import EOS_ID
+from nmt.errors import UserError
+from nmt.model import model_class
+from nmt.runtime import choose_device, memory_errors
+from nmt.training.figures.memory import MemoryMeter
+from nmt.training.update.optimizer import check_optimizer
+
+
+class OutOfMemory(UserError):
+    """A batch does not fit into memory."""
+
+
+def largest_batches(store: Store, data: DataConfig) -> list[Batch]:
+    """Made-up batches that take as much memory as any that training meets.
+
+    The first are full of the longest sources and the longest targets, because the memory of attention grows
+    with the squares of their lengths; the last has the most sentences.
+
+    Args:
+        store: training pairs, of which only the lengths count.
+        data: budgets, and whether sampling makes sentences longer than they are in the store.
+    """
+    target_budget, source_budget = budgets(data)
+    sampled = most_pieces(data) if data.sampling.alpha > 0.0 else 0
+    sides = [
+        _Lengths.of(source_budget, (source for source, _ in store.sides()), sampled),
+        _Lengths.of(target_budget, (target for _, target in store.sides()), sampled),
+    ]
+    most = min(side.budget // side.shortest for side in sides)
+    fewest = sorted({min(most, -(-side.budget // side.longest)) for side in sides})
+    batches = [Batch.of_sides(*(side.filled(count, 1) for side in sides)) for count in fewest]
+    batches.append(Batch.of_sides(*(side.filled(most, side.shortest) for side in sides)))
+    return batches
+
+
+@dataclass(frozen=True)
+class _Lengths:
+    """One side of a batch: how many tokens it holds, and its sentences at least and at most; EOS counted."""
+
+    budget: int
+    shortest: int
+    longest: int
+
+    @classmethod
+    def of(cls, budget: int, shards: Iterable[Side], sampled: int) -> _Lengths:
+        shortest, longest = budget, 1 + sampled
+        for shard in shards:
+            lengths = shard.lengths() + 1
+            shortest = min(shortest, int(lengths.min(initial=budget)))
+            longest = max(longest, int(lengths.max(initial=1)))
+        return cls(budget, shortest, min(longest, budget))
+
+    def filled(self, count: int, shortest: int) -> Side:
+        """So many sentences, by length: as many of the longest as go into the budget, the others short."""
+        left = self.budget - count * shortest - np.arange(count) * (self.longest - shortest)
+        sizes: Array = shortest + left.clip(0, self.longest - shortest)[::-1]
+        offsets = offsets_of(sizes - 1)
+        return Side(np.full(int(offsets[-1]), EOS_ID), offsets)
+
+
+def batch_memory_errors(data: DataConfig, micro_batches: int) -> AbstractContextManager[None]:
+    """Within, running out of memory is told as a matter of `data.max_tokens`, by `OutOfMemory`."""
+
+    def error() -> OutOfMemory:
+        target, source = budgets(data)
+        return OutOfMemory(
+            f"data.max_tokens={target}: a batch of {target} target and {source} source tokens does not fit "
+            f"into memory; data.max_tokens={max(16, target // 2)} training.micro_batches={2 * micro_batches} "
+            "makes the same updates in smaller parts, and data.max_tokens=auto finds the largest that fits "
+            "(a run that has begun keeps its batches: give another run_dir)"
+        )
+
+    return memory_errors(error)
+
+
+def model_memory_errors(model: nn.Module, options: TrainingConfig) -> AbstractContextManager[None]:
+    """Within, running out of memory is told as a matter of the model's size, by `OutOfMemory`.
+
+    Args:
+        model: to be made ready for training.
+        options: of the training; they decide what is held beside its weights.
+    """
+
+    def error() -> OutOfMemory:
+        return _too_large(sum(parameter.numel() for parameter in model.parameters()), options)
+
+    return memory_errors(error)
+
+
+def require_room(config: TrainConfig, processes: int) -> None:
+    """Makes sure that the layers of the model can be trained in the memory that is free now.
+
+    It is a lower bound: the vocabulary and the batches come later.
+
+    Args:
+        config: of the run.
+        processes: how many train on this machine.
+
+    Raises:
+        OutOfMemory: they can't.
+    """
+    count = model_class(config.model).num_weights(config.model, 0, 0)
+    device = choose_device("auto")
+    copies = 1 if device.type == "cuda" or config.training.sharding is Sharding.full else processes
+    shares = processes if device.type == "cuda" and config.training.sharding is Sharding.full else 1
+    try:
+        free = MemoryMeter(device, 1).free()
+    except OSError:
+        return  # this system does not tell
+    if count * _bytes(config.training) * copies > free * shares:
+        raise _too_large(count, config.training)
+
+
+def _too_large(count: int, options: TrainingConfig) -> OutOfMemory:
+    taken = _bytes(options)
+    return OutOfMemory(
+        f"model=: {count:,} parameters, of {taken} bytes each with their gradients and the optimizer's "
+        f"state, do not fit into memory ({count * taken / 1e9:,.1f} GB): choose a smaller model=, or "
+        "training.sharding=full, which cuts all of it up among the processes, and more of them"
+    )
+
+
+def _bytes(options: TrainingConfig) -> int:
+    """Bytes for each weight, at least: the weight, its gradient, the optimizer's state, the mean; fp32."""
+    return 4 * (2 + check_optimizer(options.optimizer).floats_per_weight + (options.ema > 0.0))

@@ -1,0 +1,252 @@
+"""Checkpoints: a folder each, written beside, flushed to disk and renamed last."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from nmt.bundle import write_tensors
+from nmt.errors import UserError
+from nmt.runtime import fsync_folder, log, make_folder, parse_json, read_text, remove, write_errors
+from nmt.runtime.checksums import (
+    SUMS,
+    file_sum,
+    file_sums,
+    first_difference,
+    read_sums,
+    sums_text,
+)
+from nmt.runtime.tensors import read_tensors
+from nmt.training.state.progress import Progress
+from nmt.training.state.run_folder import require_run_folder, require_same
+
+FORMAT_VERSION = 1
+_MODEL, _OPTIMIZER, _STATE = "model.safetensors", "optimizer.safetensors", "state.json"
+_MOST_STATE = 1 << 26  # bytes
+_NAME = re.compile(r"update-([0-9]{8,18})")  # not \d, which takes the digits of every script
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A run at one moment.
+
+    Attributes:
+        progress: its counters.
+        model: name → weight, fp32.
+        optimizer: name → tensor, as `Optimizer.tensors` gives them.
+    """
+
+    progress: Progress
+    model: dict[str, Tensor]
+    optimizer: dict[str, Tensor]
+
+
+class DamagedCheckpoint(Exception):
+    """A checkpoint that can't be read; the message says which file and why."""
+
+
+class CheckpointFolder:
+    """The checkpoints of one run.
+
+    Args:
+        folder: `RUN_DIR/checkpoints`; created by the first `save`.
+        fingerprints: name → what the run depends on, such as its data; kept in every checkpoint, and compared
+            when one is loaded.
+        options: name → value of the options that may not change; kept and compared likewise. One that only
+            either side knows came or went with a version of nmt, and is no difference.
+    """
+
+    def __init__(
+        self, folder: Path, fingerprints: Mapping[str, str], options: Mapping[str, Any] | None = None
+    ) -> None:
+        self.folder = folder
+        self.fingerprints = dict(fingerprints)
+        self.options = dict(options or {})
+
+    def save(self, checkpoint: Checkpoint, facts: Mapping[str, Any]) -> Path:
+        """Writes a checkpoint whole or not at all; one of the same update is replaced.
+
+        Args:
+            checkpoint: what to keep.
+            facts: more for `state.json`, for whoever reads it.
+
+        Raises:
+            UserError: it can't be written; those there were are untouched.
+        """
+        require_run_folder(self.folder.parent)
+        make_folder(self.folder)
+        final = self._path(checkpoint.progress.update)
+        temporary = final.with_name(f".{final.name}.tmp")
+        with write_errors(final):
+            try:
+                self._clear_unfinished()
+                temporary.mkdir()
+                for name, tensors in ((_MODEL, checkpoint.model), (_OPTIMIZER, checkpoint.optimizer)):
+                    write_tensors(temporary / name, tensors)
+                sums = file_sums(temporary, (_MODEL, _OPTIMIZER), flush=True)
+                state = {
+                    "format_version": FORMAT_VERSION,
+                    "progress": checkpoint.progress.as_dict(),
+                    "fingerprints": self.fingerprints,
+                    "options": self.options,
+                    "sha256": sums,
+                    **facts,
+                }
+                (temporary / _STATE).write_text(json.dumps(state, indent=2) + "\n", encoding="utf-8")
+                sums = sums | file_sums(temporary, [_STATE], flush=True)
+                (temporary / SUMS).write_text(sums_text(sums), encoding="utf-8")
+                file_sum(temporary / SUMS, flush=True)
+                fsync_folder(temporary)
+                if os.path.lexists(final):
+                    os.rename(final, final.with_name(f".{final.name}.replaced"))
+                os.rename(temporary, final)
+                fsync_folder(self.folder)
+            finally:
+                self._clear_unfinished()
+        return final
+
+    def updates(self) -> list[int]:
+        """The updates that have a checkpoint, damaged or not, oldest first."""
+        if not self.folder.is_dir():
+            return []
+        found = (_NAME.fullmatch(path.name) for path in self.folder.iterdir())
+        return sorted(int(match[1]) for match in found if match)
+
+    def load_newest(self) -> Checkpoint | None:
+        """The newest checkpoint that can be read; damaged ones are named in a warning. None if there is none.
+
+        What a killed process left half done in the folder is put in order first.
+
+        Raises:
+            UserError: there are some and all are damaged, or it belongs to other options or data.
+        """
+        self._clear_unfinished()
+        updates = self.updates()
+        for update in reversed(updates):
+            try:
+                return self.load(update)
+            except DamagedCheckpoint as damage:
+                log.warning("%s; going on from the checkpoint before it", damage)
+        if updates:
+            raise UserError(
+                f"{self.folder}: none of its {len(updates)} checkpoints can be read; "
+                f"remove the folder to train from the start, or give another run_dir"
+            )
+        return None
+
+    def load(self, update: int) -> Checkpoint:
+        """The checkpoint of `update`.
+
+        Raises:
+            DamagedCheckpoint: it can't be read, or is not there.
+            UserError: it belongs to other options or data.
+        """
+        folder = self._path(update)
+        state, sums = _read_state(folder, (_MODEL, _OPTIMIZER))
+        for name, fingerprint in self.fingerprints.items():
+            if state["fingerprints"].get(name) != fingerprint:
+                raise UserError(
+                    f"{folder} was written with another {name} than this run has: "
+                    f"put that back as it was, or give another run_dir to train anew"
+                )
+        options = state.get("options", {})  # those of earlier versions have none
+        require_same(folder, options, self.options, options.keys() & self.options.keys())
+        progress = _progress(folder, state)
+        if progress.update != update:
+            raise DamagedCheckpoint(f"{folder} holds update {progress.update}, not the one in its name")
+        tensors = [_read_tensors(folder / name, state, sums) for name in (_MODEL, _OPTIMIZER)]
+        return Checkpoint(progress, *tensors)
+
+    def newest_progress(self) -> Progress | None:
+        """The counters of the newest checkpoint whose `state.json` can be read; None if there is none."""
+        for update in reversed(self.updates()):
+            try:
+                return _progress(self._path(update), _read_state(self._path(update))[0])
+            except DamagedCheckpoint:
+                continue
+        return None
+
+    def weights(self, update: int) -> dict[str, Tensor]:
+        """The model's weights after `update`.
+
+        Raises:
+            DamagedCheckpoint: they can't be read, or are not there.
+        """
+        folder = self._path(update)
+        return _read_tensors(folder / _MODEL, *_read_state(folder, [_MODEL]))
+
+    def forget_after(self, update: int) -> None:
+        """Removes the checkpoints after `update`: the run goes on from there, and they are damaged."""
+        self.keep([other for other in self.updates() if other <= update])
+
+    def keep(self, updates: Collection[int]) -> None:
+        """Removes all checkpoints but those of `updates`."""
+        for update in self.updates():
+            if update not in updates:
+                self._remove(self._path(update))
+        self._clear_unfinished()
+
+    def _remove(self, path: Path) -> None:
+        # Renamed first: what is left of an interrupted removal must not pass for a checkpoint.
+        doomed = path.with_name(f".{path.name.lstrip('.')}.removed")
+        remove(doomed)
+        os.rename(path, doomed)
+        remove(doomed)
+
+    def _clear_unfinished(self) -> None:
+        """Leaves nothing but checkpoints; one whose successor has not come into its place goes back there."""
+        for path in list(self.folder.glob(".update-*.replaced")):
+            final = path.with_name(path.stem.lstrip("."))
+            if final.exists():
+                self._remove(path)
+            else:
+                os.rename(path, final)
+        for path in [*self.folder.glob(".update-*.tmp"), *self.folder.glob(".update-*.removed")]:
+            remove(path)
+
+    def _path(self, update: int) -> Path:
+        return self.folder / f"update-{update:08d}"
+
+
+def _read_state(folder: Path, others: Iterable[str] = ()) -> tuple[dict[str, Any], dict[str, str]]:
+    """What `state.json` holds, and its sum and those of `others`; all as recorded, if they are recorded."""
+    try:
+        recorded = read_sums(folder)
+        sums = file_sums(folder, [_STATE, *others])
+        if recorded is not None and (name := first_difference(recorded, sums)):
+            raise DamagedCheckpoint(f"{folder / name} is damaged: its content is not what was written")
+        state = parse_json(read_text(folder / _STATE, _MOST_STATE))
+    except (OSError, ValueError) as error:
+        raise DamagedCheckpoint(f"{folder} is damaged ({error})") from error
+    version = state.get("format_version") if isinstance(state, dict) else None
+    if version != FORMAT_VERSION:
+        raise DamagedCheckpoint(
+            f"{folder} has format {version!r:.40}, and this program reads format {FORMAT_VERSION}"
+        )
+    for key in ("progress", "fingerprints", "sha256", "options"):
+        if not isinstance(state.setdefault(key, {} if key == "options" else None), dict):
+            raise DamagedCheckpoint(f"{folder / _STATE} is damaged: {key} is not a mapping")
+    return state, sums
+
+
+def _progress(folder: Path, state: Mapping[str, Any]) -> Progress:
+    try:
+        return Progress.from_dict(state["progress"])
+    except ValueError as error:
+        raise DamagedCheckpoint(f"{folder / _STATE} is damaged: {error}") from error
+
+
+def _read_tensors(path: Path, state: Mapping[str, Any], sums: Mapping[str, str]) -> dict[str, Tensor]:
+    if sums[path.name] != state["sha256"].get(path.name):
+        raise DamagedCheckpoint(f"{path} is damaged: its content is not what was written")
+    try:
+        return read_tensors(path)
+    except (OSError, ValueError) as error:
+        raise DamagedCheckpoint(f"{path} is damaged: {error}") from error

@@ -1,0 +1,1 @@
+"""One update: loss, optimizer, schedule, precision, and how ranks share the work."""

@@ -1,0 +1,101 @@
+"""Number formats: autocast for the matrix products, fast ones in fp32, and the loss scale that fp16 needs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, Protocol
+
+import torch
+
+from nmt.config import Precision
+
+_DTYPES = {Precision.bf16: torch.bfloat16, Precision.fp16: torch.float16}
+_GROWTH_INTERVAL = 2000
+_LARGEST_SCALE = 65536.0
+
+
+def autocast(device: torch.device, precision: Precision) -> AbstractContextManager[object]:
+    """Within, matrix products are done in `precision`; fp32 leaves everything as it is."""
+    if precision is Precision.fp32:
+        return nullcontext()
+    return torch.autocast(device.type, _DTYPES[precision])
+
+
+def speed_up_fp32_products(wanted: bool) -> bool:
+    """Lets oneDNN compute this process's fp32 matrix products on the CPU, where that costs no accuracy.
+
+    Allowed bf16, oneDNN takes its own kernels. A processor with matrix units (AMX) then really rounds to
+    bf16; others compute in fp32 all the same, up to twice as fast as what torch calls otherwise. Which of the
+    two a machine does is not asked but measured: anything less than fp32 is turned off again.
+
+    Args:
+        wanted: False: torch computes them, whatever was set before.
+
+    Returns:
+        Whether they are on.
+    """
+    available: Callable[[], bool] = torch.backends.mkldnn.is_available
+    matmul: Any = getattr(torch.backends.mkldnn, "matmul", None)
+    if not available() or not hasattr(matmul, "fp32_precision"):
+        return False
+    matmul.fp32_precision = "bf16" if wanted else "none"
+    if wanted and max(map(_error_of_products, _SHAPES)) > _FP32_ERROR:
+        wanted, matmul.fp32_precision = False, "none"
+    return wanted
+
+
+_SHAPES = [(256, 512, 1024), (1000, 128, 128), (64, 2048, 512)]
+_FP32_ERROR = 1e-6  # fp32 itself comes to 2e-7 to 6e-7, TF32 to 3e-4, bf16 to 2e-3
+
+
+def _error_of_products(shape: tuple[int, int, int]) -> float:
+    """Root mean square error of an (m, k) by (k, n) product, relative to what it should be."""
+    m, k, n = shape
+    generator = torch.Generator().manual_seed(1)
+    x, weight = torch.randn(m, k, generator=generator), torch.randn(n, k, generator=generator)
+    exact = x.double() @ weight.double().T
+    error = torch.nn.functional.linear(x, weight).double() - exact
+    return float(error.norm() / exact.norm())
+
+
+def product_dtype(precision: Precision) -> torch.dtype:
+    """The number format of matrix products."""
+    return _DTYPES.get(precision, torch.float32)
+
+
+def first_loss_scale(precision: Precision) -> float:
+    """The loss scale a run begins with."""
+    return _LARGEST_SCALE if precision is Precision.fp16 else 1.0
+
+
+class HoldsLossScale(Protocol):
+    """The loss scale of a run and the number of finite updates since it last changed."""
+
+    loss_scale: float
+    finite_in_a_row: int
+
+
+def adapt_loss_scale(progress: HoldsLossScale, precision: Precision, finite: bool) -> bool:
+    """Halves the scale after an overflow, doubles it after many updates without (Micikevicius et al. 2018).
+
+    Args:
+        progress: holds the scale; changed.
+        precision: of the run.
+        finite: whether the gradient of the last update was finite.
+
+    Returns:
+        Whether the scale explains what was not finite, so that a smaller one may mend it.
+    """
+    if precision is not Precision.fp16:
+        return False
+    if not finite:
+        explained = progress.loss_scale > 1.0
+        progress.loss_scale = max(1.0, progress.loss_scale / 2)
+        progress.finite_in_a_row = 0
+        return explained
+    progress.finite_in_a_row += 1
+    if progress.finite_in_a_row >= _GROWTH_INTERVAL:
+        progress.loss_scale = min(_LARGEST_SCALE, progress.loss_scale * 2)
+        progress.finite_in_a_row = 0
+    return False

@@ -1,0 +1,169 @@
+"""Stored configurations are data: nothing in them is resolved, and every value has its option's type."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from nmt.bundle import config_from_yaml, config_to_yaml
+from nmt.config import CleaningConfig, CorpusConfig, DataConfig, ModelConfig, TrainConfig
+from nmt.config.plain_yaml import write_yaml
+from nmt.config.storage import from_plain, to_plain
+from nmt.errors import UserError
+from nmt.training.state.run_folder import fixed_options
+
+SECRET = "s3cr3t"
+ENV = "${oc.env:SECRET}"
+
+
+def stored() -> dict[str, Any]:
+    """The plain values of a configuration."""
+    values: dict[str, Any] = to_plain(
+        TrainConfig(run_dir="runs/a", data=DataConfig(name="d", source_lang="en", target_lang="de"))
+    )
+    return values
+
+
+def put(values: Any, key: Sequence[str], value: Any) -> None:
+    for part in key[:-1]:
+        values = values.setdefault(part, {})
+    values[key[-1]] = value
+
+
+def at(values: Any, key: Sequence[str]) -> Any:
+    for part in key:
+        values = values[part]
+    return values
+
+
+TEXTS = [
+    *(("name", ENV), ("run_dir", f"runs/{ENV}"), ("run_dir", "runs/${name}"), ("start_from", ENV)),
+    *(("data.name", ENV), ("data.name", "${oc.env:SECRET,${name}}"), ("data.name", "${a:${b}}")),
+    *(("data.name", "\\" + ENV), ("data.name", "\\\\" + ENV), ("data.name", f"two\nlines {ENV}\n")),
+    *(("data.name", "${oc.decode:${oc.env:SECRET}}"), ("data.name", "${hydra:runtime.cwd}")),
+    *(("data.name", "${now:%Y}"), ("data.name", "${.source_lang}"), ("data.name", "${..name}")),
+    *(("data.name", "${oc.select:name}"), ("data.name", "${oc.dict.values:data}"), ("data.name", "${")),
+    *(("data.name", "${oc.deprecated:name}"), ("data.name", "${oc.create:{a:1}}"), ("data.name", "???x")),
+    *(
+        ("data.source_lang", ENV),
+        ("data.target_lang", ENV),
+        ("data.source_key", ENV),
+        ("data.target_key", ENV),
+    ),
+    *(("data.hub.path", f"x/{ENV}"), ("data.hub.name", ENV), ("data.hub.revision", ENV)),
+    *((f"data.{split}.{key}", ENV) for split in ("train", "valid", "test") for key in ("split", "sacrebleu")),
+    *((f"data.test.{key}", ENV) for key in ("source", "target", "path", "groups", "tag")),
+    *((f"data.test.{key}", ["a", ENV]) for key in ("source", "target", "path")),
+    *(
+        ("data.tokenizer.path", ENV),
+        ("data.tokenizer.user_symbols", [ENV, "${name}"]),
+        ("data.cache_dir", ENV),
+    ),
+    *(
+        ("data.train.corpora.a.hub.path", ENV),
+        ("data.train.corpora.a.tag", ENV),
+        (f"data.train.corpora.{ENV}.tag", "<a>"),
+    ),
+    *(("data.train.corpora.a.source", [ENV]), ("model.positions.name", ENV)),
+]
+
+
+@pytest.mark.parametrize(("key", "value"), TEXTS)
+def test_text_is_never_resolved(key: str, value: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SECRET", SECRET)
+    values, parts = stored(), key.split(".") if ENV not in key else ["data", "train", "corpora", ENV, "tag"]
+    put(values, parts, value)
+    config = config_from_yaml(write_yaml(values), "x")
+    for _ in range(2):  # as the processes of a run get it
+        assert at(to_plain(config), parts) == value
+        assert SECRET not in repr(config) and SECRET not in repr(fixed_options(config))
+        text = config_to_yaml(config)
+        assert SECRET not in text
+        config = config_from_yaml(text, "x")
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "words"),
+    [
+        ("seed", ENV, "seed=${oc.env:SECRET}: must be a whole number"),
+        ("resume", ENV, "resume=${oc.env:SECRET}: must be one of auto, never, must"),
+        ("prepare_only", ENV, "prepare_only=${oc.env:SECRET}: must be true or false"),
+        ("data", ENV, "data=${oc.env:SECRET}: must be a section of options"),
+        ("data.temperature", ENV, "data.temperature=${oc.env:SECRET}: must be a number"),
+        ("data.max_tokens", ENV, "data.max_tokens=${oc.env:SECRET}: must be auto or a number"),
+        ("data.loaders", ENV, "data.loaders=${oc.env:SECRET}: must be auto or a number"),
+        ("data.tokenizer.user_symbols", ENV, "data.tokenizer.user_symbols=${oc.env:SECRET}: must be a list"),
+        ("data.tokenizer.user_symbols", [["a"]], "data.tokenizer.user_symbols[0]=['a']: must be text"),
+        ("data.train.corpora", ENV, "data.train.corpora=${oc.env:SECRET}: must be a mapping"),
+        ("data.train.corpora", {"a": ENV}, "data.train.corpora.a=${oc.env:SECRET}: must be a section"),
+        (
+            "data.train.corpora",
+            {"a": {"cleaning": {"max_ratio": ENV}}},
+            "data.train.corpora.a.cleaning.max_ratio=",
+        ),
+        (
+            "data.train.corpora",
+            {"a": {"cleaning": {ENV: 1}}},
+            "data.train.corpora.a.cleaning.${oc.env:SECRET}: ",
+        ),
+        (
+            "data.train.corpora",
+            {"a": {"weight": ENV}},
+            "data.train.corpora.a.weight=${oc.env:SECRET}: must be a n",
+        ),
+        ("model.d_model", ENV, "model.d_model=${oc.env:SECRET}: must be a whole number"),
+        ("model.d_model", True, "model.d_model=True: must be a whole number"),
+        ("model.d_model", 1.5, "model.d_model=1.5: must be a whole number"),
+        ("model.norm", ENV, "model.norm=${oc.env:SECRET}: must be one of post, pre"),
+        ("model.norm", None, "model.norm=None: must be one of post, pre"),
+        ("model", None, "model=None: must be a section of options"),
+        ("training.devices", ENV, "training.devices=${oc.env:SECRET}: must be auto or a number of processes"),
+        ("decoding.beam_size", ENV, "decoding.beam_size=${oc.env:SECRET}: must be a whole number"),
+        ("decoding.length_penalty", [1], "decoding.length_penalty=[1]: must be a number"),
+        ("decoding.length_penalty", float("nan"), "decoding.length_penalty=nan: must be "),
+        (ENV, 1, "${oc.env:SECRET}: this version of nmt has no such option"),
+        ("data.name\x1b[2J", 1, "data.name?[2J: this version of nmt has no such option"),
+    ],
+)
+def test_values_of_another_type_are_refused(
+    key: str, value: Any, words: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SECRET", SECRET)
+    values = stored()
+    put(values, [key] if ENV in key else key.split("."), value)
+    with pytest.raises(UserError) as caught:
+        config_from_yaml(write_yaml(values), "x")
+    assert str(caught.value).startswith(f"x: {words}")
+    assert SECRET not in str(caught.value)
+
+
+def test_a_corpus_s_cleaning_is_not_resolved_either(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SECRET", "7")
+    data = DataConfig(name="d", source_lang="en", target_lang="de")
+    with pytest.raises(UserError, match=r"^k\.cleaning\.max_ratio=\$\{oc\.env:SECRET\}: must be a number$"):
+        data.cleaning_of("k", CorpusConfig(cleaning={"max_ratio": ENV}))
+    assert data.cleaning_of("k", CorpusConfig(cleaning={"max_ratio": 3})) == CleaningConfig(max_ratio=3.0)
+
+
+def test_numbers_and_words_as_people_write_them() -> None:
+    found = from_plain(ModelConfig, {"d_model": "64", "dropout": 0, "norm": "pre"})
+    assert (found.d_model, found.dropout, found.norm.name) == (64, 0.0, "pre")
+    assert type(found.dropout) is float
+    assert from_plain(TrainConfig, {**stored(), "name": 7}).name == "7"
+
+
+def test_what_is_not_given_has_its_default_or_is_missing() -> None:
+    assert from_plain(ModelConfig, {}) == ModelConfig()
+    with pytest.raises(UserError, match=r"^data\.target_lang is missing$"):
+        from_plain(TrainConfig, {"data": {"name": "d", "source_lang": "en"}})
+
+
+def test_options_that_are_not_unicode_are_refused() -> None:
+    config = from_plain(TrainConfig, stored())
+    config.name = "a\udcff"
+    with pytest.raises(
+        UserError, match="the options can't be stored: a value holds text that is not Unicode"
+    ):
+        config_to_yaml(config)

@@ -1,0 +1,88 @@
+"""Flat batches."""
+
+from __future__ import annotations
+
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nmt.data.batches.batching import Batch, Layout
+from nmt.data.subwords.tokenizer import BOS_ID, EOS_ID
+
+PAIRS = st.lists(st.tuples(st.integers(0, 14), st.integers(0, 14)), max_size=60)
+
+
+@given(PAIRS)
+def test_twice_is_the_batch_of_the_pairs_and_the_pairs_again(lengths: list[tuple[int, int]]) -> None:
+    sources = [[4 + n % 7] * source for n, (source, _) in enumerate(lengths)]
+    targets = [[5 + n % 7] * target for n, (_, target) in enumerate(lengths)]
+    found, expected = Batch.of(sources, targets).twice(), Batch.of(sources * 2, targets * 2)
+    for name in ("source_ids", "target_in", "target_out"):
+        assert torch.equal(getattr(found, name), getattr(expected, name))
+    for a, b in ((found.source, expected.source), (found.target, expected.target)):
+        assert torch.equal(a.cu_seqlens, b.cu_seqlens) and torch.equal(a.positions, b.positions)
+        assert (a.cu_seqlens.dtype, a.lengths, a.max_len) == (b.cu_seqlens.dtype, b.lengths, b.max_len)
+
+
+def test_batch_of_literal_pairs() -> None:
+    batch = Batch.of([[7, 8], [9]], [[5], []])
+    assert batch.source_ids.tolist() == [7, 8, 2, 9, 2]
+    assert batch.target_in.tolist() == [1, 5, 1]
+    assert batch.target_out.tolist() == [5, 2, 2]
+    assert batch.source.cu_seqlens.tolist() == [0, 3, 5]
+    assert batch.target.cu_seqlens.tolist() == [0, 2, 3]
+    assert batch.source.positions.tolist() == [0, 1, 2, 0, 1]
+    assert batch.target.lengths == (2, 1)
+    assert (batch.source.max_len, batch.target.max_len) == (3, 2)
+    assert (batch.num_sentences, batch.num_target_tokens) == (2, 3)
+
+
+def test_dtypes() -> None:
+    batch = Batch.of([[4]], [[5]])
+    assert {batch.source_ids.dtype, batch.target_in.dtype, batch.target_out.dtype} == {torch.int64}
+    assert batch.source.cu_seqlens.dtype == torch.int32
+    assert batch.source.positions.dtype == torch.int64
+    moved = batch.to("cpu", non_blocking=True)
+    assert torch.equal(moved.target_out, batch.target_out) and moved.target.lengths == batch.target.lengths
+
+
+def test_layout_of_nothing() -> None:
+    layout = Layout.of([])
+    assert layout.cu_seqlens.tolist() == [0]
+    assert (layout.lengths, layout.max_len, len(layout.positions)) == ((), 0, 0)
+
+
+@given(st.lists(st.tuples(st.lists(st.integers(3, 99)), st.lists(st.integers(3, 99))), max_size=8))
+def test_batch_against_naive(pairs: list[tuple[list[int], list[int]]]) -> None:
+    batch = Batch.of([x for x, _ in pairs], [y for _, y in pairs])
+    assert batch.source_ids.tolist() == [i for x, _ in pairs for i in [*x, 2]]
+    assert batch.target_in.tolist() == [i for _, y in pairs for i in [1, *y]]
+    assert batch.target_out.tolist() == [i for _, y in pairs for i in [*y, 2]]
+    assert batch.source.positions.tolist() == [i for x, _ in pairs for i in range(len(x) + 1)]
+    assert batch.target.lengths == tuple(len(y) + 1 for _, y in pairs)
+
+
+@given(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9)), min_size=1, max_size=9), st.integers(1, 16))
+def test_filling_comes_last_and_counts_for_nothing(lengths: list[tuple[int, int]], multiple: int) -> None:
+    batch = Batch.of([[5] * source for source, _ in lengths], [[7] * target for _, target in lengths])
+    filled = batch.filled(multiple)
+    for side in (filled.source_ids, filled.target_in, filled.target_out):
+        assert len(side) % multiple == 0
+    assert filled.num_sentences == batch.num_sentences == len(lengths)
+    assert filled.num_target_tokens == batch.num_target_tokens
+    for name in ("source_ids", "target_in", "target_out"):
+        whole = getattr(batch, name)
+        assert torch.equal(getattr(filled, name)[: len(whole)], whole)
+    for own, whole in ((filled.source, batch.source), (filled.target, batch.target)):
+        assert own.lengths[: len(lengths)] == whole.lengths
+        assert len(own.lengths) - len(whole.lengths) == (filled.filling != (0, 0))
+        assert all(length > 0 for length in own.lengths)
+    assert (filled is batch) == all(len(x) % multiple == 0 for x in (batch.source_ids, batch.target_out))
+
+
+def test_a_filled_batch_by_hand() -> None:
+    filled = Batch.of([[5]], [[6, 7, 8]]).filled(4)
+    assert filled.source_ids.tolist() == [5, EOS_ID, EOS_ID, EOS_ID]
+    assert filled.target_in.tolist() == [BOS_ID, 6, 7, 8, BOS_ID, BOS_ID, BOS_ID, BOS_ID]
+    assert filled.target_out.tolist() == [6, 7, 8, EOS_ID, EOS_ID, EOS_ID, EOS_ID, EOS_ID]
+    assert (filled.source.lengths, filled.target.lengths, filled.filling) == ((2, 2), (4, 4), (2, 4))

@@ -1,0 +1,165 @@
+"""Several training corpora: where each is found, and what is told of mistakes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import datasets
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from nmt.config import CleaningConfig, CorpusConfig, DataConfig, HubConfig, TrainSplitConfig
+from nmt.data import sources
+from nmt.data.corpora.corpus import Corpus
+from nmt.data.corpora.sources import open_sources
+from nmt.errors import UserError
+
+
+@pytest.fixture(autouse=True)
+def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("a.en", "a.de", "b.en", "b.de"):
+        Path(name).write_text(f"{name} 1\n{name} 2\n")
+    Path("t.jsonl").write_text('{"en": "x", "de": "y"}\n')
+    Path("u.jsonl").write_text('{"src": "u", "tgt": "v"}\n')
+
+
+def options(corpora: dict[str, CorpusConfig], **more: Any) -> DataConfig:
+    train = TrainSplitConfig(corpora=corpora, **more.pop("train", {}))
+    return DataConfig(source_lang="en", target_lang="de", train=train, **more)
+
+
+def test_one_corpus_has_no_name() -> None:
+    data = DataConfig(train=TrainSplitConfig(source="a.en", target="a.de"))
+    (source,) = open_sources(data)
+    assert (source.name, source.tag, source.cleaning, source.corpus.key) == (
+        "",
+        None,
+        data.cleaning,
+        "data.train",
+    )
+
+
+def test_files_globs_and_tables_side_by_side() -> None:
+    found = open_sources(
+        options(
+            {
+                "text": CorpusConfig(source=["b.en", "a.en"], target=["b.de", "a.de"], tag="<2de>"),
+                "glob": CorpusConfig(source="?.en", target="?.de", cleaning={"max_ratio": 3}),
+                "table": CorpusConfig(path="t.jsonl"),
+                "odd": CorpusConfig(path="u.jsonl", source_key="src", target_key="tgt"),
+            }
+        )
+    )
+    assert [source.name for source in found] == ["text", "glob", "table", "odd"]
+    assert [source.tag for source in found] == ["<2de>", None, None, None]
+    assert [source.cleaning.max_ratio for source in found] == [9.0, 3.0, 9.0, 9.0]
+    assert [next(iter(source.corpus.pairs())) for source in found] == [
+        ("b.en 1", "b.de 1"), ("a.en 1", "a.de 1"), ("x", "y"), ("u", "v"),
+    ]  # fmt: skip
+
+
+def test_the_shared_hub_set_and_ones_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    def opened(corpus: CorpusConfig, data: DataConfig, key: str) -> Corpus:
+        return Corpus(
+            f"{data.hub.path} {data.hub.name} {data.hub.revision} {corpus.split} {key}", {}, lambda: iter(())
+        )
+
+    monkeypatch.setattr(sources, "open_corpus", opened)
+    corpora = {
+        "a": CorpusConfig(split="train"),
+        "b": CorpusConfig(split="dev", hub=HubConfig(name="fr-en")),
+        "c": CorpusConfig(split="all", hub=HubConfig(path="other/set")),
+    }
+    found = open_sources(options(corpora, hub=HubConfig("wmt/wmt14", "de-en", "v1")))
+    assert [source.corpus.name for source in found] == [
+        "wmt/wmt14 de-en v1 train data.train.corpora.a",
+        "wmt/wmt14 fr-en v1 dev data.train.corpora.b",
+        "other/set None None all data.train.corpora.c",
+    ]
+
+
+def test_languages_of_its_own() -> None:
+    Path("w.jsonl").write_text('{"translation": {"en": "x", "de": "y", "fr": "z"}, "en": "1", "fr": "2"}\n')
+    found = open_sources(
+        options(
+            {
+                "plain": CorpusConfig(path="w.jsonl"),
+                "french": CorpusConfig(path="w.jsonl", target_lang="fr"),
+                "back": CorpusConfig(path="w.jsonl", source_lang="de", target_lang="en"),
+                "keyed": CorpusConfig(path="w.jsonl", source_key="en", target_key="fr", target_lang="fr"),
+            }
+        )
+    )
+    assert [source.languages for source in found] == [("en", "de"), ("en", "fr"), ("de", "en"), ("en", "fr")]
+    assert [next(iter(source.corpus.pairs())) for source in found] == [
+        ("x", "y"), ("x", "z"), ("y", "x"), ("1", "2"),
+    ]  # fmt: skip
+    assert found[0].corpus.facts != found[1].corpus.facts
+
+
+def test_languages_of_its_own_in_a_set_of_the_hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "hf")
+    for name, lang in (("de-en", "de"), ("fr-en", "fr")):
+        (tmp_path / "wmt" / name).mkdir(parents=True)
+        table = pa.table({"translation": [{lang: f"{lang} 1", "en": "en 1"}]})
+        pq.write_table(table, tmp_path / "wmt" / name / "train-0.parquet")
+    corpora = {
+        "de": CorpusConfig(split="train", hub=HubConfig(name="de-en")),
+        "fr": CorpusConfig(split="train", hub=HubConfig(name="fr-en"), target_lang="fr"),
+    }
+    found = open_sources(options(corpora, hub=HubConfig(str(tmp_path / "wmt"))))
+    assert [next(iter(s.corpus.pairs())) for s in found] == [("en 1", "de 1"), ("en 1", "fr 1")]
+
+
+def test_one_corpus_may_have_a_tag() -> None:
+    (source,) = open_sources(options({}, train={"path": "t.jsonl", "tag": "<2de>"}))
+    assert source.tag == "<2de>"
+
+
+@pytest.mark.parametrize(
+    ("corpora", "more", "message"),
+    [
+        (
+            {"a": CorpusConfig(source="a.en", target="a.de")},
+            {"train": {"tag": "<2de>"}},
+            "data.train.corpora and data.train.tag are both given, .* add data.train.tag=null, or make it",
+        ),
+        (
+            {"a": CorpusConfig(source="a.en", target="a.de")},
+            {"train": {"source": "b.en", "target": "b.de"}},
+            "data.train.corpora and data.train.source are both given, .* add data.train.source=null "
+            "data.train.target=null, or make it one of the corpora",
+        ),
+        ({"a": CorpusConfig()}, {}, "data.train.corpora.a names no data: set data.train.corpora.a.source="),
+        ({"a": CorpusConfig(source="a.en")}, {}, "data.train.corpora.a.source is given without"),
+        ({"a": CorpusConfig(source="no.en", target="a.de")}, {}, "data.train.corpora.a.source=no.en"),
+        ({"a": CorpusConfig(split="train")}, {}, "data.train.corpora.a.split=train: .* set data.hub.path"),
+        (
+            {"a": CorpusConfig(path="t.jsonl", tag="</s>")},
+            {},
+            "data.train.corpora.a.tag: '</s>' is a piece of the tokenizer's own",
+        ),
+        (
+            {"a": CorpusConfig(path="t.jsonl", tag="a b")},
+            {},
+            "data.train.corpora.a.tag: 'a b' must be text without white space",
+        ),
+        (
+            {"a": CorpusConfig(path="t.jsonl", tag="")},
+            {},
+            "data.train.corpora.a.tag: '' must be text without",
+        ),
+    ],
+)
+def test_mistakes(corpora: dict[str, CorpusConfig], more: dict[str, Any], message: str) -> None:
+    with pytest.raises(UserError, match=f"^{message}"):
+        open_sources(options(corpora, **more))
+
+
+def test_cleaning_of_its_own_is_on_top_of_what_is_shared() -> None:
+    corpora = {"a": CorpusConfig(path="t.jsonl", cleaning={"max_pieces": 7})}
+    (source,) = open_sources(options(corpora, cleaning=CleaningConfig(max_ratio=4.0)))
+    assert source.cleaning == CleaningConfig(max_ratio=4.0, max_pieces=7)

@@ -1,0 +1,291 @@
+"""Reading text files line by line, finding them, and what identifies them."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import lzma
+import os
+import random
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nmt.data import text
+from nmt.data.corpora.text import bundled_folder, expand, file_facts, one_line, read_lines
+from nmt.errors import UserError
+
+LINES = [
+    (b"", []),
+    (b"\n", [""]),
+    (b"a", ["a"]),
+    (b"a\n", ["a"]),
+    (b"a\nb", ["a", "b"]),
+    (b"a\n\n\nb\n\n", ["a", "", "", "b", ""]),
+    (b"a\r\nb\r\n", ["a", "b"]),
+    (b"a\rb\r\r\n", ["a\rb\r"]),
+    (b"a\r", ["a\r"]),
+    ("a\u2028b\x85c\x0bd\x0ce\x1cf\n".encode(), ["a\u2028b\x85c\x0bd\x0ce\x1cf"]),
+    (b"  a\t b \n", ["  a\t b "]),
+    (b"\xef\xbb\xbfa\n\xef\xbb\xbfb\n", ["a", "\ufeffb"]),
+    ("Grüße, 你好\n".encode(), ["Grüße, 你好"]),
+    (b"a\x00b\n", ["a\x00b"]),
+]
+
+
+@pytest.mark.parametrize(("content", "expected"), LINES)
+def test_lines(tmp_path: Path, content: bytes, expected: list[str]) -> None:
+    path = tmp_path / "a.en"
+    path.write_bytes(content)
+    assert list(read_lines(path)) == expected
+
+
+@given(st.lists(st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\n\r\ufeff"))))
+def test_lines_written_are_lines_read(tmp_path: Path, lines: list[str]) -> None:
+    path = tmp_path / "a.en"
+    path.write_bytes("".join(line + "\n" for line in lines).encode())
+    assert list(read_lines(path)) == lines
+
+
+def zstd(content: bytes) -> bytes:
+    return pa.Codec("zstd").compress(content, asbytes=True)
+
+
+@pytest.mark.parametrize(("suffix", "pack"), [(".gz", gzip.compress), (".xz", lzma.compress), (".zst", zstd)])
+class TestCompressed:
+    content = "Grüße\nzwei\n\nvier".encode() * 5000
+
+    def test_reads_the_same(self, tmp_path: Path, suffix: str, pack) -> None:
+        plain, packed = tmp_path / "a.de", tmp_path / f"a.de{suffix}"
+        plain.write_bytes(self.content)
+        packed.write_bytes(pack(self.content))
+        assert list(read_lines(packed)) == list(read_lines(plain))
+
+    def test_concatenated_parts_are_all_read(self, tmp_path: Path, suffix: str, pack) -> None:
+        packed = tmp_path / f"a.de{suffix}"
+        packed.write_bytes(pack(b"a\n") + pack(b"b\n"))
+        assert list(read_lines(packed)) == ["a", "b"]
+
+    def test_the_name_may_hide_it(self, tmp_path: Path, suffix: str, pack) -> None:
+        packed = tmp_path / "a.de"
+        packed.write_bytes(pack(b"a\nb\n"))
+        assert list(read_lines(packed)) == ["a", "b"]
+
+    def test_cut_short(self, tmp_path: Path, suffix: str, pack) -> None:
+        packed = tmp_path / f"a.de{suffix}"
+        packed.write_bytes(pack(random.Random(1).randbytes(3000).hex().encode())[:-900])
+        with pytest.raises(UserError, match=f"a.de{suffix}: damaged after line 0"):
+            list(read_lines(packed))
+
+    def test_damaged_inside(self, tmp_path: Path, suffix: str, pack) -> None:
+        packed = tmp_path / f"a.de{suffix}"
+        content = bytearray(pack(self.content))
+        content[len(content) // 2 : len(content) // 2 + 16] = b"\xff" * 16
+        packed.write_bytes(content)
+        with pytest.raises(UserError, match=f"a.de{suffix}(: damaged|:[0-9]+: not valid UTF-8)"):
+            list(read_lines(packed))
+
+    def test_the_name_may_not_promise_it(self, tmp_path: Path, suffix: str, pack) -> None:
+        packed = tmp_path / f"a.de{suffix}"
+        packed.write_bytes(b"plain\n")
+        with pytest.raises(UserError, match=f"named {suffix}, but"):
+            list(read_lines(packed))
+
+
+@pytest.mark.parametrize("number", [0x50, 0x57, 0x5F])
+@pytest.mark.parametrize("name", ["a.de.zst", "a.de"])
+def test_zstd_with_frames_to_be_skipped(tmp_path: Path, number: int, name: str) -> None:
+    """As pzstd writes them: before each frame one that tells its size."""
+
+    def skipped(content: bytes) -> bytes:
+        return bytes([number]) + b"\x2a\x4d\x18" + len(content).to_bytes(4, "little") + content
+
+    frames = [zstd(f"Grüße {part}\n".encode() * 20_000) for part in (1, 2)]
+    content = b"".join(skipped(len(frame).to_bytes(4, "little")) + frame for frame in frames)
+    (tmp_path / name).write_bytes(skipped(b"") + content + skipped(b"x" * 300_000))
+    assert list(read_lines(tmp_path / name)) == ["Grüße 1"] * 20_000 + ["Grüße 2"] * 20_000
+    (tmp_path / name).write_bytes(content[:-9])
+    with pytest.raises(UserError, match="damaged after line"):
+        list(read_lines(tmp_path / name))
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"a\nb\xff\n", r"a.en:2: not valid UTF-8 \(byte 0xff\)"),
+        ("Grüße\n".encode("latin-1"), r"a.en:1: .*byte 0xfc.*iconv"),
+        ("a\n".encode("utf-16"), r"a.en:1: .*it looks like UTF-16"),
+        (b"a\n\xed\xa0\x80\n", "a.en:2: not valid UTF-8"),  # half a surrogate pair
+    ],
+)
+def test_not_utf8(tmp_path: Path, content: bytes, message: str) -> None:
+    path = tmp_path / "a.en"
+    path.write_bytes(content)
+    with pytest.raises(UserError, match=message):
+        list(read_lines(path))
+
+
+def test_unreadable(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="can't read .*: it does not exist"):
+        list(read_lines(tmp_path / "absent"))
+    with pytest.raises(UserError, match="it is a folder; give the name of a file"):
+        list(read_lines(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("given_text", "expected"),
+    [
+        ("a", "a"),
+        ("a\n", "a"),
+        ("a\r\n", "a"),
+        ("\na\nb\r\nc\n\n", "a b c"),
+        ("a\rb", "a\rb"),
+        (" a ", " a "),
+    ],
+)
+def test_one_line(given_text: str, expected: str) -> None:
+    assert one_line(given_text) == expected
+
+
+class TestExpand:
+    @pytest.fixture(autouse=True)
+    def folder(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.chdir(tmp_path)
+        monkeypatch.setenv("HOME", str(tmp_path))
+        for name in ("b.en", "a.en", "c.de", "x[1].en"):
+            (tmp_path / name).write_text("x\n")
+        (tmp_path / "folder.en").mkdir()
+
+    @pytest.mark.parametrize(
+        ("value", "expected"),
+        [
+            ("a.en", ["a.en"]),
+            (["b.en", "a.en"], ["b.en", "a.en"]),
+            ("[ab].en", ["a.en", "b.en"]),
+            ("*.en", ["a.en", "b.en", "x[1].en"]),  # no folders
+            (["c.*", "a.en"], ["c.de", "a.en"]),
+            ("x[1].en", ["x[1].en"]),  # a file of that very name comes before the glob
+            ("~/a.en", ["a.en"]),
+        ],
+    )
+    def test_finds(self, tmp_path: Path, value: object, expected: list[str]) -> None:
+        assert [path.resolve() for path in expand(value, "k")] == [tmp_path / name for name in expected]
+
+    @pytest.mark.parametrize("value", [None, "???", "", [], [None]])
+    def test_nothing(self, value: object) -> None:
+        with pytest.raises(UserError, match="data.train.source is not given"):
+            expand(value, "data.train.source")
+
+    def test_missing_names_the_key_and_both_paths(self, tmp_path: Path) -> None:
+        with pytest.raises(UserError) as error:
+            expand("d/absent.en", "data.train.source")
+        assert str(error.value) == (
+            f"data.train.source=d/absent.en: there is no such file (looked at {tmp_path}/d/absent.en)"
+        )
+
+    @pytest.mark.parametrize("value", ["a.en,b.en", "z*.en,b.en"])
+    def test_a_comma_is_part_of_a_name_and_a_list_is_told(self, value: str, tmp_path: Path) -> None:
+        with pytest.raises(UserError) as error:
+            expand(value, "k")
+        assert str(error.value).endswith(f'). Write several files as a list: "k=[{value}]".')
+        with pytest.raises(UserError) as error:
+            expand(value, "k", several=False)
+        assert "list" not in str(error.value)
+        with pytest.raises(UserError) as error:
+            expand([value, "a.en"], "k")
+        assert "list" not in str(error.value)
+        (tmp_path / value).write_text("x\n")
+        assert expand(value, "k") == [Path(value)]
+
+    @pytest.mark.parametrize(
+        ("value", "message"),
+        [
+            ("folder.en", "k=folder.en: is a folder"),
+            ("*.fr", r"k=\*.fr: no file matches \(looked for /"),
+            ("/dev/null", "is not a regular file"),
+            (["a.en", "gone.en"], "k=gone.en: there is no such file"),
+        ],
+    )
+    def test_mistakes(self, value: object, message: str) -> None:
+        with pytest.raises(UserError, match=message):
+            expand(value, "k")
+
+
+def test_bundled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    checkout = tmp_path / "checkout"
+    for place in ("nmt", "data/quickstart"):
+        (checkout / place).mkdir(parents=True)
+    (checkout / "data/quickstart/train.en.gz").write_bytes(b"")
+    monkeypatch.setattr(text.nmt, "__file__", str(checkout / "nmt/__init__.py"))
+    assert bundled_folder() == checkout / "data"
+    assert expand("bundled:quickstart/train.en.gz", "k") == [checkout / "data/quickstart/train.en.gz"]
+    (checkout / "nmt/quickstart").mkdir()  # as in a wheel
+    assert bundled_folder() == checkout / "nmt"
+    with pytest.raises(UserError, match="k=bundled:quickstart/train.en.gz: there is no such file"):
+        expand("bundled:quickstart/train.en.gz", "k")
+
+
+def test_bundled_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(text.nmt, "__file__", str(tmp_path / "nmt/__init__.py"))
+    with pytest.raises(UserError, match="bundled corpus is missing"):
+        bundled_folder()
+
+
+def test_facts_do_not_tell_where_a_file_lies(tmp_path: Path) -> None:
+    path = tmp_path / "a.en"
+    path.write_bytes(b"abc")
+    assert file_facts(path) == {"name": "a.en", "bytes": 3, "sha256": hashlib.sha256(b"abc").hexdigest()}
+
+
+class TestRememberedChecksums:
+    @pytest.fixture(autouse=True)
+    def every_file(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(text, "_LARGE", 1)
+        monkeypatch.setattr(text, "_MOMENT", 0)
+
+    @staticmethod
+    def reads(path: Path, monkeypatch: pytest.MonkeyPatch) -> bool:
+        """Whether a file is read for its sum, which is right."""
+        with monkeypatch.context() as patch:
+            seen: list[Path] = []
+            patch.setattr(text, "open", lambda *which: seen.append(which[0]) or open(*which), raising=False)
+            found = file_facts(path)["sha256"]
+        assert found == hashlib.sha256(path.read_bytes()).hexdigest()
+        return bool(seen)
+
+    def test_serve_until_the_file_changes(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        path, other = tmp_path / "a.en", tmp_path / "b.en"
+        path.write_bytes(b"abc")
+        assert [self.reads(path, monkeypatch) for _ in range(2)] == [True, False]
+        times = path.stat()
+        path.write_bytes(b"abd")
+        os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))  # as if nothing had been
+        assert self.reads(path, monkeypatch)
+        other.write_bytes(b"xyz")
+        other.replace(path)
+        assert [self.reads(path, monkeypatch) for _ in range(2)] == [True, False]
+
+    def test_a_file_just_written_is_read_again(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(text, "_MOMENT", 10**12)
+        (tmp_path / "a.en").write_bytes(b"abc")
+        assert [self.reads(tmp_path / "a.en", monkeypatch) for _ in range(2)] == [True, True]
+
+    @pytest.mark.parametrize("content", [b"", b"{}", b"[]", b"\xff", b'{"seen": 5, "sha256": 5}'])
+    def test_damaged_ones_do_not_count(
+        self, content: bytes, tmp_path: Path, own_cache: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        (tmp_path / "a.en").write_bytes(b"abc")
+        self.reads(tmp_path / "a.en", monkeypatch)
+        (kept,) = (own_cache / "checksums").iterdir()
+        kept.write_bytes(content)
+        assert [self.reads(tmp_path / "a.en", monkeypatch) for _ in range(2)] == [True, False]
+
+    def test_none_where_the_cache_cannot_be_written(
+        self, tmp_path: Path, own_cache: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        (own_cache / "checksums").write_text("in the way")
+        (tmp_path / "a.en").write_bytes(b"abc")
+        assert [self.reads(tmp_path / "a.en", monkeypatch) for _ in range(2)] == [True, True]

@@ -1,0 +1,115 @@
+"""Kept text stands for the rules that cleaned it: one more, or one that judges otherwise, cleans it again."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+from test_preparation import SHARD, stamps, write_corpus
+
+from nmt.config import CleaningConfig, DataConfig
+from nmt.data.cache import fingerprint
+from nmt.data.cleaning.cleaner import RULES, build_rules, rule_facts
+from nmt.data.cleaning.rules.rule import Rule, Setting
+from nmt.data.preparation.prepare import prepare
+
+
+class LetterRule(Rule):
+    """A rule of one's own, as the README tells how to add it."""
+
+    name = "letter"
+    words = "the source begins with that letter"
+    letter: str | None = "a"
+
+    def __init__(self, letter: str) -> None:
+        self.first = {letter}
+
+    @classmethod
+    def build(cls, config: CleaningConfig, setting: Setting) -> Rule | None:
+        return cls(cls.letter) if cls.letter else None
+
+    def drops(self, source: str, target: str) -> bool:
+        return source[:1] in self.first
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> DataConfig:
+    """The data, prepared with the rules there are."""
+    config = write_corpus(tmp_path)
+    prepare(config, shard_pairs=SHARD)
+    return config
+
+
+def dropped(config: DataConfig) -> int:
+    report = prepare(config, shard_pairs=SHARD).report
+    return int(report["cleaning"]["dropped"].get(LetterRule.name, 0))
+
+
+def test_a_rule_of_ones_own_is_applied_to_what_was_prepared(
+    config: DataConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(RULES, LetterRule.name, LetterRule)
+    lines = (tmp_path / "train.xx").read_text().split("\n")
+    starts = [line[:1] for line in lines[:30] + lines[31:]]  # that one is dropped by another
+    assert dropped(config) == starts.count("a") > 2
+    monkeypatch.setattr(LetterRule, "letter", "b")
+    assert dropped(config) == starts.count("b")
+    monkeypatch.setattr(LetterRule, "letter", "a")
+    monkeypatch.setattr(LetterRule, "drops", lambda self, source, target: source.endswith("a"))
+    assert dropped(config) == starts.count("a")  # nobody can see that, so
+    monkeypatch.setattr(LetterRule, "version", 2)
+    assert dropped(config) not in (starts.count("a"), 0)
+
+
+def test_rules_and_options_that_are_off_change_nothing(
+    config: DataConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    @dataclass
+    class Wider(CleaningConfig):
+        drop_odd: bool = False
+
+    before = stamps(config)
+    monkeypatch.setitem(RULES, LetterRule.name, LetterRule)
+    monkeypatch.setattr(LetterRule, "letter", None)
+    prepare(replace(config, cleaning=Wider(max_pieces=60)), shard_pairs=SHARD)
+    assert stamps(config) == before
+    monkeypatch.setattr(LetterRule, "letter", "a")
+    prepare(config, shard_pairs=SHARD)
+    assert stamps(config).keys() > before.keys()
+
+
+def test_other_text_held_out_cleans_again(config: DataConfig, tmp_path: Path) -> None:
+    before = stamps(config)
+    lines = (tmp_path / "valid.xx").read_text().split("\n")
+    (tmp_path / "valid.xx").write_text("\n".join(["other words", *lines[1:]]))
+    prepare(replace(config, cleaning=replace(config.cleaning, drop_leaked=False)), shard_pairs=SHARD)
+    unseen = stamps(config)
+    prepare(config, shard_pairs=SHARD)
+    assert len({Path(name).parent for name in stamps(config).keys() - unseen.keys()}) == 3
+    assert before.keys() < unseen.keys()
+
+
+def test_facts() -> None:
+    """Those of the rules that are on, and what they were built with."""
+
+    def facts(source_lang: str = "en", target_lang: str = "de", **options: float) -> list[object]:
+        return rule_facts(build_rules(CleaningConfig(**options), languages=(source_lang, target_lang)))
+
+    default = [["EmptyRule", 1, {}], ["ControlRule", 1, {}], ["IdenticalRule", 1, {}],
+               ["RatioRule", 1, {"max_ratio": 9.0}]]  # fmt: skip
+    assert facts() == facts("xx", "yy") == default
+    assert facts(max_ratio=3)[-1] == ["RatioRule", 1, {"max_ratio": 3}]
+    assert facts(max_word=50)[-1] == ["LongWordRule", 1, {"max_word": 50, "spaced": (True, True)}]
+    assert facts("ja", max_word=50) != facts(max_word=50)
+    assert facts("ja", min_script=0.5) != facts(min_script=0.5) == facts("fr", min_script=0.5)
+    assert facts("ja", langid_confidence=0.9) != facts(langid_confidence=0.9)
+    fingerprint(facts(min_script=0.5, langid_confidence=0.9))
+
+
+def test_sets_have_one_fingerprint() -> None:
+    words = [f"word {number}" for number in range(100)]
+    assert fingerprint({"a": set(words)}) == fingerprint({"a": frozenset(reversed(words))})
+    assert fingerprint({"a": set(words)}) != fingerprint({"a": set(words[1:])})
+    with pytest.raises(TypeError, match="JSON can't hold <object"):
+        fingerprint([object()])

@@ -1,0 +1,298 @@
+"""The data report: its numbers against naive ones, and a page that stands alone and breaks at nothing."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections import Counter
+from dataclasses import fields
+from html.parser import HTMLParser
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import numpy as np
+import pytest
+
+from nmt.config import (
+    CleaningConfig,
+    CorpusConfig,
+    DataConfig,
+    SplitConfig,
+    TokenizerConfig,
+    TrainSplitConfig,
+)
+from nmt.data.cleaning.cleaner import RULES, option_of
+from nmt.data.preparation.charts import histogram
+from nmt.data.preparation.prepare import Prepared, prepare
+from nmt.data.preparation.report import data_report, write_data_report
+from nmt.data.preparation.report_html import page
+
+
+@pytest.fixture(scope="module")
+def prepared(tmp_path_factory: pytest.TempPathFactory) -> Prepared:
+    folder = tmp_path_factory.mktemp("corpus")
+    random = Random(5)
+    words = ["".join(random.choices("abcdefgh", k=random.randint(1, 6))) for _ in range(100)]
+    pairs = [(" ".join(random.choices(words, k=3 + i % 9)), f"z{i} <b>&") for i in range(150)]
+    pairs[5] = ("a dog", "<script>alert('x')</script>\x07")
+    pairs[90] = pairs[80]
+    pairs[91] = (pairs[80][0].upper(), pairs[80][1] + "!")
+    valid = [("held", "out")]
+    pairs[12] = ("HELD", "x")
+    for name, rows in (("train", pairs), ("valid", valid)):
+        for side in (0, 1):
+            text = "".join(f"{row[side]}\n" for row in rows)
+            (folder / f"{name}.{side}").write_text(text, encoding="utf-8")
+    return prepare(
+        DataConfig(
+            name="toy & co",
+            source_lang="xx",
+            target_lang="yy",
+            train=TrainSplitConfig(source=str(folder / "train.0"), target=str(folder / "train.1")),
+            valid=SplitConfig(source=str(folder / "valid.0"), target=str(folder / "valid.1")),
+            tokenizer=TokenizerConfig(vocab_size=330),
+            cleaning=CleaningConfig(drop_near_duplicates=True),
+            cache_dir=str(folder / "cache"),
+            workers=1,
+        ),
+        shard_pairs=64,
+    )
+
+
+@pytest.fixture(scope="module")
+def report(prepared: Prepared) -> dict[str, Any]:
+    return data_report(prepared)
+
+
+def test_counts(report: dict[str, Any]) -> None:
+    assert (report["pairs"], report["kept"]) == (150, 146)
+    assert (report["duplicates"], report["near_duplicates"], report["leaked"]) == (1, 1, 1)
+    assert {rule["name"]: rule["option"] for rule in report["rules"]} == {
+        "control": "data.cleaning.drop_control",
+        "leaked": "data.cleaning.drop_leaked",
+        "duplicate": "data.cleaning.drop_duplicates",
+        "near_duplicate": "data.cleaning.drop_near_duplicates",
+    }
+    assert json.loads(json.dumps(report)) == report
+
+
+@pytest.mark.parametrize("side", ["source", "target"])
+def test_sides_against_naive(prepared: Prepared, report: dict[str, Any], side: str) -> None:
+    sentences = [getattr(prepared.train, side)(row).tolist() for row in range(prepared.train.num_pairs)]
+    reported = report[side]
+    counts = Counter(piece for sentence in sentences for piece in sentence)
+    processor = getattr(prepared.tokenizer, f"{side}_processor")
+    lengths = list(map(len, sentences))
+    assert reported["tokens"] == sum(lengths)
+    assert reported["max_length"] == max(lengths)
+    assert reported["mean_length"] == round(sum(lengths) / len(lengths), 2)
+    assert reported["pieces_used"] == len(counts)
+    assert reported["byte_pieces"] == sum(
+        count for piece, count in counts.items() if processor.is_byte(piece)
+    )
+    edges = reported["lengths"]["edges"]
+    assert reported["lengths"]["counts"] == np.histogram(lengths, [*edges[:-1], edges[-1] - 0.5])[0].tolist()
+    descending = sorted(counts.values(), reverse=True)
+    assert all(count == descending[rank - 1] for rank, count in reported["frequencies"])
+    assert [reported["frequencies"][end][0] for end in (0, -1)] == [1, len(counts)]
+
+
+def test_ratios_against_naive(prepared: Prepared, report: dict[str, Any]) -> None:
+    ratios = prepared.train.target_lengths / prepared.train.source_lengths.astype(float)
+    edges = np.array(report["ratios"]["edges"])
+    assert (edges[0], edges[-1]) == (0.125, 8.0)
+    edges[0], edges[-1] = 0, np.inf
+    naive = [
+        int(((low <= ratios) & (ratios < high)).sum()) for low, high in zip(edges, edges[1:], strict=False)
+    ]
+    assert report["ratios"]["counts"] == naive
+
+
+class Checker(HTMLParser):
+    """Sees that every element is closed, and which there are."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.seen: set[str] = set()
+
+    def handle_starttag(self, tag: str, attrs: Any) -> None:
+        self.seen.add(tag)
+        if tag != "meta":
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: Any) -> None:
+        self.seen.add(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+
+def test_the_page_stands_alone(report: dict[str, Any]) -> None:
+    text = page(report)
+    checker = Checker()
+    checker.feed(text)
+    assert checker.open == []
+    assert not checker.seen & {"script", "link", "img"}
+    assert not re.search(r"(href|src)=|url\(|@import|nan|inf\b", text)
+    assert "&lt;script&gt;alert(&#x27;x&#x27;)&lt;/script&gt;\\x07" in text
+    assert "<title>Data: toy &amp; co (xx–yy)</title>" in text
+    assert "prefers-color-scheme: dark" in text
+
+
+def test_every_rule_names_its_option() -> None:
+    options = {name: option_of(name) for name in (*RULES, "length", "duplicate", "near_duplicate")}
+    assert options.pop("empty") is None
+    known = {f"data.cleaning.{field.name}" for field in fields(CleaningConfig)}
+    assert set(options.values()) == known  # one each, and no option without its rule
+    assert options["ratio"] == "data.cleaning.max_ratio" and options["length"] == "data.cleaning.max_pieces"
+    assert option_of("my_own_rule") is None
+
+
+def test_bars_are_scaled_to_all_pairs(report: dict[str, Any]) -> None:
+    text = page(report)
+    assert text.count('<b style="width:0.67%"></b>') == 4  # one pair of 150, by each of four rules
+    assert "min-width: 3px" in text and "of all 150 pairs" in text
+    rules = [{**report["rules"][0], "dropped": dropped} for dropped in (75, 1, 0)]
+    text = page({**report, "pairs": 100_000, "rules": rules})
+    assert re.findall(r'<b style="(.*?)">', text) == ["width:0.07%", "width:0.00%", "width:0.00%"]
+    assert '<td class="number">&lt;0.01%</td>' in text and "data.cleaning.drop_control</code>" in text
+
+
+def test_the_sample_is_of_kept_pairs(prepared: Prepared, report: dict[str, Any]) -> None:
+    store, tokenizer = prepared.train, prepared.tokenizer
+    kept = [
+        tuple(
+            list(map(processor.id_to_piece, side(row).tolist()))
+            for side, processor in (
+                (store.source, tokenizer.source_processor),
+                (store.target, tokenizer.target_processor),
+            )
+        )
+        for row in range(store.num_pairs)
+    ]
+    sample = [(pair["source"], pair["target"]) for pair in report["sample"]]
+    places = [kept.index(pair) for pair in sample]
+    assert len(places) == 10 and places == sorted(set(places))
+    assert max(places) - min(places) > 50  # from everywhere
+    assert data_report(prepared)["sample"] == report["sample"]
+
+
+def test_pieces_against_naive(prepared: Prepared, report: dict[str, Any]) -> None:
+    store, processor = prepared.train, prepared.tokenizer.source_processor
+    sentences = [
+        side(row).tolist() for row in range(store.num_pairs) for side in (store.source, store.target)
+    ]
+    counts = Counter(processor.id_to_piece(piece) for sentence in sentences for piece in sentence)
+    assert list(report["vocabularies"]) == ["both"]
+    found = report["vocabularies"]["both"]
+    for kind in ("most_frequent", "middle", "rarest", "longest"):
+        assert len(found[kind]) == 24 and all(count == counts[piece] for piece, count in found[kind])
+    assert [count for _, count in found["most_frequent"]] == [count for _, count in counts.most_common(24)]
+    words = {piece: count for piece, count in counts.items() if not re.fullmatch("<0x..>", piece)}
+    assert sorted(count for _, count in found["rarest"]) == sorted(words.values())[:24]
+    assert [len(piece) for piece, _ in found["longest"]] == sorted(map(len, words), reverse=True)[:24]
+    middle = [count for _, count in found["middle"]]
+    assert min(middle) <= sorted(words.values())[len(words) // 2] <= max(middle)
+    assert (found["size"], found["unused"]) == (330, 330 - 4 - 256 - len(words))
+
+
+def test_the_page_shows_the_samples(report: dict[str, Any]) -> None:
+    text = page(report)
+    assert text.count('<tr class="kept">') == 10
+    piece, count = report["vocabularies"]["both"]["most_frequent"][0]
+    assert f"<span>{piece}<small>{count:,}</small></span>" in text
+    sample = [{"corpus": "a", "source": ["▁a", "<b>", "▁", "c"], "target": ["▁", "\x07", "…"]}]
+    text = page({**report, "sample": sample})
+    assert "><u>a</u><u>&lt;b&gt;</u> <u>&nbsp;</u><u>c</u></td>" in text
+    assert "><u>&nbsp;</u><u>\\x07</u><u>…</u></td>" in text
+
+
+def test_two_corpora_with_a_vocabulary_a_side(tmp_path: Path) -> None:
+    for name, lines in {
+        "a.s": [f"alpha beta {i}" for i in range(30)],
+        "a.t": [f"gamma delta {i}" for i in range(30)],
+        "b.s": [f"{'omega ' * 60}{i}" for i in range(3)],
+        "b.t": [f"{'sigma ' * 60}{i}" for i in range(3)],
+        "v.s": ["held"],
+        "v.t": ["out"],
+    }.items():
+        (tmp_path / name).write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    corpora = {
+        n: CorpusConfig(source=str(tmp_path / f"{n}.s"), target=str(tmp_path / f"{n}.t")) for n in "ab"
+    }
+    report = data_report(
+        prepare(
+            DataConfig(
+                name="two",
+                source_lang="xx",
+                target_lang="yy",
+                train=TrainSplitConfig(corpora=corpora),
+                valid=SplitConfig(source=str(tmp_path / "v.s"), target=str(tmp_path / "v.t")),
+                tokenizer=TokenizerConfig(vocab_size=300, joint=False),
+                cleaning=CleaningConfig(max_pieces=0),
+                cache_dir=str(tmp_path / "cache"),
+                workers=1,
+            )
+        )
+    )
+    assert [pair["corpus"] for pair in report["sample"]] == ["a"] * 5 + ["b"] * 3
+    long = report["sample"][-1]["source"]
+    assert long[-1] == "…" and 180 < len("".join(long)) <= 200
+    assert list(report["vocabularies"]) == ["source", "target"]
+    pieces = {side: {p for p, _ in found["most_frequent"]} for side, found in report["vocabularies"].items()}
+    assert any("o" in piece for piece in pieces["source"]) and not any("o" in p for p in pieces["target"])
+    text = page(report)
+    assert '<th colspan="2">a</th>' in text and '<th colspan="2">b</th>' in text
+    assert "<h2>Source vocabulary</h2>" in text and "<h2>Target vocabulary</h2>" in text
+
+
+def test_histogram_draws_the_counts() -> None:
+    chart = histogram([0, 1, 2, 9], [5, 0, 10], "source")
+    heights = [float(height) for height in re.findall(r'height="([\d.]+)"><title>', chart)]
+    assert heights[0] * 2 == heights[2] and heights[1] == 0
+    assert "<title>2 to 8: 10</title>" in chart
+
+
+@pytest.mark.parametrize("count", [1, 3, 7, 99, 12_345_678])
+def test_any_count_can_be_drawn(count: int) -> None:
+    assert "nan" not in histogram([0, 1], [count], "source")
+
+
+def test_written_once(prepared: Prepared, tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    write_data_report(prepared, folder)
+    assert sorted(path.name for path in folder.iterdir()) == ["data_report.html", "data_report.json"]
+    assert json.loads((folder / "data_report.json").read_text(encoding="utf-8")) == data_report(prepared)
+    (folder / "data_report.html").write_text("mine")
+    write_data_report(prepared, folder)
+    assert (folder / "data_report.html").read_text() == "mine"
+    before = {**data_report(prepared), "format": 1}  # as runs begun before have it
+    (folder / "data_report.json").write_text(json.dumps(before))
+    write_data_report(prepared, folder)
+    assert (folder / "data_report.html").read_text(encoding="utf-8") == page(data_report(prepared))
+    (folder / "data_report.html").write_text("mine")
+    (folder / "data_report.json").write_text("{")
+    write_data_report(prepared, folder)
+    assert (folder / "data_report.html").read_text(encoding="utf-8") == page(data_report(prepared))
+
+
+def test_a_pipe_in_the_place_of_the_report_is_replaced(prepared: Prepared, tmp_path: Path) -> None:
+    """It isn't waited for."""
+    write_data_report(prepared, tmp_path)
+    for name in ("data_report.json", "data_report.html"):
+        (tmp_path / name).unlink()
+        os.mkfifo(tmp_path / name)
+        write_data_report(prepared, tmp_path)
+        assert (tmp_path / name).is_file() or name == "data_report.html"
+    assert json.loads((tmp_path / "data_report.json").read_text(encoding="utf-8")) == data_report(prepared)
+
+
+@pytest.mark.parametrize("text", ["[" * 100_000, "[]", '{"format": ' + "1" * 5000 + "}"])
+def test_a_report_that_is_none_is_replaced(text: str, prepared: Prepared, tmp_path: Path) -> None:
+    write_data_report(prepared, tmp_path)
+    (tmp_path / "data_report.json").write_text(text)
+    write_data_report(prepared, tmp_path)
+    assert json.loads((tmp_path / "data_report.json").read_text(encoding="utf-8")) == data_report(prepared)

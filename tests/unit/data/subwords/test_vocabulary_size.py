@@ -1,0 +1,169 @@
+"""`data.tokenizer.vocab_size=auto`: the table, and what preparation chooses, keeps and tells."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import replace
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from nmt.config import CorpusConfig, DataConfig, SplitConfig, TokenizerConfig, TrainSplitConfig
+from nmt.data.preparation.prepare import prepare
+from nmt.data.subwords.vocabulary_size import num_characters, recommended_size
+from nmt.errors import UserError
+
+
+@pytest.mark.parametrize(
+    ("pairs", "characters", "joint", "expected"),
+    [
+        (1, 50, True, 2000),
+        (9_999, 50, True, 2000),
+        (10_000, 50, True, 4000),
+        (24_999, 100, True, 4000),
+        (25_000, 100, True, 8000),
+        (29_000, 100, True, 8000),  # Multi30k
+        (99_999, 100, True, 8000),
+        (100_000, 100, True, 16_000),
+        (999_999, 100, True, 16_000),
+        (1_000_000, 100, True, 32_000),
+        (4_500_000, 500, True, 32_000),  # WMT14 English-German
+        (10**9, 500, True, 32_000),
+        (1, 50, False, 1000),
+        (9_999, 50, False, 1000),
+        (25_000, 50, False, 4000),
+        (10**7, 50, False, 16_000),
+        (5_000, 1000, True, 2000),
+        (5_000, 1001, True, 3000),  # twice as many as characters, in thousands
+        (5_000, 3200, True, 7000),  # Chinese and English
+        (5_000, 3200, False, 7000),
+        (0, 0, True, 2000),
+    ],
+)
+def test_the_table(pairs: int, characters: int, joint: bool, expected: int) -> None:
+    assert recommended_size(pairs, characters, joint=joint) == expected
+
+
+def test_more_text_never_means_fewer_pieces() -> None:
+    random = Random(3)
+    rows = sorted((random.randint(0, 2_000_000), random.randint(0, 9000)) for _ in range(300))
+    for joint in (True, False):
+        for (pairs, characters), (more, _) in zip(rows, rows[1:], strict=False):
+            size = recommended_size(pairs, characters, joint=joint)
+            assert size <= recommended_size(more, characters, joint=joint)
+            assert size <= recommended_size(pairs, characters + 700, joint=joint)
+
+
+@pytest.mark.parametrize(
+    ("pairs", "coverage", "joint", "expected"),
+    [
+        ([("abc", "cd")], 1.0, True, 4),
+        ([("abc", "cd")], 1.0, False, 3),
+        ([("aaab", "x"), ("aaac", "y")], 0.8, True, 3),  # 6 a of 10, then one of the others each
+        ([("aaab", "x"), ("aaac", "y")], 0.75, False, 2),
+        ([("日本語", "a")], 1.0, False, 3),
+        ([], 1.0, True, 0),
+    ],
+)
+def test_characters(pairs: list[tuple[str, str]], coverage: float, joint: bool, expected: int) -> None:
+    assert num_characters(pairs, coverage, joint=joint) == expected
+
+
+def corpus(folder: Path, pairs: int, alphabet: str = "abcdefghij") -> DataConfig:
+    random = Random(pairs)
+    folder.mkdir()
+    for name, count in (("train", pairs), ("valid", 5)):
+        for side in "st":
+            lines = (
+                " ".join(f"{''.join(random.choices(alphabet, k=4))}" for _ in range(4)) for _ in range(count)
+            )
+            (folder / f"{name}.{side}").write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    return DataConfig(
+        name="x",
+        source_lang="xx",
+        target_lang="yy",
+        train=TrainSplitConfig(source=str(folder / "train.s"), target=str(folder / "train.t")),
+        valid=SplitConfig(source=str(folder / "valid.s"), target=str(folder / "valid.t")),
+        tokenizer=TokenizerConfig(vocab_size="auto"),
+        cache_dir=str(folder / "cache"),
+        workers=1,
+    )
+
+
+def with_size(data: DataConfig, **tokenizer: object) -> DataConfig:
+    return replace(data, tokenizer=replace(data.tokenizer, **tokenizer))  # type: ignore[arg-type]
+
+
+def test_preparation_chooses_and_tells(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    data = corpus(tmp_path / "a", 3000)
+    with caplog.at_level(logging.INFO, "nmt"):
+        prepared = prepare(data)
+    assert (prepared.vocab_size, prepared.report["vocab_size"]) == (2000, 2000)
+    assert prepared.tokenizer.source_vocab_size == 2000
+    assert "data.tokenizer.vocab_size=auto: 2000, for 3,000 cleaned training pairs" in caplog.messages
+    # The same data again, and with the number written out, are found in the cache.
+    caplog.clear()
+    for same in (data, with_size(data, vocab_size=2000)):
+        with caplog.at_level(logging.INFO, "nmt"):
+            again = prepare(same)
+        assert (again.fingerprint, again.report, again.vocab_size) == (
+            prepared.fingerprint,
+            prepared.report,
+            2000,
+        )
+    assert sum("prepared before" in message for message in caplog.messages) == 2
+    assert prepare(with_size(data, vocab_size=400)).fingerprint != prepared.fingerprint
+
+
+def test_characters_that_need_more_get_more(tmp_path: Path) -> None:
+    """With the table's 2,000 SentencePiece would fail: the text has 2,400 characters."""
+    data = corpus(tmp_path / "a", 3000, "".join(map(chr, range(0x4E00, 0x4E00 + 2400))))
+    assert prepare(data).vocab_size == 5000
+    with pytest.raises(UserError, match="vocab_size=2000: the characters of both sides need at least"):
+        prepare(with_size(data, vocab_size=2000))
+
+
+def test_one_vocabulary_a_side_has_half(tmp_path: Path) -> None:
+    data = with_size(corpus(tmp_path / "a", 3000), joint=False)
+    prepared = prepare(data)
+    assert prepared.vocab_size == 1000
+    assert (prepared.tokenizer.source_vocab_size, prepared.tokenizer.target_vocab_size) == (1000, 1000)
+
+
+def test_several_corpora_count_together(tmp_path: Path) -> None:
+    small, large = corpus(tmp_path / "a", 400), corpus(tmp_path / "b", 9_800)
+    parts = {
+        name: CorpusConfig(source=data.train.source, target=data.train.target)
+        for name, data in (("a", small), ("b", large))
+    }
+    both = replace(small, train=TrainSplitConfig(corpora=parts), workers=2)
+    assert prepare(large).vocab_size == 2000
+    assert prepare(both).vocab_size == 4000
+
+
+def test_given_pieces_keep_their_number(tmp_path: Path) -> None:
+    data = corpus(tmp_path / "a", 3000)
+    prepare(with_size(data, vocab_size=400)).tokenizer.save(tmp_path / "given")
+    assert prepare(with_size(data, path=str(tmp_path / "given"))).vocab_size == 400
+
+
+def test_less_text_than_the_table_thinks_is_warned_of(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    prepared = prepare(corpus(tmp_path / "a", 20))
+    assert prepared.vocab_size == 2000 > prepared.tokenizer.source_vocab_size
+    assert "data.tokenizer.vocab_size=2000: the text of both sides allows only" in caplog.text
+
+
+@pytest.mark.parametrize("size", ["automatic", 8000.0, True, None, "8000", ""])
+def test_anything_else_is_refused(size: object) -> None:
+    with pytest.raises(
+        UserError, match="^data.tokenizer.vocab_size=.*: must be auto or a number of pieces, 300"
+    ):
+        TokenizerConfig(vocab_size=size)
+
+
+def test_small_numbers_are_refused() -> None:
+    with pytest.raises(UserError, match="^data.tokenizer.vocab_size=299: must be"):
+        TokenizerConfig(vocab_size=299)

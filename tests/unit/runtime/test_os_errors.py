@@ -1,0 +1,198 @@
+"""Failures of the file system: one line with the path and the reason; a bug keeps its traceback."""
+
+from __future__ import annotations
+
+import errno
+import os
+import socket
+import stat
+from pathlib import Path
+
+import pytest
+
+from nmt.cli.app import _guarded
+from nmt.errors import UserError
+from nmt.runtime import files as files_module
+from nmt.runtime import (
+    locked,
+    make_folder,
+    read_errors,
+    read_text,
+    replaced,
+    require_writable,
+    stat_or_none,
+    write_errors,
+    written,
+)
+
+BOTH = [
+    (errno.EACCES, "permission is denied; change its permissions"),
+    (errno.EAGAIN, "it is in non-blocking mode and not ready; connect it through a pipe"),
+    (errno.EBUSY, "it is in use; end the program"),
+    (errno.ECONNRESET, "its network file system does not answer; check the connection"),
+    (errno.EDQUOT, "the disk quota is used up; free some space"),
+    (errno.EEXIST, "it exists already; choose another name"),
+    (errno.EFBIG, "it would become larger than the limit for files; raise the limit (ulimit -f)"),
+    (errno.EHOSTDOWN, "its network file system does not answer; check the connection"),
+    (errno.EINVAL, "its file system does not accept this name or operation; choose another folder"),
+    (errno.EIO, "its disk reports an error; check the disk"),
+    (errno.EISDIR, "it is a folder; give the name of a file"),
+    (errno.ELOOP, "its links lead in a circle; name the file itself"),
+    (errno.EMFILE, "this process has too many open files; raise the limit (ulimit -n)"),
+    (errno.ENAMETOOLONG, "its name is too long; shorten it"),
+    (errno.ENFILE, "the machine has too many open files; end other programs"),
+    (errno.ENODEV, "its device is not there; connect it"),
+    (errno.ENOLCK, "its file system has no locks left; choose another folder"),
+    (errno.ENOMEM, "no memory is left; end other programs"),
+    (errno.ENOSPC, "no space is left on its disk; free some"),
+    (errno.ENOTCONN, "its network file system does not answer; check the connection"),
+    (errno.ENOTDIR, "a part of its path is a file, not a folder; correct the path"),
+    (errno.ENOTEMPTY, "it is a folder that is not empty; choose another name"),
+    (errno.ENOTSUP, "its file system does not support this; choose another folder"),
+    (errno.ENXIO, "nothing answers at the other end; give a regular file"),
+    (errno.EOVERFLOW, "it is too large for this system; split it"),
+    (errno.EPERM, "this is not permitted; change its permissions or attributes"),
+    (errno.EROFS, "its disk is read-only; choose another folder"),
+    (errno.ESPIPE, "it is a pipe, a socket or a device; give a regular file"),
+    (errno.ESTALE, "it was removed or replaced on its network file system; check the mount"),
+    (errno.ETIMEDOUT, "its network file system does not answer; check the connection"),
+    (errno.ETXTBSY, "it is a program that is running; choose another name"),
+    (errno.EXDEV, "it is on another file system; choose another folder"),
+    (errno.ENOMEDIUM, "no medium found; choose another file or folder"),  # any other: the system's own words
+    (errno.EUCLEAN, "structure needs cleaning; choose another file or folder"),
+]
+
+
+@pytest.mark.parametrize(("number", "words"), [*BOTH, (errno.ENOENT, "it does not exist; check the name")])
+def test_a_failure_of_reading_is_one_line(number: int, words: str) -> None:
+    with pytest.raises(UserError) as raised, read_errors(Path("folder/file")):
+        raise OSError(number, os.strerror(number), "folder/file")
+    assert str(raised.value).startswith(f"can't read folder/file: {words}")
+    assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize(("number", "words"), [*BOTH, (errno.ENOENT, "its folder does not exist; create")])
+def test_a_failure_of_writing_is_one_line_and_leaves_nothing(tmp_path: Path, number: int, words: str) -> None:
+    path = tmp_path / "file"
+    with pytest.raises(UserError) as raised, replaced(path) as temporary:
+        temporary.write_text("half")
+        raise OSError(number, os.strerror(number))  # as `write` and `fsync` do, without a name
+    assert str(raised.value).startswith(f"can't write {path}: {words}")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("number", [errno.EBADF, errno.EFAULT, errno.ENOTTY, errno.EPIPE, None])
+def test_a_bug_and_a_broken_pipe_stay_what_they_are(number: int | None) -> None:
+    for guard in (read_errors, write_errors):
+        error = OSError("strange") if number is None else OSError(number, os.strerror(number))
+        with pytest.raises(OSError) as raised, guard(Path("file")):
+            raise error
+        assert raised.value is error
+
+
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        (FileNotFoundError("No such file or directory: w"), "it does not exist"),  # safetensors, reading
+        (OSError("I/O error: No space left on device (os error 28)"), "no space is left"),
+        (OSError("Could not read: [errno 5] Input/output error"), "its disk reports an error"),  # Arrow
+    ],
+)
+def test_libraries_that_give_no_errno(error: OSError, words: str) -> None:
+    with pytest.raises(UserError, match=f"^can't read file: {words}"), read_errors(Path("file")):
+        raise error
+
+
+@pytest.mark.parametrize(
+    ("path", "name", "subject"),
+    [
+        ("out/file", "out/.file.77.tmp", "can't write out/file: "),
+        ("out/file", "out", "can't write out/file: "),
+        ("out/cache", "out/cache/ids/0.safetensors", "can't write out/cache: "),
+        ("out/cache", "out/cache.lock", "can't write out/cache: "),
+        ("file", ".", "can't write file: "),
+        ("out/file", "in/other", "can't use in/other: "),
+        ("file", "other", "can't use other: "),
+    ],
+)
+def test_an_error_about_another_file_names_that_file(path: str, name: str, subject: str) -> None:
+    with pytest.raises(UserError, match=f"^{subject}permission is denied"), write_errors(Path(path)):
+        raise PermissionError(errno.EACCES, "Permission denied", name)
+
+
+def test_what_nobody_put_into_words_ends_a_command_in_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    def ended(error: OSError) -> str:
+        def work() -> None:
+            raise error
+
+        assert _guarded("nmt-x", work) == 2
+        return capsys.readouterr().err
+
+    assert ended(FileNotFoundError(2, "", "gone/file")).startswith("nmt-x: can't use gone/file: it does not")
+    assert ended(OSError(errno.ENOSPC, "")).startswith("nmt-x: an operation on a file failed: no space is")
+    for bug in (FileNotFoundError(2, ""), OSError(errno.EBADF, "", "file"), OSError("strange")):
+        with pytest.raises(OSError):
+            ended(bug)
+    with pytest.raises(FileNotFoundError):  # a file of the program itself
+        ended(FileNotFoundError(2, "", f"{Path(files_module.__file__).parent}/missing.yaml"))
+
+
+def test_a_name_of_250_bytes_is_written(tmp_path: Path) -> None:
+    path = tmp_path / ("é" * 125)
+    with written(path) as out:
+        out.write(b"text")
+    assert path.read_bytes() == b"text"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.parametrize("name", ["x" * 256, "é" * 128, "y/" * 3000 + "z"])
+def test_a_name_that_is_too_long(tmp_path: Path, name: str) -> None:
+    with pytest.raises(UserError, match="^output=NAME: its name is too long; shorten it"):
+        require_writable(tmp_path / name, "output=NAME")
+    with pytest.raises(UserError, match="its name is too long"), written(tmp_path / name):
+        pass
+    with pytest.raises(UserError, match="its name is too long"):
+        make_folder(tmp_path / name)
+    with pytest.raises(OSError, match="too long"):
+        stat_or_none(tmp_path / name)
+
+
+def test_links_in_a_circle(tmp_path: Path) -> None:
+    (tmp_path / "a").symlink_to("b")
+    (tmp_path / "b").symlink_to("a")
+    with pytest.raises(UserError, match="^output=a: its links lead in a circle"):
+        require_writable(tmp_path / "a", "output=a")
+    with pytest.raises(UserError, match="circle"), written(tmp_path / "a"):
+        pass
+    with pytest.raises(UserError, match="circle"), locked(tmp_path / "a", lambda: None):
+        pass
+
+
+def test_a_link_that_leads_nowhere(tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to("target")
+    assert stat_or_none(tmp_path / "link") is None
+    with pytest.raises(UserError, match="a link that leads nowhere, and a folder is needed"):
+        make_folder(tmp_path / "link")
+    with written(tmp_path / "link") as out:
+        out.write(b"text")
+    assert (tmp_path / "target").read_bytes() == b"text"
+    assert stat.S_ISLNK((tmp_path / "link").lstat().st_mode)
+
+
+def test_only_regular_files_are_read(tmp_path: Path) -> None:
+    """A named pipe without a writer would be waited for without end."""
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "folder").mkdir()
+    with socket.socket(socket.AF_UNIX) as unix:
+        unix.bind(str(tmp_path / "socket"))
+    (tmp_path / "file").write_bytes(b"text")
+    assert read_text(tmp_path / "file", 4) == "text"
+    for name in ("pipe", "folder", "socket", "/dev/null"):
+        with pytest.raises(UserError, match=f"{name}: is not a regular file"):
+            read_text(tmp_path / name, 4)
+
+
+def test_a_pipe_in_a_locks_place_is_an_error(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / ".lock")
+    with pytest.raises(UserError, match="nothing answers"), locked(tmp_path / ".lock", lambda: None):
+        pass

@@ -1,0 +1,81 @@
+"""The figures of training, from literal sums; and the ceiling they are measured against."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+import torch
+
+from nmt.config import DataConfig, Precision, TrainConfig, TrainingConfig
+from nmt.training.figures.meter import Meter, peak_memory, perplexity
+from nmt.training.figures.peak_flops import measured_ceiling
+from nmt.training.state.progress import Progress
+from nmt.training.update.counters import Counters
+
+CPU = torch.device("cpu")
+
+
+def config(**training: Any) -> TrainConfig:
+    data = DataConfig(name="x", source_lang="xx", target_lang="yy", max_tokens=100)
+    options = TrainingConfig(micro_batches=2, max_updates=50, **training)
+    return TrainConfig(run_dir="runs/x", data=data, training=options)
+
+
+def test_figures_of_literal_updates() -> None:
+    progress = Progress(update=10, total_seconds=1000.0)
+    meter = Meter(config(), progress, ceiling=4e12, device=CPU)
+    meter.add(Counters(0.0, 2.0, 180.0, 360.0, 180.0, 0.0, 0.0), 7.0, 1.0, 0.5)
+    meter.add(Counters(0.0, 6.0, 120.0, 540.0, 420.0, 0.0, 0.0), 3.0, 3.0, 1.0)
+    progress.update, progress.total_seconds = 12, 1012.0
+    figures = meter.figures(progress)
+    assert figures.pop("peak_memory_gb") == pytest.approx(peak_memory(CPU) / 1e9, rel=0.5)
+    assert figures == pytest.approx(
+        {
+            "loss": 3.0,
+            "ppl": math.exp(2),
+            "gradient_norm": 3.0,
+            "tokens_per_second": 75.0,
+            "mfu": 0.5,  # 8e12 operations in 4 s, at most 4e12 a second
+            "data_wait": 0.25,
+            "filling": 0.75,  # 300 of 2 updates x 2 micro-batches x 100
+            "eta_minutes": 38 * 6 / 60,
+        }
+    )
+
+
+def test_figures_begin_anew() -> None:
+    progress = Progress()
+    meter = Meter(config(rdrop=5.0), progress, ceiling=1e12, device=CPU)
+    meter.add(Counters(900.0, 1.0, 100.0, 800.0, 700.0, 0.0, 0.0), 1.0, 2.0, 1.5)
+    meter.clear()
+    meter.add(Counters(500.0, 1.0, 100.0, 400.0, 300.0, 0.0, 0.0), 2.0, 1.0, 1.75)
+    progress.update, progress.total_seconds = 2, 3.0
+    figures = meter.figures(progress)
+    assert (figures["objective"], figures["loss"], figures["data_wait"]) == (5.0, 4.0, 0.25)
+    assert (figures["tokens_per_second"], figures["mfu"], figures["filling"]) == (100.0, 1.0, 0.5)
+
+
+def test_time_left_ends_with_the_minutes() -> None:
+    progress = Progress()
+    meter = Meter(config(max_minutes=2.0), progress, ceiling=1.0, device=CPU)
+    meter.add(Counters(*[1.0] * 7), 1.0, 1.0, 0.0)
+    found = []
+    for progress.update, progress.total_seconds in ((1, 1.0), (10, 60.0), (40, 119.0), (41, 130.0)):
+        found.append(meter.figures(progress)["eta_minutes"])
+    assert found == pytest.approx([49 / 60, 1.0, 1 / 60, 0.0])
+
+
+@pytest.mark.parametrize("precision", [Precision.fp32, Precision.bf16])
+def test_the_ceiling_is_measured_without_a_trace(precision: Precision) -> None:
+    torch.manual_seed(1)
+    state = torch.get_rng_state()
+    assert 1e6 < measured_ceiling(CPU, precision) < 1e17
+    assert torch.equal(torch.get_rng_state(), state)
+
+
+def test_perplexity() -> None:
+    assert perplexity(0.0) == 1.0
+    assert perplexity(1e6) is None
+    assert perplexity(float("nan")) is None

@@ -1,0 +1,103 @@
+"""Processes that meet: all come, one can't take part, one does not come; and what a group makes of it."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import socket
+import threading
+from datetime import timedelta
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+
+from nmt.errors import UserError
+from nmt.training.processes.ranks import Ranks
+from nmt.training.processes.rendezvous import gather, join_rendezvous
+
+LONG, SHORT = timedelta(seconds=60), timedelta(seconds=0.3)
+
+
+def ends(world: int, present: dict[int, str | None], patience: timedelta) -> dict[int, str]:
+    """How the meeting ends for each of those present, given what hinders them."""
+    store, found = dist.HashStore(), dict[int, str]()
+
+    def come(rank: int) -> None:
+        try:
+            gather(store, rank, world, present[rank], patience)
+            found[rank] = "met"
+        except UserError as error:
+            found[rank] = str(error)
+
+    threads = [threading.Thread(target=come, args=(rank,), daemon=True) for rank in present]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    return found
+
+
+def test_all_come() -> None:
+    assert ends(3, dict.fromkeys(range(3)), LONG) == dict.fromkeys(range(3), "met")
+
+
+def test_what_hinders_one_is_told_to_all() -> None:
+    assert ends(3, {0: None, 1: None, 2: "no GPU"}, LONG) == dict.fromkeys(range(3), "no GPU")
+
+
+def test_the_missing_are_named() -> None:
+    found = ends(4, {0: None, 2: "no GPU"}, SHORT)
+    assert found.keys() == {0, 2}
+    for text in found.values():
+        assert text.startswith("process 1, 3 of the run, of 4 counted from 0, did not come within 0 seconds")
+
+
+def free_port() -> int:
+    with socket.socket() as free:
+        free.bind(("localhost", 0))
+        port: int = free.getsockname()[1]
+        return port
+
+
+def test_nobody_else_comes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first process itself holds the store, where no launcher does."""
+    monkeypatch.delenv("TORCHELASTIC_USE_AGENT_STORE", raising=False)
+    monkeypatch.setenv("MASTER_ADDR", "localhost")
+    monkeypatch.setenv("MASTER_PORT", str(free_port()))
+    with pytest.raises(UserError, match="did not find each other: .*1/2"):
+        join_rendezvous(0, 2, None, timedelta(seconds=1))
+
+
+def join(rank: int, port: int, gpus: bool, reported: Any) -> None:
+    os.environ |= {"MASTER_ADDR": "localhost", "MASTER_PORT": str(port), "CUDA_VISIBLE_DEVICES": ""}
+    device = torch.device("cuda" if gpus and rank == 1 else "cpu")
+    try:
+        ranks = Ranks.join(rank, 2, rank, device)
+        tensor = torch.ones(())
+        ranks.sum_(tensor)
+        reported.put(str(tensor.item()))
+        ranks.leave()
+    except UserError as error:
+        reported.put(str(error))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("gpus", [False, True])
+def test_one_machine_with_too_few_gpus_ends_all(gpus: bool) -> None:
+    context = multiprocessing.get_context("spawn")
+    reported, port = context.Queue(), free_port()
+    processes = [context.Process(target=join, args=(rank, port, gpus, reported)) for rank in (0, 1)]
+    for process in processes:
+        process.start()
+    found = {reported.get(timeout=300) for _ in processes}
+    for process in processes:
+        process.join(60)
+        assert process.exitcode == 0
+    expected = (
+        f"torchrun started more processes than {socket.gethostname()} has usable GPUs: --nproc-per-node=0; "
+        "or each process is shown its own GPU alone (CUDA_VISIBLE_DEVICES, srun --gpus-per-task): show every "
+        "process all of them"
+    )
+    assert found == {expected if gpus else "2.0"}

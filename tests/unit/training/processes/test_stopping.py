@@ -1,0 +1,115 @@
+"""Signals become a wish to stop, once, and only while somebody listens."""
+
+from __future__ import annotations
+
+import signal
+import threading
+
+import pytest
+
+from nmt.runtime import STOP_SIGNALS, Guest, as_guest
+from nmt.training.processes.stopping import Stopped, StopRequest
+
+
+@pytest.mark.parametrize(
+    "signum",
+    [
+        signal.SIGINT,
+        signal.SIGTERM,
+        signal.SIGHUP,
+        signal.SIGQUIT,
+        signal.SIGUSR1,
+        signal.SIGUSR2,
+        signal.SIGXCPU,
+    ],
+)
+def test_a_signal_is_heard_and_the_handlers_are_put_back(signum: signal.Signals) -> None:
+    before = list(map(signal.getsignal, STOP_SIGNALS))
+    stop, notices = StopRequest(), []
+    with stop.listening(lambda: notices.append("heard")):
+        assert not stop()
+        signal.raise_signal(signum)
+        assert stop() and stop.signum == signum
+        assert signal.getsignal(signal.SIGINT) is signal.SIG_DFL  # the next Ctrl-C kills
+        signal.raise_signal(signal.SIGTERM)
+    assert notices == ["heard"] and stop.signum == signum
+    assert list(map(signal.getsignal, STOP_SIGNALS)) == before
+
+
+@pytest.mark.parametrize("signum", [signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGUSR1])
+def test_an_ignored_signal_stays_ignored(signum: signal.Signals) -> None:
+    before = signal.signal(signum, signal.SIG_IGN)
+    try:
+        stop = StopRequest()
+        with stop.listening(lambda: None):
+            signal.raise_signal(signum)
+            assert not stop()
+            signal.raise_signal(signal.SIGTERM)
+            assert signal.getsignal(signum) is signal.SIG_IGN
+        assert stop.signum == signal.SIGTERM
+    finally:
+        signal.signal(signum, before)
+
+
+def test_under_torchrun_the_second_is_the_first_once_more() -> None:
+    stop = StopRequest()
+    with stop.listening(lambda: None, second_kills=False):
+        signal.raise_signal(signal.SIGINT)
+        signal.raise_signal(signal.SIGINT)
+    assert stop.signum == signal.SIGINT
+
+
+def test_in_another_thread_nothing_is_touched() -> None:
+    before = signal.getsignal(signal.SIGINT)
+    seen: list[object] = []
+
+    def embedded() -> None:
+        with StopRequest().listening(lambda: None):
+            seen.append(signal.getsignal(signal.SIGINT))
+
+    thread = threading.Thread(target=embedded)
+    thread.start()
+    thread.join()
+    assert seen == [before]
+
+
+@pytest.mark.parametrize(
+    ("signum", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129), (None, 143)]
+)
+def test_exit_status(signum: int | None, status: int) -> None:
+    assert Stopped(signum).code == status
+
+
+def test_a_signal_in_the_midst_of_writing_is_no_crash() -> None:
+    """Python refuses to write to a stream while it is writing to it."""
+
+    def notice() -> None:
+        raise RuntimeError("reentrant call inside <_io.BufferedWriter>")
+
+    stop = StopRequest()
+    with stop.listening(notice):
+        signal.raise_signal(signal.SIGTERM)
+    assert stop.signum == signal.SIGTERM
+
+
+def test_a_guest_hears_ctrl_c_alone_and_the_second_raises() -> None:
+    before = list(map(signal.getsignal, STOP_SIGNALS))
+    stop, notices = StopRequest(), []
+    with pytest.raises(KeyboardInterrupt), as_guest(Guest()), stop.listening(lambda: notices.append("heard")):
+        assert list(map(signal.getsignal, STOP_SIGNALS[1:])) == before[1:]
+        signal.raise_signal(signal.SIGINT)
+        assert stop.signum == signal.SIGINT and notices == ["heard"]
+        signal.raise_signal(signal.SIGINT)
+    assert list(map(signal.getsignal, STOP_SIGNALS)) == before
+
+
+def test_a_guest_leaves_a_handler_of_its_host() -> None:
+    caught: list[int] = []
+    before = signal.signal(signal.SIGINT, lambda signum, frame: caught.append(signum))
+    try:
+        stop = StopRequest()
+        with as_guest(Guest()), stop.listening(lambda: None):
+            signal.raise_signal(signal.SIGINT)
+        assert caught == [signal.SIGINT] and not stop()
+    finally:
+        signal.signal(signal.SIGINT, before)

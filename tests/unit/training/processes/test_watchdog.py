@@ -1,0 +1,156 @@
+"""The watch over other processes: an end with and without a word, told once; strangers at the door."""
+
+from __future__ import annotations
+
+import json
+import queue
+import socket
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+
+from nmt.runtime import log
+from nmt.training.processes.ranks import Ranks
+from nmt.training.processes.watchdog import Watchdog, watched
+
+PATIENCE = 30.0
+HOSTS = {0: "one", 1: "two", 2: "three"}
+
+
+@pytest.fixture(autouse=True)
+def said(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[pytest.LogCaptureFixture]:
+    """What the program logs."""
+    monkeypatch.setattr(log, "propagate", True)
+    level = log.level
+    yield caplog
+    log.setLevel(level)
+
+
+class Others:
+    """A watch whose other processes are played by the test, and whose own end is only noted."""
+
+    def __init__(self, rank: int, others: list[int], speaks: bool = True) -> None:
+        pairs = {other: socket.socketpair() for other in others}
+        self.lines = {other: pair[1] for other, pair in pairs.items()}
+        for line in self.lines.values():
+            line.settimeout(PATIENCE)
+        self.ends: queue.Queue[int] = queue.Queue()
+        own = {other: pair[0] for other, pair in pairs.items()}
+        self.watch = Watchdog(rank, own, HOSTS, speaks=speaks, end=self.ends.put)
+
+    def say(self, other: int, status: int, text: str = "") -> None:
+        self.lines[other].sendall(json.dumps({"status": status, "text": text}).encode() + b"\n")
+
+    def hear(self, other: int) -> Any:
+        return json.loads(self.lines[other].makefile().readline())
+
+    def end(self) -> int:
+        return self.ends.get(timeout=PATIENCE)
+
+
+def test_a_death_without_a_word_ends_the_others_and_is_told_once(said: pytest.LogCaptureFixture) -> None:
+    others = Others(0, [1, 2])
+    others.lines[1].close()
+    assert others.hear(2) == {"status": 1, "text": ""}
+    assert others.end() == 1
+    others.lines[2].close()  # as it will
+    assert [record.message.partition(":")[0] for record in said.records] == [
+        "process 1 of the run, on two, ended without a word"
+    ]
+    assert others.ends.empty()
+
+
+def test_an_error_of_another_process_comes_through(said: pytest.LogCaptureFixture) -> None:
+    others = Others(0, [1, 2])
+    others.say(2, 2, "data.train.source=x: mend it")
+    assert others.end() == 2
+    assert others.hear(1) == {"status": 2, "text": ""}
+    assert said.messages == ["process 2 of the run, on three, said: data.train.source=x: mend it"]
+
+
+def test_the_main_process_tells_its_own_error(said: pytest.LogCaptureFixture) -> None:
+    others = Others(1, [0])
+    others.say(0, 2, "mend it")
+    assert others.end() == 2
+    assert not said.messages
+
+
+@pytest.mark.parametrize("speaks", [False, True])
+def test_the_death_of_the_main_process(speaks: bool, said: pytest.LogCaptureFixture) -> None:
+    log.setLevel("CRITICAL")  # as in every process but the main one
+    others = Others(1, [0], speaks)
+    others.lines[0].close()
+    assert others.end() == 1
+    assert ["process 0 of the run, on one," in text for text in said.messages] == [True] * speaks
+
+
+def test_done_is_no_death_and_waits_for_the_main_process() -> None:
+    main, other = Others(0, [1]), Others(1, [0])
+    main.say(1, 0)
+    main.lines[1].close()
+    done = threading.Thread(target=other.watch.finish)
+    done.start()
+    assert other.hear(0) == {"status": 0, "text": ""}
+    done.join(0.1)
+    assert done.is_alive()
+    other.say(0, 0)
+    done.join(PATIENCE)
+    main.watch.finish()
+    assert not done.is_alive() and main.ends.empty() and other.ends.empty()
+
+
+@pytest.mark.parametrize("status", [None, 2])
+def test_the_main_process_may_fail_after_the_others_are_done(status: int | None) -> None:
+    """As it makes and tests the model: then all of them have failed."""
+    other = Others(1, [0])
+    threading.Thread(target=other.watch.finish, daemon=True).start()
+    assert other.hear(0) == {"status": 0, "text": ""}
+    if status is not None:
+        other.say(0, status)
+    other.lines[0].shutdown(socket.SHUT_RDWR)
+    assert other.end() == (status or 1)
+
+
+class Threads:
+    """Ranks that are threads of this process."""
+
+    def __init__(self, rank: int, shared: queue.Queue[Any]) -> None:
+        self.rank, self.world, self.is_main, self.device = rank, 2, rank == 0, torch.device("cpu")
+        self._shared = shared
+
+    def share(self, value: Any) -> Any:
+        if not self.is_main:
+            return self._shared.get(timeout=PATIENCE)
+        with socket.create_connection(("localhost", value[0])) as stranger:
+            stranger.sendall(b'{"key": "guessed", "rank": 1}\n')
+        self._shared.put(value)
+        return value
+
+
+def test_the_processes_find_each_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MASTER_ADDR", "localhost")
+    shared: queue.Queue[Any] = queue.Queue()
+    worked: list[int] = []
+
+    def work(rank: int) -> None:
+        ranks: Any = Threads(rank, shared)
+        with watched(ranks):
+            worked.append(rank)
+
+    threads = [threading.Thread(target=work, args=(rank,), daemon=True) for rank in (0, 1)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(PATIENCE)
+        assert not thread.is_alive()
+    assert sorted(worked) == [0, 1]
+
+
+def test_alone_there_is_nobody_to_watch() -> None:
+    with watched(Ranks(0, 1, torch.device("cpu"))):
+        pass

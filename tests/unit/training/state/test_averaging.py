@@ -1,0 +1,180 @@
+"""Which checkpoints are averaged and kept, and the mean against its naive twin."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from nmt.config import Average, AveragingConfig
+from nmt.training.state.averaging import Candidate, among_best, average, candidates, chosen, needed
+from nmt.training.state.progress import Progress, Saved
+
+JUDGED = [Saved(1, 5.0), Saved(2, 9.0), Saved(3, 7.0), Saved(4, 9.0), Saved(5, 1.0)]
+UNJUDGED = [Saved(1), Saved(2), Saved(3)]
+HALF = [Saved(1), Saved(2, 3.0), Saved(3)]
+
+
+EXTRAS = [Saved(6, 8.0), Saved(7, 9.5)]
+
+
+@pytest.mark.parametrize(
+    ("kind", "count", "checkpoints", "extras", "expected"),
+    [
+        (Average.last, 2, JUDGED, [], (4, 5)),
+        (Average.last, 9, JUDGED, [], (1, 2, 3, 4, 5)),
+        (Average.last, 2, JUDGED, [Saved(6, 99.0)], (4, 5)),  # as if there had been no extra
+        (Average.best, 1, JUDGED, [], (2,)),  # of equals the earlier
+        (Average.best, 3, JUDGED, [], (2, 3, 4)),
+        (Average.best, 2, UNJUDGED, [], (2, 3)),
+        (Average.best, 2, HALF, [], (2,)),
+        (Average.best, 2, JUDGED, [Saved(6, 8.0), Saved(7, 9.5)], (2, 7)),
+        (Average.best, 1, UNJUDGED, [Saved(7, 0.1)], (7,)),
+        (Average.none, 3, JUDGED, [], (2,)),
+        (Average.none, 3, UNJUDGED, [], (3,)),
+        (Average.none, 3, JUDGED, [Saved(6, 9.0)], (2,)),
+        (Average.none, 3, JUDGED, [Saved(6, 9.1)], (6,)),
+    ],
+)
+def test_chosen(
+    kind: Average, count: int, checkpoints: list[Saved], extras: list[Saved], expected: tuple[int, ...]
+) -> None:
+    assert chosen(checkpoints, AveragingConfig(kind=kind, count=count), extras) == expected
+
+
+@pytest.mark.parametrize(
+    ("checkpoints", "extras", "count", "ema", "expected"),
+    [
+        (
+            JUDGED, [], 3, False,
+            [("best", (2,)), ("last", (5,)), ("mean of the best 2", (2, 4)), ("mean of the last 2", (4, 5)),
+             ("mean of the best 3", (2, 3, 4)), ("mean of the last 3", (3, 4, 5))],
+        ),
+        (
+            JUDGED, [], 5, False,  # 5, 3, 2; all five are the last and the best
+            [("best", (2,)), ("last", (5,)), ("mean of the best 2", (2, 4)), ("mean of the last 2", (4, 5)),
+             ("mean of the best 3", (2, 3, 4)), ("mean of the last 3", (3, 4, 5)),
+             ("mean of the best 5 = mean of the last 5", (1, 2, 3, 4, 5))],
+        ),
+        (JUDGED, [], 1, False, [("best", (2,)), ("last", (5,))]),
+        (JUDGED, [], 1, True, [("best", (2,)), ("last", (5,)), ("last, without ema", (5,))]),
+        (
+            UNJUDGED, [], 9, False,
+            [("last", (3,)), ("mean of the last 2", (2, 3)), ("mean of the last 3", (1, 2, 3))],
+        ),
+        ([Saved(4, 1.0)], [], 5, False, [("best = last", (4,))]),
+        (
+            [Saved(4, 1.0), Saved(8, 2.0)], [Saved(6, 3.0)], 2, False,
+            [("best", (6,)), ("last", (8,)), ("mean of the last 2", (4, 8)), ("mean of the best 2", (6, 8))],
+        ),
+    ],
+)  # fmt: skip
+def test_the_candidates_of_auto(
+    checkpoints: list[Saved],
+    extras: list[Saved],
+    count: int,
+    ema: bool,
+    expected: list[tuple[str, tuple[int, ...]]],
+) -> None:
+    found = candidates(checkpoints, AveragingConfig(Average.auto, count), extras, ema=ema)
+    assert [(one.name, one.updates) for one in found] == expected
+    assert [one.name for one in found if one.without_ema] == (["last, without ema"] if ema else [])
+
+
+@pytest.mark.parametrize(
+    ("kind", "expected"),
+    [
+        (Average.last, Candidate("mean of the last 2", (4, 5))),
+        (Average.best, Candidate("mean of the best 2", (2, 4))),
+        (Average.none, Candidate("best", (2,))),
+    ],
+)
+def test_the_other_kinds_have_one_candidate(kind: Average, expected: Candidate) -> None:
+    assert candidates(JUDGED, AveragingConfig(kind, 2), ema=True) == [expected]
+
+
+def test_the_number_of_candidates_grows_slowly() -> None:
+    many = [Saved(update, float(-update)) for update in range(1, 101)]
+    assert [len(candidates(many, AveragingConfig(Average.auto, count))) for count in (2, 5, 20, 50)] == [
+        4, 8, 12, 14,
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("kind", "count", "keep", "expected"),
+    [
+        (Average.last, 3, 1, {2, 3, 4, 5}),
+        (Average.best, 3, 1, {2, 3, 4, 5}),
+        (Average.none, 3, 2, {2, 4, 5}),
+        (Average.last, 1, 4, {2, 3, 4, 5}),
+        (Average.auto, 1, 1, {2, 5}),
+        (Average.auto, 2, 1, {2, 4, 5}),
+        (Average.auto, 3, 1, {2, 3, 4, 5}),
+    ],
+)
+def test_needed(kind: Average, count: int, keep: int, expected: set[int]) -> None:
+    assert needed(Progress(checkpoints=JUDGED), AveragingConfig(kind=kind, count=count), keep) == expected
+
+
+@pytest.mark.parametrize(
+    ("kind", "expected"),
+    [
+        (Average.auto, {4, 5, 7, 2}),
+        (Average.best, {5, 7, 2}),
+        (Average.none, {5, 7}),
+        (Average.last, {4, 5, 7}),  # not for itself, but the best stays for whoever changes the kind
+    ],
+)
+def test_extras_are_needed_as_long_as_they_are_among_the_best(kind: Average, expected: set[int]) -> None:
+    progress = Progress(checkpoints=JUDGED, extras=EXTRAS)
+    assert needed(progress, AveragingConfig(kind=kind, count=2), 1) == expected
+
+
+def test_needed_where_no_validation_fell_on_a_checkpoint() -> None:
+    for kind in (Average.auto, Average.best, Average.last):
+        assert needed(Progress(checkpoints=UNJUDGED), AveragingConfig(kind, 2), 1) == {2, 3}
+    assert needed(Progress(checkpoints=UNJUDGED), AveragingConfig(Average.none, 2), 1) == {3}
+
+
+def test_nothing_is_needed_of_nothing() -> None:
+    assert needed(Progress(), AveragingConfig(), 5) == set()
+
+
+@pytest.mark.parametrize(
+    ("kind", "count", "quality", "expected"),
+    [
+        (Average.auto, 1, 9.0, False),  # of equals the earlier
+        (Average.auto, 1, 9.1, True),
+        (Average.auto, 2, 9.0, False),
+        (Average.auto, 3, 9.0, True),
+        (Average.best, 3, 7.5, True),
+        (Average.best, 3, 7.0, False),
+        (Average.none, 3, 7.5, False),
+        (Average.none, 3, 9.5, True),
+        (Average.last, 3, 9.5, False),
+    ],
+)
+def test_a_validation_among_the_best_earns_a_checkpoint(
+    kind: Average, count: int, quality: float, expected: bool
+) -> None:
+    progress = Progress(update=6, validated=Saved(6, quality), checkpoints=JUDGED)
+    assert among_best(progress, AveragingConfig(kind, count)) is expected
+    assert not among_best(replace(progress, update=7), AveragingConfig(kind, count)), "it has none"
+
+
+def test_mean_matches_its_naive_twin() -> None:
+    torch.manual_seed(3)
+    states = {u: {"a": torch.randn(50, 3), "b": torch.randn(7)} for u in (1, 2, 3)}
+    before = {u: {n: t.clone() for n, t in state.items()} for u, state in states.items()}
+    mean = average([1, 2, 3], states.__getitem__)
+    for name, tensor in mean.items():
+        naive = torch.stack([states[u][name].double() for u in states]).mean(0).float()
+        assert tensor.dtype == torch.float32 and torch.equal(tensor, naive)
+        assert all(torch.equal(states[u][name], before[u][name]) for u in states)
+
+
+def test_mean_is_summed_in_float64() -> None:
+    values = [1e8, 1.0, -1e8]
+    mean = average(range(3), lambda u: {"w": torch.tensor([values[u]])})
+    assert mean["w"].item() == pytest.approx(1 / 3)

@@ -1,0 +1,223 @@
+"""Checkpoints: what is written is read back, damage is seen, strangers are refused."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+from dataclasses import replace
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from nmt.data.batches.stream import Cursor
+from nmt.errors import UserError
+from nmt.runtime import log
+from nmt.training.state.checkpoint import Checkpoint, CheckpointFolder, DamagedCheckpoint
+from nmt.training.state.progress import Progress, Saved
+from nmt.training.state.run_folder import RunFolder
+
+PRINTS = {"vocabulary": "v", "data": "d"}
+
+
+@pytest.fixture
+def said(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> pytest.LogCaptureFixture:
+    """What the program logs."""
+    monkeypatch.setattr(log, "propagate", True)
+    return caplog
+
+
+def progress(update: int) -> Progress:
+    return Progress(
+        update=update,
+        cursor=Cursor(2, 1, 7),
+        epoch_ended=True,
+        settled=False,
+        target_tokens=12345,
+        seconds=1.5,
+        total_seconds=2.5,
+        skipped_updates=3,
+        skipped_in_a_row=1,
+        loss_scale=1024.0,
+        finite_in_a_row=17,
+        best=Saved(20, 31.25),
+        worse_validations=2,
+        checkpoints=[Saved(10), Saved(20, 31.25)],
+    )
+
+
+def save(folder: Path, update: int) -> Checkpoint:
+    torch.manual_seed(update)
+    saved = Checkpoint(
+        progress(update), {"w": torch.randn(3, 2)}, {"step": torch.tensor(5.0), "m": torch.randn(4)}
+    )
+    CheckpointFolder(folder, PRINTS).save(saved, {"learning_rate": 0.1})
+    return saved
+
+
+def test_what_is_saved_is_loaded(tmp_path: Path) -> None:
+    saved = save(tmp_path, 30)
+    loaded = CheckpointFolder(tmp_path, PRINTS).load_newest()
+    assert loaded is not None
+    assert loaded.progress == saved.progress
+    assert loaded.model.keys() == {"w"} and torch.equal(loaded.model["w"], saved.model["w"])
+    assert loaded.optimizer.keys() == {"step", "m"} and torch.equal(
+        loaded.optimizer["m"], saved.optimizer["m"]
+    )
+    state = json.loads((tmp_path / "update-00000030/state.json").read_text())
+    assert state["format_version"] == 1 and state["learning_rate"] == 0.1
+    assert state["progress"]["cursor"] == {"epoch": 2, "block": 1, "batch": 7}
+
+
+def test_no_checkpoint_is_none(tmp_path: Path) -> None:
+    assert CheckpointFolder(tmp_path / "none", PRINTS).load_newest() is None
+    assert CheckpointFolder(tmp_path / "none", PRINTS).newest_progress() is None
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "optimizer.safetensors", "state.json"])
+@pytest.mark.parametrize("damage", ["missing", "cut", "changed"])
+def test_the_one_before_a_damaged_one_is_used(
+    name: str, damage: str, tmp_path: Path, said: pytest.LogCaptureFixture
+) -> None:
+    save(tmp_path, 10)
+    save(tmp_path, 20)
+    path = tmp_path / "update-00000020" / name
+    if damage == "missing":
+        path.unlink()
+    elif damage == "cut":
+        os.truncate(path, path.stat().st_size // 2)
+    else:
+        path.write_bytes(path.read_bytes().replace(b"0", b"Q"))
+    loaded = CheckpointFolder(tmp_path, PRINTS).load_newest()
+    assert loaded is not None and loaded.progress.update == 10
+    assert "update-00000020" in said.text and "warning" in said.text.lower()
+
+
+def test_another_format_is_passed_over(tmp_path: Path) -> None:
+    save(tmp_path, 10)
+    path = tmp_path / "update-00000010/state.json"
+    path.write_text(path.read_text().replace('"format_version": 1', '"format_version": 2'))
+    with pytest.raises(UserError, match="none of its 1 checkpoints can be read"):
+        CheckpointFolder(tmp_path, PRINTS).load_newest()
+
+
+def test_another_run_s_checkpoint_is_refused(tmp_path: Path) -> None:
+    save(tmp_path, 10)
+    with pytest.raises(UserError, match="another data"):
+        CheckpointFolder(tmp_path, PRINTS | {"data": "other"}).load_newest()
+
+
+def test_options_are_compared_where_both_sides_know_them(tmp_path: Path) -> None:
+    """A checkpoint outlives the versions of the program, and options come and go with those."""
+
+    def folder(**options: Any) -> CheckpointFolder:
+        return CheckpointFolder(tmp_path, PRINTS, options)
+
+    save(tmp_path, 10)  # as earlier versions did: without them
+    assert folder(kept=1, new=2).load(10).progress.update == 10
+    folder(kept=1, old=[0.1, None]).save(Checkpoint(progress(20), {}, {}), {})
+    assert folder(kept=1, new=2).load(20).progress.update == 20
+    words = "update-00000020 was started with kept=1, not 3, old=[0.1, null], not x: give the same options"
+    with pytest.raises(UserError, match=re.escape(words)):
+        folder(kept=3, old="x").load(20)
+
+
+def test_rotation_removes_all_but_the_named_and_leaves_strangers(tmp_path: Path) -> None:
+    for update in (5, 10, 20, 30):
+        save(tmp_path, update)
+    (tmp_path / "notes").mkdir()
+    folder = CheckpointFolder(tmp_path, PRINTS)
+    folder.keep({10, 30, 99})
+    assert folder.updates() == [10, 30]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["notes", "update-00000010", "update-00000030"]
+
+
+@pytest.mark.parametrize("name", ["update-9", "update-" + "9" * 20, "update-٠٠٠٠٠٠٠٩", "update--0000001"])
+def test_folders_with_other_names_are_no_checkpoints(name: str, tmp_path: Path) -> None:
+    """Digits of other scripts are digits to `int`, but not in a name that this program gives."""
+    save(tmp_path, 5)
+    (tmp_path / name).mkdir()
+    folder = CheckpointFolder(tmp_path, PRINTS)
+    assert folder.updates() == [5]
+    folder.keep({5})
+    assert (tmp_path / name).is_dir()
+
+
+def test_weights_of_a_damaged_checkpoint(tmp_path: Path) -> None:
+    saved = save(tmp_path, 10)
+    folder = CheckpointFolder(tmp_path, PRINTS)
+    assert torch.equal(folder.weights(10)["w"], saved.model["w"])
+    with pytest.raises(DamagedCheckpoint, match="update-00000011"):
+        folder.weights(11)
+
+
+def test_a_failed_save_leaves_the_old_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = save(tmp_path, 10)
+    from safetensors import SafetensorError
+
+    import nmt.bundle as module
+
+    def full(*args: object) -> None:
+        raise SafetensorError("Error while serializing: I/O error: No space left on device (os error 28)")
+
+    monkeypatch.setattr(module, "save_file", full)
+    with pytest.raises(UserError, match="no space is left"):
+        save(tmp_path, 10)
+    loaded = CheckpointFolder(tmp_path, PRINTS).load_newest()
+    assert loaded is not None and torch.equal(loaded.model["w"], before.model["w"])
+    assert [path.name for path in tmp_path.iterdir()] == ["update-00000010"]
+
+
+class PowerCut(BaseException):
+    pass
+
+
+def cut_power(patch: pytest.MonkeyPatch, step: int) -> None:
+    """Lets so many renamings and removals be done, and no more; a removal ends half-way."""
+    left = iter(range(step))
+    rename, rmtree = os.rename, shutil.rmtree
+
+    def cut_rename(*args: Any) -> None:
+        if next(left, None) is None:
+            raise PowerCut
+        rename(*args)
+
+    def cut_rmtree(path: Path, ignore_errors: bool = False) -> None:
+        if next(left, None) is None:
+            (path / "state.json").unlink(missing_ok=True)
+            raise PowerCut
+        rmtree(path, ignore_errors)
+
+    patch.setattr(os, "rename", cut_rename)
+    patch.setattr(shutil, "rmtree", cut_rmtree)
+
+
+def test_a_process_may_die_whenever_it_replaces_its_only_checkpoint(tmp_path: Path) -> None:
+    found = []
+    for step in count():
+        run = RunFolder(tmp_path / str(step))
+        path = run.checkpoints
+        run.path.mkdir()
+        old = save(path, 10)
+        new = Checkpoint(replace(old.progress, settled=True), {"w": old.model["w"] + 1}, old.optimizer)
+        with pytest.MonkeyPatch.context() as patch:
+            cut_power(patch, step)
+            try:
+                CheckpointFolder(path, PRINTS).save(new, {})
+                whole = True
+            except PowerCut:
+                whole = False
+        assert run.holds_checkpoints()
+        loaded = CheckpointFolder(path, PRINTS).load_newest()
+        assert loaded is not None
+        assert loaded.progress in (old.progress, new.progress)
+        found.append(loaded.progress.settled)
+        assert torch.equal(loaded.model["w"], (new if found[-1] else old).model["w"])
+        assert [child.name for child in path.iterdir()] == ["update-00000010"]
+        if whole:
+            break
+    assert found == sorted(found) and found.count(False) >= 2 and found.count(True) >= 2

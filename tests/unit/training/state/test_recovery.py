@@ -1,0 +1,110 @@
+"""Which checkpoint is good enough to go back to, and what the run knows afterwards."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+from nmt.data.batches.stream import Cursor
+from nmt.errors import UserError
+from nmt.training.state.checkpoint import Checkpoint, CheckpointFolder
+from nmt.training.state.progress import Progress, Saved, SkippedBatches
+from nmt.training.state.recovery import (
+    good_checkpoint,
+    good_updates,
+    in_words,
+    last_made,
+    note_skip,
+    rewound,
+    stuck,
+)
+
+
+def skipping(first: int, last: int, saved: list[int]) -> Progress:
+    """A run that skips the updates `first` to `last`, with checkpoints after those of `saved`."""
+    progress = Progress(checkpoints=[Saved(update) for update in saved])
+    for update in range(1, last + 1):
+        start, progress.cursor = progress.cursor, Cursor(0, 0, update)
+        progress.update = update
+        if update >= first:
+            note_skip(progress, start)
+    return progress
+
+
+@pytest.mark.parametrize(
+    ("first", "last", "saved", "good"),
+    [
+        (9, 18, [4, 8, 12, 16], [4]),  # 8 is followed by skipped updates only
+        (10, 19, [4, 8, 12, 16], [4, 8]),
+        (2, 11, [1, 2], []),
+        (99, 12, [4, 8, 12], [4, 8]),  # nothing is skipped: of 12 nothing is known yet
+        (99, 13, [4, 8, 12], [4, 8, 12]),
+    ],
+)
+def test_a_good_checkpoint_has_led_to_an_update(
+    first: int, last: int, saved: list[int], good: list[int]
+) -> None:
+    progress = skipping(first, last, saved)
+    assert last_made(progress) == min(first - 1, last)
+    assert good_updates(progress) == good
+
+
+def test_stuck_after_ten_and_once_only() -> None:
+    assert not stuck(skipping(5, 13, []))
+    progress = skipping(5, 14, [])
+    assert stuck(progress)
+    progress.went_back = SkippedBatches(1, Cursor(), Cursor(0, 0, 3))
+    with pytest.raises(UserError, match="going back to a checkpoint has not helped: try"):
+        stuck(progress)
+    with pytest.raises(UserError, match="up to update 10: try"):
+        stuck(skipping(1, 10, []))
+
+
+def test_what_remains_after_the_way_back() -> None:
+    now = skipping(10, 19, [4, 8, 12, 16])
+    now.seconds, now.target_tokens, now.skipped_updates, now.made = 50.0, 1900, 13, 6
+    then = Progress(
+        update=8,
+        made=5,
+        cursor=Cursor(0, 0, 8),
+        target_tokens=800,
+        seconds=20.0,
+        checkpoints=[Saved(4), Saved(8)],
+    )
+    after = rewound(now, then)
+    assert (after.update, after.cursor, after.target_tokens, after.seconds) == (
+        8,
+        Cursor(0, 0, 19),
+        800,
+        50.0,
+    )
+    assert after.checkpoints == [Saved(4), Saved(8)]
+    assert (after.skipped_updates, after.skipped_in_a_row, len(after.skipped)) == (13, 0, 10)
+    assert after.made == 5
+    assert after.skipped[0] == SkippedBatches(10, Cursor(0, 0, 9), Cursor(0, 0, 10))
+    assert after.went_back == SkippedBatches(9, Cursor(0, 0, 8), Cursor(0, 0, 19))
+    assert last_made(after) == 8
+    assert Progress.from_dict(json.loads(json.dumps(after.as_dict()))) == after
+
+
+def test_a_damaged_checkpoint_is_passed_over(tmp_path: Path) -> None:
+    folder = CheckpointFolder(tmp_path, {})
+    for update in (4, 8):
+        weights = {"w": torch.full((2,), float(update))}
+        folder.save(Checkpoint(Progress(update=update), weights, weights), {})
+    progress = skipping(10, 19, [4, 8])
+    found = good_checkpoint(folder, progress)
+    assert found is not None and found.progress.update == 8
+    (tmp_path / "update-00000008/model.safetensors").write_bytes(b"half")
+    found = good_checkpoint(folder, progress)
+    assert found is not None and found.progress.update == 4
+    folder.keep([])
+    assert good_checkpoint(folder, progress) is None
+
+
+def test_a_batch_in_words() -> None:
+    record = {"epoch": 0, "block": 2, "batch": 6, "rows": [5, 9], "target": "ein Satz"}
+    assert in_words(record) == "epoch 1, block 3, batch 7 (2 pairs, the first target: ein Satz)"

@@ -1,0 +1,210 @@
+"""The losses against their formulas, and their hand-written gradients against autograd's."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+import nmt.training.update.objective as module
+from nmt.training.update.objective import Losses, training_loss
+
+
+def naive_loss(logits: Tensor, target: Tensor, smoothing: float) -> tuple[Tensor, Tensor]:
+    """Sum over tokens of -sum_v q(v) log p(v), q = (1 - smoothing) one-hot + smoothing / V."""
+    log_probs = logits - logits.logsumexp(-1, keepdim=True)
+    q = (1 - smoothing) * F.one_hot(target, logits.shape[1]).to(logits) + smoothing / logits.shape[1]
+    return -(q * log_probs).sum(), -log_probs[torch.arange(len(target)), target].sum()
+
+
+def naive(
+    hidden: Tensor,
+    weight: Tensor,
+    target: Tensor,
+    *,
+    smoothing: float,
+    rdrop: float = 0.0,
+    scale: float = 1.0,
+) -> Losses:
+    """The formulas of the docstring, logits and all; R-Drop's is half of the paper's."""
+    logits = F.linear(hidden, weight).to(torch.promote_types(hidden.dtype, torch.float32))
+    passes = logits.chunk(2) if rdrop else [logits]
+    losses, nlls = zip(*(naive_loss(part, target, smoothing) for part in passes), strict=True)
+    loss, nll = (torch.stack(parts).mean() for parts in (losses, nlls))
+    objective = loss
+    if rdrop:
+        a, b = (part.log_softmax(-1) for part in passes)
+        divergences = [F.kl_div(x, y, log_target=True, reduction="sum") for x, y in ((a, b), (b, a))]
+        objective = loss + rdrop / 2 * torch.stack(divergences).mean()
+    return Losses(objective * scale, loss.detach(), nll.detach())
+
+
+def run(
+    function: Callable[..., Losses],
+    hidden: Tensor,
+    weight: Tensor,
+    target: Tensor,
+    outer: float,
+    **options: float,
+) -> list[Tensor]:
+    """All sums, and the gradients by hidden states and weights."""
+    leaves = [x.detach().clone().requires_grad_() for x in (hidden, weight)]
+    losses = function(*leaves, target, **options)
+    gradients = torch.autograd.grad(losses.objective * outer, leaves)
+    return [x.detach() for x in (*losses, *gradients)]
+
+
+TARGET = torch.tensor([0, 10, 3, 3, 7, 1, 0])
+
+
+@pytest.mark.parametrize(("smoothing", "rdrop"), [(0.0, 0.0), (0.1, 0.0), (0.9, 0.0), (0.0, 5.0), (0.1, 0.5)])
+@pytest.mark.parametrize(("outer", "scale"), [(1.0, 1.0), (3.5, 1.0), (1.0, 64.0)])
+@pytest.mark.parametrize(("products", "losses"), [(1, 1), (3, 2), (512, 2), (512, 512)])
+def test_losses_and_gradients_match_the_formulas(
+    smoothing: float,
+    rdrop: float,
+    outer: float,
+    scale: float,
+    products: int,
+    losses: int,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(module, "_rows_of_products", lambda weight: products)
+    monkeypatch.setattr(module, "_rows_of_losses", lambda weight: losses)
+    torch.manual_seed(1)
+    hidden, weight = torch.randn(14 if rdrop else 7, 5), torch.randn(11, 5)
+    options = {"smoothing": smoothing, "rdrop": rdrop, "scale": scale}
+    fast = run(training_loss, hidden, weight, TARGET, outer, **options)
+    exact = run(naive, hidden.double(), weight.double(), TARGET, outer, **options)
+    for found, expected in zip(fast, exact, strict=True):
+        torch.testing.assert_close(found.double(), expected, rtol=2e-6, atol=2e-6 * scale)
+    hidden, weight = hidden.double(), weight.double()
+    pairs = zip(
+        *(run(f, hidden, weight, TARGET, outer, **options) for f in (training_loss, naive)), strict=True
+    )
+    for fast, slow in pairs:
+        torch.testing.assert_close(fast, slow, rtol=1e-12, atol=1e-12 * scale)
+
+
+@pytest.mark.parametrize(
+    ("smoothing", "loss", "nll"),
+    [
+        (0.0, math.log(4), math.log(4)),
+        # logits 0, log 2, 0 give p = 1/4, 1/2, 1/4; the target is the first
+        (0.3, 0.7 * math.log(4) + 0.1 * (2 * math.log(4) + math.log(2)), math.log(4)),
+    ],
+)
+def test_literal_values(smoothing: float, loss: float, nll: float) -> None:
+    for grad in (False, True):
+        weight = torch.tensor([[0.0], [math.log(2)], [0.0]], requires_grad=grad)
+        found = training_loss(torch.ones(1, 1), weight, torch.tensor([0]), smoothing=smoothing)
+        assert [x.item() for x in found] == pytest.approx([loss, loss, nll], rel=1e-6)
+
+
+def test_rdrop_of_literal_values() -> None:
+    """p1 = 1/2, 1/2 and p2 = 1/4, 3/4; the target is the first."""
+    logits = torch.tensor([[0.0, 0.0], [0.0, math.log(3)]], requires_grad=True)
+    found = training_loss(logits, torch.eye(2), torch.tensor([0]), smoothing=0.0, rdrop=5.0)
+    divergence = 0.25 * math.log(3)  # KL(p1 || p2) + KL(p2 || p1) = sum of (p1 - p2) (log p1 - log p2)
+    assert found.nll.item() == found.loss.item() == pytest.approx((math.log(2) + math.log(4)) / 2)
+    assert found.objective.item() == pytest.approx(found.loss.item() + 5 / 4 * divergence)
+
+
+def test_rdrop_of_equal_passes_is_the_plain_loss() -> None:
+    torch.manual_seed(4)
+    hidden, weight, target = torch.randn(6, 4), torch.randn(9, 4), torch.randint(9, (6,))
+    one = run(training_loss, hidden, weight, target, 1.0, smoothing=0.1)
+    two = run(training_loss, torch.cat([hidden, hidden]), weight, target, 1.0, smoothing=0.1, rdrop=5.0)
+    first, second = two[3].chunk(2)
+    torch.testing.assert_close([*two[:3], first + second, two[4]], one)
+
+
+def test_loss_matches_cross_entropy_of_torch() -> None:
+    torch.manual_seed(2)
+    hidden, weight, target = torch.randn(20, 8), torch.randn(30, 8), torch.randint(30, (20,))
+    found = training_loss(hidden, weight, target, smoothing=0.1)
+    logits = F.linear(hidden, weight)
+    torch.testing.assert_close(
+        found.loss, F.cross_entropy(logits, target, label_smoothing=0.1, reduction="sum")
+    )
+    torch.testing.assert_close(found.nll, F.cross_entropy(logits, target, reduction="sum"))
+
+
+@pytest.mark.parametrize("rdrop", [0.0, 5.0])
+def test_products_in_bf16(rdrop: float) -> None:
+    """As under autocast: logits and gradients of the weights from bf16, the loss and its gradient in fp32."""
+    torch.manual_seed(5)
+    hidden, weight, target = torch.randn(40, 8), torch.randn(50, 8), torch.randint(50, (20 if rdrop else 40,))
+
+    def bf16(*args: Tensor, **options: float) -> Losses:
+        return training_loss(*args, **options, dtype=torch.bfloat16)
+
+    def under_autocast(*args: Tensor, **options: float) -> Losses:
+        with torch.autocast("cpu", torch.bfloat16):
+            return naive(*args, **options)
+
+    results = [
+        run(f, hidden, weight, target, 1.0, smoothing=0.1, rdrop=rdrop) for f in (bf16, under_autocast)
+    ]
+    for fast, slow in zip(*results, strict=True):
+        assert fast.dtype is torch.float32
+        assert (fast - slow).norm() <= 1e-2 * slow.norm()
+    exact = run(naive, hidden, weight, target, 1.0, smoothing=0.1, rdrop=rdrop)
+    assert (results[0][0] - exact[0]).abs() > 0  # it was no fp32
+
+
+@pytest.mark.parametrize(("mean", "spread"), [(0.0, 2.0), (-30.0, 5.0), (0.0, 40.0)])
+def test_a_large_vocabulary_is_summed_up_in_fp32_as_in_fp64(mean: float, spread: float) -> None:
+    generator = torch.Generator().manual_seed(7)
+    logits = torch.randn(64, 8000, generator=generator) * spread + mean
+    ids = torch.randint(8000, (64, 1), generator=generator)
+    exact, weight = -logits.double().log_softmax(-1), logits.T.contiguous()
+    for one, id, log_p in zip(torch.eye(64), ids, exact, strict=True):
+        found = training_loss(one[None], weight, id, smoothing=0.1)
+        torch.testing.assert_close(found.nll.double(), log_p[id][0], rtol=1e-6, atol=1e-6)
+        torch.testing.assert_close(
+            found.loss.double(), 0.9 * log_p[id][0] + 0.1 * log_p.mean(), rtol=1e-6, atol=0
+        )
+
+
+@pytest.mark.parametrize("rdrop", [0.0, 5.0])
+def test_huge_logits_stay_finite(rdrop: float) -> None:
+    hidden = torch.tensor([[80.0, -80.0, 0.0], [-80.0, 80.0, 0.0]][: 2 if rdrop else 1])
+    *sums, by_hidden, by_weight = run(
+        training_loss, hidden, torch.eye(3), torch.tensor([1]), 1.0, smoothing=0.1, rdrop=rdrop
+    )
+    assert sums[2].item() == pytest.approx(80 if rdrop else 160)
+    assert all(x.isfinite().all() for x in (*sums, by_hidden, by_weight))
+
+
+@pytest.mark.parametrize("rdrop", [0.0, 5.0])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_what_only_fills_the_batch_counts_for_nothing(
+    rdrop: float, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_rows_of_products", lambda weight: 4)
+    torch.manual_seed(6)
+    passes, weight = torch.randn(2 if rdrop else 1, 7, 5), torch.randn(11, 5)
+    filled = torch.cat([passes, torch.full((len(passes), 6, 5), 100.0)], dim=1)
+
+    def loss(*args: Tensor, **options: float) -> Losses:
+        return training_loss(*args, **options, dtype=dtype)
+
+    plain = run(loss, passes.flatten(0, 1), weight, TARGET, 1.0, smoothing=0.1, rdrop=rdrop)
+    found = run(loss, filled.flatten(0, 1), weight, TARGET, 1.0, smoothing=0.1, rdrop=rdrop)
+    gradient = found[3].view_as(filled)
+    assert (gradient[:, 7:] == 0).all()
+    found[3] = gradient[:, :7].flatten(0, 1)
+    torch.testing.assert_close(found, plain)
+
+
+def test_rows_at_a_time() -> None:
+    for size in (100, 8_000, 37_000, 250_000):
+        weight = torch.empty(size, 1)
+        products, losses = module._rows_of_products(weight), module._rows_of_losses(weight)
+        assert products >= 512 and 1 <= losses <= max(products, 1 << 17)
+        assert products * size <= max(1 << 21, 512 * size)

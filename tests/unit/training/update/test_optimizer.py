@@ -1,0 +1,283 @@
+"""Flat gradients against separate ones, Adam against its formula, state saved and restored, plugins."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from nmt.config import OptimizerConfig
+from nmt.errors import UserError
+from nmt.training.state.checkpoint import Checkpoint, CheckpointFolder
+from nmt.training.state.progress import Progress
+from nmt.training.update.optimizer import (
+    OPTIMIZERS,
+    FlatGradients,
+    Optimizer,
+    build_optimizer,
+    check_optimizer,
+)
+
+
+def tiny(seed: int = 0) -> nn.Module:
+    torch.manual_seed(seed)
+    return nn.Sequential(nn.Linear(3, 5), nn.LayerNorm(5), nn.Linear(5, 2))
+
+
+def backward(model: nn.Module, seed: int) -> None:
+    x = torch.randn(4, 3, generator=torch.Generator().manual_seed(seed))
+    model(x).square().sum().backward()
+
+
+def test_gradients_are_views_that_accumulate() -> None:
+    flat_model, plain = tiny(), tiny()
+    flat = FlatGradients(flat_model.parameters(), num_extras=2)
+    for seed in (1, 2):
+        backward(flat_model, seed)
+        backward(plain, seed)
+    flat.extras += 7.0
+    grads = [p.grad for p in plain.parameters()]
+    for parameter, grad in zip(flat_model.parameters(), grads, strict=True):
+        assert parameter.grad is not None and grad is not None
+        assert torch.equal(parameter.grad, grad)
+        assert parameter.grad.untyped_storage().data_ptr() == flat.buffer.untyped_storage().data_ptr()
+        assert (parameter.grad.data_ptr() - flat.buffer.data_ptr()) % 64 == 0
+    expected = torch.cat([g.flatten() for g in grads if g is not None]).norm()
+    torch.testing.assert_close(flat.norm(), expected)  # the extras are no part of it
+    flat.zero()
+    assert not any(p.grad.any() for p in flat_model.parameters() if p.grad is not None)
+    assert flat.extras.tolist() == [0.0, 0.0]
+
+
+def test_the_norm_of_many_values_is_exact() -> None:
+    parameter = nn.Parameter(torch.zeros(3_000_001))
+    flat = FlatGradients([parameter], num_extras=0)
+    flat.gradients[: parameter.numel()].fill_(0.1)
+    assert flat.norm().item() == pytest.approx(0.1 * 3_000_001**0.5, rel=1e-6)
+
+
+@pytest.mark.parametrize("name", ["adam", "adamw"])
+def test_steps_follow_the_formula(name: str) -> None:
+    config = OptimizerConfig(name=name, beta1=0.9, beta2=0.98, epsilon=1e-3, weight_decay=0.1)
+    model = nn.Linear(2, 1)
+    with torch.no_grad():
+        model.weight.copy_(torch.tensor([[1.0, -2.0]]))
+        model.bias.fill_(0.5)
+    FlatGradients(model.parameters(), num_extras=0)
+    optimizer = build_optimizer(model, config)
+    w, m, v = [1.0, -2.0, 0.5], [0.0] * 3, [0.0] * 3
+    for step, (rate, grads) in enumerate([(0.1, [0.3, -0.4, 0.5]), (0.2, [-0.1, 0.2, 0.0])], start=1):
+        assert model.weight.grad is not None and model.bias.grad is not None
+        model.weight.grad.copy_(torch.tensor([grads[:2]]))
+        model.bias.grad.copy_(torch.tensor(grads[2:]))
+        optimizer.step(rate)
+        for i, grad in enumerate(grads):
+            decay = 0.1 if i < 2 else 0.0  # the bias is spared
+            g = grad if name == "adamw" else grad + decay * w[i]
+            if name == "adamw":
+                w[i] *= 1 - rate * decay
+            m[i], v[i] = 0.9 * m[i] + 0.1 * g, 0.98 * v[i] + 0.02 * g * g
+            w[i] -= rate * (m[i] / (1 - 0.9**step)) / ((v[i] / (1 - 0.98**step)) ** 0.5 + 1e-3)
+    assert [*model.weight.flatten().tolist(), model.bias.item()] == pytest.approx(w, rel=1e-5)
+
+
+def test_state_put_back_goes_on_bit_for_bit() -> None:
+    def trained(
+        updates: range, tensors: dict[str, torch.Tensor] | None = None, model: nn.Module | None = None
+    ):
+        model = model or tiny()
+        gradients = FlatGradients(model.parameters(), num_extras=0)
+        optimizer = build_optimizer(model, OptimizerConfig())
+        if tensors is not None:
+            optimizer.load(tensors, "here")
+        for update in updates:
+            gradients.zero()
+            backward(model, update)
+            optimizer.step(0.01)
+        saved = {name: tensor.clone() for name, tensor in optimizer.tensors().items()}
+        return model, saved
+
+    whole, whole_state = trained(range(6))
+    half, state = trained(range(3))
+    other = tiny(seed=9)
+    other.load_state_dict(half.state_dict())
+    resumed, resumed_state = trained(range(3, 6), state, other)
+    for name, tensor in whole.state_dict().items():
+        assert torch.equal(tensor, resumed.state_dict()[name])
+    assert whole_state.keys() == resumed_state.keys()
+    assert all(torch.equal(whole_state[name], resumed_state[name]) for name in whole_state)
+    assert whole_state["step"].item() == 6
+
+
+def test_state_before_the_first_update_is_zero() -> None:
+    model = tiny()
+    tensors = build_optimizer(model, OptimizerConfig()).tensors()
+    assert tensors.keys() >= {"step", "exp_avg.0.weight", "exp_avg_sq.2.bias"}
+    assert not any(tensor.any() for tensor in tensors.values())
+
+
+def test_state_of_another_model_is_refused() -> None:
+    model, other = tiny(), nn.Sequential(nn.Linear(3, 6))
+    tensors = build_optimizer(other, OptimizerConfig()).tensors()
+    with pytest.raises(UserError, match="checkpoint 3.*0.weight"):
+        build_optimizer(model, OptimizerConfig()).load(tensors, "checkpoint 3")
+
+
+class Momentum(Optimizer):
+    """An optimizer of a plugin: stochastic gradient descent with momentum, or with none of it."""
+
+    floats_per_weight = 1
+
+    @dataclass(frozen=True)
+    class Options:
+        momentum: float = 0.9
+        nesterov: bool = False
+
+        def __post_init__(self) -> None:
+            if not 0 <= self.momentum < 1:
+                raise ValueError(f"momentum={self.momentum}: must be 0 or more and less than 1.")
+
+    def __init__(self, options: Any, model: nn.Module, config: OptimizerConfig) -> None:
+        super().__init__(options, model, config)
+        self.velocities = {name: torch.zeros_like(p) for name, p in self.parameters.items()}
+        self.count = torch.zeros(())
+
+    @torch.no_grad()
+    def step(self, rate: float, finite: Tensor | None = None) -> None:
+        finite = torch.tensor(True) if finite is None else finite
+        self.count += finite
+        for name, parameter in self.parameters.items():
+            fresh = self.options.momentum * self.velocities[name] + parameter.grad
+            self.velocities[name].copy_(torch.where(finite, fresh, self.velocities[name]))
+            parameter.sub_(torch.where(finite, rate * fresh, 0.0))
+
+    def tensors(self) -> dict[str, Tensor]:
+        return {"count": self.count, **{f"velocity.{name}": v for name, v in self.velocities.items()}}
+
+
+class SignDescent(Optimizer):
+    """An optimizer of a plugin that has no state."""
+
+    @torch.no_grad()
+    def step(self, rate: float, finite: Tensor | None = None) -> None:
+        for parameter in self.parameters.values():
+            step = rate * parameter.grad.sign()
+            parameter.sub_(step if finite is None else torch.where(finite, step, 0.0))
+
+    def tensors(self) -> dict[str, Tensor]:
+        return {}
+
+
+@pytest.fixture(autouse=True)
+def registered(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(OPTIMIZERS, "momentum", Momentum)
+    monkeypatch.setitem(OPTIMIZERS, "sign", SignDescent)
+
+
+def momentum(**options: Any) -> OptimizerConfig:
+    return OptimizerConfig(name="momentum", options=options)
+
+
+def test_an_optimizer_of_a_plugin_has_options_of_its_own() -> None:
+    model = nn.Linear(1, 1, bias=False)
+    nn.init.constant_(model.weight, 1.0)
+    gradients = FlatGradients(model.parameters(), num_extras=0)
+    optimizer = build_optimizer(model, momentum(momentum=0.5))
+    weights = []
+    for gradient, finite in ((1.0, True), (float("nan"), False), (1.0, True), (0.0, True)):
+        gradients.gradients.fill_(gradient)
+        optimizer.step(0.25, torch.tensor(finite))
+        weights.append(model.weight.item())
+    assert weights == [0.75, 0.75, 0.375, 0.1875]  # velocities 1, 1, 1.5 and 0.75
+    assert optimizer.tensors()["count"].item() == 3
+
+
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [
+        (
+            OptimizerConfig(name="lion"),
+            "training.optimizer.name=lion: there is no optimizer lion. "
+            "Choose from adam, adamw, momentum, sign.",
+        ),
+        (
+            OptimizerConfig(options={"beta1": 0.5}),
+            "training.optimizer.options.beta1: not an option of training.optimizer.name=adam. It has none.",
+        ),
+        (
+            momentum(momentun=0.5),
+            "training.optimizer.options.momentun: not an option of training.optimizer.name=momentum. "
+            "It has momentum, nesterov. Did you mean training.optimizer.options.momentum?",
+        ),
+        (momentum(nesterov=1.5), "training.optimizer.options.nesterov=1.5: must be true or false."),
+        (
+            momentum(momentum=1),
+            "training.optimizer.options.momentum=1.0: must be 0 or more and less than 1.",
+        ),
+    ],
+)
+def test_wrong_names_and_options_are_one_line(config: OptimizerConfig, message: str) -> None:
+    for build in (check_optimizer, lambda config: build_optimizer(tiny(), config)):
+        with pytest.raises(UserError) as caught:
+            build(config)
+        assert str(caught.value) == message
+
+
+@pytest.mark.parametrize(
+    ("state", "words"),
+    [
+        ({"count": torch.zeros((), dtype=torch.int64)}, "count of torch.int64"),
+        ({"trained.0.weight": torch.zeros(1)}, "trained.0.weight of torch.float32"),
+    ],
+)
+def test_a_state_that_no_checkpoint_can_hold_is_refused_at_the_start(
+    state: dict[str, Tensor], words: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(SignDescent, "tensors", lambda self: state)
+    with pytest.raises(UserError) as caught:
+        build_optimizer(tiny(), OptimizerConfig(name="sign"))
+    assert str(caught.value) == (
+        f"training.optimizer.name=sign: a checkpoint can't hold its state {words}. "
+        "Use fp32, and names that don't begin with trained."
+    )
+
+
+@pytest.mark.parametrize("name", ["adam", "adamw", "momentum", "sign"])
+def test_a_run_restored_from_a_checkpoint_goes_on_bit_for_bit(name: str, tmp_path: Path) -> None:
+    def updated(model: nn.Module, updates: range, restored: Checkpoint | None = None) -> Checkpoint:
+        gradients = FlatGradients(model.parameters(), num_extras=0)
+        optimizer = build_optimizer(model, OptimizerConfig(name=name))
+        if restored is not None:
+            model.load_state_dict(restored.model)
+            optimizer.load(restored.optimizer, "here")
+        for update in updates:
+            gradients.zero()
+            backward(model, update)
+            optimizer.step(0.01, torch.tensor(True))
+        return Checkpoint(Progress(update=updates.stop), model.state_dict(), optimizer.tensors())
+
+    whole = updated(tiny(), range(6))
+    folder = CheckpointFolder(tmp_path / "checkpoints", {})
+    folder.save(updated(tiny(), range(3)), {})
+    resumed = updated(tiny(seed=9), range(3, 6), folder.load_newest())
+    for one, other in ((whole.model, resumed.model), (whole.optimizer, resumed.optimizer)):
+        assert one.keys() == other.keys()
+        assert all(torch.equal(tensor, other[key]) for key, tensor in one.items())
+    assert not torch.equal(whole.model["0.weight"], tiny().state_dict()["0.weight"])
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "tensor"),
+    [("momentum", "adam", "step"), ("adam", "momentum", "count"), ("sign", "adamw", "step")],
+)
+def test_state_of_another_optimizer_is_refused(before: str, after: str, tensor: str) -> None:
+    tensors = build_optimizer(tiny(), OptimizerConfig(name=before)).tensors()
+    with pytest.raises(UserError) as caught:
+        build_optimizer(tiny(), OptimizerConfig(name=after)).load(tensors, "update-3")
+    assert str(caught.value) == (
+        f"update-3: its optimizer state does not fit {tensor}, so it is of another model or optimizer"
+    )
