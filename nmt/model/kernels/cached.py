@@ -144,11 +144,10 @@ class CachedDecoderState:
         """Where the newest tokens stand, one of each hypothesis."""
         rows, device = self.cache.shape[3], self.cache.device
         positions = torch.full((rows,), self.length, device=device)
-        return Places(
-            positions,
-            self.length + 1,
-            lambda: (self.source_lengths + TARGET_MARGIN).repeat_interleave(self.num_hypotheses),
-        )
+        # The function must not refer to this state, which holds it. The cycle would retain the caches of all
+        # steps until the garbage collector runs.
+        lengths, count = self.source_lengths, self.num_hypotheses
+        return Places(positions, self.length + 1, lambda: (lengths + TARGET_MARGIN).repeat_interleave(count))
 
     def attend_targets(self, layer: int, qkv: Tensor, score: Score) -> Tensor:
         """Adds the newest token's key and value and attends to all so far; there must be room.
