@@ -1,1 +1,1 @@
-"""Batches in, weights out: the objective, its optimizer, the loop, and everything a run leaves on disk."""
+"""Training: the processes of a run, the optimizer update, the loop, its figures and its files."""

@@ -190,8 +190,8 @@ def test_idle_gpus_are_told(
     options = toy_config(Path("x"), Path("y"), devices="auto", micro_batches=micro_batches).training
     log_idle_gpus(options, 6250)
     assert said.messages == idle * [
-        "4 of this machine's 8 GPUs are used, as an update has only training.micro_batches=4 to share; "
-        "the same update in parts for all of them is data.max_tokens=3125 training.micro_batches=8"
+        "4 of the 8 GPUs of this machine are used: an update has only training.micro_batches=4. To use all "
+        "GPUs for an update of the same size, give data.max_tokens=3125 training.micro_batches=8"
     ]
 
 
@@ -227,7 +227,7 @@ def test_without_gpus_processes_have_a_core_for_each_thread(
 
 
 @pytest.mark.parametrize(
-    ("gpus", "processes", "threads", "told"),
+    ("gpus", "processes", "threads", "reported"),
     [(0, 2, 2, True), (0, 2, 1, False), (0, 1, 2, False), (0, 2, 0, False), (2, 2, 2, False)],
 )
 def test_more_threads_than_cores_are_warned_of(
@@ -243,8 +243,8 @@ def test_more_threads_than_cores_are_warned_of(
     options = toy_config(Path("x"), Path("y"), devices=str(processes), threads=threads).training
     warn_of_crowded_cores(options, processes)
     assert said.messages == reported * [
-        "training.devices=2 training.threads=2: 4 threads wait for each other on 2 cores, which is far "
-        "slower than one a core; training.threads=0 shares the cores out"
+        "training.devices=2 training.threads=2: 4 threads compete for 2 cores, which is far slower than one "
+        "thread per core. training.threads=0 divides the cores among the processes"
     ]
 
 
@@ -304,7 +304,7 @@ def test_a_bug_keeps_its_traceback(said: pytest.LogCaptureFixture) -> None:
 
 @pytest.mark.slow
 def test_a_killed_process_ends_the_others(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="process 1 of the run was killed by SIGKILL .*goes on"):
+    with pytest.raises(UserError, match="process 1 of the run was killed by SIGKILL .*resume from"):
         launch(death, str(tmp_path), 2, StopRequest(), quiet)
     assert [path.name for path in tmp_path.iterdir()] == ["dying"]
 
@@ -331,7 +331,7 @@ def late_death(folder: Path) -> Callable[[str, Callable[[], bool]], bool]:
 
 @pytest.mark.slow
 def test_a_killed_process_ends_one_that_is_still_starting(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="process 1 of the run was killed by SIGKILL .*goes on"):
+    with pytest.raises(UserError, match="process 1 of the run was killed by SIGKILL .*resume from"):
         launch(Late(tmp_path), str(tmp_path), 2, StopRequest(), quiet)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["dying", "first"]
 
@@ -403,7 +403,7 @@ def test_a_killed_process_is_started_again(
         assert launch(work, config_to_yaml(config), 2, StopRequest(), quiet, max_restarts=2)
     assert (tmp_path / "run/killed").exists()
     assert said.text.count("process 1 of the run was killed by SIGKILL") == 1
-    assert "all go on from the last checkpoint (restart 1 of 2)" in said.text
+    assert "all resume from the last checkpoint (restart 1 of 2)" in said.text
     for name in ("model", "optimizer"):
         run, whole = (
             (tmp_path / folder / f"checkpoints/update-00000012/{name}.safetensors").read_bytes()

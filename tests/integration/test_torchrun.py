@@ -117,7 +117,7 @@ def test_two_nodes_that_share_nothing(toy: Toy, alone: dict[str, torch.Tensor], 
     (worker,) = second.workers()
     os.kill(worker, signal.SIGKILL)
     assert first.status() != 0 and second.status() != 0  # without the watch, for days not
-    assert len(re.findall(r"error: process 1 of the run, on \S+, ended without a word", first.errors)) == 1
+    assert len(re.findall(r"error: process 1 of the run, on \S+, ended without a message", first.errors)) == 1
     assert "nmt/training" not in first.errors  # no traceback of ours
 
     first, second = two_nodes(toy, tmp_path)  # the same command goes on
@@ -150,6 +150,6 @@ def test_an_error_of_the_second_node_is_told_by_the_first(toy: Toy, tmp_path: Pa
     (tmp_path / "second/train.src").unlink()
     first, second = two_nodes(toy, tmp_path)
     assert first.status() != 0 and second.status() != 0
-    assert len(re.findall(r"error: process 1 of the run, on \S+, said: .*train\.src", first.errors)) == 1
+    assert len(re.findall(r"error: process 1 of the run, on \S+, reported: .*train\.src", first.errors)) == 1
     assert "exitcode  : 2" in first.errors and "exitcode  : 2" in second.errors
     assert "nmt/training" not in first.errors + second.errors

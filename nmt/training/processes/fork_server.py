@@ -1,4 +1,7 @@
-"""The process that those of a run are forked from: what each would need a second or two to import, it has."""
+"""The fork server: imports the modules of training once; the processes of a run are forked from it.
+
+Each process would otherwise spend a second or two on these imports.
+"""
 
 from __future__ import annotations
 
@@ -17,10 +20,11 @@ _GPUS = "/dev/nvidia[0-9]*"
 
 
 def start_ahead(config: TrainConfig) -> None:
-    """Starts it, if the run will most likely be one of several processes.
+    """Starts the fork server early, if the run will probably have several processes.
 
-    It then imports while this process imports too, prepares and checks. Without torch, which knows, it can
-    only be guessed how many GPUs there are: if wrongly, one is started in vain, or by `launch`, and later.
+    The fork server then imports while this process imports, prepares data and checks options. The number of
+    GPUs is guessed from the device files, because torch is not imported yet. After a wrong guess the fork
+    server is unused, or `launch` starts it later.
     """
     processes = wanted_processes(config.training, len(glob(_GPUS)))
     if processes > 1 and not config.prepare_only and "RANK" not in os.environ:
@@ -28,7 +32,7 @@ def start_ahead(config: TrainConfig) -> None:
 
 
 def start() -> None:
-    """Starts it, unless it runs, and does not wait until it is ready."""
+    """Starts the fork server unless it is running; does not wait until it is ready."""
     if START_METHOD == "forkserver":
         set_forkserver_preload([_IMPORTS])
         if not _environment:
@@ -38,7 +42,10 @@ def start() -> None:
 
 
 def environment_since() -> dict[str, str | None]:
-    """What has changed in the environment since it was started, for what is forked now; None: it is gone."""
+    """Returns the environment variables that changed since the fork server was started.
+
+    A forked process applies them to its copy of the environment. None: the variable was removed.
+    """
     if START_METHOD != "forkserver":
         return {}
     now = os.environ

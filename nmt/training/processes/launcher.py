@@ -1,4 +1,4 @@
-"""Several processes on this machine: started together, stopped together, their failures told once."""
+"""Starts and stops the processes of a run on this machine, and reports their failure once."""
 
 from __future__ import annotations
 
@@ -39,12 +39,15 @@ from nmt.training.processes import fork_server
 from nmt.training.processes.stopping import StopRequest
 
 Work = Callable[[str, Callable[[], bool]], bool]
-"""What each process does: (argument, whether to stop) → whether the work is done; importable by name."""
+"""The function that each process runs: (argument, stop request) → whether the work is done.
+
+It must be importable by name.
+"""
 
 _STOP, _ERROR = "stop", "error"
 _TERMINATED = 128 + signal.SIGTERM
-_GRACE = 3.0  # seconds in which the process that failed first is found, before those it took along end too
-_PASSED_ON = 2.0  # seconds in which the parent has passed on a SIGTERM that came to all
+_GRACE = 3.0  # seconds before a failed process exits, so that torch's launcher finds the first failure first
+_RELAY_TIME = 2.0  # seconds in which the parent relays a SIGTERM that was sent to all processes
 
 
 def launch(
@@ -58,26 +61,26 @@ def launch(
 ) -> bool:
     """Runs `work` in several processes and waits for them.
 
-    Stop signals are heard here, where they may arrive more than once; the processes learn of them by a file,
-    and end together after an update.
+    The parent handles stop signals, which may arrive more than once. It relays the first one to the processes
+    through a file; they stop together after an update.
 
     Args:
-        work: a function of some module.
-        argument: given to it.
-        processes: how many.
-        stop: the wish to stop.
-        notice: called when a signal makes the wish.
-        max_restarts: how often all processes are started again when one has died or failed by a bug. Not by
-            torch's launcher, which would repeat what a `UserError` ended too.
+        work: a function at the top level of a module.
+        argument: passed to `work`.
+        processes: number of processes.
+        stop: the stop request of the run.
+        notice: called when a signal requests a stop.
+        max_restarts: how often all processes are started again after one died or raised an unexpected
+            exception. The restarts of torch's launcher are not used: they would also follow a `UserError`.
 
     Returns:
         Whether the work is done; False after a stop.
 
     Raises:
         UserError: one of the processes raised it, or one was killed.
-        SystemExit: one of them failed by a bug; its traceback has been printed.
+        SystemExit: one of the processes raised an unexpected exception; its traceback has been logged.
     """
-    # Its warnings are about signals it passes on and processes it ends: all of that is meant, and told here.
+    # Its warnings concern signals that it relays and processes that it ends. This module logs both.
     logging.getLogger("torch.distributed.elastic").setLevel(logging.CRITICAL)
     scratch = Path(tempfile.mkdtemp(prefix="nmt-ranks-"))
 
@@ -85,7 +88,7 @@ def launch(
         (scratch / _STOP).touch()
         notice()
 
-    share_terminal(True)  # the first process draws the progress bar, and may be killed as it does
+    share_terminal(True)  # the first process draws the progress bar and may be killed while it draws
     try:
         with stop.listening(pass_on):
             for restart in range(1, max_restarts + 1):
@@ -94,15 +97,15 @@ def launch(
                 except ChildFailedError as failed:
                     if stop() or (scratch / _ERROR).exists():
                         raise
-                    _say_restart(failed, scratch, f"restart {restart} of {max_restarts}")
+                    _log_restart(failed, scratch, f"restart {restart} of {max_restarts}")
             return _launch_once(work, argument, processes, scratch)
     except ChildFailedError as failed:
         if stop() and failed.get_first_failure()[1].exitcode == -signal.SIGTERM:
-            return False  # SIGTERM came to all before `run_rank` began: there was nothing to save yet
+            return False  # SIGTERM was sent to all before `run_rank` began: there was nothing to save
         raise _cause(failed, scratch) from None
     finally:
         share_terminal(False)
-        mark_line()  # a bar may be left of a process that was killed
+        mark_line()  # a killed process may have left a progress bar
         shutil.rmtree(scratch, ignore_errors=True)
 
 
@@ -120,9 +123,9 @@ def _launch_once(work: Work, argument: str, processes: int, scratch: Path) -> bo
         local_addr="localhost",
         max_restarts=0,
         monitor_interval=0.2,
-        # The fork server is one for the whole process, and its children ignore Ctrl-C: not for a guest.
+        # The fork server is global to this process and its children ignore Ctrl-C: unsuitable for a guest.
         start_method=fork_server.START_METHOD if host is None else "spawn",
-        signals_to_handle="",  # `launch` hears them all
+        signals_to_handle="",  # `launch` handles all of them
         logs_specs=DefaultLogsSpecs(log_dir=str(scratch)),
     )
     changed = fork_server.environment_since() if host is None else {}
@@ -134,22 +137,22 @@ def _launch_once(work: Work, argument: str, processes: int, scratch: Path) -> bo
 def run_rank(
     work: Work, argument: str, scratch: str, changed: Mapping[str, str | None], host: Guest | None
 ) -> bool:
-    """What each process runs: `work`, its failures left in `scratch` for the parent to tell.
+    """The entry point of each process: runs `work` and writes its failure to `scratch` for the parent.
 
     Args:
         work: see `launch`.
-        argument: given to it.
-        scratch: a folder.
-        changed: variables of the environment that the parent has now and this process not yet.
-        host: the call that the parent works for; None if it is a command.
+        argument: passed to `work`.
+        scratch: path of a temporary folder.
+        changed: environment variables that have changed in the parent; None: removed.
+        host: the call from Python that the parent serves; None if the parent is a command.
     """
     for key, value in changed.items():
         if value is None:
             os.environ.pop(key, None)
         else:
             os.environ[key] = value
-    ignore_stop_signals(but=[signal.SIGTERM])  # they are sent to all, and the parent passes them on
-    threading.Thread(target=_end_with, args=(Path(scratch), _sigterm()), daemon=True).start()
+    ignore_stop_signals(but=[signal.SIGTERM])  # all processes receive them; the parent relays them
+    threading.Thread(target=_end_with_parent, args=(Path(scratch), _sigterm()), daemon=True).start()
     log_to_stderr()
     if host is not None:
         log.setLevel(host.level)
@@ -176,29 +179,30 @@ def run_rank(
 
 
 def _sigterm() -> int:
-    """Makes SIGTERM a byte that can be read here, whatever call the main thread is in.
+    """Returns a file descriptor that becomes readable at a SIGTERM, even while the main thread is in a call.
 
-    A signal mask would do less: libraries have started threads on import, which it does not reach.
+    A signal mask is not enough: libraries start threads on import, and the mask does not reach those.
     """
     reader, writer = os.pipe()
     os.set_blocking(writer, False)
     signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
-    signal.signal(signal.SIGTERM, lambda *_: None)  # it must have a handler for the byte to be written
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})  # the fork server has put it off until now
+    signal.signal(signal.SIGTERM, lambda *_: None)  # without a handler no byte is written
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})  # the fork server blocks it
     return reader
 
 
-def _end_with(scratch: Path, sigterm: int) -> None:
-    """Ends this process when its parent is gone, however that happened: nobody would stop it any more.
+def _end_with_parent(scratch: Path, sigterm: int) -> None:
+    """Ends this process when its parent is gone, or when another process has failed.
 
-    By SIGTERM torch's launcher ends it when another process has failed. `timeout`, systemd and Slurm send it
-    to all: then the parent passes it on as a stop, and this process ends after the update like the others.
+    Without its parent nothing else would stop this process. Torch's launcher sends SIGTERM when another
+    process has failed. `timeout`, systemd and Slurm send SIGTERM to all processes: the parent then relays it
+    as a stop request, and this process stops after the update like the others.
     """
     parent = parent_process()
     assert parent is not None
     while parent.sentinel not in select.select([sigterm, parent.sentinel], [], [])[0]:
         os.read(sigterm, 64)
-        time.sleep(_PASSED_ON)
+        time.sleep(_RELAY_TIME)
         failed = (scratch / _ERROR).exists() or any(scratch.glob("traceback-*"))
         if failed or not (scratch / _STOP).exists():
             os._exit(_TERMINATED)
@@ -216,21 +220,21 @@ def _cause(failed: ChildFailedError, scratch: Path) -> BaseException:
         log.error("process %d failed:\n%s", rank, report.read_text(encoding="utf-8"))
         return SystemExit(1)
     return UserError(
-        f"process {rank} of the run {_end(failure)}, so the others were ended; "
-        f"the same command goes on from the last checkpoint"
+        f"process {rank} of the run {_exit_words(failure)}; the other processes were ended. "
+        f"Run the same command again to resume from the last checkpoint."
     )
 
 
-def _say_restart(failed: ChildFailedError, scratch: Path, count: str) -> None:
+def _log_restart(failed: ChildFailedError, scratch: Path, count: str) -> None:
     rank, failure = failed.get_first_failure()
-    _cause(failed, scratch)  # tells a bug with its traceback
-    end = _end(failure)
-    log.warning("process %d of the run %s; all go on from the last checkpoint (%s)", rank, end, count)
+    _cause(failed, scratch)  # logs the traceback of an unexpected exception
+    end = _exit_words(failure)
+    log.warning("process %d of the run %s; all resume from the last checkpoint (%s)", rank, end, count)
     for report in scratch.glob("traceback-*"):
         report.unlink()
 
 
-def _end(failure: ProcessFailure) -> str:
+def _exit_words(failure: ProcessFailure) -> str:
     code: Any = -signal.SIGTERM if failure.exitcode == _TERMINATED else failure.exitcode
     if code >= 0:
         return f"ended with exit status {code}"

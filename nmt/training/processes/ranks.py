@@ -1,6 +1,6 @@
-"""The processes of a run: which one this is, and what they tell each other.
+"""The ranks of a run: the number of this process, the collectives, and checks of how many processes to start.
 
-One process is the same as many: every method then does nothing, so nobody else asks how many there are.
+With one process every collective does nothing, so callers need no special case for it.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ from nmt.errors import UserError
 from nmt.runtime import available_cores, log, wanted_processes
 from nmt.training.processes.rendezvous import join_rendezvous
 
-# Nobody may be given up for waiting: the first process validates while the others do nothing. A process that
-# dies is noticed at once by its closed connections, and by the launcher.
-_PATIENCE = timedelta(days=7)
+# Idle ranks must not time out while rank 0 validates. A process that dies is noticed at once, by its closed
+# connections and by the launcher.
+_TIMEOUT = timedelta(days=7)
 
 
 @dataclass(frozen=True)
 class Ranks:
-    """This process among those of the run.
+    """The rank of this process, and collectives over all processes of the run.
 
     Attributes:
-        rank: its number, from 0.
-        world: how many there are.
-        device: where it computes.
+        rank: number of this process, from 0.
+        world: number of processes.
+        device: the device that this process computes on.
     """
 
     rank: int
@@ -44,63 +44,63 @@ class Ranks:
 
     @classmethod
     def join(cls, rank: int, world: int, local_rank: int, device: torch.device) -> Ranks:
-        """Meets the other processes; `MASTER_ADDR` and `MASTER_PORT` say where.
+        """Joins the process group at `MASTER_ADDR` and `MASTER_PORT`.
 
         Raises:
-            UserError: in all of them, if one's machine has fewer GPUs than processes, or one does not come.
+            UserError: in all processes: a machine has fewer GPUs than processes, or a rank is missing.
         """
-        hindrance = None
+        problem = None
         if device.type == "cuda":
             device = torch.device("cuda", local_rank)
             gpus = torch.cuda.device_count()
             if local_rank < gpus:
                 torch.cuda.set_device(device)
             else:
-                hindrance = (
-                    f"torchrun started more processes than {socket.gethostname()} has usable GPUs: "
-                    f"--nproc-per-node={gpus}; or each process is shown its own GPU alone "
-                    "(CUDA_VISIBLE_DEVICES, srun --gpus-per-task): show every process all of them"
+                problem = (
+                    f"torchrun started more processes than {socket.gethostname()} has usable GPUs. Give "
+                    f"--nproc-per-node={gpus}. Or, if each process sees only one GPU "
+                    "(CUDA_VISIBLE_DEVICES, srun --gpus-per-task), let every process see all of them."
                 )
         if world > 1:
-            # Group and collectives come after, since they wait for whoever is missing, for days.
-            store = join_rendezvous(rank, world, hindrance)
-            store.set_timeout(_PATIENCE)
+            # The rendezvous comes first: group and collectives would wait for a missing rank for days.
+            store = join_rendezvous(rank, world, problem)
+            store.set_timeout(_TIMEOUT)
             dist.init_process_group(
                 "nccl" if device.type == "cuda" else "gloo",
                 store=PrefixStore("group", store),
                 rank=rank,
                 world_size=world,
-                timeout=_PATIENCE,
+                timeout=_TIMEOUT,
             )
         return cls(rank, world, device)
 
     def leave(self) -> None:
-        """Parts from the other processes, when all are done."""
+        """Destroys the process group, after all processes are done."""
         if self.world > 1:
             dist.destroy_process_group()
 
     @property
     def is_main(self) -> bool:
-        """Whether this process validates, saves and speaks for all."""
+        """Whether this process validates, saves and logs: rank 0."""
         return self.rank == 0
 
     def owns(self, micro_batch: int) -> bool:
-        """Whether micro-batch number `micro_batch` of an update is this process's."""
+        """Whether this process computes micro-batch number `micro_batch` of an update."""
         return micro_batch % self.world == self.rank
 
     def sum_(self, tensor: Tensor) -> None:
-        """Adds up the tensors of all processes, in place."""
+        """Sums the tensor over all processes, in place."""
         if self.world > 1:
             dist.all_reduce(tensor)
 
     def copy_(self, tensors: Iterable[Tensor]) -> None:
-        """Overwrites the tensors with those of the main process."""
+        """Overwrites the tensors with those of rank 0."""
         if self.world > 1:
             for tensor in tensors:
                 dist.broadcast(tensor, src=0)
 
     def share(self, value: Any) -> Any:
-        """Returns the main process's `value`, which is made of what JSON knows."""
+        """Returns the `value` of rank 0, which must be serialisable as JSON."""
         if self.world == 1:
             return value
         text = torch.tensor(list(json.dumps(value).encode()), dtype=torch.uint8, device=self.device)
@@ -118,51 +118,51 @@ def launched_by_torchrun() -> bool:
 
 
 def num_processes(config: TrainingConfig) -> int:
-    """How many processes `training.devices` means on this machine.
+    """Returns the number of processes that `training.devices` selects on this machine.
 
     Raises:
-        UserError: more than there are GPUs.
+        UserError: it is larger than the number of GPUs.
     """
     gpus = _usable_gpus()
     processes = wanted_processes(config, gpus)
     if gpus and processes > gpus:
-        raise UserError(f"training.devices={processes}: this machine has {gpus} usable GPUs")
+        raise UserError(f"training.devices={processes}: this machine has {gpus} usable GPUs.")
     return processes
 
 
 def log_idle_gpus(config: TrainingConfig, max_tokens: int | str) -> None:
-    """Says how to use all GPUs if `training.devices=auto` leaves some idle for want of micro-batches."""
+    """Logs how to use all GPUs if `training.devices=auto` leaves some idle, for lack of micro-batches."""
     gpus = _usable_gpus()
     if config.devices == "auto" and config.micro_batches < gpus:
         log.warning(
-            "%d of this machine's %d GPUs are used, as an update has only training.micro_batches=%d to "
-            "share; the same update in parts for all of them is %s",
-            *(config.micro_batches, gpus, config.micro_batches, _in_parts(config, max_tokens, gpus)),
+            "%d of the %d GPUs of this machine are used: an update has only training.micro_batches=%d. "
+            "To use all GPUs for an update of the same size, give %s",
+            *(config.micro_batches, gpus, config.micro_batches, _split_options(config, max_tokens, gpus)),
         )
 
 
 def warn_of_crowded_cores(config: TrainingConfig, processes: int) -> None:
-    """Warns if so many processes, of `training.threads` each, have more threads than there are cores."""
+    """Warns if the processes, with `training.threads` each, have more threads than there are cores."""
     cores = available_cores()
     if not _usable_gpus() and processes * config.threads > cores:
         log.warning(
-            "training.devices=%d training.threads=%d: %d threads wait for each other on %d cores, which is "
-            "far slower than one a core; training.threads=0 shares the cores out",
+            "training.devices=%d training.threads=%d: %d threads compete for %d cores, which is far slower "
+            "than one thread per core. training.threads=0 divides the cores among the processes",
             *(processes, config.threads, processes * config.threads, cores),
         )
 
 
 def require_work(config: TrainingConfig, max_tokens: int | str, processes: int) -> None:
-    """Raises `UserError` if there are fewer micro-batches in an update than processes to share them."""
+    """Raises `UserError` if an update has fewer micro-batches than there are processes."""
     if config.micro_batches < processes:
         raise UserError(
-            f"training.devices={processes}: an update has only "
-            f"training.micro_batches={config.micro_batches} to share among the processes; "
-            f"the same update in more parts is {_in_parts(config, max_tokens, processes)}"
+            f"training.devices={processes}: more processes than "
+            f"training.micro_batches={config.micro_batches}. "
+            f"For an update of the same size, give {_split_options(config, max_tokens, processes)}"
         )
 
 
-def _in_parts(config: TrainingConfig, max_tokens: int | str, parts: int) -> str:
+def _split_options(config: TrainingConfig, max_tokens: int | str, parts: int) -> str:
     less = ""
     if isinstance(max_tokens, int):
         less = f"data.max_tokens={max(16, max_tokens * config.micro_batches // parts)} "

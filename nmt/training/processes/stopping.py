@@ -12,10 +12,10 @@ from nmt.runtime import guest, unignored
 
 
 class Stopped(SystemExit):
-    """A run was stopped by a signal after its state was saved; ends the process with 128 + its number.
+    """Raised after a signal stopped a run and its state was saved; exit status 128 + the signal number.
 
     Args:
-        signum: the signal; None if another process got it.
+        signum: the signal number; None if another process received the signal.
     """
 
     def __init__(self, signum: int | None) -> None:
@@ -23,28 +23,32 @@ class Stopped(SystemExit):
 
 
 class StopRequest:
-    """Whether, and by which signal, the run was asked to stop."""
+    """The request to stop the run, and the signal that made it.
+
+    Attributes:
+        signum: the signal number; None: no stop was requested.
+    """
 
     def __init__(self) -> None:
         self.signum: int | None = None
 
     def __call__(self) -> bool:
-        """Whether the run shall stop."""
+        """Whether a stop was requested."""
         return self.signum is not None
 
     def set(self, signum: int) -> None:
-        """Asks the run to stop."""
+        """Requests a stop."""
         self.signum = signum
 
     @contextmanager
     def listening(self, notice: Callable[[], None], *, second_kills: bool = True) -> Iterator[None]:
-        """Within, a stop signal makes the request instead of ending the process; ignored ones stay ignored.
+        """Turns stop signals into stop requests; ignored signals stay ignored.
 
-        A guest hears Ctrl-C alone, and only where that would raise KeyboardInterrupt: the second one does.
+        A guest handles only Ctrl-C, if that would raise KeyboardInterrupt. The second Ctrl-C raises it.
 
         Args:
-            notice: called at the first signal, to say that it was heard.
-            second_kills: a second Ctrl-C ends the process on the spot. Off under `torchrun`, where the
+            notice: called at the first signal, to acknowledge it.
+            second_kills: whether a second Ctrl-C ends the process at once. False under `torchrun`, where the
                 terminal and the launcher both deliver the first one.
         """
         if threading.current_thread() is not threading.main_thread():
@@ -59,7 +63,7 @@ class StopRequest:
             if second_kills and signal.SIGINT in before:
                 signal.signal(signal.SIGINT, second)
             if first:
-                # The process may be in the midst of writing to the very stream that this goes to.
+                # The signal may interrupt a write to the stream that `notice` writes to.
                 with suppress(RuntimeError):
                     notice()
 
@@ -72,6 +76,6 @@ class StopRequest:
 
 
 def _interrupts() -> list[signal.Signals]:
-    """SIGINT, if it raises KeyboardInterrupt; a program's own handler stays."""
+    """Returns SIGINT if it raises KeyboardInterrupt; a handler that the program has set stays."""
     ours = signal.getsignal(signal.SIGINT) is signal.default_int_handler
     return [signal.SIGINT] if ours else []

@@ -51,7 +51,9 @@ def test_the_missing_are_named() -> None:
     found = ends(4, {0: None, 2: "no GPU"}, SHORT)
     assert found.keys() == {0, 2}
     for text in found.values():
-        assert text.startswith("process 1, 3 of the run, of 4 counted from 0, did not come within 0 seconds")
+        assert text.startswith(
+            "process 1, 3 of the run (of 4, numbered from 0) did not join within 0 seconds"
+        )
 
 
 def free_port() -> int:
@@ -66,7 +68,7 @@ def test_nobody_else_comes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("TORCHELASTIC_USE_AGENT_STORE", raising=False)
     monkeypatch.setenv("MASTER_ADDR", "localhost")
     monkeypatch.setenv("MASTER_PORT", str(free_port()))
-    with pytest.raises(UserError, match="did not find each other: .*1/2"):
+    with pytest.raises(UserError, match="could not connect to each other: .*1/2"):
         join_rendezvous(0, 2, None, timedelta(seconds=1))
 
 
@@ -96,8 +98,8 @@ def test_one_machine_with_too_few_gpus_ends_all(gpus: bool) -> None:
         process.join(60)
         assert process.exitcode == 0
     expected = (
-        f"torchrun started more processes than {socket.gethostname()} has usable GPUs: --nproc-per-node=0; "
-        "or each process is shown its own GPU alone (CUDA_VISIBLE_DEVICES, srun --gpus-per-task): show every "
-        "process all of them"
+        f"torchrun started more processes than {socket.gethostname()} has usable GPUs. Give "
+        "--nproc-per-node=0. Or, if each process sees only one GPU (CUDA_VISIBLE_DEVICES, "
+        "srun --gpus-per-task), let every process see all of them."
     )
     assert found == {expected if gpus else "2.0"}

@@ -34,14 +34,14 @@ def said(
 class Others:
     """A watch whose other processes are played by the test, and whose own end is only noted."""
 
-    def __init__(self, rank: int, others: list[int], speaks: bool = True) -> None:
+    def __init__(self, rank: int, others: list[int], logs: bool = True) -> None:
         pairs = {other: socket.socketpair() for other in others}
         self.lines = {other: pair[1] for other, pair in pairs.items()}
         for line in self.lines.values():
             line.settimeout(PATIENCE)
         self.ends: queue.Queue[int] = queue.Queue()
         own = {other: pair[0] for other, pair in pairs.items()}
-        self.watch = Watchdog(rank, own, HOSTS, speaks=speaks, end=self.ends.put)
+        self.watch = Watchdog(rank, own, HOSTS, logs=logs, end=self.ends.put)
 
     def say(self, other: int, status: int, text: str = "") -> None:
         self.lines[other].sendall(json.dumps({"status": status, "text": text}).encode() + b"\n")
@@ -60,7 +60,7 @@ def test_a_death_without_a_word_ends_the_others_and_is_told_once(said: pytest.Lo
     assert others.end() == 1
     others.lines[2].close()  # as it will
     assert [record.message.partition(":")[0] for record in said.records] == [
-        "process 1 of the run, on two, ended without a word"
+        "process 1 of the run, on two, ended without a message"
     ]
     assert others.ends.empty()
 
@@ -70,7 +70,7 @@ def test_an_error_of_another_process_comes_through(said: pytest.LogCaptureFixtur
     others.say(2, 2, "data.train.source=x: mend it")
     assert others.end() == 2
     assert others.hear(1) == {"status": 2, "text": ""}
-    assert said.messages == ["process 2 of the run, on three, said: data.train.source=x: mend it"]
+    assert said.messages == ["process 2 of the run, on three, reported: data.train.source=x: mend it"]
 
 
 def test_the_main_process_tells_its_own_error(said: pytest.LogCaptureFixture) -> None:
@@ -80,13 +80,13 @@ def test_the_main_process_tells_its_own_error(said: pytest.LogCaptureFixture) ->
     assert not said.messages
 
 
-@pytest.mark.parametrize("speaks", [False, True])
-def test_the_death_of_the_main_process(speaks: bool, said: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize("logs", [False, True])
+def test_the_death_of_the_main_process(logs: bool, said: pytest.LogCaptureFixture) -> None:
     log.setLevel("CRITICAL")  # as in every process but the main one
-    others = Others(1, [0], speaks)
+    others = Others(1, [0], logs)
     others.lines[0].close()
     assert others.end() == 1
-    assert ["process 0 of the run, on one," in text for text in said.messages] == [True] * speaks
+    assert ["process 0 of the run, on one," in text for text in said.messages] == [True] * logs
 
 
 def test_done_is_no_death_and_waits_for_the_main_process() -> None:
