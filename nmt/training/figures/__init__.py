@@ -1,1 +1,1 @@
-"""What training measures and shows: speed, memory, progress bar, metrics and profiles."""
+"""Figures of training: speed, memory, progress bar, metrics and profiles."""

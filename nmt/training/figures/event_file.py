@@ -1,4 +1,4 @@
-"""The event file that TensorBoard reads, written at once and by this thread."""
+"""The event file of TensorBoard, written without a background thread."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ _text: Any = summary.text
 class Board:
     """Writes figures for TensorBoard.
 
-    torch's `SummaryWriter` writes in a thread of its own, opens the file anew for every flush, and so prints
-    the thread's traceback when the folder was moved or its disk is full. Here the file stays open, and a
-    failure is an `OSError` of the call.
+    torch's `SummaryWriter` writes in a background thread and opens the file again for every flush. If the
+    folder was moved or the disk is full, it prints the thread's traceback. Here the file stays open, and the
+    call raises `OSError`.
 
     Args:
-        folder: gets one event file.
+        folder: receives one event file.
 
     Raises:
         OSError: here and in all methods: the file can't be written.
@@ -42,7 +42,7 @@ class Board:
         return self._file.closed
 
     def add_scalar(self, name: str, value: float, update: int, seconds: float) -> None:
-        """Adds a point of a curve; `seconds` since the epoch."""
+        """Adds a point to a curve; `seconds` is the time since the epoch."""
         self._write(Event(wall_time=seconds, step=update, summary=_scalar(name, value)))
 
     def add_text(self, name: str, markdown: str, update: int, seconds: float) -> None:
@@ -50,7 +50,7 @@ class Board:
         self._write(Event(wall_time=seconds, step=update, summary=_text(name, markdown)))
 
     def flush(self) -> None:
-        """Lets readers see what was added."""
+        """Flushes the file, so that readers see all points and texts."""
         self._records.flush()
 
     def close(self) -> None:

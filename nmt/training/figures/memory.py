@@ -1,4 +1,4 @@
-"""How much memory this process may still take, and how much a piece of work has taken at its peak."""
+"""Free memory of this process, and the peak memory of a piece of work."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ _KIB = 1024
 
 
 class MemoryMeter:
-    """Measures on one device: a GPU by its allocator, the CPU by what Linux tells of the process.
+    """Measures memory on one device: on a GPU by its allocator, on the CPU by the figures in `/proc`.
 
     Args:
-        device: where the work is done.
-        processes: how many will share the memory of this machine; on GPUs each has its own.
+        device: the device of the work.
+        processes: number of processes that share the memory of this machine; on GPUs each has a separate GPU.
     """
 
     def __init__(self, device: torch.device, processes: int) -> None:
@@ -29,35 +29,35 @@ class MemoryMeter:
         self._before = 0
 
     def release(self) -> None:
-        """Gives memory that is not in use back to the system."""
+        """Returns unused memory to the system."""
         gc.collect()
         if self._device.type == "cuda":
             torch.cuda.empty_cache()
         release_freed_memory()
 
     def start(self) -> None:
-        """Begins a piece of work."""
+        """Begins to measure a piece of work."""
         self.release()
         if self._device.type == "cuda":
             torch.cuda.reset_peak_memory_stats(self._device)
             self._before = torch.cuda.memory_allocated(self._device)
             return
-        Path("/proc/self/clear_refs").write_text("5")  # the peak is from now on
+        Path("/proc/self/clear_refs").write_text("5")  # resets the peak
         self._before = _status("VmRSS")
 
     def taken(self) -> int:
-        """Bytes that the work took at its peak."""
+        """Returns the peak memory of the work since `start`, in bytes."""
         if self._device.type == "cuda":
             return torch.cuda.max_memory_allocated(self._device) - self._before
         return _status("VmHWM") - self._before
 
     def free(self) -> int:
-        """Bytes that there are for such work: within the limits of this process, and on the machine."""
+        """Returns the free bytes for such work, within the limits of this process and of the machine."""
         self.release()
         if self._device.type == "cuda":
             return torch.cuda.mem_get_info(self._device)[0]
         shared = min([_available(), *_left_by(control_groups())])
-        if self._processes > 1:  # each of the others is as large as this one
+        if self._processes > 1:  # each of the others has the size of this one
             shared = (shared + _status("VmRSS")) // self._processes - _status("VmRSS")
         own, _ = resource.getrlimit(resource.RLIMIT_AS)
         return shared if own == resource.RLIM_INFINITY else min(shared, own - _status("VmSize") + _freed())
@@ -68,7 +68,7 @@ def _status(name: str) -> int:
 
 
 def _freed() -> int:
-    """Bytes that the C library holds ready for use again, in the midst of others, where it is glibc."""
+    """Returns the freed bytes that glibc retains for reuse; 0 with other C libraries."""
     try:
         mallinfo2 = ctypes.CDLL(None).mallinfo2
     except (AttributeError, OSError, TypeError):
@@ -78,7 +78,7 @@ def _freed() -> int:
 
 
 class _Mallinfo2(ctypes.Structure):
-    """Of malloc.h."""
+    """`struct mallinfo2` of malloc.h."""
 
     _fields_ = [
         (name, ctypes.c_size_t)
@@ -97,11 +97,11 @@ def _kibibytes(path: Path, name: str) -> int:
     for line in path.read_text().splitlines():
         if line.startswith(f"{name}:"):
             return int(line.split()[1]) * _KIB
-    raise OSError(f"{path} does not tell {name}")
+    raise OSError(f"{path}: has no line {name}")
 
 
 def _left_by(groups: Iterable[Path]) -> list[int]:
-    """What the control groups that this process is in leave it."""
+    """Returns the free bytes of each control group of this process that has a limit."""
     found = []
     for folder in groups:
         try:
@@ -109,8 +109,8 @@ def _left_by(groups: Iterable[Path]) -> list[int]:
                 (folder / f"memory.{name}").read_text() for name in ("max", "current", "stat")
             )
         except OSError:
-            continue  # this one limits nothing, or is hidden by a container
+            continue  # it has no limit, or a container hides it
         if limit.strip() != "max":
-            cached = re.search(r"^inactive_file (\d+)$", stat, re.MULTILINE)  # given up when it is needed
+            cached = re.search(r"^inactive_file (\d+)$", stat, re.MULTILINE)  # reclaimed on demand
             found.append(int(limit) - int(used) + (int(cached[1]) if cached else 0))
     return found

@@ -1,4 +1,4 @@
-"""The figures of training over the last few updates: loss, speed and what limits it, memory, time left."""
+"""Figures over the last few updates: loss, speed, causes of low speed, memory and remaining time."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ _NO_UPDATES: Counters[float] = Counters(*[0.0] * NUM_COUNTERS)
 
 
 class Meter:
-    """Adds up updates until their figures are written down, and then begins anew.
+    """Sums updates between two calls of `clear` and computes their figures.
 
     Args:
         config: of the run.
-        progress: where this session of the run starts.
-        ceiling: operations a second that all devices of the run together do at most.
-        device: whose memory is told.
-        cores: warns when other programs take the cores; None: the work is not done on them.
+        progress: the progress at the start of this session.
+        ceiling: peak operations per second of all devices of the run together.
+        device: the device whose memory is reported.
+        cores: warns when other programs use the CPU cores; None: the run does not compute on the CPU.
     """
 
     def __init__(
@@ -51,13 +51,13 @@ class Meter:
         self.clear()
 
     def add(self, totals: Counters[float], norm: float, seconds: float, waited: float) -> None:
-        """Counts an update.
+        """Adds an update.
 
         Args:
             totals: its counters, over all processes.
-            norm: of the gradient.
-            seconds: that the update took.
-            waited: seconds of waiting for data, in all updates of this session so far.
+            norm: the norm of its gradient.
+            seconds: duration of the update.
+            waited: total seconds of waiting for data, in all updates of this session so far.
         """
         self._updates += 1
         self._totals = Counters(*map(operator.add, self._totals, totals))
@@ -68,18 +68,18 @@ class Meter:
 
     @property
     def num_updates(self) -> int:
-        """Updates since the last `clear`."""
+        """Number of updates since the last `clear`."""
         return self._updates
 
     def figures(self, progress: Progress) -> Figures:
-        """What the updates since the last `clear`, at least one, come to.
+        """Returns the figures of the updates since the last `clear`; there must be at least one.
 
         Returns:
-            `loss`, `ppl` and, with R-Drop, `objective`: means a target token; `gradient_norm` of the last
-            update; `tokens_per_second`; `mfu`: the share of the ceiling that matrix products reached;
-            `data_wait`: the share of the time spent waiting for batches; `filling`: target tokens as a share
-            of what the batches may hold; `peak_memory_gb` of this process, or of its GPU; `eta_minutes` until
-            `max_updates` or `max_minutes`, at the pace of this session.
+            `loss`, `ppl` and, with R-Drop, `objective`: means per target token; `gradient_norm` of the last
+            update; `tokens_per_second`; `mfu`: matrix products as a share of the ceiling; `data_wait`: the
+            share of the time spent waiting for batches; `filling`: target tokens as a share of the token
+            budget; `peak_memory_gb` of this process, or of its GPU; `eta_minutes` until `max_updates` or
+            `max_minutes`, at the pace of this session.
         """
         totals, tokens, seconds = self._totals, self._totals.tokens, self._seconds
         objective = {"objective": totals.objective / tokens} if self._options.rdrop else {}
@@ -101,7 +101,7 @@ class Meter:
         return self._totals.teraflops * 1e12 / (self._seconds * self._ceiling)
 
     def clear(self) -> None:
-        """Begins anew."""
+        """Resets the sums."""
         self._updates, self._seconds, self._norm = 0, 0.0, math.nan
         self._totals = _NO_UPDATES
         self._waited_before = self._waited
@@ -116,9 +116,9 @@ class Meter:
 
 
 def meter_for(config: TrainConfig, progress: Progress, ranks: Ranks) -> Meter:
-    """The meter of a run; all processes measure what their devices can do, at the same time.
+    """Returns the meter of a run; all processes measure the ceiling of their devices at the same time.
 
-    What that takes of a GPU's memory does not count as the run's.
+    The GPU memory of this measurement does not count towards the peak memory of the run.
     """
     ceiling = torch.tensor(measured_ceiling(ranks.device, config.training.precision), device=ranks.device)
     ranks.sum_(ceiling)
@@ -132,13 +132,13 @@ def meter_for(config: TrainConfig, progress: Progress, ranks: Ranks) -> Meter:
 
 
 def perplexity(nll: float) -> float | None:
-    """From the mean of -log p a token; None where that is too large a number."""
+    """Returns the perplexity for a mean -log p per token; None if it overflows."""
     return math.exp(nll) if nll < 700 else None
 
 
 def peak_memory(device: torch.device) -> int:
-    """The most bytes this process has held so far: on its GPU, or without one in main memory."""
+    """Returns the peak memory of this process so far, in bytes: on its GPU, or without one in main memory."""
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak if sys.platform == "darwin" else peak * 1024  # bytes there, kibibytes elsewhere
+    return peak if sys.platform == "darwin" else peak * 1024  # bytes on macOS, kibibytes elsewhere

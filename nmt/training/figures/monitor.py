@@ -1,4 +1,4 @@
-"""What a run says of itself while it trains: the progress bar, `metrics.jsonl` and TensorBoard."""
+"""The monitor of a run: progress bar, `metrics.jsonl` and TensorBoard."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ from nmt.training.state.run_folder import RunFolder
 
 
 class Monitor:
-    """Shows and keeps the figures of a run.
+    """Shows and records the figures of a run.
 
-    `metrics.jsonl` is the record: a JSON object a line, with `kind` (`train`, `valid`, `skipped` or
-    `went_back`), `update` and `time`. What TensorBoard shows is made from it, so both are cut back alike when
-    a run goes on.
+    `metrics.jsonl` has one JSON object per line, with `kind` (`train`, `valid`, `skipped` or `went_back`),
+    `update` and `time`. The TensorBoard file is created from it, so both are truncated in the same way when a
+    run is resumed.
 
     Args:
         folder: of the run.
-        run: how far the run has come; what was recorded after that is forgotten.
-        max_updates: where the bar ends.
+        run: the progress of the run; later records are deleted.
+        max_updates: the end of the progress bar.
 
     Raises:
-        UserError: here and in all methods: the disk is full, or the folder can't be written to.
+        UserError: here and in all methods: the disk is full, or the folder is not writable.
     """
 
     def __init__(self, folder: RunFolder, run: Progress, max_updates: int) -> None:
@@ -39,7 +39,7 @@ class Monitor:
         self._begin(run)
 
     def go_back(self, run: Progress) -> None:
-        """Forgets what came after where the run stands now."""
+        """Deletes the records after the progress `run`, after a rollback."""
         self._folder.require_present()
         self.close()
         self._begin(run)
@@ -62,13 +62,13 @@ class Monitor:
         self._bar.n = self._bar.initial = self._bar.last_print_n = run.update
 
     def advance(self, figures: Figures) -> None:
-        """Counts an update on the progress bar, which shows the `figures` of a `Meter`."""
+        """Advances the progress bar by an update, and shows the `figures` of a `Meter` on it."""
         words = (words.format(figures[name]) for name, words in _SHOWN.items())
         self._bar.set_postfix_str(", ".join(words), refresh=False)
         self._bar.update(1)
 
     def record(self, kind: str, update: int, figures: Mapping[str, Any]) -> None:
-        """Keeps figures: numbers are plotted, a list of `samples` is shown as text, the rest is only kept."""
+        """Records figures. TensorBoard gets the numbers as curves and a list of `samples` as text."""
         record = {"kind": kind, "update": update, "time": round(time.time(), 3), **figures}
         with write_errors(self._folder.metrics):
             self._file.write(_line(record))
@@ -77,7 +77,7 @@ class Monitor:
             self._board.flush()
 
     def close(self) -> None:
-        """Ends bar and files."""
+        """Closes progress bar and files."""
         self._bar.close()
         with write_errors(self._folder.metrics), closing(self._board), self._file:
             pass
@@ -105,7 +105,7 @@ _SHOWN = {
 
 
 def _records_until(folder: RunFolder, run: Progress) -> list[dict[str, Any]]:
-    """The records up to where the run stands; without a validation that it will do again."""
+    """Returns the records up to the progress `run`, without a validation that will be repeated."""
     try:
         with read_errors(folder.metrics):
             lines = folder.metrics.read_text(encoding="utf-8", errors="replace").split("\n")
@@ -122,15 +122,15 @@ def _records_until(folder: RunFolder, run: Progress) -> list[dict[str, Any]]:
             if record["update"] <= run.update and not again:
                 records.append(record)
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError, OverflowError):
-            continue  # a line that a crash cut short, or that somebody has changed
+            continue  # a line that a crash has truncated, or that was edited
     return records
 
 
 def _require_record(record: Any) -> None:
-    """Makes sure that a record is one that can be written and plotted again.
+    """Checks that a record can be written and plotted again.
 
     Raises:
-        ValueError: it isn't; or, for what is no record at all, another error of a wrong type.
+        ValueError: it can't. A value that is not a record at all raises another error, such as TypeError.
     """
     plotted = [
         value for name, value in record.items() if name != "kind" and not isinstance(value, dict | list)
@@ -141,7 +141,7 @@ def _require_record(record: Any) -> None:
     if not abs(record["time"]) < 1e300:
         raise ValueError("not a time")
     for value in plotted:
-        float(value or 0)  # an integer may be too large for it
+        float(value or 0)  # raises OverflowError for a very large integer
     _as_markdown(record.get("samples", []))
     _line(record).encode()
 

@@ -1,4 +1,4 @@
-"""How fast this machine multiplies matrices: the ceiling that the speed of training is measured against."""
+"""The peak speed of matrix products on this machine: the ceiling for the MFU of training."""
 
 from __future__ import annotations
 
@@ -10,16 +10,17 @@ from torch import Tensor
 from nmt.config import Precision
 from nmt.training.update.precision import product_dtype
 
-_SMALLEST, _LARGEST = 512, 8192  # below, calls show in the time; above, nothing gets faster
+_SMALLEST, _LARGEST = 512, 8192  # below, call overhead is visible; above, the speed does not increase
 _LONG_ENOUGH = 0.01  # seconds
-_WARM = 0.1  # seconds of work that a GPU needs to raise its clock from that of idleness
+_WARM = 0.1  # seconds of work until a GPU has raised its clock rate from idle
 
 
 def measured_ceiling(device: torch.device, precision: Precision) -> float:
-    """Operations a second of one large product in `precision`; one multiplication and addition counts two.
+    """Returns the operations per second of a large product in `precision`; a multiply-add counts as two.
 
-    Square matrices of doubling size, until a product takes long enough to fill the device; a tenth of a
-    second in all, on a GPU half a second. The random numbers are its own, and training's are left alone.
+    Multiplies square matrices of doubling size, until a product takes long enough to fill the device. This
+    takes a tenth of a second, on a GPU half a second. A separate random generator leaves the global one
+    unchanged.
     """
     dtype, best, size = product_dtype(precision), 0.0, _SMALLEST
     while True:

@@ -1,4 +1,4 @@
-"""A trace of a few updates, for `training.profile=true`: where the time of training goes, call by call."""
+"""The profile of a few updates (`training.profile=true`): a trace and a table of operators."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from nmt.runtime import log, make_folder, write_errors
 from nmt.training.state.run_folder import require_run_folder
 
 TRACE, TABLE = "training.pt.trace.json", "operators.txt"
-_SKIPPED, _WARM_UP, _TRACED = 3, 2, 3  # updates: the first ones make what later ones reuse
+_SKIPPED, _WARM_UP, _TRACED = 3, 2, 3  # updates; the first ones fill caches
 
 
 @contextmanager
 def profiling(folder: Path, *, wanted: bool) -> Iterator[Callable[[], None]]:
-    """Yields what is to be called after every update; the sixth to the eighth are traced.
+    """Yields a function to be called after every update; traces the sixth to the eighth update.
 
-    Leaves in the folder a trace that `tensorboard --logdir` (with torch-tb-profiler), chrome://tracing and
-    https://ui.perfetto.dev open, and a table of the operators that took most time.
+    Writes to the folder a trace for `tensorboard --logdir` (with torch-tb-profiler), chrome://tracing and
+    https://ui.perfetto.dev, and a table of the operators that took most time.
 
     Args:
         folder: `RUN_DIR/profile`.
-        wanted: otherwise nothing is traced.
+        wanted: whether to trace.
     """
     if not wanted:
         yield lambda: None

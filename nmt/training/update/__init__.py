@@ -1,1 +1,1 @@
-"""One update: loss, optimizer, schedule, precision, and how ranks share the work."""
+"""One update: loss, optimizer, schedule, precision, and the division of the work among the ranks."""

@@ -1,4 +1,4 @@
-"""`training.compile`: what compiles the layers, and a count of how often it has to."""
+"""Compilation of the layers (`training.compile`), and a count of the compiled graphs."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from nmt.runtime import log
 
 
 def compiled(model: Seq2Seq, *, wanted: bool) -> Compilations | None:
-    """Compiles the layers of a model for training, if `wanted`; sharded models after they are.
+    """Compiles the layers of a model for training, if `wanted`. A sharded model is compiled after sharding.
 
     Raises:
-        UserError: this machine has nothing to compile with.
+        UserError: torch.compile does not work on this machine.
     """
     if not wanted:
         return None
     compilations = Compilations()
-    log.info("layers are compiled as the first batch goes through them, which takes a minute or so")
+    log.info("compiling the layers with the first batch, which takes about a minute")
     compilations.try_out(model.output_weight.device)
     model.compile_blocks(compilations)
     return compilations
@@ -31,11 +31,12 @@ def compiled(model: Seq2Seq, *, wanted: bool) -> Compilations | None:
 class Compilations:
     """A backend for `torch.compile` that counts its calls.
 
-    What was compiled in this process before is forgotten: a kernel may round otherwise if it was made for a
-    batch of another size. As it is, the first batch of the rehearsal decides, for a resumed run the same one.
+    The constructor discards the graphs that this process has compiled before. A kernel that was compiled for
+    another batch size may round differently. The first batch of the memory probe determines the kernels; it
+    is the same batch when a run is resumed.
 
     Attributes:
-        count: graphs compiled so far.
+        count: number of graphs compiled so far.
     """
 
     def __init__(self) -> None:
@@ -49,50 +50,50 @@ class Compilations:
         return _backend()(graph, inputs)
 
     def try_out(self, device: torch.device) -> None:
-        """Compiles next to nothing, and doesn't count it.
+        """Compiles a trivial function to check that compilation works, without counting it.
 
         Raises:
-            UserError: it is not possible.
+            UserError: it does not work.
         """
         try:
-            torch.compile(_more, backend=self)(torch.ones(8, device=device))
-        except Exception as error:  # of too many kinds: a compiler, its headers, Triton may be missing
+            torch.compile(_add_one, backend=self)(torch.ones(8, device=device))
+        except Exception as error:  # many types: a compiler, its headers or Triton may be missing
             cause = f"{getattr(error, 'inner_exception', error)}".partition("\n")[0]
             raise UserError(
-                f"training.compile=true: torch.compile does not work on this machine ({cause}): it needs a "
-                "C++ compiler such as g++, and on a GPU Triton; or train with training.compile=false"
+                f"training.compile=true: torch.compile does not work on this machine ({cause}). It needs a "
+                "C++ compiler such as g++, and on a GPU Triton. Install them or give training.compile=false."
             ) from error
         self.count = 0
 
     def figures(self, update: int) -> dict[str, float | None]:
-        """To be asked after every update, this one included.
+        """Returns the figure of an update; must be called after every update.
 
         Returns:
-            `recompilations`: graphs compiled since the first update of the session. None is expected: each
-            holds for batches of any size.
+            `recompilations`: graphs compiled since the first update of the session. The expected number is 0,
+            since a graph accepts batches of any size.
         """
         if self._first is None:
-            self._first = self._told = self.count
+            self._first = self._logged = self.count
         again = self.count - self._first
-        if self.count > self._told:
-            self._told = self.count
+        if self.count > self._logged:
+            self._logged = self.count
             log.warning(
-                "update %d: layers had to be compiled again, which takes time (graphs so far: %d; "
-                "TORCH_LOGS=recompiles tells why)",
+                "update %d: layers were compiled again, which takes time (graphs so far: %d). "
+                "TORCH_LOGS=recompiles shows the reason",
                 *(update, again),
             )
         return {"recompilations": again}
 
 
 def _backend() -> Backend:
-    """Inductor; tests have others, which take less time."""
+    """Returns Inductor. Tests replace it by faster backends."""
     from torch._dynamo import lookup_backend  # seconds to import
 
-    # Its cache of graphs asks whether one holds for a size of batch, not whether it was made for it. What
-    # takes longest, the C++ compiler, has a cache of its own.
+    # The cache of graphs is off: it returns any graph that is valid for a batch size, not only the one that
+    # was compiled for it. The C++ compiler, which takes longest, has a separate cache.
     inductor = cast(Backend, lookup_backend("inductor"))
     return partial(inductor, config_patches={"fx_graph_cache": False})
 
 
-def _more(x: torch.Tensor) -> torch.Tensor:
+def _add_one(x: torch.Tensor) -> torch.Tensor:
     return x + 1

@@ -1,4 +1,4 @@
-"""The counters of an update, which are summed over all processes together with the gradients."""
+"""The counters of an update. They are summed over all processes together with the gradients."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ T = TypeVar("T", float, Tensor)
 
 
 class Counters(NamedTuple, Generic[T]):
-    """One value a counter: a () tensor while an update is computed, a float afterwards.
+    """One value per counter: a () tensor while an update is computed, a float afterwards.
 
-    The order of the fields is the order in the buffer of `Parallel.extras`. A further counter is one more
-    field here, and one line in the trainer that adds to it.
+    The order of the fields is the order in the buffer `Parallel.extras`. A new counter needs a field here and
+    a line in the trainer that adds to it.
     """
 
     objective: T
     """The training objective, summed over target tokens, without the loss scale."""
     teraflops: T
-    """Operations of matrix products, in 10^12."""
+    """Floating-point operations of matrix products, in 10^12."""
     tokens: T
     """Target tokens."""
     loss: T
@@ -27,14 +27,14 @@ class Counters(NamedTuple, Generic[T]):
     nll: T
     """-log p of the target, summed over target tokens."""
     stop: T
-    """How many processes were asked to stop."""
+    """Number of processes with a stop request."""
     seconds: T
-    """Seconds of training so far, which the main process alone adds."""
+    """Seconds of training so far; only rank 0 adds them."""
 
 
 NUM_COUNTERS = len(Counters._fields)
 
 
 def views(buffer: Tensor) -> Counters[Tensor]:
-    """The counters in a buffer of (NUM_COUNTERS,): () views, to be changed in place."""
+    """Returns () views of a buffer of (NUM_COUNTERS,), to be changed in place."""
     return Counters(*(buffer[number] for number in range(NUM_COUNTERS)))

@@ -1,4 +1,4 @@
-"""A running mean of the weights, for a run to validate, average and deliver in their place."""
+"""The running mean of the weights, which a run validates, averages and saves in place of the weights."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ _TRAINED = "trained."
 
 
 class RunningMean:
-    """The exponential moving average of a model's weights; without decay it is the weights themselves.
+    """The exponential moving average of a model's weights; without decay, the weights themselves.
 
-    After each update that was made, mean = decay * mean + (1 - decay) * weights, in the weights' fp32. The
-    first weights are random and soon forgotten: after n updates the decay is (n + 1) / (n + 10) where that is
-    less (as in Marian and TensorFlow).
+    After each applied update, mean = decay * mean + (1 - decay) * weights, in the weights' fp32. The random
+    initial weights are forgotten soon: after n updates the decay is min(decay, (n + 1) / (n + 10)), as in
+    Marian and TensorFlow.
 
-    In a checkpoint the mean takes the place of the weights, since whoever reads one wants it, and those that
-    training goes on from stand beside the optimizer's state, as `trained.NAME`.
+    A checkpoint holds the mean in the place of the weights, because its readers need the mean. The weights
+    that training resumes from are stored with the optimizer's state, as `trained.NAME`.
 
     Args:
-        parallel: the model in training; it is changed within `in_place` only.
-        decay: share of the old mean; 0: no mean is kept.
+        parallel: the model in training; only `in_place` changes it.
+        decay: share of the old mean; 0: there is no mean.
     """
 
     def __init__(self, parallel: Parallel, decay: float) -> None:
@@ -37,14 +37,14 @@ class RunningMean:
 
     @torch.no_grad()
     def update(self, updates: int) -> None:
-        """Takes the present weights into the mean, after so many updates that were made."""
+        """Adds the current weights to the mean; `updates` is the number of applied updates."""
         if self._decay:
             decay = min(self._decay, (updates + 1) / (updates + 10))
             torch._foreach_lerp_(list(self._mean.values()), list(self._weights.values()), 1.0 - decay)
 
     @contextmanager
     def in_place(self) -> Iterator[None]:
-        """Within, the model has the mean for its weights, or its share of either."""
+        """Replaces the weights of the model by the mean; of a sharded model, each process's share."""
         self._swap()
         try:
             yield
@@ -52,17 +52,17 @@ class RunningMean:
             self._swap()
 
     def state(self, *, optimizer: bool) -> State:
-        """What a checkpoint holds, of the mean and all else; as `Parallel.state`."""
+        """Returns the tensors of a checkpoint, the mean included; see `Parallel.state`."""
         state = self._parallel.state(optimizer=optimizer)
         if not self._decay:
             return state
-        beside = with_trained(state)
+        tensors = with_trained(state)
         with self.in_place():
             mean = self._parallel.state(optimizer=False)[0]
-            return {name: weight.clone() for name, weight in mean.items()}, beside
+            return {name: weight.clone() for name, weight in mean.items()}, tensors
 
     def restore(self, state: State | None, begun: bool, where: Path) -> None:
-        """Gives all processes what `state` told the main one; as `Parallel.restore`."""
+        """Gives all processes the state that rank 0 has read; see `Parallel.restore`."""
         if self._decay and begun:
             self._parallel.restore(state, begun, where)  # the mean in the place of the weights
             for name, weight in self._weights.items():
@@ -73,7 +73,7 @@ class RunningMean:
 
     @torch.no_grad()
     def _swap(self) -> None:
-        # The values change places, not the tensors: the optimizer knows those by address.
+        # Swaps the values, not the tensors: the optimizer holds references to the tensors.
         for name, weight in self._weights.items():
             mean = self._mean[name].clone()
             self._mean[name].copy_(weight)
@@ -81,20 +81,22 @@ class RunningMean:
 
 
 def with_trained(state: State) -> dict[str, Tensor]:
-    """The optimizer's tensors, and copies of the weights beside them."""
+    """Returns the optimizer's tensors with copies of the weights added, as `trained.NAME`."""
     weights, optimizer = state
     trained = {f"{_TRAINED}{name}": weight.clone() for name, weight in weights.items()}
     return {**optimizer, **trained}
 
 
 def trained_weights(state: State, where: str) -> dict[str, Tensor]:
-    """The weights to go on from, of a checkpoint that `with_trained` was made for.
+    """Returns the weights to resume from, of a checkpoint that `with_trained` has extended.
 
     Raises:
-        UserError: it is of a run without a running mean; `where` names it.
+        UserError: the checkpoint has no such weights; `where` names it in the message.
     """
     weights, optimizer = state
     missing = [name for name in weights if f"{_TRAINED}{name}" not in optimizer]
     if missing:
-        raise UserError(f"{where}: it has no {_TRAINED}{missing[0]}, so it is of a run without training.ema")
+        raise UserError(
+            f"{where}: has no {_TRAINED}{missing[0]}, so it belongs to a run without training.ema."
+        )
     return {name: optimizer[f"{_TRAINED}{name}"] for name in weights}

@@ -1,4 +1,4 @@
-"""What an update comes to, judged where it was computed; the host hears of it when the step is on its way."""
+"""Decides on the device whether to apply an update, without a host synchronisation before the step."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ from torch import Tensor
 
 
 class UpdateCheck:
-    """Whether an update is to move the weights, and by what its gradient is to be multiplied for that.
+    """Whether an update is applied, and the factor for its gradient.
 
-    A host that reads a number waits until a GPU has done all it was asked for before, and the GPU then waits
-    for the host. So the judgement stays on the device, and what the host wants to know is copied while the
-    optimizer makes the step.
+    When the host reads a value, it waits until the GPU has finished all earlier work, and then the GPU waits
+    for the host. So the decision stays on the device. The values for the host are copied while the optimizer
+    makes the step.
 
     Args:
-        sums: (n + 1,), over all processes; the last is the norm of the gradient's sum over tokens.
-        objective: (), the one among them that was lowered.
-        tokens: (), the one among them that counts target tokens.
-        loss_scale: that the gradient was made with.
-        clip_norm: the norm that a mean gradient may have at most; 0: any.
+        sums: (n + 1,), over all processes; the last is the norm of the gradient summed over tokens.
+        objective: (), the element of `sums` that was minimised.
+        tokens: (), the element of `sums` that counts target tokens.
+        loss_scale: the loss scale of the gradient.
+        clip_norm: largest norm of the mean gradient; 0: no limit.
 
     Attributes:
-        finite: () bool, whether objective and gradient are numbers, so that a step can be made.
-        factor: () fp64; times this, the sum is the mean gradient, clipped.
+        finite: () bool, whether objective and gradient are finite, so that the update is applied.
+        factor: () fp64; the summed gradient times this is the mean gradient, clipped.
     """
 
     def __init__(
@@ -35,7 +35,8 @@ class UpdateCheck:
         scale = tokens.double() * loss_scale
         norm = sums[-1].double() / scale
         self.finite = objective.isfinite() & norm.isfinite()
-        # A number divided by a tensor is, in torch, its reciprocal times the number: rounded twice.
+        # A tensor in place of the number: torch computes number / tensor as reciprocal times number and so
+        # rounds twice.
         largest = torch.full_like(norm, clip_norm or math.inf)
         self.factor = (largest / norm).clamp(max=1.0) / scale
         values = torch.cat([sums[:-1].double(), norm[None], self.finite.double()[None]])
@@ -45,10 +46,10 @@ class UpdateCheck:
             self._arrived.record()
 
     def read(self) -> tuple[list[float], float, bool]:
-        """Waits for the device to have judged, not for what it was asked since.
+        """Waits for the decision of the device, not for work that was queued after it.
 
         Returns:
-            The n sums; the norm of the mean gradient, before clipping; and whether the update is finite.
+            The n sums; the norm of the mean gradient before clipping; whether the update is finite.
         """
         if self._arrived is not None:
             self._arrived.synchronize()

@@ -1,11 +1,11 @@
-"""What training lowers, summed over the target tokens: cross-entropy with label smoothing, and R-Drop.
+"""The training loss, summed over the target tokens: cross-entropy with label smoothing, and R-Drop.
 
-The logits of a batch would be the largest tensor there is: 25,000 tokens and 37,000 pieces make 3.7 GB. So
-the softmax's matrix product, the loss and their gradient are one step, done for some tokens after the other:
-the gradient is made on the way forward, and only some hundred rows of logits ever exist.
+The logits of a whole batch would be the largest tensor of all: 25,000 tokens and a vocabulary of 37,000 need
+3.7 GB. So the softmax's matrix product, the loss and their gradient are computed together, for some tokens at
+a time. The forward pass computes the gradient, and only some hundred rows of logits exist at once.
 
-Shapes: N target tokens, M with those that only fill the batch up; R rows of logits at a time; D d_model, V
-vocabulary.
+Shapes: N target tokens, M with the padding of the batch; R rows of logits at a time; D d_model, V vocabulary
+size.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ class Losses(NamedTuple):
     """Sums over the target tokens; () fp32 each."""
 
     objective: Tensor
-    """What is to be lowered, times the loss scale. The others tell how it goes, and have no gradient."""
+    """The training loss times the loss scale. The other fields are for the log and have no gradient."""
     loss: Tensor
-    """The label-smoothed cross-entropy; with R-Drop the mean of both passes."""
+    """The label-smoothed cross-entropy; with R-Drop the mean of the two passes."""
     nll: Tensor
-    """-log p[target], for the perplexity; with R-Drop the mean of both passes."""
+    """-log p[target], for the perplexity; with R-Drop the mean of the two passes."""
 
 
 def training_loss(
@@ -39,28 +39,28 @@ def training_loss(
     scale: float = 1.0,
     dtype: torch.dtype | None = None,
 ) -> Losses:
-    """The loss of what the decoder's hidden states predict.
+    """Returns the losses of the decoder's hidden states.
 
     With label smoothing (Szegedy et al. 2016, section 7), a token's loss is
     (1 - smoothing) * -log p[target] + smoothing * mean over v of -log p[v].
 
-    With R-Drop (Liang et al. 2021), each token comes in two passes with different dropout, both to learn the
-    target and to agree: with p1 and p2 what they predict, and L1 and L2 their label-smoothed losses,
+    With R-Drop (Liang et al. 2021), each token has two passes with different dropout. Both learn the target
+    and are trained to agree. With p1 and p2 their distributions and L1 and L2 their label-smoothed losses,
 
         objective = (L1 + L2) / 2 + rdrop / 4 * (KL(p1 || p2) + KL(p2 || p1)),
 
-    half of what the paper, its authors' program and fairseq lower: rdrop is their alpha, and the loss and its
-    gradient are of the size they have without.
+    where rdrop is the alpha of the paper. This is half of the objective of the paper, its authors' code and
+    fairseq, so that loss and gradient have the same size as without R-Drop.
 
     Args:
-        hidden: (M, D), of which the first N count; with R-Drop (2M, D), all of the first pass before all of
-            the second, the first N of each.
+        hidden: (M, D), of which the first N are used; with R-Drop (2M, D): the first pass, then the second,
+            the first N of each.
         weight: (V, D), of the softmax.
         target: (N,) int64 ids.
-        smoothing: share of the probability that is spread evenly; 0 leaves plain cross-entropy.
-        rdrop: weight of the divergence; 0: one pass alone.
-        scale: what the objective, and so its gradient, is multiplied by before it is rounded to `dtype`.
-        dtype: of the matrix products; default: that of `hidden`. Softmax and loss are in fp32 at least.
+        smoothing: share of the probability that is distributed uniformly; 0: plain cross-entropy.
+        rdrop: weight of the divergence; 0: one pass only.
+        scale: factor of the objective, and so of its gradient, applied before it is rounded to `dtype`.
+        dtype: of the matrix products; default: that of `hidden`. Softmax and loss use at least fp32.
     """
     dtype = dtype or hidden.dtype
     if torch.is_grad_enabled() and (hidden.requires_grad or weight.requires_grad):
@@ -77,7 +77,7 @@ class _Options(NamedTuple):
 
 
 class _Loss(torch.autograd.Function):
-    """The backward pass hands out what the forward pass has made."""
+    """The forward pass computes the gradients; the backward pass returns them."""
 
     @staticmethod
     def forward(ctx: Any, hidden: Tensor, weight: Tensor, target: Tensor, options: _Options) -> Losses:
@@ -101,23 +101,23 @@ _apply: Callable[[Tensor, Tensor, Tensor, _Options], tuple[Tensor, ...]] = _Loss
 def _losses(
     hidden: Tensor, weight: Tensor, target: Tensor, options: _Options, *, gradient: bool
 ) -> tuple[Losses, tuple[Tensor, ...]]:
-    """The losses, and the objective's gradient by `hidden` and `weight`.
+    """Returns the losses, and the objective's gradient with respect to `hidden` and `weight`.
 
-    Label smoothing needs no pass over the logits. With h a token's state and w_v the rows of `weight`, its
-    part of the loss is smoothing * h . (w_target - mean over v of w_v), and its gradient is the same row for
-    every h, and the same for every w_v but the target's.
+    Label smoothing needs no pass over the logits. With h a token's hidden state and w_v the rows of `weight`,
+    its part of the loss is smoothing * h . (w_target - mean over v of w_v). Its gradient is the same row for
+    every h, and the same row for every w_v except the target's.
     """
     smoothing, rdrop, scale, dtype = options
     passes = hidden.detach().to(dtype).view(2 if rdrop else 1, -1, hidden.shape[1])
     weight = weight.detach().to(dtype)
     mean = weight.mean(0, dtype=_wide(dtype))
     summed = passes[:, : len(target)].sum((0, 1), dtype=_wide(dtype)) / len(passes)
-    grad_hidden, grad_weight = passes, weight  # without a gradient they are not looked at
+    grad_hidden, grad_weight = passes, weight  # unused without a gradient
     if gradient:
         grad_hidden = torch.zeros_like(passes)
         grad_weight = (summed * (-smoothing * scale / len(weight))).expand_as(weight).contiguous()
         each_hidden = (mean * (-smoothing * scale / len(passes))).to(dtype)
-    tokens = summed.new_zeros(3, len(target))  # of each: -log p, its logit, the divergence
+    tokens = summed.new_zeros(3, len(target))  # for each token: -log p, its logit, the divergence
     for part in _parts(len(target), _rows_of_products(weight)):
         scores = [F.linear(x[part], weight) for x in passes]
         count = len(target[part])
@@ -140,36 +140,37 @@ def _losses(
                     grad_weight.addmm_(grad.T, x[part])
                 else:
                     grad_weight += grad.T @ x[part]
-    nll, own, divergence = tokens.sum(1)
-    loss = nll + smoothing * (own - summed @ mean)
+    nll, target_logit, divergence = tokens.sum(1)
+    loss = nll + smoothing * (target_logit - summed @ mean)
     return Losses((loss + divergence) * scale, loss, nll), (grad_hidden.flatten(0, 1), grad_weight)
 
 
 def _cross_entropy(logits: list[Tensor], ids: Tensor, figures: Tensor, options: _Options) -> list[Tensor]:
-    """Writes `figures`, and returns the gradient by the one pass's logits (R, V), in their memory if it may.
+    """Writes `figures` and returns the gradient with respect to the logits (R, V), in place if possible.
 
-    It is softmax minus the one-hot target, but for what `_losses` adds.
+    The gradient is softmax minus the one-hot target; `_losses` adds the part of label smoothing.
     """
-    # Widened once: a softmax that is to be wider would widen bf16 too, and then need memory for its result.
+    # Converted once: a softmax with an fp32 result would convert bf16 too, and allocate memory for its
+    # result.
     scores = logits[0].to(_wide(logits[0].dtype))
-    own = scores.gather(1, ids)
+    target_logit = scores.gather(1, ids)
     highest, log_p, grad = _softmax(scores, out=scores)
-    figures[0], figures[1] = (highest - own - log_p)[:, 0], own[:, 0]
+    figures[0], figures[1] = (highest - target_logit - log_p)[:, 0], target_logit[:, 0]
     return [grad.scatter_add_(1, ids, grad.new_full(ids.shape, options.smoothing - 1.0))]
 
 
 def _rdrop(logits: list[Tensor], ids: Tensor, figures: Tensor, options: _Options) -> list[Tensor]:
-    """Writes `figures`, and returns the gradients by the logits of both passes (R, V), likewise.
+    """Writes `figures` and returns the gradients with respect to the logits of both passes (R, V).
 
-    With d = log p1 - log p2, K1 = KL(p1 || p2) of a row and k = alpha / 4, the gradient of the objective by
-    the logits of the first pass is (p1 - one-hot) / 2 + k (p1 (d + 1 - K1) - p2), but for what `_losses`
-    adds; of the second, the same with its own.
+    With d = log p1 - log p2, K1 = KL(p1 || p2) of a row and k = alpha / 4, the gradient with respect to the
+    logits of the first pass is (p1 - one-hot) / 2 + k (p1 (d + 1 - K1) - p2). That of the second pass is
+    symmetric. `_losses` adds the part of label smoothing.
     """
     a, b = (scores.to(_wide(scores.dtype)) for scores in logits)
-    k, own_a, own_b = options.rdrop / 4, a.gather(1, ids), b.gather(1, ids)
+    k, target_logit_a, target_logit_b = options.rdrop / 4, a.gather(1, ids), b.gather(1, ids)
     (highest_a, log_p, p), (highest_b, log_q, q) = _softmax(a), _softmax(b)
-    figures[0] = ((highest_a - own_a - log_p) + (highest_b - own_b - log_q))[:, 0] / 2
-    figures[1] = (own_a + own_b)[:, 0] / 2
+    figures[0] = ((highest_a - target_logit_a - log_p) + (highest_b - target_logit_b - log_q))[:, 0] / 2
+    figures[1] = (target_logit_a + target_logit_b)[:, 0] / 2
     kd = torch.sub(a, b).sub_((highest_a - highest_b) - (log_p - log_q)).mul_(k)
     grad_a = torch.mul(p, kd, out=a)
     grad_b = torch.mul(q, kd.neg_(), out=b)
@@ -182,13 +183,14 @@ def _rdrop(logits: list[Tensor], ids: Tensor, figures: Tensor, options: _Options
 
 
 def _softmax(scores: Tensor, out: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor]:
-    """Of each row its highest logit and the log of that one's probability, (R, 1), and the softmax, (R, V).
+    """Returns each row's highest logit and the log of its probability, (R, 1), and the softmax, (R, V).
 
-    log p[v] = logit[v] - (highest logit - log of its p), and that p is 1 / V or more: log p need not be made.
+    log p[v] = logit[v] - (highest logit - log of its p), where that p is 1 / V or more. So the log-softmax is
+    not computed.
 
     Args:
         scores: (R, V) logits.
-        out: where the softmax goes; it may be `scores`.
+        out: receives the softmax; may be `scores`.
     """
     highest = scores.amax(-1, keepdim=True)
     p = torch.softmax(scores, dim=-1, out=out)
@@ -196,7 +198,7 @@ def _softmax(scores: Tensor, out: Tensor | None = None) -> tuple[Tensor, Tensor,
 
 
 def _wide(dtype: torch.dtype) -> torch.dtype:
-    """fp32, or what is asked for if that is wider."""
+    """Returns fp32, or `dtype` if that is wider."""
     return torch.promote_types(dtype, torch.float32)
 
 
@@ -205,16 +207,16 @@ def _parts(count: int, size: int) -> Iterator[slice]:
 
 
 def _rows_of_products(weight: Tensor) -> int:
-    """Rows of logits that exist at a time: enough for a pass over all of `weight`'s gradient to pay."""
+    """Returns how many rows of logits exist at a time: enough to justify a pass over `weight`'s gradient."""
     return max(512, (1 << 21 if weight.device.type == "cpu" else 1 << 28) // len(weight))
 
 
 def _rows_of_losses(weight: Tensor) -> int:
-    """Rows to work on at a time: few enough for the cores' caches, or for a GPU's spare memory."""
+    """Returns how many rows are processed at a time: they fit the cores' caches, or a GPU's free memory."""
     values = (1 << 17) * torch.get_num_threads() if weight.device.type == "cpu" else 1 << 26
     return max(1, values // len(weight))
 
 
 def _scaled(gradient: Tensor, outer: Tensor) -> Tensor:
-    # Reading `outer` would make a GPU wait; on the CPU it mostly saves a pass.
+    # Reading `outer` would synchronise with a GPU. On the CPU it usually saves a pass over the gradient.
     return gradient * outer if outer.device.type != "cpu" or outer.item() != 1.0 else gradient

@@ -1,4 +1,4 @@
-"""Optimizers: `Optimizer`, `OPTIMIZERS` by name, Adam; and all gradients in one flat buffer.
+"""Optimizers: the base class `Optimizer`, the registry `OPTIMIZERS`, Adam; and the flat buffer of gradients.
 
 A new optimizer derives from `Optimizer` and is registered: `OPTIMIZERS["mine"] = Mine`.
 """
@@ -20,7 +20,7 @@ from nmt.runtime import Registry
 
 _MOMENTS = ("exp_avg", "exp_avg_sq")
 _STORED = (torch.float32, torch.float16, torch.bfloat16)
-_ALIGNMENT = 16  # floats: each gradient begins on a cache line, as a tensor of its own would
+_ALIGNMENT = 16  # floats: each gradient begins on a cache line, as a separate tensor would
 _BLOCK = 256  # floats whose squares are summed in fp32
 
 
@@ -28,11 +28,11 @@ def build_optimizer(model: nn.Module, config: OptimizerConfig) -> Optimizer:
     """Builds the optimizer that `training.optimizer.name` selects.
 
     Args:
-        model: whose parameters are trained.
+        model: the model to train.
         config: the `training.optimizer` section.
 
     Raises:
-        UserError: as `check_optimizer`, or a checkpoint can't hold its state.
+        UserError: see `check_optimizer`; or a checkpoint can't hold its state.
     """
     kind, options = _chosen(config)
     optimizer = kind(options, model, config)
@@ -46,7 +46,7 @@ def build_optimizer(model: nn.Module, config: OptimizerConfig) -> Optimizer:
 
 
 def check_optimizer(config: OptimizerConfig) -> type[Optimizer]:
-    """Checks name and options; returns the class.
+    """Checks name and options, and returns the class.
 
     Raises:
         UserError: no optimizer of that name is registered, or it does not take its options.
@@ -55,26 +55,26 @@ def check_optimizer(config: OptimizerConfig) -> type[Optimizer]:
 
 
 def _chosen(config: OptimizerConfig) -> tuple[type[Optimizer], Any]:
-    """The class, and its options."""
+    """Returns the class and its options."""
     owner = f"training.optimizer.name={config.name}"
     kind = OPTIMIZERS.find(config.name, owner)
     return kind, typed_options(kind.Options, config.options, "training.optimizer.options", owner)
 
 
 class FlatGradients:
-    """One buffer that every `parameter.grad` is a view of.
+    """One buffer of all gradients: every `parameter.grad` is a view of it.
 
-    Zeroing, scaling, the norm and the sum over processes are then one call each. A few more numbers travel at
-    its end, so that one sum over the processes settles the counts of an update too.
+    Zeroing, scaling, the norm and the sum over processes are then one call each. The buffer ends with extra
+    numbers, so that the same sum over processes also sums the counters of an update.
 
     Args:
-        parameters: what is trained; their `grad` is set here and must stay.
+        parameters: the trained parameters. Their `grad` is set here and must not be replaced.
         num_extras: length of `extras`.
 
     Attributes:
-        buffer: (everything,) fp32: the gradients, then the extras.
+        buffer: (size,) fp32: the gradients, then the extras.
         gradients: the part of `buffer` that holds gradients.
-        extras: (num_extras,) the numbers that travel with them.
+        extras: (num_extras,), the extra numbers.
     """
 
     def __init__(self, parameters: Iterable[nn.Parameter], num_extras: int) -> None:
@@ -95,10 +95,10 @@ class FlatGradients:
         self.buffer.zero_()
 
     def norm(self) -> Tensor:
-        """Euclidean norm of all gradients, () fp32.
+        """Returns the Euclidean norm of all gradients, () fp32.
 
-        In one fp32 sum, as the CPU would do it, the norm of a base model's gradient is wrong by a thousandth,
-        and by how much depends on the number of threads.
+        The sum is split into blocks: with a single fp32 sum on the CPU, the norm of a base model's gradient
+        has a relative error of 1e-3, which depends on the number of threads.
         """
         blocks = torch.linalg.vector_norm(self.gradients.view(-1, _BLOCK), dim=1)
         norm: Tensor = torch.linalg.vector_norm(blocks, dtype=torch.float64).float()
@@ -106,21 +106,21 @@ class FlatGradients:
 
 
 class Optimizer(ABC):
-    """Moves the parameters of a model against their gradients.
+    """Base class of the optimizers: updates the parameters of a model by their gradients.
 
-    Replicated and sharded training and the checkpoints know this interface alone. With
-    `training.sharding=full` parameters, gradients and what `zeros_like` makes of them are shares (DTensor):
-    each process has a part of every tensor, and arithmetic by element is the same.
+    Replicated training, sharded training and checkpoints use only this interface. With
+    `training.sharding=full`, parameters, gradients and their `zeros_like` are shards (DTensor): each process
+    has a part of every tensor. Elementwise arithmetic is unchanged.
 
     Args:
         options: an instance of `Options`.
-        model: whose parameters are trained; they are on their device already.
+        model: the model to train; its parameters are on their device already.
         config: the `training.optimizer` section.
 
     Attributes:
         parameters: name → parameter. Each has a `grad` at every step.
-        floats_per_weight: fp32 numbers of state for each weight, or fewer. A model that can't fit into memory
-            is refused before the data are prepared.
+        floats_per_weight: lower bound of the fp32 numbers of state per weight. A model that can't fit into
+            memory is rejected before the data are prepared.
     """
 
     floats_per_weight: ClassVar[int] = 0
@@ -135,54 +135,53 @@ class Optimizer(ABC):
 
     @abstractmethod
     def step(self, rate: float, finite: Tensor | None = None) -> None:
-        """Moves the parameters.
+        """Updates the parameters.
 
         Args:
-            rate: of learning.
-            finite: () bool; where it is false, parameters and state stay as they are. The host does not wait
-                for its value. None: true.
+            rate: the learning rate.
+            finite: () bool; if false, parameters and state do not change. The host does not wait for its
+                value. None: true.
         """
 
     @abstractmethod
     def tensors(self) -> dict[str, Tensor]:
-        """The state by name: the tensors themselves, all of them from the beginning.
+        """Returns the state by name: the tensors themselves, not copies; all exist before the first step.
 
-        A checkpoint holds them, and a run that is resumed gets them back by `load`: with the weights they
-        decide all later steps. They are fp32, fp16 or bf16. Names don't begin with `trained.`.
+        A checkpoint holds them, and a resumed run restores them by `load`. Together with the weights they
+        determine all later steps. They are fp32, fp16 or bf16. Names don't begin with `trained.`.
         """
 
     @torch.no_grad()
     def load(self, tensors: Mapping[str, Tensor], where: str) -> None:
-        """Restores what `tensors` returned.
+        """Restores the state that `tensors` returned.
 
         Raises:
-            UserError: they belong to another model or optimizer; `where` says where they came from.
+            UserError: it belongs to another model or optimizer; `where` names its origin in the message.
         """
         self.check(tensors, where)
-        for name, own in self.tensors().items():
-            own.copy_(tensors[name])
+        for name, tensor in self.tensors().items():
+            tensor.copy_(tensors[name])
 
     def check(self, tensors: Mapping[str, Tensor], where: str) -> None:
-        """Checks whether `tensors` are a state of this optimizer; there may be others beside them.
+        """Checks whether `tensors` contain a state of this optimizer; other tensors are ignored.
 
         Raises:
-            UserError: they belong to another model or optimizer; `where` says where they came from.
+            UserError: they belong to another model or optimizer; `where` names their origin in the message.
         """
-        for name, own in self.tensors().items():
+        for name, tensor in self.tensors().items():
             found = tensors.get(name)
-            if found is None or found.shape != own.shape:
+            if found is None or found.shape != tensor.shape:
                 raise UserError(
-                    f"{where}: its optimizer state does not fit {name}, so it is of another model or "
-                    "optimizer"
+                    f"{where}: its optimizer state does not match {name}, so it belongs to another model or "
+                    "optimizer."
                 )
 
 
 class Adam(Optimizer):
-    """Adam (Kingma & Ba 2015); weight decay spares biases and norms.
+    """Adam (Kingma & Ba 2015), without weight decay for biases and norms.
 
-    It calls the function beneath `torch.optim.Adam`, not the class: that imports torch's compiler, for which
-    every start would wait a second, and hears of the learning rate, and of a step that is not to be made, by
-    attributes alone.
+    Calls the function that `torch.optim.Adam` calls, not the class. The class imports torch's compiler, which
+    takes a second at every start, and takes the learning rate and the flag to skip a step as attributes only.
     """
 
     floats_per_weight = 2
@@ -190,7 +189,7 @@ class Adam(Optimizer):
 
     def __init__(self, options: Any, model: nn.Module, config: OptimizerConfig) -> None:
         super().__init__(options, model, config)
-        # Now, so that the first batch finds all memory taken that will be.
+        # Allocated now, so that the memory probe of the first batch includes them.
         self._moments = {
             f"{key}.{name}": torch.zeros_like(parameter)
             for name, parameter in self.parameters.items()
@@ -204,7 +203,7 @@ class Adam(Optimizer):
 
     @torch.no_grad()
     def step(self, rate: float, finite: Tensor | None = None) -> None:
-        """One fused call for the weights with decay and one for those without."""
+        """Makes one fused call for the weights with decay and one for those without."""
         config = self.config
         for names, decay in self._groups:
             adam(
@@ -227,12 +226,12 @@ class Adam(Optimizer):
             )
 
     def tensors(self) -> dict[str, Tensor]:
-        """The state itself by name: `step`, and `exp_avg.NAME` and `exp_avg_sq.NAME` of each parameter."""
+        """Returns the state by name: `step`, and `exp_avg.NAME` and `exp_avg_sq.NAME` of each parameter."""
         step = next(iter(self._steps.values()))  # all parameters make the same steps
         return {"step": step, **self._moments}
 
     def load(self, tensors: Mapping[str, Tensor], where: str) -> None:
-        """Also gives the one count of steps to all parameters."""
+        """Restores the state, and copies the step count to all parameters."""
         super().load(tensors, where)
         for step in self._steps.values():
             step.copy_(tensors["step"])

@@ -1,4 +1,4 @@
-"""What each process holds of model, gradients and optimizer: all of it, or (see `sharding`) a share."""
+"""Model, gradients and optimizer in each process: replicated, or sharded (see `sharding`)."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from nmt.training.processes.ranks import Ranks
 from nmt.training.update.optimizer import FlatGradients, build_optimizer
 
 State: TypeAlias = tuple[dict[str, Tensor], dict[str, Tensor]]
-"""Whole weights by name, and the optimizer's tensors as `Optimizer.tensors` names them."""
+"""Unsharded weights by name, and the optimizer's tensors by the names of `Optimizer.tensors`."""
 
 
 class Parallel(Protocol):
-    """A model in training, shared by the processes of a run. All of them call each method together.
+    """A model in training, replicated or sharded over the ranks. All ranks call each method together.
 
     Attributes:
-        model: what micro-batches go through.
-        extras: (num_extras,) fp32, numbers that `sums` adds up with the gradients.
-        whole: the model to validate, in the main process; after `state` its weights are those of `model`.
+        model: the model that computes the micro-batches.
+        extras: (num_extras,) fp32, numbers that `sums` sums together with the gradients.
+        whole: the model to validate, in rank 0; after `state` its weights equal those of `model`.
     """
 
     model: Seq2Seq
@@ -32,16 +32,16 @@ class Parallel(Protocol):
     whole: Seq2Seq
 
     def held(self) -> dict[str, Tensor]:
-        """The weights by name, or of each the share that this process holds: to read or change."""
+        """Returns the weights by name, to read or change; of a sharded model, the shards of this process."""
 
     def zero(self) -> None:
-        """Begins an update: gradients and extras are 0."""
+        """Begins an update: sets gradients and extras to 0."""
 
     def backward(self, loss: Tensor, *, last: bool) -> None:
-        """Adds the gradient of a micro-batch; `last` is this process's last one of the update."""
+        """Adds the gradient of a micro-batch; `last`: it is the last one of this process in the update."""
 
     def sums(self) -> Tensor:
-        """Adds up gradients and extras over the processes.
+        """Sums gradients and extras over the processes.
 
         Returns:
             (num_extras + 1,): the extras, and the Euclidean norm of the gradient.
@@ -51,24 +51,24 @@ class Parallel(Protocol):
         """Makes a step of the optimizer.
 
         Args:
-            rate: of learning.
-            factor: () fp64, which the gradient is multiplied by before.
-            finite: () bool; where it is false, nothing changes.
+            rate: the learning rate.
+            factor: () fp64; the gradient is multiplied by it before the step.
+            finite: () bool; if false, nothing changes.
         """
 
     def state(self, *, optimizer: bool) -> State:
-        """The whole weights, and if wanted the optimizer; for the main process to read.
+        """Returns the unsharded weights and, if requested, the optimizer's tensors; for rank 0 to read.
 
-        They may be the very tensors that the next update changes.
+        They may be the tensors themselves, which the next update changes.
         """
 
     def restore(self, state: State | None, begun: bool, where: Path) -> None:
-        """Gives all processes what the main one read from a checkpoint.
+        """Gives all processes the state that rank 0 read from a checkpoint.
 
         Args:
-            state: as `state` gave it; None in the other processes, and where the run begins.
-            begun: whether there is one; where a run begins there is none, and nothing but first weights.
-            where: what the main process read, for the error.
+            state: as `state` returned it; None in the other processes, and in a new run.
+            begun: whether there is a checkpoint; a new run has only initial weights.
+            where: path of the checkpoint, for the error.
 
         Raises:
             UserError: it belongs to another model.
@@ -76,20 +76,20 @@ class Parallel(Protocol):
 
 
 def spread(model: Seq2Seq, options: TrainingConfig, ranks: Ranks, num_extras: int) -> Parallel:
-    """Makes a model ready to be trained by the processes of a run, as `training.sharding` says."""
+    """Replicates or shards a model over the processes of a run, as `training.sharding` selects."""
     if options.sharding is Sharding.full and ranks.world > 1:
         from nmt.training.update.sharding import (
-            Sharded,  # which takes half a second that others need not wait for
+            Sharded,  # takes half a second to import
         )
 
-        # With one micro-batch for each, nothing is ever whole; with more, the weights are fetched once.
+        # One micro-batch per rank: weights are resharded after each layer. More: they are gathered once.
         always = options.micro_batches == ranks.world
         return Sharded(model, options.optimizer, ranks, num_extras, always=always)
     return Replicated(model, options, ranks, num_extras)
 
 
 class Replicated:
-    """Every process holds everything; gradients meet once an update, in one buffer. See `Parallel`."""
+    """A full copy in every process; gradients are summed once per update, in one buffer. See `Parallel`."""
 
     def __init__(self, model: Seq2Seq, options: TrainingConfig, ranks: Ranks, num_extras: int) -> None:
         self.model = self.whole = model.to(ranks.device)
@@ -99,33 +99,33 @@ class Replicated:
         self._ranks = ranks
 
     def held(self) -> dict[str, Tensor]:
-        """All of them."""
+        """Returns all weights."""
         return {name: weight.detach() for name, weight in self.model.named_parameters()}
 
     def zero(self) -> None:
-        """One call for all gradients."""
+        """Sets all gradients to 0, in one call."""
         self.gradients.zero()
 
     def backward(self, loss: Tensor, *, last: bool) -> None:
-        """Leaves the gradient in this process."""
+        """Adds the gradient of a micro-batch, without communication."""
         torch.autograd.backward(loss)
 
     def sums(self) -> Tensor:
-        """One sum over the processes."""
+        """Sums the buffer over the processes, in one call."""
         self._ranks.sum_(self.gradients.buffer)
         return torch.cat([self.extras, self.gradients.norm()[None]])
 
     def step(self, rate: float, factor: Tensor, finite: Tensor) -> None:
-        """The host does not wait for either tensor to be known."""
+        """Makes a step; the host does not wait for the values of the tensors."""
         self.gradients.gradients.mul_(factor.float())
         self._optimizer.step(rate, finite)
 
     def state(self, *, optimizer: bool) -> State:
-        """The tensors themselves, not copies."""
+        """Returns the tensors themselves, not copies."""
         return self.model.state_dict(), self._optimizer.tensors() if optimizer else {}
 
     def restore(self, state: State | None, begun: bool, where: Path) -> None:
-        """Loads in the main process, then overwrites the others'; so it is at the beginning too."""
+        """Loads the state in rank 0, then copies it to the others; copies the initial weights too."""
         if state:
             load_weights(self.model, state[0], where)
             self._optimizer.load(state[1], str(where))
@@ -133,4 +133,4 @@ class Replicated:
         if begun:
             tensors = self._optimizer.tensors()
             self._ranks.copy_(tensors.values())
-            self._optimizer.load(tensors, "the main process")  # the one step to those of all parameters
+            self._optimizer.load(tensors, "the main process")  # copies the step count to all parameters

@@ -1,4 +1,4 @@
-"""Number formats: autocast for the matrix products, fast ones in fp32, and the loss scale that fp16 needs."""
+"""Number formats: autocast for matrix products, fast fp32 products on the CPU, and the loss scale of fp16."""
 
 from __future__ import annotations
 
@@ -16,24 +16,24 @@ _LARGEST_SCALE = 65536.0
 
 
 def autocast(device: torch.device, precision: Precision) -> AbstractContextManager[object]:
-    """Within, matrix products are done in `precision`; fp32 leaves everything as it is."""
+    """Returns a context manager that computes matrix products in `precision`; with fp32 it does nothing."""
     if precision is Precision.fp32:
         return nullcontext()
     return torch.autocast(device.type, _DTYPES[precision])
 
 
 def speed_up_fp32_products(wanted: bool) -> bool:
-    """Lets oneDNN compute this process's fp32 matrix products on the CPU, where that costs no accuracy.
+    """Lets oneDNN compute the fp32 matrix products of this process on the CPU, if that costs no accuracy.
 
-    Allowed bf16, oneDNN takes its own kernels. A processor with matrix units (AMX) then really rounds to
-    bf16; others compute in fp32 all the same, up to twice as fast as what torch calls otherwise. Which of the
-    two a machine does is not asked but measured: anything less than fp32 is turned off again.
+    With bf16 allowed, oneDNN uses its own kernels. A processor with matrix units (AMX) then rounds to bf16.
+    Other processors still compute in fp32, up to twice as fast as torch's default. The error is measured: if
+    it is larger than that of fp32, the setting is reverted.
 
     Args:
-        wanted: False: torch computes them, whatever was set before.
+        wanted: False: restores torch's default.
 
     Returns:
-        Whether they are on.
+        Whether oneDNN computes them.
     """
     available: Callable[[], bool] = torch.backends.mkldnn.is_available
     matmul: Any = getattr(torch.backends.mkldnn, "matmul", None)
@@ -46,11 +46,11 @@ def speed_up_fp32_products(wanted: bool) -> bool:
 
 
 _SHAPES = [(256, 512, 1024), (1000, 128, 128), (64, 2048, 512)]
-_FP32_ERROR = 1e-6  # fp32 itself comes to 2e-7 to 6e-7, TF32 to 3e-4, bf16 to 2e-3
+_FP32_ERROR = 1e-6  # fp32 has an error of 2e-7 to 6e-7, TF32 of 3e-4, bf16 of 2e-3
 
 
 def _error_of_products(shape: tuple[int, int, int]) -> float:
-    """Root mean square error of an (m, k) by (k, n) product, relative to what it should be."""
+    """Returns the relative root mean square error of an (m, k) by (k, n) product."""
     m, k, n = shape
     generator = torch.Generator().manual_seed(1)
     x, weight = torch.randn(m, k, generator=generator), torch.randn(n, k, generator=generator)
@@ -60,32 +60,32 @@ def _error_of_products(shape: tuple[int, int, int]) -> float:
 
 
 def product_dtype(precision: Precision) -> torch.dtype:
-    """The number format of matrix products."""
+    """Returns the number format of matrix products."""
     return _DTYPES.get(precision, torch.float32)
 
 
 def first_loss_scale(precision: Precision) -> float:
-    """The loss scale a run begins with."""
+    """Returns the initial loss scale of a run."""
     return _LARGEST_SCALE if precision is Precision.fp16 else 1.0
 
 
 class HoldsLossScale(Protocol):
-    """The loss scale of a run and the number of finite updates since it last changed."""
+    """The loss scale of a run, and the number of finite updates since its last change."""
 
     loss_scale: float
     finite_in_a_row: int
 
 
 def adapt_loss_scale(progress: HoldsLossScale, precision: Precision, finite: bool) -> bool:
-    """Halves the scale after an overflow, doubles it after many updates without (Micikevicius et al. 2018).
+    """Halves the scale after an overflow; doubles it after 2000 finite updates (Micikevicius et al. 2018).
 
     Args:
-        progress: holds the scale; changed.
+        progress: holds the scale; changed in place.
         precision: of the run.
         finite: whether the gradient of the last update was finite.
 
     Returns:
-        Whether the scale explains what was not finite, so that a smaller one may mend it.
+        Whether the scale can be the cause of a non-finite update, so that a smaller one may avoid it.
     """
     if precision is not Precision.fp16:
         return False

@@ -1,6 +1,6 @@
-"""The learning rate of every update: `Schedule`, and `SCHEDULES`, the schedules by name.
+"""Learning rate schedules: the base class `Schedule` and the registry `SCHEDULES`.
 
-A new schedule derives from `Schedule` or `WarmedUp` and is registered: `SCHEDULES["mine"] = Mine`.
+A new schedule is a subclass of `Schedule` or `WarmedUp` and is registered: `SCHEDULES["mine"] = Mine`.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ def build_schedule(config: ScheduleConfig, d_model: int, max_updates: int) -> Sc
 
 
 def learning_rate(schedule: Schedule, update: int) -> float:
-    """The learning rate of update number `update`, from 1.
+    """Returns the learning rate of update number `update`, from 1.
 
     Raises:
-        UserError: the schedule gives a number that is not finite, or is below 0.
+        UserError: the schedule returns a number that is not finite or is below 0.
     """
     assert update >= 1, "updates are counted from 1"
     rate = schedule.rate(update)
@@ -49,9 +49,9 @@ def learning_rate(schedule: Schedule, update: int) -> float:
 
 
 class Schedule(ABC):
-    """The learning rate as a function of the number of the update.
+    """The learning rate as a function of the update number.
 
-    It must depend on nothing else. Then a run that was stopped and resumed has the rates of one that was not.
+    It must depend on nothing else: then a resumed run has the same learning rates as an uninterrupted one.
 
     Args:
         options: an instance of `Options`.
@@ -82,14 +82,14 @@ class Schedule(ABC):
 
     @abstractmethod
     def rate(self, update: int) -> float:
-        """The learning rate of update number `update`, from 1."""
+        """Returns the learning rate of update number `update`, from 1."""
 
 
 class Noam(Schedule):
     """Equation 3 of Vaswani et al. 2017 times `scale`."""
 
     def rate(self, update: int) -> float:
-        """Rises linearly over the warm-up, then falls with the root of the update."""
+        """Rises linearly over the warm-up, then falls with the square root of the update number."""
         warmup = self.config.warmup_updates
         rise = update / warmup**1.5 if warmup else math.inf
         return self.config.scale * min(1 / math.sqrt(update), rise) / math.sqrt(self.d_model)
@@ -99,20 +99,20 @@ class WarmedUp(Schedule):
     """Rises linearly to `peak` over the warm-up; a subclass defines the rates after it."""
 
     def rate(self, update: int) -> float:
-        """`peak` times the share of the warm-up; then `after_warmup`."""
+        """Returns `peak` times the completed share of the warm-up; then `after_warmup`."""
         warmup, peak = self.config.warmup_updates, self.config.peak
         return peak * update / warmup if update < warmup else self.after_warmup(update)
 
     @abstractmethod
     def after_warmup(self, update: int) -> float:
-        """The learning rate of update number `update`, which is `warmup_updates` or more."""
+        """Returns the learning rate of update number `update`, which is at least `warmup_updates`."""
 
 
 class InverseSqrt(WarmedUp):
-    """Falls with the root of the update: `noam` in other units."""
+    """Falls with the square root of the update number: `noam` in other units."""
 
     def after_warmup(self, update: int) -> float:
-        """`peak` at the end of the warm-up."""
+        """Returns the rate, which is `peak` at the end of the warm-up."""
         return self.config.peak * math.sqrt(max(self.config.warmup_updates, 1) / update)
 
 
@@ -122,7 +122,7 @@ class Linear(WarmedUp):
     depends_on_max_updates = True
 
     def after_warmup(self, update: int) -> float:
-        """`final` at `max_updates` and later."""
+        """Returns the rate, which is `final` at `max_updates` and later."""
         config = self.config
         left = max(0, self.max_updates - update) / max(1, self.max_updates - config.warmup_updates)
         return config.final + (config.peak - config.final) * min(1.0, left)
@@ -132,7 +132,7 @@ class Constant(WarmedUp):
     """Stays at `peak`."""
 
     def after_warmup(self, update: int) -> float:
-        """`peak`."""
+        """Returns `peak`."""
         return self.config.peak
 
 

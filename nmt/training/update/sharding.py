@@ -1,4 +1,4 @@
-"""A model, its gradients and its optimizer cut up among the processes, through FSDP2 (Zhao et al. 2023)."""
+"""Sharding of model, gradients and optimizer over the processes, with FSDP2 (Zhao et al. 2023)."""
 
 from __future__ import annotations
 
@@ -21,31 +21,32 @@ from nmt.training.update.optimizer import build_optimizer
 
 
 class Sharded:
-    """Every process holds a share of each tensor; a layer's weights are put together where they are used.
+    """A shard of each tensor in every process; the weights of a layer are gathered when they are used.
 
-    A layer is one unit of communication; embeddings, softmax and last norms, whose weights may be tied, are
-    another. See `nmt.training.update.parallel.Parallel` for what the methods mean.
+    A layer is one unit of communication. Embeddings, softmax and final norms, whose weights may be tied, form
+    another unit. See `nmt.training.update.parallel.Parallel` for the methods.
 
     Args:
-        model: whole, on the CPU: no device ever holds more of it than it needs.
+        model: unsharded, on the CPU, so that no device ever holds more of it than it needs.
         config: of the optimizer.
         ranks: the processes.
         num_extras: length of `extras`.
-        always: cut weights up again as soon as a layer is done, which takes least memory. Otherwise, weights
-            and gradients stay whole from the first micro-batch of an update to the last, and processes may
-            have unequal numbers of micro-batches: they communicate in the first and in the last alone.
+        always: reshard weights as soon as a layer is done, which needs least memory. Otherwise weights and
+            gradients stay unsharded from the first micro-batch of an update to the last. Processes may then
+            have unequal numbers of micro-batches, since they communicate in the first and the last only.
     """
 
     def __init__(
         self, model: Seq2Seq, config: OptimizerConfig, ranks: Ranks, num_extras: int, *, always: bool
     ) -> None:
         self._ranks = ranks
-        # Beam search needs whole weights, as it will when the training is over.
+        # Beam search needs unsharded weights.
         self.whole = copy.deepcopy(model).to(ranks.device) if ranks.is_main else model
         mesh = init_device_mesh(ranks.device.type, (ranks.world,))
         for unit in (*model.blocks(), model):
             sharded = fully_shard(unit, mesh=mesh, reshard_after_forward=always and unit is not model)
-            # Sums: the division is by the tokens of all. Gloo's means are wrong too (pytorch issue 162338).
+            # Sums, since the divisor is the number of tokens of all processes. Gloo's means are also wrong
+            # (pytorch issue 162338).
             sharded.set_gradient_divide_factor(1.0)
             sharded.set_force_sum_reduction_for_comms(True)
         self.model = model
@@ -53,38 +54,38 @@ class Sharded:
         self.extras = torch.zeros(num_extras, device=ranks.device)
 
     def held(self) -> dict[str, Tensor]:
-        """A share of each."""
+        """Returns the shard of each weight."""
         named = self.model.named_parameters()
         return {name: cast(DTensor, weight.detach()).to_local() for name, weight in named}
 
     def zero(self) -> None:
-        """Forgets the gradients."""
+        """Releases the gradients and sets the extras to 0."""
         self.model.zero_grad(set_to_none=True)
         self.extras.zero_()
 
     def backward(self, loss: Tensor, *, last: bool) -> None:
-        """Sums the gradients over the processes, and gives each its share, in the last micro-batch."""
+        """Adds the gradient of a micro-batch; after the last one, reduces and scatters the gradients."""
         root = cast(FSDPModule, self.model)
         root.set_requires_gradient_sync(last)
         root.set_reshard_after_backward(last)
         torch.autograd.backward(loss)
 
     def sums(self) -> Tensor:
-        """The gradients are summed already; what is left are the extras and the squares of the shares."""
-        norms = [torch.linalg.vector_norm(share, dtype=torch.float64) for share in self._gradients()]
+        """Sums the extras and the squared norms of the shards; the gradients are summed already."""
+        norms = [torch.linalg.vector_norm(shard, dtype=torch.float64) for shard in self._gradients()]
         sums = torch.cat([self.extras.double(), torch.stack(norms).square().sum()[None]])
         self._ranks.sum_(sums)
         sums[-1].sqrt_()
         return sums
 
     def step(self, rate: float, factor: Tensor, finite: Tensor) -> None:
-        """Each makes the step of its shares; here the host does wait."""
+        """Makes the step of this process's shards; the host waits for `finite` and `factor`."""
         if finite.item():
             torch._foreach_mul_(self._gradients(), factor.item())
             self._optimizer.step(rate)
 
     def state(self, *, optimizer: bool) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-        """Puts the shares together, one tensor after the other, in the memory of the main process."""
+        """Gathers the shards in the CPU memory of rank 0, one tensor after the other."""
         weights = self._gathered(self.model.state_dict())
         if self._ranks.is_main:
             self.whole.load_state_dict(weights)
@@ -94,18 +95,18 @@ class Sharded:
     def restore(
         self, state: tuple[Mapping[str, Tensor], Mapping[str, Tensor]] | None, begun: bool, where: Path
     ) -> None:
-        """Hands out shares of what the main process read."""
+        """Distributes shards of the state that rank 0 read."""
         if not begun:
-            return  # each has its share of the first weights
+            return  # each process has its shards of the initial weights
         weights, tensors = state or ({}, {})
         if self._ranks.is_main:
             load_weights(self.whole, weights, where)
             self._optimizer.check(tensors, str(where))
-        self.model.load_state_dict(self._handed_out(self.model.state_dict(), weights))
-        self._optimizer.load(self._handed_out(self._optimizer.tensors(), tensors), str(where))
+        self.model.load_state_dict(self._distributed(self.model.state_dict(), weights))
+        self._optimizer.load(self._distributed(self._optimizer.tensors(), tensors), str(where))
 
     def _gradients(self) -> list[Tensor]:
-        """This process's shares of the gradients, to read or change."""
+        """Returns this process's shards of the gradients, to read or change."""
         return [cast(DTensor, parameter.grad).to_local() for parameter in self.model.parameters()]
 
     def _gathered(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -116,9 +117,9 @@ class Sharded:
                 whole[name] = full.cpu()
         return whole
 
-    def _handed_out(self, like: Mapping[str, Tensor], whole: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """`whole`, which the main process has, cut up as the tensors of `like` are."""
-        shares = {}
+    def _distributed(self, like: Mapping[str, Tensor], whole: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """Distributes the tensors `whole` of rank 0 with the placements of the tensors in `like`."""
+        shards = {}
         for name, tensor in like.items():
             full = torch.empty(tensor.shape, dtype=tensor.dtype, device=self._ranks.device)
             if self._ranks.is_main:
@@ -127,5 +128,5 @@ class Sharded:
                 full = distribute_tensor(full, tensor.device_mesh, tensor.placements)
             else:
                 self._ranks.copy_([full])
-            shares[name] = full
-        return shares
+            shards[name] = full
+        return shards

@@ -37,7 +37,7 @@ class Machine:
         (2, 1, 10.1, "training waits 25% of its time for a CPU core (MFU 7%)"),
         (2, 1, 20.0, "or give training.threads=1: threads also wait"),
         (1, 2, 10.0, "or give training.devices=1 training.threads=1: threads also wait"),
-        (1, 1, 10.0, "keep the 2 cores of this machine busy. End them or use another machine"),
+        (1, 1, 10.0, "other programs use the 2 cores of this machine. End them or use another machine"),
         (1, 1, 30.0, "waits 100% of"),  # a thread beside those that compute waits, too
     ],
 )

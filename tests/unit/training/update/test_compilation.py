@@ -79,7 +79,7 @@ def test_compiling_again_is_counted_and_told_once(caplog: pytest.LogCaptureFixtu
     assert reported == [0, 0, 1, 1, 2, 2]
     warnings = [record.getMessage() for record in caplog.records if record.name == "nmt"]
     assert [text.split(":")[0] for text in warnings] == ["update 3", "update 5"]
-    assert "graphs so far: 2;" in warnings[1]
+    assert "graphs so far: 2)." in warnings[1]
 
 
 def test_a_machine_that_can_not_compile_is_told_of(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -87,5 +87,5 @@ def test_a_machine_that_can_not_compile_is_told_of(monkeypatch: pytest.MonkeyPat
         raise OSError("no g++\nand more")
 
     monkeypatch.setattr(module, "_backend", lambda: broken)
-    with pytest.raises(UserError, match=r"^training.compile=true: .* \(no g\+\+\): .* g\+\+.*=false$"):
+    with pytest.raises(UserError, match=r"^training.compile=true: .* \(no g\+\+\)\. .* g\+\+.*=false\.$"):
         Compilations().try_out(torch.device("cpu"))

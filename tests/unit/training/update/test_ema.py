@@ -127,7 +127,7 @@ def test_a_state_holds_the_weights_to_go_on_from() -> None:
     mean = {"a": torch.full((2,), 0.5), "b": torch.zeros(1)}
     found = trained_weights((mean, beside), "there")
     assert found.keys() == weights.keys() and all(torch.equal(found[name], weights[name]) for name in found)
-    with pytest.raises(UserError, match="there: it has no trained.a"):
+    with pytest.raises(UserError, match="there: has no trained.a"):
         trained_weights((mean, moments), "there")
 
 

@@ -279,5 +279,5 @@ def test_state_of_another_optimizer_is_refused(before: str, after: str, tensor: 
     with pytest.raises(UserError) as caught:
         build_optimizer(tiny(), OptimizerConfig(name=after)).load(tensors, "update-3")
     assert str(caught.value) == (
-        f"update-3: its optimizer state does not fit {tensor}, so it is of another model or optimizer"
+        f"update-3: its optimizer state does not match {tensor}, so it belongs to another model or optimizer."
     )
