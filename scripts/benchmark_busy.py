@@ -1,18 +1,18 @@
-"""Measures training and translating beside other programs that want the cores, too.
+"""Measures training and translation while other programs use the same cores.
 
     python scripts/benchmark_busy.py
 
-The commands run as they are, once with the number of threads they choose and once with one thread, on the
-machine as it is and beside a busy process for each core (`while True: pass`). All eight take turns within a
-round, and the table shows the medians of the rounds with the lowest and the highest.
+The commands run with the default number of threads and with one thread, on an idle machine and with one busy
+process (`while True: pass`) for each core. Each round measures all eight cases in turn. The table shows the
+medians of the rounds, with the lowest and the highest value.
 
-- Training: the quickstart's corpus and model in one process (`training.micro_batches=1`), target tokens a
-  second.
-- Translating: 30 lines of the quickstart's test set, seconds from the first line to the last, as
-  `nmt-translate` logs them. Loading is not counted in.
+- Training: the quickstart's corpus and model in one process (`training.micro_batches=1`), in target tokens
+  per second.
+- Translation: 30 lines of the quickstart's test set, in seconds from the first line to the last, as
+  `nmt-translate` logs them. The time to load the model is not included.
 
-The idle figures mean something only on a machine where nothing else runs. OMP_WAIT_POLICY and GOMP_SPINCOUNT
-are handed on, so that other ways to wait can be compared.
+The idle figures are valid only on a machine where nothing else runs. The commands inherit OMP_WAIT_POLICY and
+GOMP_SPINCOUNT, so that other wait policies can be compared.
 """
 
 from __future__ import annotations
@@ -40,15 +40,17 @@ WARM_UP_UPDATES = 3
 _PATIENCE = 600.0
 
 Case = tuple[str, str, bool]
-"""What is measured, `default` or `threads=1`, and whether the cores are busy."""
+"""`training` or `translating`; `default` or `threads=1`; whether the cores are busy."""
 
 
 def main() -> None:
     """Measures and prints the table."""
-    parser = argparse.ArgumentParser(description="Measures training and translating on busy cores.")
+    parser = argparse.ArgumentParser(description="Measures training and translation on busy cores.")
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--seconds", type=float, default=15.0, help="of each training")
-    parser.add_argument("--model-dir", type=Path, help="translates; default: a quickstart is trained first")
+    parser.add_argument("--seconds", type=float, default=15.0, help="duration of each training")
+    parser.add_argument(
+        "--model-dir", type=Path, help="model that translates; default: trains a quickstart model first"
+    )
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         model = (arguments.model_dir or trained(Path(folder))).resolve()
@@ -66,7 +68,7 @@ def main() -> None:
 
 @contextlib.contextmanager
 def busy_cores(count: int) -> Iterator[None]:
-    """Within, so many other processes compute."""
+    """Runs `count` other processes that compute."""
     processes = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(count)]
     try:
         yield
@@ -77,14 +79,14 @@ def busy_cores(count: int) -> Iterator[None]:
 
 
 def trained(folder: Path) -> Path:
-    """A model that translates as the quickstart's does, more or less."""
+    """Trains a model on the quickstart corpus for 300 updates, and returns its folder."""
     options = [f"run_dir={folder / 'model'}", "training.max_updates=300"]
     subprocess.run(command("train", *options), check=True, env=environment(), stdout=subprocess.DEVNULL)
     return folder / "model"
 
 
 def training_speed(folder: Path, threads: str, seconds: float) -> float:
-    """Target tokens a second of a training that is broken off after so many seconds of updates."""
+    """Returns the target tokens per second of a training that is killed after `seconds` of updates."""
     with tempfile.TemporaryDirectory(dir=folder) as run:
         options = [
             f"run_dir={run}",
@@ -109,7 +111,7 @@ def training_speed(folder: Path, threads: str, seconds: float) -> float:
 
 
 def until(happened: Callable[[], bool], process: subprocess.Popen[bytes], log: Path) -> None:
-    """Waits for something that a process brings about."""
+    """Waits until `happened` is true; exits with the log if the process ends first or the time is over."""
     deadline = time.monotonic() + _PATIENCE
     while not happened():
         if process.poll() is not None or time.monotonic() > deadline:
@@ -118,7 +120,7 @@ def until(happened: Callable[[], bool], process: subprocess.Popen[bytes], log: P
 
 
 def records(metrics: Path) -> list[dict[str, Any]]:
-    """What a training has recorded of its updates so far; the last line may be half written."""
+    """Returns the records of a training's updates so far; ignores the last line, which may be incomplete."""
     found = []
     with contextlib.suppress(FileNotFoundError):
         for line in metrics.read_text(encoding="utf-8").split("\n")[:-1]:
@@ -129,14 +131,14 @@ def records(metrics: Path) -> list[dict[str, Any]]:
 
 
 def speed(updates: Sequence[Mapping[str, Any]]) -> float:
-    """Target tokens a second of these updates together."""
-    tokens = [update["filling"] for update in updates]  # as a share of what all may hold alike
+    """Returns the target tokens per second over all of these updates."""
+    tokens = [update["filling"] for update in updates]  # shares of the same token budget
     seconds = [share / update["tokens_per_second"] for share, update in zip(tokens, updates, strict=True)]
     return float(sum(tokens) / sum(seconds))
 
 
 def translating_seconds(folder: Path, model: Path, threads: str) -> float:
-    """Seconds that `nmt-translate` says for some lines of the quickstart's test set."""
+    """Returns the seconds that `nmt-translate` logs for some lines of the quickstart's test set."""
     source = folder / "source.txt"
     if not source.exists():
         [path] = expand("bundled:quickstart/test.en.gz", "source")
@@ -147,27 +149,27 @@ def translating_seconds(folder: Path, model: Path, threads: str) -> float:
     result = subprocess.run(
         command("translate", *options), env=environment(), capture_output=True, text=True, check=True
     )
-    return said_seconds(result.stderr)
+    return logged_seconds(result.stderr)
 
 
-def said_seconds(log: str) -> float:
-    """The seconds that the last line of `nmt-translate` comes to, in more digits than it shows."""
+def logged_seconds(log: str) -> float:
+    """Returns the seconds from the last log line of `nmt-translate`: lines / rate has more digits."""
     lines, rate = re.findall(r"^([\d,]+) lines, .* s, ([\d,]+) lines/s$", log, re.MULTILINE)[-1]
     return int(lines.replace(",", "")) / max(1, int(rate.replace(",", "")))
 
 
 def command(name: str, *options: str) -> list[str]:
-    """A command of this checkout."""
+    """Returns the command line of a command of this checkout."""
     return [sys.executable, "-m", "nmt", name, *options]
 
 
 def environment() -> dict[str, str]:
-    """Without a number of threads, which the commands are to choose."""
+    """Returns the environment without OMP_NUM_THREADS, so that the commands choose the number of threads."""
     return {key: value for key, value in os.environ.items() if key != "OMP_NUM_THREADS"}
 
 
 def table(found: Mapping[Case, Sequence[float]]) -> str:
-    """A row for each case; the last column is the speed over that of one thread on cores as busy."""
+    """Returns a row per case; the last column is the speed relative to one thread under the same load."""
     lines = [f"{'':<12}{'cores':<7}{'threads':<11}{'median':>9}  {'lowest-highest':<20}{'of threads=1':>12}"]
     for what in ("training", "translating"):
         for busy in (False, True):
@@ -181,7 +183,7 @@ def table(found: Mapping[Case, Sequence[float]]) -> str:
                     f"{what:<12}{'busy' if busy else 'idle':<7}{threads:<11}{median(values):>9{digits}}  "
                     f"{between:<20}{ratio:>11.2f}x"
                 )
-    return "\n".join([*lines, "training: target tokens a second; translating: seconds"])
+    return "\n".join([*lines, "training: target tokens per second; translating: seconds"])
 
 
 if __name__ == "__main__":

@@ -1,27 +1,28 @@
-"""Measures the data stage: how fast and in how little memory pairs are prepared, opened and batched.
+"""Measures the data stage: speed and memory of preparation, start and batching.
 
     python scripts/benchmark_data.py --pairs 1000000 --json data.json
 
-The corpus is made up: words of syllables by Zipf's law, one in fifty of them never seen elsewhere, lengths
-log-normal, about 25 pieces a side.
+The corpus is synthetic: words of syllables by Zipf's law, one word in fifty unique, log-normal lengths, about
+25 pieces per side.
 
-- `prepare_ratio_to_sentencepiece`: pairs a second of cleaning and encoding, over those of SentencePiece alone
-  encoding the same text with as many processes. Learning the tokenizer is in neither. One runs after the
-  other, `--rounds` times: the ratio is the median of the rounds', which stand in `prepare_ratios`.
-- `prepare_peak_bytes`: most anonymous memory of all processes together while cleaning and encoding;
-  `tokenizer_peak_bytes` the same of a preparation that learns the tokenizer too.
-- `cached_start_seconds`: opening what is prepared, checksums included.
-- `first_update_seconds`: from the command `nmt-train`, on what is prepared, to the end of the first update of
-  a tiny model with batches of 2,048 target tokens; `..._workers` with as many processes and such batches in
-  an update as there are workers.
-- `loader_target_tokens_per_second`, `loader_added_bytes`: the stream of batches alone, made in one process,
-  and the anonymous memory it adds.
-- `filling`: tokens that are not padding over all tokens of the batches, of both sides, without the last batch
-  of an epoch; `filling_of_budget` the target tokens over `data.max_tokens` of the same batches.
-- `loader_target_tokens_per_second_sampled`: the same with subword regularisation (BPE-dropout 0.1);
-  `..._unspaced` with unigram sampling (0.2) of text without spaces; `..._workers` each with as many processes
-  that make blocks (`data.loaders`) as there are workers.
-- `epoch_order_seconds`: the whole order of an epoch of 40 million pairs.
+- `prepare_ratio_to_sentencepiece`: pairs per second of cleaning and encoding, divided by those of
+  SentencePiece alone, which encodes the same text with the same number of processes. Neither includes the
+  training of the tokenizer. The two run in turn, `--rounds` times. The ratio is the median of
+  `prepare_ratios`.
+- `prepare_peak_bytes`: peak anonymous memory of all processes together during cleaning and encoding;
+  `tokenizer_peak_bytes`: the same for a preparation that also trains the tokenizer.
+- `cached_start_seconds`: the time to open prepared data, including checksums.
+- `first_update_seconds`: from the start of `nmt-train`, on prepared data, to the end of the first update of a
+  tiny model with batches of 2,048 target tokens; `..._workers`: with one process and one such micro-batch per
+  worker.
+- `loader_target_tokens_per_second`, `loader_added_bytes`: the stream of batches alone, in one process, and
+  the anonymous memory that it adds.
+- `filling`: share of the tokens that are not padding, of both sides, without the last batch of an epoch;
+  `filling_of_budget`: target tokens divided by `data.max_tokens`, of the same batches.
+- `loader_target_tokens_per_second_sampled`: the same speed with subword regularisation (BPE-dropout 0.1);
+  `..._unspaced`: with unigram sampling (0.2) of text without spaces; `..._workers`: with one process that
+  makes blocks (`data.loaders`) per worker.
+- `epoch_order_seconds`: the time to compute the order of an epoch of 40 million pairs.
 """
 
 from __future__ import annotations
@@ -67,30 +68,30 @@ if TYPE_CHECKING:
 EPOCH_PAIRS = 40_000_000
 VOCABULARY = 16_000
 CHUNK_LINES = 50_000
-SAMPLED_PAIRS = 200_000  # prepared once more, with BPE
-RARE_SHARE = 0.02  # of the words are made for their one place
-SLICE = 4096  # lines encoded at a time, as the preparation does
+SAMPLED_PAIRS = 200_000  # prepared again, with BPE
+RARE_SHARE = 0.02  # share of the words that occur once
+SLICE = 4096  # lines encoded at a time, as in the preparation
 
 _RATE = "loader_target_tokens_per_second"
 
 
 @dataclass(frozen=True)
 class Chunk:
-    """A run of lines of the corpus, by its bytes in both files."""
+    """Consecutive lines of the corpus: their first and last byte in both files."""
 
     source: tuple[int, int]
     target: tuple[int, int]
 
 
 def main() -> None:
-    """Runs all measurements and writes them."""
+    """Runs all measurements and writes the figures."""
     parser = argparse.ArgumentParser(description="Measures the data stage.")
     parser.add_argument("--pairs", type=int, default=200_000)
-    parser.add_argument("--workers", type=int, default=0, help="0: one a core")
+    parser.add_argument("--workers", type=int, default=0, help="0: one per core")
     parser.add_argument("--json", type=Path, help="file for the figures; default: standard output only")
-    parser.add_argument("--rounds", type=int, default=3, help="of preparing, and SentencePiece alone")
-    parser.add_argument("--seconds", type=float, default=10.0, help="of loading, for each figure")
-    parser.add_argument("--folder", type=Path, help="where to work; default: a temporary folder")
+    parser.add_argument("--rounds", type=int, default=3, help="rounds of preparation and SentencePiece alone")
+    parser.add_argument("--seconds", type=float, default=10.0, help="duration of loading, for each figure")
+    parser.add_argument("--folder", type=Path, help="parent of the working folder; default: the system's")
     arguments = parser.parse_args()
     log_to_stderr()
     with tempfile.TemporaryDirectory(dir=arguments.folder) as folder:
@@ -103,7 +104,7 @@ def main() -> None:
 
 
 def measure(folder: Path, num_pairs: int, workers: int, rounds: int, seconds: float) -> dict[str, Any]:
-    """All figures, by name."""
+    """Returns all figures by name."""
     chunks = write_corpus(folder, num_pairs)
     config = DataConfig(
         name="benchmark",
@@ -151,7 +152,7 @@ def measure(folder: Path, num_pairs: int, workers: int, rounds: int, seconds: fl
 
 @dataclass(frozen=True)
 class Turn:
-    """Seconds of preparing and of SentencePiece alone, one after the other, and the memory of the first."""
+    """The seconds of a preparation and of SentencePiece alone, and the peak memory of the preparation."""
 
     ours: float
     bare: float
@@ -159,12 +160,12 @@ class Turn:
 
     @property
     def ratio(self) -> float:
-        """Of the speeds."""
+        """The speed of the preparation divided by that of SentencePiece."""
         return self.bare / self.ours
 
 
 def in_turn(config: DataConfig, made: list[Path], bare: Callable[[], float]) -> Turn:
-    """Prepares what was `made` anew, then lets SentencePiece have its turn."""
+    """Deletes the prepared folders `made`, prepares them again, then runs SentencePiece alone."""
     for folder in made:
         shutil.rmtree(folder)
     ours, peak = in_process(partial(prepare_all, config))
@@ -172,7 +173,7 @@ def in_turn(config: DataConfig, made: list[Path], bare: Callable[[], float]) -> 
 
 
 def sampled_configs(config: DataConfig, folder: Path) -> dict[str, DataConfig]:
-    """The options for subword regularisation of either kind, over fewer pairs."""
+    """Returns the options for both kinds of subword regularisation, over fewer pairs."""
     bpe = replace(
         config,
         train=TrainSplitConfig(source=str(folder / "bpe.xx"), target=str(folder / "bpe.yy")),
@@ -189,7 +190,7 @@ def sampled_configs(config: DataConfig, folder: Path) -> dict[str, DataConfig]:
 
 
 def write_corpus(folder: Path, num_pairs: int) -> list[Chunk]:
-    """Writes all text, and tells where every `CHUNK_LINES` lines of the training pairs begin and end."""
+    """Writes all text; returns chunks of `CHUNK_LINES` lines of the training pairs."""
     generator = np.random.default_rng(1)
     syllables = np.array([c + v for c in "bcdfghjklmnprstvwz" for v in "aeiou"])
     characters = np.array([chr(0x4E00 + i) for i in range(2000)])
@@ -205,7 +206,7 @@ def write_corpus(folder: Path, num_pairs: int) -> list[Chunk]:
 
 @dataclass(frozen=True)
 class Words:
-    """What the lines of a side are made of: common words, the parts of rare ones, and what joins words."""
+    """The vocabulary of one side: common words, parts of rare words, and the separator of words."""
 
     common: list[str]
     parts: Any
@@ -214,14 +215,14 @@ class Words:
 
     @classmethod
     def made(cls, generator: np.random.Generator, parts: Any, joint: str, rare_parts: int) -> Words:
-        """Words of one to `rare_parts` - 1 parts (at least two), at random."""
+        """Returns random words of 1 to max(3, `rare_parts`) - 1 parts."""
         sizes = generator.integers(1, max(3, rare_parts), 50_000).tolist()
         made = parts[generator.integers(0, len(parts), (len(sizes), rare_parts))].tolist()
         common = ["".join(word[:size]) for word, size in zip(made, sizes, strict=True)]
         return cls(common, parts, joint, rare_parts)
 
     def lines(self, lengths: list[int], generator: np.random.Generator) -> Iterator[str]:
-        """Lines of so many words each, by Zipf's law."""
+        """Returns lines with these numbers of words, by Zipf's law."""
         shares = 1.0 / np.arange(10, 10 + len(self.common))
         size = sum(lengths)
         places = generator.choice(len(self.common), size, p=shares / shares.sum()).tolist()
@@ -235,7 +236,7 @@ class Words:
 
 
 def write_pairs(path: Path, sides: list[Words], count: int, generator: np.random.Generator) -> list[Chunk]:
-    """Writes so many pairs as `path`.xx and `path`.yy."""
+    """Writes `count` pairs as `path`.xx and `path`.yy; returns their chunks."""
     chunks = []
     with open(f"{path}.xx", "wb") as source, open(f"{path}.yy", "wb") as target:
         for begin in range(0, count, CHUNK_LINES):
@@ -250,14 +251,14 @@ def write_pairs(path: Path, sides: list[Words], count: int, generator: np.random
 
 
 def prepare_all(config: DataConfig) -> float:
-    """Seconds of a preparation."""
+    """Prepares the data and returns the seconds it took."""
     start = time.perf_counter()
     prepare(config)
     return time.perf_counter() - start
 
 
 def first_update(config: DataConfig, run: Path, processes: int) -> float:
-    """Seconds from the command to the end of the first update, which it writes down."""
+    """Returns the seconds from the start of the command to the end of the first update."""
     train, valid = config.train, config.valid
     options = [
         *("data=local", "data.source_lang=xx", "data.target_lang=yy", f"data.cache_dir={config.cache_dir}"),
@@ -280,13 +281,13 @@ def first_update(config: DataConfig, run: Path, processes: int) -> float:
     finally:
         process.terminate()
         process.wait()
-    assert {path.name for path in cache.iterdir()} == there, "it was not on what is prepared"
+    assert {path.name for path in cache.iterdir()} == there, "the run did not use the prepared data"
     first: dict[str, Any] = json.loads(figures.read_text().splitlines()[0])
     return float(first["time"]) - start
 
 
 def encode_all(folder: Path, tokenizer: Path, chunks: list[Chunk], workers: int) -> float:
-    """Seconds that SentencePiece takes for the same text, spread over processes that are running already."""
+    """Returns the seconds of SentencePiece for the same text, in worker processes that already run."""
     results = run_ordered(encode_chunk, [None, *chunks], partial(opened, folder, tokenizer), workers)
     next(results)
     start = time.perf_counter()
@@ -296,12 +297,12 @@ def encode_all(folder: Path, tokenizer: Path, chunks: list[Chunk], workers: int)
 
 
 def opened(folder: Path, tokenizer: Path) -> tuple[Path, Tokenizer]:
-    """What a process needs to encode."""
+    """Returns the state of a worker process."""
     return folder, Tokenizer.load(tokenizer)
 
 
 def encode_chunk(state: tuple[Path, Tokenizer], chunk: Chunk | None) -> None:
-    """Encodes some lines and drops the result."""
+    """Encodes a chunk and discards the result; None: only starts the process."""
     if chunk is None:
         return
     folder, tokenizer = state
@@ -317,8 +318,8 @@ def encode_chunk(state: tuple[Path, Tokenizer], chunk: Chunk | None) -> None:
 
 
 def load(config: DataConfig, seconds: float) -> dict[str, Any]:
-    """The loader's figures: whole blocks for so many seconds at least, from the second one on."""
-    from nmt.data.batches.stream import BatchStream  # brings torch, which the other measurements do without
+    """Returns the loader's figures, over whole blocks for at least `seconds`, from the second block on."""
+    from nmt.data.batches.stream import BatchStream  # imports torch, which the other measurements do not need
 
     before = anonymous_bytes_of_family(os.getpid())
     prepared = prepare(config)
@@ -333,7 +334,7 @@ def load(config: DataConfig, seconds: float) -> dict[str, Any]:
         assert batch is not None
         tokens += batch.num_target_tokens
         batches += 1
-        if cursor.batch or cursor.block:  # else it was the last one of an epoch
+        if cursor.batch or cursor.block:  # otherwise it was the last batch of an epoch
             filling.add(batch)
         if batches % 50 == 0 or not cursor.batch:
             peak = max(peak, anonymous_bytes_of_family(os.getpid()))
@@ -352,7 +353,7 @@ def load(config: DataConfig, seconds: float) -> dict[str, Any]:
 
 @dataclass
 class Filling:
-    """What batches hold, summed up."""
+    """Sums of the tokens and the padding of batches."""
 
     batches: int = 0
     target: int = 0  # tokens
@@ -368,7 +369,7 @@ class Filling:
 
 
 def epoch_order() -> float:
-    """Seconds for the order of an epoch, block by block as the stream computes it."""
+    """Returns the seconds to compute the order of an epoch, block by block like the stream."""
     start = time.perf_counter()
     shuffle = Shuffle(EPOCH_PAIRS, 1)
     for begin in range(0, EPOCH_PAIRS, 65_536):
@@ -377,7 +378,7 @@ def epoch_order() -> float:
 
 
 def in_process(work: Callable[[], Any]) -> tuple[Any, int]:
-    """The result of `work` in a fresh process, and the most anonymous memory of it and its children."""
+    """Runs `work` in a new process; returns its result and the peak anonymous memory with its children."""
     context = multiprocessing.get_context("spawn")
     receiving, sending = context.Pipe(duplex=False)
     process = context.Process(target=_send, args=(sending, work))
@@ -414,18 +415,18 @@ def _family(pid: int) -> Iterator[str]:
             if thread.name != str(pid):
                 children += (thread / "children").read_text().split()
     except OSError:
-        return  # it has just ended
+        return  # the process has just ended
     for child in children:
         yield from _family(int(child))
 
 
 def anonymous_bytes_of_family(pid: int) -> int:
-    """`anonymous_bytes` of a process and its children, theirs too."""
+    """Returns the `anonymous_bytes` of a process and all its descendants."""
     return sum(map(anonymous_bytes, _family(pid)))
 
 
 def anonymous_bytes(pid: str) -> int:
-    """Memory of a process that no file backs (`RssAnon`), 0 if it has ended."""
+    """Returns the anonymous memory (`RssAnon`) of a process; 0 if it has ended."""
     try:
         status = Path(f"/proc/{pid}/status").read_text()
     except OSError:

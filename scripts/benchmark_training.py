@@ -1,26 +1,27 @@
-"""Measures training, side by side with two padded implementations: target tokens a second, memory, MFU.
+"""Measures training against two padded implementations: target tokens per second, memory, MFU.
 
     pip install -e .[bench]
     python scripts/benchmark_training.py --json training.json
 
-On the same sentences, with the same model shape, vocabulary, token budget, precision and threads:
+All systems train on the same sentences, with the same model shape, vocabulary, token budget, precision and
+number of threads:
 
-- `nmt`: this trainer, all of it: flat batches from the loader, figures for the log, the progress bar.
-- `torch`: `torch.nn.Transformer`, label-smoothed cross-entropy, fused Adam; batches of sentences of like
-  length, padded beforehand, so that making them costs nothing.
-- `transformers`: Hugging Face `MarianMTModel` in that same loop.
-- `nmt+compile`: this trainer with `training.compile=true`, where `--systems` asks for it too.
+- `nmt`: this trainer, complete: flat batches from the loader, figures for the log, the progress bar.
+- `torch`: `torch.nn.Transformer`, label-smoothed cross-entropy, fused Adam. Its batches hold sentences of
+  similar length; they are padded in advance, so that making them costs no time.
+- `transformers`: Hugging Face `MarianMTModel` in the same loop as `torch`.
+- `nmt+compile`: this trainer with `training.compile=true`, if `--systems` names it.
 
-Each measurement is a process of its own. Systems take turns within a round, and the table shows the median of
-the rounds with the lowest and the highest. Padding counts for nothing: not as tokens, not as work done.
+Each measurement runs in a separate process. Each round measures all systems in turn. The table shows the
+median of the rounds, with the lowest and the highest value. Padding counts neither as tokens nor as work.
 
-- `target_tokens_per_second`: EOS counted, padding not.
-- `peak_bytes`: the most memory (anonymous on a CPU, allocated on a GPU) above what importing costs. All begin
-  with the largest batch, or what is as large, before they are timed.
-- `mfu`: floating-point operations that the model's matrix products need (`nmt.model.flops`), over what the
-  machine does in one large matrix product of the same precision and threads.
+- `target_tokens_per_second`: with EOS, without padding.
+- `peak_bytes`: peak memory (anonymous on a CPU, allocated on a GPU), minus the memory after the imports. All
+  systems train on the largest batch, or one of its size, before they are timed.
+- `mfu`: floating-point operations of the model's matrix products (`nmt.model.flops`), divided by the speed of
+  one large matrix product with the same precision and threads.
 
-The corpus is made up of words of syllables unless `--source` and `--target` name files.
+The corpus is synthetic, with words of syllables, unless `--source` and `--target` name files.
 """
 
 from __future__ import annotations
@@ -60,7 +61,7 @@ SMOOTHING = 0.1
 
 @dataclass(frozen=True)
 class Task:
-    """One measurement: a system, and a run's options as YAML, which also travel to its process."""
+    """One measurement: a system, and the options of a run as YAML, to be sent to its process."""
 
     system: str
     config: str
@@ -70,7 +71,7 @@ class Task:
 
 @dataclass(frozen=True)
 class Row:
-    """What came of a system's rounds."""
+    """The result of a system over all rounds."""
 
     system: str
     model: str
@@ -83,22 +84,24 @@ class Row:
 
 
 def main() -> None:
-    """Measures, prints the table, and writes the rows."""
+    """Measures all systems, prints the table, and writes the rows."""
     parser = argparse.ArgumentParser(description="Measures training.")
     parser.add_argument("--models", nargs="+", default=["tiny", "base"])
     parser.add_argument("--precisions", nargs="+", default=["fp32", "bf16"], choices=["fp32", "bf16", "fp16"])
     parser.add_argument("--systems", nargs="+", default=list(SYSTEMS), choices=(*SYSTEMS, COMPILED))
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--seconds", type=float, default=20.0, help="of each measurement, after the warm-up")
-    parser.add_argument("--threads", type=int, default=0, help="0: one a core")
+    parser.add_argument(
+        "--seconds", type=float, default=20.0, help="duration of each measurement, after the warm-up"
+    )
+    parser.add_argument("--threads", type=int, default=0, help="0: one per core")
     parser.add_argument(
         "--max-tokens",
         type=int,
-        help="target tokens of a batch, at most; default: 2,048, on a GPU 25,000, which fill it",
+        help="largest number of target tokens in a batch; default: 2,048, on a GPU 25,000",
     )
     parser.add_argument("--vocab-size", type=int, default=8000)
-    parser.add_argument("--pairs", type=int, help="of the made-up corpus; default: ten to a token of a batch")
-    parser.add_argument("--source", type=Path, help="text to train on, instead of the made-up corpus")
+    parser.add_argument("--pairs", type=int, help="size of the synthetic corpus; default: 10 x --max-tokens")
+    parser.add_argument("--source", type=Path, help="text to train on, instead of the synthetic corpus")
     parser.add_argument("--target", type=Path)
     parser.add_argument("--json", type=Path, help="file for the rows")
     arguments = parser.parse_args()
@@ -116,7 +119,7 @@ def main() -> None:
 
 
 def measure(folder: Path, arguments: argparse.Namespace) -> Iterator[Row]:
-    """All rows, a model and a precision at a time."""
+    """Yields all rows, for one model and one precision after the other."""
     source, target = arguments.source, arguments.target
     if source is None:
         write_corpus(folder, arguments.pairs)
@@ -142,7 +145,7 @@ def measure(folder: Path, arguments: argparse.Namespace) -> Iterator[Row]:
 def summary(
     system: str, model: str, precision: str, rounds: Sequence[tuple[Any, int]], share_a_token: float
 ) -> Row:
-    """A system's row; `share_a_token` is the share of a second that one token takes at the ceiling."""
+    """Returns the row of a system; `share_a_token`: seconds for one token at the peak speed."""
     speeds = [speed for (speed, _, _), _ in rounds]
     peaks = [on_device or peak - before for (_, before, on_device), peak in rounds]
     middle = median(speeds)
@@ -159,7 +162,7 @@ def summary(
 
 
 def table(rows: Sequence[Row]) -> str:
-    """The rows side by side, each with how much faster nmt is; last, nmt's best against the others' fp32."""
+    """Returns the rows as text with the speed-up of nmt; last, nmt's best against the others in fp32."""
     head = f"{'model':<7}{'precision':<11}{'system':<14}{'tokens/s':>9}{'lowest-highest':>18}"
     lines = [head + f"{'peak MB':>9}{'MFU':>7}{'nmt is faster by':>18}"]
     for row in rows:
@@ -180,14 +183,16 @@ def table(rows: Sequence[Row]) -> str:
             best = max(own, key=lambda row: row.target_tokens_per_second)
             fastest = max(row.target_tokens_per_second for row in others)
             times = best.target_tokens_per_second / fastest
-            lines.append(f"{model}: nmt in {best.precision} is {times:.2f}x the fastest other one in fp32")
+            lines.append(
+                f"{model}: nmt in {best.precision} is {times:.2f}x as fast as the best other system in fp32"
+            )
     return "\n".join(lines)
 
 
 def options(
     folder: Path, arguments: argparse.Namespace, source: Path, target: Path, model: str, precision: str
 ) -> TrainConfig:
-    """A run's options: the paper's, but for the data and the sizes asked for."""
+    """Returns the options of a run: the paper's, except for the data and the requested sizes."""
     overrides = (
         "data=local",
         f"model={model}",
@@ -202,7 +207,7 @@ def options(
         f"data.cache_dir={folder / 'cache'}",
         f"data.tokenizer.vocab_size={arguments.vocab_size}",
         f"data.max_tokens={arguments.max_tokens}",
-        "data.max_source_ratio=1",  # as padded batches are limited, which are rectangles on both sides
+        "data.max_source_ratio=1",  # padded batches have the same limit on both sides
         f"training.precision={precision}",
         "training.validate_every=1000000",
         "training.checkpoint_every=1000000",
@@ -211,13 +216,13 @@ def options(
 
 
 def config_of(system: str, config: TrainConfig) -> str:
-    """The options as YAML, as the system takes them."""
+    """Returns the options of a system as YAML."""
     training = replace(config.training, compile=system == COMPILED)
     return config_to_yaml(replace(config, training=training))
 
 
 def run(task: Task) -> tuple[float, int, int]:
-    """Target tokens a second, anonymous bytes before anything was built, and a GPU's peak (0 on a CPU)."""
+    """Returns target tokens per second, anonymous bytes after the imports, and a GPU's peak (CPU: 0)."""
     import torch
 
     if task.system == "transformers":
@@ -240,14 +245,14 @@ def run(task: Task) -> tuple[float, int, int]:
 
 
 class Clock:
-    """Counts tokens from the end of the warm-up until the time is over."""
+    """Measures the speed from the end of the warm-up until the time is over."""
 
     def __init__(self, seconds: float) -> None:
         self.seconds = seconds
         self._calls = 0
 
     def __call__(self, tokens: int) -> bool:
-        """Whether the time is over, `tokens` having been trained on so far."""
+        """Returns whether the time is over; `tokens` is the number of target tokens so far."""
         now = time.perf_counter()
         self._calls += 1
         if self._calls <= WARM_UP_UPDATES + 1:
@@ -257,7 +262,7 @@ class Clock:
 
 
 def train_nmt(config: TrainConfig, prepared: Prepared, device: torch.device, task: Task) -> float:
-    """This trainer, as `nmt-train` calls it."""
+    """Trains with this trainer, called as `nmt-train` calls it; returns the speed."""
     from nmt.training.processes.ranks import Ranks
     from nmt.training.run import set_up_machine
     from nmt.training.state.run_folder import RunFolder
@@ -285,7 +290,7 @@ Step = Callable[["Tensor", "Tensor"], "Tensor"]
 def train_padded(
     model: nn.Module, config: TrainConfig, prepared: Prepared, device: torch.device, task: Task
 ) -> float:
-    """The usual loop over padded batches; `model` makes (B, T, V) logits of (B, S) and (B, T) ids."""
+    """Trains over padded batches; `model` maps (B, S) and (B, T) ids to (B, T, V) logits."""
     import torch
     import torch.nn.functional as F
 
@@ -295,7 +300,7 @@ def train_padded(
     def pinned(side: Tensor) -> Tensor:
         return side.pin_memory() if device.type == "cuda" else side
 
-    batches = [  # with their numbers of target tokens: counted later, a GPU would be waited for in every step
+    batches = [  # with their target tokens: counting them in the loop would synchronise with the GPU
         (tuple(map(pinned, batch)), int((batch[2] != 0).sum()))
         for batch in padded_batches(prepared, int(config.data.max_tokens))
     ]
@@ -322,7 +327,7 @@ def train_padded(
 
 
 def padded_batches(prepared: Prepared, max_tokens: int) -> list[tuple[Tensor, Tensor, Tensor]]:
-    """Sentences of like length, padded with 0: sources (B, S), targets read and to tell (B, T)."""
+    """Returns batches of similar lengths, padded with 0: sources (B, S), target inputs and outputs (B, T)."""
     import torch
 
     from nmt.data.subwords.tokenizer import BOS_ID, EOS_ID
@@ -337,7 +342,7 @@ def padded_batches(prepared: Prepared, max_tokens: int) -> list[tuple[Tensor, Te
         if longest.max() * (len(groups[-1]) + 1) > max_tokens and groups[-1]:
             groups.append([])
         groups[-1].append(row)
-    # The longest first, before the clock runs: a training meets them, and takes the memory that they need.
+    # The longest batch first, before the time is measured, so that its memory is allocated.
     shuffled = [len(groups) - 1, *np.random.default_rng(2).permutation(len(groups) - 1).tolist()]
 
     def padded(side: Side, rows: Sequence[int], before: list[int], after: list[int]) -> Tensor:
@@ -355,7 +360,7 @@ def padded_batches(prepared: Prepared, max_tokens: int) -> list[tuple[Tensor, Te
 
 
 def padded_transformer(config: ModelConfig, vocab_size: int) -> nn.Module:
-    """`torch.nn.Transformer` with one embedding matrix for everything, as in the paper."""
+    """Returns a `torch.nn.Transformer` with one shared embedding matrix, as in the paper."""
     import torch
     import torch.nn.functional as F
     from torch import nn
@@ -400,7 +405,7 @@ def padded_transformer(config: ModelConfig, vocab_size: int) -> nn.Module:
 
 
 def marian(config: ModelConfig, vocab_size: int) -> nn.Module:
-    """Hugging Face's Marian of the same shape; each step looks into its mask, and waits for the GPU."""
+    """Returns Hugging Face's Marian of the same shape; each step reads its mask and so waits for the GPU."""
     from torch import nn
     from transformers import MarianConfig, MarianMTModel
 
@@ -440,7 +445,7 @@ def marian(config: ModelConfig, vocab_size: int) -> nn.Module:
 
 
 def flops_per_target_token(config_text: str) -> float:
-    """Floating-point operations of training, of the whole corpus over its target tokens."""
+    """Returns the floating-point operations of training per target token, over the whole corpus."""
     from nmt.data.batches.batching import Batch
     from nmt.model.flops import training_flops
 
@@ -452,12 +457,12 @@ def flops_per_target_token(config_text: str) -> float:
 
 
 def has_gpu() -> bool:
-    """Whether the benchmark runs on a GPU."""
+    """Returns whether the benchmark runs on a GPU."""
     return choose_device("auto").type == "cuda"
 
 
 def matrix_product_flops(precision: str, threads: int) -> float:
-    """Floating-point operations a second of one large matrix product, by what is fastest and as exact."""
+    """Returns the operations per second of a large matrix product, in the fastest mode of equal accuracy."""
     from nmt.training.figures.peak_flops import measured_ceiling
     from nmt.training.update.precision import speed_up_fp32_products
 

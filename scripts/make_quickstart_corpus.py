@@ -1,4 +1,4 @@
-"""Writes, or checks, the bundled quickstart corpus: generated English-German sentence pairs.
+"""Writes or checks the bundled quickstart corpus: generated English-German sentence pairs.
 
 Usage: python scripts/make_quickstart_corpus.py [--output data/quickstart] [--check]
 """
@@ -24,14 +24,16 @@ def main(arguments: list[str] | None = None) -> int:
     """Runs the command; returns its exit status."""
     parser = argparse.ArgumentParser(description="Write the quickstart corpus, or check the one on disk.")
     parser.add_argument("--output", type=Path, default=DEFAULT_OUTPUT, help="default: data/quickstart")
-    parser.add_argument("--check", action="store_true", help="compare the folder, write nothing")
+    parser.add_argument(
+        "--check", action="store_true", help="compare with the files in the folder, write nothing"
+    )
     options = parser.parse_args(arguments)
     files = corpus_files()
     if options.check:
         different = [name for name, text in files.items() if not _holds(options.output / name, text)]
         for name in different:
             print(
-                f"{options.output / name} is not what this script makes; run it without --check",
+                f"{options.output / name}: differs from the generated text. Run this script without --check.",
                 file=sys.stderr,
             )
         return 1 if different else 0
@@ -57,7 +59,7 @@ def _lines(lines: Iterable[str]) -> str:
 
 
 def _compressed(text: str) -> bytes:
-    """Gzips without time and file name, so that the bytes depend on zlib alone."""
+    """Returns gzip data without time and file name, so that the bytes depend only on zlib."""
     buffer = io.BytesIO()
     with gzip.GzipFile(filename="", fileobj=buffer, mode="wb", compresslevel=9, mtime=0) as stream:
         stream.write(text.encode("utf-8"))
@@ -65,7 +67,7 @@ def _compressed(text: str) -> bytes:
 
 
 def _holds(path: Path, text: str) -> bool:
-    """Whether a file, once decompressed, is the text: compressed bytes differ between zlib versions."""
+    """Returns whether a file contains the text; compares it decompressed, since zlib versions differ."""
     try:
         return gzip.decompress(path.read_bytes()) == text.encode("utf-8")
     except (OSError, EOFError, zlib.error):

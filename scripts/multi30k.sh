@@ -1,18 +1,21 @@
 #!/usr/bin/env bash
-# Tiny models of Multi30k (Elliott et al. 2016), English to German, in the form of the papers: lower-cased.
+# Trains tiny models on Multi30k (Elliott et al. 2016), English to German, lower-cased as in the papers.
 #
-#   scripts/multi30k.sh [--cased] FOLDER RUN [key=value ...]     such as: scripts/multi30k.sh multi30k runs/two seed=2
+#   scripts/multi30k.sh [--cased] FOLDER RUN [key=value ...]
+#   scripts/multi30k.sh multi30k runs/two seed=2
 #
-# FOLDER has train, val and test_2016_flickr, each as .en and .de, plain or .gz. Options of nmt-train may follow; they
-# hold for all trainings. --cased leaves capitals as they are.
+# FOLDER contains train, val and test_2016_flickr, each as .en and .de, plain or .gz. Options of nmt-train may
+# follow; they apply to all trainings. --cased does not lower-case the text.
 #
-#   1. RUN/both            one model of both directions (Ding et al. 2021)
-#   2. RUN/forward         goes on from it into German alone
-#   3. RUN/final           goes on from that with a third of its dropout and with R-Drop (Liang et al. 2021)
-#   4. RUN/plain1, plain2  two models of the pairs alone, with seeds of their own
-#   5. RUN/test.de         what final, plain1 and plain2 together make of the test set; their scores are printed
+#   1. RUN/both            one model for both directions (Ding et al. 2021)
+#   2. RUN/forward         a warm start from RUN/both, English to German only
+#   3. RUN/final           a warm start from RUN/forward, with a third of its dropout and with R-Drop
+#                          (Liang et al. 2021)
+#   4. RUN/plain1, plain2  two models trained on the pairs only, with different seeds
+#   5. RUN/test.de         the translations of the test set by the ensemble of final, plain1 and plain2;
+#                          their scores are printed
 #
-# What is done stays done: the same command goes on where it was stopped. docs/multi30k.md has results.
+# Finished steps are skipped: run the same command again to resume. docs/multi30k.md has results.
 set -euo pipefail
 
 form=lower
@@ -41,7 +44,7 @@ fi
 text="$run/$form"
 mkdir -p "$text"
 
-# RUN/lower/NAME, or RUN/cased/NAME, from FOLDER/NAME or FOLDER/NAME.gz.
+# Writes RUN/lower/NAME or RUN/cased/NAME from FOLDER/NAME or FOLDER/NAME.gz.
 for name in "${names[@]}"; do
   if [[ ! -e "$text/$name" ]]; then
     if [[ -e "$corpus/$name.gz" ]]; then gzip -dc "$corpus/$name.gz"; else cat "$corpus/$name"; fi |
@@ -58,7 +61,7 @@ common=(
   data.valid.source="$text/val.en" data.valid.target="$text/val.de"
   data.test.source="$text/test_2016_flickr.en" data.test.target="$text/test_2016_flickr.de"
   data.tokenizer.vocab_size=10000 data.max_tokens=2048
-  model.norm=post model.dropout=0.3 # post: as in the paper
+  model.norm=post model.dropout=0.3 # post-norm, as in the paper
   training.rdrop=0 training.clip_norm=0 training.validate_every=1000
   training.checkpoint_every=100 training.keep_checkpoints=10 training.averaging.{kind=last,count=10}
 )

@@ -1,16 +1,16 @@
-# What the other scripts share: finds Python and installs the program into .venv, once. Sourced, not run.
+# Shared functions of the other scripts: find Python and install nmt into .venv, once. Sourced, not run.
 #
-# PYTHON=python3.12 in the environment chooses the Python that .venv is made with; else the first that will do.
-# Without a GPU, PyTorch's CPU build saves a download of gigabytes. It has an index of its own:
+# PYTHON=python3.12 in the environment selects the Python for .venv; default: the first suitable one.
+# Without a GPU, PyTorch's CPU build saves a download of gigabytes. It is on a separate index:
 #   PIP_EXTRA_INDEX_URL=https://download.pytorch.org/whl/cpu scripts/quickstart.sh
 
 root="$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)"
 venv="$root/.venv"
 
-# set_up [EXTRA]: makes the environment and installs nmt and the extra, unless that is done already.
+# set_up [EXTRA]: creates the environment and installs nmt and the extra, unless they are installed already.
 set_up() {
   local extra="${1:-}" wanted installed
-  # The path counts, too: an environment that was moved or copied must be set up again.
+  # The stamp includes the path: an environment that was moved or copied must be set up again.
   wanted="$(cat "$root/pyproject.toml" "$root/constraints.txt" | cksum) $root"
   installed="$(cat "$venv/nmt.stamp" 2>/dev/null || true)"
   if [[ "$installed" != "$wanted ${extra:-dev}" && "$installed" != "$wanted $extra" ]]; then
@@ -20,7 +20,7 @@ set_up() {
   export PATH="$venv/bin:$PATH"
 }
 
-# step WORDS COMMAND...: runs a command quietly, on a line that ends with the seconds it took.
+# step WORDS COMMAND...: runs a command without its output and prints WORDS and the seconds it took.
 step() {
   local words="$1" log started=$SECONDS
   shift
@@ -42,10 +42,10 @@ install() {
   pip=("$venv/bin/python" -m pip --disable-pip-version-check --no-input install -c "$root/constraints.txt")
   if ! "$venv/bin/python" -m pip --version >/dev/null 2>&1; then
     python="$(find_python)"
-    step "Making .venv with $("$python" --version)" "$python" -m venv "$venv"
+    step "Creating .venv with $("$python" --version)" "$python" -m venv "$venv"
   fi
   rm -f "$venv/nmt.stamp"
-  # PyTorch first and alone: so a build that is installed or at hand is taken, not the largest there is.
+  # PyTorch first and alone, so that pip takes a build that is installed or available, not the largest one.
   torch="$(grep '^torch==' "$root/constraints.txt")"
   step "Installing PyTorch ${torch#torch==}" "${pip[@]}" "$torch"
   step "Installing nmt${extra:+ with the tools of $extra}" "${pip[@]}" -e "$root${extra:+[$extra]}"
@@ -62,9 +62,9 @@ find_python() {
     unfit="$candidate"
   done
   if [[ -n "$unfit" ]]; then
-    echo "$unfit lacks the modules that make environments; on Debian and Ubuntu: apt install python3-venv" >&2
+    echo "$unfit: has no modules venv and ensurepip. On Debian and Ubuntu: apt install python3-venv" >&2
   else
-    echo "nmt needs Python 3.11 or newer${PYTHON:+, PYTHON=$PYTHON is not}: PYTHON=/path/to/python3.12 $0" >&2
+    echo "${PYTHON:+PYTHON=$PYTHON: }nmt needs Python 3.11 or newer. Run PYTHON=/path/to/python3.12 $0" >&2
   fi
   return 1
 }

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Every check that a change has to pass, but for the slow tests: scripts/test.sh [options of pytest]
+# Runs all checks for a change, except the slow tests: scripts/test.sh [options of pytest]
 #
-# Installs into .venv, with the tools, where that is not done yet. What it needs is described in setup.sh.
+# Installs nmt and the development tools into .venv if necessary. setup.sh describes the requirements.
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/setup.sh"
 
@@ -12,6 +12,6 @@ step "ruff check" ruff check
 step "ruff format" ruff format --check
 step "mypy" mypy
 step "lint-imports" lint-imports
-# A file at a time for each core: tests of a file share what they set up. The integration tests, which take
-# longest, come first, so that no core is left with one of them at the end.
+# One file at a time per core, because the tests of a file share their fixtures. The integration tests take
+# longest and run first, so that none of them runs alone at the end.
 python -m pytest -n logical --dist loadfile --no-loadscope-reorder "$@"

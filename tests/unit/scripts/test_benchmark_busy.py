@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from benchmark_busy import Case, records, said_seconds, speed, table
+from benchmark_busy import Case, logged_seconds, records, speed, table
 
 
 def test_speed_is_of_all_updates_together() -> None:
@@ -20,8 +20,8 @@ def test_a_half_written_record_is_left_out(tmp_path: Path) -> None:
 
 
 def test_seconds_are_those_of_the_summary() -> None:
-    assert said_seconds("warning: x\n30 lines, 1,412 tokens, 11.3 s, 3 lines/s\n") == 10.0
-    assert said_seconds("1,200 lines, 9 tokens, 0.3 s, 2,400 lines/s\n") == 0.5
+    assert logged_seconds("warning: x\n30 lines, 1,412 tokens, 11.3 s, 3 lines/s\n") == 10.0
+    assert logged_seconds("1,200 lines, 9 tokens, 0.3 s, 2,400 lines/s\n") == 0.5
 
 
 def test_ratios_are_against_one_thread_on_cores_as_busy() -> None:

@@ -23,7 +23,7 @@ def test_ratios_are_within_a_precision_and_last_against_fp32() -> None:
     lines = table([*rows, row("torch", "bf16", 1200), row("transformers", "bf16", 900)]).splitlines()
     assert [line.split()[-1] for line in lines[1:6]] == ["50.0%", "2.00x", "50.0%", "1.50x", "2.00x"]
     assert lines[2].split() == ["base", "fp32", "torch", "555", "554-556", "2,000", "50.0%", "2.00x"]
-    assert lines[6:] == ["base: nmt in bf16 is 3.24x the fastest other one in fp32"]
+    assert lines[6:] == ["base: nmt in bf16 is 3.24x as fast as the best other system in fp32"]
 
 
 def test_without_fp32_or_without_nmt_there_is_nothing_to_compare() -> None:
