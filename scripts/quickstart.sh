@@ -2,8 +2,8 @@
 # Trains and tests a small translation model in minutes: scripts/quickstart.sh [key=value ...]
 #
 # Installs into .venv, trains an English-German model on the bundled corpus, translates three sentences and
-# reports BLEU. A second call skips the installation and resumes the training. Options of nmt-train may follow,
-# such as run_dir=runs/longer training.max_updates=2000. setup.sh describes the requirements.
+# reports BLEU. A second call skips the installation and resumes the training. Options of nmt-train may
+# follow, such as run_dir=runs/longer training.max_updates=2000. setup.sh describes the requirements.
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/setup.sh"
 

@@ -1,1 +1,1 @@
-"""The bundled English-German quickstart corpus: meanings, and two grammars that put them into words."""
+"""The generator of the quickstart corpus: samples meanings and expresses them in English and German."""

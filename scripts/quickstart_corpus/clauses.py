@@ -1,4 +1,4 @@
-"""Samples whole clauses: a verb with participants, tense, negation and circumstances that fit it."""
+"""Sampling of clauses: a verb with matching participants, tense, negation and circumstances."""
 
 from dataclasses import replace
 
@@ -85,13 +85,13 @@ _TENSE_OF = {
 
 
 class ClauseSampler(Sampler):
-    """Draws clauses."""
+    """Samples clauses."""
 
     def event(self, subject: Participant, label: str, short: bool = False, positive: bool = False) -> Clause:
-        """Returns someone doing something.
+        """Returns a clause of a person who does something.
 
         Args:
-            subject: Who does it.
+            subject: The person.
             label: "present", "perfect", "past", "future", "modal" or "modal past".
             short: Whether to leave most circumstances out.
             positive: Whether to leave negation out.
@@ -149,7 +149,7 @@ class ClauseSampler(Sampler):
         return clause
 
     def liking(self, subject: Participant) -> Clause:
-        """Returns what someone likes to do: gern."""
+        """Returns a clause of an activity that someone likes: gern."""
         while True:
             verb = self.dice.pick(verbs.ORDINARY)
             if verb.name in _LIKED:
@@ -163,7 +163,7 @@ class ClauseSampler(Sampler):
         return clause
 
     def state(self, subject: Participant | None = None, label: str = "present") -> Clause:
-        """Returns how someone feels: tired, hungry; tense as for `event`, modal verbs left out."""
+        """Returns a clause of a state: tired, hungry; tense as for `event`, without modal verbs."""
         tense = {"past": Tense.PAST, "future": Tense.FUTURE}.get(label, Tense.PRESENT)
         quality = Quality(self.dice.pick(STATES))
         clause = Clause(verbs.BE, subject or self.subject(), tense, predicate=quality)
@@ -174,7 +174,7 @@ class ClauseSampler(Sampler):
         return replace(clause, time=time, polarity=polarity)
 
     def quality(self, past: bool = False) -> Clause:
-        """Returns what something is like, or how two things compare."""
+        """Returns a clause with a quality of something, or a comparison of two things."""
         nouns = tuple(noun for noun in nouns_of(*Kind) if adjectives(noun) and not noun.mass)
         described = self.dice.pick(nouns)
         adjective = self.dice.pick(adjectives(described))
@@ -190,7 +190,7 @@ class ClauseSampler(Sampler):
         return replace(clause, polarity=self._sometimes_not(clause, 0.2))
 
     def profession(self) -> Clause:
-        """Returns what someone is by profession."""
+        """Returns a clause with a profession."""
         names = ("brother", "father", "uncle", "son", "sister", "mother", "aunt", "daughter")
         relative = NounPhrase(noun(self.dice.pick(names)), possession=Possession(self._any_person()))
         named = self.dice.pick((*lexicon.FIRST_NAMES, *TITLED_NAMES))
@@ -204,7 +204,7 @@ class ClauseSampler(Sampler):
         return Clause(verbs.BE, subject, predicate=self.dice.pick(PROFESSIONS))
 
     def age(self) -> Clause:
-        """Returns how old someone is."""
+        """Returns a clause with an age."""
         subject = self.subject()
         if isinstance(subject, Couple) or is_several(subject):
             subject = self.dice.pick(lexicon.FIRST_NAMES)
@@ -215,7 +215,7 @@ class ClauseSampler(Sampler):
         return Clause(verbs.BE, subject, predicate=Age(self.dice.pick(_ages(subject))))
 
     def price(self) -> Clause:
-        """Returns what something costs."""
+        """Returns a clause with a price."""
         sold = self.dice.pick(nouns_of(Kind.CLOTHES, Kind.DEVICE, Kind.FURNITURE, Kind.VEHICLE, Kind.ITEM))
         hundreds = 100 * self.dice.pick(range(1, 10))
         euros = self.dice.weighted(
@@ -226,11 +226,11 @@ class ClauseSampler(Sampler):
         return Clause(verbs.COST, subject, predicate=Price(euros))
 
     def time_of_day(self) -> Clause:
-        """Returns what time it is."""
+        """Returns a clause with the time of day."""
         return Clause(verbs.BE, Person.IT, predicate=TimeOfDay(self.clock()))
 
     def weather(self, label: str = "present") -> Clause:
-        """Returns rain or snow; tense as for `event`, modal verbs left out."""
+        """Returns a clause of rain or snow; tense as for `event`, without modal verbs."""
         tense = {"perfect": Tense.PAST, "past": Tense.PAST, "future": Tense.FUTURE}.get(label, Tense.PRESENT)
         clause = Clause(self.dice.pick((verbs.RAIN, verbs.SNOW)), Person.IT, tense)
         if tense is not Tense.PRESENT:
@@ -241,7 +241,7 @@ class ClauseSampler(Sampler):
         return replace(clause, time=time, place=place, polarity=polarity)
 
     def existence(self) -> Clause:
-        """Returns what there is somewhere: es gibt."""
+        """Returns a clause of existence: there is, es gibt."""
         names = ("cinema", "museum", "library", "hotel", "restaurant", "park", "school", "hospital", "market")
         found = noun(self.dice.pick(names))
         where = noun(self.dice.pick(("city", "village")))
@@ -254,7 +254,7 @@ class ClauseSampler(Sampler):
         return Clause(verbs.EXIST, Person.IT, direct=phrase, place=Located(lexicon.IN, place))
 
     def belonging(self) -> Clause:
-        """Returns whom something belongs to."""
+        """Returns a clause with the owner of something."""
         kinds = (Kind.ITEM, Kind.VEHICLE, Kind.CLOTHES, Kind.ANIMAL)
         owned = self.dice.pick((*nouns_of(*kinds), noun("house"), noun("book")))
         subject = NounPhrase(owned, self.dice.pick((Determiner.DEFINITE, Determiner.DEMONSTRATIVE)),
@@ -263,7 +263,7 @@ class ClauseSampler(Sampler):
         return Clause(verbs.BELONG, subject, indirect=owner)
 
     def putting(self, subject: Participant, label: str) -> Clause:
-        """Returns someone putting something somewhere: stellen or legen."""
+        """Returns a clause of a person who puts something somewhere: stellen or legen."""
         verb, nouns = self.dice.pick(((verbs.PUT_UPRIGHT, objects(verbs.PUT_UPRIGHT)),
                                       (verbs.PUT_FLAT, objects(verbs.PUT_FLAT))))  # fmt: skip
         direct = self.phrase(self.dice.pick(nouns), definite=self.dice.chance(0.7))
@@ -275,14 +275,14 @@ class ClauseSampler(Sampler):
         return replace(clause, modal=self.dice.weighted(*_MODALS)) if label == "modal" else clause
 
     def position(self) -> Clause:
-        """Returns something standing or lying somewhere."""
+        """Returns a clause of something that stands or lies somewhere."""
         verb, kind = self.dice.pick(((verbs.STAND, Kind.UPRIGHT), (verbs.LIE, Kind.FLAT)))
         subject = self.phrase(self.dice.pick(nouns_of(kind)), definite=True)
         clause = Clause(verb, subject, place=self.by(lexicon.LYING))
         return replace(clause, polarity=self._sometimes_not(clause, 0.15))
 
     def timetable(self, tense: Tense | None = None) -> Clause:
-        """Returns when a train leaves or an event takes place."""
+        """Returns a clause with the time of a departure, an arrival or an event."""
         verb = self.dice.pick(verbs.TIMETABLE)
         tense = tense or self.dice.weighted((0.5, Tense.PRESENT), (0.3, Tense.PAST), (0.2, Tense.FUTURE))
         heads = nouns_of(*verb.subjects)
@@ -304,7 +304,7 @@ class ClauseSampler(Sampler):
         return clause
 
     def being_somewhere(self, subject: Participant, label: str) -> Clause:
-        """Returns where someone is."""
+        """Returns a clause with the place of a person."""
         tense = Tense.PAST if label == "past" else Tense.PRESENT
         groups = (Group.HOME, Group.TOWN, Group.WORK, Group.CITY)
         clause = Clause(verbs.BE, subject, tense, place=self.place(groups))
@@ -347,7 +347,7 @@ class ClauseSampler(Sampler):
         return self.dice.pick(PRESENT_TIMES)
 
     def _simple_time(self, clause: Clause) -> Time | None:
-        """Times with the present of verbs that have no progressive."""
+        """Returns a time for the present tense of a verb without progressive."""
         name = clause.verb.name
         if name == "live" and clause.polarity is Polarity.POSITIVE:
             return self.span(Direction.SINCE, _LONG_UNITS)
@@ -370,7 +370,7 @@ class ClauseSampler(Sampler):
 
 
 def _ages(subject: Participant) -> range:
-    """Ages that are likely for someone."""
+    """Returns plausible ages of a person."""
     name = subject.noun.english if isinstance(subject, NounPhrase) else ""
     if name in ("child", "boy", "girl"):
         return range(2, 16)
@@ -380,14 +380,14 @@ def _ages(subject: Participant) -> range:
 
 
 def is_several(subject: Participant) -> bool:
-    """Whether more than one person does it."""
+    """Whether the subject is more than one person."""
     if isinstance(subject, Person):
         return subject in (Person.WE, Person.IHR, Person.THEY)
     return isinstance(subject, Couple) or (isinstance(subject, NounPhrase) and subject.plural)
 
 
 def feminine(participant: Participant) -> bool | None:
-    """Whether a pronoun for one person is "she"; None where it would not be clear in German."""
+    """Whether the pronoun for one person is "she"; None if it is ambiguous in German."""
     if isinstance(participant, NounPhrase) and not participant.plural:
         return None if participant.noun.gender is Gender.N else participant.noun.gender is Gender.F
     if isinstance(participant, lexicon.Name):

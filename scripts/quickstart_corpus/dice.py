@@ -1,4 +1,4 @@
-"""Random choices that come out alike on every Python: only Random.random() and ordered sequences."""
+"""Random choices that are the same with every Python: only Random.random() and ordered sequences."""
 
 from collections.abc import Sequence
 from random import Random
@@ -11,11 +11,11 @@ class Dice:
     """A seeded source of choices."""
 
     def __init__(self, seed: int) -> None:
-        """Seeds it with an integer."""
+        """Creates the source from an integer seed."""
         self._random = Random(seed)
 
     def chance(self, probability: float) -> bool:
-        """Returns True that often."""
+        """Returns True with this probability."""
         return self._random.random() < probability
 
     def pick(self, items: Sequence[_T]) -> _T:

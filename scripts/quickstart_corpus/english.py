@@ -1,4 +1,4 @@
-"""English sentences: noun phrases, verb groups with do-support, and word order."""
+"""The English grammar: noun phrases, verb groups with do-support, and word order."""
 
 from quickstart_corpus.english_verbs import group, third_person
 from quickstart_corpus.lexicon import Name
@@ -54,7 +54,7 @@ _POSSESSIVES = {
     Person.WE: "our",
     Person.THEY: "their",
 }
-# These clauses speak of no certain event, so English does not use its progressive in them.
+# These clauses do not refer to a particular event, so English does not use the progressive in them.
 _SIMPLE_AFTER = (Subordinator.IF, Subordinator.BEFORE)
 
 
@@ -134,7 +134,7 @@ def _clause(clause: Clause, inverted: bool = False, simple: bool = False) -> str
 
 
 def _front(clause: Clause) -> str:
-    """The question word, relative pronoun or questioned noun phrase that opens the clause."""
+    """Returns the question word, relative pronoun or questioned noun phrase at the start of the clause."""
     if clause.asked:
         return clause.asked.value[0]
     for participant in (clause.subject, clause.direct, clause.indirect):
@@ -150,7 +150,7 @@ def _is_fronted(participant: Participant) -> bool:
 
 
 def _middle(clause: Clause) -> str:
-    """The adverb between auxiliary and main verb."""
+    """Returns the adverb between auxiliary and main verb."""
     if clause.polarity is Polarity.ALREADY:
         return "already"
     if clause.polarity is Polarity.NO_LONGER:
@@ -159,7 +159,7 @@ def _middle(clause: Clause) -> str:
 
 
 def _rest(clause: Clause) -> list[str]:
-    """What follows the main verb."""
+    """Returns the words after the main verb."""
     verb = clause.verb
     direct = "" if clause.direct is None or _is_fronted(clause.direct) else _participant(clause.direct)
     indirect = (
@@ -221,7 +221,7 @@ def _participant(participant: Participant, subject: bool = False) -> str:
 
 
 def _agreement(subject: Participant) -> Person:
-    """The person that the verb agrees with: I, he or they."""
+    """Returns the person of the verb: I, he or they."""
     if isinstance(subject, Person):
         if subject is Person.ME:
             return Person.ME

@@ -13,9 +13,9 @@ def group(clause: Clause, person: Person, needs_auxiliary: bool, simple: bool) -
 
     Args:
         clause: The clause whose verb it is.
-        person: I, HE or THEY, whatever the subject agrees with.
-        needs_auxiliary: Whether negation or inversion calls for one, so that "do" steps in.
-        simple: Whether the progressive is ruled out by the kind of clause.
+        person: The person of the verb: ME, HE or THEY.
+        needs_auxiliary: Whether negation or inversion requires an auxiliary, "do" if there is no other.
+        simple: Whether the type of clause excludes the progressive.
     """
     verb, tense = clause.verb, clause.tense
     past = tense is Tense.PAST

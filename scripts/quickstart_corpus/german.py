@@ -1,4 +1,4 @@
-"""German sentences: noun phrases, the verbal bracket and the order of the middle field."""
+"""The German grammar: noun phrases, the verbal bracket and the order of the middle field."""
 
 from dataclasses import dataclass, field
 from enum import Enum
@@ -39,7 +39,7 @@ from quickstart_corpus.words import Case, Gender, Profession, Relation, Tense
 
 
 class Order(Enum):
-    """Where the finite verb stands."""
+    """The position of the finite verb."""
 
     SECOND = "statement, wh-question"
     FIRST = "yes/no question, command"
@@ -48,7 +48,7 @@ class Order(Enum):
 
 
 def german(sentence: Sentence) -> str:
-    """Returns the one German sentence for a meaning."""
+    """Returns the German sentence for a meaning."""
     clause = sentence.clause
     if sentence.mood is Mood.COMMAND:
         text = _command(clause, sentence.please)
@@ -63,7 +63,7 @@ def german(sentence: Sentence) -> str:
 
 
 def noun_phrase(phrase: NounPhrase, case: Case, negative: bool = False) -> str:
-    """Returns a declined noun phrase; `negative` makes an indefinite one a phrase with kein."""
+    """Returns a declined noun phrase; `negative` negates an indefinite one with kein."""
     noun, plural = phrase.noun, phrase.plural
     cell = (noun.gender, case, plural)
     owner = phrase.possession.owner if phrase.possession else None
@@ -99,7 +99,7 @@ def noun_phrase(phrase: NounPhrase, case: Case, negative: bool = False) -> str:
 
 @dataclass
 class _Field:
-    """The parts of a clause, before they are put in order."""
+    """The parts of a clause before they are ordered."""
 
     fronted: str = ""
     subject: str = ""
@@ -115,10 +115,10 @@ class _Field:
     definite: bool = True
 
     def middle(self) -> list[str]:
-        """The middle field after subject and pronouns.
+        """Returns the middle field after subject and pronouns.
 
-        Known objects stand before the negation and in a negated clause before the time; new objects
-        stand behind time, negation and place.
+        Definite objects come before the negation, and in a negated clause before the time. Indefinite objects
+        come after time, negation and place.
         """
         objects = [self.indirect, self.direct if self.definite else ""]
         known = [*objects, self.time] if self.particle else [self.time, *objects]
@@ -158,7 +158,7 @@ def _command(clause: Clause, please: bool) -> str:
 
 
 def _parts(clause: Clause) -> _Field:
-    """Realises every participant and circumstance and sorts them into the field."""
+    """Realises every participant and circumstance, and assigns them to the parts of the clause."""
     parts = _Field()
     verb = clause.verb
     negative = clause.polarity in (Polarity.NEGATIVE, Polarity.NOT_YET, Polarity.NO_LONGER)
@@ -201,7 +201,7 @@ def _parts(clause: Clause) -> _Field:
 
 
 def _put(parts: _Field, role: str, participant: Participant, case: Case) -> None:
-    """Puts a participant in its role's slot, in front if it is a question word, early if a pronoun."""
+    """Assigns a participant to its role; question words go to the front, pronouns to the pronouns."""
     text = _participant(participant, case)
     if _is_wh(participant) or isinstance(participant, Gap):
         parts.fronted = text
@@ -212,7 +212,7 @@ def _put(parts: _Field, role: str, participant: Participant, case: Case) -> None
 
 
 def _particle(polarity: Polarity, no_object: bool) -> tuple[str, str]:
-    """The word of negation before what is new, and the one after an object that kein negates."""
+    """Returns the negation before new parts, and the one after an object that kein negates."""
     if no_object:
         return {Polarity.NOT_YET: ("noch", ""), Polarity.NO_LONGER: ("", "mehr")}.get(polarity, ("", ""))
     words = {
@@ -226,7 +226,7 @@ def _particle(polarity: Polarity, no_object: bool) -> tuple[str, str]:
 
 
 def _verb(clause: Clause, person: Person, order: Order) -> tuple[str, list[str]]:
-    """The finite verb and the right bracket."""
+    """Returns the finite verb and the right bracket."""
     verb = clause.verb
     if order is Order.INFINITIVE:
         return "", [verbs.zu_infinitive(verb)]
@@ -246,7 +246,7 @@ def _verb(clause: Clause, person: Person, order: Order) -> tuple[str, list[str]]
 
 
 def _around(clause: Clause) -> tuple[str, str]:
-    """The clauses before and after the main clause, commas included."""
+    """Returns the clauses before and after the main clause, with commas."""
     before, after = "", ""
     for part in (clause.complement, clause.adjunct):
         if isinstance(part, Infinitive):
@@ -282,7 +282,7 @@ def _participant(participant: Participant, case: Case) -> str:
 
 
 def _agreement(subject: Participant) -> Person:
-    """The person that the verb agrees with."""
+    """Returns the person of the verb."""
     if isinstance(subject, Person):
         return subject
     plural = isinstance(subject, Couple) or (isinstance(subject, NounPhrase | Gap) and subject.plural)

@@ -78,7 +78,7 @@ def imperative(verb: Verb, person: Person) -> str:
         return present(verb, person)
     stem = _stem(verb.german)
     changed = verb.third[:-1]
-    # e becomes i here as in the present (lies, gib, hilf); a keeps clear of its umlaut (fahr, schlaf).
+    # e becomes i as in the present (lies, gib, hilf); a does not become ä (fahr, schlaf).
     if changed.rstrip("e") != stem and not any(umlaut in changed and umlaut not in stem for umlaut in "äöü"):
         return changed
     return stem + "e" if _needs_e(stem) or stem.endswith("er") else stem

@@ -1,4 +1,4 @@
-"""The rest of the lexicon: adjectives, professions, names, places and manners."""
+"""The lexicon without nouns and verbs: adjectives, professions, names, places and manners."""
 
 from dataclasses import dataclass
 
@@ -53,10 +53,10 @@ class Name:
     """A person's name.
 
     Attributes:
-        english: As English says it.
-        german: As German says it in the nominative.
+        english: English form.
+        german: German nominative.
         gender: M or F.
-        title: Whether it has a title, and so is spoken to with Sie.
+        title: Whether it has a title, so that it is addressed with Sie.
     """
 
     english: str
@@ -73,8 +73,8 @@ class Spot:
         noun: The place.
         at: Relation for being there.
         to: Relation for going there.
-        groups: What may happen there.
-        goal: Whether the corpus sends people there.
+        groups: Groups of activities at this place.
+        goal: Whether it occurs as a destination.
     """
 
     noun: Noun

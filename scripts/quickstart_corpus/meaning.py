@@ -1,4 +1,4 @@
-"""What sentences mean: the typed records that both grammars realise, free of either word order."""
+"""Typed records of the meaning of sentences, independent of word order. Both grammars realise them."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, fields
@@ -10,7 +10,7 @@ from quickstart_corpus.words import Adjective, Noun, Profession, Relation, Tense
 
 
 class Person(Enum):
-    """A speaker, a hearer or someone else; English "you" is three of them."""
+    """First, second or third person; English "you" corresponds to three of them."""
 
     ME = "I"
     DU = "you, one friend"
@@ -24,7 +24,7 @@ class Person(Enum):
 
 
 class Determiner(Enum):
-    """What stands before a noun; a possessive or a number is a field of its own."""
+    """The determiner of a noun; possessives and numbers are separate fields."""
 
     DEFINITE = "the"
     INDEFINITE = "a, or nothing before a plural or mass noun"
@@ -35,14 +35,14 @@ class Determiner(Enum):
 
 
 class Asked(Enum):
-    """What a wh-question asks for, where it is not a "which" or "how many" noun phrase."""
+    """The participant that a wh-question asks for, unless it is a "which" or "how many" noun phrase."""
 
     WHO = "who"
     WHAT = "what"
 
 
 class AskedAdverb(Enum):
-    """What a wh-question asks for when it asks for an adverbial: English, German."""
+    """The adverbial that a wh-question asks for: English, German."""
 
     WHERE = ("where", "wo")
     WHERE_TO = ("where", "wohin")
@@ -63,7 +63,7 @@ class Modal(Enum):
 
 
 class Polarity(Enum):
-    """Negation and its relatives."""
+    """Negation and similar particles."""
 
     POSITIVE = "yes"
     NEGATIVE = "not"
@@ -73,7 +73,7 @@ class Polarity(Enum):
 
 
 class Subordinator(Enum):
-    """What opens a subordinate clause: English, German."""
+    """The conjunction of a subordinate clause: English, German."""
 
     THAT = ("that", "dass")
     WHETHER = ("whether", "ob")
@@ -86,7 +86,7 @@ class Subordinator(Enum):
 
 
 class Mood(Enum):
-    """What a sentence does."""
+    """The type of a sentence."""
 
     STATEMENT = "statement"
     QUESTION = "question"
@@ -102,7 +102,7 @@ class Possession:
 
 @dataclass(frozen=True)
 class NounPhrase:
-    """A noun with what belongs to it.
+    """A noun with its determiner and modifiers.
 
     Attributes:
         noun: The head.
@@ -124,7 +124,7 @@ class NounPhrase:
 
     @property
     def definite(self) -> bool:
-        """Whether it names something known: after it German puts "nicht", before the others "kein"."""
+        """Whether it is definite: German negates it with "nicht", others with "kein"."""
         if self.possession:
             return True
         return self.count is None and self.determiner is not Determiner.INDEFINITE
@@ -140,7 +140,7 @@ class Couple:
 
 @dataclass(frozen=True)
 class Gap:
-    """The head of a relative clause, seen from inside."""
+    """The head noun of a relative clause, as a participant inside that clause."""
 
     noun: Noun
     plural: bool = False
@@ -183,14 +183,14 @@ class Quality:
 
 @dataclass(frozen=True)
 class Age:
-    """So many years old."""
+    """An age in years."""
 
     years: int
 
 
 @dataclass(frozen=True)
 class Price:
-    """So many euros."""
+    """A price in euros."""
 
     euros: int
 
@@ -228,18 +228,18 @@ class Clause:
 
     Attributes:
         verb: The verb.
-        subject: Who or what.
-        tense: When, grammatically.
-        modal: Modal verb over it.
+        subject: Subject.
+        tense: Grammatical tense.
+        modal: Modal verb.
         polarity: Negation.
         direct: Accusative object, or the object of the verb's preposition.
         indirect: Dative person.
-        predicate: What a copula says of the subject.
+        predicate: Predicate of a copula.
         time: Time adverbial.
-        place: Where.
-        goal: Where to.
-        manner: How.
-        asked: Adverbial asked for.
+        place: Place adverbial.
+        goal: Destination.
+        manner: Adverbial of manner.
+        asked: Adverbial that a question asks for.
         time_first: Whether the time opens a statement.
         complement: Clause that completes the verb.
         adjunct: Adverbial clause.
@@ -269,8 +269,8 @@ class Sentence:
 
     Attributes:
         clause: Its main clause.
-        mood: What it does.
-        address: Who is spoken to; required where someone in it is DU, IHR or SIE.
+        mood: Its type.
+        address: The addressee; required if a person in it is DU, IHR or SIE.
         please: Whether a command says please.
     """
 
@@ -282,7 +282,7 @@ class Sentence:
 
 @dataclass(frozen=True)
 class Address:
-    """Someone spoken to, and the pronoun that German uses for them."""
+    """An addressee, and the pronoun that German uses for them."""
 
     english: str
     german: str

@@ -1,4 +1,4 @@
-"""The nouns of the lexicon, one a line, and the ways to look them up."""
+"""The nouns of the lexicon, one per line, and functions to look them up."""
 
 from functools import cache
 
@@ -120,7 +120,7 @@ song -           | Lied N Lieder Liedes             |
 
 
 def noun(english: str) -> Noun:
-    """Returns the noun of that English singular."""
+    """Returns the noun with this English singular."""
     return NOUNS[english]
 
 

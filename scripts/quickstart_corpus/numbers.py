@@ -34,7 +34,7 @@ def english_number(number: int) -> str:
 
 
 def german_number(number: int) -> str:
-    """Returns a German cardinal, 0 to 999,999, as counted: eins, vierundzwanzig, dreihundertfünf."""
+    """Returns a German cardinal, 0 to 999,999, for counting: eins, vierundzwanzig, dreihundertfünf."""
     _check(number)
     stem = _german_stem(number)
     return stem + "s" if number % 100 == 1 else stem
@@ -58,7 +58,7 @@ def german_ordinal_stem(number: int) -> str:
 
 
 def _german_stem(number: int) -> str:
-    """The cardinal as it stands inside a longer one: "ein", not "eins"."""
+    """Returns the cardinal as part of a longer one: "ein", not "eins"."""
     if number < 20:
         return _GERMAN_SMALL[number]
     if number < 100:
@@ -71,4 +71,4 @@ def _german_stem(number: int) -> str:
 
 def _check(number: int) -> None:
     if not 0 <= number < 1_000_000:
-        raise ValueError(f"{number} is outside 0 to 999,999, the numbers that can be said")
+        raise ValueError(f"{number}: must be from 0 to 999,999")

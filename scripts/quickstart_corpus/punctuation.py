@@ -1,4 +1,4 @@
-"""Punctuation that both languages share: the capital, the final mark, commas that meet."""
+"""Punctuation of both languages: initial capital, final mark, adjacent commas."""
 
 from quickstart_corpus.meaning import Mood
 
@@ -6,7 +6,7 @@ _MARKS = {Mood.STATEMENT: ".", Mood.QUESTION: "?", Mood.COMMAND: "!"}
 
 
 def finish(text: str, mood: Mood) -> str:
-    """Returns a sentence with its capital and final mark, and one comma where two meet."""
+    """Returns a sentence with initial capital and final mark; merges adjacent commas."""
     while ",," in text or ", ," in text:
         text = text.replace(",,", ",").replace(", ,", ",")
     text = text.rstrip(",")

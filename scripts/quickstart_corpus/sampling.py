@@ -1,4 +1,4 @@
-"""Samples the parts of sentences: people, things, times and places that go together."""
+"""Sampling of the parts of sentences: matching people, things, times and places."""
 
 from functools import cache
 
@@ -60,15 +60,15 @@ ADDRESSES = (
 
 
 class Sampler:
-    """Draws parts of a sentence in which a given person, or nobody, is spoken to.
+    """Samples parts of a sentence with a given addressee, or with none.
 
     Attributes:
         dice: Source of all choices.
-        address: Who is spoken to.
+        address: The addressee; None: there is none.
     """
 
     def __init__(self, dice: Dice, address: Address | None) -> None:
-        """Draws from `dice`, for a sentence spoken to `address`."""
+        """Samples with `dice`, for a sentence with the addressee `address`."""
         self.dice = dice
         self.address = address
 
@@ -148,14 +148,14 @@ class Sampler:
         return self.dice.pick(range(2, 7) if self.dice.chance(0.7) else range(7, 21))
 
     def attribute(self, noun: Noun, probability: float) -> Adjective | None:
-        """Returns an adjective that goes with the noun, that often."""
+        """Returns an adjective that fits the noun, with this probability, else None."""
         fitting = adjectives(noun)
         if not fitting or not self.dice.chance(probability):
             return None
         return self.dice.pick(fitting)
 
     def place(self, groups: tuple[Group, ...]) -> Place:
-        """Returns where something happens, of one of the groups."""
+        """Returns a place of one of the groups."""
         group = self.dice.pick(groups)
         if group is Group.CITY:
             if self.dice.chance(0.5):
@@ -168,7 +168,7 @@ class Sampler:
         return Located(spot.at, self._spot_phrase(spot))
 
     def goal(self, verb: Verb) -> Place:
-        """Returns where a verb of motion leads."""
+        """Returns the destination of a verb of motion."""
         if verb.english == "fly" or (verb.english == "drive" and self.dice.chance(0.5)):
             return InCity(self.dice.pick(CITIES), goal=True)
         if self.dice.chance(0.2):
@@ -191,7 +191,7 @@ class Sampler:
         return Located(relation, NounPhrase(base, adjective=adjective))
 
     def past(self) -> Time:
-        """Returns a time gone by."""
+        """Returns a time in the past."""
         match self.dice.weighted(
             (0.55, "adverb"), (0.17, "day"), (0.13, "span"), (0.1, "date"), (0.05, "clock")
         ):
@@ -206,7 +206,7 @@ class Sampler:
         return self.dice.pick(PAST_TIMES)
 
     def future(self) -> Time:
-        """Returns a time to come."""
+        """Returns a time in the future."""
         match self.dice.weighted(
             (0.55, "adverb"), (0.16, "day"), (0.11, "span"), (0.08, "date"), (0.1, "clock")
         ):
@@ -228,7 +228,7 @@ class Sampler:
         return Clock(self.dice.pick(range(1, 13)), minute)
 
     def date(self) -> Date:
-        """Returns a date that every year has."""
+        """Returns a date that exists in every year."""
         return Date(self.dice.pick(range(1, 31)) if self.dice.chance(0.4) else self.dice.pick(range(1, 13)),
                     self.dice.pick((1, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12)))  # fmt: skip
 
@@ -237,7 +237,7 @@ class Sampler:
         return Span(direction, self.dice.pick(range(2, 13)), self.dice.pick(units))
 
     def time_for(self, tense: Tense) -> Time:
-        """Returns a time that goes with a past or future tense."""
+        """Returns a time that fits a past or future tense."""
         return self.past() if tense is Tense.PAST else self.future()
 
     def _relative(self, doctor: bool = True) -> NounPhrase | Name:
@@ -305,7 +305,7 @@ def _spots(group: Group) -> tuple[Spot, ...]:
 
 
 def _others(subject: Participant) -> tuple[Person, ...]:
-    """The pronouns that may stand for someone else than the subject."""
+    """Returns the pronouns that may refer to a person other than the subject."""
     if subject in (Person.ME, Person.WE):
         return (Person.HE, Person.SHE, Person.THEY)
     if subject in _HEARERS:

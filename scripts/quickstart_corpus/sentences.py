@@ -1,4 +1,4 @@
-"""Samples whole sentences of every kind: statements, questions, commands, complex sentences."""
+"""Sampling of sentences of all kinds: statements, questions, commands, complex sentences."""
 
 from dataclasses import replace
 
@@ -59,7 +59,7 @@ _OUTER = {
 
 
 def sample(dice: Dice) -> Sentence:
-    """Returns a random sentence that says nothing odd or unclear."""
+    """Returns a random sentence that passes `is_sound`."""
     while True:
         kind = dice.weighted(
             (0.36, _statement),
@@ -79,7 +79,10 @@ def sample(dice: Dice) -> Sentence:
 
 
 def is_sound(sentence: Sentence) -> bool:
-    """Whether a sentence is clear: nobody and nothing twice, "you" only with an address, no odd negation."""
+    """Whether a sentence is unambiguous.
+
+    No noun or name occurs twice, "you" occurs only with an addressee, and there is no odd negation.
+    """
     parts = list(walk(sentence))
     nouns = [part.noun for part in parts if isinstance(part, NounPhrase)]
     names = [part.english for part in parts if isinstance(part, Name)]
@@ -105,7 +108,7 @@ def _is_sound_clause(clause: Clause) -> bool:
         for part in (subject, direct, clause.indirect)
     )
     counted = isinstance(direct, NounPhrase) and direct.count is not None
-    # "Not every", "not three" and "never every" would need an order of their own.
+    # "Not every", "not three" and "never every" would need a different word order.
     if (negated or clause.time == NEVER) and (every or counted or is_since(clause.time)):
         return False
     if clause.polarity is not Polarity.POSITIVE and isinstance(clause.time, Adverb) and clause.time.middle:
@@ -114,7 +117,7 @@ def _is_sound_clause(clause: Clause) -> bool:
 
 
 def _persons(parts: list[object]) -> list[Person]:
-    """Every pronoun, spoken or in a possessive."""
+    """Returns all pronouns, including possessives."""
     found: list[Person] = []
     for part in parts:
         for value in vars(part).values() if not isinstance(part, Noun) else ():
@@ -124,7 +127,7 @@ def _persons(parts: list[object]) -> list[Person]:
 
 
 def _basic(sampler: ClauseSampler) -> Clause:
-    """A clause for a statement, of any kind."""
+    """Returns a clause for a statement, of any kind."""
     dice = sampler.dice
     subject = sampler.subject()
     match dice.weighted(
@@ -173,7 +176,7 @@ def _statement(sampler: ClauseSampler, address: Address | None) -> Sentence:
 
 
 def _asked_about(sampler: ClauseSampler) -> Participant:
-    """Someone a question may be about: one rarely asks what oneself is doing."""
+    """Returns the subject of a question; speakers rarely ask about themselves."""
     subject = sampler.subject()
     return _asked_about(sampler) if subject in (Person.ME, Person.WE) else subject
 
@@ -204,7 +207,7 @@ def _wh_question(sampler: ClauseSampler, address: Address | None) -> Sentence:
 
 
 def _wh_clause(sampler: ClauseSampler, label: str, subject: Participant) -> Clause:
-    """A clause with something asked for, in a question or under "I do not know"."""
+    """Returns a clause that asks for a part, for a question or an indirect question."""
     dice = sampler.dice
     while True:
         clause = sampler.event(subject, label, short=True, positive=True)
@@ -262,7 +265,7 @@ def _command(sampler: ClauseSampler, address: Address | None) -> Sentence:
 
 
 def _report(sampler: ClauseSampler, address: Address | None) -> Sentence:
-    """I know that, do you know whether, she asks where."""
+    """Returns a sentence with "I know that", "do you know whether", "she asks where"."""
     dice = sampler.dice
     kind = dice.weighted((0.42, Subordinator.THAT), (0.34, Subordinator.WHETHER), (0.24, Subordinator.WH))
     label = dice.weighted(*_REPORTS)
@@ -312,7 +315,7 @@ def _report(sampler: ClauseSampler, address: Address | None) -> Sentence:
 def _inner(
     sampler: ClauseSampler, label: str, positive: bool = False, subject: Participant | None = None
 ) -> Clause:
-    """A clause inside another."""
+    """Returns a subordinate clause."""
     dice = sampler.dice
     who = subject or sampler.subject()
     if label in ("present", "past", "future") and dice.chance(0.22):
@@ -325,7 +328,7 @@ def _inner(
 
 
 def _complex(sampler: ClauseSampler, address: Address | None) -> Sentence:
-    """Because, although, if, before, when."""
+    """Returns a sentence with "because", "although", "if", "before" or "when"."""
     dice = sampler.dice
     kind = dice.weighted(
         (0.36, Subordinator.BECAUSE),
@@ -351,7 +354,7 @@ def _complex(sampler: ClauseSampler, address: Address | None) -> Sentence:
             inner = _inner(
                 sampler, label, positive=kind is Subordinator.IF and label == "perfect", subject=who
             )
-        # English tells "I read" of today from "I read" of yesterday by the time alone.
+        # Only the time distinguishes the present "I read" from the past "I read".
         if (
             main.time
             and inner.verb.past != inner.verb.english
@@ -363,7 +366,7 @@ def _complex(sampler: ClauseSampler, address: Address | None) -> Sentence:
 
 
 def _again(sampler: ClauseSampler, subject: Participant) -> Participant | None:
-    """The same person again, as a pronoun, or nobody in particular."""
+    """Returns the same person as a pronoun; None: another subject is chosen."""
     if sampler.dice.chance(0.3):
         return None
     if isinstance(subject, Person):
@@ -375,7 +378,7 @@ def _again(sampler: ClauseSampler, subject: Participant) -> Participant | None:
 
 
 def _agentive(sampler: ClauseSampler) -> Verb:
-    """A verb for what one can be told, or try, to do."""
+    """Returns a verb for commands and infinitive clauses."""
     while True:
         verb = sampler.verb(Tense.PRESENT, modal=True)
         if verb.name not in ("live", "find", "see", "understand"):
@@ -383,7 +386,7 @@ def _agentive(sampler: ClauseSampler) -> Verb:
 
 
 def _infinitive(sampler: ClauseSampler, address: Address | None) -> Sentence:
-    """Trying, forgetting and promising to do something, or doing one thing in order to do another."""
+    """Returns a sentence with an infinitive clause: try to, forget to, promise to, in order to."""
     dice = sampler.dice
     subject = sampler.subject()
     verb = _agentive(sampler)
@@ -413,7 +416,7 @@ def _infinitive(sampler: ClauseSampler, address: Address | None) -> Sentence:
 
 
 def _relative(sampler: ClauseSampler, address: Address | None) -> Sentence:
-    """The man who is reading the book; the book that Anna is reading."""
+    """Returns a sentence with a relative clause: "the man who ...", "the book that ..."."""
     dice = sampler.dice
     label = dice.weighted((0.45, "present"), (0.25, "perfect"), (0.3, "modal"))
     if dice.chance(0.6):

@@ -1,4 +1,4 @@
-"""The split: training, validation and test pairs, and the combinations that only the test holds."""
+"""The split into training, validation and test pairs, with combinations that occur only in the test."""
 
 from dataclasses import dataclass
 
@@ -19,7 +19,7 @@ SEEN = "seen"
 OBJECT_GROUP = "unseen-object"
 CLAUSE_GROUP = "unseen-clause"
 
-# Verb and object that no training or validation sentence holds together, in any form or role.
+# Verb and object that never occur in the same training or validation sentence, in any form or role.
 HELD_OUT_OBJECTS = frozenset({
     ("read", "novel"), ("write", "poem"), ("buy", "motorcycle"), ("buy", "hat"), ("buy", "bread"),
     ("sell", "boat"), ("sell", "clock"), ("sell", "radio"), ("look for", "umbrella"), ("look for", "jacket"),
@@ -31,7 +31,7 @@ HELD_OUT_OBJECTS = frozenset({
     ("pay for", "coffee"), ("understand", "question"), ("give", "key"), ("show", "picture"),
     ("send", "letter"),
 })  # fmt: skip
-# Clause type and tense that no training or validation sentence holds together.
+# Clause type and tense that no training or validation sentence combines.
 HELD_OUT_CLAUSES = frozenset({
     ("WHETHER", "perfect"), ("BECAUSE", "modal"), ("THAT", "future"), ("IF", "perfect"),
 })  # fmt: skip
@@ -39,7 +39,7 @@ HELD_OUT_CLAUSES = frozenset({
 
 @dataclass(frozen=True)
 class Pair:
-    """A sentence in both languages, with what it means and the test group it belongs to."""
+    """A sentence in both languages, with its meaning and its test group."""
 
     english: str
     german: str
@@ -57,14 +57,14 @@ class Corpus:
 
 
 def make_corpus(seed: int = SEED) -> Corpus:
-    """Samples sentences until every part is full.
+    """Samples sentences until every part has its size.
 
-    No sentence, English or German, occurs twice in the whole corpus, so each English sentence has one
-    German translation and no test or validation sentence has been seen in training on either side.
+    No English or German sentence occurs twice in the corpus. So each English sentence has one German
+    translation, and no side of a test or validation pair occurs in training.
     """
     dice = Dice(seed)
     pools: dict[str, list[Pair]] = {SEEN: [], OBJECT_GROUP: [], CLAUSE_GROUP: []}
-    # Several times the unseen sentences needed, so that rare combinations are among them.
+    # More unseen sentences than needed, so that they include rare combinations.
     wanted = {SEEN: TRAIN + VALID + TEST, OBJECT_GROUP: 6 * UNSEEN_OBJECT, CLAUSE_GROUP: 3 * UNSEEN_CLAUSE}
     sources: set[str] = set()
     targets: set[str] = set()
@@ -91,10 +91,10 @@ def make_corpus(seed: int = SEED) -> Corpus:
 
 
 def group_of(meaning: Sentence) -> str | None:
-    """Returns the test group of a sentence; None where a held-out combination makes it unusable.
+    """Returns the test group of a sentence; None if a held-out combination makes it unusable.
 
-    A held-out verb and noun must not even meet in one sentence without being verb and object there,
-    and a sentence holding combinations of both kinds belongs to neither group.
+    It is unusable if it contains a held-out verb and noun that are not verb and object in it, or held-out
+    combinations of both kinds.
     """
     verbs = {part.verb.name for part in walk(meaning) if isinstance(part, Clause)}
     nouns = {part.noun.english for part in walk(meaning) if isinstance(part, NounPhrase | Gap)}
@@ -128,7 +128,7 @@ def clause_tenses(meaning: Sentence) -> set[tuple[str, str]]:
 
 
 def german_tense(clause: Clause) -> str:
-    """Returns how German says a clause's tense: present, perfect, preterite, future or modal."""
+    """Returns the German form of a clause's tense: present, perfect, preterite, future or modal."""
     if clause.modal and clause.modal is not Modal.LIKE:
         return "modal"
     if clause.tense is Tense.PRESENT:
@@ -155,7 +155,7 @@ def _spread(
     held_out: frozenset[tuple[str, str]],
     known: set[tuple[str, str]],
 ) -> list[Pair]:
-    """Chooses pairs that spread evenly over the held-out combinations and know all others."""
+    """Chooses pairs evenly over the held-out combinations; all their other combinations are in `known`."""
     queues: dict[tuple[str, str], list[Pair]] = {combination: [] for combination in sorted(held_out)}
     for pair in dice.shuffled(pool):
         unseen = combinations([pair]) - known

@@ -1,4 +1,4 @@
-"""Time expressions: what they mean, and how English and German say them."""
+"""Time expressions: their meaning, and their form in English and German."""
 
 from dataclasses import dataclass
 from enum import Enum
@@ -17,7 +17,7 @@ class Unit(Enum):
 
 
 class Direction(Enum):
-    """How a span of time lies to now: English before and after it, German preposition (with dative)."""
+    """Direction of a span from now: English words before and after it, German preposition (with dative)."""
 
     AGO = ("", " ago", "vor")
     AHEAD = ("in ", "", "in")
@@ -41,7 +41,7 @@ class Adverb:
 
 @dataclass(frozen=True)
 class Clock:
-    """A time of day, on a clock of twelve hours; minute is a multiple of five."""
+    """A time of day on a twelve-hour clock; the minute is a multiple of five."""
 
     hour: int
     minute: int
@@ -49,7 +49,7 @@ class Clock:
 
 @dataclass(frozen=True)
 class At:
-    """A clock time as an adverbial, on a day if one is given: "tomorrow at half past three"."""
+    """A clock time as an adverbial, with an optional day: "tomorrow at half past three"."""
 
     clock: Clock
     day: Adverb | None = None

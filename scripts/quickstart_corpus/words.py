@@ -1,4 +1,4 @@
-"""What a word of the lexicon is: the record types for nouns, adjectives, verbs and their features."""
+"""Record types of the lexicon: nouns, adjectives, verbs and their features."""
 
 from dataclasses import dataclass
 from enum import Enum
@@ -22,7 +22,7 @@ class Case(Enum):
 
 
 class Kind(Enum):
-    """What a noun stands for; verbs and adjectives choose their nouns by it."""
+    """The semantic class of a noun; verbs and adjectives select nouns by it."""
 
     PERSON = "person"
     KIN = "relative or friend, said with a possessive"
@@ -59,7 +59,7 @@ class Noun:
         german: German nominative singular.
         gender: German gender.
         plural: German nominative plural; empty for mass nouns.
-        kinds: What it stands for.
+        kinds: Its semantic classes.
         genitive: German genitive singular.
         weak: Whether it is an n-declension noun (den Jungen, dem Jungen).
         mass: Whether it is a mass noun (no plural, no indefinite article).
@@ -86,7 +86,7 @@ class Adjective:
         stem: German stem that the declension endings attach to (teuer, but teur-e).
         english_comparative: As in "older than".
         german_comparative: As in "älter als".
-        kinds: Kinds of noun it goes with.
+        kinds: Kinds of nouns that it fits.
         attributive: Whether the corpus uses it before a noun as well.
     """
 
@@ -101,7 +101,7 @@ class Adjective:
 
 @dataclass(frozen=True)
 class Profession:
-    """A profession as a predicate noun; German has a form for each sex and no article."""
+    """A profession as a predicate noun; German has one form per sex, without article."""
 
     english: str
     masculine: str
@@ -141,7 +141,7 @@ class Tense(Enum):
 
 
 class Group(Enum):
-    """Groups of places at which something may happen."""
+    """Groups of places for activities."""
 
     HOME = "home"
     TOWN = "town"
@@ -165,7 +165,7 @@ class Verb:
         perfect: German past participle, prefix included.
         prefix: Separable prefix, or empty.
         sein: Whether the Perfekt takes sein.
-        reflexive: Whether German says it with a reflexive pronoun.
+        reflexive: Whether German uses a reflexive pronoun.
         subjects: Kinds of subject.
         objects: Kinds of accusative object; empty for none.
         extra: English names of further object nouns.
@@ -173,12 +173,12 @@ class Verb:
         english_to: English preposition before that person ("explain something to him").
         preposition: Governed preposition of a prepositional object, whose kinds are `objects`.
         places: Groups of places where it may happen.
-        needs_place: Whether a place must be said.
+        needs_place: Whether a place is obligatory.
         goals: Whether it takes a destination.
         simple: Whether English uses no progressive.
         definite: Whether the object must be definite.
         tenses: Tenses it is used in.
-        modal: Whether it goes with modal verbs, commands and infinitive clauses.
+        modal: Whether it is used with modal verbs, in commands and in infinitive clauses.
     """
 
     english: str
@@ -207,6 +207,6 @@ class Verb:
 
     @property
     def name(self) -> str:
-        """The English verb with its particle or preposition: what the splits call it by."""
+        """The English verb with its particle or preposition; the split uses it as key."""
         tail = self.particle or (self.preposition.english if self.preposition else "")
         return f"{self.english} {tail}".strip()
