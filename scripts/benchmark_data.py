@@ -118,11 +118,11 @@ def measure(folder: Path, num_pairs: int, workers: int, rounds: int, seconds: fl
         workers=workers,
     )
     _, tokenizer_peak = in_process(partial(prepare_all, config))
-    kept = {
+    prepared = {
         path.name.split("-")[0]: path for path in (folder / "cache" / "prepared").iterdir() if path.is_dir()
     }
-    bare = partial(encode_all, folder, kept["tokenizer"], chunks, workers)
-    turns = [in_turn(config, [kept["text"], kept["ids"]], bare) for _ in range(rounds)]
+    bare = partial(encode_all, folder, prepared["tokenizer"], chunks, workers)
+    turns = [in_turn(config, [prepared["text"], prepared["ids"]], bare) for _ in range(rounds)]
     cached_seconds, _ = in_process(partial(prepare_all, config))
     first_updates = [first_update(config, folder / f"run{number}", number) for number in (1, workers)]
     loader, _ = in_process(partial(load, replace(config, loaders=0), seconds))
@@ -164,9 +164,9 @@ class Turn:
         return self.bare / self.ours
 
 
-def in_turn(config: DataConfig, made: list[Path], bare: Callable[[], float]) -> Turn:
-    """Deletes the prepared folders `made`, prepares them again, then runs SentencePiece alone."""
-    for folder in made:
+def in_turn(config: DataConfig, prepared: list[Path], bare: Callable[[], float]) -> Turn:
+    """Deletes the folders `prepared`, prepares them again, then runs SentencePiece alone."""
+    for folder in prepared:
         shutil.rmtree(folder)
     ours, peak = in_process(partial(prepare_all, config))
     return Turn(ours, in_process(bare)[0], peak)
@@ -195,8 +195,8 @@ def write_corpus(folder: Path, num_pairs: int) -> list[Chunk]:
     syllables = np.array([c + v for c in "bcdfghjklmnprstvwz" for v in "aeiou"])
     characters = np.array([chr(0x4E00 + i) for i in range(2000)])
     few = min(num_pairs, SAMPLED_PAIRS)
-    spaced = [Words.made(generator, syllables, " ", 5) for _ in range(2)]
-    unspaced = [Words.made(generator, characters, "", 2) for _ in range(2)]
+    spaced = [Words.random(generator, syllables, " ", 5) for _ in range(2)]
+    unspaced = [Words.random(generator, characters, "", 2) for _ in range(2)]
     for name, words in (("valid", spaced), ("unspaced_valid", unspaced)):
         write_pairs(folder / name, words, 1000, generator)
     write_pairs(folder / "bpe", spaced, few, generator)
@@ -214,11 +214,11 @@ class Words:
     rare_parts: int
 
     @classmethod
-    def made(cls, generator: np.random.Generator, parts: Any, joint: str, rare_parts: int) -> Words:
+    def random(cls, generator: np.random.Generator, parts: Any, joint: str, rare_parts: int) -> Words:
         """Returns random words of 1 to max(3, `rare_parts`) - 1 parts."""
         sizes = generator.integers(1, max(3, rare_parts), 50_000).tolist()
-        made = parts[generator.integers(0, len(parts), (len(sizes), rare_parts))].tolist()
-        common = ["".join(word[:size]) for word, size in zip(made, sizes, strict=True)]
+        drawn = parts[generator.integers(0, len(parts), (len(sizes), rare_parts))].tolist()
+        common = ["".join(word[:size]) for word, size in zip(drawn, sizes, strict=True)]
         return cls(common, parts, joint, rare_parts)
 
     def lines(self, lengths: list[int], generator: np.random.Generator) -> Iterator[str]:
@@ -228,8 +228,8 @@ class Words:
         places = generator.choice(len(self.common), size, p=shares / shares.sum()).tolist()
         picked = [self.common[place] for place in places]
         rare = np.flatnonzero(generator.random(size) < RARE_SHARE)
-        made = self.parts[generator.integers(0, len(self.parts), (len(rare), self.rare_parts))]
-        for place, word in zip(rare.tolist(), made.tolist(), strict=True):
+        drawn = self.parts[generator.integers(0, len(self.parts), (len(rare), self.rare_parts))]
+        for place, word in zip(rare.tolist(), drawn.tolist(), strict=True):
             picked[place] = "".join(word)
         words = iter(picked)
         return (self.joint.join(islice(words, length)) for length in lengths)
