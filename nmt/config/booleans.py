@@ -1,4 +1,4 @@
-"""Truth values: what counts as one. OmegaConf takes every number and single letters too, such as 2 and y."""
+"""Checks of boolean options: OmegaConf also accepts every number and single letters, such as 2 and y."""
 
 from __future__ import annotations
 
@@ -13,26 +13,26 @@ _WORDS = frozenset({"true", "false", "yes", "no", "on", "off", "1", "0"})
 
 
 def truth_keys(schema: type[Any]) -> frozenset[str]:
-    """The options of a dataclass that take a truth value, by full name."""
+    """Returns the full names of the boolean options of a dataclass."""
     return frozenset(key for key, _, hint in walk(schema) if hint is bool)
 
 
 def check_truth(keys: Collection[str], key: str, value: Any) -> None:
-    """Makes sure that what an option is given is a truth value, if it takes one.
+    """Checks that the value of a boolean option is true or false.
 
-    A value of a type that OmegaConf refuses by itself, such as a list, is left to it; so is an interpolation.
+    Interpolations, and values of a type that OmegaConf refuses, such as lists, are not checked here.
 
     Args:
-        keys: the options that take one.
+        keys: the boolean options.
         key: full name of the option or section.
-        value: its value, before it has been given a type.
+        value: its value, before OmegaConf has converted it.
 
     Raises:
-        UserError: it is another number or text; in a section it names the option.
+        UserError: a boolean option has another number or text; the message names the option.
     """
     for name, leaf in _leaves(key, value):
         if name in keys and not _means_truth(leaf):
-            raise UserError(f"{name}={shortened(leaf)}: is neither true nor false. Give one of the two.")
+            raise UserError(f"{name}={shortened(leaf)}: must be true or false.")
 
 
 def _leaves(key: str, value: Any) -> Iterator[tuple[str, Any]]:

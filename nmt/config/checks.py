@@ -1,7 +1,7 @@
-"""Checks of single option values, each failing with one sentence that names the key.
+"""Checks of single option values; each error is one sentence that names the key.
 
-Every number has a lower and an upper bound. The upper bounds allow every sensible use on any machine; they
-stop values that would exhaust memory, overflow, or never end.
+Every number has a lower and an upper bound. The upper bounds allow every sensible use on any machine. They
+refuse values that would exhaust memory, overflow, or never end.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ PROCESSES = 1024
 
 @dataclass(frozen=True)
 class Bound:
-    """A condition on a number and the words for it."""
+    """A condition on a number, and its description in messages."""
 
     words: str
     holds: Callable[[float], bool]
@@ -37,12 +37,12 @@ def above(low: float, high: float) -> Bound:
 
 
 def share() -> Bound:
-    """The value is a probability that leaves something: 0 or more, 0.99 or less."""
+    """The value is a probability between 0 and 0.99, both included."""
     return Bound("0 or more and at most 0.99", lambda value: 0.0 <= value <= 0.99)
 
 
 def decay() -> Bound:
-    """The value is the weight of the past in a running mean: 0 or more, less than 1."""
+    """The value is the decay of a running mean: 0 or more, less than 1."""
     return Bound("0 or more and less than 1", lambda value: 0.0 <= value < 1.0)
 
 
@@ -50,19 +50,19 @@ def check(key: str, value: float, bound: Bound) -> None:
     """Raises `UserError` unless `value` is within `bound`.
 
     Args:
-        key: full name of the option, as it is overridden on the command line.
-        value: its value; NaN and the infinities are within no bound.
-        bound: what it must satisfy.
+        key: full name of the option, as on the command line.
+        value: its value; NaN and the infinities satisfy no bound.
+        bound: the condition.
     """
     if not bound.holds(value):
-        raise UserError(f"{key}={shortened(value)}: must be {bound.words}")
+        raise UserError(f"{key}={shortened(value)}: must be {bound.words}.")
 
 
 def shortened(value: Any, limit: int = 60) -> str:
-    """A value as text of `limit` characters at most, with `…` where its middle is left out."""
+    """Returns a value as text of at most `limit` characters, with `…` in place of its middle."""
     try:
         text = str(value)
-    except ValueError:  # Python writes no integers of more than 4,300 digits
+    except ValueError:  # Python converts no integer of more than 4,300 digits to text
         return "a number of more than 4,300 digits"
     if len(text) <= limit:
         return text

@@ -1,4 +1,4 @@
-"""What each command takes: the sections above put together."""
+"""The options of each command, including its sections of options."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from nmt.errors import UserError
 
 
 class Resume(Enum):
-    """What `nmt-train` does with a run folder that holds checkpoints, or none."""
+    """Whether `nmt-train` resumes a run folder that holds checkpoints."""
 
     auto = "auto"
     never = "never"
@@ -27,28 +27,29 @@ class Resume(Enum):
 
 @dataclass
 class TrainConfig:
-    """`nmt-train`: the data, the model, the training and the decoding of validation and test."""
+    """Options of `nmt-train`: data, model, training, and decoding in validation and test."""
 
     run_dir: str = path_field("folder", "runs/${name}")
-    """Folder of the run; relative to where the command was started."""
+    """Folder of the run, relative to the current folder."""
     name: str = path_field("name", "quickstart")
     """Name of the experiment."""
     seed: int = 1
+    """Seed of all random numbers."""
     resume: Resume = Resume.auto
-    """`auto`: go on if the folder holds a checkpoint; `never`: start anew only in an empty folder;
-    `must`: fail if there is none."""
+    """`auto`: resume the run if its folder has a checkpoint. `never`: start a new run; the folder must be
+    empty. `must`: fail if there is no checkpoint."""
     resume_from: str | None = None
-    """A checkpoint of the run, such as `update-300`, to go back to. The later ones are removed when training
-    begins. The same command again goes on and does not go back again."""
+    """Checkpoint of the run to go back to, such as `update-300`. Later checkpoints are removed when training
+    begins. Running the same command again resumes the run and does not go back again."""
     start_from: str | None = path_field("folder", None)
-    """A trained model, the run that made it, or a checkpoint of a run, whose weights and vocabulary training
-    begins with."""
+    """Warm start: a model folder, a run folder or a checkpoint. Training begins with its weights and its
+    vocabulary."""
     plugins: list[str] = field(default_factory=list)
-    """Python modules to import before anything is built, such as `[my_package.encodings]`; they register
-    architectures, positional encodings, schedules, optimizers, search processors, cleaning rules and metrics.
-    See docs/extending.md."""
+    """Python modules to import first, such as `[my_package.encodings]`. They register architectures,
+    positional encodings, schedules, optimizers, search processors, cleaning rules and metrics. See
+    docs/extending.md."""
     prepare_only: bool = False
-    """Stop after the data are prepared."""
+    """Prepare the data, then stop."""
     data: DataConfig = field(default_factory=DataConfig)
     model: ModelConfig = field(default_factory=ModelConfig)
     training: TrainingConfig = field(default_factory=TrainingConfig)
@@ -61,42 +62,43 @@ class TrainConfig:
 
 
 def folders(key: str, value: Any, kind: str = "folder") -> list[str]:
-    """The folders (or files) that an option names: one, or a list of them; none without a value.
+    """Returns the folders (or files) that an option names: one or several, or none if it has no value.
 
     Raises:
-        UserError: the value is something else.
+        UserError: the value is neither text nor a list of texts.
     """
     if value is None:
         return []
     given = list(value) if isinstance(value, Sequence) and not isinstance(value, str) else [value]
     if not given or not all(isinstance(one, str | int | float) for one in given):
         example = "DIR" if kind == "folder" else kind.upper()
-        raise UserError(f"{key}={value}: must be a {kind}, or a list of {kind}s: {key}=[{example},{example}]")
+        raise UserError(f"{key}={value}: must be a {kind} or a list of {kind}s, {key}=[{example},{example}].")
     return [str(one) for one in given]
 
 
 @dataclass
 class TranslateConfig:
-    """`nmt-translate`: a model folder, text in, text out."""
+    """Options of `nmt-translate`: a model, and where text is read and written."""
 
     model_dir: Any = path_field("folder", "???", several=True)
-    """A model or run folder, or a checkpoint, `RUN/checkpoints/update-300`; several that translate together
-    (an ensemble) are a list, `[DIR,DIR]`."""
+    """Model folder, run folder or checkpoint, such as `RUN/checkpoints/update-300`. A list, `[DIR,DIR]`, is
+    an ensemble."""
     input: str | None = path_field("file", None)
-    """Text file, a sentence a line; default: standard input."""
+    """Text file with one sentence per line. null: standard input."""
     output: str | None = path_field("file", None)
-    """File for the translations; default: standard output."""
+    """File for the translations. null: standard output."""
     plugins: list[str] = field(default_factory=list)
-    """Python modules to import before anything is built, such as `[my_package.encodings]`; they register
-    parts of the model, search processors and metrics. See docs/extending.md."""
+    """Python modules to import first, such as `[my_package.encodings]`. They register parts of the model,
+    search processors and metrics. See docs/extending.md."""
     scores: bool = False
-    """Write `score<TAB>translation`; the score is the length-normalised log-probability."""
+    """Write `score<TAB>translation`. The score is the length-normalised log-probability."""
     device: str = "auto"
-    """`auto`, `cpu`, `cuda`, `cuda:1`, or `mps` on Apple machines where torch has it (not tested)."""
+    """`auto`, `cpu`, `cuda`, `cuda:1`, or `mps` (Apple; not tested). `auto`: a GPU if there is one."""
     precision: str = "fp32"
-    """`fp32`, or `bf16` or `fp16` where speed matters more than equal text in every batch."""
+    """`auto`, `fp32`, `bf16` or `fp16`. With bf16 and fp16, which are faster, a translation may depend on the
+    other sentences of its batch. `auto` chooses for the device."""
     threads: int = 0
-    """CPU threads; 0: one a core."""
+    """CPU threads. 0: one per core."""
     decoding: DecodingConfig = field(default_factory=DecodingConfig)
 
     def __post_init__(self) -> None:
@@ -107,39 +109,43 @@ class TranslateConfig:
 
 @dataclass
 class EvalConfig:
-    """`nmt-eval`: a model on a test set, or hypothesis files on references."""
+    """Options of `nmt-eval`: a model and a test set, or a file of hypotheses and its references."""
 
     model_dir: Any = path_field("folder", None, several=True)
-    """A model or run folder, a checkpoint, or a list of several that translate together; the (first) model's
-    own data unless `source` and `references` are given."""
+    """Model folder, run folder or checkpoint; a list, `[DIR,DIR]`, is an ensemble. It is scored on the data
+    of the (first) model unless `source` and `references`, or `data`, are given."""
     data: DataConfig | None = None
-    """Other data than the model's own, such as `data=quickstart`; their `split` is scored."""
+    """Other data than those of the model, such as `data=quickstart`. Their `split` is scored."""
     split: str = "test"
-    """`valid` or `test` of the data."""
+    """Split of the data to score: `valid` or `test`."""
     source: str | None = path_field("file", None)
-    """Text file to translate with `model_dir` instead of its own data; with `hypotheses`, for a metric that
-    reads the sources."""
+    """Text file to translate with `model_dir` instead of the data of the model. With `hypotheses`: the
+    sources, for metrics that read them."""
     references: Any = path_field("file", None, several=True)
-    """Text file of reference translations, line for line. Of a list, `[FILE,FILE]`, or the files of a quoted
-    glob, each is one more reference of every sentence."""
+    """Text file of reference translations, line for line. With a list, `[FILE,FILE]`, or a quoted glob, every
+    sentence has several references, one per file."""
     hypotheses: str | None = path_field("file", None)
-    """Text file of translations to score; no model is needed then."""
+    """Text file of translations to score, without a model."""
     baseline: str | None = path_field("file", None)
-    """Another hypotheses file: adds paired bootstrap resampling against it."""
+    """Text file of other translations, for a significance test against them (paired bootstrap resampling)."""
     target_lang: str | None = None
-    """Language of the references when there is no model to tell; chooses BLEU's tokeniser."""
+    """Language of the references if no model is given. It selects BLEU's tokeniser."""
     groups: str | None = path_field("file", None)
-    """Text file with one label a line; each label is scored beside the whole."""
+    """Text file with one label per line. Each label is also scored separately."""
     output: str | None = path_field("file", None)
     """File for the translations of `model_dir`."""
     plugins: list[str] = field(default_factory=list)
-    """Python modules to import before anything is built, such as `[my_package.encodings]`; they register
-    parts of the model, search processors and metrics. See docs/extending.md."""
+    """Python modules to import first, such as `[my_package.encodings]`. They register parts of the model,
+    search processors and metrics. See docs/extending.md."""
     json: str | None = path_field("file", None)
     """File for the report as JSON."""
     device: str = "auto"
+    """`auto`, `cpu`, `cuda`, `cuda:1`, or `mps` (Apple; not tested). `auto`: a GPU if there is one."""
     precision: str = "fp32"
+    """`auto`, `fp32`, `bf16` or `fp16`. With bf16 and fp16, which are faster, a translation may depend on the
+    other sentences of its batch. `auto` chooses for the device."""
     threads: int = 0
+    """CPU threads. 0: one per core."""
     decoding: DecodingConfig = field(default_factory=DecodingConfig)
     evaluation: EvaluationConfig = field(default_factory=EvaluationConfig)
 

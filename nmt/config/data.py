@@ -1,4 +1,4 @@
-"""Options of the data stage: where sentence pairs come from, how they are cleaned, cut up and batched."""
+"""Options of the data: where sentence pairs come from, how they are cleaned, segmented and batched."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from nmt.errors import UserError
 
 
 class Segmentation(Enum):
-    """How SentencePiece finds its pieces."""
+    """The segmentation algorithm of SentencePiece."""
 
     unigram = "unigram"
     bpe = "bpe"
 
 
 class Normalization(Enum):
-    """SentencePiece's normalisation rules; `identity` keeps the text as it is."""
+    """SentencePiece's normalisation rules; `identity` leaves the text unchanged."""
 
     nmt_nfkc = "nmt_nfkc"
     nmt_nfkc_cf = "nmt_nfkc_cf"
@@ -31,99 +31,104 @@ class Normalization(Enum):
 
 @dataclass
 class HubConfig:
-    """A data set of the Hugging Face hub (or a local folder of the same layout), read through `datasets`."""
+    """A data set of the Hugging Face hub or a local folder of the same layout, read by `datasets`."""
 
     path: str | None = path_field("folder", None)
-    """Name on the hub such as `wmt/wmt14`, or a local folder of the same layout."""
+    """Name on the hub, such as `wmt/wmt14`, or a local folder of the same layout."""
     name: str | None = None
     """Configuration of the data set, such as `de-en`."""
     revision: str | None = None
-    """Commit, tag or branch; resolved to a commit when a run begins, recorded and kept."""
+    """Commit, tag or branch. It is resolved to a commit when a run begins, and the run records and retains
+    that commit. null: the default branch."""
 
 
 @dataclass
 class PairsConfig:
-    """Where pairs come from: exactly one of a hub split, two text files, one table, or a test set."""
+    """The source of pairs: exactly one of a hub split, text files of two sides, tables, or a test set."""
 
     split: str | None = None
-    """Split of the hub data set named in `data.hub`, such as `train`."""
+    """Split of the hub data set in `data.hub`, such as `train`."""
     source: Any = path_field("file", None, several=True)
-    """Text file or files (plain, .gz, .xz, .zst; a list or a quoted glob for several), a sentence a line."""
+    """Text file of the source side, one sentence per line: plain, .gz, .xz or .zst. Several are a list or a
+    quoted glob."""
     target: Any = path_field("file", None, several=True)
-    """The other side of `source`, line for line."""
+    """Text file or files of the target side, with the same lines as `source`."""
     path: Any = path_field("file", None, several=True)
-    """TSV, JSONL or Parquet file or files (a list or a quoted glob for several)."""
+    """Table with both sides: a TSV, JSONL or Parquet file. Several are a list or a quoted glob."""
     sacrebleu: str | None = None
-    """A test set of sacreBLEU by name and nothing else, such as `wmt14/full`."""
+    """Test set of sacreBLEU, such as `wmt14/full`, instead of the other options."""
 
 
 @dataclass
 class SplitConfig(PairsConfig):
-    """Where one split comes from: exactly one of a hub split, two text files, one table, or a test set."""
+    """The source of one split: exactly one of a hub split, text files of two sides, tables, or a test set."""
 
     groups: str | None = path_field("file", None)
-    """Text file with one label a line; scores are reported for each label beside the whole."""
+    """Text file with one label per line. Each label is also scored separately."""
     tag: str | None = None
-    """A piece put before every source, such as `<2de>`: in validation and test that of a training corpus."""
+    """Piece put before every source, such as `<2de>`. In validation and test: the tag of a training
+    corpus."""
 
 
 @dataclass
 class CorpusConfig(PairsConfig):
-    """One of several training corpora, under a name of your own."""
+    """One of several training corpora, under a name of your choice."""
 
     source_key: str | None = None
-    """As `data.source_key`, where this corpus's tables differ."""
+    """Replaces `data.source_key` for the tables of this corpus."""
     target_key: str | None = None
-    """As `data.target_key`, where this corpus's tables differ."""
+    """Replaces `data.target_key` for the tables of this corpus."""
     source_lang: str | None = None
-    """As `data.source_lang`, where this corpus is in another language; its columns and rules follow it."""
+    """Replaces `data.source_lang` for this corpus: for its columns and its cleaning rules."""
     target_lang: str | None = None
-    """As `data.target_lang`, in the same way."""
+    """Replaces `data.target_lang` for this corpus in the same way."""
     weight: float | None = None
-    """How often its pairs are drawn an epoch: 2 draws every pair twice, 0.5 half of them, another half each
-    epoch; default 1."""
+    """How often each pair is drawn per epoch. 2 draws every pair twice; 0.5 draws half of the pairs, and the
+    other half in the next epoch. null: 1."""
     tag: str | None = None
-    """A piece put before every source of the corpus, such as `<bt>`; a line that begins with it is
-    translated accordingly."""
+    """Piece put before every source of the corpus, such as `<bt>`. To translate as in this corpus, begin a
+    line with the tag."""
     cleaning: dict[str, Any] = field(default_factory=dict)
-    """What differs from `data.cleaning`, such as `max_ratio: 3`."""
+    """Cleaning options that replace those of `data.cleaning`, such as `{max_ratio: 3}`."""
     hub: HubConfig = field(default_factory=HubConfig)
-    """Its own hub data set for `split`; what is not given here is as in `data.hub`."""
+    """The hub data set of this corpus, for `split`. Options that are not given are those of `data.hub`."""
 
 
 @dataclass
 class TrainSplitConfig(SplitConfig):
-    """Where training pairs come from: one corpus as for the other splits, or several by name."""
+    """The source of training pairs: one corpus, as for the other splits, or several named corpora."""
 
     corpora: dict[str, CorpusConfig] = field(default_factory=dict)
-    """Corpora by name, instead of the one; of equal pairs the one in the earlier corpus stays."""
+    """Several named corpora instead of one. Of equal pairs in different corpora, the pair of the earliest
+    corpus is retained."""
 
 
 @dataclass
 class TokenizerConfig:
-    """SentencePiece, always with byte fallback: nothing is ever unknown."""
+    """The SentencePiece tokenizer; with byte fallback, so that no character is unknown."""
 
     segmentation: Segmentation = Segmentation.unigram
-    """`unigram` or `bpe`."""
-    # A number or `auto`, as `data.max_tokens`.
+    """Segmentation algorithm."""
+    # A number or `auto`; see `DataConfig.max_tokens` for the type.
     vocab_size: Any = 8000
-    """Pieces, special ones and bytes included; lowered, with a warning, where the text allows fewer. `auto`:
-    by the number of cleaned training pairs, 2000 below 10,000, 4000 below 25,000, 8000 below 100,000, 16000
-    below 1,000,000 and 32000 from there; half of that a side if not `joint`; more for many characters."""
+    """Number of pieces, including special pieces and bytes. Lowered with a warning if the text has fewer.
+    `auto` chooses by the number of cleaned training pairs: 2000 below 10,000, 4000 below 25,000, 8000 below
+    100,000, 16000 below 1,000,000, else 32000. It takes half of that per side without `joint`, and more for
+    many characters."""
     joint: bool = True
-    """One vocabulary for both sides, or one a side."""
+    """One vocabulary for both sides. false: one per side."""
     character_coverage: float = 1.0
-    """Share of the characters that get pieces of their own; the rest is spelt in bytes."""
+    """Fraction of the characters that have a piece. The rest is encoded as bytes."""
     normalization: Normalization = Normalization.nmt_nfkc
-    """What is done to text before it is cut."""
+    """Normalisation of text before segmentation."""
     user_symbols: list[str] = field(default_factory=list)
-    """Strings that are always one piece."""
+    """Strings that are never segmented: each is one piece."""
     sample_pairs: int = 250_000
-    """Pairs the pieces are learnt from: the whole of a smaller corpus, a fixed sample of a larger one; fewer
-    than this if they come to more than 100 MB of text."""
+    """Largest number of pairs from which the pieces are learnt. A larger corpus is sampled, the same way each
+    time. Fewer pairs are used if they exceed 100 MB of text."""
     path: str | None = path_field("folder", None)
-    """A trained model, or the run that made it, whose pieces are taken as they are instead of learning some;
-    the other options of the tokenizer are not looked at then."""
+    """Model folder or run folder whose pieces are reused. No pieces are learnt then, and the other options of
+    the tokenizer are ignored."""
 
     def __post_init__(self) -> None:
         """Checks the values."""
@@ -132,7 +137,7 @@ class TokenizerConfig:
         elif self.vocab_size != "auto":
             raise UserError(
                 f"data.tokenizer.vocab_size={self.vocab_size}: must be auto or a number of pieces, "
-                "300 or more"
+                "300 or more."
             )
         check("data.tokenizer.character_coverage", self.character_coverage, between(0.98, 1))
         check("data.tokenizer.sample_pairs", self.sample_pairs, between(1, MANY))
@@ -140,39 +145,41 @@ class TokenizerConfig:
 
 @dataclass
 class CleaningConfig:
-    """What is dropped from the training pairs; every rule counts what it dropped."""
+    """Cleaning of the training pairs; the number of pairs that each rule drops is reported."""
 
     max_pieces: int = 256
-    """A longer side (in pieces, EOS not counted) drops the pair; 0 keeps all."""
+    """Largest number of pieces per side, EOS not counted. 0: no limit."""
     max_ratio: float = 9.0
-    """Longer side over shorter side, in characters; 0 keeps all."""
+    """Largest ratio of the longer side to the shorter side, in characters. 0: no limit."""
     drop_identical: bool = True
     """Drop pairs whose sides are the same text."""
     drop_duplicates: bool = True
-    """Keep the first of several equal pairs."""
+    """Of equal pairs, retain the first."""
     drop_control: bool = True
-    """Drop pairs with control characters other than a tab."""
+    """Drop pairs with control characters other than tabs."""
     drop_leaked: bool = True
-    """Drop pairs whose source or target stands in validation or test, the same but for case, spacing and
-    what Unicode holds to be one character in several forms (NFKC)."""
+    """Drop pairs whose source or target occurs in validation or test. Case, spacing and compatible forms of
+    characters (Unicode NFKC) are ignored in the comparison."""
     drop_near_duplicates: bool = False
-    """Keep the first of several pairs that are equal but for case and all that is no letter, the same in all
-    corpora with this option."""
+    """Of pairs with equal letters, retain the first. Case and all characters that are not letters are
+    ignored. Corpora with this option are compared with each other."""
     drop_unequal_numbers: bool = False
-    """Drop pairs whose numbers disagree. Marks of grouping don't count (1,000 is 1.000, and 1.5 million is
-    1,500,000), nor does what may be a word on the other side: up to 12, or with zeros behind that."""
+    """Drop pairs whose numbers differ. Grouping marks are ignored: 1,000 equals 1.000, and 1.5 million equals
+    1,500,000. A number that may be a word on the other side is ignored: up to 12, or such a number followed
+    by zeros."""
     drop_unequal_addresses: bool = False
-    """Drop pairs whose URLs or e-mail addresses disagree. One ends before letters that are neither Latin nor
-    Greek nor Cyrillic."""
+    """Drop pairs whose URLs or e-mail addresses differ. An address ends before letters that are not Latin,
+    Greek or Cyrillic."""
     min_script: float = 0.0
-    """Share of a side's letters that must be in the script of its language; 0 keeps all."""
+    """Smallest fraction of a side's letters that are in the script of its language. 0: no limit."""
     max_word: int = 0
-    """A longer word (in characters) drops the pair, where words have spaces between them; 0 keeps all."""
+    """Largest number of characters per word, in languages that separate words by spaces. 0: no limit."""
     max_copied: float = 0.0
-    """Share of the source's words, five or more, that may stand in the target; 0 keeps all."""
+    """Largest fraction of the source's words that also occur in the target, for sources of five words or
+    more. 0: no limit."""
     langid_confidence: float = 0.0
-    """Confidence (0.95 is careful) from which a side in another language drops the pair; 0 keeps all.
-    Needs `pip install "nmt[langid]"`."""
+    """Drop pairs with a side that is in another language with at least this confidence; 0.95 is cautious. 0:
+    off. Needs `pip install "nmt[langid]"`."""
 
     def __post_init__(self) -> None:
         """Checks the values."""
@@ -186,11 +193,11 @@ class CleaningConfig:
 
 @dataclass
 class SamplingConfig:
-    """Subword regularisation of the training pairs, fresh each epoch (Kudo 2018; Provilkov et al. 2020)."""
+    """Subword regularisation of training pairs, resampled each epoch (Kudo 2018; Provilkov et al. 2020)."""
 
     alpha: float = 0.0
-    """0: none. Unigram: the smoothing of the sampling distribution (0.1 is strong, 0.5 mild);
-    BPE: the share of merges dropped (BPE-dropout, 0.1 in the paper)."""
+    """Unigram: smoothing of the sampling distribution; 0.1 is strong, 0.5 is mild. BPE: fraction of merges
+    dropped (BPE-dropout); 0.1 in the paper. 0: no sampling."""
 
     def __post_init__(self) -> None:
         """Checks the values."""
@@ -199,46 +206,46 @@ class SamplingConfig:
 
 @dataclass
 class DataConfig:
-    """The data stage as a whole."""
+    """Names, languages, batches and preparation of the data."""
 
     name: str = path_field("name", "???")
-    """What the data are called in logs and reports."""
+    """Name of the data in logs and reports."""
     source_lang: str = "???"
     """Language code of the source side, such as `en`."""
     target_lang: str = "???"
-    """Language code of the target side; BLEU's tokeniser follows it."""
+    """Language code of the target side. It selects BLEU's tokeniser."""
     hub: HubConfig = field(default_factory=HubConfig)
     train: TrainSplitConfig = field(default_factory=TrainSplitConfig)
     valid: SplitConfig = field(default_factory=SplitConfig)
     test: SplitConfig = field(default_factory=SplitConfig)
     source_key: str = "source"
-    """Column or key of the source side in tables; `0` for the first column of a TSV without a header."""
+    """Column or key of the source side in tables. `0`: the first column of a TSV file without a header."""
     target_key: str = "target"
-    """Column or key of the target side; `1` for the second column of a TSV without a header."""
+    """Column or key of the target side in tables. `1`: the second column of a TSV file without a header."""
     temperature: float | None = None
-    """Instead of the corpora's weights: above 1 the small ones are drawn more often and the large ones less,
-    in proportion to size**(1 / temperature); an epoch keeps its length."""
+    """Replaces the weights of the corpora: a corpus is drawn in proportion to size**(1 / temperature). Above
+    1, small corpora are drawn more often and large ones less often. The length of an epoch stays the same."""
     cleaning: CleaningConfig = field(default_factory=CleaningConfig)
     tokenizer: TokenizerConfig = field(default_factory=TokenizerConfig)
     sampling: SamplingConfig = field(default_factory=SamplingConfig)
-    # A number or `auto`, as `loaders`: OmegaConf makes no union in a section that may be left out, and
-    # `nmt-eval data=NAME` has one.
+    # `max_tokens` and `loaders` are a number or `auto`. OmegaConf has no union types in an optional section,
+    # and `data` is optional in `nmt-eval`.
     max_tokens: Any = 4096
-    """Target tokens a micro-batch holds at most, EOS counted; `auto`: as many as fit into memory, at most
-    25,000, found when the run begins."""
+    """Largest number of target tokens per micro-batch, EOS counted. `auto`: as many as fit into memory, at
+    most 25,000, measured when the run begins."""
     max_source_ratio: float = 1.5
-    """Source tokens a micro-batch holds at most, as a multiple of `max_tokens`."""
+    """Largest number of source tokens per micro-batch, as a multiple of `max_tokens`."""
     block_pairs: int = 65_536
-    """Pairs of a block, the unit in which an epoch is sampled, packed and resumed."""
+    """Pairs per block. A block is the unit of sampling, packing and resuming within an epoch."""
     workers: int = 0
-    """Processes that prepare the data; 0: one a core."""
+    """Processes that prepare the data. 0: one per core."""
     loaders: Any = "auto"
-    """Processes that make the batches of one GPU, ahead of their use; 0: none, a thread does it. `auto`: as
-    many as keep up with the GPUs, where there are cores for them; none where training is on the CPU."""
+    """Processes per GPU that prepare its batches in advance. 0: a thread prepares them. `auto`: as many as
+    the GPUs need, if there are cores for them, and 0 for training on the CPU."""
     cache_dir: str | None = path_field("folder", None)
-    """Where prepared data are kept; default: `nmt` in the user's cache folder."""
+    """Folder of the prepared data. null: `nmt` in the user's cache folder."""
     cache_days: int = 90
-    """Prepared data that were not used for so many days are deleted when others are prepared; 0 keeps all."""
+    """Prepared data unused for this many days are deleted when other data are prepared. 0: never."""
 
     def __post_init__(self) -> None:
         """Checks the values."""
@@ -247,7 +254,7 @@ class DataConfig:
         elif self.max_tokens != "auto":
             raise UserError(
                 f"data.max_tokens={shortened(self.max_tokens)}: "
-                f"must be auto or a number of tokens, 16 or more"
+                f"must be auto or a number of tokens, 16 or more."
             )
         check("data.max_source_ratio", self.max_source_ratio, between(1, 1000))
         check("data.block_pairs", self.block_pairs, between(1, MANY))
@@ -255,26 +262,28 @@ class DataConfig:
         if type(self.loaders) is int:
             check("data.loaders", self.loaders, between(0, PROCESSES))
         elif self.loaders != "auto":
-            raise UserError(f"data.loaders={shortened(self.loaders)}: must be auto or a number of processes")
+            raise UserError(f"data.loaders={shortened(self.loaders)}: must be auto or a number of processes.")
         check("data.cache_days", self.cache_days, between(0, 100_000))
         for key in ("source_lang", "target_lang"):
             if not getattr(self, key):
-                raise UserError(f"data.{key} is empty: give a language code such as data.{key}=en")
+                raise UserError(f"data.{key}: is empty. Give a language code, such as data.{key}=en.")
         if self.temperature is not None:
             check("data.temperature", self.temperature, between(1, MANY))
         for name, corpus in self.train.corpora.items():
             self._check_corpus(f"data.train.corpora.{name}", corpus)
 
     def cleaning_of(self, key: str, corpus: CorpusConfig) -> CleaningConfig:
-        """How one of several corpora is cleaned; `key` is its full name, for messages.
+        """Returns the cleaning options of one of several corpora; `key` is its full name, for messages.
 
         Raises:
-            UserError: an option of its own is unknown or has a wrong value.
+            UserError: an option in the corpus's `cleaning` is unknown or has a wrong value.
         """
         known = [option.name for option in fields(CleaningConfig)]
         for name in corpus.cleaning:
             if name not in known:
-                raise UserError(f"{key}.cleaning.{name}: there is no such option, only {', '.join(known)}")
+                raise UserError(
+                    f"{key}.cleaning.{name}: there is no such option. The options are {', '.join(known)}."
+                )
         merged = {**to_plain(self.cleaning), **corpus.cleaning}
         try:
             return from_plain(CleaningConfig, merged, f"{key}.cleaning")
@@ -284,6 +293,6 @@ class DataConfig:
     def _check_corpus(self, key: str, corpus: CorpusConfig) -> None:
         if corpus.weight is not None:
             if self.temperature is not None:
-                raise UserError(f"{key}.weight and data.temperature are both given: drop one of them")
+                raise UserError(f"{key}.weight: data.temperature is also given. Remove one of them.")
             check(f"{key}.weight", corpus.weight, above(0, MANY))
         self.cleaning_of(key, corpus)

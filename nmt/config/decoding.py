@@ -1,4 +1,4 @@
-"""Options of beam search, for validation, testing and translating alike."""
+"""Options of beam search in validation, test and translation."""
 
 from __future__ import annotations
 
@@ -14,26 +14,28 @@ class DecodingConfig:
     """Beam search (section 6.1 of the paper) and its batches."""
 
     beam_size: int = 4
-    """1 is greedy search."""
+    """Hypotheses per sentence in the beam. 1: greedy search."""
     length_penalty: float = 0.6
-    """GNMT's alpha: scores are divided by ((5 + |Y|) / 6) ** alpha (Wu et al. 2016, eq. 14)."""
+    """GNMT's alpha: scores are divided by ((5 + |Y|) / 6) ** alpha (Wu et al. 2016, eq. 14). 0: no
+    division."""
     max_length_offset: int = 50
-    """A translation has at most this many tokens more than `max_length_factor` times its source."""
+    """Longest translation in tokens: this number plus `max_length_factor` times the length of the source."""
     max_length_factor: float = 1.0
+    """Factor on the source length in the length limit; see `max_length_offset`."""
     nbest: int = 1
-    """Hypotheses returned for each sentence, best first; at most `beam_size`."""
+    """Hypotheses returned per sentence, best first. At most `beam_size`."""
     no_repeat_ngram: int = 0
-    """No translation holds the same sequence of this many tokens twice; 0: repetition is allowed."""
+    """No sequence of this many tokens occurs twice in a translation. 0: repetition is allowed."""
     max_tokens: int = 4096
-    """Source tokens a batch holds at most, padding included."""
+    """Largest number of source tokens per batch, padding included."""
     max_sentences: int = 64
-    """Sentences a batch holds at most."""
+    """Largest number of sentences per batch."""
     max_source_tokens: int = 1024
-    """A longer source is cut to this many tokens, and told on standard error."""
+    """Longest source in tokens. A longer source is cut, with a warning on standard error."""
     processors: dict[str, dict[str, Any] | None] = field(default_factory=dict)
-    """Search processors by the names they are registered under in `nmt.decoding.processors`, in the order of
-    their application, each with its options: `decoding.processors.mine.strength=2`, or
-    `decoding.processors.mine={}`. null leaves one out; `decoding.processors={}` leaves out all."""
+    """Search processors by name, in the order of application; `nmt.decoding.processors` registers them. Each
+    has its options: `decoding.processors.mine.strength=2`, or `decoding.processors.mine={}` without any.
+    `decoding.processors.mine=null` removes one, `decoding.processors={}` removes all."""
 
     def __post_init__(self) -> None:
         """Checks the values."""
@@ -51,6 +53,6 @@ class DecodingConfig:
         check("decoding.max_length_factor", self.max_length_factor, between(0, 100))
         if self.nbest > self.beam_size:
             raise UserError(
-                f"decoding.nbest={self.nbest} is more than decoding.beam_size={self.beam_size}: "
-                f"set decoding.beam_size={self.nbest} or lower decoding.nbest"
+                f"decoding.nbest={self.nbest}: is more than decoding.beam_size={self.beam_size}. "
+                f"Set decoding.beam_size={self.nbest}, or lower decoding.nbest."
             )

@@ -1,4 +1,4 @@
-"""Options of scoring: which metrics are computed, and the options of those that have some."""
+"""Options of scoring: the metrics to compute, and the options of single metrics."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from nmt.errors import UserError
 
 @dataclass
 class CometConfig:
-    """The metric `comet`: COMET (Rei et al. 2020), run as a command in a separate environment."""
+    """The metric `comet`: COMET (Rei et al. 2020), a command in a separate environment."""
 
     command: Any = path_field("command", None, several=True)
-    """The command `comet-score` of unbabel-comet 2.2, or a list of it and its arguments:
-    `[/opt/comet/bin/comet-score,--gpus,0]`. nmt adds `-s`, `-t` and `-r` with files, and `--quiet`."""
+    """Command `comet-score` of unbabel-comet 2.2. With arguments, a list: `[/opt/comet/bin/comet-score,--
+    gpus,0]`. nmt adds `-s`, `-t` and `-r` with files, and `--quiet`."""
 
     def __post_init__(self) -> None:
         """Checks the value."""
@@ -23,20 +23,20 @@ class CometConfig:
         if words is not None and not isinstance(words, str) and not (isinstance(words, list) and words):
             raise UserError(
                 f"evaluation.comet.command={words}: must be a command, or a list of a command and its "
-                "arguments: evaluation.comet.command=[/path/to/comet-score,--gpus,0]"
+                "arguments, evaluation.comet.command=[/path/to/comet-score,--gpus,0]."
             )
 
 
 @dataclass
 class EvaluationConfig:
-    """The metrics of translations, by the keys under which `nmt.evaluation.metrics` registers them."""
+    """The metrics of translations, by the names that `nmt.evaluation.metrics` registers."""
 
     metrics: list[str] = field(default_factory=lambda: ["bleu", "chrf", "ter"])
-    """The metrics of reports and of `results.json`: `bleu`, `chrf` (chrF2), `chrfpp` (chrF2++), `ter`,
-    `comet`."""
+    """Metrics of reports and of `results.json`: `bleu`, `chrf` (chrF2), `chrfpp` (chrF2++), `ter`, `comet`,
+    or a metric of a plugin."""
     comet: CometConfig = field(default_factory=CometConfig)
 
     def __post_init__(self) -> None:
         """Checks the values."""
         if not self.metrics:
-            raise UserError("evaluation.metrics=[]: is empty. Name a metric, such as [bleu].")
+            raise UserError("evaluation.metrics=[]: is empty. Give a metric, such as [bleu].")

@@ -1,4 +1,4 @@
-"""Options of the model; the defaults are the base Transformer of Vaswani et al. 2017."""
+"""Options of the model. The defaults are the base Transformer of Vaswani et al. 2017."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from nmt.errors import UserError
 
 
 class Norm(Enum):
-    """Where layer normalisation stands: after the residual sum, as in the paper, or before the sub-layer."""
+    """The place of layer normalisation: after the residual sum, as in the paper, or before the sub-layer."""
 
     post = "post"
     pre = "pre"
 
 
 class Tie(Enum):
-    """Which weights are one: both embeddings and the softmax, the target's two, or none."""
+    """The matrices that are shared: both embeddings and the softmax, the two of the target, or none."""
 
     all = "all"
     target = "target"
@@ -26,7 +26,7 @@ class Tie(Enum):
 
 
 class Activation(Enum):
-    """Non-linearity of the feed-forward layers."""
+    """The non-linearity of the feed-forward layers."""
 
     relu = "relu"
     gelu = "gelu"
@@ -35,43 +35,57 @@ class Activation(Enum):
 
 @dataclass
 class PositionsConfig:
-    """Positional encoding, by the name it is registered under in `nmt.model.positions`."""
+    """The positional encoding, by the name that `nmt.model.positions` registers."""
 
     name: str = "sinusoidal"
+    """Name of the encoding; configs/model/positions/ has one file for each."""
     options: dict[str, Any] = field(default_factory=dict)
-    """Options of that encoding; its class has their types and defaults."""
+    """Options of the encoding. Its class has their types and defaults."""
     decoder: str | None = None
-    """Another encoding for the decoder; null: the same."""
+    """Name of another encoding for the decoder. null: the same."""
     decoder_options: dict[str, Any] = field(default_factory=dict)
+    """Options of the encoding of the decoder."""
 
 
 @dataclass
 class ModelConfig:
-    """Shape and regularisation of the model."""
+    """The architecture, size and regularisation of the model."""
 
     encoder_layers: int = 6
+    """Layers of the encoder."""
     decoder_layers: int = 6
+    """Layers of the decoder."""
     d_model: int = 512
+    """Width of embeddings and hidden states. A multiple of `heads`."""
     d_ff: int = 2048
+    """Width inside the feed-forward layers."""
     heads: int = 8
+    """Attention heads."""
     norm: Norm = Norm.post
+    """Layer normalisation after the residual sum (`post`, as in the paper) or before the sub-layer
+    (`pre`)."""
     activation: Activation = Activation.relu
+    """Non-linearity of the feed-forward layers."""
     tie: Tie = Tie.all
+    """Shared matrices. `all`: both embeddings and the softmax; `target`: the embedding and the softmax of the
+    target."""
     positions: PositionsConfig = field(default_factory=PositionsConfig)
     dropout: float = 0.1
-    """On embeddings and sub-layer outputs (section 5.4 of the paper)."""
+    """Dropout on embeddings and sub-layer outputs (section 5.4 of the paper)."""
     ffn_dropout: float = 0.0
-    """Inside the feed-forward layers, after the activation; not in the paper."""
+    """Dropout inside the feed-forward layers, after the activation. Not in the paper."""
     word_dropout: float = 0.0
-    """On whole tokens of both sides, before their positions (Gal and Ghahramani 2016); not in the paper."""
+    """Dropout of whole tokens of both sides, before positions are added (Gal and Ghahramani 2016). Not in the
+    paper."""
     architecture: str = "transformer"
-    """The name under which it is registered in `nmt.model.MODELS`."""
+    """Name of the architecture, as registered in `nmt.model.MODELS`."""
     options: dict[str, Any] = field(default_factory=dict)
-    """Options of that architecture alone; its class has their types and defaults."""
+    """Options of the architecture. Its class has their types and defaults."""
     attention: str = "scaled_dot"
-    """Score of attention, by the name it is registered under in `nmt.model.attention`."""
+    """Score function of attention, by the name that `nmt.model.attention` registers."""
     attention_window: int | None = None
-    """Self-attention sees at most so many tokens to either side (section 4 of the paper); null: all."""
+    """Self-attention is limited to this many tokens on either side (section 4 of the paper). null: no
+    limit."""
 
     def __post_init__(self) -> None:
         """Checks the values."""
@@ -89,5 +103,5 @@ class ModelConfig:
             check("model.attention_window", self.attention_window, between(1, 1_000_000))
         if self.d_model % self.heads:
             raise UserError(
-                f"model.d_model={self.d_model} is no multiple of model.heads={self.heads}: change one of them"
+                f"model.d_model={self.d_model}: must be a multiple of model.heads={self.heads}. Change one."
             )

@@ -1,7 +1,7 @@
-"""Typed options of what is chosen by name: `model.positions.options` of a positional encoding, and the like.
+"""Typed options of a part that is chosen by name, such as `model.positions.options` of a positional encoding.
 
-The section is free, since a plugin may bring the class that reads it. The class has a dataclass, `Options`,
-with its types, defaults and checks; `typed_options` fills it.
+The schema of the section is open, since the class that reads it may come from a plugin. That class has a
+dataclass, `Options`, with types, defaults and checks. `typed_options` builds an instance of it.
 """
 
 from __future__ import annotations
@@ -21,28 +21,28 @@ _WORDS = {bool: "true or false", int: "a whole number", float: "a number", str: 
 
 
 def typed_options(kind: type[T], given: Mapping[str, Any], key: str, owner: str) -> T:
-    """An instance of a dataclass of options.
+    """Returns an instance of a dataclass of options.
 
     Args:
         kind: the dataclass.
-        given: values by name; the others keep their defaults.
-        key: the section that holds them, such as `model.positions.options`, for messages.
-        owner: what they belong to, such as `model.positions.name=sinusoidal`, for messages.
+        given: values by name; the other options have their defaults.
+        key: the section of the options, such as `model.positions.options`, for messages.
+        owner: the part that has the options, such as `model.positions.name=sinusoidal`, for messages.
 
     Raises:
-        UserError: there is no such option, or a value has the wrong type, or the dataclass refuses it. The
-            dataclass raises `ValueError` (or `UserError`) with a message that begins with the name of the
-            option.
+        UserError: there is no such option, a value has the wrong type, or the dataclass refuses it. To refuse
+            a value, the dataclass raises `ValueError` (or `UserError`) with a message that begins with the
+            name of the option.
     """
     from difflib import get_close_matches
 
-    from omegaconf import OmegaConf  # not for `--help`, which needs no value: it takes as long as all else
+    from omegaconf import OmegaConf  # here: `--help` does not need it, and would take twice as long
     from omegaconf.errors import OmegaConfBaseException
 
     hints = typing.get_type_hints(kind)
     names = [field.name for field in dataclasses.fields(cast(Any, kind))]
     values = OmegaConf.structured(kind)
-    OmegaConf.set_readonly(values, False)  # of a frozen dataclass it is
+    OmegaConf.set_readonly(values, False)  # it is read-only if the dataclass is frozen
     for name, value in given.items():
         if name not in names:
             known = f"It has {', '.join(names)}." if names else "It has none."
@@ -51,7 +51,7 @@ def typed_options(kind: type[T], given: Mapping[str, Any], key: str, owner: str)
             raise UserError(f"{key}.{name}: not an option of {owner}. {known}{hint}")
         try:
             if isinstance(value, bool) and bool not in _parts(hints[name]):
-                raise ValueError  # OmegaConf would make a number of it
+                raise ValueError  # OmegaConf would convert it to a number
             if isinstance(value, str) and "${" in value:
                 raise ValueError  # an interpolation
             OmegaConf.update(values, name, value, merge=False)
@@ -59,14 +59,14 @@ def typed_options(kind: type[T], given: Mapping[str, Any], key: str, owner: str)
             raise UserError(f"{key}.{name}={value}: must be {_words(hints[name])}.") from error
     try:
         built = OmegaConf.to_object(values)
-    except ValueError as error:  # UserError is one
+    except ValueError as error:  # or `UserError`, a subclass
         raise UserError(f"{key}.{error}") from error
     assert isinstance(built, kind)
     return built
 
 
 def _parts(hint: Any) -> list[Any]:
-    """The alternatives of a type such as `int | None`."""
+    """Returns the alternatives of a type such as `int | None`."""
     return list(typing.get_args(hint)) if isinstance(hint, types.UnionType) else [hint]
 
 

@@ -1,7 +1,7 @@
-"""Which options hold text, and which of them name files and folders.
+"""The options that hold text, and among them those that name files and folders.
 
-Text is taken as it stands: `2026_11_23`, `1.10`, `1e3` and `true` are neither numbers nor truth values.
-`literal_keys` lists these options; `text_option` looks one up.
+Text is taken literally: `2026_11_23`, `1.10`, `1e3` and `true` are not converted. `literal_keys` lists these
+options; `text_option` looks up one of them.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ class TextOption:
     """An option whose value is text.
 
     Attributes:
-        names: what the text names: `file`, `folder`, `name` (a part of a path) or `command`; empty for other
-            text.
+        names: the kind of name that the text is: `file`, `folder`, `name` (a part of a path) or `command`;
+            empty for other text.
         several: whether a list of texts is allowed.
         optional: whether it may be null.
     """
@@ -35,27 +35,27 @@ class TextOption:
 
 
 def path_field(names: str, default: str | None, *, several: bool = False) -> Any:
-    """The field of an option that names a file or a folder, or is a part of such a name.
+    """Returns the field of an option that names a file or a folder, or is a part of such a name.
 
     Args:
-        names: `file`, `folder`, `name` or `command`; errors use the word.
-        default: the default; with None the option is optional.
+        names: `file`, `folder`, `name` or `command`, as in `TextOption`; error messages use the word.
+        default: the default; None makes the option optional.
         several: whether a list of paths is allowed.
     """
     return dataclasses.field(default=default, metadata={_MARK: (names, several)})
 
 
 def literal_keys(schema: type[Any]) -> Mapping[str, TextOption]:
-    """The options of a dataclass that hold text, by full key; `*` stands for a free name.
+    """Returns the options of a dataclass that hold text, by full key; `*` stands for a free name.
 
-    These are the fields declared with `path_field`, and those of type `str`, `str | None` or `list[str]`.
+    They are the fields declared with `path_field`, and those of type `str`, `str | None` or `list[str]`.
     """
     found = ((key, _declared(field, hint)) for key, field, hint in walk(schema))
     return {key: option for key, option in found if option}
 
 
 def text_option(schema: type[Any], key: str) -> TextOption | None:
-    """The option `key` of a dataclass, such as `data.train.corpora.news.source`; None if it holds no text."""
+    """Looks up an option such as `data.train.corpora.news.source`; returns None if it does not hold text."""
     found = literal_keys(schema)
     if key in found:
         return found[key]
@@ -68,14 +68,15 @@ def text_option(schema: type[Any], key: str) -> TextOption | None:
 
 
 def check_texts(config: Any, prefix: str = "") -> None:
-    """Checks the text in finished options; what holds for all paths is checked here once.
+    """Checks the text in finished options, with the checks that all paths share.
 
     Args:
         config: an instance of a dataclass of options.
-        prefix: what comes before its keys in messages.
+        prefix: prefix of its keys in messages.
 
     Raises:
-        UserError: a path is empty, not text, or has a character that no file or no configuration can hold.
+        UserError: a path is empty, not text, or has a character that a file name or a stored configuration
+            can't contain.
     """
     hints = typing.get_type_hints(type(config))
     for field in dataclasses.fields(config):
@@ -95,12 +96,12 @@ def check_texts(config: Any, prefix: str = "") -> None:
 def _check_text(key: str, text: Any, option: TextOption) -> None:
     one = option.names or "text"
     if not isinstance(text, str):
-        raise UserError(f"{key}={text}: is not text. Give a {one}; in YAML, put quotes around it.")
+        raise UserError(f"{key}={text}: is not text. Give a {one}; in YAML, put it in quotes.")
     if option.names and not text:
         raise UserError(f"{key}: is empty. Give a {one}{', or null for none' if option.optional else ''}.")
     if option.names and ("\n" in text or "\0" in text):
         what = "a line break" if "\n" in text else "a NUL character"
-        raise UserError(f"{key}: has {what} in it. Give a {one} without.")
+        raise UserError(f"{key}: contains {what}. Give a {one} without it.")
     if any("\ud800" <= character <= "\udfff" for character in text):
         shown = text.encode("utf-8", "replace").decode()
         raise UserError(f"{key}={shown}: is not valid UTF-8. Rename the {one}.")
@@ -109,10 +110,10 @@ def _check_text(key: str, text: Any, option: TextOption) -> None:
 
 
 def schema_keys(schema: type[Any]) -> Iterator[str]:
-    """Every key that a dataclass of options has, in sections that are optional too.
+    """Yields every key of a dataclass of options, including those of optional sections.
 
-    Where the parts of a section have free names, `*` stands for them; the parts of a section without types
-    are not listed.
+    If the parts of a section have free names, `*` stands for them. The parts of a section without types are
+    not listed.
     """
     for key, _, hint in walk(schema):
         yield key
@@ -123,13 +124,13 @@ def schema_keys(schema: type[Any]) -> Iterator[str]:
 
 
 def _mapping(hint: Any) -> Any:
-    """The mapping that a type such as `dict[str, int] | None` allows; None if it allows none."""
+    """Returns the mapping in a type such as `dict[str, int] | None`; None if there is none."""
     alternatives = typing.get_args(hint) if isinstance(hint, types.UnionType) else (hint,)
     return next((kind for kind in alternatives if typing.get_origin(kind) is dict), None)
 
 
 def _declared(field: dataclasses.Field[Any], hint: Any) -> TextOption | None:
-    """What a field says of its text; None if it holds none."""
+    """Returns the text option that a field declares; None if the field does not hold text."""
     if _MARK in field.metadata:
         names, several = field.metadata[_MARK]
         return TextOption(names, several, field.default is None)
@@ -139,7 +140,7 @@ def _declared(field: dataclasses.Field[Any], hint: Any) -> TextOption | None:
 
 
 def walk(schema: type[Any], prefix: str = "") -> Iterator[tuple[str, dataclasses.Field[Any], Any]]:
-    """Every field of a dataclass of options and of its sections: full key, field, and type."""
+    """Yields every field of a dataclass of options and of its sections: full key, field, and type."""
     hints = typing.get_type_hints(schema)
     for field in dataclasses.fields(schema):
         key, hint = f"{prefix}{field.name}", hints[field.name]

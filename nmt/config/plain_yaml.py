@@ -1,7 +1,7 @@
-"""YAML as plain data: text, numbers, truth values, null, lists and mappings, and nothing else.
+"""YAML as plain data: only text, numbers, booleans, null, lists and mappings.
 
-The files that are read with this may come from strangers. So there are no tags, no anchors and aliases (a few
-hundred bytes of which expand to gigabytes), no duplicate keys and no deep nesting, and nothing is resolved.
+The files may come from untrusted sources. So these are refused: tags, anchors and aliases (a few hundred
+bytes of which can expand to gigabytes), duplicate keys, and deep nesting. Interpolations are not resolved.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ _FLOAT = re.compile(
 
 
 def parse_yaml(text: str) -> Any:
-    """The values that `text` holds; those of a mapping are under their keys as text.
+    """Returns the values in `text`. The keys of mappings are text.
 
     Raises:
-        ValueError: it is not YAML of this kind; the message says where and why.
+        ValueError: it is not YAML of this kind; the message names the line and the problem.
     """
     if len(text) > MOST_CHARACTERS:
         raise ValueError(f"has {len(text):,} characters, more than {MOST_CHARACTERS:,}")
@@ -48,10 +48,11 @@ def parse_yaml(text: str) -> Any:
 
 
 def write_yaml(value: Any) -> str:
-    """The YAML from which `parse_yaml` reads `value` back.
+    """Returns YAML that `parse_yaml` reads back as `value`.
 
     Raises:
-        ValueError: it holds text that is not Unicode, such as a file name in another encoding, or too much.
+        ValueError: it contains text that is not Unicode, such as a file name in another encoding, or the YAML
+            is longer than `MOST_CHARACTERS`.
     """
     text: str = yaml.dump(
         value, Dumper=_Dumper, sort_keys=False, allow_unicode=True, default_flow_style=False
@@ -64,10 +65,10 @@ def write_yaml(value: Any) -> str:
 
 
 def plain_value(text: str) -> Any:
-    """What an unquoted scalar stands for.
+    """Returns the value of an unquoted scalar.
 
     Raises:
-        ValueError: it is a number that is too long.
+        ValueError: a number is too long.
     """
     if text in _NULLS:
         return None
@@ -77,7 +78,7 @@ def plain_value(text: str) -> Any:
     if not integer and not number:
         return text
     if len(text) > _LONGEST_NUMBER:
-        raise ValueError(f"a number of {len(text):,} characters")
+        raise ValueError(f"a number of {len(text):,} characters is too long")
     digits = text.replace("_", "")
     return int(digits) if integer else float(digits.lower().replace(".inf", "inf").replace(".nan", "nan"))
 
@@ -90,7 +91,7 @@ def _document(events: Iterator[yaml.Event]) -> Any:
             break
     for event in events:
         if isinstance(event, yaml.DocumentStartEvent):
-            raise ValueError(f"{_line(event)}: a second document")
+            raise ValueError(f"{_line(event)}: a second document begins")
     return value
 
 
@@ -116,16 +117,16 @@ def _mapping(events: Iterator[yaml.Event], depth: int) -> dict[str, Any]:
     while not isinstance(event := next(events), yaml.MappingEndEvent):
         key = str(_value(events, event, depth + 1))
         if not isinstance(event, yaml.ScalarEvent):
-            raise ValueError(f"{_line(event)}: a key that is not text")
+            raise ValueError(f"{_line(event)}: a key is a list or a mapping")
         key = event.value
         if key in values:
-            raise ValueError(f"{_line(event)}: the key {key} is there twice")
+            raise ValueError(f"{_line(event)}: the key {key} occurs twice")
         values[key] = _value(events, next(events), depth + 1)
     return values
 
 
 def _scalar(event: yaml.ScalarEvent) -> Any:
-    if not event.implicit[0]:  # it is quoted
+    if not event.implicit[0]:  # quoted
         return event.value
     try:
         return plain_value(event.value)
@@ -143,10 +144,10 @@ class _Dumper(yaml.SafeDumper):  # type: ignore[misc]
 
 
 def _represent_text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
-    """Quotes what would be read as something else; PyYAML itself quotes what YAML 1.1 reads so."""
+    """Quotes text that `plain_value` would convert. PyYAML alone quotes only by the rules of YAML 1.1."""
     is_other = text in _NULLS or text in _TRUE or text in _FALSE
     is_other = is_other or bool(_INTEGER.fullmatch(text) or _FLOAT.fullmatch(text))
-    # In double quotes every line break is an escape; elsewhere some are folded into spaces.
+    # In double quotes line breaks are escaped; in other styles some are folded into spaces.
     style = '"' if not text.isprintable() else "'" if is_other else None
     return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
 

@@ -1,7 +1,7 @@
-"""Options as plain values and back: how a model, a run and the processes of a run keep their configuration.
+"""Options as plain values and back: the stored configuration of models and runs.
 
-What is stored is data. Nothing in it is resolved: `${oc.env:HOME}` stays these letters. Every value has the
-type of its option, or is refused.
+The processes of a run also pass their options in this form. Interpolations are not resolved: `${oc.env:HOME}`
+stays text. A value that does not have the type of its option is refused.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ C = TypeVar("C")
 
 
 def to_plain(value: Any) -> Any:
-    """Options as lists, mappings and scalars; a choice is its name."""
+    """Returns options as lists, mappings and scalars; an enum member becomes its name."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return {field.name: to_plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
     if isinstance(value, Mapping):
@@ -33,21 +33,21 @@ def to_plain(value: Any) -> Any:
 
 
 def from_plain(schema: type[C], values: Any, key: str = "") -> C:
-    """The reverse of `to_plain`. An option that is not given has its default.
+    """Reverses `to_plain`. An option that is not given has its default.
 
     Args:
         schema: the dataclass of the options.
-        values: what `to_plain` gave.
+        values: the result of `to_plain`.
         key: name of the section, for messages.
 
     Raises:
-        UserError: there is an option that `schema` does not have, or a value is wrong; it names the option.
+        UserError: `schema` does not have an option, or a value is wrong; the message names the option.
     """
     return cast(C, _section(schema, values, key))
 
 
 def to_yaml(config: Any) -> str:
-    """Options as YAML, every one of them in it.
+    """Returns all options as YAML.
 
     Raises:
         UserError: a value is text that YAML can't hold.
@@ -56,22 +56,22 @@ def to_yaml(config: Any) -> str:
         return write_yaml(to_plain(config))
     except ValueError as error:
         raise UserError(
-            f"the options can't be stored: a value {error}; rename the file or folder, or name many files "
-            f"by one quoted glob"
+            f"the options can't be stored: a value {error}. Rename the file or folder, or give many files as "
+            f"one quoted glob."
         ) from error
 
 
 def from_yaml(schema: type[C], text: str, where: str) -> C:
-    """The options that `text` holds; `where` names it in messages.
+    """Returns the options in `text`; `where` names it in messages.
 
     Raises:
-        UserError: it is not YAML, or has a value or option that this version does not know.
+        UserError: it is not YAML, or has a value or an option that is unknown to this version.
     """
     return section_from_yaml(schema, text, where, "")
 
 
 def section_from_yaml(schema: type[C], text: str, where: str, section: str) -> C:
-    """The options of one section that `text` holds; the other sections are not looked at.
+    """Returns the options of one section in `text`; the other sections are not checked.
 
     Raises:
         UserError: as `from_yaml`.
@@ -79,9 +79,9 @@ def section_from_yaml(schema: type[C], text: str, where: str, section: str) -> C
     try:
         values = parse_yaml(text)
     except ValueError as error:
-        raise UserError(f"{where}: is damaged: {error}") from error
+        raise UserError(f"{where}: is damaged: {error}.") from error
     if not isinstance(values, Mapping):
-        raise UserError(f"{where}: is damaged: it holds no options")
+        raise UserError(f"{where}: is damaged: it contains no options.")
     try:
         return from_plain(schema, (values.get(section) or {}) if section else values, section)
     except UserError as error:
@@ -90,15 +90,15 @@ def section_from_yaml(schema: type[C], text: str, where: str, section: str) -> C
 
 def _section(schema: Any, values: Any, key: str) -> Any:
     if not isinstance(values, Mapping):
-        raise UserError(f"{key}={_shown(values)}: must be a section of options")
+        raise UserError(f"{key}={_shown(values)}: must be a section of options.")
     kinds = typing.get_type_hints(schema)
     start = f"{key}." if key else ""
     for name in values:
         if name not in kinds:
-            raise UserError(f"{start}{_bare(name)}: this version of nmt has no such option")
+            raise UserError(f"{start}{_bare(name)}: this version of nmt has no such option.")
     for name in kinds:
         if name not in values and getattr(schema, name, None) == "???":
-            raise UserError(f"{start}{name} is missing")
+            raise UserError(f"{start}{name}: is missing.")
     return schema(**{name: _typed(kinds[name], value, f"{start}{name}") for name, value in values.items()})
 
 
@@ -125,11 +125,11 @@ def _typed(kind: Any, value: Any, key: str) -> Any:
 def _choice(kind: type[Enum], value: Any, key: str) -> Enum:
     if isinstance(value, str) and value in kind.__members__:
         return kind[value]
-    raise UserError(f"{key}={_shown(value)}: must be one of {', '.join(kind.__members__)}")
+    raise UserError(f"{key}={_shown(value)}: must be one of {', '.join(kind.__members__)}.")
 
 
 def _scalar(kind: type[Any], value: Any, key: str) -> Any:
-    """A value of `kind`; a number in quotes is one, and text may be written as a number."""
+    """Returns a value of type `kind`. A quoted number is converted to a number, and a number to text."""
     if kind is str and isinstance(value, str | int | float):
         return str(value).lower() if isinstance(value, bool) else str(value)
     if kind is not str and isinstance(value, str):
@@ -143,7 +143,7 @@ def _scalar(kind: type[Any], value: Any, key: str) -> Any:
             return float(value)
         except OverflowError:
             pass
-    raise UserError(f"{key}={_shown(value)}: must be {_KINDS[kind]}")
+    raise UserError(f"{key}={_shown(value)}: must be {_KINDS[kind]}.")
 
 
 _KINDS = {
@@ -157,7 +157,7 @@ _KINDS = {
 
 
 def _shown(value: Any) -> str:
-    """A value for a message: short, and without what a terminal would obey."""
+    """Returns a value for a message: shortened, and without terminal control characters."""
     return _bare(str(value) if isinstance(value, str | int | float) else repr(value))
 
 

@@ -11,7 +11,7 @@ from nmt.errors import UserError
 
 
 class Precision(Enum):
-    """Numbers of the matrix products; weights, norms, softmax and loss stay in fp32."""
+    """Precision of matrix products. Weights, norms, softmax and loss are always in fp32."""
 
     auto = "auto"
     fp32 = "fp32"
@@ -20,14 +20,14 @@ class Precision(Enum):
 
 
 class Sharding(Enum):
-    """What each process keeps of weights, gradients and optimizer: all, or a share."""
+    """Whether each process holds all of the weights, gradients and optimizer state, or a shard."""
 
     none = "none"
     full = "full"
 
 
 class Average(Enum):
-    """Which checkpoints the final model is the mean of."""
+    """The checkpoints whose mean is the final model."""
 
     auto = "auto"
     none = "none"
@@ -37,17 +37,21 @@ class Average(Enum):
 
 @dataclass
 class OptimizerConfig:
-    """The optimizer, by the name it is registered under in `nmt.training.update.optimizer`."""
+    """The optimizer, by the name that `nmt.training.update.optimizer` registers."""
 
     name: str = "adam"
-    """`adam` (section 5.3 of the paper), `adamw` (decoupled weight decay), or an optimizer of a plugin. The
-    four options below belong to these two."""
+    """`adam` (section 5.3 of the paper), `adamw` (decoupled weight decay), or an optimizer of a plugin. Only
+    `adam` and `adamw` use the next four options."""
     beta1: float = 0.9
+    """Decay of the running mean of gradients."""
     beta2: float = 0.98
+    """Decay of the running mean of squared gradients."""
     epsilon: float = 1e-9
+    """Added to the denominator of an update, for numerical stability."""
     weight_decay: float = 0.0
+    """Weight decay coefficient. 0: none."""
     options: dict[str, Any] = field(default_factory=dict)
-    """Options of an optimizer of a plugin; its class has their types and defaults."""
+    """Options of an optimizer of a plugin. Its class has their types and defaults."""
 
     def __post_init__(self) -> None:
         """Checks the values."""
@@ -59,20 +63,21 @@ class OptimizerConfig:
 
 @dataclass
 class ScheduleConfig:
-    """Learning rate, by the name that its schedule is registered under in `nmt.training.update.schedule`."""
+    """The schedule of the learning rate, by the name that `nmt.training.update.schedule` registers."""
 
     name: str = "noam"
-    """`noam` is equation 3 of the paper; `inverse_sqrt`, `linear` and `constant` rise linearly to `peak`
-    first. Or a schedule of a plugin."""
+    """`noam` (equation 3 of the paper), `inverse_sqrt`, `linear`, `constant`, or a schedule of a plugin.
+    `inverse_sqrt`, `linear` and `constant` rise linearly to `peak` first."""
     warmup_updates: int = 4000
+    """Updates in which the learning rate rises."""
     scale: float = 1.0
-    """Factor on `noam`."""
+    """Factor on the learning rate of `noam`."""
     peak: float = 7e-4
     """Highest learning rate of `inverse_sqrt`, `linear` and `constant`."""
     final: float = 0.0
-    """Learning rate at `training.max_updates` of `linear`."""
+    """Learning rate of `linear` at update `training.max_updates`."""
     options: dict[str, Any] = field(default_factory=dict)
-    """Options of a schedule of a plugin; its class has their types and defaults."""
+    """Options of a schedule of a plugin. Its class has their types and defaults."""
 
     def __post_init__(self) -> None:
         """Checks the values."""
@@ -87,11 +92,12 @@ class AveragingConfig:
     """Checkpoint averaging (section 6.1 of the paper)."""
 
     kind: Average = Average.auto
-    """`auto`: the last checkpoint, the best one, means of the last and of the best `count` or fewer, and with
-    `ema` the weights without it are validated, and the best by `training.criterion` is the final model;
-    `last`: the mean of the last `count`; `best`: of the `count` best; `none`: the best one alone. It may
-    change on a finished run: the same command makes the final model anew, without training."""
+    """`last`: the mean of the last `count` checkpoints. `best`: the mean of the best `count`. `none`: the
+    best checkpoint. `auto`: the best by `training.criterion` of the last checkpoint, the best one, means of
+    the last and of the best `count` or fewer, and with `ema` the weights without it. With another value on a
+    finished run, the same command creates the final model again, without training."""
     count: int = 5
+    """Checkpoints in a mean."""
 
     def __post_init__(self) -> None:
         """Checks the values."""
@@ -100,68 +106,75 @@ class AveragingConfig:
 
 @dataclass
 class TrainingConfig:
-    """The training loop as a whole."""
+    """The training loop: length, updates, validation, checkpoints, and use of the machine."""
 
     max_updates: int = 100_000
+    """Training ends after this many updates."""
     max_epochs: int | None = None
+    """Training ends after this many epochs. null: no limit."""
     max_minutes: float | None = None
-    """Stop after so many minutes of training, earlier sessions of the run counted in."""
+    """Training ends after this many minutes, counting earlier sessions of the run. null: no limit."""
     micro_batches: int = 1
-    """Batches an update is made of, whatever the number of processes."""
+    """Micro-batches per update, over all processes."""
     devices: str = "auto"
-    """Processes: a number, or `auto`: one a GPU, or without GPUs as many as have `threads` cores each, one a
-    core if that is 0; at most `micro_batches`."""
+    """Number of processes, at most `micro_batches`. `auto`: one per GPU, or without GPUs the number of cores
+    divided by `threads` (by 1 if `threads` is 0)."""
     sharding: Sharding = Sharding.none
-    """`full`: weights, gradients and optimizer are cut up among the processes (FSDP2), for a model too large
-    to be trained on one GPU. It takes least memory with as many `micro_batches` as processes."""
+    """`full`: weights, gradients and optimizer state are sharded across the processes (FSDP2), for models too
+    large for one GPU. Memory is lowest with as many `micro_batches` as processes."""
     max_restarts: int = 0
-    """How often the processes are started again, from the last checkpoint, when one of them dies or fails by
-    a bug. `torchrun` has `--max-restarts` for that."""
+    """Number of times that the processes are restarted from the last checkpoint after one of them is killed
+    or fails because of a bug. With `torchrun`, use its `--max-restarts`."""
     precision: Precision = Precision.auto
+    """Precision of matrix products; weights, norms, softmax and loss are in fp32. `auto` chooses for the
+    device."""
     onednn_fp32: bool = True
-    """In fp32 on a CPU, let oneDNN do the matrix products where its own are measured to be as exact; faster,
-    but how they round depends more on the number of threads and processes."""
+    """For fp32 on the CPU: use oneDNN for matrix products where it is measured to be as exact. It is faster,
+    but rounding depends more on the number of threads and processes."""
     compile: bool = False
-    """In training, let `torch.compile` join up what layers do between attentions. Meant for GPUs, but what it
-    gains there has not been measured; on a CPU it gains nothing, and a start takes a minute longer. It needs
-    a C++ compiler, on a GPU Triton too. Rounding is its own: a run keeps it, or keeps without."""
+    """Use `torch.compile` in training to fuse the operations between attentions. Its gain on GPUs has not
+    been measured; on a CPU it gains nothing. Starting takes a minute longer and needs a C++ compiler, and
+    Triton on a GPU. It changes rounding, so it is fixed for the whole run."""
     label_smoothing: float = 0.1
+    """Label smoothing: fraction of the probability that is spread evenly over all pieces. 0: none."""
     rdrop: float = 0.0
-    """R-Drop (Liang et al. 2021): weight alpha of the divergence between two passes of every micro-batch with
-    different dropout, 5 in the paper; takes twice the time and memory. 0: one pass."""
+    """R-Drop (Liang et al. 2021): weight alpha of the divergence between two passes of each micro-batch with
+    different dropout; 5 in the paper. It doubles time and memory. 0: one pass."""
     ema: float = 0.0
-    """Decay of a running mean of the weights, such as 0.999 (less in the first updates). The mean is what is
-    validated, averaged and delivered; training goes on from the weights themselves. 0: no mean."""
+    """Decay of an exponential moving average of the weights, such as 0.999; it is lower in the first updates.
+    The average is validated, averaged over checkpoints and delivered. Training itself uses the weights. 0:
+    off."""
     clip_norm: float = 0.0
-    """Gradients of a larger norm are scaled down to it; 0 leaves them."""
+    """Largest norm of the gradients; larger gradients are scaled down to it. 0: no limit."""
     optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
     schedule: ScheduleConfig = field(default_factory=ScheduleConfig)
     averaging: AveragingConfig = field(default_factory=AveragingConfig)
     validate_every: int = 1000
-    """Updates between validations; 0: at the end of every epoch. The last update has one in any case."""
+    """Updates between validations. 0: at the end of every epoch. The last update is always validated."""
     validate_sentences: int = 0
-    """Validate on the first so many sentences; 0: on all."""
+    """Sentences of the validation set to use, from its beginning. 0: all."""
     validate_metrics: list[str] = field(default_factory=lambda: ["bleu", "chrf"])
-    """The metrics of a validation, beside loss and perplexity, and beside the `criterion`."""
+    """Metrics computed in validation, in addition to loss, perplexity and the `criterion`."""
     checkpoint_every: int = 1000
-    """Updates between checkpoints; 0: at every validation."""
+    """Updates between checkpoints. 0: at every validation."""
     keep_checkpoints: int = 5
-    """Scheduled checkpoints kept, beside those that averaging, `best` and a way back need. Validations among
-    the best have a checkpoint too, unless `averaging.kind=last`."""
+    """Scheduled checkpoints to retain, in addition to those that averaging, `best` and rollbacks need. The
+    best validations also have checkpoints, unless `averaging.kind=last`."""
     criterion: str = "bleu"
-    """What the best checkpoint, early stopping and the choice of the final model go by on the validation set:
-    `loss`, or a metric such as `bleu` or `chrf`."""
+    """Validation measure for the best checkpoint, early stopping and the choice of the final model: `loss`,
+    or a metric such as `bleu` or `chrf`."""
     patience: int = 0
-    """Early stopping: training ends after so many validations without a better `criterion`; 0: never."""
+    """Early stopping: training ends after this many validations in a row without a better `criterion`. 0:
+    off."""
     log_every: int = 50
-    """Updates between lines in `metrics.jsonl` and TensorBoard; the last update has one in any case."""
+    """Updates between records in `metrics.jsonl` and TensorBoard. The last update is always recorded."""
     profile: bool = False
-    """Trace the sixth to the eighth update of the session into `run_dir/profile`, for TensorBoard or
+    """Profile the sixth to the eighth update of the session into `run_dir/profile`, for TensorBoard or
     chrome://tracing."""
     deterministic: bool = False
-    """Bitwise repeatable on CUDA, slower; on the CPU it always is."""
+    """Bitwise reproducible training on CUDA, which is slower. On the CPU it always is."""
     threads: int = 0
-    """CPU threads of this process; 0: the cores there are, shared among the processes."""
+    """CPU threads per process. 0: the available cores, divided by the number of processes."""
 
     def __post_init__(self) -> None:
         """Checks the values."""
@@ -186,10 +199,10 @@ class TrainingConfig:
         check("training.label_smoothing", self.label_smoothing, share())
         check("training.rdrop", self.rdrop, between(0, 1000))
         check("training.ema", self.ema, decay())
-        # A long number is not converted: Python refuses more than 4,300 digits.
+        # Python refuses to convert more than 4,300 digits.
         number = int(self.devices) if self.devices.isdecimal() and len(self.devices) <= 20 else 0
         if self.devices != "auto" and not 1 <= number <= PROCESSES:
             raise UserError(
                 f"training.devices={shortened(self.devices)}: must be auto or a number of processes "
-                f"between 1 and {PROCESSES:,}"
+                f"between 1 and {PROCESSES:,}."
             )

@@ -78,7 +78,7 @@ def test_models_of_two_vocabularies(toy: Toy, trained: Path, tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("value", "message"),
     [
-        ("[]", "model_dir=[]: must be a folder, or a list of folders"),
+        ("[]", "model_dir=[]: must be a folder or a list of folders"),
         ("{a: b}", "model_dir={a: b}: there is no such folder"),
         ("[a,[b]]", "model_dir=a: there is no such folder"),
         ("a,b", "model_dir=a,b: there is no such folder"),

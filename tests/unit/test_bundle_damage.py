@@ -202,7 +202,7 @@ BIAS = "encoder.0.feed_forward.inner.bias"
         (option("heads", 2, 10**9), "model.heads="),
         (edited(lambda text: "a: &a [x]\nb: *a\n" + text), "anchors and aliases"),
         (edited(lambda text: text + "x: " + "[" * 50_000), "nested more than"),
-        (edited(lambda text: text + "seed: 1\n"), "the key seed is there twice"),
+        (edited(lambda text: text + "seed: 1\n"), "the key seed occurs twice"),
         (edited(lambda text: text + "#" * (1 << 21)), "more than 1,048,576 bytes"),
         (weights(fill(float("nan"))), f"{BIAS} holds NaN or infinite numbers"),
         (weights(fill(float("-inf"))), f"{BIAS} holds NaN or infinite numbers"),

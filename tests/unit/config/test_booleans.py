@@ -22,7 +22,7 @@ def test_truth_values(value: Any) -> None:
 def test_others(value: Any) -> None:
     with pytest.raises(UserError) as caught:
         check_truth(KEYS, "prepare_only", value)
-    assert str(caught.value) == f"prepare_only={value}: is neither true nor false. Give one of the two."
+    assert str(caught.value) == f"prepare_only={value}: must be true or false."
     check_truth(KEYS, "seed", value)
     check_truth(KEYS, "name", value)
 

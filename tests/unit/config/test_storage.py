@@ -156,7 +156,7 @@ def test_numbers_and_words_as_people_write_them() -> None:
 
 def test_what_is_not_given_has_its_default_or_is_missing() -> None:
     assert from_plain(ModelConfig, {}) == ModelConfig()
-    with pytest.raises(UserError, match=r"^data\.target_lang is missing$"):
+    with pytest.raises(UserError, match=r"^data\.target_lang: is missing\.$"):
         from_plain(TrainConfig, {"data": {"name": "d", "source_lang": "en"}})
 
 
