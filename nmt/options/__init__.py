@@ -1,1 +1,1 @@
-"""Options: overrides and YAML files, composed into the typed dataclasses of `nmt.config`."""
+"""Composes overrides and YAML files into the typed dataclasses of `nmt.config`."""

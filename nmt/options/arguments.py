@@ -1,4 +1,4 @@
-"""What a command line asks for: overrides and flags."""
+"""The overrides and flags of a command line."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Arguments:
-    """A command line, taken apart."""
+    """A parsed command line."""
 
     overrides: tuple[str, ...] = ()
     """`key=value`, in order."""
@@ -16,10 +16,10 @@ class Arguments:
     show: bool = False
     """Print the finished options instead of running."""
     sweep: bool = False
-    """Run once for each combination of values that stand separated by commas."""
+    """Run once for each combination of values separated by commas."""
     config_dir: str | None = None
-    """A folder with more YAML files, searched beside the ones that come with the program."""
+    """A folder of YAML files that is searched in addition to `configs/`."""
     completion: str | None = None
-    """Print the completion script of this shell instead of running."""
+    """Print the completion script for this shell instead of running."""
     complete: str | None = None
-    """Print the words that this one may become; the completion script asks for it."""
+    """Print the completions of this word; the completion scripts use it."""

@@ -1,4 +1,4 @@
-"""Options from YAML and the command line, through Hydra, into the typed dataclasses."""
+"""Composes YAML files and overrides with Hydra into the typed dataclasses of options."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ C = TypeVar("C")
 
 
 def compose_jobs(schema: type[C], config_name: str, arguments: Arguments) -> list[C]:
-    """The finished options of every job that the command line asks for: one, or many in a sweep (`-m`).
+    """Returns the finished options of each job: one, or several in a sweep (`-m`).
 
     Raises:
-        UserError: an override is misspelt, names an unknown key or group, or has the wrong type.
+        UserError: an override can't be parsed, names an unknown key or group, or has the wrong type.
     """
     with isolated_hydra(config_name, schema):
         folder = Folder(arguments.config_dir, configs_folder())
@@ -52,14 +52,14 @@ def compose_jobs(schema: type[C], config_name: str, arguments: Arguments) -> lis
 
 
 def changed_decoding(decoding: DecodingConfig, changes: Mapping[str, Any]) -> DecodingConfig:
-    """The options of decoding with some of them changed.
+    """Returns options of decoding with changes.
 
     Args:
         decoding: the options.
-        changes: key of the section `decoding` → value; what `nmt-translate decoding.key=value` takes.
+        changes: key of the section `decoding` → value, as in `nmt-translate decoding.key=value`.
 
     Raises:
-        UserError: as `nmt-translate` gives it.
+        UserError: as `nmt-translate` reports it.
     """
     name, schema = "translate", TranslateConfig
     given = [f"decoding.{key}={_as_written(value)}" for key, value in changes.items()]
@@ -67,14 +67,15 @@ def changed_decoding(decoding: DecodingConfig, changes: Mapping[str, Any]) -> De
         require_text(word)
         require_option(word)
     with isolated_hydra(name, schema):
-        (settings,) = settings_of_jobs(schema, Arguments(("model_dir=none", *given)))  # it must have a value
+        # `model_dir` must have a value.
+        (settings,) = settings_of_jobs(schema, Arguments(("model_dir=none", *given)))
         folder = Folder(None, configs_folder())
         config = _compose(schema, name, folder, [*_settings_of(decoding), *settings])
         return _finish(schema, config).decoding
 
 
 def _as_written(value: Any) -> str:
-    """A value as it stands on a command line."""
+    """Returns a value as written on a command line."""
     plain = storage.to_plain(value)
     if isinstance(plain, list):
         return f"[{','.join(map(_as_written, plain))}]"
@@ -84,25 +85,26 @@ def _as_written(value: Any) -> str:
 
 
 def to_yaml(config: Any) -> str:
-    """A finished configuration as YAML."""
+    """Returns finished options as YAML."""
     return storage.to_yaml(config)
 
 
 def _defaults(config_name: str, settings: Sequence[Setting]) -> list[Setting]:
-    """What the settings imply: later ones win, so these go first."""
+    """Returns the settings that the given ones imply. They go first, since later settings win."""
     given = {setting.key: setting.value for setting in settings}
     if config_name == "train":
-        # With nothing else the quickstart runs; whoever names other data means another experiment.
+        # The default is the quickstart experiment, unless other data or another experiment are chosen.
         return [] if {"experiment", "data"} & set(given) else [_default("experiment", "quickstart")]
     loose = next((key for key in given if key.startswith("data.")), None)
     if loose and "data" not in given:
-        raise UserError(f"{loose}: say which data it changes, such as data=local or data=wmt14_de_en")
+        raise UserError(f"{loose}: no data are chosen. Add some, such as data=local or data=wmt14_de_en.")
     named = folders("model_dir", given.get("model_dir"))
-    return _decoding_of(_resolved("model_dir", named[0])) if named else []  # the first of several decides
+    # Of several models, the first one decides.
+    return _decoding_of(_resolved("model_dir", named[0])) if named else []
 
 
 def _resolved(key: str, value: str) -> str:
-    """A value before there is a configuration around it: `${oc.env:HOME}` works, `${other.key}` does not."""
+    """Resolves a value before composition: `${oc.env:HOME}` works, `${other.key}` does not."""
     try:
         return str(OmegaConf.create({key: value})[key])
     except OmegaConfBaseException as error:
@@ -110,12 +112,12 @@ def _resolved(key: str, value: str) -> str:
 
 
 def _default(key: str, value: Any) -> Setting:
-    """A setting that is implied; a number or a name."""
+    """Returns an implied setting; its value is a number or a name."""
     return Setting(key, str(value), value, f"{key}={value}")
 
 
 def _decoding_of(model_dir: str) -> list[Setting]:
-    """A model translates as it did when it was tested, unless told otherwise."""
+    """Returns the decoding settings that a model was tested with; they are the defaults for translation."""
     for folder in model_folders(model_dir):
         with read_errors(folder):
             path = config_file(folder)
@@ -124,14 +126,14 @@ def _decoding_of(model_dir: str) -> list[Setting]:
         text = decoded(read_checked(path, MOST_CHARACTERS), path)
         decoding = storage.section_from_yaml(DecodingConfig, text, str(path), "decoding")
         return _settings_of(decoding, f"{path}: ")
-    return []  # no model folder: the command itself says so best
+    return []  # not a model folder: the command reports it later, with a better message
 
 
 def _settings_of(decoding: DecodingConfig, where: str = "") -> list[Setting]:
-    """Settings that give these options: numbers, and processors.
+    """Returns settings for the options of decoding: the numbers and the processors.
 
     Raises:
-        UserError: an interpolation stands among them; the message begins with `where`.
+        UserError: a processor has an interpolation; the message begins with `where`.
     """
     plain = storage.to_plain(decoding)
     processors = plain.pop("processors")
@@ -160,14 +162,14 @@ def _compose(schema: type[Any], config_name: str, folder: Folder, settings: Sequ
 
 
 def _assign(config: DictConfig, setting: Setting, sections: Sequence[str]) -> None:
-    """Puts a value into the composed options as it is.
+    """Assigns a value to the composed options without parsing it.
 
-    OmegaConf makes a part with a free name of the right type only where its section is given a whole:
-    `{name: {key: value}}` is merged into what is there. An empty section replaces it: `KEY={}` means none.
+    OmegaConf gives a part with a free name its type only if the value is merged into its section as a whole:
+    `{name: {key: value}}`. An empty section replaces the present one: `KEY={}` means none.
     """
     key, value = setting.key, setting.value
     if value == "???":
-        raise UserError(f"{key}=???: means that a value is missing. Give one.")
+        raise UserError(f"{key}=???: stands for a missing value. Give a value.")
     for section in sections:
         if key.startswith(f"{section}."):
             for name in reversed(key.removeprefix(f"{section}.").split(".")):
@@ -177,8 +179,8 @@ def _assign(config: DictConfig, setting: Setting, sections: Sequence[str]) -> No
         OmegaConf.update(config, key, value, merge=value != {}, force_add=True)
     except GrammarParseError as error:
         raise UserError(
-            f"{setting.key}={setting.written}: ${{ begins an interpolation such as ${{name}}, and this one "
-            "can't be read. Rename the file or folder."
+            f"{setting.key}={setting.written}: ${{ begins an interpolation such as ${{name}}, but this one "
+            "can't be parsed. Rename the file or folder."
         ) from error
 
 
@@ -193,7 +195,7 @@ def _finish(schema: type[C], config: DictConfig) -> C:
         missing = sorted(OmegaConf.missing_keys(config))
         if missing:
             examples = " ".join(f"{key}=..." for key in missing)
-            raise UserError(f"{', '.join(missing)} must be given: add {examples}")
+            raise UserError(f"{', '.join(missing)}: must be given. Add {examples}")
         finished = OmegaConf.to_object(config)
     except (MissingMandatoryValue, InterpolationResolutionError, GrammarParseError) as error:
         words = re.sub(r"^\w+ (raised )?while resolving interpolation: ", "", first_line(error)).strip('"')
@@ -205,7 +207,7 @@ def _finish(schema: type[C], config: DictConfig) -> C:
 
 
 def _refuse_unknown(schema: type[Any], config: DictConfig) -> None:
-    """`+key=value` gets past Hydra's own check; an option that nothing reads is a mistake all the same."""
+    """Refuses unknown options. Hydra itself allows them in the form `+key=value`."""
     known = list(schema_keys(schema))
     pattern = re.compile("|".join(re.escape(key).replace(r"\*", r"[^.]+") for key in known))
     for key in config_keys(config):

@@ -1,4 +1,4 @@
-"""Hydra's and OmegaConf's complaints in our words: the key first, then what to do."""
+"""Translates errors of Hydra and OmegaConf into messages that begin with the key."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from nmt.options.suggestions import meant
 
 
 def missing_config(error: MissingConfigException, overrides: Sequence[str]) -> str:
-    """What to say of a group or one of its files that does not exist."""
+    """Returns the message for a group, or a file of a group, that does not exist."""
     group, _, name = (error.missing_cfg_file or "").rpartition("/")
     options = sorted(option for option in (error.options or []) if not option.endswith("_schema"))
     asked = f"{group}={name}" if group else name
     hint = did_you_mean(name, options, prefix=f"{group}=")
     if not options:
-        return f"{next((o for o in overrides if o.startswith(asked)), asked)}: there is no group {group}"
-    return f"{asked}: there is no such {group}{hint}; there are {', '.join(options)}"
+        return f"{next((o for o in overrides if o.startswith(asked)), asked)}: there is no group {group}."
+    return f"{asked}: there is no such {group}{hint} The names are {', '.join(options)}."
 
 
 def explained(known: Sequence[str], error: Exception) -> str:
-    """Hydra's and OmegaConf's complaints in our words: the key first, then what to do."""
+    """Returns the message for an error of Hydra or OmegaConf; `known` are the keys to suggest."""
     cause = error.__cause__ if isinstance(error.__cause__, OmegaConfBaseException) else error
     text = f"{error}\n{cause}"
     unknown = re.search(r"(?:Could not override|Could not append to config[^']*) '([^']+)'", text)
@@ -38,17 +38,17 @@ def explained(known: Sequence[str], error: Exception) -> str:
 
 
 def wrong_value(error: Exception) -> str:
-    """What OmegaConf finds wrong with the value of an option."""
+    """Returns the problem that OmegaConf reports for the value of an option."""
     words = first_line(error)
     if re.search(r"^Cannot (merge|assign)|is not a subclass of|incompatible with type hint 'dict", words):
-        return "is a section or a list; give its options one by one"
+        return "is a section or a list. Give its options one by one."
     if "is not a ListConfig" in words:
         return "must be a list. Write it in brackets: [a,b]."
     return shortened(f"{words[0].lower()}{words[1:]}", 300)
 
 
 def did_you_mean(name: str, known: Sequence[str], prefix: str = "") -> str:
-    """The end of a message about an unknown name: the known one that is most like it, or where all are."""
+    """Returns the end of a message about an unknown name: the most similar known name, or `--help`."""
     close = "." in name and difflib.get_close_matches(name, known, 1, 0.9)
     other = None if prefix or close else meant(name, known)
     if other is not None:
@@ -57,17 +57,17 @@ def did_you_mean(name: str, known: Sequence[str], prefix: str = "") -> str:
     near = difflib.get_close_matches(name, known, 1, 0.75) or [
         last[key] for key in difflib.get_close_matches(name.rpartition(".")[2], list(last), 1, 0.75)
     ]
-    return f"; did you mean {prefix}{_with_names(near[0], name)}?" if near else " (--help lists all)"
+    return f". Did you mean {prefix}{_with_names(near[0], name)}?" if near else ". --help lists all."
 
 
 def _with_names(key: str, given: str) -> str:
-    """A key of `schema_keys` with the free names that stand in `given`."""
+    """Returns a key of `schema_keys` with the free names of `given` in place of `*`."""
     names = [*given.split("."), *["NAME"] * key.count(".")]
     return ".".join(name if part == "*" else part for part, name in zip(key.split("."), names, strict=False))
 
 
 def config_keys(config: DictConfig, prefix: str = "") -> Iterator[str]:
-    """Every key of a configuration, parents before their children."""
+    """Yields every key of a configuration, parents before children."""
     for name in map(str, config):
         yield f"{prefix}{name}"
         if not OmegaConf.is_missing(config, name) and OmegaConf.is_dict(child := config._get_node(name)):
@@ -75,5 +75,5 @@ def config_keys(config: DictConfig, prefix: str = "") -> Iterator[str]:
 
 
 def first_line(error: BaseException) -> str:
-    """The first line of an error's message, or the error's type."""
+    """Returns the first line of an error's message, or its type if the message is empty."""
     return (str(error).strip().splitlines() or [type(error).__name__])[0]

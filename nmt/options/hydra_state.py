@@ -1,4 +1,4 @@
-"""Hydra's and OmegaConf's global state, put back after use: a program around nmt may use both itself."""
+"""Saves and restores the global state of Hydra and OmegaConf, which a calling program may use too."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _LOCK = threading.RLock()
 
 @contextmanager
 def isolated_hydra(config_name: str, schema: type[Any]) -> Iterator[None]:
-    """Within, Hydra composes from `configs/`; afterwards its state is what it was. One thread at a time.
+    """Sets Hydra up to compose from `configs/`, and restores its state afterwards. Only one thread at a time.
 
     Args:
         config_name: the command's YAML file.

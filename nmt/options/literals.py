@@ -1,4 +1,4 @@
-"""Text on a command line: taken as it stands, but for quotes around it, lists, `null` and sweeps."""
+"""Text values on a command line: taken literally, except for quotes, lists, `null` and sweeps."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ _QUOTED = re.compile(r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*\"""", re.DOTALL)
 
 
 def read_text(key: str, written: str, option: TextOption) -> str | list[str] | None:
-    """The value of an option that holds text.
+    """Returns the value of an option that holds text.
 
-    `null` clears an option that may be null, `[a,b]` is a list where the option takes one, and quotes around
-    a whole value or item are not part of it. Everything else is the value, character for character.
+    `null` is None if the option is optional, `[a,b]` is a list if the option takes several, and quotes around
+    a whole value or item are removed. Anything else is taken literally.
 
     Args:
         key: the option's name, for errors.
-        written: the value as it stands on the command line.
-        option: what the option takes.
+        written: the value as on the command line.
+        option: the kind of text that the option takes.
 
     Raises:
-        UserError: the value is a list of several, and the option takes one text.
+        UserError: the value is a list of several texts, and the option takes one.
     """
     if option.optional and written == "null":
         return None
@@ -33,14 +33,14 @@ def read_text(key: str, written: str, option: TextOption) -> str | list[str] | N
         if len(items) > 1:
             one = option.names or "text"
             raise UserError(
-                f"{key}={written}: takes one {one}, not a list. Give one; a {one} with this very name needs "
-                f"quotes of its own: \"{key}='{written}'\""
+                f"{key}={written}: must be one {one}, not a list. Put the name of a single {one} in quotes: "
+                f"\"{key}='{written}'\"."
             )
     return unquoted(written)
 
 
 def split(text: str) -> list[str]:
-    """Cuts text at its commas, except those in quoted or bracketed items; spaces around items go."""
+    """Splits text at commas outside quoted and bracketed items; strips spaces around items."""
     items, start = [], 0
     while True:
         end = _end(text, start)
@@ -55,7 +55,7 @@ def _is_list(text: str) -> bool:
 
 
 def _end(text: str, start: int, closer: str = "") -> int:
-    """Where the item that begins at `start` ends: at a comma, at `closer` (a bracket or nothing), or last."""
+    """Returns the end of the item at `start`: a comma, `closer` (a bracket or empty) or the end of text."""
     start = _behind_spaces(text, start)
     if quoted := _QUOTED.match(text, start):
         end = _behind_spaces(text, quoted.end())
@@ -70,12 +70,12 @@ def _end(text: str, start: int, closer: str = "") -> int:
         if not depth and (text[place] == "," or text[place] == closer):
             return place
         depth += (text[place] == "[") - (text[place] == "]" and depth > 0)
-    comma = text.find(",", start) if depth else -1  # a lone bracket holds nothing together
+    comma = text.find(",", start) if depth else -1  # an unclosed bracket groups nothing
     return len(text) if comma < 0 else comma
 
 
 def _closing(text: str, start: int) -> int | None:
-    """The place of the bracket that closes the list that opens at `start`; None if nothing closes it."""
+    """Returns the place of the bracket that closes the list opened at `start`; None if there is none."""
     place = start
     while True:
         place = _end(text, place + 1, "]")
@@ -96,9 +96,9 @@ def _behind_spaces(text: str, place: int) -> int:
 
 
 def unquoted(text: str) -> str:
-    """The content of a quoted text; other text as it is.
+    """Removes the quotes around text; returns other text unchanged.
 
-    As in Hydra's grammar, a backslash counts only before the quote that is around the text.
+    As in Hydra's grammar, a backslash is an escape only before the quote character that encloses the text.
     """
     if not _QUOTED.fullmatch(text):
         return text

@@ -1,7 +1,7 @@
-"""The words of other toolkits, and which of our options they mean.
+"""Suggests options for the option names of other toolkits.
 
-The words come from fairseq, Marian, OpenNMT, JoeyNMT, Sockeye and Hugging Face. A suggestion names options
-that the command has; where the meaning differs, it says how.
+The names come from fairseq, Marian, OpenNMT, JoeyNMT, Sockeye and Hugging Face. A suggestion names options
+that the command has, and says how the meaning differs.
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ from nmt.config.paths import schema_keys
 
 @dataclass(frozen=True)
 class Word:
-    """What a word of another toolkit means here."""
+    """The meaning of an option name of another toolkit."""
 
     options: tuple[str, ...]
-    """Keys, or `key=value`; a command suggests those that it has."""
+    """Keys, or `key=value`. A command suggests those that it has."""
     remark: str = ""
-    """How the meaning differs, or what is there instead."""
+    """How the meaning differs, or the alternative. A remark that begins with "It " is about the value."""
 
     @property
     def differs(self) -> bool:
-        """Whether a value of the other toolkit means something else here: the remark says what it is."""
+        """Whether a value of the other toolkit has another meaning here; the remark explains the value."""
         return self.remark.startswith("It ")
 
 
-# One line a meaning: the words, the options, the remark.
+# One entry per meaning: the names in other toolkits, the options, the remark.
 _MEANINGS: tuple[tuple[str, str, str], ...] = (
     # learning rate and optimizer
     (
@@ -44,7 +44,11 @@ _MEANINGS: tuple[tuple[str, str, str], ...] = (
         "training.schedule.warmup_updates",
         "",
     ),
-    ("warmup_ratio warmup_epochs warmup_init_lr", "training.schedule.warmup_updates", "It counts updates."),
+    (
+        "warmup_ratio warmup_epochs warmup_init_lr",
+        "training.schedule.warmup_updates",
+        "It is a number of updates.",
+    ),
     (
         "lr_scheduler lr_scheduler_type scheduler scheduling decay_method "
         "learning_rate_scheduler_type lr_decay",
@@ -67,7 +71,7 @@ _MEANINGS: tuple[tuple[str, str, str], ...] = (
         "data.max_tokens counts target tokens, not sentences.",
     ),
     ("max_tokens batch_tokens tokens_per_batch mini_batch_words", "data.max_tokens decoding.max_tokens", ""),
-    ("batch_type", "data.max_tokens decoding.max_tokens", "A batch of training is counted in target tokens."),
+    ("batch_type", "data.max_tokens decoding.max_tokens", "Training batches are measured in target tokens."),
     (
         "max_sentences eval_batch_size per_device_eval_batch_size translate_batch_size mini_batch_size",
         "decoding.max_sentences",
@@ -78,7 +82,7 @@ _MEANINGS: tuple[tuple[str, str, str], ...] = (
         "batch_multiplier "
         "optimizer_delay",
         "training.micro_batches",
-        "It counts the batches of an update over all processes.",
+        "It is the number of batches per update over all processes.",
     ),
     ("auto_scale_batch_size auto_find_batch_size mini_batch_fit workspace", "data.max_tokens=auto", ""),
     # length of the training
@@ -94,7 +98,7 @@ _MEANINGS: tuple[tuple[str, str, str], ...] = (
     (
         "early_stopping early_stop early_stopping_patience max_num_checkpoint_not_improved stop_patience",
         "training.patience",
-        "It counts validations without a better criterion; 0 never stops.",
+        "It is the number of validations without a better criterion; 0 never stops.",
     ),
     (
         "early_stopping_metric metric_for_best_model best_checkpoint_metric early_stopping_criteria "
@@ -109,13 +113,13 @@ _MEANINGS: tuple[tuple[str, str, str], ...] = (
         "validation_freq eval_every "
         "valid_interval evaluation_strategy eval_strategy",
         "training.validate_every",
-        "It counts updates; 0 is the end of every epoch.",
+        "It is a number of updates; 0 means at the end of every epoch.",
     ),
     (
         "save_steps save_checkpoint_steps save_interval_updates save_interval save_freq checkpoint_interval "
         "checkpoint_frequency save_every save_strategy",
         "training.checkpoint_every",
-        "It counts updates.",
+        "It is a number of updates.",
     ),
     (
         "save_total_limit keep_last_epochs keep_interval_updates keep_checkpoint keep_best_checkpoints "
@@ -137,10 +141,10 @@ _MEANINGS: tuple[tuple[str, str, str], ...] = (
     (
         "tensorboard tensorboard_logdir tensorboard_log_dir logdir report_to",
         "",
-        "TensorBoard's files are always written into run_dir/tensorboard",
+        "TensorBoard files are always written to run_dir/tensorboard.",
     ),
-    ("wandb wandb_project use_wandb", "", "curves are in run_dir/metrics.jsonl and run_dir/tensorboard"),
-    ("verbose quiet log_level loglevel", "", "the log goes to standard error and run_dir/train.log"),
+    ("wandb wandb_project use_wandb", "", "Curves are in run_dir/metrics.jsonl and run_dir/tensorboard."),
+    ("verbose quiet log_level loglevel", "", "The log goes to standard error and to run_dir/train.log."),
     # folders and models
     (
         "output_dir save_dir model_prefix save_model out_dir work_dir results_path exp_dir logging_dir",
@@ -150,7 +154,7 @@ _MEANINGS: tuple[tuple[str, str, str], ...] = (
     (
         "overwrite overwrite_output_dir force",
         "resume=never",
-        "It takes an empty folder; nothing is overwritten.",
+        "It needs an empty folder; nothing is overwritten.",
     ),
     (
         "resume_from resume_from_checkpoint reset_optimizer continue continue_training load_checkpoint",
@@ -177,7 +181,7 @@ _MEANINGS: tuple[tuple[str, str, str], ...] = (
     (
         "device cuda use_cuda use_gpu cpu no_cuda use_cpu accelerator",
         "training.devices device",
-        "A GPU is used where there is one; CUDA_VISIBLE_DEVICES= hides it.",
+        "A GPU is used if there is one; CUDA_VISIBLE_DEVICES= hides it.",
     ),
     ("fp16 half float16 use_fp16", "training.precision=fp16 precision=fp16", ""),
     ("bf16 bfloat16", "training.precision=bf16 precision=bf16", ""),
@@ -220,7 +224,7 @@ _MEANINGS: tuple[tuple[str, str, str], ...] = (
     (
         "attention_dropout attn_dropout",
         "model.dropout",
-        "There is none on attention weights, as in the paper.",
+        "Attention weights have no dropout, as in the paper.",
     ),
     ("activation_dropout relu_dropout act_dropout", "model.ffn_dropout", ""),
     ("token_dropout embed_dropout dropout_src", "model.word_dropout", ""),
@@ -307,13 +311,13 @@ FOREIGN: dict[str, Word] = {
     for words, options, remark in _MEANINGS
     for word in words.split()
 }
-"""Each word and its meaning."""
+"""The meaning of each name."""
 
 COMMANDS = {"nmt-train": TrainConfig, "nmt-translate": TranslateConfig, "nmt-eval": EvalConfig}
 
 
 def meant(name: str, known: Collection[str]) -> str | None:
-    """The end of a message about an unknown option or flag, if its name is a word of another toolkit.
+    """Returns the end of a message about an unknown option or flag; None if no other toolkit has its name.
 
     Args:
         name: the option, such as `optim.lr`, `--num-beams` or `-lr`.
@@ -323,22 +327,22 @@ def meant(name: str, known: Collection[str]) -> str | None:
     if meaning is None:
         return None
     if not meaning.options:
-        return f"; {meaning.remark}"
+        return f". {meaning.remark}"
     options = [own for option in meaning.options if (own := _same_split(name, option)).split("=")[0] in known]
     if options:
-        about = re.match(r"[\w.]+\.\w+", meaning.remark)  # the option that the remark is about
+        about = re.match(r"[\w.]+\.\w+", meaning.remark)  # the option that the remark names
         remark = "" if about and about[0] not in options else meaning.remark
-        return f"; did you mean {' or '.join(options)}? {remark}".rstrip()
+        return f". Did you mean {' or '.join(options)}? {remark}".rstrip()
     commands = list(_commands(meaning.options[0]))
-    return f"; {' and '.join(commands)} {'has' if len(commands) == 1 else 'have'} {meaning.options[0]}"
+    return f". {' and '.join(commands)} {'has' if len(commands) == 1 else 'have'} {meaning.options[0]}."
 
 
 def corrected_flag(flag: str, value: str | None, known: Collection[str]) -> str:
-    """The end of a message about an unknown flag such as `--lr`: how it is spelt here.
+    """Returns the end of a message about an unknown flag such as `--lr`: the option to use instead.
 
     Args:
         flag: the flag, without its value.
-        value: its value, as far as it has one.
+        value: its value; None if it has none.
         known: the keys of the command.
     """
     name = _plain(flag)
@@ -352,18 +356,18 @@ def corrected_flag(flag: str, value: str | None, known: Collection[str]) -> str:
             return found.replace(f"{options[0]}?", f"{options[0]}={value}?")
         return found
     if len(own) == 1:
-        return f"; did you mean {own[0]}={'...' if value is None else value}?"
-    return f"; did you mean {' or '.join(own[:4])}?" if own else ""
+        return f". Did you mean {own[0]}={'...' if value is None else value}?"
+    return f". Did you mean {' or '.join(own[:4])}?" if own else ""
 
 
 def _plain(name: str) -> str:
-    """A name as the table has it: without its sections, in lower case, with underscores."""
+    """Returns a name as in the table: without its sections, in lower case, with underscores."""
     last = re.sub(r"^[-+~]+", "", name).rpartition(".")[2]
     return re.sub(r"(?<=[a-z])(?=[A-Z])", "_", last).lower().replace("-", "_")
 
 
 def _same_split(name: str, option: str) -> str:
-    """The option for the split that stands in the name: `data.valid.src` is `data.valid.source`."""
+    """Returns the option for the split in the name: for `data.valid.src` that is `data.valid.source`."""
     split = re.search(r"\bdata\.(valid|test)\.", name)
     return option.replace("data.train.", f"data.{split[1]}.") if split else option
 

@@ -1,4 +1,4 @@
-"""The jobs of a sweep (`-m`): none twice, each with a run folder whose name can be typed."""
+"""The jobs of a sweep (`-m`): all different, each with a run folder whose name can be typed."""
 
 from __future__ import annotations
 
@@ -18,18 +18,20 @@ from nmt.runtime import expanded
 C = TypeVar("C")
 
 _OTHER = "[^A-Za-z0-9._-]+"
-"""What neither a shell nor Hydra's grammar reads as it stands, and more."""
+"""Includes all characters that are special in a shell or in Hydra's grammar."""
 _LONGEST_VALUE = 48
 _LONGEST_NAME = 120
-"""Characters. A file system allows 255 bytes."""
+"""Characters. File systems allow 255 bytes."""
 
 
 def with_distinct_folders(jobs: Sequence[C], settings: Sequence[Sequence[Setting]]) -> list[C]:
-    """The jobs of a sweep, each with a run folder of its own if it has one: `run_dir`, and what differs.
+    """Returns the jobs of a sweep with distinct run folders, if they have run folders.
+
+    Each run folder is a sub-folder of `run_dir`; its name lists the options that differ.
 
     Args:
         jobs: the finished options of each job.
-        settings: what the command line sets in each.
+        settings: the settings of each job on the command line.
 
     Raises:
         UserError: two jobs are the same, or would share a run folder.
@@ -37,7 +39,7 @@ def with_distinct_folders(jobs: Sequence[C], settings: Sequence[Sequence[Setting
     for number, job in enumerate(jobs):
         if job in jobs[:number]:
             other = _words(settings[jobs.index(job)])
-            raise UserError(f"{_words(settings[number])}: is the same job as {other}. Leave one of them out.")
+            raise UserError(f"{_words(settings[number])}: is the same job as {other}. Remove one of them.")
     if len(jobs) == 1 or not all(hasattr(job, "run_dir") for job in jobs):
         return list(jobs)
     names = folder_names(settings, [_run_dir(job) for job in jobs])
@@ -48,19 +50,19 @@ def with_distinct_folders(jobs: Sequence[C], settings: Sequence[Sequence[Setting
     counts = Counter(_identity(_run_dir(job)) for job in named)
     for job in named:
         if counts[_identity(_run_dir(job))] > 1:
-            raise UserError(f"run_dir={_run_dir(job)}: two jobs of the sweep share it. Name two folders.")
+            raise UserError(f"run_dir={_run_dir(job)}: two jobs of the sweep share it. Give two folders.")
     return named
 
 
 def folder_names(settings: Sequence[Sequence[Setting]], parents: Sequence[str]) -> list[str]:
-    """What differs between the jobs of a sweep as names of folders, such as `model.norm-pre_seed-1`.
+    """Returns folder names of the options that differ between jobs, such as `model.norm-pre_seed-1`.
 
-    They hold letters without accents, digits, dots, hyphens and underscores. Within a parent they differ in
-    more than case. The order of the options on the command line does not matter; `run_dir` is left out.
+    The names consist of letters without accents, digits, dots, hyphens and underscores. Within a parent, they
+    differ in more than case. They do not depend on the order of the options, and leave out `run_dir`.
 
     Args:
-        settings: what the command line sets in each job.
-        parents: the folder in which each job's folder will be.
+        settings: the settings of each job on the command line.
+        parents: the parent folder of each job's folder.
     """
     swept = [
         sorted((one for one in job if one.swept and one.key != "run_dir"), key=lambda one: one.key)
@@ -79,13 +81,13 @@ def _value(setting: Setting) -> str:
     value = setting.value
     words = value if isinstance(value, list) else [value if isinstance(value, str) else setting.written]
     plain = "-".join(filter(None, (_plain(str(word)) for word in words)))
-    if len(plain) > _LONGEST_VALUE:  # the end of a path says more than its beginning
+    if len(plain) > _LONGEST_VALUE:  # the end of a path is more informative than its beginning
         plain = f"{plain[-_LONGEST_VALUE + 9 :].lstrip('-.')}-{_hash(setting.written)}"
     return plain or _hash(setting.written)
 
 
 def _plain(text: str) -> str:
-    """Text in characters that can be typed, without accents and without the `../` before a path."""
+    """Returns text in characters that can be typed, without accents and without leading `../` of a path."""
     decomposed = unicodedata.normalize("NFKD", text)
     text = "".join(letter for letter in decomposed if not unicodedata.combining(letter))
     text = re.sub(rf"^(\.*/)+|^{_OTHER}|{_OTHER}$", "", text)
@@ -109,5 +111,5 @@ def _run_dir(job: Any) -> str:
 
 
 def _identity(folder: str) -> str:
-    """The same for two names of one folder, on a file system that ignores case, too."""
+    """Returns the same text for two names of a folder, including names that differ only in case."""
     return os.path.realpath(expanded(folder)).casefold()

@@ -1,4 +1,4 @@
-"""Faults in the lists `defaults` of a user's YAML files, found after Hydra could not follow them."""
+"""Finds the errors in the `defaults` lists of a user's YAML files after Hydra has failed on them."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from nmt.options.yaml_files import Default, read_yaml
 
 @dataclass(frozen=True)
 class _Named:
-    """An entry of a list, and the file that it stands in."""
+    """An entry of a list, and the file that contains it."""
 
     path: Path
     config_path: str
-    """The file as Hydra names it, such as `experiment/mine`."""
+    """The file in Hydra's form, such as `experiment/mine`."""
     default: Default
 
     @property
     def children(self) -> list[str]:
-        """The files that the entry names, as Hydra names them."""
+        """The files that the entry names, in Hydra's form."""
         if self.default.names == ("_self_",):
             return []
         group = self.default.group.partition("@")[0]
@@ -42,31 +42,31 @@ class _Named:
 
 
 def missing_file(folder: Path, error: MissingConfigException) -> Exception:
-    """What to raise where a file does not exist: file and line, or `error` if the command line named it."""
+    """Returns the exception for a missing file: file and line, or `error` if the command line names it."""
     wanted = (error.missing_cfg_file or "").removesuffix(".yaml")
     for entry in _entries(folder):
         if wanted in entry.children:
             group = entry.default.group
-            hint = f"; to choose from the group itself, write /{group}" if group and group[0] != "/" else ""
-            return UserError(entry.message(f"there is no {wanted}.yaml, here or in nmt{hint}"))
+            hint = f" For the group itself, write /{group}." if group and group[0] != "/" else ""
+            return UserError(entry.message(f"there is no {wanted}.yaml, here or in nmt.{hint}"))
     other = folder / f"{wanted}.yml"
     if other.exists():
-        return UserError(f"{other}: is not read; rename it to {other.stem}.yaml")
+        return UserError(f"{other}: is not read. Rename it to {other.stem}.yaml.")
     loose = folder / f"{Path(wanted).name}.yaml"
     if loose.exists() and "/" in wanted and ".." not in wanted:
-        return UserError(f"{loose}: is not read there; move it to {folder / wanted}.yaml")
+        return UserError(f"{loose}: is not read there. Move it to {folder / wanted}.yaml.")
     return error
 
 
 def wrong_list(folder: Path, error: Exception) -> str | None:
-    """Hydra's complaint about a list, with file and line; None if no file of the folder fits it."""
+    """Returns Hydra's error about a list with file and line; None if no file of the folder matches it."""
     words = first_line(error)
     named = re.match(r"In '([^']+)': ", words)
     twice = re.match(r"Multiple values for ([\w/]+)\.", words)
     for entry in _entries(folder):
         group = entry.default.group.strip("/")
         if twice and group == twice[1] and not entry.default.override:
-            return entry.message(f"{group} is chosen already; write `- override {entry.default.group}: ...`")
+            return entry.message(f"{group} is already chosen. Write `- override {entry.default.group}: ...`.")
         if any(name in words for name in entry.default.names if "${" in name):
             return entry.message(words)
         if named and named[1] == entry.config_path and (not group or group in words):
@@ -75,7 +75,7 @@ def wrong_list(folder: Path, error: Exception) -> str | None:
 
 
 def cycle(folder: Path) -> str:
-    """Which file includes itself."""
+    """Returns a message that names the file that includes itself."""
     entries = list(_entries(folder))
     for entry in entries:
         seen: set[str] = set()
@@ -83,12 +83,12 @@ def cycle(folder: Path) -> str:
         while left:
             child = left.pop()
             if child == entry.config_path:
-                return entry.message(f"{entry.config_path} includes itself")
+                return entry.message(f"{entry.config_path} includes itself.")
             if child not in seen:
                 seen.add(child)
                 for other in entries:
                     left += other.children if other.config_path == child else []
-    return f"{folder}: its files include one another without end"
+    return f"{folder}: its files include each other in a cycle."
 
 
 def _entries(folder: Path) -> Iterator[_Named]:

@@ -1,8 +1,8 @@
-"""The folder of `--config-dir`: YAML files of the user's own beside those that come with the program.
+"""The folder of `--config-dir`: the user's YAML files, in addition to `configs/`.
 
-Hydra decides which files a command uses and where their keys belong. It reads them through `UserFiles`, so
-each is checked as text before it is composed. `Folder.check` then compares keys, types and values with the
-option dataclasses, and `Folder.located` puts file and line before the errors that come later.
+Hydra determines the files that a command uses and the section of their keys. It reads them through
+`UserFiles`, which checks their text before composition. `Folder.check` then compares keys, types and values
+with the option dataclasses, and `Folder.located` adds file and line to later errors.
 """
 
 from __future__ import annotations
@@ -35,22 +35,22 @@ from nmt.options.yaml_files import Entry, YamlFile, read_yaml, refuse
 from nmt.runtime import expanded
 
 _ODD_NUMBER = re.compile(r"[-+]?(0[0-7_]+|[\d_]+(:[0-5]?\d)+(\.[\d_]*)?)")
-"""Octal, and the base of 60 in which YAML reads 12:30."""
+"""Octal numbers, and numbers in base 60, as YAML reads 12:30."""
 
 
 class UserFiles(ConfigSource):
-    """Hydra's view of the folder; it reads a file at the moment that a command turns out to use it."""
+    """The folder as a config source of Hydra; a file is read when Hydra needs it."""
 
     @staticmethod
     def scheme() -> str:
-        """The start of the folder's address in Hydra's search path."""
+        """The scheme of the folder's URL in Hydra's search path."""
         return "nmt-user"
 
     def load_config(self, config_path: str) -> ConfigResult:
         """Reads a file strictly.
 
         Raises:
-            UserError: with file and line.
+            UserError: the file has an error; the message has file and line.
         """
         file = read_yaml(self._place(config_path))
         package = file.package
@@ -64,19 +64,19 @@ class UserFiles(ConfigSource):
         )
 
     def available(self) -> bool:
-        """Whether the folder is there."""
+        """Whether the folder exists."""
         return self.is_group("")
 
     def is_group(self, config_path: str) -> bool:
-        """Whether the folder has a folder of this name."""
+        """Whether the folder has a sub-folder of this name."""
         return os.path.isdir(os.path.join(self.path, config_path))
 
     def is_config(self, config_path: str) -> bool:
-        """Whether the folder has a file of this name, or anything else: `load_config` says what is wrong."""
+        """Whether the folder has an entry of this name; if it is not a file, `load_config` reports that."""
         return os.path.lexists(self._place(config_path))
 
     def list(self, config_path: str, results_filter: ObjectType | None) -> list[str]:
-        """The names in one of its folders."""
+        """Returns the names in a sub-folder."""
         found: list[str] = []
         with contextlib.suppress(OSError):
             for name in os.listdir(os.path.join(self.path, config_path)):
@@ -91,11 +91,11 @@ class Folder:
     """The folder of `--config-dir`, or none."""
 
     def __init__(self, given: str | None, shipped: Path) -> None:
-        """Takes the folder.
+        """Checks that the folder exists.
 
         Args:
-            given: the folder as the user names it; None: there is none.
-            shipped: the folder of the files that come with the program.
+            given: the folder as the user names it, or None.
+            shipped: the folder of the YAML files of nmt, `configs/`.
 
         Raises:
             UserError: there is no such folder.
@@ -106,14 +106,14 @@ class Folder:
         if self._path is None:
             return
         if not given:
-            raise UserError("--config-dir needs the name of a folder")
+            raise UserError("--config-dir: has no value. Give the name of a folder.")
         if not self._path.is_dir():
-            raise UserError(f"--config-dir {given}: there is no such folder")
+            raise UserError(f"--config-dir {given}: there is no such folder.")
         Plugins.instance().register(UserFiles)
 
     @property
     def search(self) -> list[str]:
-        """The override that puts the folder into Hydra's search path."""
+        """The override that adds the folder to Hydra's search path."""
         if self._path is None:
             return []
         return [f"hydra.searchpath=[{quoted(f'{UserFiles.scheme()}://{self._path}')}]"]
@@ -124,10 +124,10 @@ class Folder:
         Args:
             schema: the dataclass of the command's options.
             config_name: the command's YAML file.
-            overrides: its overrides; groups chosen there bring in files.
+            overrides: its overrides, which may choose files of groups.
 
         Raises:
-            UserError: with file, line and key.
+            UserError: a file has an error; the message has file, line and key.
             MissingConfigException: the command line names a file that does not exist.
         """
         if self._path is None:
@@ -138,7 +138,7 @@ class Folder:
             if default.config_path is None or not os.path.lexists(path):
                 continue
             if (self._shipped / f"{default.config_path}.yaml").exists():
-                raise UserError(f"{path}: nmt has a file of this name, which would be taken; rename yours")
+                raise UserError(f"{path}: nmt has a file of this name, which takes precedence. Rename yours.")
             package = (default.package or "").replace("_global_", "").strip(".")
             file = read_yaml(path)
             _check_keys(schema, file, package, default.config_path)
@@ -147,7 +147,7 @@ class Folder:
 
     @contextlib.contextmanager
     def located(self, overrides: Sequence[str]) -> Iterator[None]:
-        """Puts file and line before an error about an option whose value comes from one of the files."""
+        """Adds file and line to an error about an option whose value comes from one of the files."""
         try:
             yield
         except UserError as error:
@@ -159,7 +159,7 @@ class Folder:
     def _place(self, message: str, overrides: Sequence[str]) -> str | None:
         given = [override.lstrip("+~").partition("=")[0] for override in overrides]
         for name in re.findall(r"[A-Za-z_][\w-]*(?:\.[\w-]+)*", message):
-            # A key without a dot may be a group, such as model=mine: that gives no single option.
+            # A key without a dot may be a group, such as model=mine, which sets no single option.
             if any(name == key or ("." in key and name.startswith(f"{key}.")) for key in given):
                 continue
             for file, package in reversed(self._files):
@@ -169,7 +169,7 @@ class Folder:
         return None
 
     def _used(self, config_name: str, overrides: Sequence[str]) -> list[ResultDefault]:
-        """Every file that a command uses, in the order in which they are merged."""
+        """Returns the files that a command uses, in the order in which they are merged."""
         assert self._path is not None
         loader = GlobalHydra.instance().config_loader()
         try:
@@ -193,22 +193,26 @@ def _full(package: str, entry: Entry) -> str:
 
 
 def _check_keys(schema: type[Any], file: YamlFile, package: str, config_path: str) -> None:
-    """Refuses keys that no option has, and text that YAML reads as something else."""
+    """Refuses unknown keys, and text that YAML converts."""
     known, truths = [*schema_keys(schema)], truth_keys(schema)
     pattern = re.compile("|".join(re.escape(key).replace(r"\*", r"[^.]+") for key in known))
     for entry in file.entries:
         key = _full(package, entry)
         if key.split(".")[0] == "hydra":
-            refuse(file.path, entry.line, "hydra: options of Hydra are not taken; the run folder is run_dir")
+            refuse(
+                file.path,
+                entry.line,
+                "hydra: options of Hydra are not supported. Set the run folder by run_dir.",
+            )
         if not pattern.fullmatch(key):
             if entry.key.rpartition(".")[2].startswith("_"):
-                hint = "; nothing is built from the name of a class"
+                hint = ". Objects can't be created from class names."
             elif package and pattern.fullmatch(entry.key):
-                hint = f"; keys of this file stand in {package} already"
+                hint = f". The keys of this file already belong to {package}."
                 if file.package is None:
-                    hint += ", or add the line `# @package _global_` at its top"
+                    hint += " Remove the section, or add the line `# @package _global_` at the top."
             elif package == "" and pattern.fullmatch(f"{Path(config_path).parent.name}.{entry.key}"):
-                hint = f"; did you mean {Path(config_path).parent.name}.{entry.key}?"
+                hint = f". Did you mean {Path(config_path).parent.name}.{entry.key}?"
             else:
                 hint = did_you_mean(key, sorted(known))
             refuse(file.path, entry.line, f"{key}: there is no such option{hint}")
@@ -223,9 +227,9 @@ def _check_keys(schema: type[Any], file: YamlFile, package: str, config_path: st
                 continue
             reads = f"{key}: YAML reads {written} as {_shown(read)}"
             if option is not None and str(read) != written:
-                refuse(file.path, entry.line, f"{reads}; put it in quotes")
+                refuse(file.path, entry.line, f"{reads}. Put it in quotes.")
             if option is None and _ODD_NUMBER.fullmatch(written):
-                refuse(file.path, entry.line, f"{reads}; write a decimal number")
+                refuse(file.path, entry.line, f"{reads}. Write a decimal number.")
 
 
 def _shown(value: Any) -> str:
@@ -250,5 +254,5 @@ def _check_values(schema: type[Any], file: YamlFile, package: str) -> None:
 
 def _wrong_type(error: Exception) -> str:
     if "not Optional" in first_line(error):
-        return "has no value; give one, indent its options under it, or remove the line"
+        return "has no value. Give one, indent its options under it, or remove the line."
     return wrong_value(error)

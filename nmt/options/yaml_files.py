@@ -1,6 +1,6 @@
-"""A user's YAML file, read strictly: every fault is one line with file and line.
+"""Reads a user's YAML file strictly; every error is one line that names the file and the line.
 
-The file is read before Hydra sees it. Only plain YAML is taken: one mapping of options in UTF-8, without
+The file is read before Hydra reads it. Only plain YAML is allowed: one mapping of options in UTF-8, without
 tags, anchors, aliases and merge keys.
 """
 
@@ -23,9 +23,9 @@ from nmt.options.numbers import LONGEST
 from nmt.runtime import read_errors
 
 LARGEST = 256 * 1024
-"""Bytes of the largest file that is read."""
+"""Size limit of a file, in bytes."""
 DEEPEST = 20
-"""Levels of nesting; the options have six."""
+"""Limit on the levels of nesting; the options have six."""
 STRING = "tag:yaml.org,2002:str"
 
 
@@ -34,26 +34,26 @@ class Entry:
     """A key of a file and its value."""
 
     key: str
-    """The full key inside the file, such as `training.schedule.peak`."""
+    """The full key within the file, such as `training.schedule.peak`."""
     line: int
-    """From 1; the line of the key."""
+    """The line of the key, from 1."""
     value: Any
-    """As YAML reads it: text, number, truth value, None, list or mapping."""
+    """As YAML reads it: text, number, boolean, None, list or mapping."""
     written: tuple[str, ...]
-    """A plain value as it stands in the file, or the plain values of a list; quoted ones are not in it."""
+    """The text in the file of an unquoted value, or of the unquoted values in a list."""
     read: tuple[Any, ...]
-    """What YAML reads in place of `written`."""
+    """The values that YAML reads for `written`."""
 
 
 @dataclass(frozen=True)
 class Default:
-    """An entry of a file's list `defaults`."""
+    """An entry of the list `defaults` in a file."""
 
     line: int
     group: str
-    """Such as `/data`, without `override` and `optional`; empty for a file of the same folder."""
+    """The group, such as `/data`, without `override` and `optional`; empty for a file of the same folder."""
     names: tuple[str, ...]
-    """The files that are chosen; none for null."""
+    """The files that the entry chooses; none for null."""
     override: bool
 
 
@@ -63,12 +63,12 @@ class YamlFile:
 
     path: Path
     package: str | None
-    """Where its keys belong, from its line `# @package`."""
+    """The section to which its keys belong, from the line `# @package`."""
     text: str
     content: dict[str, Any]
     """Its options, without `defaults`."""
     entries: tuple[Entry, ...]
-    """Every key of `content`, parents before their children."""
+    """Every key of `content`, parents before children."""
     defaults: tuple[Default, ...]
 
 
@@ -76,7 +76,7 @@ def read_yaml(path: Path) -> YamlFile:
     """Reads a file.
 
     Raises:
-        UserError: with the file and the line of the first fault.
+        UserError: the file has an error; the message has the file and the line of the first one.
     """
     text = _text(path)
     root = _root(path, text)
@@ -84,7 +84,7 @@ def read_yaml(path: Path) -> YamlFile:
     pairs = list(_pairs(path, root))
     try:
         content = OmegaConf.to_container(OmegaConf.create(text), resolve=False)
-    except Exception as error:  # what OmegaConf refuses, such as an interpolation without its end
+    except Exception as error:  # OmegaConf refuses it, for example because of an unfinished interpolation
         key, line = _key_of(error, root)
         refuse(path, line, f"{key}: {_problem(error)}" if key else _problem(error))
     assert isinstance(content, dict)
@@ -103,91 +103,91 @@ def _text(path: Path) -> str:
     with read_errors(path):
         mode = path.stat().st_mode
         if stat.S_ISDIR(mode):
-            raise UserError(f"{path}: is a folder, not a file")
+            raise UserError(f"{path}: is a folder, not a file.")
         if not stat.S_ISREG(mode):
-            raise UserError(f"{path}: is not a regular file")
+            raise UserError(f"{path}: is not a regular file.")
         with open(path, "rb") as file:
             data = file.read(LARGEST + 1)
     if len(data) > LARGEST:
-        raise UserError(f"{path}: is larger than {LARGEST // 1024} KiB; a file of options is not")
+        raise UserError(f"{path}: is larger than {LARGEST // 1024} KiB, the limit for files of options.")
     if data.startswith((b"\xff\xfe", b"\xfe\xff")):
-        raise UserError(f"{path}: is UTF-16 text; save it as UTF-8")
+        raise UserError(f"{path}: is UTF-16 text. Save it as UTF-8.")
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        refuse(path, data.count(b"\n", 0, error.start) + 1, "is not UTF-8 text; save the file as UTF-8")
+        refuse(path, data.count(b"\n", 0, error.start) + 1, "is not UTF-8 text. Save the file as UTF-8.")
 
 
 def _root(path: Path, text: str) -> yaml.MappingNode:
-    """The node graph of a file that holds one mapping."""
+    """Returns the node graph of a file, which must contain one mapping."""
     try:
         _refuse_events(path, text)
         root = yaml.compose(text, Loader=yaml.SafeLoader)
     except yaml.reader.ReaderError as error:
         line = text.count("\n", 0, error.position) + 1
-        refuse(path, line, f"holds the character U+{error.character:04X}, which YAML does not allow")
+        refuse(path, line, f"contains the character U+{error.character:04X}, which YAML does not allow.")
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         refuse(path, mark.line + 1 if mark else 1, _syntax(error, text))
     if root is None:
-        raise UserError(f"{path}: holds no options")
+        raise UserError(f"{path}: contains no options.")
     if not isinstance(root, yaml.MappingNode):
         what = "a list" if isinstance(root, yaml.SequenceNode) else "a single value"
-        refuse(path, root.start_mark.line + 1, f"holds {what}; write options, each as `key: value`")
+        refuse(path, root.start_mark.line + 1, f"contains {what}. Write options as `key: value`.")
     return root
 
 
 def _refuse_events(path: Path, text: str) -> None:
-    """Refuses what is YAML but has no place among options, before anything recursive looks at it."""
+    """Refuses YAML that is not allowed in options, before any recursive function handles it."""
     depth = documents = 0
     for event in yaml.parse(text, Loader=yaml.SafeLoader):
         line = event.start_mark.line + 1
         if isinstance(event, yaml.DocumentStartEvent):
             documents += 1
             if documents > 1:
-                refuse(path, line, "a second document begins; write one")
+                refuse(path, line, "a second document begins. Write one document.")
         if isinstance(event, yaml.AliasEvent) or getattr(event, "anchor", None):
             sign = "*" if isinstance(event, yaml.AliasEvent) else "&"
             refuse(
                 path,
                 line,
-                f"{sign}{event.anchor}: anchors and aliases are not taken; write the value again, "
-                f"or refer to another option: ${{key}}",
+                f"{sign}{event.anchor}: anchors and aliases are not allowed. Repeat the value, "
+                f"or refer to another option by ${{key}}.",
             )
         if getattr(event, "tag", None) is not None:
             tag = event.tag.replace("tag:yaml.org,2002:", "!!")
-            refuse(path, line, f"{tag}: tags are not taken; write plain values, text in quotes")
+            refuse(path, line, f"{tag}: tags are not allowed. Write plain values, and text in quotes.")
         if isinstance(event, yaml.ScalarEvent) and event.style is None and len(event.value) > LONGEST:
             if re.fullmatch(r"[-+]?[\d_.xa-fA-F]+", event.value):
-                refuse(path, line, f"a number of {len(event.value):,} digits is too long")
+                refuse(path, line, f"a number of {len(event.value):,} digits is too long.")
         if isinstance(event, yaml.CollectionStartEvent):
             depth += 1
             if depth > DEEPEST:
-                refuse(path, line, f"is nested more than {DEEPEST} levels deep")
+                refuse(path, line, f"is nested more than {DEEPEST} levels deep.")
         elif isinstance(event, yaml.CollectionEndEvent):
             depth -= 1
 
 
 def _syntax(error: yaml.MarkedYAMLError, text: str) -> str:
-    """A syntax error of YAML in our words, where the common ones have better."""
+    """Returns a message for a YAML syntax error, with a fix for common ones."""
     problem = error.problem or "is not YAML"
     mark = error.problem_mark
     line = text.splitlines()[mark.line] if mark and mark.line < len(text.splitlines()) else ""
     if "'\\t'" in problem or re.match(r"\s*\t", line):
-        return "a tab stands in the indentation; indent with spaces"
+        return "the indentation has a tab. Indent with spaces."
     if "mapping values are not allowed here" in problem:
-        return "a second `: ` in one line, or a line indented too far; put text with `: ` in quotes"
+        return "a line has a second `: ` or is indented too far. Put text with `: ` in quotes."
     if "<stream end>" in problem or "end of stream" in problem:
         begun = error.context_mark
         where = f" of line {begun.line + 1}" if begun else ""
-        return f"the file ends before a bracket or quote{where} is closed"
+        return f"a bracket or quote{where} is not closed."
     if "could not find expected ':'" in problem:
-        return "a `:` with a space behind it is missing after a key"
-    return f"is not valid YAML: {problem}"
+        return "a key is not followed by `:` and a space."
+    return f"is not valid YAML: {problem}."
 
 
 def _refuse_keys(path: Path, node: yaml.Node) -> None:
-    """Refuses keys that are not text, or stand twice, at every level."""
+    """Refuses keys that are not text and duplicate keys, at every level."""
     if isinstance(node, yaml.MappingNode):
         for _, value in _pairs(path, node):
             _refuse_keys(path, value)
@@ -195,26 +195,26 @@ def _refuse_keys(path: Path, node: yaml.Node) -> None:
         for value in node.value:
             _refuse_keys(path, value)
     elif node.tag == "tag:yaml.org,2002:value":
-        refuse(path, node.start_mark.line + 1, "=: put it in quotes")
+        refuse(path, node.start_mark.line + 1, "=: is not plain text in YAML. Put it in quotes.")
 
 
 Pair = tuple[yaml.ScalarNode, yaml.Node]
 
 
 def _pairs(path: Path, node: yaml.MappingNode) -> Iterator[Pair]:
-    """The keys and values of a mapping; the keys are text, and each stands once."""
+    """Yields the keys and values of a mapping; refuses keys that are not text, and duplicates."""
     seen: dict[str, int] = {}
     for key, value in node.value:
         line = key.start_mark.line + 1
         if not isinstance(key, yaml.ScalarNode):
-            refuse(path, line, "a list or a mapping stands where a key is expected")
+            refuse(path, line, "a key is a list or a mapping. Write text.")
         if key.tag == "tag:yaml.org,2002:merge":
-            refuse(path, line, "<<: merge keys are not taken; write the options again")
+            refuse(path, line, "<<: merge keys are not allowed. Repeat the options.")
         if key.tag != STRING:
             kind = key.tag.rpartition(":")[2].replace("bool", "truth value").replace("int", "number")
-            refuse(path, line, f"{key.value or 'null'}: YAML reads this key as a {kind}; a key is a name")
+            refuse(path, line, f"{key.value or 'null'}: YAML reads this key as a {kind}. A key must be text.")
         if key.value in seen:
-            refuse(path, line, f"{key.value}: stands here twice, first in line {seen[key.value]}")
+            refuse(path, line, f"{key.value}: occurs twice, first in line {seen[key.value]}.")
         seen[key.value] = line
         yield key, value
 
@@ -223,9 +223,13 @@ def _entries(path: Path, pairs: list[Pair], content: dict[str, Any], prefix: str
     for key, node in pairs:
         name, line = prefix + key.value, key.start_mark.line + 1
         if not key.value or "." in key.value:
-            refuse(path, line, f"{name or repr('')}: a key is one name; a part of a section stands under it")
-        if key.value not in content:  # OmegaConf has numbers that YAML does not have, such as 1e3
-            refuse(path, line, f"{name}: YAML reads this key as a number; a key is a name")
+            refuse(
+                path,
+                line,
+                f"{name or repr('')}: a key is one name. Indent the options of a section under it.",
+            )
+        if key.value not in content:  # OmegaConf reads some text as numbers that YAML does not, such as 1e3
+            refuse(path, line, f"{name}: YAML reads this key as a number. A key must be text.")
         value = content[key.value]
         nodes = node.value if isinstance(node, yaml.SequenceNode) else [node]
         values = value if isinstance(node, yaml.SequenceNode) else [value]
@@ -244,14 +248,18 @@ def _defaults(path: Path, pairs: list[Pair]) -> Iterator[Default]:
         if key.value != "defaults":
             continue
         if not isinstance(node, yaml.SequenceNode):
-            refuse(path, key.start_mark.line + 1, "defaults: must be a list, as `- override /data: local`")
+            refuse(
+                path,
+                key.start_mark.line + 1,
+                "defaults: must be a list of entries such as `- override /data: local`.",
+            )
         for entry in node.value:
             yield _default(path, entry)
 
 
 def _default(path: Path, entry: yaml.Node) -> Default:
     line = entry.start_mark.line + 1
-    wrong = "defaults: an entry is `- NAME` or `- override /GROUP: NAME`"
+    wrong = "defaults: an entry must be `- NAME` or `- override /GROUP: NAME`."
     if isinstance(entry, yaml.ScalarNode):
         if entry.tag != STRING or not entry.value:
             refuse(path, line, wrong)
@@ -270,7 +278,7 @@ def _default(path: Path, entry: yaml.Node) -> Default:
         if one.tag == STRING:
             names.append(one.value)
         elif one.tag != "tag:yaml.org,2002:null" or chosen is value.value:
-            refuse(path, line, f"defaults: {one.value} is not a name; put it in quotes")
+            refuse(path, line, f"defaults: {one.value} is not text. Put it in quotes.")
     *keywords, group = key.value.split() or [""]
     if not group or set(keywords) - {"override", "optional"}:
         refuse(path, line, wrong)
@@ -278,7 +286,7 @@ def _default(path: Path, entry: yaml.Node) -> Default:
 
 
 def _package(path: Path, text: str) -> str | None:
-    """The package that a comment before the first key names."""
+    """Returns the package named in a comment before the first key."""
     for number, line in enumerate(text.splitlines(), 1):
         stripped = line.strip()
         if stripped and not stripped.startswith("#"):
@@ -286,13 +294,13 @@ def _package(path: Path, text: str) -> str | None:
         if re.match(r"#\s*@\s*package\b", stripped):
             found = re.fullmatch(r"#\s*@package\s+([\w.]+)", stripped)
             if found is None:
-                refuse(path, number, "the line must be `# @package _global_`")
+                refuse(path, number, "the line must be `# @package _global_`.")
             return found[1]
     return None
 
 
 def _key_of(error: BaseException, root: yaml.Node) -> tuple[str, int]:
-    """The key that OmegaConf complains about, as far as it says, and its line."""
+    """Returns the key in an error of OmegaConf, as far as it is known, and its line."""
     found: list[str] = []
     line, node = 1, root
     for name in re.split(r"[.\[\]]+", str(getattr(error, "full_key", None) or "")):
@@ -309,5 +317,5 @@ def _key_of(error: BaseException, root: yaml.Node) -> tuple[str, int]:
 def _problem(error: BaseException) -> str:
     first = (str(error).strip().splitlines() or [type(error).__name__])[0]
     if isinstance(error, GrammarParseError):
-        first = f"the interpolation ${{...}} can't be read ({first})"
+        first = f"the interpolation ${{...}} can't be parsed ({first})."
     return shortened(first, 200)

@@ -15,44 +15,44 @@ from nmt.options.malformed_words import one_line
 @pytest.mark.parametrize(
     ("word", "message"),
     [
-        ("=3", "=3: the name of an option is missing"),
-        ("=", "=: the name of an option is missing"),
-        ("", "an empty argument: options are written key=value; --help lists them"),
+        ("=3", "=3: the key is missing"),
+        ("=", "=: the key is missing"),
+        ("", "an empty argument: options are written key=value. --help lists them"),
         (" ", "an empty argument: options are written key=value"),
-        ("key", "key: options are written key=value; --help lists them"),
-        ("+", "+: the name of an option is missing"),
-        ("++=1", "++=1: the name of an option is missing"),
-        ("~", "~: the name of an option is missing"),
-        ("~x", "~x: an option can't be removed; leave it out, or set it to another value"),
+        ("key", "key: options are written key=value. --help lists them"),
+        ("+", "+: the key is missing"),
+        ("++=1", "++=1: the key is missing"),
+        ("~", "~: the key is missing"),
+        ("~x", "~x: an option can't be removed. Leave it out, or set another value"),
         ("~seed=3", "~seed=3: an option can't be removed"),
-        ("a..b=1", "a..b=1: a part of the name is empty"),
-        (".a=1", ".a=1: a part of the name is empty"),
-        ("a.=1", "a.=1: a part of the name is empty"),
-        ("/a=1", "/a=1: a part of the name is empty"),
-        ("a b=1", "a b=1: the name of an option has no spaces"),
-        ("data@x=local", "data@x=local: @ is not taken in a name"),
-        ("seed=\x1b[31m", "seed=\x1b[31m: holds the control character U+001B; leave it out"),
-        ("seed=\x07", "seed=\x07: holds the control character U+0007"),
-        ("se\x7fed=1", "se\x7fed=1: holds the control character U+007F"),
-        ("seed=a\nb", "seed=a\nb: holds the control character U+000A"),
-        ("seed=\udcff", "seed=\udcff: is not UTF-8 text; rename what it names"),
+        ("a..b=1", "a..b=1: a part of the key is empty"),
+        (".a=1", ".a=1: a part of the key is empty"),
+        ("a.=1", "a.=1: a part of the key is empty"),
+        ("/a=1", "/a=1: a part of the key is empty"),
+        ("a b=1", "a b=1: a key has no spaces"),
+        ("data@x=local", "data@x=local: @ is not allowed in a key"),
+        ("seed=\x1b[31m", "seed=\x1b[31m: contains the control character U+001B. Remove it"),
+        ("seed=\x07", "seed=\x07: contains the control character U+0007"),
+        ("se\x7fed=1", "se\x7fed=1: contains the control character U+007F"),
+        ("seed=a\nb", "seed=a\nb: contains the control character U+000A"),
+        ("seed=\udcff", "seed=\udcff: is not UTF-8 text. Rename the file or folder"),
         ("\udce9=1", "\udce9=1: is not UTF-8 text"),
         ("a" * 300_000 + "=1", "a" * 100 + "…"),
         ("a" * 300_000, "a" * 100 + "…"),
         (
             "hydra.run.dir=x",
-            "hydra.run.dir=x: options of Hydra are not taken; the folder of a run is run_dir=DIR",
+            "hydra.run.dir=x: options of Hydra are not supported. Set the run folder by run_dir=DIR",
         ),
         (
             "hydra.sweep.dir=x",
-            "hydra.sweep.dir=x: options of Hydra are not taken; the folder of a run is run_dir",
+            "hydra.sweep.dir=x: options of Hydra are not supported. Set the run folder by run_dir",
         ),
         (
             "hydra/launcher=basic",
-            "hydra/launcher=basic: options of Hydra are not taken; --help lists the options",
+            "hydra/launcher=basic: options of Hydra are not supported. --help lists the options",
         ),
-        ("+hydra.foo=1", "+hydra.foo=1: options of Hydra are not taken"),
-        ("hydra=1", "hydra=1: options of Hydra are not taken"),
+        ("+hydra.foo=1", "+hydra.foo=1: options of Hydra are not supported"),
+        ("hydra=1", "hydra=1: options of Hydra are not supported"),
         ("experiment=null", "experiment=null: must be the name of a file"),
         ("experiment={a:1}", "experiment={a:1}: must be the name of a file"),
         ("data=null", "data=null: must be the name of a file: local, multi30k"),
@@ -94,7 +94,7 @@ def test_options_pass(word: str) -> None:
 def test_config_dir_is_text() -> None:
     with pytest.raises(UserError, match="is not UTF-8 text"):
         read_arguments(["--config-dir", "\udcff"])
-    with pytest.raises(UserError, match="--config-dir needs the name of a folder"):
+    with pytest.raises(UserError, match="--config-dir: has no value. Give the name of a folder"):
         compose_jobs(TrainConfig, "train", Arguments(config_dir=""))
 
 

@@ -29,10 +29,10 @@ def test_a_command_suggests_options_that_it_has(program: str) -> None:
     schema: Any = COMMANDS[program]
     for word in FOREIGN:
         found = meant(word, KNOWN[schema]) or ""
-        for part in found.partition("?")[0].removeprefix("; did you mean ").split(" or "):
-            if "did you mean" in found:
+        for part in found.partition("?")[0].removeprefix(". Did you mean ").split(" or "):
+            if "Did you mean" in found:
                 assert part.split("=")[0] in KNOWN[schema], (word, found)
-        if found.startswith("; nmt-"):  # an option of another command only
+        if found.startswith(". nmt-"):  # an option of another command only
             assert program not in found, (word, found)
 
 
@@ -86,20 +86,20 @@ def test_a_command_suggests_options_that_it_has(program: str) -> None:
     ],
 )
 def test_words_of_a_training(word: str, suggested: str) -> None:
-    assert (meant(word, KNOWN[TrainConfig]) or "").startswith(f"; did you mean {suggested}?")
+    assert (meant(word, KNOWN[TrainConfig]) or "").startswith(f". Did you mean {suggested}?")
 
 
 @pytest.mark.parametrize(
     ("word", "end"),
     [
-        ("epochs", "; nmt-train has training.max_epochs"),
-        ("batch_size", "; did you mean decoding.max_sentences?"),
-        ("gpus", "; did you mean device?"),
-        ("fp16", "; did you mean precision=fp16?"),
-        ("src", "; did you mean input?"),
-        ("checkpoint", "; did you mean model_dir?"),
-        ("output_dir", "; did you mean output?"),
-        ("num_beams", "; did you mean decoding.beam_size? 1 is greedy search."),
+        ("epochs", ". nmt-train has training.max_epochs."),
+        ("batch_size", ". Did you mean decoding.max_sentences?"),
+        ("gpus", ". Did you mean device?"),
+        ("fp16", ". Did you mean precision=fp16?"),
+        ("src", ". Did you mean input?"),
+        ("checkpoint", ". Did you mean model_dir?"),
+        ("output_dir", ". Did you mean output?"),
+        ("num_beams", ". Did you mean decoding.beam_size? 1 is greedy search."),
     ],
 )
 def test_words_of_a_translation(word: str, end: str) -> None:
@@ -116,26 +116,47 @@ def test_how_the_meaning_differs() -> None:
 @pytest.mark.parametrize(
     ("arguments", "end"),
     [
-        (["--lr", "0.1"], "--lr: options are written key=value; did you mean training.schedule.peak=0.1?"),
-        (["-lr"], "-lr: options are written key=value; did you mean training.schedule.peak?"),
-        (["--beam-size=4"], "--beam-size: options are written key=value; did you mean decoding.beam_size=4?"),
-        (["--max-epochs", "3"], "--max-epochs: options are written key=value; did you mean training.max_ep"),
-        (["--seed", "3"], "--seed: options are written key=value; did you mean seed=3?"),
-        (["--fp16"], "--fp16: options are written key=value; did you mean training.precision=fp16?"),
-        (["--batch-size", "64"], "--batch-size: options are written key=value; did you mean data.max_tokens"),
-        (["--patience", "3"], "--patience: options are written key=value; did you mean training.patience=3?"),
+        (
+            ["--lr", "0.1"],
+            "--lr: is not a flag. Options are written key=value. Did you mean training.schedule.peak=0.1?",
+        ),
+        (["-lr"], "-lr: is not a flag. Options are written key=value. Did you mean training.schedule.peak?"),
+        (
+            ["--beam-size=4"],
+            "--beam-size: is not a flag. Options are written key=value. Did you mean decoding.beam_size=4?",
+        ),
+        (
+            ["--max-epochs", "3"],
+            "--max-epochs: is not a flag. Options are written key=value. Did you mean training.max_ep",
+        ),
+        (["--seed", "3"], "--seed: is not a flag. Options are written key=value. Did you mean seed=3?"),
+        (
+            ["--fp16"],
+            "--fp16: is not a flag. Options are written key=value. Did you mean training.precision=fp16?",
+        ),
+        (
+            ["--batch-size", "64"],
+            "--batch-size: is not a flag. Options are written key=value. Did you mean data.max_tokens",
+        ),
+        (
+            ["--patience", "3"],
+            "--patience: is not a flag. Options are written key=value. Did you mean training.patience=3?",
+        ),
         (
             ["--early-stopping", "3"],
-            "--early-stopping: options are written key=value; did you mean training.p",
+            "--early-stopping: is not a flag. Options are written key=value. Did you mean training.p",
         ),
-        (["--run-dir", "x"], "--run-dir: options are written key=value; did you mean run_dir=x?"),
-        (["--foo"], "--foo: options are written key=value; --help lists them"),
+        (
+            ["--run-dir", "x"],
+            "--run-dir: is not a flag. Options are written key=value. Did you mean run_dir=x?",
+        ),
+        (["--foo"], "--foo: is not a flag. Options are written key=value. --help lists them"),
     ],
 )
 def test_flags_get_our_spelling(arguments: list[str], end: str) -> None:
     with pytest.raises(UserError) as caught:
         read_arguments(arguments, TrainConfig)
-    assert str(caught.value).startswith(f"unknown flag {end}")
+    assert str(caught.value).startswith(end)
 
 
 def test_a_value_in_another_unit_is_not_passed_on() -> None:
@@ -146,12 +167,12 @@ def test_a_value_in_another_unit_is_not_passed_on() -> None:
 @pytest.mark.parametrize(
     ("override", "message"),
     [
-        ("lr=0.1", "lr: there is no such option; did you mean training.schedule.peak?"),
+        ("lr=0.1", "lr: there is no such option. Did you mean training.schedule.peak?"),
         (
             "+training.batch_size=3",
-            "+training.batch_size: there is no such option; did you mean data.max_tokens",
+            "+training.batch_size: there is no such option. Did you mean data.max_tokens",
         ),
-        ("data.trian.source=x", "data.trian: there is no such option; did you mean data.train?"),
+        ("data.trian.source=x", "data.trian: there is no such option. Did you mean data.train?"),
     ],
 )
 def test_the_commands_suggest(override: str, message: str) -> None:

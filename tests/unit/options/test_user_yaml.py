@@ -65,58 +65,61 @@ def test_text_that_yaml_leaves_alone_stays(tmp_path: Path) -> None:
     [
         (
             "training:\n  max_updte: 5\n",
-            "2: training.max_updte: there is no such option; did you mean training.",
+            "2: training.max_updte: there is no such option. Did you mean training.",
         ),
         ("# @package _global_\nfoo: 5\n", "2: foo: there is no such option"),
-        ("max_updates: 5\n", "1: max_updates: there is no such option; did you mean training.max_updates?"),
+        ("max_updates: 5\n", "1: max_updates: there is no such option. Did you mean training.max_updates?"),
         (
             "seed: 1\ntraining:\n  max_updates: x\n",
             "3: training.max_updates: value 'x' of type 'str' could not",
         ),
         ("seed: 1\ntraining:\n\n  max_updates: 0\n", "4: training.max_updates=0: must be between 1 and"),
         ("training: {schedule: {peak: .inf}}\n", "1: training.schedule.peak=inf: must be more than 0"),
-        ("training: 5\n", "1: training: is a section or a list; give its options one by one"),
-        ("training:\nseed: 1\n", "1: training: has no value; give one, indent its options under it"),
-        ("prepare_only: 2\n", "1: prepare_only=2: is neither true nor false. Give one of the two."),
-        ("prepare_only: y\n", "1: prepare_only=y: is neither true nor false"),
+        ("training: 5\n", "1: training: is a section or a list. Give its options one by one"),
+        ("training:\nseed: 1\n", "1: training: has no value. Give one, indent its options under it"),
+        ("prepare_only: 2\n", "1: prepare_only=2: must be true or false."),
+        ("prepare_only: y\n", "1: prepare_only=y: must be true or false"),
         ("seed: [1]\n", "1: seed: value '[1]' of type 'ListConfig' could not be converted to Integer"),
         ("seed: {a: 1}\n", "1: seed.a: there is no such option"),
         ("model:\n  norm: mid\n", "2: model.norm: invalid value 'mid', expected one of [post, pre]"),
-        ("run_dir: 2026_11_23\n", "1: run_dir: YAML reads 2026_11_23 as 20261123; put it in quotes"),
-        ("name: 1.10\n", "1: name: YAML reads 1.10 as 1.1; put it in quotes"),
-        ("run_dir: 1e3\n", "1: run_dir: YAML reads 1e3 as 1000.0; put it in quotes"),
-        ("run_dir: 12:30:00\n", "1: run_dir: YAML reads 12:30:00 as 45000; put it in quotes"),
-        ("run_dir: 0x10\n", "1: run_dir: YAML reads 0x10 as 16; put it in quotes"),
-        ("name: true\n", "1: name: YAML reads true as true; put it in quotes"),
-        ("data:\n  source_lang: no\n", "2: data.source_lang: YAML reads no as false; put it in quotes"),
+        ("run_dir: 2026_11_23\n", "1: run_dir: YAML reads 2026_11_23 as 20261123. Put it in quotes"),
+        ("name: 1.10\n", "1: name: YAML reads 1.10 as 1.1. Put it in quotes"),
+        ("run_dir: 1e3\n", "1: run_dir: YAML reads 1e3 as 1000.0. Put it in quotes"),
+        ("run_dir: 12:30:00\n", "1: run_dir: YAML reads 12:30:00 as 45000. Put it in quotes"),
+        ("run_dir: 0x10\n", "1: run_dir: YAML reads 0x10 as 16. Put it in quotes"),
+        ("name: true\n", "1: name: YAML reads true as true. Put it in quotes"),
+        ("data:\n  source_lang: no\n", "2: data.source_lang: YAML reads no as false. Put it in quotes"),
         (
             "data:\n  train:\n    source: [a, 1.10]\n",
-            "3: data.train.source: YAML reads 1.10 as 1.1; put it in",
+            "3: data.train.source: YAML reads 1.10 as 1.1. Put it in",
         ),
         (
             "data: {train: {corpora: {a: {path: 007}}}}\n",
-            "1: data.train.corpora.a.path: YAML reads 007 as 7; put",
+            "1: data.train.corpora.a.path: YAML reads 007 as 7. Put",
         ),
-        ("seed: 010\n", "1: seed: YAML reads 010 as 8; write a decimal number"),
+        ("seed: 010\n", "1: seed: YAML reads 010 as 8. Write a decimal number"),
         (
             "training: {max_minutes: 12:30}\n",
-            "1: training.max_minutes: YAML reads 12:30 as 750; write a decimal",
+            "1: training.max_minutes: YAML reads 12:30 as 750. Write a decimal",
         ),
         ("resume: no\n", "1: resume: invalid value 'False', expected one of [auto, never, must]"),
-        ("hydra:\n  run: {dir: x}\n", "1: hydra: options of Hydra are not taken; the run folder is run_dir"),
+        (
+            "hydra:\n  run: {dir: x}\n",
+            "1: hydra: options of Hydra are not supported. Set the run folder by run_dir",
+        ),
         (
             "model:\n  _target_: os.system\n",
-            "2: model._target_: there is no such option; nothing is built from",
+            "2: model._target_: there is no such option. Objects can't be created",
         ),
         (
             "# @package model\nname: x\n",
-            "2: model.name: there is no such option; keys of this file stand in model",
+            "2: model.name: there is no such option. The keys of this file already belong to model.",
         ),
         ("seed: 1\nrun_dir: ${nowhere}\n", "2: run_dir: interpolation key 'nowhere' not found"),
         ("run_dir: ${name}\nname: ${run_dir}\n", "1: run_dir: recursive interpolation detected"),
         ("run_dir: ${oc.env:NOWHERE_AT_ALL}\n", "1: run_dir: "),
         ("run_dir: ${nothing:3}\n", "1: run_dir: unsupported interpolation type nothing"),
-        ("decoding:\n  nbest: 9\n", "2: decoding.nbest=9 is more than decoding.beam_size=4"),
+        ("decoding:\n  nbest: 9\n", "2: decoding.nbest=9: is more than decoding.beam_size=4"),
         (
             "data: {train: {corpora: {a: {weight: 0}}}}\n",
             "1: data.train.corpora.a.weight=0.0: must be more than 0",
@@ -130,16 +133,16 @@ def test_text_that_yaml_leaves_alone_stays(tmp_path: Path) -> None:
         ("defaults:\n  - nope\n", "2: defaults: there is no experiment/nope.yaml, here or in nmt"),
         (
             "defaults:\n  - /data: local\n",
-            "2: defaults: data is chosen already; write `- override /data: ...`",
+            "2: defaults: data is already chosen. Write `- override /data: ...`",
         ),
         (
             "defaults:\n  - data: local\n",
-            "2: defaults: there is no experiment/data/local.yaml, here or in nmt; to",
+            "2: defaults: there is no experiment/data/local.yaml, here or in nmt. For",
         ),
         ("defaults:\n  - mine\nname: x\n", "2: defaults: experiment/mine includes itself"),
         ("defaults:\n  - override /datta: local\n", "2: defaults: Could not override 'datta'."),
         ("defaults:\n  - override /data: ${x}\n", "2: defaults: Error resolving interpolation '${x}'"),
-        ("seed: 1\nseed: 2\n", "2: seed: stands here twice, first in line 1"),
+        ("seed: 1\nseed: 2\n", "2: seed: occurs twice, first in line 1"),
     ],
 )
 def test_faults_of_an_experiment(tmp_path: Path, text: str, message: str) -> None:
@@ -153,22 +156,22 @@ def test_faults_of_an_experiment(tmp_path: Path, text: str, message: str) -> Non
         (
             {"experiment/mine.yml": "seed: 1\n"},
             ["experiment=mine"],
-            "experiment/mine.yml: is not read; rename it",
+            "experiment/mine.yml: is not read. Rename it",
         ),
         (
             {"mine.yaml": "seed: 1\n"},
             ["experiment=mine"],
-            "mine.yaml: is not read there; move it to experiment/",
+            "mine.yaml: is not read there. Move it to experiment/",
         ),
         (
             {"experiment/quickstart.yaml": "seed: 1\n"},
             [],
-            "experiment/quickstart.yaml: nmt has a file of this name, which would be taken; rename yours",
+            "experiment/quickstart.yaml: nmt has a file of this name, which takes precedence. Rename yours",
         ),
         (
             {"data/mine.yaml": "data:\n  name: x\n"},
             ["data=mine"],
-            "data/mine.yaml:1: data.data: there is no such option; keys of this file stand in data already,",
+            "data/mine.yaml:1: data.data: there is no such option. The keys of this file already belong to",
         ),
         (
             {"model/mine.yaml": "d_model: 0\n"},
@@ -189,7 +192,7 @@ def test_faults_of_an_experiment(tmp_path: Path, text: str, message: str) -> Non
         (
             {MINE: "defaults: [other]\n", "experiment/other.yaml": "seed: 3\nnam: x\n"},
             ["experiment=mine"],
-            "experiment/other.yaml:2: nam: there is no such option; did you mean name?",
+            "experiment/other.yaml:2: nam: there is no such option. Did you mean name?",
         ),
         (
             {
@@ -217,12 +220,12 @@ def test_the_command_line_is_not_blamed_on_a_file(tmp_path: Path) -> None:
     write(tmp_path, {MINE: "seed: 5\ndecoding: {beam_size: 3}\n"})
     assert reported(tmp_path, "experiment=mine", "seed=-1").startswith("seed=-1: must be between")
     assert reported(tmp_path, "experiment=mine", "decoding.nbest=4").startswith(
-        f"{MINE}:2: decoding.nbest=4 is more than decoding.beam_size=3"
+        f"{MINE}:2: decoding.nbest=4: is more than decoding.beam_size=3"
     )
 
 
 def test_nmt_eval_reads_the_folder_too(tmp_path: Path) -> None:
     write(tmp_path, {"data/mine.yaml": "name: x\nsource_lang: no\ntarget_lang: de\n"})
     overrides: tuple[Any, ...] = ("data=mine",)
-    with pytest.raises(UserError, match=r"data/mine.yaml:2: data.source_lang: YAML reads no as false; put"):
+    with pytest.raises(UserError, match=r"data/mine.yaml:2: data.source_lang: YAML reads no as false. Put"):
         compose_jobs(EvalConfig, "eval", Arguments(overrides, config_dir=str(tmp_path)))
