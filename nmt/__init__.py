@@ -1,11 +1,11 @@
-"""Neural machine translation, end to end: sentence pairs in; a model, a translator and a BLEU report out.
+"""Neural machine translation from sentence pairs to a trained model, translations and a BLEU report.
 
     result = nmt.train(["data=local", "data.train.source=a.en", ...])
     model = nmt.load("runs/mine")
     model.translate("A sentence.")
     nmt.evaluate(hypotheses, references, target_lang="de").scores["bleu"]
 
-docs/python.md is the guide. `import nmt` imports nothing else: torch comes with the first call that needs it.
+The guide is docs/python.md. `import nmt` imports no dependencies; the first call that needs torch imports it.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ _MODULES = {
 }
 
 
-if not TYPE_CHECKING:  # a type checker would accept any name
+if not TYPE_CHECKING:  # with `__getattr__` a type checker would accept any name
 
     def __getattr__(name: str) -> Any:
-        """Imports a part of the interface when it is first used."""
+        """Imports a name of the interface on first use."""
         if name not in _MODULES:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
         value = getattr(import_module(_MODULES[name]), name)
@@ -48,5 +48,5 @@ if not TYPE_CHECKING:  # a type checker would accept any name
 
 
 def __dir__() -> list[str]:
-    """The parts of the interface too, before their first use."""
+    """Lists the names of the interface too, before their first use."""
     return sorted({*globals(), *__all__})

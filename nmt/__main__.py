@@ -1,4 +1,4 @@
-"""The commands without their installed scripts: `python -m nmt train`, `translate` and `eval`."""
+"""The commands without the installed scripts: `python -m nmt train`, `translate` and `eval`."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from nmt.cli.app import end_with, put
 from nmt.errors import UserError
 
 COMMANDS = {"train": "nmt.cli.train", "translate": "nmt.cli.translate", "eval": "nmt.cli.evaluate"}
-"""Name of each command → its module, imported only when it is asked for."""
+"""Name of each command → its module, which is imported only to run the command."""
 
 OVERVIEW = """\
-nmt trains neural machine translation systems: sentence pairs in, a scored translation model out.
+nmt trains neural machine translation models from sentence pairs, translates with them and scores them.
 
-  nmt-train       python -m nmt train        train, average and test a model; the same command resumes
+  nmt-train       python -m nmt train        train and test a model; the same command resumes it
   nmt-translate   python -m nmt translate    translate a file, a pipe or typed lines with a model
   nmt-eval        python -m nmt eval         score a model on a test set, or translations in files
 
-The two columns are the same commands. Each lists its options with --help.
+Both columns run the same commands. Each command lists its options with --help.
   --version       print the version
-  --completion    bash or zsh: print a script that completes the options of all three
+  --completion    bash or zsh: print a script that completes the options of the commands
 """
 
 
@@ -37,7 +37,7 @@ def main() -> None:
 
 
 def _answer(name: str, rest: list[str]) -> None:
-    """Prints what needs no command, or refuses it."""
+    """Handles arguments that do not name a command."""
     if name in ("-h", "--help", "help"):
         put(OVERVIEW)
     elif name == "--version":
@@ -49,9 +49,9 @@ def _answer(name: str, rest: list[str]) -> None:
 
         put(script(name.partition("=")[2] or "".join(rest)))
     elif "=" in name or name.startswith("-"):
-        raise UserError(f"{name}: name a command first, such as python -m nmt train {name}")
+        raise UserError(f"{name}: is not a command. Give one first, such as python -m nmt train {name}.")
     else:
-        # `evaluate` is nearer to `translate` than to `eval`, so a common beginning goes first.
+        # A common prefix comes first: by similarity `evaluate` would be closer to `translate` than to `eval`.
         near = [known for known in COMMANDS if name.startswith(known)]
         near += difflib.get_close_matches(name, COMMANDS, 1, 0.5)
         hint = f"Did you mean {near[0]}? " if near else ""

@@ -1,11 +1,11 @@
-"""The one exception for what a user can mend."""
+"""The exception for mistakes that the user can correct."""
 
 from __future__ import annotations
 
 
 class UserError(ValueError):
-    """A mistake the user can mend, told in one line.
+    """A mistake that the user can correct, with a message of one line.
 
-    The message names the key, or the file and line, and says what to do. The commands print it without a
-    traceback and end with exit status 2. Everything else that is raised is a bug and keeps its traceback.
+    The message names the key, or the file and line, and says how to correct it. The commands print it without
+    a traceback and exit with status 2. Any other exception is a bug and is shown with its traceback.
     """

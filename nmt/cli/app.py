@@ -1,4 +1,4 @@
-"""The frame around every command: options in, exit status out, a user's mistake told in one line."""
+"""Runs a command: reads its options, reports user errors in one line, and sets the exit status."""
 
 from __future__ import annotations
 
@@ -32,25 +32,26 @@ OK, BUG, USER_ERROR = 0, 1, 2
 
 
 def run(command: Callable[[C], None], schema: type[C], config_name: str, doc: str) -> None:
-    """Runs a command with the options on its command line and ends the process.
+    """Runs a command with the options on its command line and exits.
 
     Args:
-        command: what to do with the finished options.
+        command: the function that takes the finished options.
         schema: the dataclass of the options.
-        config_name: the YAML file in `configs/` that the options start from.
-        doc: what `--help` begins with: the module's docstring.
+        config_name: the YAML file in `configs/` from which the options start.
+        doc: the docstring of the command's module, which begins the text of `--help`.
 
-    Exit status: 0; 2 after a user's mistake; 128 + N after stop signal N, such as 130 after Ctrl-C, 143 after
-    SIGTERM, 129 after SIGHUP; 141 if nobody reads standard output any more; 1 with a traceback after a bug.
+    Exit status: 0; 2 after a user error; 128 + N after stop signal N, such as 130 after Ctrl-C, 143 after
+    SIGTERM, 129 after SIGHUP; 141 if the reader of standard output has closed it; 1 with a traceback after a
+    bug.
     """
     program = f"nmt-{config_name}"  # not sys.argv[0], which `python -m` sets to a file
     end_with(program, lambda: _dispatch(command, schema, config_name, doc, sys.argv[1:]))
 
 
 def end_with(program: str, work: Callable[[], None]) -> NoReturn:
-    """Does the work of a command and ends the process with its exit status; `program` begins its messages."""
+    """Calls `work` and exits with the status of the command; messages begin with `program`."""
     steady_streams()
-    raise_on_stop_signals()  # by default the process would end without cleaning up
+    raise_on_stop_signals()  # by default signals end the process without cleanup
     short_spins()  # before anything imports torch
     sys.exit(_guarded(program, work))
 
@@ -60,7 +61,7 @@ def _guarded(program: str, work: Callable[[], None]) -> int:
         try:
             work()
         except (SystemExit, KeyboardInterrupt):
-            with suppress(UserError, OSError):  # a terminal that is gone does not change the exit status
+            with suppress(UserError, OSError):  # a closed terminal does not change the exit status
                 put("")
             raise
         except BaseException:
@@ -73,8 +74,8 @@ def _guarded(program: str, work: Callable[[], None]) -> int:
         _say(f"{program}: {one_line(str(error))}")
         return USER_ERROR
     except BrokenPipeError:
-        # The reader of our output is gone (`| head`): an end, not a failure. Without this Python would
-        # complain once more when it flushes standard output on the way out.
+        # The reader of standard output has closed it (`| head`): not a failure. Without this, Python would
+        # report the error again when it flushes standard output at exit.
         silence(sys.stdout)
         return 128 + signal.SIGPIPE
     except OSError as error:
@@ -91,11 +92,11 @@ def _guarded(program: str, work: Callable[[], None]) -> int:
 
 
 def _stopped(line: str, signum: signal.Signals) -> int:
-    mark_line()  # a terminal shows the key, such as ^C
-    if os.environ.get("RANK", "0") == "0":  # under torchrun one process speaks for all
+    mark_line()  # the terminal shows the key, such as ^C
+    if os.environ.get("RANK", "0") == "0":  # under torchrun only rank 0 prints
         _say(line)
     with suppress(OSError):
-        silence(sys.stdout)  # what could not be flushed would fail again on the way out
+        silence(sys.stdout)  # unflushed text would fail again at exit
     return 128 + signum
 
 
@@ -103,16 +104,16 @@ def put(text: str) -> None:
     """Writes text to standard output.
 
     Raises:
-        UserError: the disk behind it is full, or the like.
-        BrokenPipeError: nobody reads it any more.
+        UserError: it can't be written, for example because the disk is full.
+        BrokenPipeError: the reader has closed it.
     """
     try:
         with write_errors(Path("standard output")):
-            if text:  # writing nothing fails on a full disk, too
+            if text:  # on a full disk even writing an empty text fails
                 sys.stdout.write(text)
             sys.stdout.flush()
     except UserError:
-        silence(sys.stdout)  # it still holds the text, and would fail again on the way out
+        silence(sys.stdout)  # its buffer still holds the text, and would fail again at exit
         raise
 
 
@@ -162,10 +163,10 @@ def _dispatch(
 
 
 def _require_apart(jobs: Sequence[object]) -> None:
-    """Refuses a sweep (`-m`) whose jobs would overwrite each other's files, or read one standard input.
+    """Refuses a sweep (`-m`) whose jobs would write the same file or read the same standard input.
 
     Raises:
-        UserError: naming the option.
+        UserError: the message names the option.
     """
     if len(jobs) < 2:
         return
@@ -173,8 +174,8 @@ def _require_apart(jobs: Sequence[object]) -> None:
         names = [name for job in jobs if (name := getattr(job, key, None)) is not None]
         if len(set(names)) < len(names):
             raise UserError(
-                f"{key}={names[0]}: every job of the sweep would write it; put what differs into the name, "
-                f"such as '{key}={names[0]}.${{decoding.beam_size}}'"
+                f"{key}={names[0]}: every job of the sweep would write this file. Add an option that differs "
+                f"to its name, such as '{key}={names[0]}.${{decoding.beam_size}}'."
             )
     if any(getattr(job, "input", "") is None for job in jobs):
-        raise UserError("a sweep can't read standard input once for each of its jobs: give input=FILE")
+        raise UserError("input: the jobs of a sweep can't share standard input. Give input=FILE.")

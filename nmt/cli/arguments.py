@@ -1,4 +1,4 @@
-"""The few flags that stand beside `key=value` on a command line."""
+"""Parses a command line into overrides, `key=value`, and flags."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ _WITH_VALUE = {
 
 
 def read_arguments(arguments: Sequence[str], schema: type[Any] | None = None) -> Arguments:
-    """Takes a command line apart.
+    """Parses a command line.
 
     Args:
         arguments: its words.
         schema: the dataclass of the command's options, for suggestions.
 
     Raises:
-        UserError: an unknown flag, or one without its value; a word that can't be an option.
+        UserError: a flag is unknown or has no value, or a word can't be an option.
     """
     overrides: list[str] = []
     found: dict[str, bool] = {}
@@ -52,7 +52,7 @@ def read_arguments(arguments: Sequence[str], schema: type[Any] | None = None) ->
         elif name in _WITH_VALUE:
             field, words = _WITH_VALUE[name]
             if not equals and not rest:
-                raise UserError(f"{name} needs {words}")
+                raise UserError(f"{name}: has no value. Give {words}.")
             values[field] = value if equals else rest.pop(0)
             require_text(values[field] or "")
         elif argument.startswith("-"):
@@ -71,11 +71,11 @@ def read_arguments(arguments: Sequence[str], schema: type[Any] | None = None) ->
 
 
 def _unknown_flag(name: str, value: str | None, schema: type[Any] | None) -> str:
-    message = f"unknown flag {shortened(name)}: options are written key=value"
+    message = f"{shortened(name)}: is not a flag. Options are written key=value"
     if schema is None:
         return message
     from nmt.config.paths import schema_keys
     from nmt.options.suggestions import corrected_flag
 
     found = corrected_flag(name, None if value is None else shortened(value), list(schema_keys(schema)))
-    return f"{message}{found or '; --help lists them'}"
+    return f"{message}{found or '. --help lists them.'}"

@@ -1,4 +1,4 @@
-"""Shell completion: the scripts for bash and zsh, and the words that they offer."""
+"""Shell completion: the scripts for bash and zsh, and the completions that they offer."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from nmt.runtime import expanded
 
 _COMMANDS = "nmt-train nmt-translate nmt-eval"
 
-# The scripts ask the command itself, which knows its options: `nmt-train --complete WORD` prints the whole
-# words that WORD may become. Where it prints none, the shell completes names of files.
+# The scripts call the command: `nmt-train --complete WORD` prints the completions of WORD as whole words. If
+# there are none, the shell completes file names.
 _BASH = f"""\
 _nmt() {{
     local line=${{COMP_LINE:0:COMP_POINT}} word before found
     word=${{line##*[[:space:]]}}
-    before=${{word%"${{word##*["$COMP_WORDBREAKS"]}}"}}  # bash replaces what follows the last word break (=)
+    before=${{word%"${{word##*["$COMP_WORDBREAKS"]}}"}}  # bash replaces only the text after the last =
     COMPREPLY=()
     [[ $3 == -cd || $3 == --config-dir ]] && return
     while IFS= read -r found; do
@@ -58,29 +58,30 @@ _SCRIPTS = {"bash": _BASH, "zsh": _ZSH}
 
 
 def script(shell: str) -> str:
-    """The script that a shell reads at its start: `eval "$(nmt-train --completion bash)"`.
+    """Returns the script that a shell evaluates at its start: `eval "$(nmt-train --completion bash)"`.
 
     Raises:
         UserError: the shell is neither bash nor zsh.
     """
     if shell not in _SCRIPTS:
-        raise UserError(f"{f'--completion {shell}'.strip()}: must be bash or zsh")
+        raise UserError(f"{f'--completion {shell}'.strip()}: must be bash or zsh.")
     return _SCRIPTS[shell]
 
 
 def completed(schema: type[Any], config_name: str, word: str) -> list[str]:
-    """The words that the beginning of an argument may become.
+    """Returns the completions of the beginning of an argument.
 
-    Keys are offered a section at a time: `tr` becomes `training.`, and that one of its options. Values are
-    offered where they are few: groups, choices, true and false, and the default of a number.
+    Keys are completed one section at a time: `tr` to `training.`, and that to one of its options. Values are
+    completed for groups, enums, booleans and numbers (to their default).
 
     Args:
         schema: the dataclass of the command's options.
-        config_name: the command's YAML file, which decides its groups.
+        config_name: the command's YAML file, which determines its groups.
         word: the beginning.
 
     Returns:
-        Whole words; what ends in `=`, `.` or `/` goes on. None: the names of files.
+        Whole words; those that end in `=`, `.` or `/` can be completed further. With an empty list, the shell
+        completes file names.
     """
     groups = {group: group_names(group) for group in GROUPS.get(config_name, ())}
     if word.startswith("-"):
@@ -116,7 +117,7 @@ def _values(schema: type[Any], groups: Mapping[str, Sequence[str]], key: str) ->
 
 
 def _options(schema: type[Any], names: Sequence[str], prefix: str = "") -> Iterator[tuple[str, Any, str]]:
-    """Key, type and default of every option; a part with a free name has that of `names` at its place."""
+    """Yields key, type and default of every option. Free names are taken from `names`, by position."""
     hints = typing.get_type_hints(schema)
     for field in dataclasses.fields(schema):
         key, hint = f"{prefix}{field.name}", hints[field.name]
@@ -138,7 +139,7 @@ def _names(word: str) -> list[str]:
 
 
 def _files(word: str) -> list[str]:
-    """The files that a list of files, `key=[a,b`, may go on with."""
+    """Returns the completions of the last file in a list of files, `key=[a,b`."""
     at = max(word.rfind("["), word.rfind(",")) + 1
     folder, _, start = word[at:].rpartition("/")
     inside = expanded(folder or ("/" if word[at:].startswith("/") else "."))

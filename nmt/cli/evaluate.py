@@ -1,14 +1,14 @@
-"""Scores a model on a test set, or finished translations against references.
+"""Scores a model on a test set, or existing translations against references.
 
-  nmt-eval model_dir=runs/quickstart                      the model's own test set (split=valid: validation)
+  nmt-eval model_dir=runs/quickstart                      the model's test set (split=valid: validation)
   nmt-eval model_dir=DIR data=NAME                        the test set of other data
-  nmt-eval model_dir=DIR source=FILE references=FILE      files of your own
-  nmt-eval "model_dir=[DIR,DIR]"                          several models that translate together
-  nmt-eval hypotheses=FILE references=FILE target_lang=de translations from anywhere
+  nmt-eval model_dir=DIR source=FILE references=FILE      your files
+  nmt-eval "model_dir=[DIR,DIR]"                          an ensemble of models
+  nmt-eval hypotheses=FILE references=FILE target_lang=de existing translations
   nmt-eval hypotheses=FILE "references=[FILE,FILE]"       several references of each sentence
 
-baseline=FILE adds a significance test against other translations, groups=FILE a row for each label,
-json=FILE keeps the report, output=FILE the translations. evaluation.metrics=[bleu,chrfpp] chooses metrics.
+baseline=FILE adds a significance test against other translations. groups=FILE adds a row for each label.
+json=FILE writes the report, output=FILE the translations. evaluation.metrics=[bleu,chrfpp] selects metrics.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from nmt.runtime import written
 
 
 def evaluate(config: EvalConfig) -> None:
-    """Scores what `config` names and prints the table on standard output.
+    """Evaluates as `config` says and prints the table of scores to standard output.
 
     Raises:
         UserError: as `nmt.evaluation.task.evaluate`, or a file can't be written.
     """
     report = evaluated(config)
     try:
-        put(report.table())  # first: a file that can't be written must not cost the scores
+        put(report.table())  # first: a file that can't be written must not lose the scores
     finally:
         if config.output is not None:
             _write(config.output, "".join(f"{line}\n" for line in report.hypotheses))

@@ -1,4 +1,4 @@
-"""The text of `--help`: made from the option dataclasses, so that it can't drift from them."""
+"""The text of `--help`, generated from the option dataclasses."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ from nmt.options.groups import GROUPS, group_names
 
 FLAGS = """\
 Flags
-  -h, --help               this text
+  -h, --help               print this text
   --show                   print the finished options as YAML and stop
   -m, --multirun           run once for each combination of values separated by commas: -m seed=1,2,3
   -cd, --config-dir DIR    also look for YAML files in DIR (DIR/experiment/mine.yaml: experiment=mine)
   --version                print the version
   --completion SHELL       print a script for bash or zsh that completes options:
-                           eval "$(nmt-train --completion bash)" in ~/.bashrc, or zsh in ~/.zshrc
+                           add eval "$(nmt-train --completion bash)" to ~/.bashrc, or zsh to ~/.zshrc
 """
 
 
 def help_text(schema: type[Any], config_name: str, doc: str) -> str:
-    """What `--help` prints.
+    """Returns the text of `--help`.
 
     Args:
         schema: the dataclass of the command's options.
-        config_name: the command's YAML file, to tell which groups it has.
-        doc: the command module's docstring; its first lines say what the command does.
+        config_name: the command's YAML file, which determines its groups.
+        doc: the docstring of the command's module, which begins the text.
     """
     parts = [doc.strip(), FLAGS.rstrip()]
     if config_name == "train":
@@ -42,7 +42,7 @@ def help_text(schema: type[Any], config_name: str, doc: str) -> str:
 
 
 def _groups() -> str:
-    lines = ["Groups (group=name picks a file of configs/)"]
+    lines = ["Groups (group=name selects a file of configs/)"]
     for group in GROUPS["train"]:
         names = ", ".join(group_names(group))
         lines += textwrap.wrap(names, 100, initial_indent=f"  {group + '=':<23}", subsequent_indent=" " * 25)
@@ -91,7 +91,7 @@ def _first_line(kind: type[Any]) -> str:
 
 
 def default_text(field: dataclasses.Field[Any]) -> str:
-    """The default of an option, as it is written on a command line."""
+    """Returns the default of an option, as written on a command line."""
     value = field.default
     if value is dataclasses.MISSING:
         value = field.default_factory() if field.default_factory is not dataclasses.MISSING else None
@@ -105,7 +105,7 @@ def default_text(field: dataclasses.Field[Any]) -> str:
 
 
 def _documentation(schema: type[Any]) -> dict[str, str]:
-    """The strings under the fields of a dataclass, which Python itself forgets."""
+    """Returns the docstrings of the fields of a dataclass, which Python does not store."""
     found: dict[str, str] = {}
     for part in filter(dataclasses.is_dataclass, reversed(schema.__mro__)):
         body = ast.parse(textwrap.dedent(inspect.getsource(part))).body[0]

@@ -1,10 +1,10 @@
-"""Trains a translation model: data, training, averaging and test in one command.
+"""Trains a translation model: data preparation, training, averaging and test in one command.
 
-  nmt-train                                     the quickstart: bundled corpus, small model, minutes
-  nmt-train experiment=wmt14_en_de_base         the paper's base system
-  nmt-train data=local data.train.source=a.en data.train.target=a.de ...     your own files
+  nmt-train                                     the quickstart: bundled corpus, small model; minutes
+  nmt-train experiment=wmt14_en_de_base         the base model of the paper
+  nmt-train data=local data.train.source=a.en data.train.target=a.de ...     your files
 
-The same command again goes on where the run stopped.
+Running the same command again resumes the run.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from nmt.config import TrainConfig
 
 
 def train(config: TrainConfig) -> None:
-    """Trains as `config` says and prints the table of results on standard output."""
+    """Trains as `config` says and prints the table of results to standard output."""
     from nmt.training.processes.fork_server import start_ahead
 
     start_ahead(config)
     from nmt.training.run import train as run_training
 
     text = run_training(config)
-    if text:  # under torchrun the first process speaks for all
+    if text:  # under torchrun only rank 0 returns the table
         put(f"{text}\n")
 
 

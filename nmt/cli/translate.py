@@ -1,14 +1,14 @@
-"""Translates text with a trained model, a line at a time.
+"""Translates text with a trained model, line by line.
 
-  nmt-translate model_dir=runs/quickstart                      on a terminal: type sentences
-  nmt-translate model_dir=DIR < a.txt > b.txt                  as a filter
-  nmt-translate model_dir=DIR input=a.txt output=b.txt         from file to file, all or nothing
-  nmt-translate "model_dir=[DIR,DIR]" < a.txt > b.txt          by several models together
+  nmt-translate model_dir=runs/quickstart                      on a terminal: translate typed sentences
+  nmt-translate model_dir=DIR < a.txt > b.txt                  from standard input to standard output
+  nmt-translate model_dir=DIR input=a.txt output=b.txt         from file to file; b.txt appears when complete
+  nmt-translate "model_dir=[DIR,DIR]" < a.txt > b.txt          with an ensemble of models
 
-Every line in gives one line out. With scores=true it is SCORE<TAB>TRANSLATION, where the score is the
-length-normalised log-probability. With decoding.nbest=N every line in gives N lines out, best first,
-NUMBER<TAB>SCORE<TAB>TRANSLATION, where the number is that of the line in, from 1; where there are fewer
-than N translations the rest have the score -inf and no text.
+Each input line gives one output line. With scores=true it is SCORE<TAB>TRANSLATION; the score is the
+length-normalised log-probability. With decoding.nbest=N each input line gives N output lines, best first:
+NUMBER<TAB>SCORE<TAB>TRANSLATION; the number is that of the input line, from 1. If there are fewer than N
+translations, the remaining lines have the score -inf and no text.
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ if TYPE_CHECKING:
     from nmt.decoding.translator import Translation, Translator
 
 WINDOW = 16
-"""Batches of `decoding.max_sentences` that are read before any of their lines is written."""
+"""Batches of `decoding.max_sentences` lines that are read before their translations are written."""
 HISTORY_LINES = 1000
 
 
 def translate(config: TranslateConfig) -> None:
-    """Translates what `config` names.
+    """Translates as `config` says.
 
     Raises:
         UserError: the model, the input or the output can't be used.
@@ -72,12 +72,12 @@ def filter_lines(
     """Writes the translations of `lines` to `out`, and a summary to the log.
 
     Args:
-        translator: does the work.
-        config: `scores`, `output` and `decoding` are used.
+        translator: the translator.
+        config: its `scores`, `output` and `decoding` are used.
         lines: the input.
-        total: how many there are; None: they come as somebody writes them, so that each is answered as soon
-            as it is there.
-        out: where the translations go.
+        total: the number of lines. None: unknown, because another program or the user is still writing them.
+            Then each line is translated as soon as it arrives.
+        out: the file for the translations.
     """
     start, num_lines, num_tokens = time.monotonic(), 0, 0
     window = WINDOW * config.decoding.max_sentences
@@ -104,7 +104,7 @@ def filter_lines(
 
 
 def formatted(translation: Translation, number: int, config: TranslateConfig) -> bytes:
-    """The lines written for input line `number`, from 1; see the module's docstring."""
+    """Returns the output lines for input line `number`, from 1; the module's docstring has their format."""
     nbest = config.decoding.nbest
     scored = [(f"{hypothesis.score:.4f}", hypothesis.text) for hypothesis in translation.hypotheses]
     if nbest > 1:
@@ -117,7 +117,7 @@ def formatted(translation: Translation, number: int, config: TranslateConfig) ->
 def _tell_truncation(translation: Translation, number: int) -> None:
     if translation.truncated:
         log.warning(
-            f"line {number}: cut to {translation.cut_to:,} of {translation.truncated:,} tokens "
+            f"line {number}: source cut to {translation.cut_to:,} of {translation.truncated:,} tokens "
             "(decoding.max_source_tokens)"
         )
 
@@ -126,17 +126,17 @@ def _tell_truncation(translation: Translation, number: int) -> None:
 
 
 def _open_input(config: TranslateConfig) -> tuple[Iterable[str], int | None]:
-    """The lines, and how many there are; None where they only come as somebody writes them.
+    """Returns the lines and their number; the number is None if the input is not a regular file.
 
-    A file is read twice, so that a flaw in its last line is told now and not after hours.
+    A file is read twice, so that an error in its last line is found before hours of translating.
     """
     if config.input is None:
         if sys.stdin is None:
-            raise UserError("there is no standard input: give input=FILE")
+            raise UserError("standard input: is closed. Give input=FILE.")
         descriptor = sys.stdin.fileno()
         total = None
         if stat.S_ISDIR(os.fstat(descriptor).st_mode):
-            raise UserError("standard input is a folder: give input=FILE, or a file after <")
+            raise UserError("standard input: is a folder. Give input=FILE, or a file after <.")
         if stat.S_ISREG(os.fstat(descriptor).st_mode):
             start = os.lseek(descriptor, 0, os.SEEK_CUR)
             total = sum(1 for _ in standard_input(descriptor))
@@ -147,18 +147,18 @@ def _open_input(config: TranslateConfig) -> tuple[Iterable[str], int | None]:
     path = expanded(config.input)
     with read_errors(path):
         if not path.exists():
-            raise UserError(f"input={config.input}: there is no such file (looked at {path.absolute()})")
+            raise UserError(f"input={config.input}: there is no such file (looked at {path.absolute()}).")
         if path.is_dir():
-            raise UserError(f"input={config.input}: is a folder; name a file")
+            raise UserError(f"input={config.input}: is a folder. Give a file.")
         return read_lines(path), sum(1 for _ in read_lines(path)) if path.is_file() else None
 
 
 def standard_input(descriptor: int) -> Iterator[str]:
-    r"""Yields lines as they arrive; they end at `\n` (or `\r\n`) and nowhere else.
+    r"""Yields lines as they arrive. Only `\n` and `\r\n` end a line.
 
     Args:
-        descriptor: read without a buffered file around it: its lock, held by a thread that waits for input,
-            would keep the program from ending.
+        descriptor: the file descriptor. It is read without a buffered file object, whose lock would block the
+            exit of the program while a thread waits for input.
 
     Raises:
         UserError: a line is not UTF-8.
@@ -171,8 +171,8 @@ def standard_input(descriptor: int) -> Iterator[str]:
             yield line.removesuffix(b"\r").decode()
         except UnicodeDecodeError as error:
             raise UserError(
-                f"standard input, line {number}: not valid UTF-8 (byte 0x{line[error.start]:02x}): "
-                "convert it first, for example with iconv"
+                f"standard input, line {number}: not valid UTF-8 (byte 0x{line[error.start]:02x}). "
+                "Convert it first, for example with iconv."
             ) from None
 
 
@@ -182,7 +182,7 @@ def _read(descriptor: int) -> bytes:
 
 
 def _byte_lines(descriptor: int) -> Iterator[bytes]:
-    begun: list[bytes] = []  # of a line whose end has not come yet
+    begun: list[bytes] = []  # parts of a line whose end has not been read
     while chunk := _read(descriptor):
         first, *others = chunk.split(b"\n")
         begun.append(first)
@@ -194,7 +194,7 @@ def _byte_lines(descriptor: int) -> Iterator[bytes]:
 
 
 def _check_output(config: TranslateConfig) -> None:
-    """Finds what would make writing fail, before hours go into translating."""
+    """Checks before hours of translating that the output can be written."""
     if config.output is None:
         return
     path = expanded(config.output)
@@ -203,7 +203,7 @@ def _check_output(config: TranslateConfig) -> None:
         return
     source = os.fstat(sys.stdin.fileno()) if config.input is None else expanded(config.input).stat()
     if os.path.samestat(source, path.stat()):
-        raise UserError(f"output={config.output}: is the input, too; give another name")
+        raise UserError(f"output={config.output}: is also the input. Give another name.")
 
 
 @contextlib.contextmanager
@@ -220,8 +220,8 @@ def _open_output(config: TranslateConfig) -> Iterator[BinaryIO]:
 
 
 def converse(translator: Translator, config: TranslateConfig) -> None:
-    """Translates what is typed, until Ctrl-D; Ctrl-C cancels a line or its translation."""
-    print("Type a sentence and press Enter. Ctrl-C cancels it, Ctrl-D ends.", file=sys.stderr)
+    """Translates typed lines until Ctrl-D; Ctrl-C cancels a line or its translation."""
+    print("Type a sentence and press Enter. Ctrl-C cancels a sentence, Ctrl-D exits.", file=sys.stderr)
     number = 0
     with _history():
         while True:
@@ -240,27 +240,27 @@ def converse(translator: Translator, config: TranslateConfig) -> None:
             except KeyboardInterrupt:
                 print(file=sys.stderr)
             except UnicodeError:
-                print("That was not UTF-8: set the terminal to it.", file=sys.stderr)
+                print("The line is not UTF-8. Set the terminal to UTF-8.", file=sys.stderr)
 
 
 def _ask() -> list[str]:
-    """What is typed: a line, or the lines of a text pasted whole."""
+    """Returns the typed line, or the lines of a pasted text."""
     if sys.stdout.isatty():
-        text = input("> ")  # the prompt is readline's, which redraws it
+        text = input("> ")  # readline prints the prompt, so that it can redraw it
     else:
         print("> ", end="", file=sys.stderr, flush=True)
         text = input()
-    text.encode()  # other bytes arrive as lone surrogates, which fail here
+    text.encode()  # invalid bytes are lone surrogates, which can't be encoded
     return text.split("\n")
 
 
 @contextlib.contextmanager
 def _history() -> Iterator[None]:
-    """Line editing, and what was typed in earlier sessions under the arrow keys."""
+    """Enables line editing, with the lines of earlier sessions under the arrow keys."""
     try:
         import readline
     except ImportError:
-        yield  # not on this machine
+        yield  # not available on this machine
         return
     path = cache_folder() / "history"
     with contextlib.suppress(OSError):
@@ -269,7 +269,7 @@ def _history() -> Iterator[None]:
     try:
         yield
     finally:
-        with contextlib.suppress(OSError):  # a history is nice to have, no more
+        with contextlib.suppress(OSError):  # the history is optional
             path.parent.mkdir(parents=True, exist_ok=True)
             readline.write_history_file(path)
 

@@ -32,7 +32,7 @@ def own(tmp_path: Path, toy: Toy) -> Toy:
 
 def test_options(toy: Toy) -> None:
     assert refused(toy, "nmt-train", "training.max_update=3").startswith(
-        "training.max_update: there is no such option; did you mean training.max_updates?"
+        "training.max_update: there is no such option. Did you mean training.max_updates?"
     )
     assert refused(toy, "nmt-train", "training.max_updates=many").startswith(
         "training.max_updates: value 'many'"
@@ -41,7 +41,7 @@ def test_options(toy: Toy) -> None:
         "experiment=wmt14: there is no such experiment"
     )
     assert refused(toy, "nmt-translate").startswith("model_dir must be given")
-    assert refused(toy, "nmt-eval", "--verbose").startswith("unknown flag --verbose")
+    assert refused(toy, "nmt-eval", "--verbose").startswith("--verbose: is not a flag")
 
 
 def test_missing_file(own: Toy) -> None:

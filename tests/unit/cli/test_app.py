@@ -65,7 +65,7 @@ def test_a_full_disk_behind_standard_output(arguments: list[str]) -> None:
 def test_jobs_of_a_sweep_must_not_overwrite_each_other() -> None:
     _require_apart([EvalConfig(json="same")])
     _require_apart([EvalConfig(json="a"), EvalConfig(json="b")])
-    with pytest.raises(UserError, match="^json=same: every job of the sweep would write it"):
+    with pytest.raises(UserError, match="^json=same: every job of the sweep would write this file"):
         _require_apart([EvalConfig(json="same"), EvalConfig(json="same")])
     with pytest.raises(UserError, match="^output=same: every job"):
         _require_apart([TranslateConfig("m", input="a", output="same")] * 2)
@@ -73,5 +73,7 @@ def test_jobs_of_a_sweep_must_not_overwrite_each_other() -> None:
 
 def test_jobs_of_a_sweep_cannot_share_standard_input() -> None:
     _require_apart([TranslateConfig("m", input="a")] * 2)
-    with pytest.raises(UserError, match="standard input once for each of its jobs: give input=FILE"):
+    with pytest.raises(
+        UserError, match="input: the jobs of a sweep can't share standard input. Give input=FILE"
+    ):
         _require_apart([TranslateConfig("m")] * 2)

@@ -486,7 +486,7 @@ def test_a_model_without_that_split(files: Path, model: TrainConfig) -> None:
         ),
         (
             {"hypotheses": "hyp", "references": []},
-            "references=[]: must be a file, or a list of files: references=[FILE,FILE]",
+            "references=[]: must be a file or a list of files, references=[FILE,FILE].",
         ),
         (
             {"hypotheses": "hyp", "references": ["hyp", "ref"], "json": "ref"},
@@ -565,7 +565,7 @@ def test_the_command(files: Path, nmt_eval: Callable[..., subprocess.CompletedPr
         ),
         (
             ["hypotheses=hyp", "references=ref", "metrics=[bleu]"],
-            "metrics: there is no such option; did you mean",
+            "metrics: there is no such option. Did you mean",
         ),
     ],
 )

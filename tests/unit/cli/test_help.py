@@ -30,7 +30,7 @@ def test_groups_and_choices_are_told() -> None:
     text = help_text(TrainConfig, "train", "x")
     assert "experiment=            multi30k, quickstart, wmt14_en_de_base" in text
     assert "post|pre." in text
-    assert "\n    data.train.corpora.NAME.weight=null" in text and "How often its pairs are drawn" in text
+    assert "\n    data.train.corpora.NAME.weight=null" in text and "How often each pair is drawn" in text
 
 
 @pytest.mark.parametrize("module", ["train", "translate", "evaluate"])

@@ -51,8 +51,16 @@ def test_the_overview(
         (["translation"], 2, "nmt: translation: there is no such command. Did you mean translate? "),
         (["serve"], 2, "nmt: serve: there is no such command. The commands are train, translate, eval.\n"),
         ([""], 2, "nmt: : there is no such command. The commands are"),
-        (["seed=1"], 2, "nmt: seed=1: name a command first, such as python -m nmt train seed=1\n"),
-        (["--show"], 2, "nmt: --show: name a command first, such as python -m nmt train --show\n"),
+        (
+            ["seed=1"],
+            2,
+            "nmt: seed=1: is not a command. Give one first, such as python -m nmt train seed=1.\n",
+        ),
+        (
+            ["--show"],
+            2,
+            "nmt: --show: is not a command. Give one first, such as python -m nmt train --show.\n",
+        ),
     ],
 )
 def test_what_it_says(

@@ -123,9 +123,9 @@ def test_output_to_a_device_does_not_replace_it(run: Callable[..., None], tmp_pa
         ({"input": "latin1"}, r"latin1:2: not valid UTF-8"),
         ({"input": "good", "output": "folder"}, r"output=.*folder: is a folder"),
         ({"input": "good", "output": "none/out"}, r"output=.*none/out: there is no folder .*none"),
-        ({"input": "good", "output": "good"}, r"output=.*good: is the input"),
-        ({"input": "good", "output": "link"}, r"output=.*link: is the input"),
-        ({"input": "good", "output": "hard"}, r"output=.*hard: is the input"),
+        ({"input": "good", "output": "good"}, r"output=.*good: is also the input"),
+        ({"input": "good", "output": "link"}, r"output=.*link: is also the input"),
+        ({"input": "good", "output": "hard"}, r"output=.*hard: is also the input"),
     ],
 )
 def test_mistakes_with_files(
