@@ -117,7 +117,7 @@ def formatted(translation: Translation, number: int, config: TranslateConfig) ->
 def _tell_truncation(translation: Translation, number: int) -> None:
     if translation.truncated:
         log.warning(
-            f"line {number}: source cut to {translation.cut_to:,} of {translation.truncated:,} tokens "
+            f"line {number}: cut to {translation.cut_to:,} of {translation.truncated:,} tokens "
             "(decoding.max_source_tokens)"
         )
 

@@ -90,7 +90,7 @@ def test_every_option_of_help_is_offered() -> None:
 
 
 def test_another_shell_is_refused() -> None:
-    with pytest.raises(UserError, match="^--completion fish: must be bash or zsh$"):
+    with pytest.raises(UserError, match=r"^--completion fish: must be bash or zsh\.$"):
         script("fish")
 
 

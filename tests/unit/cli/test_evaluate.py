@@ -315,7 +315,7 @@ def test_a_report_that_cannot_be_written_does_not_cost_the_scores(
 
 
 @pytest.mark.parametrize(
-    ("text", "lang", "told"),
+    ("text", "lang", "reported"),
     [
         ("我喜欢猫。", None, True),
         ("ねこがすき", None, True),

@@ -348,7 +348,7 @@ def terminal() -> Iterator[Terminal]:
 
 def test_a_conversation(terminal: Terminal, own_cache: Path) -> None:
     process = start(stdin=terminal.theirs, stdout=terminal.theirs, stderr=terminal.theirs)
-    terminal.expect("Ctrl-D ends")
+    terminal.expect("Ctrl-D exits")
     terminal.expect("> ")
     terminal.type("hello\n")
     terminal.expect("HELLO")

@@ -147,7 +147,7 @@ def test_the_bound_is_named(key: str, value: float, highest: int) -> None:
     with pytest.raises(UserError) as caught:
         finish(base, key, value)
     assert str(caught.value).startswith(f"{key}={value}: must be ")
-    assert str(caught.value).replace(",", "").endswith(f" {highest}")
+    assert str(caught.value).replace(",", "").endswith(f" {highest}.")
 
 
 @pytest.mark.parametrize(

@@ -142,7 +142,7 @@ def test_values_of_another_type_are_refused(
 def test_a_corpus_s_cleaning_is_not_resolved_either(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SECRET", "7")
     data = DataConfig(name="d", source_lang="en", target_lang="de")
-    with pytest.raises(UserError, match=r"^k\.cleaning\.max_ratio=\$\{oc\.env:SECRET\}: must be a number$"):
+    with pytest.raises(UserError, match=r"^k\.cleaning\.max_ratio=\$\{oc\.env:SECRET\}: must be a number\.$"):
         data.cleaning_of("k", CorpusConfig(cleaning={"max_ratio": ENV}))
     assert data.cleaning_of("k", CorpusConfig(cleaning={"max_ratio": 3})) == CleaningConfig(max_ratio=3.0)
 
