@@ -6,11 +6,11 @@ import dataclasses
 import os
 import typing
 from collections.abc import Iterator, Mapping, Sequence
-from enum import Enum
 from typing import Any
 
 from nmt.cli.arguments import FLAGS
 from nmt.cli.help import default_text
+from nmt.config.choices import choices_of
 from nmt.errors import UserError
 from nmt.options.groups import GROUPS, group_names
 from nmt.runtime import expanded
@@ -106,27 +106,31 @@ def _keys(schema: type[Any], groups: Mapping[str, Sequence[str]], word: str) -> 
 def _values(schema: type[Any], groups: Mapping[str, Sequence[str]], key: str) -> Sequence[str]:
     if key in groups:
         return groups[key]
-    for name, kind, default in _options(schema, _names(key)):
+    for name, kind, choices, default in _options(schema, _names(key)):
         if name == key:
-            if isinstance(kind, type) and issubclass(kind, Enum):
-                return list(kind.__members__)
+            if choices:
+                return choices
             if kind is bool:
                 return ["true", "false"]
             return [default] if kind in (int, float) and default != "null" else []
     return []
 
 
-def _options(schema: type[Any], names: Sequence[str], prefix: str = "") -> Iterator[tuple[str, Any, str]]:
-    """Yields key, type and default of every option. Free names are taken from `names`, by position."""
+Option = tuple[str, Any, Sequence[str], str]
+"""Key, type, choices and default of an option."""
+
+
+def _options(schema: type[Any], names: Sequence[str], prefix: str = "") -> Iterator[Option]:
+    """Yields every option. Free names are taken from `names`, by position."""
     hints = typing.get_type_hints(schema)
     for field in dataclasses.fields(schema):
         key, hint = f"{prefix}{field.name}", hints[field.name]
         kinds = [kind for kind in typing.get_args(hint) or (hint,) if kind is not type(None)]
         section = next((kind for kind in kinds if dataclasses.is_dataclass(kind)), None)
         if section is None:
-            yield key, kinds[0], default_text(field)
+            yield key, kinds[0], choices_of(field, kinds[0]), default_text(field)
         elif typing.get_origin(hint) is dict:
-            yield f"{key}.", None, ""
+            yield f"{key}.", None, (), ""
             place = key.count(".") + 1
             name = names[place] if len(names) > place + 1 else "NAME"
             yield from _options(typing.cast(type[Any], section), names, f"{key}.{name}.")

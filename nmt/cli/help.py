@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from enum import Enum
 from typing import Any
 
+from nmt.config.choices import choices_of
 from nmt.options.groups import GROUPS, group_names
 
 FLAGS = """\
@@ -64,7 +65,7 @@ def _options(schema: type[Any], prefix: str) -> Iterator[str]:
             if isinstance(part, type) and dataclasses.is_dataclass(part)
         ]
         line = f"    {key}={default_text(field)}"
-        choices = "|".join(kind.__members__) if isinstance(kind, type) and issubclass(kind, Enum) else ""
+        choices = "|".join(choices_of(field, kind))
         words = " ".join(
             part for part in (f"{choices}." if choices else "", documentation.get(field.name)) if part
         )

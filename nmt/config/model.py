@@ -7,6 +7,7 @@ from enum import Enum
 from typing import Any
 
 from nmt.config.checks import between, check, share
+from nmt.config.choices import registered_name
 from nmt.errors import UserError
 
 
@@ -33,15 +34,30 @@ class Activation(Enum):
     silu = "silu"
 
 
+ENCODINGS = (
+    "sinusoidal",
+    "learned",
+    "none",
+    "rotary",
+    "relative",
+    "t5",
+    "alibi",
+    "integer",
+    "normalised",
+    "binary",
+)
+"""The built-in positional encodings."""
+
+
 @dataclass
 class PositionsConfig:
     """The positional encoding, by the name that `nmt.model.positions` registers."""
 
-    name: str = "sinusoidal"
+    name: str = registered_name("sinusoidal", *ENCODINGS)
     """Name of the encoding; configs/model/positions/ has one file for each."""
     options: dict[str, Any] = field(default_factory=dict)
     """Options of the encoding. Its class has their types and defaults."""
-    decoder: str | None = None
+    decoder: str | None = registered_name(None, *ENCODINGS)
     """Name of another encoding for the decoder. null: the same."""
     decoder_options: dict[str, Any] = field(default_factory=dict)
     """Options of the encoding of the decoder."""
@@ -77,11 +93,11 @@ class ModelConfig:
     word_dropout: float = 0.0
     """Dropout of whole tokens of both sides, before positions are added (Gal and Ghahramani 2016). Not in the
     paper."""
-    architecture: str = "transformer"
+    architecture: str = registered_name("transformer", "transformer", "rnn_attention")
     """Name of the architecture, as registered in `nmt.model.MODELS`."""
     options: dict[str, Any] = field(default_factory=dict)
     """Options of the architecture. Its class has their types and defaults."""
-    attention: str = "scaled_dot"
+    attention: str = registered_name("scaled_dot", "scaled_dot", "dot", "additive")
     """Score function of attention, by the name that `nmt.model.attention` registers."""
     attention_window: int | None = None
     """Self-attention is limited to this many tokens on either side (section 4 of the paper). null: no

@@ -7,6 +7,7 @@ from enum import Enum
 from typing import Any
 
 from nmt.config.checks import MANY, PROCESSES, above, between, check, decay, share, shortened
+from nmt.config.choices import registered_name
 from nmt.errors import UserError
 
 
@@ -39,7 +40,7 @@ class Average(Enum):
 class OptimizerConfig:
     """The optimizer, by the name that `nmt.training.update.optimizer` registers."""
 
-    name: str = "adam"
+    name: str = registered_name("adam", "adam", "adamw")
     """`adam` (section 5.3 of the paper), `adamw` (decoupled weight decay), or an optimizer of a plugin. Only
     `adam` and `adamw` use the next four options."""
     beta1: float = 0.9
@@ -65,7 +66,7 @@ class OptimizerConfig:
 class ScheduleConfig:
     """The schedule of the learning rate, by the name that `nmt.training.update.schedule` registers."""
 
-    name: str = "noam"
+    name: str = registered_name("noam", "noam", "inverse_sqrt", "linear", "constant")
     """`noam` (equation 3 of the paper), `inverse_sqrt`, `linear`, `constant`, or a schedule of a plugin.
     `inverse_sqrt`, `linear` and `constant` rise linearly to `peak` first."""
     warmup_updates: int = 4000
@@ -160,7 +161,7 @@ class TrainingConfig:
     keep_checkpoints: int = 5
     """Scheduled checkpoints to retain, in addition to those that averaging, `best` and rollbacks need. The
     best validations also have checkpoints, unless `averaging.kind=last`."""
-    criterion: str = "bleu"
+    criterion: str = registered_name("bleu", "loss", "bleu", "chrf", "chrfpp", "ter", "comet")
     """Validation measure for the best checkpoint, early stopping and the choice of the final model: `loss`,
     or a metric such as `bleu` or `chrf`."""
     patience: int = 0
