@@ -48,7 +48,6 @@ class Transformer(Seq2Seq):
                 f"model.tie=all: needs one vocabulary, but the source has {source_vocab_size} pieces and the "
                 f"target {target_vocab_size}. Set data.tokenizer.joint=true, or model.tie=target."
             )
-        self.randomness = DropoutSource()
         d_model = config.d_model
         self.target_embedding = nn.Embedding(target_vocab_size, d_model)
         self.source_embedding = None if config.tie is Tie.all else nn.Embedding(source_vocab_size, d_model)
@@ -142,10 +141,6 @@ class Transformer(Seq2Seq):
         assert state.attention is not None
         attention = state.attention[max(state.attention)].mean(1)
         return log_probs, replace(state, attention=None), attention
-
-    def seed_dropout(self, seed: int) -> None:
-        """Makes the dropout of all later calls a pure function of `seed` and the order of calls."""
-        self.randomness.seed(seed, self.output_weight.device)
 
     @property
     def output_weight(self) -> Tensor:
