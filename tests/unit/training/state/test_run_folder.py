@@ -25,7 +25,7 @@ from nmt.config import (
 )
 from nmt.errors import UserError
 from nmt.runtime import log
-from nmt.training import monitor as monitor_module
+from nmt.training.figures import monitor as monitor_module
 from nmt.training.figures.monitor import Monitor
 from nmt.training.state.progress import Progress
 from nmt.training.state.run_folder import RunFolder, fixed_options
