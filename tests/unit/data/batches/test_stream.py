@@ -30,7 +30,7 @@ from nmt.config import (
     TokenizerConfig,
     TrainSplitConfig,
 )
-from nmt.data import stream as stream_module
+from nmt.data.batches import stream as stream_module
 from nmt.data.batches.batching import Batch
 from nmt.data.batches.blocks import Block, Plan
 from nmt.data.batches.stream import BatchStream, Cursor, num_loaders, validation_batches

@@ -25,7 +25,9 @@ from nmt.config import (
     TokenizerConfig,
     TrainSplitConfig,
 )
-from nmt.data import cache, preparation, texts
+from nmt.data import cache
+from nmt.data.cleaning import clean_text
+from nmt.data.preparation import prepare as preparation
 from nmt.data.preparation.prepare import Prepared, prepare
 from nmt.errors import UserError
 from nmt.runtime import files as runtime_files
@@ -259,7 +261,7 @@ def test_goes_on_with_what_is_there(
     config: DataConfig, stage: str, shards_done: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Every shard is written once, whenever the preparation stops."""
-    module, name = {"text": (texts, "_clean"), "ids": (preparation, "_encode")}[stage]
+    module, name = {"text": (clean_text, "_clean"), "ids": (preparation, "_encode")}[stage]
     work = getattr(module, name)
     calls = 0
 
@@ -354,7 +356,7 @@ KILLED = """
 import os, signal, sys
 from pathlib import Path
 sys.path[:0] = {path!r}
-from test_preparation import SHARD, write_corpus
+from test_prepare import SHARD, write_corpus
 from nmt.data.preparation.prepare import prepare
 
 count = 0
@@ -388,7 +390,7 @@ def test_killed_and_started_again(config: DataConfig, tmp_path: Path, stop: int)
 
 def test_sample_for_the_tokenizer(config: DataConfig) -> None:
     prepare(config, shard_pairs=SHARD)
-    opened = texts.Texts(folder(config, "text"))
+    opened = clean_text.Texts(folder(config, "text"))
     everything = list(opened.sample(10**9))
     assert len(everything) == 296  # before the rule on pieces
     sample = list(opened.sample(50))
@@ -399,7 +401,7 @@ def test_sample_for_the_tokenizer(config: DataConfig) -> None:
 
 def test_text_to_learn_from_is_bounded(config: DataConfig, monkeypatch: pytest.MonkeyPatch) -> None:
     prepare(config, shard_pairs=SHARD)
-    opened = texts.Texts(folder(config, "text"))
+    opened = clean_text.Texts(folder(config, "text"))
     everything = list(preparation._sample([opened], config))
     assert len(everything) == 296
     num_bytes = sum(len(f"{line}\n".encode()) for pair in everything for line in pair)

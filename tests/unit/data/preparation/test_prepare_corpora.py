@@ -19,8 +19,9 @@ from nmt.config import (
     TokenizerConfig,
     TrainSplitConfig,
 )
-from nmt.data import preparation, repeats
+from nmt.data.cleaning import duplicates
 from nmt.data.corpora.mixture import Mixture
+from nmt.data.preparation import prepare as preparation
 from nmt.data.preparation.prepare import Prepared, prepare
 from nmt.data.preparation.report import data_report
 from nmt.errors import UserError
@@ -292,7 +293,7 @@ def test_near_repeats_across_the_corpora_that_ask(
     expected: list[dict[str, int]],
     part_pairs: int,
 ) -> None:
-    monkeypatch.setattr(repeats, "_PART_PAIRS", part_pairs)  # so many pairs are in memory at a time
+    monkeypatch.setattr(duplicates, "_PART_PAIRS", part_pairs)  # so many pairs are in memory at a time
     b, c = list(B), list(C)
     b[10] = (A[11][0] + ".", A[11][1])
     c[10], c[11] = (A[12][0].upper(), A[12][1] + " !"), (B[12][0], "»" + B[12][1])
