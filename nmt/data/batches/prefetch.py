@@ -1,4 +1,4 @@
-"""A thread that works ahead: items are made while the one before is used."""
+"""A thread that computes the items of an iterator in advance."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ Item = TypeVar("Item")
 
 
 class Prefetch(Generic[Item]):
-    """The items of an iterator, made up to `depth` ahead by a thread of their own.
+    """The items of an iterator, computed up to `depth` items in advance by a thread.
 
-    What the iterator raises is raised here, at the place where it belongs. `close` ends the thread; so does
-    dropping the last reference. The iterator must not refer back to this object.
+    An exception of the iterator is raised to the consumer, after the items before it. The thread ends at
+    `close` or when this object is garbage-collected. The iterator must therefore not refer to this object.
 
     Attributes:
-        seconds_waited: how long the consumer has waited for items so far.
+        seconds_waited: time in seconds that the consumer has waited for items so far.
     """
 
     def __init__(self, items: Iterator[Item], depth: int) -> None:
@@ -31,11 +31,11 @@ class Prefetch(Generic[Item]):
         weakref.finalize(self, self._shelf.close)
 
     def __iter__(self) -> Iterator[Item]:
-        """Itself."""
+        """Returns this object."""
         return self
 
     def __next__(self) -> Item:
-        """The next item; after `close` there is none."""
+        """Returns the next item; raises StopIteration after `close`."""
         start = time.perf_counter()
         try:
             return self._shelf.take()
@@ -43,7 +43,7 @@ class Prefetch(Generic[Item]):
             self.seconds_waited += time.perf_counter() - start
 
     def close(self) -> None:
-        """Ends the thread, at the latest when the item it is making is done. May be called again."""
+        """Ends the thread, at the latest when its current item is computed. Can be called repeatedly."""
         self._shelf.close()
         self._thread.join()
 
