@@ -138,7 +138,7 @@ def test_table_is_logged_once(config: DataConfig, caplog: pytest.LogCaptureFixtu
     with caplog.at_level("INFO", "nmt"):
         prepare(config, shard_pairs=SHARD)
     assert [record.getMessage() for record in caplog.records] == [
-        "toy: prepared before, 295 of 300 pairs kept"
+        "toy: already prepared, 295 of 300 pairs retained"
     ]
 
 
@@ -292,10 +292,10 @@ def test_goes_on_with_what_is_there(
 def test_nothing_left_after_cleaning(config: DataConfig, tmp_path: Path) -> None:
     for side in ("xx", "yy"):
         (tmp_path / f"train.{side}").write_text("the same\n" * 7)
-    with pytest.raises(UserError, match=r"^data\.train: no pair is left.*same text 7 100") as error:
+    with pytest.raises(UserError, match=r"^data\.train: no pairs remain.*same text 7 100") as error:
         prepare(config, shard_pairs=SHARD)
     assert "\n" not in str(error.value)
-    with pytest.raises(UserError, match="no pair is left"):
+    with pytest.raises(UserError, match="no pairs remain"):
         prepare(config, shard_pairs=SHARD)
 
 
