@@ -311,7 +311,7 @@ class Layer(nn.Module):
     def __init__(self, config: ModelConfig, randomness: DropoutSource, number: int) -> None:
         super().__init__()
         self.number = number
-        self.pre = config.norm is Norm.pre
+        self.pre, self.residual = config.norm is Norm.pre, config.residual
         self.passes = Passes()
         """Used in training only; in evaluation the methods are called directly."""
         self.dropout = Dropout(config.dropout, randomness)
@@ -356,13 +356,15 @@ class Layer(nn.Module):
     def add(self, norm: nn.Module, x: Tensor, y: Tensor, mask: Tensor | None = None) -> Tensor:
         """Adds the residual: x + dropout(y) with pre-norm, LayerNorm(x + dropout(y)) with post-norm.
 
+        Without residual connections (`model.residual=false`) x is not added.
+
         Args:
             norm: the norm of the sub-layer.
             x: (N, D), the input of the sub-layer, before its norm.
             y: (N, D), the output of the sub-layer.
             mask: a dropout mask that the caller drew.
         """
-        x = self.dropout(y, x, mask)
+        x = self.dropout(y, x if self.residual else None, mask)
         return norm(x) if not self.pre else x
 
     def _passes(self) -> Passes:
