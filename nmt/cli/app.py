@@ -31,7 +31,13 @@ C = TypeVar("C")
 OK, BUG, USER_ERROR = 0, 1, 2
 
 
-def run(command: Callable[[C], None], schema: type[C], config_name: str, doc: str) -> None:
+def run(
+    command: Callable[[C], None],
+    schema: type[C],
+    config_name: str,
+    doc: str,
+    check: Callable[[C], None] = lambda config: None,
+) -> None:
     """Runs a command with the options on its command line and exits.
 
     Args:
@@ -39,13 +45,15 @@ def run(command: Callable[[C], None], schema: type[C], config_name: str, doc: st
         schema: the dataclass of the options.
         config_name: the YAML file in `configs/` from which the options start.
         doc: the docstring of the command's module, which begins the text of `--help`.
+        check: called with `--show` before the options are printed; raises `UserError` for values that the
+            command would refuse although they have the right type.
 
     Exit status: 0; 2 after a user error; 128 + N after stop signal N, such as 130 after Ctrl-C, 143 after
     SIGTERM, 129 after SIGHUP; 141 if the reader of standard output has closed it; 1 with a traceback after a
     bug.
     """
     program = f"nmt-{config_name}"  # not sys.argv[0], which `python -m` sets to a file
-    end_with(program, lambda: _dispatch(command, schema, config_name, doc, sys.argv[1:]))
+    end_with(program, lambda: _dispatch(command, schema, config_name, doc, check, sys.argv[1:]))
 
 
 def end_with(program: str, work: Callable[[], None]) -> NoReturn:
@@ -122,7 +130,12 @@ def _say(line: str) -> None:
 
 
 def _dispatch(
-    command: Callable[[C], None], schema: type[C], config_name: str, doc: str, arguments: Sequence[str]
+    command: Callable[[C], None],
+    schema: type[C],
+    config_name: str,
+    doc: str,
+    check: Callable[[C], None],
+    arguments: Sequence[str],
 ) -> None:
     from nmt.cli.arguments import read_arguments
 
@@ -151,6 +164,9 @@ def _dispatch(
 
     jobs = compose_jobs(schema, config_name, flags)
     if flags.show:
+        for job in jobs:
+            load_plugins(getattr(job, "plugins", ()))
+            check(job)
         for job in jobs:
             put(to_yaml(job))
         return

@@ -25,9 +25,16 @@ def train(config: TrainConfig) -> None:
         put(f"{text}\n")
 
 
+def check(config: TrainConfig) -> None:
+    """Checks the names that select registered classes, for `--show`; a training checks them itself."""
+    from nmt.training.run import check_names
+
+    check_names(config)
+
+
 def main() -> None:
     """Entry point of `nmt-train`."""
-    run(train, TrainConfig, "train", __doc__ or "")
+    run(train, TrainConfig, "train", __doc__ or "", check)
 
 
 if __name__ == "__main__":

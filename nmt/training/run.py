@@ -181,7 +181,7 @@ def _checked_and_prepared(
         processes: how many processes train on this machine.
     """
     with naming_plugins(folder.plugins(), f"The run in {folder.path} was started"):
-        _check_names(config)
+        check_names(config)
     keys = [*validation_metrics(config), *config.evaluation.metrics]
     config = folder.with_choices(config)
     folder.check(config)
@@ -199,7 +199,7 @@ def _checked_and_prepared(
     return config, prepared
 
 
-def _check_names(config: TrainConfig) -> None:
+def check_names(config: TrainConfig) -> None:
     """Checks everything that is chosen by name, and its options, before the data are prepared.
 
     Raises:

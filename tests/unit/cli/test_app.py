@@ -9,6 +9,7 @@ import sys
 import pytest
 
 from nmt.cli.app import _guarded, _require_apart
+from nmt.cli.train import main
 from nmt.config import EvalConfig, TranslateConfig
 from nmt.errors import UserError
 
@@ -77,3 +78,26 @@ def test_jobs_of_a_sweep_cannot_share_standard_input() -> None:
         UserError, match="input: the jobs of a sweep can't share standard input. Give input=FILE"
     ):
         _require_apart([TranslateConfig("m")] * 2)
+
+
+@pytest.mark.parametrize(
+    ("argument", "message"),
+    [
+        ("training.schedule.name=cosine", "training.schedule.name=cosine: there is no schedule cosine."),
+        ("training.optimizer.name=sgd", "training.optimizer.name=sgd: there is no optimizer sgd."),
+        ("model.positions.name=rotor", "model.positions.name=rotor: there is no positional encoding rotor."),
+        ("model.options.cell=gru", "model.options.cell: not an option of model.architecture=transformer."),
+    ],
+)
+def test_show_refuses_names_that_a_training_would_refuse(
+    argument: str, message: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    flags = ["nmt-train", argument, "--show"]
+    monkeypatch.setattr(sys, "argv", flags)
+    monkeypatch.setattr("nmt.cli.app.steady_streams", lambda: None)
+    monkeypatch.setattr("nmt.cli.app.raise_on_stop_signals", lambda: None)
+    with pytest.raises(SystemExit) as end:
+        main()
+    assert end.value.code == 2
+    printed = capsys.readouterr()
+    assert printed.out == "" and printed.err.startswith(f"nmt-train: {message}")
