@@ -77,8 +77,9 @@ def test_the_wheel_holds_the_program_its_options_and_its_corpus(wheel: Path) -> 
     configs = {f"nmt/{path.relative_to(CHECKOUT)}" for path in CHECKOUT.glob("configs/**/*.yaml")}
     corpus = {f"nmt/quickstart/{path.name}" for path in CHECKOUT.glob("data/quickstart/*") if path.is_file()}
     modules = {str(path.relative_to(CHECKOUT)) for path in CHECKOUT.glob("nmt/**/*.py")}
-    assert configs and corpus and modules
-    assert names >= configs | corpus | modules | {"nmt/py.typed"}
+    templates = {str(path.relative_to(CHECKOUT)) for path in CHECKOUT.glob("nmt/**/templates/*")}
+    assert configs and corpus and modules and templates
+    assert names >= configs | corpus | modules | templates | {"nmt/py.typed"}
     assert any(name.endswith(".dist-info/licenses/LICENSE") for name in names)
     strays = {name for name in names if not name.startswith("nmt/") and ".dist-info/" not in name}
     assert not strays and not any("__pycache__" in name for name in names)
@@ -95,6 +96,7 @@ def test_it_trains_translates_and_scores_outside_the_checkout(
     trained = run(installed / "nmt-train", *FEW_UPDATES, cwd=tmp_path, environment=environment)
     assert trained.stdout
     assert (tmp_path / "runs" / "quickstart" / "model" / "model.safetensors").is_file()
+    assert "</html>" in (tmp_path / "runs" / "quickstart" / "data_report.html").read_text(encoding="utf-8")
 
     model = "model_dir=runs/quickstart"
     lines = "The cat sleeps.\n\nA dog.\n"

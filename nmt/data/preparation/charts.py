@@ -1,79 +1,139 @@
-"""Charts in SVG: histograms and curves. The style sheet of the page sets their colours."""
+"""The geometry of the charts in the data report: histograms and curves. `templates/chart.svg` draws them."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import ClassVar
 
-_WIDTH, _HEIGHT = 440, 220
-_LEFT, _RIGHT, _TOP, _BOTTOM = 52, 12, 10, 38  # margins for the labels of the axes
+
+@dataclass(frozen=True)
+class Tick:
+    """A label of an axis.
+
+    Attributes:
+        position: x of a tick of the horizontal axis, y of a tick of the vertical axis.
+        label: the text.
+    """
+
+    position: float
+    label: str
+
+
+@dataclass(frozen=True)
+class Bar:
+    """A bar of a histogram.
+
+    Attributes:
+        name: CSS class, which sets the colour.
+        x: left edge.
+        y: top edge.
+        width: width.
+        height: height.
+        title: text of the tooltip.
+    """
+
+    name: str
+    x: float
+    y: float
+    width: float
+    height: float
+    title: str
+
+
+@dataclass(frozen=True)
+class Curve:
+    """A curve.
+
+    Attributes:
+        name: CSS class, which sets the colour.
+        points: the points (x, y) of the line.
+    """
+
+    name: str
+    points: Sequence[tuple[float, float]]
+
+
+@dataclass(frozen=True)
+class Chart:
+    """A chart with bars or curves. All coordinates are in pixels, with the origin at the top left.
+
+    Attributes:
+        width: width of the chart.
+        height: height of the chart.
+        left: left edge of the plot area; the margins around the area contain the labels.
+        right: right edge of the plot area.
+        top: top edge of the plot area.
+        bottom: bottom edge of the plot area.
+        vertical_ticks: labels left of the plot area, each with a grid line.
+        horizontal_ticks: labels below the plot area.
+        bars: the bars, if it is a histogram.
+        curves: the curves, if it is a chart of curves.
+    """
+
+    width: ClassVar[int] = 440
+    height: ClassVar[int] = 220
+    left: ClassVar[int] = 52
+    right: ClassVar[int] = 428
+    top: ClassVar[int] = 10
+    bottom: ClassVar[int] = 182
+    vertical_ticks: Sequence[Tick]
+    horizontal_ticks: Sequence[Tick]
+    bars: Sequence[Bar] = ()
+    curves: Sequence[Curve] = ()
 
 
 def histogram(
-    edges: Sequence[float], counts: Sequence[int], colour: str, *, logarithmic: bool = False
-) -> str:
-    """Draws a histogram.
+    edges: Sequence[float], counts: Sequence[int], name: str, *, logarithmic: bool = False
+) -> Chart:
+    """Lays out a histogram.
 
     Args:
         edges: (n + 1,) in ascending order; bar i is the bin from edge i to edge i + 1.
         counts: (n,) counts of the bins.
-        colour: CSS class of the bars.
+        name: CSS class of the bars.
         logarithmic: whether the horizontal axis is logarithmic, with a label at each power of two.
     """
     # The last bin of lengths may be much wider than the others, but all bars are drawn with the same width.
-    step = (_WIDTH - _LEFT - _RIGHT) / len(counts)
+    step = (Chart.right - Chart.left) / len(counts)
     top = max(*counts, 1)
-    up = _scale(0, top, _HEIGHT - _BOTTOM, _TOP)
-    parts = [_rule_at(up(value), _short(value)) for value in _round_ticks(top)]
+    up = _scale(0, top, Chart.bottom, Chart.top)
+    bars = []
     for index, count in enumerate(counts):
         low, high = edges[index], edges[index + 1]
-        words = f"{low:g} to {high:g}: {count:,}" if logarithmic else f"{low:g} to {high - 1:g}: {count:,}"
-        x, y = _LEFT + index * step, up(count)
-        parts.append(
-            f'<rect class="bar {colour}" x="{x + 0.5:.1f}" y="{y:.1f}" width="{max(step - 1, 1):.1f}" '
-            f'height="{_HEIGHT - _BOTTOM - y:.1f}"><title>{words}</title></rect>'
-        )
+        title = f"{low:g} to {high:g}: {count:,}" if logarithmic else f"{low:g} to {high - 1:g}: {count:,}"
+        x, y = Chart.left + index * step, up(count)
+        bars.append(Bar(name, x + 0.5, y, max(step - 1, 1), Chart.bottom - y, title))
     every = 4 if logarithmic else max(1, math.ceil(len(counts) / 8))
-    parts += [
-        _label(_LEFT + index * step, f"{_fraction(edges[index]) if logarithmic else f'{edges[index]:g}'}")
-        for index in range(0, len(edges), every)
-    ]
-    return _svg(parts)
+    return Chart(
+        vertical_ticks=[Tick(up(value), _short(value)) for value in _round_ticks(top)],
+        horizontal_ticks=[
+            Tick(Chart.left + index * step, _fraction(edges[index]) if logarithmic else f"{edges[index]:g}")
+            for index in range(0, len(edges), every)
+        ],
+        bars=bars,
+    )
 
 
-def curves(series: dict[str, Sequence[Sequence[float]]]) -> str:
-    """Draws curves with two logarithmic axes.
+def curves(series: dict[str, Sequence[Sequence[float]]]) -> Chart:
+    """Lays out curves with two logarithmic axes.
 
     Args:
         series: CSS class of each curve → its points (x, y), with coordinates of at least 1.
     """
     points = [point for line in series.values() for point in line]
     decades = [math.ceil(math.log10(max(*(point[axis] for point in points), 10))) for axis in (0, 1)]
-    across = _scale(0, decades[0], _LEFT, _WIDTH - _RIGHT)
-    up = _scale(0, decades[1], _HEIGHT - _BOTTOM, _TOP)
-    parts = [_rule_at(up(decade), _short(10**decade)) for decade in range(decades[1] + 1)]
-    parts += [_label(across(decade), _short(10**decade)) for decade in range(decades[0] + 1)]
-    for name, line in series.items():
-        path = " ".join(f"{across(math.log10(x)):.1f},{up(math.log10(y)):.1f}" for x, y in line)
-        parts.append(f'<polyline class="curve {name}" points="{path}"/>')
-    return _svg(parts)
-
-
-def _svg(parts: Sequence[str]) -> str:
-    return f'<svg viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img">{"".join(parts)}</svg>'
-
-
-def _rule_at(y: float, words: str) -> str:
-    """Returns a horizontal grid line with a label to its left."""
-    return (
-        f'<path class="axis" d="M{_LEFT} {y:.1f}H{_WIDTH - _RIGHT}"/>'
-        f'<text x="{_LEFT - 6}" y="{y + 4:.1f}" text-anchor="end">{words}</text>'
+    across = _scale(0, decades[0], Chart.left, Chart.right)
+    up = _scale(0, decades[1], Chart.bottom, Chart.top)
+    return Chart(
+        vertical_ticks=[Tick(up(decade), _short(10**decade)) for decade in range(decades[1] + 1)],
+        horizontal_ticks=[Tick(across(decade), _short(10**decade)) for decade in range(decades[0] + 1)],
+        curves=[
+            Curve(name, [(across(math.log10(x)), up(math.log10(y))) for x, y in line])
+            for name, line in series.items()
+        ],
     )
-
-
-def _label(x: float, words: str) -> str:
-    """Returns a label below the chart."""
-    return f'<text x="{x:.1f}" y="{_HEIGHT - _BOTTOM + 17}" text-anchor="middle">{words}</text>'
 
 
 def _scale(low: float, high: float, begin: float, end: float) -> Callable[[float], float]:

@@ -15,7 +15,7 @@ from nmt.data.cleaning.cleaner import DUPLICATE, NEAR_DUPLICATE, option_of
 from nmt.data.cleaning.rules.basic import LeakedRule
 from nmt.data.preparation.counts import Counts, SideCounts, ratio_edges
 from nmt.data.preparation.prepare import Prepared
-from nmt.data.preparation.report_html import page
+from nmt.data.preparation.report_page import page
 from nmt.data.preparation.report_samples import kept_pairs, vocabulary
 from nmt.data.subwords.tokenizer import Tokenizer
 from nmt.runtime import log, make_folder, parse_json, read_text, replaced

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import re
 from collections import Counter
@@ -24,10 +25,10 @@ from nmt.config import (
     TrainSplitConfig,
 )
 from nmt.data.cleaning.cleaner import RULES, option_of
-from nmt.data.preparation.charts import histogram
+from nmt.data.preparation.charts import curves, histogram
 from nmt.data.preparation.prepare import Prepared, prepare
 from nmt.data.preparation.report import data_report, write_data_report
-from nmt.data.preparation.report_html import page
+from nmt.data.preparation.report_page import page
 
 
 @pytest.fixture(scope="module")
@@ -137,7 +138,7 @@ def test_the_page_stands_alone(report: dict[str, Any]) -> None:
     assert checker.open == []
     assert not checker.seen & {"script", "link", "img"}
     assert not re.search(r"(href|src)=|url\(|@import|nan|inf\b", text)
-    assert "&lt;script&gt;alert(&#x27;x&#x27;)&lt;/script&gt;\\x07" in text
+    assert "&lt;script&gt;alert(&#39;x&#39;)&lt;/script&gt;\\x07" in text
     assert "<title>Data: toy &amp; co (xx–yy)</title>" in text
     assert "prefers-color-scheme: dark" in text
 
@@ -210,6 +211,15 @@ def test_the_page_shows_the_samples(report: dict[str, Any]) -> None:
     assert "><u>&nbsp;</u><u>\\x07</u><u>…</u></td>" in text
 
 
+def test_an_empty_side_of_an_example(report: dict[str, Any]) -> None:
+    rules = [{**report["rules"][0], "option": None, "examples": [["", "it's"]]}]
+    text = page({**report, "rules": rules})
+    assert '<td dir="auto" lang="xx"><code>(empty)</code></td>' in text
+    assert '<td dir="auto" lang="yy">it&#39;s</td>' in text
+    assert "<code>always</code>" in text
+    assert '<div class="table">No pairs were dropped.</div>' in page({**report, "rules": []})
+
+
 def test_two_corpora_with_a_vocabulary_a_side(tmp_path: Path) -> None:
     for name, lines in {
         "a.s": [f"alpha beta {i}" for i in range(30)],
@@ -251,14 +261,45 @@ def test_two_corpora_with_a_vocabulary_a_side(tmp_path: Path) -> None:
 
 def test_histogram_draws_the_counts() -> None:
     chart = histogram([0, 1, 2, 9], [5, 0, 10], "source")
-    heights = [float(height) for height in re.findall(r'height="([\d.]+)"><title>', chart)]
+    heights = [bar.height for bar in chart.bars]
     assert heights[0] * 2 == heights[2] and heights[1] == 0
-    assert "<title>2 to 8: 10</title>" in chart
+    assert chart.bars[2].title == "2 to 8: 10"
+    assert [tick.label for tick in chart.horizontal_ticks] == ["0", "1", "2", "9"]
 
 
 @pytest.mark.parametrize("count", [1, 3, 7, 99, 12_345_678])
 def test_any_count_can_be_drawn(count: int) -> None:
-    assert "nan" not in histogram([0, 1], [count], "source")
+    chart = histogram([0, 1], [count], "source")
+    (bar,) = chart.bars
+    assert all(map(math.isfinite, (bar.x, bar.y, bar.width, bar.height)))
+    assert all(math.isfinite(tick.position) for tick in chart.vertical_ticks)
+
+
+def test_curves_are_logarithmic() -> None:
+    chart = curves({"source": [[1, 1000], [10, 100], [100, 1]]})
+    (curve,) = chart.curves
+    assert curve.points[0] == (chart.left, chart.top) and curve.points[-1] == (chart.right, chart.bottom)
+    middle = ((chart.left + chart.right) / 2, chart.bottom - (chart.bottom - chart.top) * 2 / 3)
+    assert curve.points[1] == pytest.approx(middle)
+    assert [tick.label for tick in chart.vertical_ticks] == ["1", "10", "100", "1k"]
+
+
+def test_the_page_draws_the_charts(report: dict[str, Any]) -> None:
+    text = page(
+        {**report, "source": {**report["source"], "lengths": {"edges": [0, 1, 4], "counts": [5, 10]}}}
+    )
+    assert text.count("<svg ") == 4
+    bars = re.findall(
+        r'<rect class="bar source" x="(.*)" y="(.*)"\s+width="(.*)" height="(.*)"><title>(.*)</title>', text
+    )
+    assert bars == [
+        ("52.5", "96.0", "187.0", "86.0", "0 to 0: 5"),
+        ("240.5", "10.0", "187.0", "172.0", "1 to 3: 10"),
+    ]
+    assert (
+        len(re.findall(r'<polyline class="curve (?:source|target)" points="(?:[\d.]+,[\d.]+ ?)+"/>', text))
+        == 2
+    )
 
 
 def test_written_once(prepared: Prepared, tmp_path: Path) -> None:
