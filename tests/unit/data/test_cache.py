@@ -1,4 +1,4 @@
-"""Prepared data as folders that are kept: gone on with, mended, only read, deleted."""
+"""The cache of prepared data: resumed, repaired, read-only, deleted."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_what_was_damaged_meanwhile_is_made_again(
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """A file of a preparation that was interrupted changes before that goes on."""
+    """A file of an interrupted preparation changes before the preparation resumes."""
     prepare(config, shard_pairs=SHARD)
     good = files(config)
     shutil.rmtree(str(config.cache_dir))
@@ -76,7 +76,7 @@ def test_what_was_damaged_meanwhile_is_made_again(
 @pytest.mark.parametrize("name", ["manifest.json", "00001.safetensors"])
 @pytest.mark.parametrize("kind", ["pipe", "device", "deep"])
 def test_a_file_of_another_kind_is_made_again(config: DataConfig, name: str, kind: str) -> None:
-    """A pipe isn't waited for."""
+    """Reading a pipe would block."""
     prepare(config, shard_pairs=SHARD)
     good = files(config)
     path = folder(config, "ids") / name
@@ -125,7 +125,7 @@ def test_what_was_long_not_used_is_deleted(config: DataConfig, days: int, goes: 
         root / f"text-{'4' * 16}",
         root / f"ids-{'5' * 16}",
     ]
-    for path in foreign:  # with a manifest of their own
+    for path in foreign:  # with a foreign manifest
         shutil.copytree(ids, path)
     (foreign[2] / "notes").write_text("mine")
     (foreign[3] / "00099.safetensors").symlink_to(ids / "00000.safetensors")
@@ -143,8 +143,8 @@ def test_what_was_long_not_used_is_deleted(config: DataConfig, days: int, goes: 
     with open(root / f"{BUSY}.lock", "a") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         prepare(again, shard_pairs=SHARD)
-        assert there.items() <= files(config).items()  # nothing was made, so nothing is deleted
-        shutil.rmtree(ids)  # so that the text is used too
+        assert there.items() <= files(config).items()  # nothing was created, so nothing is deleted
+        shutil.rmtree(ids)  # so that the text is read too
         prepare(again, shard_pairs=SHARD)
     assert {path.name for path in root.iterdir() if path.suffix != ".lock"} == before - goes
     assert good.items() <= files(config).items()
@@ -153,7 +153,7 @@ def test_what_was_long_not_used_is_deleted(config: DataConfig, days: int, goes: 
 
 
 class TestMade:
-    """`made` with files of its own."""
+    """`made` with simple files."""
 
     def build(self, part: Path) -> dict[str, Any]:
         self.written = []
@@ -166,7 +166,7 @@ class TestMade:
     def test_killed_just_before_it_got_its_name(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """What is remembered of the files goes before that; they stay as they are, but for a damaged one."""
+        """The manifest is written before the rename; the next attempt rewrites only a damaged file."""
 
         def killed(*names: Any) -> None:
             raise KeyboardInterrupt
@@ -211,7 +211,7 @@ class TestMade:
 
 @contextmanager
 def unwritable(root: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
-    """Nothing under `root` can be written, for the superuser neither; gives the names that were tried."""
+    """Makes writing under `root` fail, even for the superuser; yields the paths of the attempts."""
     tried: list[str] = []
 
     def refusing(real: Callable[..., Any], writes: Callable[..., bool]) -> Callable[..., Any]:
@@ -241,7 +241,7 @@ def test_a_whole_cache_that_cannot_be_written_serves(
     with unwritable(Path(str(config.cache_dir)), monkeypatch) as tried:
         second = prepare(config, shard_pairs=SHARD)
         assert (pairs(second), second.fingerprint) == (pairs(first), first.fingerprint)
-        # No more than the time of last use.
+        # Only the time of last use is written.
         assert [Path(path).name.split("-")[0] for path in tried] == ["tokenizer", "ids"]
         with pytest.raises(UserError, match=r"^can't write .*permission is denied.*data\.cache_dir=FOLDER"):
             prepare(replace(config, cleaning=replace(config.cleaning, max_pieces=50)), shard_pairs=SHARD)
@@ -267,14 +267,14 @@ def test_a_whole_cache_without_permission_to_write_serves(config: DataConfig) ->
 
 
 def test_long_pairs_make_more_shards(config: DataConfig, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A damaged one is made from the same lines again."""
+    """A damaged shard is rebuilt from the same lines."""
     plain = prepare(config, shard_pairs=SHARD)
     monkeypatch.setattr(corpus, "_BLOCK_CHARACTERS", 2000)
     shutil.rmtree(str(config.cache_dir))
     assert pairs(prepare(config, shard_pairs=SHARD)) == pairs(plain)
     good = files(config)
     shards = sorted(folder(config, "text").glob("0*.safetensors"))
-    assert len(shards) == 8  # of 5
+    assert len(shards) == 8  # instead of 5
     shards[6].write_bytes(b"damaged")
     shutil.rmtree(folder(config, "ids"))
     prepare(config, shard_pairs=SHARD)

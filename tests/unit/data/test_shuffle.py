@@ -1,4 +1,4 @@
-"""Random orders that are computed, not stored."""
+"""Random permutations that are computed, not stored."""
 
 from __future__ import annotations
 
@@ -47,6 +47,6 @@ def test_rows_go_everywhere() -> None:
 
 
 def test_literal() -> None:
-    """Resuming a run must find the order it left: a change here breaks old runs."""
+    """A resumed run must find the same order: a change here breaks old runs."""
     assert Shuffle(10, 1).rows(0, 10).tolist() == [2, 3, 0, 9, 6, 8, 4, 1, 5, 7]
     assert Shuffle(2**32, 7).rows(2**32 - 2, 2**32).tolist() == [2522005135, 1907606701]

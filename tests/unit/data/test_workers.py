@@ -1,4 +1,4 @@
-"""Work spread over processes."""
+"""Work in several processes."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_error_of_a_worker_is_raised_here() -> None:
 
 
 def powers(stop: int, first: int, step: int) -> Iterator[list[Array]]:
-    """Large and small, empty and of every kind; with the process that made them."""
+    """Yields large, small and empty arrays of several types, and the id of this process."""
     for number in range(first, stop, step):
         yield [
             np.full(number * 1000, number, np.uint16),
@@ -102,7 +102,7 @@ def suicidal(first: int, step: int) -> Iterator[list[Array]]:
 
 
 def endless(folder: Path | None, first: int, step: int) -> Iterator[list[Array]]:
-    """Each more than a pipe holds; what has been begun is seen in a folder."""
+    """Yields items larger than the buffer of a pipe; marks each started item by a file in `folder`."""
     for number in range(first, 1000, step):
         if folder:
             (folder / str(number)).touch()
@@ -110,7 +110,7 @@ def endless(folder: Path | None, first: int, step: int) -> Iterator[list[Array]]
 
 
 def loaders() -> list[int]:
-    """Running processes of `made_in_turn`."""
+    """Returns the ids of the running processes of `made_in_turn`."""
     return [child.pid or 0 for child in multiprocessing.active_children() if child.name == "loader"]
 
 
@@ -154,7 +154,7 @@ def test_a_killed_process_is_told() -> None:
 
 
 class Deadly:
-    """Kills who reads it, and is larger than what any pipe holds."""
+    """Kills the process that unpickles it; is larger than the buffer of any pipe."""
 
     def __reduce__(self) -> tuple[object, ...]:
         return os.kill, (Self(), signal.SIGKILL), bytes(1 << 22)
@@ -164,7 +164,7 @@ class Deadly:
 
 
 class Self:
-    """The process that reads it."""
+    """The id of the process that unpickles it."""
 
     def __reduce__(self) -> tuple[object, ...]:
         return os.getpid, ()
@@ -185,7 +185,7 @@ def test_a_process_killed_from_outside_is_told_before_its_turn() -> None:
 
 
 def test_signals_to_all_are_left_to_the_parent() -> None:
-    """Ctrl-C and SIGTERM reach a whole group of processes; the run ends itself, with batches to the last."""
+    """Ctrl-C and SIGTERM reach a whole process group; the run still needs batches until it ends."""
     made = made_in_turn(partial(endless, None), 1, "one was killed")
     worker = int(next(made)[0][0])
     os.kill(worker, signal.SIGINT)
@@ -230,7 +230,7 @@ def test_no_orphans(ending: str, status: int, tmp_path: Path) -> None:
 
 
 def running(pid: int) -> bool:
-    """Whether a process lives; one that nobody has asked after does not."""
+    """Returns whether a process is running; a zombie is not."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""Counts of lengths, ratios and pieces: literal ones, and the same however the pairs are cut into shards."""
+"""Counts of lengths, ratios and pieces: literal values, and equal counts for any division into shards."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def test_literal_counts() -> None:
     assert counts.source.pieces.tolist() == [0, 3, 1, 2, 0, 0, 0, 0, 0, 1]
     assert counts.target.lengths.tolist() == [0, 1, 0, 1, 0, 0, 0, 0, 1]
     assert counts.target.pieces.tolist() == [1, 0, 0, 0, 3, 4, 1, 1, 1, 1, 0, 0]
-    # A third: 2^-1.58, between 2^-1.75 and 2^-1.5. Eight times: in the last bin. As long: where 1 begins.
+    # Ratio 1/3 is 2^-1.58, between 2^-1.75 and 2^-1.5. Ratio 8 is in the last bin; 1 is a lower edge.
     assert np.flatnonzero(counts.ratios).tolist() == [5, 12, 23]
     assert [ratio_edges()[place] for place in (0, 12, 24)] == [0.125, 1.0, 8.0]
 

@@ -1,4 +1,4 @@
-"""Preparation: the same whatever the processes, kept, gone on with, mended."""
+"""Preparation: independent of the number of processes, cached, resumed, repaired."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ SHARD = 64
 
 
 def write_corpus(folder: Path, num_pairs: int = 300) -> DataConfig:
-    """Pairs of words of few letters, some of them to be dropped."""
+    """Writes pairs of words over few letters; cleaning drops some of them."""
     random = Random(8)
     words = ["".join(random.choices("abcdefgh", k=random.randint(1, 6))) for _ in range(300)]
     sources = [" ".join(random.choices(words, k=random.randint(2, 9))) for _ in range(num_pairs + 5)]
@@ -46,7 +46,7 @@ def write_corpus(folder: Path, num_pairs: int = 300) -> DataConfig:
     train[20] = train[200]
     train[201] = train[200]
     train[30] = (valid[3][0], "leaked")
-    train[40] = (" ".join(words[:80]), " ".join(words[80:160]))  # more than 60 pieces
+    train[40] = (" ".join(words[:80]), " ".join(words[80:160]))  # over 60 pieces
     for name, rows in (("train", train), ("valid", valid)):
         for side, suffix in enumerate(("xx", "yy")):
             text = "".join(row[side] + "\n" for row in rows)
@@ -75,7 +75,7 @@ def files(config: DataConfig) -> dict[str, bytes]:
 
 
 def stamps(config: DataConfig) -> dict[str, tuple[int, int]]:
-    """What changes when a file is written: all files but the locks."""
+    """Returns inode and modification time of every file except the locks, to detect writes."""
     root = Path(str(config.cache_dir))
     return {
         str(path.relative_to(root)): (path.stat().st_ino, path.stat().st_mtime_ns)
@@ -101,7 +101,7 @@ def test_against_naive(config: DataConfig, tmp_path: Path) -> None:
     lines = [(tmp_path / f"train.{side}").read_text().split("\n")[:-1] for side in ("xx", "yy")]
     kept = [
         pair for i, pair in enumerate(zip(*lines, strict=True)) if i not in (10, 30, 40, 200, 201)
-    ]  # row 20 comes first of its equals
+    ]  # row 20 is the first of its duplicates
     expected = zip(
         prepared.tokenizer.encode_source([source for source, _ in kept]),
         prepared.tokenizer.encode_target([target for _, target in kept]),
@@ -211,9 +211,9 @@ def test_flipped_bit_is_found_and_that_file_made_again(
     content[-3] ^= 16
     stat = damaged.stat()
     damaged.write_bytes(content)
-    os.utime(damaged, ns=(stat.st_atime_ns, stat.st_mtime_ns))  # as when the disk itself forgets
+    os.utime(damaged, ns=(stat.st_atime_ns, stat.st_mtime_ns))  # damage by the disk leaves the time
     if stage == "text":
-        shutil.rmtree(folder(config, "ids"))  # else the text is not looked at
+        shutil.rmtree(folder(config, "ids"))  # otherwise the text is not read
     again = prepare(config, shard_pairs=SHARD)
     assert f"{damaged} is damaged" in caplog.text
     assert files(config) == good
@@ -234,7 +234,7 @@ def test_what_another_process_has_checked_is_not_read_again(
     assert read == []
     prepare(config, shard_pairs=SHARD)
     assert {"joint.spm", "00000.safetensors"} <= set(read)
-    shutil.rmtree(folder(config, "ids"))  # that was wrong, then: what is missing is made
+    shutil.rmtree(folder(config, "ids"))  # now `checked` is wrong: missing parts are created
     assert pairs(prepare(config, shard_pairs=SHARD, checked=True)) == first
 
 
@@ -260,7 +260,7 @@ def test_missing_shard_is_made_again(config: DataConfig) -> None:
 def test_goes_on_with_what_is_there(
     config: DataConfig, stage: str, shards_done: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Every shard is written once, whenever the preparation stops."""
+    """Every shard is written once, at whatever point the preparation stops."""
     module, name = {"text": (clean_text, "_clean"), "ids": (preparation, "_encode")}[stage]
     work = getattr(module, name)
     calls = 0
@@ -311,7 +311,7 @@ def test_cache_that_cannot_be_written(config: DataConfig, tmp_path: Path) -> Non
 
 
 def test_full_disk(config: DataConfig, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As a file system does it: the write of the third shard fails half-way."""
+    """Simulates a full file system: the write of the third shard fails half-way."""
     real, writes = os.fsync, 0
 
     def fsync(handle: int) -> None:
@@ -345,7 +345,7 @@ def test_second_process_waits_for_the_first(config: DataConfig, caplog: pytest.L
             assert time.monotonic() < deadline
             time.sleep(0.005)
         inodes = {path.name: path.stat().st_ino for path in hidden.iterdir()}
-        hidden.rename(ids)  # as the first does when it is done
+        hidden.rename(ids)  # as the first process does at the end
         fcntl.flock(lock, fcntl.LOCK_UN)
         second.join(30)
     assert results[0].train.num_pairs == 295
@@ -375,7 +375,7 @@ prepare(write_corpus(Path({folder!r})), shard_pairs=SHARD)
 
 @pytest.mark.parametrize("stop", [1, 3, 7, 8, 11, 14, 18])
 def test_killed_and_started_again(config: DataConfig, tmp_path: Path, stop: int) -> None:
-    """Killed outright just before the file or folder of that number gets its name."""
+    """The process is killed just before it renames the file or folder number `stop`."""
     root = Path(__file__).resolve().parents[4]
     paths = [str(root), str(Path(__file__).parent)]
     script = KILLED.format(path=paths, stop=stop, folder=str(tmp_path))
@@ -392,7 +392,7 @@ def test_sample_for_the_tokenizer(config: DataConfig) -> None:
     prepare(config, shard_pairs=SHARD)
     opened = clean_text.Texts(folder(config, "text"))
     everything = list(opened.sample(10**9))
-    assert len(everything) == 296  # before the rule on pieces
+    assert len(everything) == 296  # before the limit on pieces
     sample = list(opened.sample(50))
     assert len(sample) == len(set(sample)) == 50
     assert [pair for pair in everything if pair in set(sample)] == sample
@@ -416,7 +416,7 @@ def test_the_first_of_near_duplicates_stays(config: DataConfig, tmp_path: Path, 
         lines = path.read_text().split("\n")[:-1]
         lines[90] = lines[50] + " 12!"  # in another shard
         lines[91] = lines[50].upper()
-        lines[92] = lines[91]  # equal to one that goes
+        lines[92] = lines[91]  # equal to a dropped line
         path.write_text("".join(f"{line}\n" for line in lines))
     config = replace(config, workers=workers, cleaning=replace(config.cleaning, drop_near_duplicates=True))
     report = prepare(config, shard_pairs=SHARD).report["cleaning"]

@@ -1,4 +1,4 @@
-"""Preparation of several corpora: each kept by itself, equal pairs found across them, tags, the report."""
+"""Preparation of several corpora: a cache for each, duplicates across corpora, tags, the report."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def some_pairs(seed: int, count: int) -> Pairs:
 
 
 A, B, C = some_pairs(1, 40), some_pairs(2, 30), some_pairs(3, 50)
-B[3], B[29], C[0], C[1], C[2] = A[7], B[5], A[39], B[5], C[9]  # repeats across corpora and within
+B[3], B[29], C[0], C[1], C[2] = A[7], B[5], A[39], B[5], C[9]  # duplicates across and within corpora
 C[20] = ("", "empty")
 
 
@@ -86,7 +86,7 @@ def stamps(config: DataConfig) -> dict[str, tuple[int, int]]:
 
 
 def made_between(before: dict[str, tuple[int, int]], after: dict[str, tuple[int, int]]) -> Counter[str]:
-    """How many folders of each stage are new."""
+    """Returns how many folders of each stage are new."""
     assert {name: after[name] for name in before} == before
     return Counter(
         name.split("-")[0] for name in {name.split("/")[1] for name in after.keys() - before.keys()}
@@ -164,7 +164,7 @@ def test_a_corpus_more_leaves_the_text_of_the_others(config: DataConfig, tmp_pat
     corpora = {**config.train.corpora, "d": CorpusConfig(**write(tmp_path, "d", some_pairs(5, 20)))}
     more = prepare(replace(config, train=TrainSplitConfig(corpora=corpora)), shard_pairs=SHARD)
     assert more.train.sizes == (40, 28, 46, 20)
-    # Other pieces are learnt from more text, and so all ids are new.
+    # More text yields other pieces, so all ids are new.
     assert made_between(before, stamps(config)) == {"text": 1, "tokenizer": 1, "repeats": 1, "ids": 4}
 
 
@@ -180,7 +180,7 @@ def test_a_corpus_more_leaves_the_text_of_the_others(config: DataConfig, tmp_pat
 def test_an_option_makes_again_what_it_touches(
     config: DataConfig, options: dict[str, Any], made: dict[str, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # The same pieces are learnt whatever the mixture: what is made again depends on the option itself.
+    # The pieces do not depend on the mixture here: only the option decides which stages run again.
     monkeypatch.setattr(preparation, "_sample", lambda texts, config: iter([*A, *C]))
     prepare(config, shard_pairs=SHARD)
     before = stamps(config)
@@ -204,7 +204,7 @@ def test_a_corpus_may_keep_what_stands_in_others(config: DataConfig) -> None:
 
 
 def dropped(prepared: Prepared) -> list[dict[str, int]]:
-    """What each corpus lost to repeats."""
+    """Returns how many duplicates each corpus lost."""
     corpora = prepared.report["train"]["corpora"].values()
     return [
         {name: count for name, count in corpus["cleaning"]["dropped"].items() if "duplicate" in name}
@@ -222,7 +222,7 @@ def test_each_corpus_is_judged_by_its_own_languages(config: DataConfig, tmp_path
     mixed = change(config, "c", target_lang="zh")
     prepared = prepare(mixed, shard_pairs=SHARD)
     assert prepared.train.sizes == (40, 28, 48)
-    # The text of the others is as it was; the first try had got to no pieces.
+    # The text of the other corpora is reused; the first run failed before it learnt pieces.
     assert made_between(before, stamps(config)) == {"text": 1, "repeats": 1, "tokenizer": 1, "ids": 3}
     corpora = prepared.report["train"]["corpora"]
     assert [(c["source_lang"], c["target_lang"]) for c in corpora.values()] == [
@@ -236,7 +236,7 @@ def test_held_out_tags(config: DataConfig, tmp_path: Path, caplog: pytest.LogCap
     plain = prepare(config, shard_pairs=SHARD)
     before = stamps(config)
     tagged = prepare(replace(config, valid=replace(config.valid, tag="<bt>")), shard_pairs=SHARD)
-    assert stamps(config) == before  # what is compared with the training text is without
+    assert stamps(config) == before  # the tag is not part of the comparison with the training text
     assert (plain.report["valid"]["tag"], tagged.report["valid"]["tag"]) == (None, "<bt>")
     tag = tagged.tokenizer.source_symbols["<bt>"]
     for row in range(5):
@@ -275,11 +275,11 @@ NEAR = {"drop_near_duplicates": True}
             [NEAR, NEAR, NEAR],
             [{}, {"duplicate": 2, "near_duplicate": 1}, {"duplicate": 3, "near_duplicate": 3}],
         ),
-        ([{}, NEAR, NEAR], [{}, {"duplicate": 2}, {"duplicate": 3, "near_duplicate": 2}]),  # none of `a`
-        ([NEAR, {}, NEAR], [{}, {"duplicate": 2}, {"duplicate": 3, "near_duplicate": 2}]),  # none of `b`
+        ([{}, NEAR, NEAR], [{}, {"duplicate": 2}, {"duplicate": 3, "near_duplicate": 2}]),  # `a` is exempt
+        ([NEAR, {}, NEAR], [{}, {"duplicate": 2}, {"duplicate": 3, "near_duplicate": 2}]),  # `b` is exempt
         (
             [NEAR, NEAR, {"drop_near_duplicates": True, "drop_duplicates": False}],
-            [{}, {"duplicate": 2, "near_duplicate": 1}, {"near_duplicate": 6}],  # equal is near too
+            [{}, {"duplicate": 2, "near_duplicate": 1}, {"near_duplicate": 6}],  # equal pairs count as near
         ),
         ([NEAR, NEAR, {"drop_duplicates": False}], [{}, {"duplicate": 2, "near_duplicate": 1}, {}]),
     ],
@@ -293,11 +293,11 @@ def test_near_repeats_across_the_corpora_that_ask(
     expected: list[dict[str, int]],
     part_pairs: int,
 ) -> None:
-    monkeypatch.setattr(duplicates, "_PART_PAIRS", part_pairs)  # so many pairs are in memory at a time
+    monkeypatch.setattr(duplicates, "_PART_PAIRS", part_pairs)  # the number of pairs in memory at a time
     b, c = list(B), list(C)
     b[10] = (A[11][0] + ".", A[11][1])
     c[10], c[11] = (A[12][0].upper(), A[12][1] + " !"), (B[12][0], "»" + B[12][1])
-    c[12] = (c[13][0] + ",", c[13][1])  # the earlier one of its own
+    c[12] = (c[13][0] + ",", c[13][1])  # the earlier pair of two in `c`
     write(tmp_path, "b", b), write(tmp_path, "c", c)
     for name, options in zip("abc", cleaning, strict=True):
         config = change(config, name, cleaning=options)
@@ -329,7 +329,7 @@ def test_pieces_are_learnt_in_proportion_to_the_draws(
     prepare(config, shard_pairs=SHARD)
     (sample,) = samples
     found = [sum(pair in part for pair in sample) for part in (A, without(B, 3), without(C, 0, 1))]
-    assert found == [38, 54, 22]  # of 114 pairs, as 40 to 56 to 23
+    assert found == [38, 54, 22]  # 114 pairs in the ratio 40 : 56 : 23
     assert set(Counter(pair for pair in sample if pair in without(B, 3)).values()) == {1, 2}
     assert not any("<bt>" in source for source, _ in sample)
 

@@ -1,4 +1,4 @@
-"""Kept text stands for the rules that cleaned it: one more, or one that judges otherwise, cleans it again."""
+"""Cached text depends on its cleaning rules: a new or changed rule cleans the text again."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from nmt.data.preparation.prepare import prepare
 
 
 class LetterRule(Rule):
-    """A rule of one's own, as the README tells how to add it."""
+    """A user's rule, added as the README describes."""
 
     name = "letter"
     words = "the source begins with that letter"
@@ -35,7 +35,7 @@ class LetterRule(Rule):
 
 @pytest.fixture
 def config(tmp_path: Path) -> DataConfig:
-    """The data, prepared with the rules there are."""
+    """The data, prepared with the built-in rules."""
     config = write_corpus(tmp_path)
     prepare(config, shard_pairs=SHARD)
     return config
@@ -51,13 +51,13 @@ def test_a_rule_of_ones_own_is_applied_to_what_was_prepared(
 ) -> None:
     monkeypatch.setitem(RULES, LetterRule.name, LetterRule)
     lines = (tmp_path / "train.xx").read_text().split("\n")
-    starts = [line[:1] for line in lines[:30] + lines[31:]]  # that one is dropped by another
+    starts = [line[:1] for line in lines[:30] + lines[31:]]  # row 30 is dropped by another rule
     assert dropped(config) == starts.count("a") > 2
     monkeypatch.setattr(LetterRule, "letter", "b")
     assert dropped(config) == starts.count("b")
     monkeypatch.setattr(LetterRule, "letter", "a")
     monkeypatch.setattr(LetterRule, "drops", lambda self, source, target: source.endswith("a"))
-    assert dropped(config) == starts.count("a")  # nobody can see that, so
+    assert dropped(config) == starts.count("a")  # this change is invisible, so a new version is needed
     monkeypatch.setattr(LetterRule, "version", 2)
     assert dropped(config) not in (starts.count("a"), 0)
 
@@ -91,7 +91,7 @@ def test_other_text_held_out_cleans_again(config: DataConfig, tmp_path: Path) ->
 
 
 def test_facts() -> None:
-    """Those of the rules that are on, and what they were built with."""
+    """The facts name the enabled rules and their arguments."""
 
     def facts(source_lang: str = "en", target_lang: str = "de", **options: float) -> list[object]:
         return rule_facts(build_rules(CleaningConfig(**options), languages=(source_lang, target_lang)))

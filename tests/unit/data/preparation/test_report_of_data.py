@@ -1,4 +1,4 @@
-"""The data report: its numbers against naive ones, and a page that stands alone and breaks at nothing."""
+"""The data report: its numbers against a naive twin, and a self-contained page, valid for any text."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ def test_ratios_against_naive(prepared: Prepared, report: dict[str, Any]) -> Non
 
 
 class Checker(HTMLParser):
-    """Sees that every element is closed, and which there are."""
+    """Checks that every element is closed; records the tags."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -147,14 +147,14 @@ def test_every_rule_names_its_option() -> None:
     options = {name: option_of(name) for name in (*RULES, "length", "duplicate", "near_duplicate")}
     assert options.pop("empty") is None
     known = {f"data.cleaning.{field.name}" for field in fields(CleaningConfig)}
-    assert set(options.values()) == known  # one each, and no option without its rule
+    assert set(options.values()) == known  # one option for each rule, and vice versa
     assert options["ratio"] == "data.cleaning.max_ratio" and options["length"] == "data.cleaning.max_pieces"
     assert option_of("my_own_rule") is None
 
 
 def test_bars_are_scaled_to_all_pairs(report: dict[str, Any]) -> None:
     text = page(report)
-    assert text.count('<b style="width:0.67%"></b>') == 4  # one pair of 150, by each of four rules
+    assert text.count('<b style="width:0.67%"></b>') == 4  # four rules each drop one pair of 150
     assert "min-width: 3px" in text and "of all 150 pairs" in text
     rules = [{**report["rules"][0], "dropped": dropped} for dropped in (75, 1, 0)]
     text = page({**report, "pairs": 100_000, "rules": rules})
@@ -177,7 +177,7 @@ def test_the_sample_is_of_kept_pairs(prepared: Prepared, report: dict[str, Any])
     sample = [(pair["source"], pair["target"]) for pair in report["sample"]]
     places = [kept.index(pair) for pair in sample]
     assert len(places) == 10 and places == sorted(set(places))
-    assert max(places) - min(places) > 50  # from everywhere
+    assert max(places) - min(places) > 50  # spread over the whole text
     assert data_report(prepared)["sample"] == report["sample"]
 
 
@@ -310,7 +310,7 @@ def test_written_once(prepared: Prepared, tmp_path: Path) -> None:
     (folder / "data_report.html").write_text("mine")
     write_data_report(prepared, folder)
     assert (folder / "data_report.html").read_text() == "mine"
-    before = {**data_report(prepared), "format": 1}  # as runs begun before have it
+    before = {**data_report(prepared), "format": 1}  # the format of earlier versions
     (folder / "data_report.json").write_text(json.dumps(before))
     write_data_report(prepared, folder)
     assert (folder / "data_report.html").read_text(encoding="utf-8") == page(data_report(prepared))
@@ -321,7 +321,7 @@ def test_written_once(prepared: Prepared, tmp_path: Path) -> None:
 
 
 def test_a_pipe_in_the_place_of_the_report_is_replaced(prepared: Prepared, tmp_path: Path) -> None:
-    """It isn't waited for."""
+    """Reading a pipe would block."""
     write_data_report(prepared, tmp_path)
     for name in ("data_report.json", "data_report.html"):
         (tmp_path / name).unlink()

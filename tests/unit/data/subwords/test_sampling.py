@@ -21,7 +21,7 @@ from nmt.data.subwords.tokenizer import Tokenizer, train_tokenizer
 
 @cache
 def tokenizer(segmentation: Segmentation) -> Tokenizer:
-    """Learnt from words of few letters, with a user's symbol."""
+    """A tokenizer learnt from words over few letters, with user symbols."""
     import tempfile
 
     random = Random(4)

@@ -1,4 +1,4 @@
-"""Ways to cut up words, against exact enumerations and one word at a time."""
+"""Segmentations of words, against exact enumerations and naive twins that take one word at a time."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ NAMES = {number: piece for piece, number in IDS.items()}
 
 
 def cuts(text: str) -> list[tuple[str, ...]]:
-    """All ways to cut a text into pieces."""
+    """Returns all segmentations of a text."""
     ways = []
     for marks in itertools.product([False, True], repeat=len(text) - 1):
         places = [0, *(i + 1 for i, mark in enumerate(marks) if mark), len(text)]
@@ -40,7 +40,7 @@ def unigram_distribution(text: str, alpha: float) -> dict[tuple[str, ...], float
 
 
 def bpe_distribution(parts: tuple[str, ...], alpha: float) -> Counter[tuple[str, ...]]:
-    """Algorithm 1 of Provilkov et al. 2020, word for word, over all outcomes of all its coins."""
+    """Algorithm 1 of Provilkov et al. 2020, taken literally, over all outcomes of its random choices."""
     places = [i for i in range(len(parts) - 1) if parts[i] + parts[i + 1] in MERGES]
     ends: Counter[tuple[str, ...]] = Counter()
     for left_out in itertools.product([False, True], repeat=len(places)):
@@ -57,7 +57,7 @@ def bpe_distribution(parts: tuple[str, ...], alpha: float) -> Counter[tuple[str,
 
 
 def assert_drawn_from(drawn: Counter[tuple[str, ...]], distribution: dict[tuple[str, ...], float]) -> None:
-    """Each share within six standard deviations."""
+    """Asserts that each share is within six standard deviations."""
     draws = drawn.total()
     assert set(drawn) <= {way for way, share in distribution.items() if share > 0}
     for way, share in distribution.items():
@@ -91,7 +91,7 @@ def test_bpe_draws_from_the_exact_distribution(text: str, alpha: float) -> None:
 
 
 def chance(number: int, step: int) -> float:
-    """SplitMix64 by Python's own integers."""
+    """SplitMix64 in Python integers."""
     most = 2**64 - 1
     x = number + (step + 1) * 0x9E3779B97F4A7C15 & most
     x = (x ^ x >> 30) * 0xBF58476D1CE4E5B9 & most
@@ -100,7 +100,7 @@ def chance(number: int, step: int) -> float:
 
 
 def test_splitmix() -> None:
-    """The first outputs of the authors' own program for the seed 1234567."""
+    """The first outputs of the authors' program for seed 1234567."""
     expected = [6457827717110365317, 3203168211198807973, 9817491932198370423]
     assert [uniform(np.array([1234567], np.uint64), step)[0] for step in range(3)] == [
         (value >> 11) / 2**53 for value in expected
@@ -109,7 +109,7 @@ def test_splitmix() -> None:
 
 
 def naive_unigram(text: str, number: int, alpha: float) -> tuple[str, ...]:
-    """A letter at a time, in fractions of any size."""
+    """Draws a segmentation letter by letter, in exact fractions."""
     weights = {piece: Fraction(math.exp(alpha * score)) for piece, score in VOCABULARY.items()}
     sums = [Fraction(1)]
     for end in range(1, len(text) + 1):
@@ -127,7 +127,7 @@ def naive_unigram(text: str, number: int, alpha: float) -> tuple[str, ...]:
 
 
 def naive_bpe(text: str, number: int, alpha: float) -> tuple[str, ...]:
-    """All merges sorted anew at each step."""
+    """Draws a segmentation; sorts all merges again at each step."""
     parts = list(text)
     for step in itertools.count():
         left_out = sum(chance(number, step) < alpha**power for power in range(1, len(text) + 1))
@@ -156,7 +156,7 @@ def test_many_words_at_once_are_drawn_as_each_by_itself(words: list[tuple[str, i
 
 
 def test_sums_out_of_the_range_of_numbers() -> None:
-    """A sentence without spaces is one word: its weight may be e**-4000, or the ways 2**2000."""
+    """A sentence without spaces is one word: weights may be e**-4000, numbers of segmentations 2**2000."""
     for vocabulary, alpha in (({"a": -8.0, "aa": -15.9}, 1.0), ({"a": -8.0, "aa": -15.9}, 0.001)):
         ids = {"a": 0, "aa": 1}
         ways = UnigramSegmenter(ids, vocabulary, alpha)
@@ -164,7 +164,7 @@ def test_sums_out_of_the_range_of_numbers() -> None:
         words = Side.of([[0] * (1000 if i % 2 else 30) for i in range(50)])
         drawn = [ids.tolist() for ids in ways.draw(words, numbers)]
         assert [sum(row) + len(row) for row in drawn] == words.lengths().tolist()
-        # One letter goes before with weight x, two with 1 - x: x = w - w2 (x**2 = w x + w2 of the sums).
+        # The sums grow by x, where x**2 = w x + w2; the last piece has one letter with probability w / x.
         one, two = math.exp(alpha * -8.0), math.exp(alpha * -15.9)
         share = one * 2 / (one + math.sqrt(one * one + 4 * two))
         singles = sum(row.count(0) for row in drawn) / sum(map(len, drawn))

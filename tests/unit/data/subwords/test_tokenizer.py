@@ -1,4 +1,4 @@
-"""Text to pieces and back: nothing is unknown, nothing is lost, one line stays one line."""
+"""Text to pieces and back: no unknown pieces, no lost text, and one line remains one line."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def segmentation(request: pytest.FixtureRequest) -> Segmentation:
 
 @pytest.fixture(scope="module")
 def plain(segmentation: Segmentation, tmp_path_factory: pytest.TempPathFactory) -> Tokenizer:
-    """Learnt without any normalisation."""
+    """A tokenizer learnt without any normalisation."""
     return train(
         tmp_path_factory.mktemp("spm"), segmentation=segmentation, normalization=Normalization.identity
     )
@@ -77,7 +77,7 @@ def test_the_pieces_of_a_text_are_those_of_its_words(plain: Tokenizer, text: str
 
 @given(st.lists(st.one_of(WORDS, st.sampled_from([word for pair in PAIRS[:50] for word in pair]))))
 def test_sentencepiece_finds_no_better_pieces(plain: Tokenizer, words: list[str]) -> None:
-    """It may find others that are as likely; merging knows no such ties."""
+    """It may find other pieces with the same score; BPE has no such ties."""
     text = " ".join(words)
     (ids,), other = plain.encode_source([text]), plain.source_processor.encode(text)
     if plain.segmentation is Segmentation.bpe:
@@ -320,7 +320,7 @@ def test_signals_end_the_learning_on_the_spot(tmp_path: Path, monkeypatch: pytes
     try:
         with pytest.raises(UserError, match="enough"):
             train(tmp_path)
-        assert seen == [[signal.SIG_DFL, signal.SIG_IGN]]  # what is ignored stays so
+        assert seen == [[signal.SIG_DFL, signal.SIG_IGN]]  # an ignored signal remains ignored
         assert signal.getsignal(signal.SIGINT) == before[1]
     finally:
         signal.signal(signal.SIGTERM, before[0])

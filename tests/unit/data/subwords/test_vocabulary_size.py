@@ -1,4 +1,4 @@
-"""`data.tokenizer.vocab_size=auto`: the table, and what preparation chooses, keeps and tells."""
+"""`data.tokenizer.vocab_size=auto`: the table, and the size that preparation chooses, caches and logs."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from nmt.errors import UserError
         (25_000, 50, False, 4000),
         (10**7, 50, False, 16_000),
         (5_000, 1000, True, 2000),
-        (5_000, 1001, True, 3000),  # twice as many as characters, in thousands
+        (5_000, 1001, True, 3000),  # twice the number of characters, rounded to thousands
         (5_000, 3200, True, 7000),  # Chinese and English
         (5_000, 3200, False, 7000),
         (0, 0, True, 2000),
@@ -60,7 +60,7 @@ def test_more_text_never_means_fewer_pieces() -> None:
     [
         ([("abc", "cd")], 1.0, True, 4),
         ([("abc", "cd")], 1.0, False, 3),
-        ([("aaab", "x"), ("aaac", "y")], 0.8, True, 3),  # 6 a of 10, then one of the others each
+        ([("aaab", "x"), ("aaac", "y")], 0.8, True, 3),  # `a` is 6 of 10 characters, each other is 1
         ([("aaab", "x"), ("aaac", "y")], 0.75, False, 2),
         ([("日本語", "a")], 1.0, False, 3),
         ([], 1.0, True, 0),
@@ -102,7 +102,7 @@ def test_preparation_chooses_and_tells(tmp_path: Path, caplog: pytest.LogCapture
     assert (prepared.vocab_size, prepared.report["vocab_size"]) == (2000, 2000)
     assert prepared.tokenizer.source_vocab_size == 2000
     assert "data.tokenizer.vocab_size=auto: 2000, for 3,000 cleaned training pairs" in caplog.messages
-    # The same data again, and with the number written out, are found in the cache.
+    # A second run finds the data in the cache, also when it gives the number explicitly.
     caplog.clear()
     for same in (data, with_size(data, vocab_size=2000)):
         with caplog.at_level(logging.INFO, "nmt"):

@@ -1,4 +1,4 @@
-"""Words looked up many at a time, against the naive way: however small the table, however they collide."""
+"""Batched look-up of words against a naive twin, for small tables and many collisions."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from nmt.data.subwords.words import Words
 
 
 class Letters:
-    """Stands for a model: a word's ids are those of its characters, and it counts what it is asked."""
+    """A stand-in of a model: a word's ids are its code points; records the requested words."""
 
     def __init__(self) -> None:
         self.asked: list[str] = []
