@@ -1,4 +1,4 @@
-"""The attention that a search collects: each row belongs to its hypothesis and its token."""
+"""The attention that a search collects: each row matches its hypothesis and token."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from nmt.decoding.search import Hypothesis
 
 
 def expected(sentence: int, hypothesis: Hypothesis) -> list[list[float]]:
-    """`toy_search.history` of each token's choice: what stood before it."""
+    """Returns `toy_search.history` of each token: the ids before it."""
     ids = hypothesis.ids
     return [[sentence, digits(ids[:length]), length] for length in range(len(ids) + 1)]
 
@@ -42,7 +42,7 @@ def test_attention_follows_its_hypotheses(
 
 def test_attention_by_hand() -> None:
     def next_log_probs(sentence: int, ids: tuple[int, ...]) -> list[float]:
-        """The best is `3 2` for sentence 0, which lies second after one step, and `` for sentence 1."""
+        """The best is `3 2` for sentence 0 (second after one step), and the empty one for sentence 1."""
         if sentence == 1:
             return [-9.0, -0.5, -4.0, -5.0]
         return {

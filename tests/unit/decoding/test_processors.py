@@ -1,4 +1,4 @@
-"""The built-in search processors against naive twins and exhaustive search, and how they are built."""
+"""The built-in search processors against naive twins and exhaustive search, and their construction."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from nmt.errors import UserError
 
 
 def repeats(ids: Sequence[int], size: int) -> bool:
-    """Whether an n-gram occurs twice."""
+    """Returns whether an n-gram occurs twice."""
     ngrams = [tuple(ids[i : i + size]) for i in range(len(ids) - size + 1)]
     return len(set(ngrams)) < len(ngrams)
 
@@ -88,7 +88,7 @@ def test_no_repeat_ngram_in_a_wide_beam_is_exhaustive(
 def test_a_prefix_in_a_wide_beam_is_exhaustive(
     table: NextLogProbs, alpha: float, data: st.DataObject
 ) -> None:
-    """Several sentences, each with a prefix of its own; one that is too long is cut."""
+    """Several sentences, each with its prefix; a prefix that is too long is cut."""
     max_lengths = data.draw(st.lists(st.integers(1, 5), min_size=1, max_size=4))
     given_ids = st.lists(st.integers(2, 4), max_size=6).map(tuple)
     prefixes = [data.draw(given_ids) for _ in max_lengths]
@@ -110,7 +110,7 @@ def test_a_prefix_in_a_wide_beam_is_exhaustive(
 
 
 def test_every_processor_is_built_by_name() -> None:
-    assert set(PROCESSORS) == {"no_repeat_ngram"}  # each sentence has its own prefix: no option can set it
+    assert set(PROCESSORS) == {"no_repeat_ngram"}  # prefixes differ between sentences, so no option sets them
     for name, kind in PROCESSORS.items():
         assert dataclasses.is_dataclass(kind.Options)
         assert kind().options == kind.Options()
@@ -172,7 +172,7 @@ class PenaltyOptions:
 
 
 class Penalty(SearchProcessor):
-    """A processor of a plugin: lowers one id."""
+    """A processor of a plugin: lowers the log-probability of one id."""
 
     Options = PenaltyOptions
 
@@ -203,7 +203,7 @@ def test_options_choose_processors_of_plugins_in_their_order(monkeypatch: pytest
 
 
 def test_processors_apply_behind_the_prefix_alone() -> None:
-    """A prefix that repeats a token stays, at the model's own log-probabilities."""
+    """A prefix that repeats a token remains, with the log-probabilities of the model."""
     table = constant(-9.0, -3.0, -0.5, -1.0)
     with_others = Prefix(PrefixOptions(((2, 2, 3), ())), [no_repeat(1), Penalty()])
     [[first], [second]] = run(table, [5, 5], processors=[with_others], beam_size=1, length_penalty=0.0)

@@ -1,4 +1,4 @@
-"""Search with processors: their state, their order, and searches that they leave nothing to choose."""
+"""Search with processors: their state, their order, and constraints that forbid every choice."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from nmt.decoding.step import StepOutput
 def test_any_constraint_in_a_wide_beam_is_exhaustive(
     table: NextLogProbs, alpha: float, seed: int, max_length: int
 ) -> None:
-    """Where the constraint leaves nothing at all, the search falls back and finds some hypothesis."""
+    """If the constraint forbids every sequence, the search falls back and finds some hypothesis."""
 
     def allowed(ids: tuple[int, ...], new: int) -> bool:
         return hash((seed, *ids, new)) % 3 > 0
@@ -52,7 +52,7 @@ def test_any_constraint_in_a_wide_beam_is_exhaustive(
 def test_a_state_follows_its_hypotheses(
     interval: int, table: NextLogProbs, max_lengths: list[int], beam: int, limit: int, alpha: float
 ) -> None:
-    """A processor that counts as hypotheses grow is its twin that counts anew at every step."""
+    """A processor with incremental counts equals its twin that counts again at every step."""
     options = {"beam_size": beam, "nbest": beam, "length_penalty": alpha}
     twin = Where(lambda ids, new: ids.count(new) >= limit)
     with pytest.MonkeyPatch.context() as patched:
@@ -94,7 +94,7 @@ def test_processors_follow_each_other_and_their_values_are_summed() -> None:
 
     table = constant(-9.0, -3.0, -2.0)
     [[one]] = run(table, [2], processors=[Doubled(), Cut()], beam_size=1, length_penalty=0.0)
-    assert one == Hypothesis((), -6.0, -6.0)  # 2 has 2 * -2 = -4, which becomes -8
+    assert one == Hypothesis((), -6.0, -6.0)  # id 2: 2 * -2 = -4, which becomes -8
     [[other]] = run(table, [2], processors=[Cut(), Doubled()], beam_size=1, length_penalty=0.0)
     assert other == Hypothesis((2,), -10.0, -10.0)  # 2 * -2 for 2 and 2 * -3 for EOS
 
@@ -194,7 +194,7 @@ def test_a_dead_end_ends_a_sentence_that_has_a_result() -> None:
 def test_no_constraint_leaves_a_sentence_without_a_result(
     table: NextLogProbs, seed: int, beam: int, max_lengths: list[int], share: int
 ) -> None:
-    strict = Where(lambda ids, new: hash((seed, *ids, new)) % 4 < share)  # with a share of 4, everything
+    strict = Where(lambda ids, new: hash((seed, *ids, new)) % 4 < share)  # share 4 forbids everything
     found = run(table, max_lengths, processors=[strict], beam_size=beam, nbest=beam)
     assert all(found)
     for hypotheses, max_length in zip(found, max_lengths, strict=True):

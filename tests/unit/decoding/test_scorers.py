@@ -1,4 +1,4 @@
-"""Hypothesis scorers: GNMT's length penalty by hand, and one that a user might add."""
+"""Hypothesis scorers: GNMT's length penalty by hand, and an example of a user's scorer."""
 
 from __future__ import annotations
 

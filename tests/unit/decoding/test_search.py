@@ -36,7 +36,7 @@ def naive_search(
     forbidden: Sequence[int],
     config: DecodingConfig,
 ) -> list[Hypothesis]:
-    """One sentence, one hypothesis at a time, the rules as the module's docstring states them."""
+    """Searches one sentence, one hypothesis at a time, by the rules in the docstring of the module."""
     open_ones: list[tuple[tuple[int, ...], float]] = [((), 0.0)]
     complete: list[Hypothesis] = []
     for length in range(1, max_length + 1):
@@ -135,7 +135,7 @@ def test_beam_1_takes_the_most_probable_id_at_every_step(
 
 
 def short_or_long(sentence: int, ids: tuple[int, ...]) -> list[float]:
-    """EOS at once for -2, or `2 2 EOS` for -2.5: the second is better once length is paid for."""
+    """EOS at once has -2, `2 2 EOS` has -2.5: the second wins with a strong length penalty."""
     ending = {(): -2.0, (2,): -50.0, (2, 2): -0.5}
     going_on = {(): -1.0, (2,): -1.0, (2, 2): -50.0}
     return [-100.0, ending.get(ids, -50.0), going_on.get(ids, -50.0)]
@@ -198,7 +198,7 @@ def test_search_stops_when_nothing_open_can_win() -> None:
     assert model.widths == [(1, 1)]
     model = ToyModel(constant(-9.0, -0.5, -1.0))
     run(model, [50], beam_size=2, length_penalty=0.6)
-    # At -1, -2, -3 it could reach -0.26, -0.53, -0.79, so only the second step settles it.
+    # At -1, -2, -3 it could reach -0.26, -0.53, -0.79, so the search ends after the second step.
     assert [batch for batch, _ in model.widths] == [1, 1]
 
 

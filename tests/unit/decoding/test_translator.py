@@ -1,4 +1,4 @@
-"""Line accounting, batches and limits of the translator, over a model that copies."""
+"""Line accounting, batches and limits of the translator, with a model that copies."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ def translator(model: CopyModel | None = None, **options: float) -> Translator:
 
 
 def test_by_hand() -> None:
-    """The model gives a copy's every token -0.0625 and every other token -9."""
+    """The model gives -0.0625 to every copied token and -9 to every other token."""
     pairs = {
         ("w1 w2", "w1 w2"): (-0.0625, -0.0625, -0.0625),
         ("w1 w2", "w1"): (-0.0625, -9.0),
@@ -97,7 +97,7 @@ def test_no_repeat_ngram_changes_translations() -> None:
         return [one.hypotheses[0].text for one in found]
 
     assert texts() == ["w0 w0 w0 w1", "w0 w1"]
-    # After `w0 w0`, with `w0` forbidden, all have -9: EOS has the lowest id of those that may be chosen.
+    # After `w0 w0`, with `w0` forbidden, all have -9: EOS has the lowest allowed id.
     assert texts(no_repeat_ngram=2) == ["w0 w0", "w0 w1"]
 
 

@@ -1,4 +1,4 @@
-"""Windows: full ones for files; for pipes whatever is there, and no waiting for more."""
+"""Windows of lines: full windows for files; for pipes the available lines, without waiting for more."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def test_a_slow_writer_gets_its_answer_before_the_next_line() -> None:
     windows = ready_windows(iter(written.get, None), 100)
     for line in ("one", "two", "three"):
         written.put(line)
-        assert next(windows) == [line]  # would wait for ever if it wanted more
+        assert next(windows) == [line]  # would block if it waited for more lines
     written.put(None)
     assert list(windows) == []
 
@@ -36,7 +36,7 @@ def test_lines_that_came_meanwhile_go_together() -> None:
         go_on.wait()
         for number in range(6):
             yield str(number)
-            arrived.release()  # the line before is in the window
+            arrived.release()  # the line before this one is in the window
 
     windows = ready_windows(lines(), 4)
     assert next(windows) == ["first"]

@@ -1,4 +1,4 @@
-"""Search and translator over a real, untrained Transformer: scores are its own, batches don't matter."""
+"""Search and translator with a real, untrained Transformer: its scores, independent of the batches."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def model(tokenizer: Tokenizer) -> Transformer:
 
 
 def untrained(tokenizer: Tokenizer, seed: int, decoder_layers: int = 2) -> Transformer:
-    """Its softmax weights are three times as large as usual, so that few choices are close."""
+    """Builds a model with softmax weights three times as large as usual, so that few scores are close."""
     torch.manual_seed(seed)
     config = ModelConfig(
         encoder_layers=1, decoder_layers=decoder_layers, d_model=32, d_ff=64, heads=4, tie=Tie.none
@@ -82,7 +82,7 @@ def search(
 def test_scores_are_those_of_reading_the_translation(
     model: Transformer, tokenizer: Tokenizer, beam: int, others: int
 ) -> None:
-    """By several models: of the mean of their probabilities, piece by piece."""
+    """With several models, the score uses the mean of their probabilities for each piece."""
     models = [model, *(untrained(tokenizer, seed, decoder_layers=seed) for seed in range(1, 1 + others))]
     sources = tokenizer.encode_source(some_lines(2, 12))
     config = DecodingConfig(beam_size=beam, nbest=beam, length_penalty=0.6)

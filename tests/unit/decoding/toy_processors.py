@@ -26,7 +26,7 @@ def prefix(*prefixes: tuple[int, ...]) -> Prefix:
 
 
 class Where(SearchProcessor):
-    """Forbids the ids for which a function of ids so far (without BOS) and new id is true; has no state."""
+    """Forbids a new id if a function of the ids so far (without BOS) and the new id is true; no state."""
 
     def __init__(self, forbids: Callable[[tuple[int, ...], int], bool]) -> None:
         super().__init__()
@@ -41,7 +41,7 @@ class Where(SearchProcessor):
 
 
 class AtMost(SearchProcessor):
-    """No id occurs more than `limit` times in a hypothesis, counted as the hypothesis grows."""
+    """Allows each id at most `limit` times in a hypothesis; counts incrementally."""
 
     def __init__(self, limit: int, counts: Tensor | None = None) -> None:
         super().__init__()
@@ -63,7 +63,7 @@ class AtMost(SearchProcessor):
 
 
 class Recorder(SearchProcessor):
-    """Changes nothing; records what it is given."""
+    """Changes nothing; records its arguments."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Beam search over small tables of log-probabilities, and every sequence that such a search could find."""
+"""Beam search over small tables of log-probabilities, and an exhaustive search over the same tables."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Allowed = Callable[[tuple[int, ...], int], bool]
 
 @dataclass
 class ToyState:
-    """Remembers what every hypothesis is: its sentence and its ids."""
+    """Stores the sentence and the ids of every hypothesis."""
 
     sentences: Tensor  # (B, K)
     ids: Tensor  # (B, K, t)
@@ -38,16 +38,16 @@ class ToyState:
 
     def select(self, rows: Tensor) -> ToyState:
         sentences = self.sentences.flatten()[rows]
-        assert (sentences == sentences[:, :1]).all(), "hypotheses of one sentence went to another"
+        assert (sentences == sentences[:, :1]).all(), "a hypothesis moved to another sentence"
         return ToyState(sentences, self.ids.flatten(0, 1)[rows])
 
 
 class ToyModel:
-    """A step function over a table of log-probabilities; counts what it is asked."""
+    """A step function over a table of log-probabilities; records its calls."""
 
     def __init__(self, next_log_probs: NextLogProbs) -> None:
         self.next_log_probs = next_log_probs
-        self.attentions: list[bool] = []  # whether attention was asked for, at every step
+        self.attentions: list[bool] = []  # whether each step requested attention
         self.widths: list[tuple[int, int]] = []  # (B, K) of every step
 
     def step(self, ids: Tensor, state: ToyState, *, attention: bool = False) -> StepOutput[ToyState]:
@@ -63,7 +63,7 @@ class ToyModel:
 
 
 def history(state: ToyState) -> Tensor:
-    """An attention that tells whose it is: (B, K, 3), the sentence, its ids as one number, their count."""
+    """An attention (B, K, 3) that identifies its hypothesis: sentence, ids as a number, count of ids."""
     _, _, count = state.ids.shape
     return torch.tensor(
         [
@@ -75,7 +75,7 @@ def history(state: ToyState) -> Tensor:
 
 
 def digits(ids: Sequence[int]) -> int:
-    """Ids below 10 as the digits of a number."""
+    """Returns ids below 10 as the digits of a number."""
     return int("".join(map(str, (1, *ids))))
 
 
@@ -90,7 +90,7 @@ def run(
     attention: bool = False,
     **options: float,
 ) -> list[list[Hypothesis]]:
-    """Searches with `ToyModel`; `sentences` are its names of the sentences, 0, 1, ... by default."""
+    """Searches with `ToyModel`; `sentences` are the numbers of the sentences in it, 0, 1, ... by default."""
     model = model if isinstance(model, ToyModel) else ToyModel(model)
     sentences = range(len(max_lengths)) if sentences is None else sentences
     return beam_search(
@@ -134,7 +134,7 @@ def exhaustive_search(
     alpha: float,
     allowed: Allowed = lambda ids, new: True,
 ) -> list[tuple[float, tuple[int, ...]]]:
-    """Every sequence that is allowed, id by id and EOS included, with its score; best first."""
+    """Returns every sequence whose ids and EOS are allowed, with its score; best first."""
     words = [i for i in range(vocab) if i not in (BOS, EOS)]
     found = []
     for length in range(max_length):
@@ -147,7 +147,7 @@ def exhaustive_search(
 
 
 def assert_same(found: list[Hypothesis], every: list[tuple[float, tuple[int, ...]]]) -> None:
-    """`found` are the first 5 of `every`; of equal scores any."""
+    """Asserts that `found` are the first 5 of `every`, in any order among equal scores."""
     assert len(found) == min(5, len(every))
     assert [one.score for one in found] == [score for score, _ in every[: len(found)]]
     assert all((one.score, one.ids) in every for one in found)

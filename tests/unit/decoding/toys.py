@@ -1,4 +1,4 @@
-"""A model that copies its source and a tokenizer of words: the translator's work without a network."""
+"""A model that copies its source, and a tokenizer of words: tests of the translator without a network."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class CopyState:
     position: int
 
     def select(self, rows: Tensor) -> CopyState:
-        # Every hypothesis of a sentence has read as many ids: only the sentence matters.
+        # All hypotheses of a sentence have the same length, so only the sentence matters.
         width = rows.new_tensor(self.width)
         return CopyState([self.sources[row] for row in (rows[:, 0] // width).tolist()], self.position)
 
@@ -49,7 +49,7 @@ class CopyState:
 
 
 class CopyModel(nn.Module):
-    """Gives the source's next word the probability 1 - (V - 1) / e^9; keeps the lengths of every batch."""
+    """Gives the source's next word the probability 1 - (V - 1) / e^9; records the lengths of every batch."""
 
     max_source_len: int | None = None
     max_target_len: int | None = None
@@ -78,7 +78,7 @@ class CopyModel(nn.Module):
 
 
 class NanModel(CopyModel):
-    """A model whose probabilities are not numbers."""
+    """A model whose probabilities are NaN."""
 
     def step(self, ids: Tensor, state: CopyState) -> tuple[Tensor, CopyState]:
         log_probs, state = super().step(ids, state)

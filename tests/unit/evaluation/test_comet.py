@@ -1,4 +1,4 @@
-"""COMET through a stand-in of `comet-score`: good and bad behaviours, runs saved, and the way to stop it."""
+"""COMET through a stand-in of `comet-score`: correct output, failures, saved runs and interruption."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ for number, one in enumerate(scores):
     print(f"{{arguments['-t']}}\\tSegment {{number}}\\tscore: {{one:.4f}}")
 print(f"{{arguments['-t']}}\\tscore: {{sum(scores) / len(scores):.4f}}")
 """
-"""Scores 1 for a hypothesis like its reference, otherwise a hundredth of the source's characters."""
+"""Scores 1 for a hypothesis equal to its reference, otherwise 1/100 of the source's characters."""
 
 
 def program(path: Path, code: str) -> Path:
@@ -95,13 +95,13 @@ def test_several_references_have_a_mean(command: Path, calls: Path) -> None:
     assert found.signatures["comet"].startswith("nrefs:2|")
     sentences = metrics["comet"].sentence_scores(HYPOTHESES, [REFERENCES, HYPOTHESES], SOURCES)
     assert sentences == pytest.approx([1.0, 0.555, 0.53])
-    assert len(calls.read_text().splitlines()) == 2, "one for each text of references"
+    assert len(calls.read_text().splitlines()) == 2, "one for each set of references"
 
 
 def test_the_command_has_an_environment_of_its_own(
     tmp_path: Path, calls: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Neither our modules, nor our place among the processes of a training."""
+    """Neither our PYTHONPATH nor the variables of distributed training."""
     seen = tmp_path / "seen"
     code = f"import os\nopen({os.fspath(seen)!r}, 'w').write(' '.join(os.environ))\n"
     for name in ("PYTHONPATH", "RANK", "WORLD_SIZE", "SLURM_NTASKS", "KEPT"):
@@ -183,7 +183,7 @@ def test_comet_needs_a_command() -> None:
 
 
 def test_what_comet_score_prints() -> None:
-    r"""As `comet/cli/score.py` of 2.2 prints it: `{}\tSegment {}\tscore: {:.4f}`, `{}\tscore: {:.4f}`."""
+    r"""The format of `comet/cli/score.py` 2.2: `{}\tSegment {}\tscore: {:.4f}`, `{}\tscore: {:.4f}`."""
     output = "hyp.en\tSegment 0\tscore: 0.9822\nhyp.en\tSegment 1\tscore: -0.0599\nhyp.en\tscore: 0.4612\n"
     assert read_scores(output, 2) == (0.4612, [0.9822, -0.0599])
 
@@ -199,7 +199,7 @@ time.sleep(600)
 
 
 def gone(pids: Path) -> bool:
-    """Whether the processes have ended, or end within some seconds."""
+    """Returns whether the processes end within 30 seconds."""
     end = time.monotonic() + 30
     while time.monotonic() < end:
         states = [Path(f"/proc/{pid}/stat") for pid in pids.read_text().split()]

@@ -1,4 +1,4 @@
-"""The register of metrics: chrF++, a metric of a test's own, its direction, and its significance test."""
+"""The registry of metrics: chrF++, a custom metric, its direction, and its significance test."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ REFERENCES = ["a b", "c d e", "f", "g h"]
 
 
 class WordsLost(Metric):
-    """The mean difference between the numbers of words of source and hypothesis; lower is better."""
+    """The mean difference between the word counts of source and hypothesis; lower is better."""
 
     key, name, higher_is_better, digits, needs_sources = "words_lost", "lost", False, 3, True
 
@@ -30,7 +30,7 @@ class WordsLost(Metric):
 
 
 class WordsLostFast(WordsLost):
-    """The same metric with the scores of sentences."""
+    """The same metric with sentence scores."""
 
     key = "words_lost_fast"
 
@@ -151,7 +151,7 @@ def test_scores_from_a_file() -> None:
 
 
 class TestPairedBootstrap:
-    """Against sacreBLEU's draws and arithmetic."""
+    """The paired bootstrap against sacreBLEU's samples and arithmetic."""
 
     SOURCES = ["a b c"] * 40
     GOOD = ["a b" if row % 4 == 0 else "a b c" for row in range(40)]
@@ -176,7 +176,7 @@ class TestPairedBootstrap:
         assert (found.resamples, found.seed) == (60, "12345")
 
     def test_it_agrees_with_sacrebleu(self) -> None:
-        """On a metric of sacreBLEU, whose own test is faster."""
+        """On a metric of sacreBLEU, which has a faster test."""
         from nmt.evaluation.metrics.bootstrap import paired_bootstrap
 
         references = [f"sentence {row} is a little longer than the others" for row in range(20)]

@@ -1,4 +1,4 @@
-"""The report: tables written out, and the JSON."""
+"""The report: literal tables, and the JSON."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ def version() -> str:
 
 def test_known_scores_and_signatures() -> None:
     found = score(HYPOTHESES, REFERENCES, metrics_for("de"))
-    # Counted by hand: n-grams that match, of those there are; as many words as the references, so no penalty.
+    # Counted by hand: matching n-grams of all n-grams; lengths equal the references, so no penalty.
     assert found["bleu"] == pytest.approx(100 * (11 / 12 * 7 / 9 * 4 / 6 * 2 / 4) ** 0.25, abs=1e-9)
     assert found["chrf"] == pytest.approx(86.84259670711486, abs=1e-9)
     assert found["ter"] == pytest.approx(100 * 3 / 11, abs=1e-9)  # one word replaced; "again ." for "again."
@@ -63,7 +63,7 @@ def test_ends_of_the_scale(hypotheses: list[str], expected: tuple[float, float, 
 
 
 def test_short_output_is_penalised_for_brevity() -> None:
-    # Every n-gram matches, but 5 words stand for 6: exp(1 - 6/5).
+    # Every n-gram matches, but there are 5 words for 6: exp(1 - 6/5).
     found = score(["the cat sat on a"], ["the cat sat on a mat"], metrics_for("de"))
     assert found["bleu"] == pytest.approx(81.87307530779819)
 
@@ -168,7 +168,7 @@ def test_groups_must_match_too() -> None:
     ("hypotheses", "references", "expected"),
     [
         (["So be it ."] * 3, ["So be it."] * 3, True),
-        (["So be it ."] * 3, ["So be it ."] * 3, False),  # the references are written so, too
+        (["So be it ."] * 3, ["So be it ."] * 3, False),  # the references are tokenised too
         (["So be it ."] + ["Yes."] * 9, ["So be it."] + ["Yes."] * 9, True),
         (["So be it ."] + ["Yes."] * 10, ["So be it."] + ["Yes."] * 10, False),
         (["Yes."], ["Yes."], False),
@@ -200,7 +200,7 @@ def test_metrics_stand_under_the_keys_of_results_json() -> None:
 
 
 LONG = " ".join(f"w{number % 977}" for number in range(60_000))
-"""Of its TER sacreBLEU would not see the end."""
+"""sacreBLEU would take far too long for its TER."""
 
 
 @pytest.mark.parametrize("side", ["hypothesis", "reference", "second reference"])

@@ -1,4 +1,4 @@
-"""Significance: identical, better and worse systems, and what sacreBLEU itself says."""
+"""Significance: identical, better and worse systems, and agreement with sacreBLEU."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_a_clearly_better_system_is_told_so() -> None:
     assert found["bleu"].baseline == theirs["bleu"]
     assert found["bleu"].delta == ours["bleu"] - theirs["bleu"] > 0
     assert found["ter"].delta == ours["ter"] - theirs["ter"] < 0
-    assert found["bleu"].p_value == pytest.approx(1 / 101)  # no resample of 100 strayed that far
+    assert found["bleu"].p_value == pytest.approx(1 / 101)  # none of the 100 resamples is that far away
     assert found["bleu"].interval > 0
 
 
@@ -78,7 +78,7 @@ def test_texts_must_match() -> None:
 
 
 def test_without_ter_where_a_line_is_too_long_for_it() -> None:
-    """On any of the three sides."""
+    """The long line may be in any of the three texts."""
     long = [" ".join(["word"] * 1001), *REFERENCES[1:]]
     for texts in ([long, BAD, REFERENCES], [GOOD, long, REFERENCES], [GOOD, BAD, long]):
         found = compare(*texts, metrics_for("en"), resamples=10)

@@ -1,4 +1,4 @@
-"""Each architecture has its own typed options."""
+"""The typed options of each architecture."""
 
 from __future__ import annotations
 

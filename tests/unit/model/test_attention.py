@@ -86,7 +86,7 @@ def test_gradcheck() -> None:
 
 
 def test_padding_is_never_seen_even_where_it_is_not_finite_elsewhere() -> None:
-    """A sentence of infinities leaves its neighbours alone, forward and backward."""
+    """A sentence of infinities does not affect its neighbours, forward or backward."""
     layout = Layout.of([3, 2])
     pattern = Pattern(layout, layout, HEADS, causal=False)
     qkv = random(5, 3, HEADS, WIDTH).detach()
@@ -98,7 +98,7 @@ def test_padding_is_never_seen_even_where_it_is_not_finite_elsewhere() -> None:
 
 
 def test_attention_of_bf16_is_in_fp32() -> None:
-    """The sums of 300 equal weights would be off by percents were they bf16."""
+    """In bf16, sums of 300 equal weights would have errors of several percent."""
     layout = Layout.of([300, 299])
     pattern = Pattern(layout, layout, HEADS, causal=False)
     qkv = torch.zeros(599, 3, HEADS, WIDTH, dtype=torch.bfloat16)
@@ -110,7 +110,7 @@ def test_attention_of_bf16_is_in_fp32() -> None:
 
 
 def test_empty_sentences_at_the_end_are_left_out() -> None:
-    """Layouts of a fixed number of sentences end in them."""
+    """Layouts with a fixed number of sentences end in empty ones."""
     layout = Layout.of([2, 3, 0, 0])
     pattern = Pattern(layout, layout, HEADS, causal=True)
     qkv = random(5, 3, HEADS, WIDTH)

@@ -1,4 +1,4 @@
-"""Compiled layers against themselves uncompiled, their naive twin."""
+"""Compiled layers against the same layers uncompiled, their naive twin."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ SMALL = replace(PAPER, encoder_layers=1, decoder_layers=1)
 
 @pytest.fixture(autouse=True)
 def fresh() -> Iterator[None]:
-    """Nothing that another test has compiled is found here, nor left."""
+    """Resets the compiler before and after a test."""
     torch.compiler.reset()
     yield
     torch.compiler.reset()
 
 
 class Counting:
-    """Traces as a compiler would, forward and backward, and runs what was traced as it is."""
+    """A backend that traces forward and backward, counts the graphs and runs them uncompiled."""
 
     def __init__(self) -> None:
         self.graphs = 0
@@ -41,7 +41,7 @@ class Counting:
 
 
 def batch(seed: int, most: int = 5) -> Batch:
-    """Some sentences, at least two tokens a side."""
+    """A batch of sentences with at least two tokens on each side."""
     numbers = random.Random(seed)
     pairs = [
         [[numbers.randrange(4, 10) for _ in range(numbers.randrange(1, 8))] for _ in range(2)]
@@ -53,13 +53,13 @@ def batch(seed: int, most: int = 5) -> Batch:
 def build(config: ModelConfig, dtype: torch.dtype = torch.float64) -> Transformer:
     torch.manual_seed(1)
     model = Transformer(config, 10, 10).to(dtype).train()
-    for parameter in model.parameters():  # biases and norms too, or a forgotten one would not show
+    for parameter in model.parameters():  # biases and norms too, so that a forgotten one shows
         torch.nn.init.normal_(parameter, std=0.5)
     return model
 
 
 def passed(model: Transformer, batch: Batch, seed: int) -> tuple[Tensor, dict[str, Tensor]]:
-    """Hidden states of a batch, and gradients."""
+    """Returns the hidden states of a batch, and the gradients."""
     model.zero_grad()
     model.seed_dropout(seed)
     hidden = model(batch)
@@ -87,7 +87,7 @@ def test_passes_and_dropout_are_those_of_the_layers_themselves(config: ModelConf
         assert gradients.keys() == alike.keys() == dict(plain.named_parameters()).keys()
         for name, gradient in gradients.items():
             torch.testing.assert_close(alike[name], gradient, rtol=1e-9, atol=1e-9, msg=name)
-    # What stands before attention in either kind of layer, between attentions, and after them in either kind.
+    # The parts before attention (encoder, decoder), between the attentions, and after them (both).
     assert backend.graphs == 5
 
 
@@ -128,7 +128,7 @@ def test_on_a_gpu_inductor_comes_to_the_same_and_draws_dropout_from_the_seed() -
         graphs += 1
         return lookup_backend("inductor")(graph, inputs)
 
-    def large(seed: int) -> Batch:  # as trainings fill them
+    def large(seed: int) -> Batch:  # filled up as in training
         return batch(seed, most=80).filled(64).to(device)
 
     def both(model: Transformer, seed: int) -> tuple[Tensor, dict[str, Tensor]]:

@@ -25,7 +25,7 @@ def test_it_is_a_pure_function_of_seed_and_order() -> None:
 
 
 def test_the_draw_is_pinned() -> None:
-    """A resumed run must see the masks it would have seen, on any machine."""
+    """A resumed run must see the same masks as an uninterrupted run, on any machine."""
     out = dropout(0.5, seed=1)(torch.ones(16))
     assert out.tolist() == [0, 0, 2, 2, 2, 2, 0, 0, 2, 0, 2, 0, 2, 2, 0, 2]
 
@@ -74,7 +74,7 @@ def test_bf16_into_an_fp32_residual() -> None:
 
 
 def test_of_rows_all_or_nothing_stays() -> None:
-    """And a row costs one decision: the draw pinned above, row for row."""
+    """A row takes one random decision: the rows follow the pinned draw above."""
     out = dropout(0.5, seed=1, rows=True)(torch.ones(16, 3))
     assert out[:, 0].tolist() == [0, 0, 2, 2, 2, 2, 0, 0, 2, 0, 2, 0, 2, 2, 0, 2]
     assert torch.equal(out, out[:, :1].expand(16, 3))

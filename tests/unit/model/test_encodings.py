@@ -1,4 +1,4 @@
-"""Each positional encoding: literal values, an independent twin, and what every encoding must keep."""
+"""Each positional encoding: literal values, an independent twin, and the properties of all encodings."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def shape(heads: int, width: int, *, causal: bool, layers: int = 2) -> Shape:
 
 
 def embedded(name: str, width: int, positions: list[int], lengths: list[int]) -> list[list[float]]:
-    """What an encoding adds to embeddings of zeros."""
+    """Returns the values that an encoding adds to embeddings of zeros."""
     encoding = build_positions(PositionsConfig(name), shape(1, width, causal=False))
     places = Places(torch.tensor(positions), max(positions) + 1, lambda: torch.tensor(lengths))
     rows: list[list[float]] = encoding.embed(torch.zeros(len(positions), width), places).tolist()
@@ -191,7 +191,7 @@ def test_products_of_rotary_depend_on_the_distance_alone() -> None:
 
 
 def test_slopes_of_alibi() -> None:
-    """Those of the paper for 8 heads; for 12 the authors' rule takes every other one of 16 more."""
+    """8 heads: as in the paper; 12 heads: the authors add every other slope of 16 heads."""
     eight = ALiBi(None, shape(8, 4, causal=True)).slopes
     assert eight.tolist() == [2.0**-i for i in range(1, 9)]
     twelve = ALiBi(None, shape(12, 4, causal=True)).slopes
@@ -214,7 +214,7 @@ def test_alibi_by_hand() -> None:
 
 
 def test_buckets_of_t5() -> None:
-    """With 8 buckets up to distance 16, as the paper's own program numbers them."""
+    """8 buckets up to distance 16, numbered as in the paper's program."""
     causal = T5(T5.Options(8, 16), shape(2, 4, causal=True))
     far = [0, 1, 2, 3, 4, 5, 6, 8, 11, 12, 15, 16, 100]
     assert causal._buckets(-torch.tensor(far)).tolist() == [0, 1, 2, 3, 4, 4, 5, 6, 6, 7, 7, 7, 7]

@@ -1,4 +1,4 @@
-"""The count of operations against a sum by hand and against torch's counter."""
+"""The count of operations, against a sum by hand and torch's counter."""
 
 from __future__ import annotations
 

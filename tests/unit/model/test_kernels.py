@@ -26,7 +26,7 @@ OPTIONS = {"t5": T5.Options(8, 12), "relative": Relative.Options(clip=3)}
 
 @pytest.fixture(autouse=True)
 def overhead(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Some groups; one test has the extremes."""
+    """Sets an overhead that yields several groups; one test has the extremes."""
     monkeypatch.setattr(padding, "_group_overhead", lambda device: 60 * HEADS)
 
 
@@ -102,7 +102,7 @@ def test_cross_attention(score_name: str) -> None:
 @pytest.mark.parametrize("name", ENCODINGS)
 @pytest.mark.parametrize("score_name", SCORES)
 def test_a_step_of_a_search(score_name: str, name: str | None, window: int | None) -> None:
-    """Token by token, as the whole sentence; the source of two sentences, of other lengths, beside it."""
+    """Token by token equals the whole sentence, in self-attention and with sources of other lengths."""
     length, sources = 7, [5, 2]
     score, positions = score_of(score_name), encoding(name, True)
     qkv = random(2 * length, 3, HEADS, WIDTH).detach()
@@ -156,7 +156,7 @@ def test_bf16_on_the_cpu_is_computed_in_fp32(name: str, causal: bool) -> None:
 
 
 class TestVarlen:
-    """What the CUDA kernel computes goes there; the rest goes to the padded groups."""
+    """Supported cases use the CUDA kernel; the rest uses the padded groups."""
 
     @pytest.fixture(autouse=True)
     def stand_in(self, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -177,7 +177,7 @@ class TestVarlen:
         *,
         window_size: tuple[int, int] = (-1, -1),
     ) -> Tensor:
-        """The reference behind the kernel's signature."""
+        """The reference with the signature of the kernel."""
         self.calls.append({"window_size": window_size})
         before, after = window_size
         outputs = []
@@ -224,7 +224,7 @@ class TestVarlen:
 
 
 class Watching(torch.overrides.TorchFunctionMode):
-    """Adds the size of every tensor that a function of torch returns to a list."""
+    """Appends to a list the size of every tensor that a torch function returns."""
 
     def __init__(self, sizes: list[int]) -> None:
         super().__init__()

@@ -37,7 +37,7 @@ def start(model: Transformer, sources: list[list[int]]) -> CachedDecoderState:
 def steps(
     model: Transformer, sources: list[list[int]], *, recorded: bool
 ) -> tuple[Tensor, CachedDecoderState]:
-    """BOS, then two hypotheses a sentence that read other pieces."""
+    """Steps with BOS, then with two hypotheses a sentence that read different pieces."""
     state = start(model, sources)
     _, state = model.step(torch.ones(len(sources), 1, dtype=torch.int64), state)
     state = state.select(torch.arange(len(sources))[:, None].expand(-1, HYPOTHESES))

@@ -1,4 +1,4 @@
-"""The recurrent model: a plain twin, and what every architecture must keep."""
+"""The recurrent model: a naive twin, and the properties of all architectures."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def build(config: ModelConfig) -> Any:
 
 
 def naive(model: RecurrentModel, source: list[int], target: list[int]) -> Tensor:
-    """(T, V) log-probabilities of one pair, token by token, without packing, padding or masks."""
+    """Returns log-probabilities (T, V) of one pair, token by token, without packing, padding or masks."""
     d = model.config.d_model
     embedding = model.source_embedding or model.target_embedding
     x = torch.stack([embedding.weight[i] * d**0.5 for i in [*source, 2]])

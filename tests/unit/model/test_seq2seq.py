@@ -1,4 +1,4 @@
-"""The interface of architectures: one that is registered is found by name, and an unknown one is refused."""
+"""The interface of architectures: registered ones are found by name, and unknown ones are refused."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_an_unknown_architecture_names_the_known_ones() -> None:
 
 def test_a_registered_class_is_built(monkeypatch: pytest.MonkeyPatch) -> None:
     class Other(Transformer):
-        """A Transformer by another name."""
+        """A Transformer with another name."""
 
     monkeypatch.setitem(MODELS, "other", Other)
     model = build_model(replace(TINY, architecture="other"), 10, 10)

@@ -44,7 +44,7 @@ def build(config: ModelConfig, seed: int = 0, vocab_size: int = 10) -> Transform
         .double()
         .eval()
     )
-    for parameter in model.parameters():  # biases and norms too, or a forgotten one would not show
+    for parameter in model.parameters():  # biases and norms too, so that a forgotten one shows
         torch.nn.init.normal_(parameter, std=0.5)
     return model
 
@@ -54,7 +54,7 @@ def batch_of(pairs: list[tuple[list[int], list[int]]]) -> Batch:
 
 
 def sentences(model: Transformer, pairs: list[tuple[list[int], list[int]]]) -> list[Tensor]:
-    """Log-probabilities (T, V) of each pair."""
+    """Returns log-probabilities (T, V) of each pair."""
     batch = batch_of(pairs)
     return list(model.logits(model(batch)).log_softmax(-1).split(batch.target.lengths))
 
@@ -107,10 +107,10 @@ def test_neighbours_do_not_matter(overhead: int, monkeypatch: pytest.MonkeyPatch
 
 
 def decode(model: Transformer, pairs: list[tuple[list[int], list[int]]], plan: list[int]) -> list[Tensor]:
-    """Log-probabilities (T, V) of each pair, token by token.
+    """Returns log-probabilities (T, V) of each pair, token by token.
 
-    `plan` says, step by step, how many hypotheses a sentence has: the true one, at a place that moves, and
-    rivals that read other pieces. Finished sentences leave.
+    `plan` gives the number of hypotheses of a sentence at each step: the true one, at a changing place, and
+    rivals that read other pieces. Finished sentences leave the batch.
     """
     batch = batch_of(pairs)
     state = model.start(batch)
@@ -221,7 +221,7 @@ def test_bf16_trains_every_weight_close_to_fp32() -> None:
 
 
 def test_word_dropout_leaves_a_token_its_position_alone() -> None:
-    """In training, of sources and of targets; in translating, of none."""
+    """In training, for sources and targets; in translation, not at all."""
     without = build(replace(TINY, dropout=0.0)).train()
     model = build(replace(TINY, dropout=0.0, word_dropout=0.5)).train()
     model.load_state_dict(without.state_dict())
@@ -298,7 +298,7 @@ def test_every_key_of_the_presets_has_its_comment() -> None:
 
 
 def test_the_names_of_the_weights_stay() -> None:
-    """Models on disk have these names."""
+    """Models on disk depend on these names."""
     config = replace(TINY, encoder_layers=1, decoder_layers=1)
     attention_norm = ["self_attention_norm.weight", "self_attention_norm.bias"]
     own = ["qkv.weight", "qkv.bias", "out.weight", "out.bias"]
@@ -334,7 +334,7 @@ def test_weights_start_as_they_should() -> None:
     model = Transformer(ModelConfig(1, 1, 64, 256, 4), 2000, 2000)
     weights = dict(model.named_parameters())
     assert weights["target_embedding.weight"].std().item() == pytest.approx(1 / 8, rel=0.02)
-    # Xavier-uniform of fan_in and fan_out; each of the fused projections by itself, and smaller.
+    # Xavier-uniform of fan_in and fan_out; fused projections count separately and are smaller.
     limits = {
         "decoder.0.self_attention.qkv.weight": (3 / 128) ** 0.5,
         "decoder.0.cross_attention.kv.weight": (3 / 128) ** 0.5,

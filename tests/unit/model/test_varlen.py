@@ -1,4 +1,4 @@
-"""The adapter to the CUDA kernel, by stand-ins of its two signatures; the kernel where there is a GPU."""
+"""The adapter to the CUDA kernel, with stand-ins of its two signatures; the real kernel on a GPU."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def naive(q: Tensor, k: Tensor, v: Tensor, keys: list[int], causal: bool) -> Ten
 def assert_near_with_gradients(
     fast: Callable[..., Tensor], slow: Callable[..., Tensor], inputs: list[Tensor], dtype: torch.dtype
 ) -> None:
-    """The kernel in `dtype` on the GPU, its twin in fp32 on the CPU, both from numbers of `dtype`."""
+    """Compares the kernel (`dtype`, GPU) with its twin (fp32, CPU); the inputs are rounded to `dtype`."""
     exact = [x.to(dtype).float().requires_grad_() for x in inputs]
     rounded = [x.to("cuda", dtype).requires_grad_() for x in inputs]
     expected, found = slow(*exact), fast(*rounded)
@@ -150,7 +150,7 @@ def test_the_kernel_in_cross_attention_is_the_naive_twin(dtype: torch.dtype) -> 
 @pytest.mark.gpu
 @needs_a_gpu
 def test_the_grouped_path_on_a_gpu_is_the_naive_twin() -> None:
-    """In fp32, which the kernel does not know."""
+    """In fp32, which the kernel does not support."""
     layout = Layout.of(QUERIES).to("cuda")
     pattern = Pattern(layout, layout, 2, causal=True)
     qkv = torch.randn(60, 3, 2, 32, generator=torch.Generator().manual_seed(1))

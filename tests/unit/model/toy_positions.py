@@ -1,4 +1,4 @@
-"""Encodings that exercise every hook, each in the plainest way; no two share code with what they test."""
+"""Naive encodings that exercise every hook; they share no code with the encodings under test."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from nmt.model.positions import Places, Positions, Shape
 
 
 class Lengths(Positions):
-    """Adds the share of the sentence that a token ends: needs lengths."""
+    """Adds the relative position of a token in its sentence: needs lengths."""
 
     def embed(self, embedded: Tensor, places: Places) -> Tensor:
         return embedded + ((places.positions + 1) / places.lengths).to(embedded.dtype)[:, None]
 
 
 class Turning(Positions):
-    """Turns pairs of values, queries and keys by other angles."""
+    """Rotates the first two values of queries and keys, and scales the keys."""
 
     needs_products = True
 
@@ -32,7 +32,7 @@ def turned(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
 
 
 class Distances(Positions):
-    """A learnt number for each head, layer and clipped distance: the same for all sentences."""
+    """A learnt bias for each head, layer and clipped distance; the same for all sentences."""
 
     def __init__(self, options: object, shape: Shape) -> None:
         super().__init__(options, shape)
@@ -44,7 +44,7 @@ class Distances(Positions):
 
 
 class Shaw(Positions):
-    """Learnt vectors of clipped distances, for keys and for values (Shaw et al. 2018)."""
+    """Learnt vectors for clipped distances, added to keys and values (Shaw et al. 2018)."""
 
     needs_products = True
 
