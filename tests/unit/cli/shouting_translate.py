@@ -1,7 +1,7 @@
-"""nmt-translate with a model that shouts: its pipes and terminals without torch.
+"""nmt-translate with a model that returns upper-case text, for tests of pipes and terminals without torch.
 
-The line `wait` is never translated, only Ctrl-C ends it. A terminal becomes the process's own, so that Ctrl-C
-reaches it.
+The line `wait` is never translated; only Ctrl-C ends it. A terminal becomes the controlling one, so
+that Ctrl-C reaches the process.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Shouter:
     def translate(self, lines: Sequence[str]) -> list[Shout]:
         if "wait" in lines:
             print("working", file=sys.stderr, flush=True)
-            signal.pause()  # not threading's waiting: interrupted as it begins, it may fail by another error
+            signal.pause()  # a wait of `threading` can fail with another error if it is interrupted early
         return [
             Shout((Scored(line.upper(), -0.5),), len(line.split()), 2345 if line.startswith("long") else 0)
             for line in lines

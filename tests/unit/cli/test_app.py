@@ -1,4 +1,4 @@
-"""The frame around every command: exit statuses and what is said."""
+"""The wrapper of every command: exit statuses and messages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Completion: the words offered, and the scripts in the shells they are for."""
+"""Completion: the words that it offers, and its scripts in real shells."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def test_the_command_prints_the_script(
 
 @pytest.fixture
 def shell(tmp_path: Path) -> dict[str, str]:
-    """An environment whose PATH has the commands, and a folder with a few files as the current one."""
+    """An environment whose PATH has the commands; the current folder contains a few files."""
     bin_folder = tmp_path / "bin"
     bin_folder.mkdir()
     for name, command in COMMANDS.items():
@@ -138,7 +138,7 @@ printf '%s\\n' "${COMPREPLY[@]}"
         ),  # after the break at =
         ("nmt-train model=t", ["tiny"]),
         ("nmt-train data.train.source=[tr", ["[train.de", "[train.en"]),
-        ("nmt-train data.train.source=tr", [""]),  # none: bash goes on with names of files
+        ("nmt-train data.train.source=tr", [""]),  # no words: bash completes file names
         ("nmt-train --config-dir x", [""]),
         ("nmt-eval ref", ["references="]),
         ("nmt-translate model_d", ["model_dir="]),
@@ -157,7 +157,7 @@ TYPED = {
     "data.train.source=train.e": "data.train.source=train.en",
     "training.averaging.k": "training.averaging.kind=",
 }
-"""What is typed before a tab, and what stands there after it."""
+"""The text typed before a tab, and the text after it."""
 
 
 def test_in_an_interactive_bash(shell: dict[str, str], tmp_path: Path) -> None:
@@ -173,7 +173,7 @@ def test_in_an_interactive_zsh(shell: dict[str, str], tmp_path: Path) -> None:
 
 
 def typed(command: list[str], environment: dict[str, str], folder: Path) -> dict[str, str]:
-    """What a shell makes of each word of `TYPED` and a tab after `nmt-train `, read off the terminal."""
+    """Types `nmt-train `, each word of `TYPED` and a tab; returns the completed words on the terminal."""
     pid, terminal = pty.fork()
     if pid == 0:
         os.chdir(folder)
@@ -198,4 +198,4 @@ def _echoed(terminal: int) -> str:
         ready, _, _ = select.select([terminal], [], [], 60)
         assert ready, text
         text += os.read(terminal, 4096).decode(errors="replace")
-    return line[1].rstrip(" ")  # which zsh takes back when something else is typed
+    return line[1].rstrip(" ")  # zsh removes the space when another character is typed

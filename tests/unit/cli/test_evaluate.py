@@ -1,4 +1,4 @@
-"""nmt-eval: which keys go together, what is read, translated, scored and written."""
+"""nmt-eval: valid combinations of keys, and all that it reads, translates, scores and writes."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def signatures(tokenizer: str = "13a") -> str:
 
 @pytest.fixture
 def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Small texts of three lines in the working folder."""
+    """Writes small texts of three lines to the working folder."""
     monkeypatch.chdir(tmp_path)
     for name, lines in {
         "hyp": ["the cat sat on the mat", "a dog", "hello world again ."],
@@ -70,7 +70,7 @@ HELD_OUT = SimpleNamespace(
 
 
 class FakeTranslator:
-    """Translates by writing small; sentences of more than four words it cuts."""
+    """Returns the source in lower case; cuts sentences of more than four words."""
 
     calls: list[Any] = []
 
@@ -93,7 +93,7 @@ class FakeTranslator:
 
 @pytest.fixture
 def model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> TrainConfig:
-    """A model in `run` that translates pets from English to German; everything around it is a stand-in."""
+    """A model in `run` for `pets` from English to German; all its parts are stand-ins."""
     config = TrainConfig(data=DataConfig(name="pets", source_lang="en", target_lang="de"))
     config.data.test = SplitConfig(source="pets.en", target="pets.de")
     record = {}
@@ -175,7 +175,7 @@ def test_several_references(references: object, files: Path, capsys: pytest.Capt
     assert table.startswith("hyp on ref, ref2\n" if isinstance(references, list) else "hyp on ref*\n")
     assert table.count("|nrefs:2|") == 3
     report = json.loads((files / "j").read_text(encoding="utf-8"))
-    # By hand: 12 of 12 words, 9 of 9 pairs, 5 of 6 triples, 2 of 4 fours stand in either reference.
+    # By hand: 12 of 12 words, 9 of 9 pairs, 5 of 6 triples, 2 of 4 fours occur in one of the references.
     assert report["bleu"] == pytest.approx(100 * (5 / 6 * 2 / 4) ** 0.25, abs=1e-9)
     # One edit; the references have (6 + 7) / 2, 2 and (3 + 4) / 2 words.
     assert report["ter"] == pytest.approx(100 / 12, abs=1e-9)
@@ -195,7 +195,7 @@ def test_several_references_of_a_model(
 
 
 class Shouted(Metric):
-    """The share of sentences that are their source in small letters."""
+    """The share of hypotheses that are their source in lower case."""
 
     key, name, needs_sources = "shouted", "small", True
 
@@ -238,7 +238,7 @@ def test_a_metric_gets_the_sources_of_a_model_without_tags(
     held_out = HeldOut("pets", ["A CAT", "", "A DOG"], ["", "", ""], None, {}, "<2fr>")
     monkeypatch.setattr(sys.modules["nmt.data.corpora.corpus"], "read_held_out", lambda *given: held_out)
     evaluate(EvalConfig(model_dir="run", device="cpu", json="j", evaluation=shouted))
-    # The stand-in of a translator keeps the tag; the blank line has none.
+    # The stand-in translator retains the tag; the blank line has no tag.
     assert json.loads((files / "j").read_text(encoding="utf-8"))["shouted"] == pytest.approx(1 / 3)
     evaluate(EvalConfig(model_dir="run", source="src", references="ref", json="j", evaluation=shouted))
     assert json.loads((files / "j").read_text(encoding="utf-8"))["shouted"] == 1.0
@@ -255,7 +255,7 @@ def test_a_metric_that_reads_sources_needs_them(shouted: EvaluationConfig, files
 
 
 def test_a_metric_that_can_not_be_set_up_is_found_before_translating(files: Path, model: TrainConfig) -> None:
-    # The configuration of a model, which may come from a stranger, chooses no command.
+    # The configuration of a model may be untrusted, so it cannot choose a command.
     model.evaluation = EvaluationConfig(metrics=["comet"], comet=CometConfig(command="true"))
     comet = EvaluationConfig(metrics=["bleu", "comet"])
     with pytest.raises(
@@ -535,7 +535,7 @@ def test_unequal_files_are_found_before_translating(files: Path, model: TrainCon
 
 @pytest.fixture
 def nmt_eval() -> Callable[..., subprocess.CompletedProcess[str]]:
-    """The real command in a process of its own."""
+    """Runs the real command in a subprocess."""
 
     def call(*arguments: str) -> subprocess.CompletedProcess[str]:
         code = "import sys; sys.argv[0] = 'nmt-eval'; from nmt.cli.evaluate import main; main()"

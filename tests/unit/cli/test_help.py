@@ -1,4 +1,4 @@
-"""`--help` tells every option there is, quickly and without the heavy libraries."""
+"""`--help` lists every option, quickly and without importing the heavy libraries."""
 
 from __future__ import annotations
 

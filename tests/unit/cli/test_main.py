@@ -1,4 +1,4 @@
-"""`python -m nmt`: the three commands by name, and what it says without one."""
+"""`python -m nmt`: the three commands by name, and the message without a command."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from nmt.__main__ import OVERVIEW, main
 def said(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *arguments: str
 ) -> tuple[int, str]:
-    monkeypatch.setattr("nmt.cli.app.log_to_stderr", lambda: None)  # it would outlive the test
+    monkeypatch.setattr("nmt.cli.app.log_to_stderr", lambda: None)  # its handler would remain after the test
     monkeypatch.setattr(sys, "argv", ["/somewhere/nmt/__main__.py", *arguments])
     with pytest.raises(SystemExit) as end:
         main()

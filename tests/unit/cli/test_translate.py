@@ -1,4 +1,4 @@
-"""nmt-translate's reading and writing: files, pipes and terminals, with a model that shouts."""
+"""Input and output of nmt-translate: files, pipes and terminals, with a model that returns capitals."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from nmt.config import DecodingConfig, TranslateConfig
 from nmt.errors import UserError
 
 SCRIPT = Path(__file__).with_name("shouting_translate.py")
-PATIENCE = 120  # seconds; only a program that hangs takes that long
+PATIENCE = 120  # seconds; only a program that hangs takes longer
 LONG_TOLD = "line 2: cut to 1,024 of 2,345 tokens (decoding.max_source_tokens)"
 
 
@@ -267,7 +267,7 @@ def test_a_signal_leaves_no_output_file(name: str, status: int, tmp_path: Path) 
 
 @pytest.mark.parametrize("number", [signal.SIGHUP, signal.SIGINT, signal.SIGQUIT])
 def test_ignored_signals_stay_ignored(number: int) -> None:
-    """`nohup` ignores the first, a shell's background jobs the others."""
+    """`nohup` ignores the first; the background jobs of a shell ignore the others."""
     process = start(preexec_fn=lambda: signal.signal(number, signal.SIG_IGN))
     stdin, stdout = streams_of(process)
     stdin.write(b"one\n")
@@ -317,7 +317,7 @@ def streams_of(process: subprocess.Popen[bytes]) -> tuple[IO[bytes], IO[bytes]]:
 
 
 class Terminal:
-    """A pseudo-terminal, what was read from it so far, and how to wait for more."""
+    """A pseudo-terminal and the text read from it; can wait for more text."""
 
     def __init__(self) -> None:
         self.ours, self.theirs = pty.openpty()
@@ -327,7 +327,7 @@ class Terminal:
         os.write(self.ours, text.encode())
 
     def expect(self, text: str, nudge: str = "") -> None:
-        """Reads until `text` comes; `nudge` is typed again should the program have missed it."""
+        """Reads until `text` arrives; types `nudge` again in case the program missed it."""
         deadline = time.monotonic() + PATIENCE
         while text not in self.seen:
             assert time.monotonic() < deadline, f"no {text!r} in {self.seen!r}"
@@ -361,7 +361,7 @@ def test_a_conversation(terminal: Terminal, own_cache: Path) -> None:
     terminal.expect("> ", nudge="\x03")
     terminal.type("wait\n")
     terminal.expect("working")
-    terminal.type("\x03")  # and the translation
+    terminal.type("\x03")  # Ctrl-C cancels the translation
     terminal.expect("> ", nudge="\x03")
     terminal.type("long and late\n")
     terminal.expect("cut to 1,024 of 2,345")

@@ -1,4 +1,4 @@
-"""What counts as a truth value where an option takes one."""
+"""The values that a boolean option accepts."""
 
 from __future__ import annotations
 

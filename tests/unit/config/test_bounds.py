@@ -1,4 +1,4 @@
-"""Every number has bounds: nonsense is refused in one line that names the key."""
+"""Every number has bounds: an error of one line names the key."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from nmt.options.arguments import Arguments
 from nmt.options.compose import compose_jobs
 
 NUMBER_OR_WORD = {"data.max_tokens", "data.loaders", "training.devices"}
-"""Options that take a number or `auto`, so their type does not say that they are numbers."""
+"""Options that take a number or `auto`; their type does not show that they are numbers."""
 
 DATA = {"name": "x", "source_lang": "en", "target_lang": "de"}
 COMMANDS: dict[type[Any], tuple[str, dict[str, Any]]] = {
@@ -29,7 +29,7 @@ COMMANDS: dict[type[Any], tuple[str, dict[str, Any]]] = {
     TranslateConfig: ("translate", {"model_dir": "m"}),
     EvalConfig: ("eval", {"data": DATA}),
 }
-"""The commands: their name and the options that must be given."""
+"""The commands: their names and required options."""
 
 NONSENSE = [-(10**40), 10**40, 1e99, math.nan, math.inf]
 
@@ -88,14 +88,14 @@ def test_nonsense_is_refused_by_name(schema: type[Any], key: str) -> None:
         if isinstance(caught.value, UserError):
             message = str(caught.value)
             assert message.startswith((f"{key}=", f"{key}: ")) and "\n" not in message, message
-        else:  # of another type: the commands say it with the key in front
+        else:  # an error of another type: the commands put the key in front
             assert caught.value.full_key == key or ".corpora." in key
     for value in ("9" * 400, "9" * 5000, "-" + "9" * 5000, "[" + "9" * 5000 + "]"):
         with pytest.raises(UserError) as refused:
             compose_jobs(schema, name, Arguments((f"{key}={value}",)))
         message = str(refused.value)
         assert message.startswith(f"{key}=")
-        assert "digits is too long" in message or text_option(schema, key)  # text may be as long
+        assert "digits is too long" in message or text_option(schema, key)  # text may be that long
         assert "\n" not in message and len(message) < 200, message
 
 

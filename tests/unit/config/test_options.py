@@ -1,4 +1,4 @@
-"""Options of what is chosen by name: types, defaults and errors."""
+"""Options of components that are chosen by name: types, defaults and errors."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_errors_name_the_option(given: dict[str, Any], expected: str) -> None:
 
 
 def test_the_options_of_a_command_are_declared_without_omegaconf() -> None:
-    """`--help` and completion wait for every import."""
+    """Every import delays `--help` and completion."""
     script = "import sys, nmt.config; print(sorted({'omegaconf', 'hydra', 'torch'} & sys.modules.keys()))"
     result = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert result.stdout == "[]\n"

@@ -1,4 +1,4 @@
-"""YAML as plain data: read back as written, and what a stranger may write is refused in one line."""
+"""YAML as plain data: a round trip is exact, and untrusted input is refused in one line."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Stored configurations are data: nothing in them is resolved, and every value has its option's type."""
+"""Stored configurations are data: no interpolation is resolved, and every value has its option's type."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_text_is_never_resolved(key: str, value: Any, monkeypatch: pytest.Monkey
     values, parts = stored(), key.split(".") if ENV not in key else ["data", "train", "corpora", ENV, "tag"]
     put(values, parts, value)
     config = config_from_yaml(write_yaml(values), "x")
-    for _ in range(2):  # as the processes of a run get it
+    for _ in range(2):  # the processes of a run receive it in this way
         assert at(to_plain(config), parts) == value
         assert SECRET not in repr(config) and SECRET not in repr(fixed_options(config))
         text = config_to_yaml(config)

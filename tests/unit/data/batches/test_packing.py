@@ -1,4 +1,4 @@
-"""Which sentences share a batch."""
+"""Packing sentences into batches."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_filling(budget: int) -> None:
 
 
 def test_neighbours_are_random() -> None:
-    """A batch is a sample of the whole: short and long sentences in the shares that the corpus has."""
+    """A batch is a random sample: its mean length is close to that of the corpus."""
     rng = np.random.default_rng(6)
     lengths = rng.integers(1, 50, 20_000)
     batches = pack(lengths, lengths, rng.permutation(len(lengths)), 4096, 6144)

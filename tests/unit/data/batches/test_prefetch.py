@@ -1,4 +1,4 @@
-"""The thread that works ahead."""
+"""The prefetching thread."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_gives_all_items_in_order_and_ends() -> None:
 def test_works_ahead_but_not_without_bound() -> None:
     made: list[int] = []
     items = Prefetch(counting(made), 4)
-    wait_until(lambda: len(made) == 5)  # four finished, one in hand
+    wait_until(lambda: len(made) == 5)  # four in the queue, and the next one
     assert next(items) == 0
     wait_until(lambda: len(made) == 6)
     time.sleep(0.02)

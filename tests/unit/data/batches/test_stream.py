@@ -54,7 +54,7 @@ def tokenizer() -> Tokenizer:
 
 @cache
 def store(num_pairs: int = 103) -> Store:
-    """Real pieces, so that they can be sampled; a unique pair each."""
+    """Unique pairs of real pieces, so that sampling can cut them up."""
     random = Random(num_pairs)
     texts = [
         "".join(random.choices("abcde    ", k=random.randint(2, 30))) + f" {i}" for i in range(num_pairs)
@@ -123,7 +123,7 @@ def test_what_follows_a_cursor_does_not_depend_on_the_start(alpha: float, skippe
 @given(st.sampled_from([0.0, 0.2]), st.integers(0, 20), st.integers(1, 20))
 @settings(max_examples=12)
 def test_the_rows_of_a_stretch(alpha: float, skipped: int, count: int) -> None:
-    """They name the pairs that the batches of the stretch hold, across blocks and epochs."""
+    """`rows` names the pairs in the batches between two cursors, across blocks and epochs."""
     data = options(sampling=SamplingConfig(alpha=alpha))
     whole = first(skipped + count, data, Cursor())
     places = [Cursor(), *(cursor for _, cursor in whole)]
@@ -200,7 +200,7 @@ Calls = list[tuple[int, int]]
 
 @pytest.fixture
 def blocks_begun(monkeypatch: pytest.MonkeyPatch) -> Calls:
-    """Epoch and number of every block that is begun, in that order; a single batch is laid out ahead."""
+    """Records (epoch, number) of every block that is started; limits the prefetch to one batch."""
     begun: Calls = []
     make = Plan.block
 
@@ -215,7 +215,7 @@ def blocks_begun(monkeypatch: pytest.MonkeyPatch) -> Calls:
 
 def test_blocks_are_made_while_the_one_before_is_used(blocks_begun: Calls) -> None:
     stream = BatchStream(store(), options(), 1, tokenizer())
-    wait_until(lambda: len(blocks_begun) == 3)  # in use, waiting, in hand
+    wait_until(lambda: len(blocks_begun) == 3)  # in use, in the queue, and the next one
     assert next(stream)[1] == Cursor(0, 0, 1)
     time.sleep(0.02)
     assert blocks_begun == [(0, 0), (0, 1), (0, 2)]
@@ -252,7 +252,7 @@ def test_threads_end_with_a_forgotten_stream(blocks_begun: Calls) -> None:
 def test_closing_does_not_wait_for_a_block_that_is_not_begun(
     blocks_begun: Calls, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Who lays out batches waits for block 0 while the stream is closed: block 1 is not to be begun."""
+    """The stream closes while its thread waits for block 0: block 1 must not be started."""
     before, counted = prefetch_threads(), Plan.block
     begun, go_on = threading.Event(), threading.Event()
 
@@ -266,7 +266,7 @@ def test_closing_does_not_wait_for_a_block_that_is_not_begun(
     begun.wait(20)
     closer = threading.Thread(target=stream.close)
     closer.start()
-    assert list(stream) == []  # over as soon as the stream is closed, though block 0 is not done
+    assert list(stream) == []  # ends as soon as the stream is closed, although block 0 is unfinished
     go_on.set()
     closer.join(20)
     assert prefetch_threads() == before
@@ -302,7 +302,7 @@ def test_as_many_batches_are_made_ahead_whatever_the_number_of_processes(blocks_
         return number % 4 == 3
 
     stream = BatchStream(store(), options(), 1, tokenizer(), pick=pick, world=4)
-    wait_until(lambda: len(looked_at) == 5)  # four places on the shelf, one batch among them; one in hand
+    wait_until(lambda: len(looked_at) == 5)  # four in the queue, one of them a batch; and the next one
     time.sleep(0.02)
     assert len(looked_at) == 5
     stream.close()
@@ -310,7 +310,7 @@ def test_as_many_batches_are_made_ahead_whatever_the_number_of_processes(blocks_
 
 @pytest.mark.parametrize("workers", [1, 3])
 def test_processes_make_the_very_same_batches(workers: int) -> None:
-    """Sampled, of a mixture with empty epochs, from within a block on."""
+    """With sampling, a mixture with empty epochs, and a start within a block."""
     data = mixed([0.1, 0.2], block_pairs=5, sampling=SamplingConfig(alpha=0.3))
     whole = first(40, data, Cursor(), pairs=two_corpora())
     start = next(cursor for _, cursor in whole[5:] if cursor.batch)
@@ -336,7 +336,7 @@ def test_processes_map_a_store_of_files(tmp_path: Path) -> None:
     expected = first(20, options(), Cursor(), pairs=opened)
     assert [(content(batch), cursor) for batch, cursor in itertools.islice(stream, 20)] == expected
     stream.close()
-    paths[1].unlink()  # this process has it mapped still
+    paths[1].unlink()  # still mapped in this process
     paths[1].write_bytes(b"another")
     stream = BatchStream(opened, options(), 1, tokenizer(), workers=1)
     with pytest.raises(UserError, match=r"b is damaged: start again"):
@@ -347,13 +347,13 @@ def test_processes_map_a_store_of_files(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("alpha", "gpu", "world", "cores", "expected"),
     [
-        (0.1, False, 1, 64, 0),  # training on the CPU is slower than a thread
+        (0.1, False, 1, 64, 0),  # on the CPU, training is slower than one thread
         (0.0, True, 1, 16, 0),
         (0.0, True, 8, 16, 1),
         (0.0, True, 64, 16, 8),
         (0.1, True, 1, 16, 2),
         (0.1, True, 8, 24, 9),
-        (0.1, True, 8, 6, 5),  # one core is the training's own
+        (0.1, True, 8, 6, 5),  # one core is reserved for training
         (0.1, True, 1, 1, 0),
         (0.0, True, 16, 0, 0),  # more processes than cores
     ],

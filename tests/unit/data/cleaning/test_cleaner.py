@@ -1,4 +1,4 @@
-"""Each rule on literal pairs, and the report of what they dropped."""
+"""The default rules on literal pairs, and the report of dropped pairs."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ CASES = [
     ("A dog runs .", "etwas anderes", "leaked"),
     ("a Dog  runs.", "etwas anderes", "leaked"),
     ("something else", "EIN HUND RENNT.", "leaked"),
-    ("Ein Hund rennt .", "etwas anderes", None),  # held out on the other side only
+    ("Ein Hund rennt .", "etwas anderes", None),  # held out, but only on the other side
     ("bigcat", "etwas anderes", "leaked"),
     ("a dog runs", "ein Hund rennt", None),
     ("\x07", "\x07", "control"),  # the first rule in order counts
@@ -71,7 +71,7 @@ def test_rules(source: str, target: str, expected: str | None) -> None:
 
 
 DEFAULTS = ["empty", "control", "identical", "ratio", "leaked"]
-"""The rules that are on where nothing is asked for; the others have their cases in tests/unit/data/rules."""
+"""The rules that are on by default; tests/unit/data/cleaning/rules has the cases of the others."""
 
 
 def test_every_rule_has_cases_and_words() -> None:
@@ -154,9 +154,9 @@ def test_leaked_is_what_the_plain_comparison_finds(one: str, other: str) -> None
 
 
 LOOK_ALIKES = [
-    ("ein Bär", "ein Ba\u0308r"),  # composed or not
+    ("ein Bär", "ein Ba\u0308r"),  # composed and decomposed
     ("Ein BÄR", "ein ba\u0308r"),
-    ("a bear", "a\u200b bear"),  # without width
+    ("a bear", "a\u200b bear"),  # zero width
     ("a bear", "\ufeffa bear"),
     ("a b\u00adear", "a bear"),  # a soft hyphen
     ("ＡＢ １２", "ab 12"),
@@ -194,8 +194,8 @@ def test_marks_at_the_end_of_the_head_hide_nothing(one: str, other: str, letters
         ("<bt> A dog runs.", "a dog runs.", True),
         ("<2de>  A dog runs.", "a dog runs.", True),
         ("<2de> A dog runs.", "<2de> a dog runs.", True),  # written into the training text
-        ("<2fr> A dog runs.", "a dog runs.", False),  # nobody's tag
-        ("<bt>A dog runs.", "a dog runs.", False),  # of another word
+        ("<2fr> A dog runs.", "a dog runs.", False),  # not a tag of any corpus
+        ("<bt>A dog runs.", "a dog runs.", False),  # part of another word
         ("<bt>", "a", False),
     ],
 )
@@ -267,11 +267,11 @@ class TestNearHashes:
             (("ab", "c"), ("a", "bc"), False),
             (("Straße", "x"), ("STRASSE", "x"), True),
             (("a dog", "ein Hund"), ("a dog", "kein Hund"), False),
-            (("12", "zwölf"), ("13", "zwölf"), False),  # no letter, no likeness
+            (("12", "zwölf"), ("13", "zwölf"), False),  # no letters: only equal text matches
             (("12", "zwölf"), ("12", "zwölf"), True),
-            (("कि", "x"), ("की", "x"), False),  # vowel signs are marks, and stay
+            (("कि", "x"), ("की", "x"), False),  # vowel signs are marks and are retained
             (("好 的。", "x"), ("好的", "x"), True),
-            (("ein Bär", "x"), ("ein Ba\u0308r", "x"), True),  # composed or not
+            (("ein Bär", "x"), ("ein Ba\u0308r", "x"), True),  # composed and decomposed
             (("ＡＢ", "x"), ("ab", "x"), True),
             (("ﬁne\u200b", "x"), ("fine", "x"), True),
             (("ein Bär", "x"), ("ein Bar", "x"), False),

@@ -1,4 +1,4 @@
-"""Which pairs stood before."""
+"""Finding repeated pairs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from nmt.data.cleaning import duplicates as module
 from nmt.data.cleaning.duplicates import Hashes, repeats
 
-SPREAD = 0x1C71C71C71C71C71  # from 0 to 9 times this, values lie from 0 to the largest of 64 bits
+SPREAD = 0x1C71C71C71C71C71  # its multiples by 0 to 9 spread over all 64-bit values
 
 
 def shards(parts: list[list[int]]) -> list[Hashes]:
@@ -40,7 +40,7 @@ def test_the_hashes_of_a_shard_are_sorted() -> None:
 
 
 def test_numbers_go_beyond_those_of_a_shard() -> None:
-    """Rows are kept in 16 bits; numbers through all shards need more."""
+    """Rows within a shard take 16 bits; row numbers over all shards need more."""
     many = Hashes.of(np.arange(65_536, dtype=np.uint64))
     found = repeats([many, many, *shards([[65_535, 65_536, 65_536]])])
     assert found.tolist() == [*range(65_536, 131_072), 131_072, 131_074]

@@ -1,4 +1,4 @@
-"""Where a split's pairs come from, and what a user is told when they can't be had."""
+"""Sources of the pairs of a split, and the errors for unusable sources."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def test_mistakes_seen_at_once(options: dict[str, Any], message: str) -> None:
         ({"source": "a.en", "target": "short.de"}, "data.train: a.en has 3 lines but short.de has 2"),
         ({"source": "b.en", "target": "a.de"}, "data.train: b.en has 1 lines but a.de has 3"),
         ({"source": "empty", "target": "b.de"}, "data.train: empty has 0 lines but b.de has 1"),
-        # The totals agree, the files do not.
+        # The totals agree; the files differ.
         ({"source": ["a.en", "b.en"], "target": ["b.de", "a.de"]}, "a.en has 3 lines but b.de has 1"),
         ({"source": "empty", "target": "empty"}, r"data.train: empty \+ empty holds no sentence pair"),
         ({"path": "u.jsonl", "sacrebleu": ""}, None),
@@ -117,7 +117,7 @@ def test_pairs_come_before_the_end_is_known(folder: Path) -> None:
 @pytest.mark.parametrize("chunk", [1, 50, 1 << 20])
 @pytest.mark.parametrize("count", [1, 7, 40])
 def test_sides_stay_in_step(folder: Path, monkeypatch: pytest.MonkeyPatch, chunk: int, count: int) -> None:
-    """Lines of one side are far longer, in turn, and files are read some bytes at a time."""
+    """Each side in turn has far longer lines; files are read in small chunks."""
     monkeypatch.setattr(text, "_CHUNK", chunk)
     expected = []
     for name in "pq":
@@ -147,7 +147,7 @@ def test_blocks_are_bounded_whatever_is_read_at_once(
     parts = [pairs[low:high] for low, high in zip(places, places[1:], strict=False)]
     read = [([source for source, _ in part], [target for _, target in part]) for part in [[], *parts]]
     expected: list[list[tuple[str, str]]] = [[]]
-    for pair in pairs:  # the naive way
+    for pair in pairs:  # the naive twin
         if len(expected[-1]) == size or sum(map(len, sum(expected[-1], ()))) >= most:
             expected.append([])
         expected[-1].append(pair)

@@ -1,4 +1,4 @@
-"""Every file of configs/data fits the typed options and is complete but for what it asks of the user."""
+"""Every file of configs/data fits the typed options and is complete except for the values it requires."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def test_fits_the_options(file: Path) -> None:
     data = OmegaConf.to_object(filled)
     assert isinstance(data, DataConfig)
     assert data.name == file.stem
-    assert data.tokenizer.joint  # as the default model, which ties all embeddings, wants it
+    assert data.tokenizer.joint  # the default model ties all embeddings, so it needs a joint vocabulary
     if file.stem != "local":
         assert is_given(data.train) and is_given(data.valid) and is_given(data.test)
         assert data.source_lang == "en"

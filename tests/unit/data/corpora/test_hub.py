@@ -1,4 +1,4 @@
-"""Hub data sets: folders of their layout, the commit that is read, the cache, and no network."""
+"""Hub data sets: local folders with their layout, the commit to read, the cache, and a missing network."""
 
 from __future__ import annotations
 
@@ -234,7 +234,7 @@ def test_column_that_holds_no_text(tmp_path: Path) -> None:
 
 
 class TestRemote:
-    """The hub's part is played here: only what it answers is replaced."""
+    """A simulated hub: only its answers are replaced."""
 
     @pytest.fixture
     def answer(self, monkeypatch: pytest.MonkeyPatch) -> Callable[[Any], None]:
@@ -252,7 +252,7 @@ class TestRemote:
 
     @pytest.fixture
     def cached(self, wmt: Path, cache: Path) -> Path:
-        """The cache as it is after `wmt/wmt14` was loaded from the hub."""
+        """The state of the cache after `wmt/wmt14` was loaded from the hub."""
         opened(wmt, "de-en")
         (done,) = cache.glob("by-content/*/wmt14/de-en/0.0.0/*/dataset_info.json")
         shutil.copytree(done.parent, cache / f"wmt___wmt14/de-en/0.0.0/{COMMIT}")
@@ -313,7 +313,7 @@ class TestRemote:
             raise AssertionError("the hub was asked")
 
         (here,) = cached.glob(f"wmt___wmt14/de-en/0.0.0/{COMMIT}")
-        shutil.copytree(here, here.with_name("f" * 40))  # came later
+        shutil.copytree(here, here.with_name("f" * 40))  # a later commit
         monkeypatch.setattr(huggingface_hub.HfApi, "dataset_info", asked)
         monkeypatch.setattr(log, "propagate", True)
         for commit in (COMMIT, "f" * 40):
@@ -323,7 +323,7 @@ class TestRemote:
 
     def test_a_cached_default_is_found_by_its_name_only(self, cached: Path, answer: Any) -> None:
         (here,) = cached.glob(f"wmt___wmt14/de-en/0.0.0/{COMMIT}")
-        answer(KeyError("asked"))  # `de-en` is not the set's default because it is alone in the cache
+        answer(KeyError("asked"))  # alone in the cache, `de-en` is still not the default
         with pytest.raises(KeyError):
             opened("wmt/wmt14", revision=COMMIT)
         shutil.copytree(here, cached / f"wmt___wmt14/default/0.0.0/{COMMIT}")
@@ -336,7 +336,7 @@ class TestRemote:
         answer(ConnectionError("no network"))
         assert commit_of(HubConfig("wmt/wmt14", "de-en")) == COMMIT
         (here,) = cached.glob(f"wmt___wmt14/de-en/0.0.0/{COMMIT}")
-        shutil.move(here, here.with_name("a" * 64))  # no commit, as it was for sets that were programs
+        shutil.move(here, here.with_name("a" * 64))  # not a commit: the name for a data set that was a script
         assert commit_of(HubConfig("wmt/wmt14", "de-en", "main")) == "main"
         with pytest.raises(UserError, match="gone/gone could not be fetched .no network. and is not in the"):
             commit_of(HubConfig("gone/gone"))
@@ -374,7 +374,7 @@ class TestRemote:
 def test_a_folder_that_is_no_data_set_is_one_line(
     tmp_path: Path, name: str, content: str, words: str
 ) -> None:
-    folder = tmp_path / "script"  # as `datasets` looks for one: NAME/NAME.py
+    folder = tmp_path / "script"  # `datasets` searches for a script NAME/NAME.py
     folder.mkdir()
     (folder / name).write_text(content)
     data = DataConfig(name="t", source_lang="en", target_lang="de", hub=HubConfig(path=str(folder)))

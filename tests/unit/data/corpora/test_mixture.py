@@ -31,7 +31,7 @@ def mixture(corpora: Corpora) -> Mixture:
 
 
 def naive_epochs(corpora: Corpora, seed: int, epochs: int) -> list[list[int]]:
-    """Every corpus as one long list of passes, of which each epoch cuts off its part; then one shuffle."""
+    """Makes one long list of passes over each corpus; each epoch takes the next part of it and shuffles."""
     starts = np.cumsum([0] + [size for size, _ in corpora]).tolist()
     cuts, lists = [], []
     for place, (size, weight) in enumerate(corpora):
@@ -56,7 +56,7 @@ def naive_epochs(corpora: Corpora, seed: int, epochs: int) -> list[list[int]]:
 @given(CORPORA, st.integers(0, 99))
 def test_against_naive(corpora: Corpora, seed: int) -> None:
     mixed = mixture(corpora)
-    # The last of the naive epochs is left out: what comes after it decides whether its last pass is whole.
+    # The last naive epoch is left out: its last pass may be incomplete without the epoch after it.
     expected = naive_epochs(corpora, seed, 6)[:5]
     found = [mixed.rows(seed, epoch, 0, mixed.num_draws(epoch)).tolist() for epoch in range(5)]
     assert found == expected
@@ -87,14 +87,14 @@ def test_a_part_is_the_part_of_the_whole(corpora: Corpora, epoch: int, data: st.
 
 @pytest.mark.parametrize("epoch", [0, 1, 7])
 def test_one_corpus_is_a_plain_shuffle(epoch: int) -> None:
-    """Runs from before there were several corpora find the order they left."""
+    """Runs of versions with a single corpus resume with the same order."""
     found = Mixture.of([1000], DataConfig()).rows(3, epoch, 200, 700)
     assert found.tolist() == Shuffle(1000, mix(3, 0, epoch)).rows(200, 700).tolist()
     assert mixture([(1000, 1.0)]).rows(3, epoch, 200, 700).tolist() == found.tolist()
 
 
 def test_literal() -> None:
-    """Resuming a run must find the order it left: a change here breaks old runs."""
+    """A resumed run must find the same order: a change here breaks old runs."""
     mixed = mixture([(4, 1.0), (3, 0.5), (2, 2.0)])
     assert [mixed.counts(epoch) for epoch in range(3)] == [[4, 2, 4], [4, 1, 4], [4, 2, 4]]
     assert [mixed.rows(1, epoch, 0, mixed.num_draws(epoch)).tolist() for epoch in range(2)] == [
@@ -119,7 +119,7 @@ def test_a_tenth_is_a_tenth() -> None:
     ],
 )
 def test_temperature(temperature: float, draws: list[int]) -> None:
-    """9000**(1/2) : 900**(1/2) : 100**(1/2) is 94.87 : 30 : 10, and so on; an epoch stays 10000 pairs."""
+    """9000**(1/2) : 900**(1/2) : 100**(1/2) is 94.87 : 30 : 10, and so on; an epoch remains 10000 pairs."""
     found = mean_draws([9000, 900, 100], options([None, None, None], temperature))
     assert sum(found) == 10_000
     assert found == draws

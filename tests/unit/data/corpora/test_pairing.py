@@ -1,4 +1,4 @@
-"""Mispaired lists of files: found by their names, without alarms for common ones."""
+"""Mispaired lists of files are found by their names, without false alarms for common names."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Data that a model names are read only if they are those in its record."""
+"""Data files that a model names are read only if they match its record."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_the_recorded_files_may_be_read(folder: Path) -> None:
     both = {"source": facts("a.en"), "target": facts("a.de")}
     check(SplitConfig(source="a.en", target="a.de"), both)
     check(SplitConfig(source=str(folder / "a.en"), target="sub/../a.de"), both)
-    check(SplitConfig(source="sub/a.en", target="a.de"), both)  # it has moved
+    check(SplitConfig(source="sub/a.en", target="a.de"), both)  # the file has moved
     check(SplitConfig(source=["a.en", "b.en"]), {"source": facts("a.en", "b.en")})
     check(SplitConfig(source="*.en"), {"source": facts("a.en", "b.en")})
     check(SplitConfig(path="a.en"), {"files": facts("a.en")})

@@ -1,4 +1,4 @@
-"""Hub sets get the commits that they have as a run begins, or that the run began with."""
+"""Hub data sets get their current commits when a run starts, and the recorded commits when it resumes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ OLD, NEW = "0" * 40, "1" * 40
 
 
 class Hub:
-    """The hub as far as it is asked for commits; each question is noted."""
+    """A stand-in of the hub that returns commits and records each request."""
 
     def __init__(self) -> None:
         self.asked: list[tuple[str, str | None]] = []
@@ -68,8 +68,8 @@ def test_a_run_goes_on_with_its_commit_and_the_hub_is_not_asked(hub: Hub) -> Non
     hub.asked.clear()
     for given in (None, "main", "v1", OLD):
         assert with_commits(options(given), begun) == begun
-    assert with_commits(options(NEW), begun) == options(NEW)  # `RunFolder.check` refuses it
-    assert with_commits(options(), options()) == options()  # begun before commits were recorded
+    assert with_commits(options(NEW), begun) == options(NEW)  # `RunFolder.check` refuses this
+    assert with_commits(options(), options()) == options()  # started before commits were recorded
     assert with_commits(options("main"), options()) == options("main")
     assert hub.asked == []
 
@@ -109,7 +109,7 @@ def test_each_corpus_has_its_own(hub: Hub, tmp_path: Path) -> None:
     hub.commit = NEW
     assert with_commits(data, begun) == begun
     more = replace(data.train.corpora["same"])
-    assert with_commits(mixed(more=more), begun) == mixed(more=more)  # refused by the check, as other options
+    assert with_commits(mixed(more=more), begun) == mixed(more=more)  # refused later by the check of options
     assert len(hub.asked) == 2
 
 

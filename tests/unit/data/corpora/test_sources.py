@@ -1,4 +1,4 @@
-"""Several training corpora: where each is found, and what is told of mistakes."""
+"""Several training corpora: the source of each, and error messages."""
 
 from __future__ import annotations
 

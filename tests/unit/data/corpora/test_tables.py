@@ -1,4 +1,4 @@
-"""TSV, JSONL and Parquet: their columns, their rows, their mistakes."""
+"""TSV, JSONL and Parquet files: columns, rows and errors."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def read(path: Path, *keys: str) -> list[tuple[str, str]]:
         ("x y\tz\na\tb\n", ("x y", "z"), [("a", "b")]),
         ("a\tb\nc\td\n", ("0", "1"), [("a", "b"), ("c", "d")]),
         ("i\ta\tb\n", ("2", "1"), [("b", "a")]),
-        ('source\ttarget\n"a\t""b"\n', (), [('"a', '""b"')]),  # quotes mean nothing
+        ('source\ttarget\n"a\t""b"\n', (), [('"a', '""b"')]),  # quotes have no special meaning
         ("source\ttarget\r\n a \tb,c\r\n", (), [(" a ", "b,c")]),
         ("\ufeffsource\ttarget\na\tb\n", (), [("a", "b")]),
         ("source\ttarget\n", (), []),

@@ -1,4 +1,4 @@
-"""Tags before sources: which there are, which text has one, and what is told where one is missing."""
+"""Tags before sources: the known tags, text with and without a tag, and the warning about a missing tag."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def held_out(*sources: str, tag: str | None = None) -> HeldOut:
 
 def test_known_are_symbols_and_tags_each_once() -> None:
     assert known_tags(["<x>", "<2de>"], corpora("<bt>", None, "<2de>", "<bt>")) == ["<x>", "<2de>", "<bt>"]
-    assert known_tags(["<x>", "<x>"], corpora(None)) == ["<x>", "<x>"]  # the tokenizer has a word on that
+    assert known_tags(["<x>", "<x>"], corpora(None)) == ["<x>", "<x>"]  # the tokenizer reports duplicates
 
 
 @pytest.mark.parametrize(
@@ -33,7 +33,7 @@ def test_known_are_symbols_and_tags_each_once() -> None:
         ("<bt> a b", "a b"),
         ("<bt>\u3000a  b", "a  b"),
         (" <bt> a", "a"),
-        ("<bt> <bt> a", "<bt> a"),  # the first alone is one
+        ("<bt> <bt> a", "<bt> a"),  # only the first is a tag
         ("<bt>", "<bt>"),
         ("<bt>a b", "<bt>a b"),
         ("<2fr> a b", "<2fr> a b"),

@@ -1,4 +1,4 @@
-"""Reading text files line by line, finding them, and what identifies them."""
+"""Reading text files line by line, finding them, and identifying them."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ class TestCompressed:
 @pytest.mark.parametrize("number", [0x50, 0x57, 0x5F])
 @pytest.mark.parametrize("name", ["a.de.zst", "a.de"])
 def test_zstd_with_frames_to_be_skipped(tmp_path: Path, number: int, name: str) -> None:
-    """As pzstd writes them: before each frame one that tells its size."""
+    """The format of pzstd: a skippable frame before each frame contains its size."""
 
     def skipped(content: bytes) -> bytes:
         return bytes([number]) + b"\x2a\x4d\x18" + len(content).to_bytes(4, "little") + content
@@ -165,9 +165,9 @@ class TestExpand:
             ("a.en", ["a.en"]),
             (["b.en", "a.en"], ["b.en", "a.en"]),
             ("[ab].en", ["a.en", "b.en"]),
-            ("*.en", ["a.en", "b.en", "x[1].en"]),  # no folders
+            ("*.en", ["a.en", "b.en", "x[1].en"]),  # not folders
             (["c.*", "a.en"], ["c.de", "a.en"]),
-            ("x[1].en", ["x[1].en"]),  # a file of that very name comes before the glob
+            ("x[1].en", ["x[1].en"]),  # a file with exactly this name is preferred to the glob
             ("~/a.en", ["a.en"]),
         ],
     )
@@ -222,7 +222,7 @@ def test_bundled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(text.nmt, "__file__", str(checkout / "nmt/__init__.py"))
     assert bundled_folder() == checkout / "data"
     assert expand("bundled:quickstart/train.en.gz", "k") == [checkout / "data/quickstart/train.en.gz"]
-    (checkout / "nmt/quickstart").mkdir()  # as in a wheel
+    (checkout / "nmt/quickstart").mkdir()  # the layout of a wheel
     assert bundled_folder() == checkout / "nmt"
     with pytest.raises(UserError, match="k=bundled:quickstart/train.en.gz: there is no such file"):
         expand("bundled:quickstart/train.en.gz", "k")
@@ -248,7 +248,7 @@ class TestRememberedChecksums:
 
     @staticmethod
     def reads(path: Path, monkeypatch: pytest.MonkeyPatch) -> bool:
-        """Whether a file is read for its sum, which is right."""
+        """Asserts that the checksum is right; returns whether the file was read for it."""
         with monkeypatch.context() as patch:
             seen: list[Path] = []
             patch.setattr(text, "open", lambda *which: seen.append(which[0]) or open(*which), raising=False)
@@ -262,7 +262,7 @@ class TestRememberedChecksums:
         assert [self.reads(path, monkeypatch) for _ in range(2)] == [True, False]
         times = path.stat()
         path.write_bytes(b"abd")
-        os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))  # as if nothing had been
+        os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))  # the modification time hides the change
         assert self.reads(path, monkeypatch)
         other.write_bytes(b"xyz")
         other.replace(path)

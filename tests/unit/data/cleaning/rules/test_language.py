@@ -1,4 +1,4 @@
-"""Sides in another language, on literal pairs."""
+"""The rule on sides in a wrong language, on literal pairs."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ CASES = [
     ("Two young men are outside near many bushes.", "Zwei junge Männer sind im Freien.", None),
     ("Two young men are outside near many bushes.", "Deux jeunes hommes sont devant le mur.", "language"),
     ("Zwei junge Männer sind im Freien vor Büschen.", "Zwei junge Männer sind im Freien.", "language"),
-    ("Le chien court.", "Zwei junge Männer sind im Freien.", None),  # too short to tell
-    ("John Smith, Mary Jones, Paris, 1990", "John Smith und Mary Jones", None),  # not confident
+    ("Le chien court.", "Zwei junge Männer sind im Freien.", None),  # too short to identify
+    ("John Smith, Mary Jones, Paris, 1990", "John Smith und Mary Jones", None),  # low confidence
 ]  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-"""Sides in a wrong script, on literal pairs."""
+"""The rule on sides in a wrong script, on literal pairs."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ CASES = [
     ("en", "ru", "a dog", "a dog", "script"),
     ("en", "ru", "a dog", "ab соб", None),  # three letters of five
     ("en", "ru", "a dog", "abc соб", "script"),  # three of six
-    ("en", "de", "12 – 13 !", "😀", None),  # no letters, none wrong
+    ("en", "de", "12 – 13 !", "😀", None),  # no letters, so none are wrong
     ("en", "sr", "a dog", "pas трчи", None),
     ("en", "ja", "a dog", "犬がハーイ走ります", None),
     ("en", "ja", "a dog", "개가 달린다", "script"),

@@ -1,4 +1,4 @@
-"""Over-long words and copied sources, on literal pairs."""
+"""The rules on over-long words and copied sources, on literal pairs."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ CASES = [
     ("en", "de", "0123456789 a", "ein Hund", None),
     ("en", "de", "01234567890 a", "ein Hund", "long_word"),
     ("en", "de", "a dog of it", "der 012345678901234567890", "long_word"),
-    ("en", "zh", "a dog of it", "我们都喜欢这些非常可爱的小狗", None),  # no spaces, no words
+    ("en", "zh", "a dog of it", "我们都喜欢这些非常可爱的小狗", None),  # no spaces, so no words
     ("zh_TW", "en", "我们都喜欢这些非常可爱的小狗", "a 012345678901234", "long_word"),
     ("en", "de", "one two three four five", "one two drei four fünf", None),  # exactly three of five
     ("en", "de", "one two three four five", "ONE two drei, four five!", "copied"),
     ("en", "de", "one two three four", "one two three four fünf", None),  # few words may all be names
-    ("en", "de", "1 2 3 4 5 6 7 8 9", "1 2 3 4 5 6 7 8 9 x", None),  # numbers are no words
+    ("en", "de", "1 2 3 4 5 6 7 8 9", "1 2 3 4 5 6 7 8 9 x", None),  # numbers are not words
     ("en", "de", "eins zwei drei vier fünf", "one two three four five", None),
 ]
 
