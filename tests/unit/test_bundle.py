@@ -1,4 +1,4 @@
-"""A model folder: written whole, read back the same, and clear about what is wrong with it."""
+"""A model folder: written completely, read back equal, with a clear message for each error."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Model folders that are damaged, edited, from strangers, or made by earlier versions."""
+"""Model folders that are damaged, edited, untrusted, or from earlier versions."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def folder(tmp_path: Path, tokenizer: Tokenizer) -> Path:
 
 
 def flips(content: bytes, count: int) -> Iterator[bytes]:
-    """The content with one byte changed, at random places."""
+    """Yields the content with one byte changed, at random places."""
     chance = random.Random(0)
     for _ in range(count):
         changed = bytearray(content)
@@ -83,7 +83,7 @@ def test_folders_without_sums_and_with_other_files_load(folder: Path) -> None:
     (folder / "README.md").write_text("mine")
     (folder / ".DS_Store").write_bytes(b"\x00")
     assert load_bundle(folder).results["test"] == {"bleu": 1.5}
-    (folder / "SHA256SUMS").unlink()  # as earlier versions made them
+    (folder / "SHA256SUMS").unlink()  # as in earlier versions
     assert load_bundle(folder).results["test"] == {"bleu": 1.5}
 
 
@@ -129,7 +129,7 @@ def test_all_files_follow_the_umask(mask: int, tmp_path: Path, tokenizer: Tokeni
     assert modes == dict.fromkeys(FILES, 0o666 & ~mask)
 
 
-# Without sums: what a stranger may have put there
+# Untrusted content, without checksums
 
 
 def edited(change: Callable[[str], str]) -> Callable[[Path], None]:

@@ -1,4 +1,4 @@
-"""The machine's facts, seeds, and files written whole or not at all."""
+"""Facts about the machine, seeds, and atomic writing of files."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from nmt.runtime import (
 
 
 def test_mix_is_what_it_always_was() -> None:
-    """Runs on disk resume by these numbers: they never change."""
+    """Runs on disk depend on these numbers to resume: they must never change."""
     assert mix(1) == 8567619917541546768
     assert mix(1, 2) == 7199479353940798044
     assert mix(2, 1) == 347512167633396807
@@ -86,7 +86,7 @@ def test_a_disk_that_refuses_is_told_in_words(tmp_path: Path, number: int, words
 def test_a_disk_that_has_become_read_only_is_told_too(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """There `unlink` fails even for what isn't there."""
+    """On such a disk, `unlink` fails even for a missing file."""
 
     def refuse(self: Path, missing_ok: bool = False) -> None:
         raise OSError(errno.EROFS, "Read-only file system")
@@ -174,7 +174,7 @@ def test_mps_where_torch_has_it(monkeypatch: pytest.MonkeyPatch) -> None:
         choose_device("mps")
     monkeypatch.setattr(torch.backends.mps, "is_available", lambda: True)
     assert choose_device("mps") == torch.device("mps")
-    assert choose_device("auto").type != "mps"  # not tested, so only on request
+    assert choose_device("auto").type != "mps"  # untested, so only on request
     assert choose_precision(Precision.auto, torch.device("mps")) is Precision.fp32
     with pytest.raises(UserError, match="device=mps:1: "):
         choose_device("mps:1")

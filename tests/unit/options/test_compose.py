@@ -1,4 +1,4 @@
-"""Options from YAML and the command line: what composes, and what each mistake is told."""
+"""Options from YAML and the command line: valid combinations, and an error message for each mistake."""
 
 from __future__ import annotations
 

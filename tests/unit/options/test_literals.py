@@ -1,4 +1,4 @@
-"""Text and paths on the command line: what arrives as it was typed, and what means something else."""
+"""Text and paths on the command line: values that are taken literally, and values with a special meaning."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ LITERAL = [
     "e\u0301",
     "🦊",
 ]
-"""Values that are the same in the finished options."""
+"""Values that arrive unchanged in the options."""
 
 
 def trained(*overrides: str) -> TrainConfig:
@@ -129,7 +129,7 @@ def value_of(config: Any, key: str) -> Any:
     ],
 )
 def test_text_arrives_as_typed(schema: type, name: str, first: int) -> None:
-    """The values from the `first` on, each in another option, so that every value is in two of a training."""
+    """Gives the values from `first` on to different options; in training, every value occurs twice."""
     given = dict(zip(KEYS[schema], (LITERAL * 2)[first:], strict=False))
     overrides = [f"{'+' * (number % 3)}{key}={value}" for number, (key, value) in enumerate(given.items())]
     local = LOCAL if schema is TrainConfig else ()
@@ -278,7 +278,7 @@ TEXT = st.text(st.characters(exclude_categories=["Cs"]))
 @given(TEXT)
 @settings(max_examples=300)
 def test_any_text_can_be_quoted(text: str) -> None:
-    """In quotes it has every value, also as an item of a list; in Hydra's grammar, too."""
+    """Quotes can hold any text, also as an item of a list, and in Hydra's grammar."""
     option = TextOption("file", several=True, optional=True)
     assert read_text("key", quoted(text), option) == text
     assert read_text("key", f"[{quoted(text)}, {quoted(text)}]", option) == [text, text]

@@ -1,4 +1,4 @@
-"""Words that can't be options are refused in one line, before Hydra reads them."""
+"""Words that cannot be options are refused in one line, before Hydra parses them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The words of other toolkits: every suggestion exists, and says how the meaning differs."""
+"""Option names of other toolkits: every suggested option exists, and remarks say how the meaning differs."""
 
 from __future__ import annotations
 

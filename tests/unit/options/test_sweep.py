@@ -1,4 +1,4 @@
-"""The jobs of a sweep: what runs, and the names of their folders."""
+"""The jobs of a sweep, and the names of their folders."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def swept(*overrides: str) -> list[TrainConfig]:
 
 
 def names(*overrides: str) -> list[str]:
-    """What the folders of a sweep are called."""
+    """Returns the names of the folders of a sweep."""
     settings = list(settings_of_jobs(TrainConfig, Arguments(overrides, sweep=True)))
     return folder_names(settings, ["r"] * len(settings))
 

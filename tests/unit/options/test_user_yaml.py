@@ -1,4 +1,4 @@
-"""`--config-dir`: a user's YAML files work, or each fault is one line with file, line and key."""
+"""`--config-dir`: a user's YAML files work, and each error is one line with file, line and key."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A user's YAML file read strictly: every fault is one line with file and line."""
+"""Strict reading of a user's YAML file: every error is one line with file and line."""
 
 from __future__ import annotations
 

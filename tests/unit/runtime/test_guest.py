@@ -1,4 +1,4 @@
-"""What nmt does otherwise in a program that imports it, and the state of that program."""
+"""Differences in a program that imports nmt, and the preserved state of that program."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from nmt.runtime.host_state import preserved_host_state, torch_for_nmt
 
 
 class Kept(logging.Handler):
-    """Keeps the text of its records."""
+    """Stores the text of its records."""
 
     def __init__(self) -> None:
         super().__init__()

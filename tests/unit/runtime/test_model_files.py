@@ -1,4 +1,4 @@
-"""Which files a user means who names a model, a run or a checkpoint."""
+"""The files of a model, a run or a checkpoint that a user names."""
 
 from __future__ import annotations
 
@@ -73,5 +73,5 @@ def test_a_checkpoint_has_the_configuration_and_the_pieces_of_its_run(tmp_path: 
     assert pieces_folder(checkpoint) == run / "model"
     (run / "source.spm").touch()
     assert pieces_folder(checkpoint) == run
-    (checkpoint / "config.yaml").touch()  # a model by itself
+    (checkpoint / "config.yaml").touch()  # a separate model
     assert enclosing_run(checkpoint) is None and pieces_folder(checkpoint) == checkpoint

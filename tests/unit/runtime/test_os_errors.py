@@ -58,7 +58,7 @@ BOTH = [
     (errno.ETIMEDOUT, "its network file system does not answer. Check the connection"),
     (errno.ETXTBSY, "it is a program that is running. Choose another name"),
     (errno.EXDEV, "it is on another file system. Choose another folder"),
-    (errno.ENOMEDIUM, "no medium found. Choose another file or folder"),  # any other: the system's own words
+    (errno.ENOMEDIUM, "no medium found. Choose another file or folder"),  # any other: the system's message
     (errno.EUCLEAN, "structure needs cleaning. Choose another file or folder"),
 ]
 
@@ -93,7 +93,7 @@ def test_a_bug_and_a_broken_pipe_stay_what_they_are(number: int | None) -> None:
 @pytest.mark.parametrize(
     ("error", "words"),
     [
-        (FileNotFoundError("No such file or directory: w"), "it does not exist"),  # safetensors, reading
+        (FileNotFoundError("No such file or directory: w"), "it does not exist"),  # safetensors when it reads
         (OSError("I/O error: No space left on device (os error 28)"), "no space is left"),
         (OSError("Could not read: [errno 5] Input/output error"), "its disk reports an error"),  # Arrow
     ],
@@ -133,7 +133,7 @@ def test_what_nobody_put_into_words_ends_a_command_in_one_line(capsys: pytest.Ca
     for bug in (FileNotFoundError(2, ""), OSError(errno.EBADF, "", "file"), OSError("strange")):
         with pytest.raises(OSError):
             ended(bug)
-    with pytest.raises(FileNotFoundError):  # a file of the program itself
+    with pytest.raises(FileNotFoundError):  # a file of the program
         ended(FileNotFoundError(2, "", f"{Path(files_module.__file__).parent}/missing.yaml"))
 
 
@@ -180,7 +180,7 @@ def test_a_link_that_leads_nowhere(tmp_path: Path) -> None:
 
 
 def test_only_regular_files_are_read(tmp_path: Path) -> None:
-    """A named pipe without a writer would be waited for without end."""
+    """Reading a named pipe without a writer would block for ever."""
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "folder").mkdir()
     with socket.socket(socket.AF_UNIX) as unix:

@@ -1,4 +1,4 @@
-"""How processes treat stop signals."""
+"""The resource tracker survives signals to its process group."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every message on standard error begins on a line of its own, whoever writes it, on a terminal or not."""
+"""Every message on standard error begins on a new line, from any writer, on a terminal or in a pipe."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from nmt.runtime import mark_line, progress, share_terminal, streams
 
 
 def rows(written: bytes) -> list[str]:
-    """What a terminal that got this shows, row by row; blank rows left out."""
+    """Returns the rows that a terminal shows after this output, without blank rows."""
     screen: list[list[str]] = [[]]
     column = 0
     for part in written.decode().replace("\r\n", "\n").replace("\n", "\r\n").replace("\x1b[K", "\0"):
@@ -45,7 +45,7 @@ def rows(written: bytes) -> list[str]:
 
 
 class Stderr:
-    """Standard error as `steady_streams` sets it up, on a terminal or into a pipe."""
+    """Standard error as `steady_streams` sets it up, on a terminal or in a pipe."""
 
     def __init__(self, theirs: int, ours: int) -> None:
         self._ours = ours
@@ -58,7 +58,7 @@ class Stderr:
         while True:
             try:
                 chunk = os.read(self._ours, 1 << 16)
-            except OSError:  # a terminal's end
+            except OSError:  # the end of a terminal
                 chunk = b""
             if not chunk:
                 return found
@@ -79,7 +79,7 @@ def stderr(request: pytest.FixtureRequest) -> Iterator[Stderr]:
 
 
 def with_bar(work: Callable[[], object]) -> None:
-    """Does the work while a bar is drawn, and draws it again."""
+    """Runs `work` while a bar is shown, and draws the bar again."""
     bar = progress(total=100, unit="updates", description="training")
     bar.update(3)
     bar.refresh()
@@ -144,7 +144,7 @@ def test_a_bar_that_nobody_closed(stderr: Stderr) -> None:
 
 @pytest.mark.parametrize("live", [True, False])
 def test_a_bar_whose_constructor_a_signal_ended(live: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Python finalises it all the same, and would print the traceback of an AttributeError."""
+    """Python still calls its finaliser, which must not print an AttributeError."""
     monkeypatch.setattr(sys.stderr, "isatty", lambda: live, raising=False)
     kind = streams._terminal_bar() if live else streams._line_bar()
     kind.__new__(kind).__del__()
@@ -152,7 +152,7 @@ def test_a_bar_whose_constructor_a_signal_ended(live: bool, monkeypatch: pytest.
 
 @pytest.mark.parametrize("mark", [mark_line, lambda: share_terminal(True)])
 def test_what_others_leave_on_the_line(mark: Callable[[], None], stderr: Stderr) -> None:
-    """A key that the terminal shows, or the bar of another process."""
+    """The line may contain a key echoed by the terminal, or the bar of another process."""
     if not stderr.stream.isatty():
         pytest.skip("nothing is drawn into a pipe")
     os.write(stderr.stream.fileno(), b"training:  3%|#   ^C")
@@ -197,7 +197,7 @@ def test_the_last_message_of_a_command(end: str, status: int, last: str) -> None
     assert process.stdout is not None
     if end == "ctrl-c":
         assert process.stdout.readline() == b"waiting\n"
-        os.write(theirs, b"^C")  # as the terminal shows it
+        os.write(theirs, b"^C")  # the terminal echoes it
         process.send_signal(signal.SIGINT)
     assert process.wait(60) == status
     os.close(theirs)

@@ -1,4 +1,4 @@
-"""What the benchmark of busy cores makes of its rounds."""
+"""The results of the benchmark of busy cores."""
 
 from __future__ import annotations
 

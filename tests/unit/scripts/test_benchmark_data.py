@@ -1,4 +1,4 @@
-"""The benchmark of the data stage, on next to nothing: what it writes, and how it counts."""
+"""The benchmark of the data stage on tiny data: its output, and its counts."""
 
 from __future__ import annotations
 
@@ -67,8 +67,8 @@ def test_all_figures_are_written(
 
 def test_filling_is_of_both_sides() -> None:
     filling = benchmark_data.Filling()
-    filling.add(Batch.of([[7] * 5], [[7] * 4]).filled(8))  # 6 and 5 tokens in 8 and 8
-    filling.add(Batch.of([[7] * 7], [[7] * 6]).filled(8))  # 8 and 7 in 16 and 8
+    filling.add(Batch.of([[7] * 5], [[7] * 4]).filled(8))  # 6 and 5 tokens, padded to 8 and 8
+    filling.add(Batch.of([[7] * 7], [[7] * 6]).filled(8))  # 8 and 7 tokens, padded to 16 and 8
     assert (filling.batches, filling.target, filling.padding, filling.capacity) == (2, 12, 14, 40)
 
 

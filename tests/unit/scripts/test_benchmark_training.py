@@ -1,4 +1,4 @@
-"""What the benchmark of training makes of its rounds."""
+"""The results of the benchmark of training."""
 
 from __future__ import annotations
 

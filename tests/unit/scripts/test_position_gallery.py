@@ -1,4 +1,4 @@
-"""The gallery of positional encodings: every picture, and a page that needs nothing else."""
+"""The gallery of positional encodings: every picture, and a self-contained page."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The quickstart corpus as a whole: a function, split as promised, the same everywhere, as committed."""
+"""The whole quickstart corpus: unique translations, the documented split, reproducible, as committed."""
 
 import gzip
 import os
@@ -68,10 +68,10 @@ def test_held_out_combinations_are_in_the_test_only(corpus: Corpus) -> None:
     assert set(used) == held_out, "every held-out combination is tested"
 
 
-# "have" is an auxiliary too, so the text alone does not tell.
+# "have" is an auxiliary too, so the text alone is ambiguous.
 @pytest.mark.parametrize(("verb", "held_out"), sorted(split.HELD_OUT_OBJECTS - {("have", "horse")}))
 def test_held_out_words_never_meet_in_the_training_text(verb: str, held_out: str) -> None:
-    """Looks at the committed English text alone, whatever the meanings say."""
+    """Reads only the committed English text, not the meanings."""
     particle = verb.partition(" ")[2]
     found = next(entry for entry in verbs.ORDINARY if entry.name == verb)
     # English puts a pronoun before the particle ("picks him up"), a noun after it.
@@ -140,7 +140,7 @@ def test_committed_files_are_what_the_script_makes(corpus: Corpus) -> None:
 
 
 def test_sampling_does_not_depend_on_the_hash_seed() -> None:
-    """The first sentences, in processes that order their sets differently."""
+    """Compares the first sentences of processes that order their sets differently."""
     program = (
         "from quickstart_corpus import dice, sentences, english, german\n"
         "rolled = dice.Dice(5)\n"
@@ -166,7 +166,7 @@ def test_sampling_does_not_depend_on_the_hash_seed() -> None:
 
 
 def test_the_choice_of_the_test_does_not_depend_on_the_hash_seed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A small corpus made by the whole of the splitting code, in two processes."""
+    """Compares a small corpus, created by the complete splitting code, of two processes."""
     program = (
         "from quickstart_corpus import split\n"
         "split.TRAIN, split.VALID, split.TEST = 2500, 10, 40\n"
@@ -199,7 +199,7 @@ def test_check_names_the_file_that_differs(
     where = ["--output", str(tmp_path)]
     assert script.main(where) == 0
     assert script.main([*where, "--check"]) == 0
-    # Another compression of the same text passes, other text and a damaged or missing file do not.
+    # Another compression of the same text passes; other text, a damaged or a missing file fails.
     (tmp_path / "a.gz").write_bytes(gzip.compress(b"one\n", compresslevel=1, mtime=9))
     assert script.main([*where, "--check"]) == 0
     (tmp_path / "b.gz").write_bytes(gzip.compress(b"drei\n"))

@@ -1,4 +1,4 @@
-"""Statements of the quickstart corpus: what each construction says in English and in German."""
+"""Statements of the quickstart corpus: each construction in English and in German."""
 
 import sys
 from pathlib import Path
@@ -297,7 +297,7 @@ STATEMENTS = [
         "The cat sleeps at home every day.",
         "Die Katze schläft jeden Tag zu Hause.",
     ),
-    # Copula and its like.
+    # Copula and similar verbs.
     (
         Clause(verbs.BE, the("exercise", True), polarity=NOT, predicate=Quality(ADJECTIVES["difficult"])),
         "The exercises are not difficult.",

@@ -1,4 +1,4 @@
-"""The criterion: its direction, and values that are missing or not finite."""
+"""The criterion: its direction, and missing or non-finite values."""
 
 from __future__ import annotations
 

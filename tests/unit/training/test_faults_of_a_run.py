@@ -1,4 +1,4 @@
-"""What becomes of a run whose folder is strange, is moved, or fills its disk: one line, or it goes on."""
+"""Runs with a strange or moved folder, or a full disk: they end with one line or continue."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ def options(max_tokens: int, **more: Any) -> DataConfig:
 
 
 def store(*sizes: tuple[int, int]) -> Store:
-    """Pairs of so many pieces, EOS not counted."""
+    """Returns pairs with these numbers of pieces, without EOS."""
     return Store.of([[5] * source for source, _ in sizes], [[5] * target for _, target in sizes])
 
 

@@ -1,4 +1,4 @@
-"""An update against its naive twin, and updates whose loss is no number."""
+"""An update against its naive twin, and updates with a non-finite loss."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def trainer(prepared: Prepared, folder: Path, *, dropout: float = 0.0, **trainin
 
 
 def test_an_update_is_a_step_along_the_mean_over_all_its_tokens(prepared: Prepared, tmp_path: Path) -> None:
-    """Micro-batches of unequal sizes: each token weighs the same."""
+    """Micro-batches have unequal sizes: each token has the same weight."""
     run = trainer(prepared, tmp_path, micro_batches=3, max_updates=1)
     model = new_model(run.config, prepared).train()
     stream = open_stream(run.config, prepared, run.progress, run.ranks)
@@ -96,7 +96,7 @@ def test_an_update_is_a_step_along_the_mean_over_all_its_tokens(prepared: Prepar
         torch.testing.assert_close(parameter.grad, twin.grad, rtol=1e-4, atol=1e-7, msg=name)
     optimizer = torch.optim.Adam(model.parameters(), lr=0.01, betas=(0.9, 0.98), eps=1e-9)
     for parameter, twin in zip(run.model.parameters(), model.parameters(), strict=True):
-        twin.grad = parameter.grad  # Adam's first step is the sign of the gradient: rounding noise would show
+        twin.grad = parameter.grad  # otherwise Adam's first step, a sign, shows rounding errors
     optimizer.step()
     for parameter, twin in zip(run.model.parameters(), model.parameters(), strict=True):
         torch.testing.assert_close(parameter, twin, rtol=1e-5, atol=1e-7)
@@ -122,7 +122,7 @@ def test_the_loss_scale_leaves_the_step_as_it_is(prepared: Prepared, tmp_path: P
     plain.train()
     scaled.train()
     for a, b in zip(plain.model.parameters(), scaled.model.parameters(), strict=True):
-        assert torch.equal(a, b)  # a power of two
+        assert torch.equal(a, b)  # the scale is a power of two
 
 
 def poison(monkeypatch: pytest.MonkeyPatch, updates: set[int], run: Trainer) -> None:
@@ -183,8 +183,8 @@ def test_the_batch_of_a_skipped_update_is_recorded(
 @pytest.mark.parametrize(
     ("bad", "checkpoint_every", "back_to"),
     [
-        (range(8, 18), 3, 6),  # 9, 12 and 15 lie among the skipped ones
-        (range(7, 17), 3, 3),  # 6 holds the very weights that did not work
+        (range(8, 18), 3, 6),  # 9, 12 and 15 are among the skipped ones
+        (range(7, 17), 3, 3),  # 6 has the weights that failed
         (range(5, 15), 100, 0),
     ],
 )
@@ -196,7 +196,7 @@ def test_ten_in_a_row_go_back_and_on_without_the_batches_since(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Its twin is taken to the checkpoint, then to the batch after the bad ones, by hand."""
+    """The twin is set by hand to the checkpoint, then to the batch after the bad ones."""
     options = {
         "checkpoint_every": checkpoint_every,
         "keep_checkpoints": 1,
@@ -287,9 +287,9 @@ def test_the_largest_batches_leave_no_trace(
     ("sharding", "micro_batches", "rank", "expected"),
     [
         (Sharding.none, 5, 0, [4]),
-        (Sharding.full, 5, 0, [0, 4]),  # of 0, 2 and 4
+        (Sharding.full, 5, 0, [0, 4]),  # of its 0, 2 and 4
         (Sharding.full, 3, 0, [0, 2]),
-        (Sharding.full, 3, 1, [2]),  # it has 1 alone
+        (Sharding.full, 3, 1, [2]),  # it has only 1
         (Sharding.full, 2, 0, [1]),
     ],
 )
@@ -362,7 +362,7 @@ def test_bf16_trains_on_fp32_weights(prepared: Prepared, tmp_path: Path) -> None
 
 
 def test_an_update_with_rdrop_is_a_step_along_the_naive_gradient(prepared: Prepared, tmp_path: Path) -> None:
-    """Two passes of each micro-batch, one after the other, and the paper's formula, halved."""
+    """The twin makes two passes of each micro-batch and uses half of the paper's formula."""
     run = trainer(prepared, tmp_path, micro_batches=2, max_updates=1, rdrop=5.0)
     model = new_model(run.config, prepared).train()
     stream = open_stream(run.config, prepared, run.progress, run.ranks)
@@ -372,7 +372,7 @@ def test_an_update_with_rdrop_is_a_step_along_the_naive_gradient(prepared: Prepa
     assert len({batch.num_target_tokens for batch in batches}) > 1
 
     def noise(shift: int) -> torch.Tensor:
-        """Stands for dropout, which differs between passes."""
+        """Replaces dropout: differs between the passes."""
         return torch.sin(torch.arange(shift, shift + 16.0))
 
     original = Transformer.forward
@@ -479,7 +479,7 @@ def test_the_last_update_has_a_line(
 ) -> None:
     assert trainer(prepared, tmp_path, **options).train()
     assert [record["update"] for record in train_records(tmp_path)] == updates
-    assert trainer(prepared, tmp_path, **options).train()  # nothing is left to do, and nothing is added
+    assert trainer(prepared, tmp_path, **options).train()  # nothing is left to do
     assert [record["update"] for record in train_records(tmp_path)] == updates
 
 

@@ -1,4 +1,4 @@
-"""The warning that other programs take the cores: when, once, and in which words."""
+"""The warning that other programs use the cores: its condition, its words, and that it is logged once."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def said(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> p
 
 
 class Machine:
-    """A clock, and what the threads have waited."""
+    """A simulated clock, and the time that the threads have waited."""
 
     def __init__(self) -> None:
         self.time, self.waited = 100.0, 1.0
@@ -38,7 +38,7 @@ class Machine:
         (2, 1, 20.0, "or give training.threads=1: threads also wait"),
         (1, 2, 10.0, "or give training.devices=1 training.threads=1: threads also wait"),
         (1, 1, 10.0, "other programs use the 2 cores of this machine. End them or use another machine"),
-        (1, 1, 30.0, "waits 100% of"),  # a thread beside those that compute waits, too
+        (1, 1, 30.0, "waits 100% of"),  # a thread other than the computing ones waits too
     ],
 )
 def test_it_warns_when_a_quarter_of_the_time_is_lost(
@@ -48,7 +48,7 @@ def test_it_warns_when_a_quarter_of_the_time_is_lost(
     watch = here.watch(threads, processes)
     here.time, here.waited = 119.0, 30.0
     watch.look(0.07)
-    assert not said.messages  # too short a time to judge
+    assert not said.messages  # the period is too short
     here.time, here.waited = 120.0, 1.0 + waited
     watch.look(0.07)
     assert len(said.messages) == (words is not None)
@@ -81,9 +81,9 @@ def test_the_wait_of_all_threads_is_added_up(tmp_path: machine.Path) -> None:
     for name, text in (("7", "900 1500000000 3\n"), ("8", "900 500000000 3\n")):
         (tmp_path / name).mkdir()
         (tmp_path / name / "schedstat").write_text(text)
-    (tmp_path / "9").mkdir()  # a thread that has just ended
+    (tmp_path / "9").mkdir()  # a thread that has ended
     assert queued_seconds(tmp_path) == 2.0
     assert queued_seconds(tmp_path / "none") is None
     (tmp_path / "7/schedstat").write_text("0 0 0\n")
     (tmp_path / "8/schedstat").write_text("0 0 0\n")
-    assert queued_seconds(tmp_path) is None  # a kernel that does not count
+    assert queued_seconds(tmp_path) is None  # a kernel without these counts

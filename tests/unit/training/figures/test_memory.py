@@ -1,4 +1,4 @@
-"""Memory: what work takes, what is free, and the largest batch found from both."""
+"""Memory: the memory that work takes, the free memory, and the largest batch that fits."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def test_the_meter_sees_what_was_taken_and_given_back() -> None:
     meter = MemoryMeter(torch.device("cpu"), 1)
     meter.start()
     torch.ones(64 * MIB // 4).sum()
-    assert 48 * MIB < meter.taken() < 96 * MIB  # pages that were freed before may serve again
+    assert 48 * MIB < meter.taken() < 96 * MIB  # it may reuse pages that were freed before
     meter.start()
     assert meter.taken() < 32 * MIB
 
@@ -36,7 +36,7 @@ def test_holes_count_as_free() -> None:
     last = blocks.pop()
     before = module._freed()
     del blocks
-    reported = hasattr(ctypes.CDLL(None), "mallinfo2")  # by glibc
+    reported = hasattr(ctypes.CDLL(None), "mallinfo2")  # glibc reports it
     assert module._freed() - before > 48 * MIB if reported else module._freed() == 0
     assert last[0] == 1.0
 
@@ -48,7 +48,7 @@ def test_holes_count_as_free() -> None:
 def test_the_tightest_limit_counts(
     processes: int, limit: int, expected: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of three processes each gets a third of what is free and what this one, of 60, has: less its own 60."""
+    """Each of three processes gets a third of the free memory plus the 60 of this process, minus these 60."""
     monkeypatch.setattr(module, "_available", lambda: 1000)
     monkeypatch.setattr(module, "_left_by", lambda groups: [2000, 900])
     monkeypatch.setattr(module, "_freed", lambda: 7)
@@ -69,12 +69,12 @@ def test_the_tightest_control_group_counts(tmp_path: Path) -> None:
 
 
 class Machine:
-    """One on which a batch takes so many bytes a token; it stands for meter and trainer."""
+    """A machine on which a batch takes `a_token` bytes per token; a stand-in of meter and trainer."""
 
     def __init__(self, memory: int, a_token: int, fails_above: int) -> None:
         self.memory, self.a_token, self.fails_above = memory, a_token, fails_above
         self.peak, self.tried = 0, list[int]()
-        training = TrainingConfig(precision=Precision.fp32, onednn_fp32=False)  # no kernels to leave room for
+        training = TrainingConfig(precision=Precision.fp32, onednn_fp32=False)  # no kernels that need memory
         self.config = SimpleNamespace(data=DataConfig(source_lang="xx", target_lang="yy"), training=training)
         self.prepared = SimpleNamespace(train=Store.of([[5] * 9], [[5] * 9]))
 
@@ -94,7 +94,7 @@ class Machine:
         return self.peak
 
     def free(self) -> int:
-        return self.memory + 64 * 2**20  # which are for other things
+        return self.memory + 64 * 2**20  # the reserve for other things
 
     def largest(self) -> int:
         return largest_max_tokens(cast(Trainer, self), cast(MemoryMeter, self))
@@ -104,7 +104,7 @@ class Machine:
     ("memory", "fails_above", "expected", "tried"),
     [
         (10**9, 10**6, 25_000, [512, 512, 1024, 25_000]),
-        (1_001_250, 10**6, 8_000, [512, 512, 1024, 8_000]),  # 0.8 of it, less the 1000 bytes, at 100 a token
+        (1_001_250, 10**6, 8_000, [512, 512, 1024, 8_000]),  # 0.8 of it, minus 1000 bytes, at 100 per token
         (1_001_250, 7_000, 6_400, [512, 512, 1024, 8_000, 6_400]),
         (1_001_250, 500, 408, [512, 512, 408]),
         (2_000, 10**6, 16, [512, 512, 1024, 16]),

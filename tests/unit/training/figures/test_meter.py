@@ -1,4 +1,4 @@
-"""The figures of training, from literal sums; and the ceiling they are measured against."""
+"""The figures of training from literal sums, and the peak speed behind the MFU."""
 
 from __future__ import annotations
 
@@ -37,9 +37,9 @@ def test_figures_of_literal_updates() -> None:
             "ppl": math.exp(2),
             "gradient_norm": 3.0,
             "tokens_per_second": 75.0,
-            "mfu": 0.5,  # 8e12 operations in 4 s, at most 4e12 a second
+            "mfu": 0.5,  # 8e12 operations in 4 s, at a peak of 4e12 per second
             "data_wait": 0.25,
-            "filling": 0.75,  # 300 of 2 updates x 2 micro-batches x 100
+            "filling": 0.75,  # 300 tokens of 2 updates x 2 micro-batches x 100
             "eta_minutes": 38 * 6 / 60,
         }
     )

@@ -1,4 +1,4 @@
-"""The trace of a few updates."""
+"""The profiler trace of a few updates."""
 
 from __future__ import annotations
 

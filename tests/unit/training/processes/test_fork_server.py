@@ -1,4 +1,4 @@
-"""When the fork server is started ahead, and what a process that is forked later knows of its parent."""
+"""The early start of the fork server, and the environment of processes that are forked later."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_it_starts_where_there_will_be_several_processes(
     fork_server.start_ahead(config)
     assert calls == started * [True]
     fork_server.start_ahead(replace(config, prepare_only=True))
-    monkeypatch.setenv("RANK", "0")  # as under torchrun
+    monkeypatch.setenv("RANK", "0")  # torchrun sets it
     fork_server.start_ahead(config)
     assert calls == started * [True]
 
@@ -50,7 +50,7 @@ def test_changes_of_the_environment_reach_what_is_forked_later(monkeypatch: pyte
     monkeypatch.setattr(os, "environ", {"KEPT": "1", "CHANGED": "2", "NEW": "3"})
     monkeypatch.setattr(fork_server, "START_METHOD", "forkserver")
     assert fork_server.environment_since() == {"CHANGED": "2", "GONE": None, "NEW": "3"}
-    monkeypatch.setattr(fork_server, "START_METHOD", "spawn")  # there it is handed on by itself
+    monkeypatch.setattr(fork_server, "START_METHOD", "spawn")  # spawned processes inherit the environment
     assert fork_server.environment_since() == {}
 
 

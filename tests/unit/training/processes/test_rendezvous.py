@@ -1,4 +1,4 @@
-"""Processes that meet: all come, one can't take part, one does not come; and what a group makes of it."""
+"""The rendezvous: all ranks come, one cannot take part, one is missing; and the process group after it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ LONG, SHORT = timedelta(seconds=60), timedelta(seconds=0.3)
 
 
 def ends(world: int, present: dict[int, str | None], patience: timedelta) -> dict[int, str]:
-    """How the meeting ends for each of those present, given what hinders them."""
+    """Returns the result of the rendezvous for each present rank, given its error, if any."""
     store, found = dist.HashStore(), dict[int, str]()
 
     def come(rank: int) -> None:
@@ -64,7 +64,7 @@ def free_port() -> int:
 
 
 def test_nobody_else_comes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The first process itself holds the store, where no launcher does."""
+    """Without a launcher, rank 0 hosts the store."""
     monkeypatch.delenv("TORCHELASTIC_USE_AGENT_STORE", raising=False)
     monkeypatch.setenv("MASTER_ADDR", "localhost")
     monkeypatch.setenv("MASTER_PORT", str(free_port()))

@@ -1,4 +1,4 @@
-"""Signals become a wish to stop, once, and only while somebody listens."""
+"""Signals become a stop request, once, and only inside `listening`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The watch over other processes: an end with and without a word, told once; strangers at the door."""
+"""The watchdog: other processes that end with or without a message, one log line, foreign connections."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ HOSTS = {0: "one", 1: "two", 2: "three"}
 def said(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[pytest.LogCaptureFixture]:
-    """What the program logs."""
+    """The log records of the program."""
     monkeypatch.setattr(log, "propagate", True)
     level = log.level
     yield caplog
@@ -32,7 +32,7 @@ def said(
 
 
 class Others:
-    """A watch whose other processes are played by the test, and whose own end is only noted."""
+    """A watchdog with simulated other processes; records the exit status instead of exiting."""
 
     def __init__(self, rank: int, others: list[int], logs: bool = True) -> None:
         pairs = {other: socket.socketpair() for other in others}
@@ -58,7 +58,7 @@ def test_a_death_without_a_word_ends_the_others_and_is_told_once(said: pytest.Lo
     others.lines[1].close()
     assert others.hear(2) == {"status": 1, "text": ""}
     assert others.end() == 1
-    others.lines[2].close()  # as it will
+    others.lines[2].close()  # it ends too
     assert [record.message.partition(":")[0] for record in said.records] == [
         "process 1 of the run, on two, ended without a message"
     ]
@@ -82,7 +82,7 @@ def test_the_main_process_tells_its_own_error(said: pytest.LogCaptureFixture) ->
 
 @pytest.mark.parametrize("logs", [False, True])
 def test_the_death_of_the_main_process(logs: bool, said: pytest.LogCaptureFixture) -> None:
-    log.setLevel("CRITICAL")  # as in every process but the main one
+    log.setLevel("CRITICAL")  # as on all ranks but 0
     others = Others(1, [0], logs)
     others.lines[0].close()
     assert others.end() == 1
@@ -106,7 +106,7 @@ def test_done_is_no_death_and_waits_for_the_main_process() -> None:
 
 @pytest.mark.parametrize("status", [None, 2])
 def test_the_main_process_may_fail_after_the_others_are_done(status: int | None) -> None:
-    """As it makes and tests the model: then all of them have failed."""
+    """Rank 0 may fail while it creates and tests the model: then all ranks fail."""
     other = Others(1, [0])
     threading.Thread(target=other.watch.finish, daemon=True).start()
     assert other.hear(0) == {"status": 0, "text": ""}
@@ -117,7 +117,7 @@ def test_the_main_process_may_fail_after_the_others_are_done(status: int | None)
 
 
 class Threads:
-    """Ranks that are threads of this process."""
+    """Ranks as threads of this process."""
 
     def __init__(self, rank: int, shared: queue.Queue[Any]) -> None:
         self.rank, self.world, self.is_main, self.device = rank, 2, rank == 0, torch.device("cpu")

@@ -1,4 +1,4 @@
-"""Which checkpoints are averaged and kept, and the mean against its naive twin."""
+"""The choice of checkpoints to average and retain, and the mean against its naive twin."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ EXTRAS = [Saved(6, 8.0), Saved(7, 9.5)]
     [
         (Average.last, 2, JUDGED, [], (4, 5)),
         (Average.last, 9, JUDGED, [], (1, 2, 3, 4, 5)),
-        (Average.last, 2, JUDGED, [Saved(6, 99.0)], (4, 5)),  # as if there had been no extra
-        (Average.best, 1, JUDGED, [], (2,)),  # of equals the earlier
+        (Average.last, 2, JUDGED, [Saved(6, 99.0)], (4, 5)),  # extras are ignored
+        (Average.best, 1, JUDGED, [], (2,)),  # the earlier of equal ones
         (Average.best, 3, JUDGED, [], (2, 3, 4)),
         (Average.best, 2, UNJUDGED, [], (2, 3)),
         (Average.best, 2, HALF, [], (2,)),
@@ -133,7 +133,7 @@ def test_updates_to_retain(kind: Average, count: int, keep: int, expected: set[i
         (Average.auto, {4, 5, 7, 2}),
         (Average.best, {5, 7, 2}),
         (Average.none, {5, 7}),
-        (Average.last, {4, 5, 7}),  # not for itself, but the best stays for whoever changes the kind
+        (Average.last, {4, 5, 7}),  # also the best extra, in case the kind changes
     ],
 )
 def test_extras_are_needed_as_long_as_they_are_among_the_best(kind: Average, expected: set[int]) -> None:
@@ -154,7 +154,7 @@ def test_nothing_is_needed_of_nothing() -> None:
 @pytest.mark.parametrize(
     ("kind", "count", "quality", "expected"),
     [
-        (Average.auto, 1, 9.0, False),  # of equals the earlier
+        (Average.auto, 1, 9.0, False),  # the earlier of equal ones
         (Average.auto, 1, 9.1, True),
         (Average.auto, 2, 9.0, False),
         (Average.auto, 3, 9.0, True),
@@ -170,7 +170,7 @@ def test_a_validation_among_the_best_earns_a_checkpoint(
 ) -> None:
     progress = Progress(update=6, validated=Saved(6, quality), checkpoints=JUDGED)
     assert among_best(progress, AveragingConfig(kind, count)) is expected
-    assert not among_best(replace(progress, update=7), AveragingConfig(kind, count)), "it has none"
+    assert not among_best(replace(progress, update=7), AveragingConfig(kind, count)), "it has no quality"
 
 
 def test_mean_matches_its_naive_twin() -> None:

@@ -1,4 +1,4 @@
-"""Checkpoints: what is written is read back, damage is seen, strangers are refused."""
+"""Checkpoints: exact round trips, detection of damage, refusal of foreign files."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ PRINTS = {"vocabulary": "v", "data": "d"}
 
 @pytest.fixture
 def said(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> pytest.LogCaptureFixture:
-    """What the program logs."""
+    """The log records of the program."""
     monkeypatch.setattr(log, "propagate", True)
     return caplog
 
@@ -112,12 +112,12 @@ def test_another_run_s_checkpoint_is_refused(tmp_path: Path) -> None:
 
 
 def test_options_are_compared_where_both_sides_know_them(tmp_path: Path) -> None:
-    """A checkpoint outlives the versions of the program, and options come and go with those."""
+    """A checkpoint may be read by another version, which may have other options."""
 
     def folder(**options: Any) -> CheckpointFolder:
         return CheckpointFolder(tmp_path, PRINTS, options)
 
-    save(tmp_path, 10)  # as earlier versions did: without them
+    save(tmp_path, 10)  # without options, as in earlier versions
     assert folder(kept=1, new=2).load(10).progress.update == 10
     folder(kept=1, old=[0.1, None]).save(Checkpoint(progress(20), {}, {}), {})
     assert folder(kept=1, new=2).load(20).progress.update == 20
@@ -138,7 +138,7 @@ def test_rotation_removes_all_but_the_named_and_leaves_strangers(tmp_path: Path)
 
 @pytest.mark.parametrize("name", ["update-9", "update-" + "9" * 20, "update-٠٠٠٠٠٠٠٩", "update--0000001"])
 def test_folders_with_other_names_are_no_checkpoints(name: str, tmp_path: Path) -> None:
-    """Digits of other scripts are digits to `int`, but not in a name that this program gives."""
+    """`int` accepts digits of other scripts, but names of checkpoints never contain them."""
     save(tmp_path, 5)
     (tmp_path / name).mkdir()
     folder = CheckpointFolder(tmp_path, PRINTS)
@@ -177,7 +177,7 @@ class PowerCut(BaseException):
 
 
 def cut_power(patch: pytest.MonkeyPatch, step: int) -> None:
-    """Lets so many renamings and removals be done, and no more; a removal ends half-way."""
+    """Allows `step` renames and removals, then fails; a removal fails half-way."""
     left = iter(range(step))
     rename, rmtree = os.rename, shutil.rmtree
 

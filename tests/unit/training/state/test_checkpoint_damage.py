@@ -1,4 +1,4 @@
-"""Checkpoints that are damaged or edited: the one before is used, whatever byte or counter it is."""
+"""Checkpoints that are damaged or edited: the previous one is used, for damage to any byte or counter."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_a_missing_file_is_noticed(name: str, tmp_path: Path) -> None:
 
 
 def test_checkpoints_without_sums_load(tmp_path: Path) -> None:
-    (save(tmp_path, 10) / "SHA256SUMS").unlink()  # as earlier versions wrote them
+    (save(tmp_path, 10) / "SHA256SUMS").unlink()  # as in earlier versions
     assert load(tmp_path, 10).progress.cursor.batch == 6
 
 
@@ -229,7 +229,7 @@ def test_a_pipe_in_the_place_of_a_file_is_noticed(name: str, tmp_path: Path) -> 
 def test_too_many_open_files_are_a_failure_of_the_system(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The library that maps the file tells them in words only."""
+    """The library that maps the file reports this only in the text of its error."""
 
     def load_file(path: Path) -> None:
         raise RuntimeError(f"unable to open file <{path}> in read-only mode: Too many open files (24)")

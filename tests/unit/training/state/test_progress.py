@@ -1,4 +1,4 @@
-"""The run's counters: what is due when, and when it is over."""
+"""The counters of a run: when actions are due, and when the run ends."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def test_loss_scale_halves_and_grows_back() -> None:
     adapt_loss_scale(progress, Precision.fp16, finite=True)
     assert (progress.loss_scale, progress.finite_in_a_row) == (65536.0, 1)
     progress.loss_scale = 1.0
-    assert not adapt_loss_scale(progress, Precision.fp16, finite=False)  # no smaller scale helps
+    assert not adapt_loss_scale(progress, Precision.fp16, finite=False)  # the scale cannot become smaller
 
 
 def test_other_precisions_have_no_loss_scale() -> None:
@@ -128,7 +128,7 @@ def test_counters_of_earlier_versions_have_no_extras() -> None:
 
 
 def test_a_checkpoint_has_what_scheduled_validations_said() -> None:
-    """The validation at update 3 is due as training ends there, and counts for nothing should it go on."""
+    """The validation at update 3 is due only because training ends; it does not count if training resumes."""
     options, progress = TrainingConfig(validate_every=2, max_updates=3), Progress()
     for quality in (None, 5.0, 7.0):
         progress.advance()

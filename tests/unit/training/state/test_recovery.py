@@ -1,4 +1,4 @@
-"""Which checkpoint is good enough to go back to, and what the run knows afterwards."""
+"""The choice of the checkpoint for a rollback, and the state of the run after it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from nmt.training.state.recovery import (
 
 
 def skipping(first: int, last: int, saved: list[int]) -> Progress:
-    """A run that skips the updates `first` to `last`, with checkpoints after those of `saved`."""
+    """Returns a run that skips the updates `first` to `last`, with checkpoints after the updates `saved`."""
     progress = Progress(checkpoints=[Saved(update) for update in saved])
     for update in range(1, last + 1):
         start, progress.cursor = progress.cursor, Cursor(0, 0, update)
@@ -37,10 +37,10 @@ def skipping(first: int, last: int, saved: list[int]) -> Progress:
 @pytest.mark.parametrize(
     ("first", "last", "saved", "good"),
     [
-        (9, 18, [4, 8, 12, 16], [4]),  # 8 is followed by skipped updates only
+        (9, 18, [4, 8, 12, 16], [4]),  # only skipped updates follow 8
         (10, 19, [4, 8, 12, 16], [4, 8]),
         (2, 11, [1, 2], []),
-        (99, 12, [4, 8, 12], [4, 8]),  # nothing is skipped: of 12 nothing is known yet
+        (99, 12, [4, 8, 12], [4, 8]),  # nothing is skipped, but no update follows 12
         (99, 13, [4, 8, 12], [4, 8, 12]),
     ],
 )

@@ -1,4 +1,4 @@
-"""Which options may change while a run goes on, and the records cut back when it does."""
+"""Options that may change when a run resumes, and the truncation of its records."""
 
 from __future__ import annotations
 
@@ -60,13 +60,13 @@ def test_the_run_remembers_what_auto_was(tmp_path: Path) -> None:
     folder, auto = RunFolder(tmp_path), chosen("auto", "auto")
     assert folder.with_choices(auto) == auto
     with folder.claimed(chosen(1234, 4000)):
-        pass  # a run that never came to a checkpoint: its data may have been others
+        pass  # a run without a checkpoint: its data may have differed
     assert folder.with_choices(auto) == chosen(1234, "auto")
     other = chosen("auto", "auto", clip_norm=1.0)
     assert folder.with_choices(other) == other
     started(tmp_path, chosen(1234, 4000))
     assert folder.with_choices(auto) == chosen(1234, 4000)
-    assert folder.with_choices(other) == chosen(1234, 4000, clip_norm=1.0)  # `check` says what is wrong
+    assert folder.with_choices(other) == chosen(1234, 4000, clip_norm=1.0)  # `check` reports the difference
     assert folder.with_choices(chosen(99, 300)) == chosen(99, 300)
     folder.config.write_text("data: [")
     assert folder.with_choices(auto) == auto
@@ -74,7 +74,7 @@ def test_the_run_remembers_what_auto_was(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("size", [8000, 16000])
 def test_a_run_begun_with_a_number_goes_on_with_auto(size: int, tmp_path: Path) -> None:
-    """`data=local` had a number where it now has `auto`: runs begun before go on by the same command."""
+    """`data=local` now has `auto` instead of a number: the same command must resume older runs."""
     folder = started(tmp_path, chosen(4096, size))
     folder.check(folder.with_choices(chosen(4096, "auto")))
     with pytest.raises(UserError, match=f"vocab_size={size}, not 300. Give the same"):
@@ -84,7 +84,7 @@ def test_a_run_begun_with_a_number_goes_on_with_auto(size: int, tmp_path: Path) 
 def test_the_run_there_is_to_go_on_with(tmp_path: Path) -> None:
     folder = RunFolder(tmp_path)
     with folder.claimed(config(clip_norm=1.0)):
-        assert folder.resumable_config() is None  # it never came to a checkpoint
+        assert folder.resumable_config() is None  # it has no checkpoint
     assert started(tmp_path, config()).resumable_config() == config()
     folder.config.write_text("data: [")
     assert folder.resumable_config() is None
@@ -180,7 +180,7 @@ def test_a_schedule_of_a_plugin_decides_whether_the_number_of_updates_is_fixed(
 
 def test_options_of_a_schedule_are_fixed_one_by_one(tmp_path: Path) -> None:
     def options(**given: Any) -> TrainConfig:
-        return config(schedule=ScheduleConfig(name="steps", options=given))  # a plugin that is not imported
+        return config(schedule=ScheduleConfig(name="steps", options=given))  # of an unknown plugin
 
     folder = started(tmp_path, options(every=5, factor=0.5))
     folder.check(options(every=5, factor=0.5))
@@ -277,7 +277,7 @@ def test_records_are_cut_back(tmp_path: Path) -> None:
     for update in (10, 20, 30):
         monitor.advance(FIGURES)
         monitor.record("train", update, {"loss": update / 10, "ppl": float("inf")})
-        samples = [{"source": "a\u2028\x85", "hypothesis": "b"}]  # the ends of lines, to some
+        samples = [{"source": "a\u2028\x85", "hypothesis": "b"}]  # line ends for some programs
         monitor.record("valid", update, {"bleu": 5.0, "samples": samples})
     monitor.close()
     with open(folder.metrics, "a") as file:

@@ -1,4 +1,4 @@
-"""Checkpoints in the background: what is written, in which order, and how failures come to light."""
+"""Checkpoints in the background: their content, their order, and the report of failures."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ PATIENCE = 60.0
 
 
 class SlowFolder(CheckpointFolder):
-    """Begins to write only when it is let, and fails when it is told to."""
+    """Writes only after `go` is set; fails if `failure` is set."""
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder, {})
@@ -48,7 +48,7 @@ def checkpoint(update: int) -> Checkpoint:
 
 
 def finished(found: Callable[[], bool]) -> None:
-    """Waits for another thread, without a guess at how long it takes."""
+    """Waits for another thread until `found` returns true."""
     pause = threading.Event()
     for _ in range(int(PATIENCE / 0.01)):
         if found():

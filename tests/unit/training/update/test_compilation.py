@@ -1,4 +1,4 @@
-"""Training with compiled layers: its steps, going on, and what is told of compiling again."""
+"""Training with compiled layers: its steps, resuming, and the log lines about recompilation."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from nmt.training.update.compilation import Compilations
 
 @pytest.fixture(autouse=True)
 def fast(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Traces layers but compiles nothing; `tests/integration/test_compiled_run.py` does."""
+    """Traces layers without compiling; `tests/integration/test_compiled_run.py` compiles them."""
     monkeypatch.setattr(module, "_backend", lambda: lookup_backend("eager"))
     yield
     torch.compiler.reset()

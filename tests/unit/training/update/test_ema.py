@@ -1,4 +1,4 @@
-"""The running mean of the weights against its naive twin, and its place in training and checkpoints."""
+"""The running mean of the weights against its naive twin, and its use in training and checkpoints."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from nmt.training.update.parallel import State
 
 
 class Alone:
-    """One process and no optimizer, as `RunningMean` knows it."""
+    """The part of `Parallel` that `RunningMean` uses: one process, no optimizer."""
 
     def __init__(self, model: nn.Module) -> None:
         self.model = model
@@ -40,7 +40,7 @@ def two_layers() -> nn.Sequential:
 
 
 def move(model: nn.Module) -> None:
-    """A step in some direction."""
+    """Makes a step in a random direction."""
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.add_(torch.randn_like(parameter))
@@ -51,7 +51,7 @@ def values(model: nn.Module) -> dict[str, Tensor]:
 
 
 def test_mean_of_literal_numbers() -> None:
-    """Decays 2/11 and 3/12, both below 0.5, then 0.5 where (n + 1) / (n + 10) is more."""
+    """Decays 2/11 and 3/12, both below 0.5; then 0.5, because (n + 1) / (n + 10) is larger."""
     model = nn.Linear(1, 1, bias=False)
     nn.init.constant_(model.weight, 11.0)
     mean = mean_of(model, 0.5)
@@ -65,7 +65,7 @@ def test_mean_of_literal_numbers() -> None:
 
 
 def test_mean_equals_the_naive_sum() -> None:
-    """Each weight counts with 1 - decay times all decays after it."""
+    """Each weight has the factor 1 - decay, times all later decays."""
     model, decay = two_layers(), 0.9
     mean, seen = mean_of(model, decay), [values(model)]
     decays = [1.0, *(min(decay, (n + 1) / (n + 10)) for n in range(1, 121))]
@@ -96,7 +96,7 @@ def test_in_place_and_back_leaves_every_bit_and_address() -> None:
     with pytest.raises(ZeroDivisionError), mean.in_place():
         assert all(torch.equal(tensor, delivered[name]) for name, tensor in values(model).items())
         assert not any(torch.equal(tensor, before[name]) for name, tensor in values(model).items())
-        raise ZeroDivisionError  # as a validation that is broken off
+        raise ZeroDivisionError  # like an interrupted validation
     assert all(torch.equal(tensor, before[name]) for name, tensor in values(model).items())
     assert addresses == [parameter.data_ptr() for parameter in model.parameters()]
 

@@ -1,4 +1,4 @@
-"""What an update comes to: against the plain arithmetic of the host, and known only after the step."""
+"""The finite check of an update: against host arithmetic, with no synchronisation before the step."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_what_is_no_number(objective: float, norm: float, finite: bool) -> None:
 
 
 class NobodyReads(TorchDispatchMode):
-    """Refuses what makes a host wait for a GPU."""
+    """Fails on operations that make the host wait for a GPU."""
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         assert "_local_scalar_dense" not in str(func) and "nonzero" not in str(func)
@@ -61,7 +61,7 @@ class NobodyReads(TorchDispatchMode):
 
 @pytest.mark.parametrize("name", ["adam", "adamw"])
 def test_steps_are_those_of_the_plain_optimizer(name: str) -> None:
-    """Of three updates the second is no number: weights, moments and the count of steps stay as they were."""
+    """The second of three updates is not finite: it leaves weights, moments and the step count unchanged."""
     found = []
     for plain in (False, True):
         torch.manual_seed(1)

@@ -15,7 +15,7 @@ from nmt.training.update.objective import Losses, training_loss
 
 
 def naive_loss(logits: Tensor, target: Tensor, smoothing: float) -> tuple[Tensor, Tensor]:
-    """Sum over tokens of -sum_v q(v) log p(v), q = (1 - smoothing) one-hot + smoothing / V."""
+    """Returns the sum over tokens of -sum_v q(v) log p(v), q = (1 - smoothing) one-hot + smoothing / V."""
     log_probs = logits - logits.logsumexp(-1, keepdim=True)
     q = (1 - smoothing) * F.one_hot(target, logits.shape[1]).to(logits) + smoothing / logits.shape[1]
     return -(q * log_probs).sum(), -log_probs[torch.arange(len(target)), target].sum()
@@ -30,7 +30,7 @@ def naive(
     rdrop: float = 0.0,
     scale: float = 1.0,
 ) -> Losses:
-    """The formulas of the docstring, logits and all; R-Drop's is half of the paper's."""
+    """The formulas of the docstring, with all logits at once; the R-Drop term is half of the paper's."""
     logits = F.linear(hidden, weight).to(torch.promote_types(hidden.dtype, torch.float32))
     passes = logits.chunk(2) if rdrop else [logits]
     losses, nlls = zip(*(naive_loss(part, target, smoothing) for part in passes), strict=True)
@@ -51,7 +51,7 @@ def run(
     outer: float,
     **options: float,
 ) -> list[Tensor]:
-    """All sums, and the gradients by hidden states and weights."""
+    """Returns all sums, and the gradients of hidden states and weights."""
     leaves = [x.detach().clone().requires_grad_() for x in (hidden, weight)]
     losses = function(*leaves, target, **options)
     gradients = torch.autograd.grad(losses.objective * outer, leaves)
@@ -136,7 +136,7 @@ def test_loss_matches_cross_entropy_of_torch() -> None:
 
 @pytest.mark.parametrize("rdrop", [0.0, 5.0])
 def test_products_in_bf16(rdrop: float) -> None:
-    """As under autocast: logits and gradients of the weights from bf16, the loss and its gradient in fp32."""
+    """As under autocast: logits and weight gradients from bf16; the loss and its gradient in fp32."""
     torch.manual_seed(5)
     hidden, weight, target = torch.randn(40, 8), torch.randn(50, 8), torch.randint(50, (20 if rdrop else 40,))
 
@@ -154,7 +154,7 @@ def test_products_in_bf16(rdrop: float) -> None:
         assert fast.dtype is torch.float32
         assert (fast - slow).norm() <= 1e-2 * slow.norm()
     exact = run(naive, hidden, weight, target, 1.0, smoothing=0.1, rdrop=rdrop)
-    assert (results[0][0] - exact[0]).abs() > 0  # it was no fp32
+    assert (results[0][0] - exact[0]).abs() > 0  # the products were not in fp32
 
 
 @pytest.mark.parametrize(("mean", "spread"), [(0.0, 2.0), (-30.0, 5.0), (0.0, 40.0)])

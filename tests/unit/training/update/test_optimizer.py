@@ -1,4 +1,4 @@
-"""Flat gradients against separate ones, Adam against its formula, state saved and restored, plugins."""
+"""Flat gradients against separate ones, Adam against its formula, saved and restored state, plugins."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_gradients_are_views_that_accumulate() -> None:
         assert parameter.grad.untyped_storage().data_ptr() == flat.buffer.untyped_storage().data_ptr()
         assert (parameter.grad.data_ptr() - flat.buffer.data_ptr()) % 64 == 0
     expected = torch.cat([g.flatten() for g in grads if g is not None]).norm()
-    torch.testing.assert_close(flat.norm(), expected)  # the extras are no part of it
+    torch.testing.assert_close(flat.norm(), expected)  # without the extras
     flat.zero()
     assert not any(p.grad.any() for p in flat_model.parameters() if p.grad is not None)
     assert flat.extras.tolist() == [0.0, 0.0]
@@ -76,7 +76,7 @@ def test_steps_follow_the_formula(name: str) -> None:
         model.bias.grad.copy_(torch.tensor(grads[2:]))
         optimizer.step(rate)
         for i, grad in enumerate(grads):
-            decay = 0.1 if i < 2 else 0.0  # the bias is spared
+            decay = 0.1 if i < 2 else 0.0  # no decay of the bias
             g = grad if name == "adamw" else grad + decay * w[i]
             if name == "adamw":
                 w[i] *= 1 - rate * decay
@@ -128,7 +128,7 @@ def test_state_of_another_model_is_refused() -> None:
 
 
 class Momentum(Optimizer):
-    """An optimizer of a plugin: stochastic gradient descent with momentum, or with none of it."""
+    """An optimizer of a plugin: stochastic gradient descent with optional momentum."""
 
     floats_per_weight = 1
 

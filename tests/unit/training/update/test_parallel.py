@@ -1,4 +1,4 @@
-"""Whole and sharded weights in training: the same steps and state, each going on from the other's."""
+"""Replicated and sharded weights: equal steps and state; each resumes from the other's checkpoint."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ HERE = Path("here")
 
 @pytest.fixture(autouse=True)
 def group() -> Iterator[None]:
-    """A group of one process: FSDP2 goes all its ways, and the naive twin is at hand."""
+    """A group of one process: FSDP2 takes all its code paths, and the naive twin is in the same process."""
     dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
     yield
     dist.destroy_process_group()
@@ -52,7 +52,7 @@ def sharded(*, always: bool = True) -> Parallel:
 
 
 def updated(parallel: Parallel, *updates: int) -> tuple[list[float], State]:
-    """The sums of each update, of two micro-batches, and copies of the state afterwards."""
+    """Makes updates of two micro-batches; returns the sums of each, and copies of the state after them."""
     sums: list[float] = []
     for update in updates:
         parallel.zero()
@@ -84,13 +84,13 @@ def test_sharded_steps_are_those_of_the_naive_twin(always: bool) -> None:
     sums, state = updated(parallel, 1, 2, 3)
     twin_sums, twin = updated(replicated(), 1, 2, 3)
     assert sums == pytest.approx(twin_sums, rel=1e-6)
-    assert sums[0] == 9  # target tokens, ends of sentences counted in
+    assert sums[0] == 9  # target tokens, including EOS
     assert_alike(state, twin)
     assert_alike((parallel.whole.state_dict(), {}), (twin[0], {}))
 
 
 class Momentum(Optimizer):
-    """An optimizer of a plugin; with shares `finite` is not given."""
+    """An optimizer of a plugin; with shards it is called without `finite`."""
 
     def __init__(self, options: object, model: nn.Module, config: OptimizerConfig) -> None:
         super().__init__(options, model, config)
@@ -127,7 +127,7 @@ def test_an_optimizer_of_a_plugin_is_sharded_too(always: bool, monkeypatch: pyte
 
 
 def test_compiled_layers_are_sharded_too() -> None:
-    """Against compiled ones, not the layers themselves: Adam turns rounding into steps."""
+    """Compares with compiled layers, because Adam turns rounding differences into steps."""
     states = []
     for parallel in (replicated(), sharded(always=True), sharded(always=False)):
         torch.compiler.reset()
@@ -158,7 +158,7 @@ def test_what_is_held_are_the_weights_themselves(kind: Callable[[], Parallel]) -
     held[min(held)].fill_(0.5)
     weights = parallel.state(optimizer=False)[0]
     assert held.keys() == dict(parallel.model.named_parameters()).keys()
-    assert all(torch.equal(share, weights[name]) for name, share in held.items())  # of one process: the whole
+    assert all(torch.equal(share, weights[name]) for name, share in held.items())  # one process: the whole
 
 
 @pytest.mark.parametrize("kind", [replicated, sharded])

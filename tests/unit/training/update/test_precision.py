@@ -1,4 +1,4 @@
-"""Number formats of training."""
+"""Precisions of training."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from nmt.training.update.precision import speed_up_fp32_products
 
 @pytest.fixture(autouse=True)
 def setting() -> Iterator[None]:
-    """Puts back afterwards what is on for the whole process."""
+    """Restores the process-wide setting after a test."""
     before = torch.backends.mkldnn.matmul.fp32_precision
     yield
     torch.backends.mkldnn.matmul.fp32_precision = before

@@ -1,4 +1,4 @@
-"""Learning rates against numbers worked out by hand."""
+"""Learning rates against values computed by hand."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def learning_rate(update: int, config: ScheduleConfig, d_model: int, max_updates
     [
         (1, 1.7469e-07),  # 512**-0.5 * 4000**-1.5
         (2000, 3.4939e-04),
-        (4000, 6.9877e-04),  # the top: 512**-0.5 * 4000**-0.5
+        (4000, 6.9877e-04),  # the maximum: 512**-0.5 * 4000**-0.5
         (16000, 3.4939e-04),
         (100000, 1.3975e-04),
     ],
