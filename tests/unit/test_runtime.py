@@ -107,7 +107,7 @@ def test_a_lock_keeps_others_out(tmp_path: Path) -> None:
 
     with locked(tmp_path / ".lock", taken):
         with pytest.raises(UserError, match="taken"), locked(tmp_path / ".lock", taken):
-            raise AssertionError("got in")
+            raise AssertionError("the lock was acquired")
     with locked(tmp_path / ".lock", taken):
         pass
 
@@ -120,11 +120,11 @@ def test_only_a_file_is_locked(tmp_path: Path) -> None:
     try:
         for name in ("pipe", "null", "folder"):
             with pytest.raises(UserError, match=name), locked(tmp_path / name, lambda: None):
-                raise AssertionError("got in")
+                raise AssertionError("the lock was acquired")
     finally:
         os.close(reader)
     with pytest.raises(UserError, match="pipe"), locked(tmp_path / "pipe", lambda: None):
-        raise AssertionError("got in")
+        raise AssertionError("the lock was acquired")
 
 
 def test_remove(tmp_path: Path) -> None:
@@ -146,7 +146,7 @@ def test_a_file_system_without_locks_is_told(tmp_path: Path, monkeypatch: pytest
     monkeypatch.setattr(files.fcntl, "flock", flock)
     with pytest.raises(UserError, match=r"\.lock can't be locked \(No locks available\)"):
         with locked(tmp_path / ".lock", lambda: None):
-            raise AssertionError("got in")
+            raise AssertionError("the lock was acquired")
 
 
 def test_make_folder_where_a_file_stands(tmp_path: Path) -> None:

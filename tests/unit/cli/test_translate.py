@@ -164,7 +164,7 @@ def test_an_unknown_precision() -> None:
         command.load_translator(TranslateConfig("m", precision="int8"))
 
 
-# Real processes
+# Tests with real processes
 
 
 def start(*arguments: str, **streams: Any) -> subprocess.Popen[bytes]:

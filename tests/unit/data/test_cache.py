@@ -183,7 +183,7 @@ class TestMade:
         assert not part.exists()
         assert sorted(os.listdir(tmp_path / "x")) == ["a", "b", "c", "manifest.json"]
         assert [(tmp_path / "x" / name).read_bytes() for name in "abc"] == [b"a!", b"b!", b"c!"]
-        made(tmp_path / "x", lambda part: pytest.fail("it is whole"))
+        made(tmp_path / "x", lambda part: pytest.fail("the folder is complete"))
 
     def test_a_file_that_changes_before_the_folder_is_whole_is_found(self, tmp_path: Path) -> None:
         def build(part: Path) -> dict[str, Any]:

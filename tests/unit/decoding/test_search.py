@@ -145,7 +145,7 @@ def short_or_long(sentence: int, ids: tuple[int, ...]) -> list[float]:
     ("alpha", "ids", "score"),
     [
         (0.0, (), -2.0),
-        (0.6, (), -2.0),  # -2.5 / (8 / 6) ** 0.6 = -2.1036 is just not enough
+        (0.6, (), -2.0),  # -2.5 / (8 / 6) ** 0.6 = -2.1036 is worse than -2 / (6 / 6) ** 0.6
         (1.0, (2, 2), -1.875),  # -2.5 / (8 / 6) beats -2 / (6 / 6)
     ],
 )

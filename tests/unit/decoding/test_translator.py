@@ -71,7 +71,7 @@ def test_translations_are_at_most_as_long_as_the_options_say() -> None:
     found = translator(
         Endless(), beam_size=1, max_length_factor=1.5, max_length_offset=3
     ).translate(["a", "a a a a"])  # fmt: skip
-    # 2 * 1.5 + 3 and 5 * 1.5 + 3, of which EOS is one
+    # 2 * 1.5 + 3 and 5 * 1.5 + 3, including EOS
     assert [one.num_tokens for one in found] == [6, 10]
     assert [one.hypotheses[0].text for one in found] == ["a a a a a", "a a a a a a a a a"]
 

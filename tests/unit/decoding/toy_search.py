@@ -21,7 +21,7 @@ BOS, EOS = 0, 1
 NextLogProbs = Callable[[int, tuple[int, ...]], list[float]]
 """Sentence and ids so far -> log-probability of every id."""
 Allowed = Callable[[tuple[int, ...], int], bool]
-"""Ids so far and a new id -> whether it may follow."""
+"""Ids so far and a new id -> whether it is allowed."""
 
 
 @dataclass

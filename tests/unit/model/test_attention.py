@@ -1,3 +1,5 @@
+"""Self-attention and cross-attention of flat batches, against a twin that takes one sentence at a time."""
+
 from __future__ import annotations
 
 import numpy as np

@@ -1,3 +1,5 @@
+"""Dropout: its random draw, its gradient, and dropout of whole rows."""
+
 from __future__ import annotations
 
 import pytest

@@ -162,7 +162,7 @@ def test_options_are_checked_before_a_model_is_built() -> None:
 
 
 def test_rotary_is_a_product_with_complex_numbers() -> None:
-    """Dimensions i and i + E/2 are the real and the imaginary part, turned by position * 10000^(-2i/E)."""
+    """Dimensions i and i + E/2 are the real and the imaginary part, rotated by position * 10000^(-2i/E)."""
     width = 6
     rotary = build_positions(PositionsConfig("rotary"), shape(2, width, causal=True))
     q = torch.randn(3, 2, width, dtype=torch.float64)

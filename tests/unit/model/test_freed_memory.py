@@ -1,6 +1,6 @@
 """Tensors are freed when they are no longer referred to, without Python's garbage collector.
 
-An object that refers to itself retains its tensors until the collector runs, maybe many steps later: a
+An object that refers to itself retains its tensors until the collector runs, perhaps many steps later. A
 search then needs several times its memory.
 """
 
@@ -32,7 +32,7 @@ CONFIGS = {
 
 @contextmanager
 def without_tensors_in_cycles() -> Iterator[None]:
-    """Fails if the garbage collector finds tensors that were created within."""
+    """Fails if the garbage collector finds tensors that the block created."""
     gc.collect()
     gc.disable()
     flags = gc.get_debug()

@@ -1,3 +1,5 @@
+"""Sinusoidal positions: values, layouts and properties; the options and lengths of encodings."""
+
 from __future__ import annotations
 
 import math

@@ -1,4 +1,4 @@
-"""The attention that a decoder state records: plain softmax weights, and nothing else changes."""
+"""The attention that a decoder state records: plain softmax weights; all other results are unchanged."""
 
 from __future__ import annotations
 

@@ -1,3 +1,5 @@
+"""The Transformer: naive twins, step-by-step decoding, precision, initial weights and presets."""
+
 from __future__ import annotations
 
 import copy

@@ -1,4 +1,4 @@
-"""Failures of the file system: one line with the path and the reason; a bug keeps its traceback."""
+"""Failures of the file system: one line with the path and the reason; a bug shows its traceback."""
 
 from __future__ import annotations
 

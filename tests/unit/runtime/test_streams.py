@@ -154,7 +154,7 @@ def test_a_bar_whose_constructor_a_signal_ended(live: bool, monkeypatch: pytest.
 def test_what_others_leave_on_the_line(mark: Callable[[], None], stderr: Stderr) -> None:
     """The line may contain a key echoed by the terminal, or the bar of another process."""
     if not stderr.stream.isatty():
-        pytest.skip("nothing is drawn into a pipe")
+        pytest.skip("no bar is drawn into a pipe")
     os.write(stderr.stream.fileno(), b"training:  3%|#   ^C")
     with redirect_stderr(stderr.stream):
         mark()

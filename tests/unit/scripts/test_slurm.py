@@ -1,4 +1,4 @@
-"""The Slurm script against commands that stand in for Slurm's and torchrun."""
+"""The Slurm script with stand-ins of Slurm's commands and torchrun."""
 
 from __future__ import annotations
 

@@ -414,7 +414,7 @@ def test_the_dropout_of_rdrop_differs_between_passes_and_repeats(prepared: Prepa
 def test_the_running_mean_is_what_is_validated_and_saved(
     prepared: Prepared, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of five updates the third is skipped; the naive mean is taken over the others."""
+    """The third of five updates is skipped; the naive mean covers the others."""
     run = trainer(prepared, tmp_path, max_updates=5, ema=0.9, checkpoint_every=5, validate_every=5)
     twin = {name: tensor.clone() for name, tensor in run.model.state_dict().items()}
     validated: dict[str, torch.Tensor] = {}

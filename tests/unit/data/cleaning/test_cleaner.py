@@ -60,7 +60,7 @@ CASES = [
     ("Ein Hund rennt .", "etwas anderes", None),  # held out, but only on the other side
     ("bigcat", "etwas anderes", "leaked"),
     ("a dog runs", "ein Hund rennt", None),
-    ("\x07", "\x07", "control"),  # the first rule in order counts
+    ("\x07", "\x07", "control"),  # the first matching rule counts
 ]
 
 

@@ -38,7 +38,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def wmt(tmp_path: Path) -> Path:
-    """A folder laid out as `wmt/wmt14` is on the hub, two pairs a file."""
+    """A folder with the layout of `wmt/wmt14` on the hub; two pairs in each file."""
     folder = tmp_path / "copies" / "wmt14"
     for lang in ("de", "fr"):
         (folder / f"{lang}-en").mkdir(parents=True)

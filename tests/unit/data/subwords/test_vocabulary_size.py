@@ -117,7 +117,7 @@ def test_preparation_chooses_and_tells(tmp_path: Path, caplog: pytest.LogCapture
 
 
 def test_characters_that_need_more_get_more(tmp_path: Path) -> None:
-    """With the table's 2,000 SentencePiece would fail: the text has 2,400 characters."""
+    """With the 2,000 of the table, SentencePiece would fail: the text has 2,400 characters."""
     data = corpus(tmp_path / "a", 3000, "".join(map(chr, range(0x4E00, 0x4E00 + 2400))))
     assert prepare(data).vocab_size == 5000
     with pytest.raises(UserError, match="vocab_size=2000: the characters of both sides need at least"):

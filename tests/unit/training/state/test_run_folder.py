@@ -243,7 +243,7 @@ def test_one_process_at_a_time(tmp_path: Path) -> None:
     with RunFolder(tmp_path).claimed(config()):
         with pytest.raises(UserError, match="in use by another nmt-train"):
             with RunFolder(tmp_path).claimed(config()):
-                raise AssertionError("got in")
+                raise AssertionError("the lock was acquired")
     with RunFolder(tmp_path).claimed(config()):
         pass
 

@@ -54,7 +54,7 @@ def finished(found: Callable[[], bool]) -> None:
         if found():
             return
         pause.wait(0.01)
-    raise AssertionError("nothing came of it")
+    raise AssertionError("`found` remained false")
 
 
 def test_the_state_of_the_moment_is_written(tmp_path: Path) -> None:

@@ -160,7 +160,7 @@ class Momentum(Optimizer):
 
 
 class SignDescent(Optimizer):
-    """An optimizer of a plugin that has no state."""
+    """An optimizer of a plugin, without state."""
 
     @torch.no_grad()
     def step(self, rate: float, finite: Tensor | None = None) -> None:
