@@ -36,6 +36,10 @@ from nmt.runtime import expanded
 
 _ODD_NUMBER = re.compile(r"[-+]?(0[0-7_]+|[\d_]+(:[0-5]?\d)+(\.[\d_]*)?)")
 """Octal numbers, and numbers in base 60, as YAML reads 12:30."""
+_WORD = r"\b[A-Za-z_][\w-]*"
+_DOTTED = rf"{_WORD}(?:\.[\w-]+)+"
+_KEY_IN_MESSAGE = re.compile(rf"{_DOTTED}|^{_WORD}|{_WORD}(?==)")
+"""An option in an error message: with dots, at the beginning, or before an equals sign."""
 
 
 class UserFiles(ConfigSource):
@@ -158,7 +162,8 @@ class Folder:
 
     def _place(self, message: str, overrides: Sequence[str]) -> str | None:
         given = [override.lstrip("+~").partition("=")[0] for override in overrides]
-        for name in re.findall(r"[A-Za-z_][\w-]*(?:\.[\w-]+)*", message):
+        problem = message.partition("Did you mean")[0]  # a suggestion names other options
+        for name in _KEY_IN_MESSAGE.findall(problem):
             # A key without a dot may be a group, such as model=mine, which sets no single option.
             if any(name == key or ("." in key and name.startswith(f"{key}.")) for key in given):
                 continue

@@ -219,6 +219,8 @@ def test_files_that_are_not_used_are_not_looked_at(tmp_path: Path) -> None:
 def test_the_command_line_is_not_blamed_on_a_file(tmp_path: Path) -> None:
     write(tmp_path, {MINE: "seed: 5\ndecoding: {beam_size: 3}\n"})
     assert reported(tmp_path, "experiment=mine", "seed=-1").startswith("seed=-1: must be between")
+    assert reported(tmp_path, "experiment=mine", "sead=1").startswith("sead: there is no such option")
+    assert reported(tmp_path, "experiment=mine", "decoding.nbst=1").startswith("decoding.nbst: ")
     assert reported(tmp_path, "experiment=mine", "decoding.nbest=4").startswith(
         f"{MINE}:2: decoding.nbest=4: is more than decoding.beam_size=3"
     )
