@@ -1,4 +1,4 @@
-"""A trained model as a folder: its configuration, weights, SentencePiece models and results."""
+"""Model folders: the configuration, weights, SentencePiece models and results of a trained model."""
 
 from __future__ import annotations
 
@@ -54,16 +54,16 @@ _MOST_STATE = 1 << 26
 
 @dataclass(frozen=True)
 class Bundle:
-    """A trained model and all that belongs to it."""
+    """A trained model with its configuration, tokenizer and results."""
 
     folder: Path
     config: TrainConfig
-    """What it was trained with."""
+    """The configuration of its training."""
     model: Seq2Seq
     """On the CPU, in evaluation mode."""
     tokenizer: Tokenizer
     results: dict[str, Any]
-    """What `results.json` holds."""
+    """The content of `results.json`."""
 
 
 def save_bundle(
@@ -73,12 +73,12 @@ def save_bundle(
     tokenizer: Tokenizer,
     results: Mapping[str, Any],
 ) -> None:
-    """Writes a model folder whole or not at all: beside its place first, then renamed.
+    """Writes a model folder atomically: into a temporary folder next to it, which is then renamed.
 
-    One process at a time may do this; what one that was killed has left beside the folder is cleared away.
+    Only one process may do this at a time. Temporary folders of a killed process are removed.
 
     Raises:
-        UserError: the disk is full, or the folder can't be written to.
+        UserError: the disk is full, or the folder is not writable.
     """
     fresh, old = (folder.with_name(f".{folder.name}.{end}") for end in ("tmp", "old"))
     remove(fresh)
@@ -109,8 +109,8 @@ def load_bundle(path: str | Path) -> Bundle:
         path: a model folder, a run folder that holds one, or a checkpoint of a run.
 
     Raises:
-        UserError: the folder is not a model folder, or is damaged; a file is not the one that `SHA256SUMS`
-            lists; the model needs a plugin that was not imported.
+        UserError: the folder is not a model folder, or is damaged; the checksum of a file is not the one in
+            `SHA256SUMS`; the model needs a plugin that was not imported.
     """
     folder = find_model_folder(path)
     config = read_config(config_file(folder))
@@ -125,40 +125,41 @@ def load_bundle(path: str | Path) -> Bundle:
 
 
 def _require_size(folder: Path, config: TrainConfig, tokenizer: Tokenizer) -> None:
-    """Makes sure that the weights are as many as the model has, before memory is taken for it."""
+    """Checks that the file holds enough weights for the model, before memory is allocated for the model."""
     path = folder / WEIGHTS
     sizes = tokenizer.source_vocab_size, tokenizer.target_vocab_size
-    with _damage_told(path):
+    with _damage_errors(path):
         held = sum(map(math.prod, read_header(path).values()))
     wanted = model_class(config.model).num_weights(config.model, *sizes)
     if wanted > held:
         raise UserError(
-            f"{path}: belongs to another configuration or vocabulary: it holds {held:,} weights, and "
-            f"{config_file(folder)} describes a model of {wanted:,}"
+            f"{path}: belongs to another configuration or vocabulary: it holds {held:,} weights, but "
+            f"{config_file(folder)} describes a model with {wanted:,}."
         )
 
 
 def load_bundles(paths: Sequence[str]) -> list[Bundle]:
-    """Reads models that are to translate together.
+    """Reads the models of an ensemble.
 
     Args:
-        paths: one folder or more, as `load_bundle` takes them.
+        paths: one or more folders, as for `load_bundle`.
 
     Raises:
-        UserError: a folder is none or damaged, or their vocabularies are not one.
+        UserError: a folder is not a model folder or is damaged, or the vocabularies differ.
     """
     bundles = [load_bundle(path) for path in paths]
     for path, bundle in zip(paths, bundles, strict=True):
         if bundle.tokenizer.fingerprint != bundles[0].tokenizer.fingerprint:
             raise UserError(
-                f"model_dir=[{','.join(paths)}]: models that translate together have one vocabulary, but "
-                f"{path} has another than {paths[0]}: train it with data.tokenizer.path={paths[0]}"
+                f"model_dir=[{','.join(paths)}]: models that translate together must have the same "
+                f"vocabulary, but that of {path} differs from that of {paths[0]}. Train it with "
+                f"data.tokenizer.path={paths[0]}."
             )
     return bundles
 
 
 def _read_results(path: Path) -> dict[str, Any]:
-    """What the scores were; a model translates without them."""
+    """Returns the content of `results.json`; {} if it is missing or damaged: translation does not need it."""
     with read_errors(path):
         listed = path.name in (read_sums(path.parent) or {})
         if not listed and not path.exists():
@@ -167,12 +168,12 @@ def _read_results(path: Path) -> dict[str, Any]:
     try:
         return checked_results(parse_json(content))
     except ValueError as error:
-        log.warning("%s is damaged, and is not used: %s", path, error)
+        log.warning("%s is damaged and will be ignored: %s", path, error)
         return {}
 
 
 def _results_of_run(checkpoint: Path) -> dict[str, Any]:
-    """What a checkpoint has on record of its run's held-out data; of earlier versions, what the run has."""
+    """Returns the record of the held-out data in a checkpoint; for earlier versions, that of its run."""
     data = _read_state(checkpoint).get("data")
     if data is None:
         run = enclosing_run(checkpoint)
@@ -193,22 +194,22 @@ def _read_state(checkpoint: Path) -> dict[str, Any]:
     except ValueError as error:
         raise UserError(f"{path}: is damaged: {error}") from error
     if not isinstance(state, dict):
-        raise UserError(f"{path}: is damaged: it holds no sections")
+        raise UserError(f"{path}: is damaged: it has no sections")
     return state
 
 
 MOST_RESULTS = 1 << 24
-"""Bytes of a `results.json`, its report of the data included."""
+"""Maximum size of `results.json` in bytes, including its report on the data."""
 
 
 def checked_results(values: Any) -> dict[str, Any]:
-    """What `results.json` holds, if its sections are such.
+    """Returns the content of `results.json` after checking its sections.
 
     Raises:
-        ValueError: a section has another type.
+        ValueError: a section has the wrong type.
     """
     if not isinstance(values, dict):
-        raise ValueError("it holds no sections")
+        raise ValueError("it has no sections")
     for name in ("test", "valid", "training", "data"):
         if not isinstance(values.get(name, {}), dict):
             raise ValueError(f"{name} is not a section")
@@ -219,68 +220,68 @@ def checked_results(values: Any) -> dict[str, Any]:
 
 
 def find_model_folder(path: str | Path, key: str = "model_dir") -> Path:
-    """The folder with the weights that `path` names: a model folder, that of a run, or a checkpoint.
+    """Returns the folder that holds the weights of a model.
 
-    `config_file` and `pieces_folder` tell where the rest of the model is.
+    `config_file` and `pieces_folder` return the paths of its other parts.
 
     Args:
-        path: the folder.
-        key: the option that gave it, for the error.
+        path: a model folder, a run folder that holds one, or a checkpoint.
+        key: the option that gave the path, for the error message.
 
     Raises:
-        UserError: it is neither.
+        UserError: the path is none of these.
     """
     given = expanded(path)
     with read_errors(given):
         for folder in model_folders(given):
             if (folder / WEIGHTS).is_file() and config_file(folder).is_file():
                 return folder
-        raise UserError(f"{key}={path}: {_why_no_model(given, str(path), key)}")
+        raise UserError(f"{key}={path}: {_missing_model_reason(given, str(path), key)}")
 
 
-def _why_no_model(given: Path, path: str, key: str) -> str:
+def _missing_model_reason(given: Path, path: str, key: str) -> str:
     inside = given if given.name == "checkpoints" else given.parent
     names = checkpoint_names(inside)
     if update_of(given.name) is not None and inside.is_dir() and not given.exists():
-        return f"there is no such checkpoint; {inside} has {abbreviated(names) or 'none'}"
+        return f"there is no such checkpoint. {inside} has {abbreviated(names) or 'none'}."
     if not given.exists():
         several = key == "model_dir" and "," in path
         hint = f'. Write several as a list: "{key}=[{path}]".' if several else ""
         return f"there is no such folder (looked for {given.absolute()}){hint}"
     if inside == given and names:
-        return f"holds checkpoints; name one of them: {key}={Path(path) / names[-1]}"
+        return f"holds checkpoints. Name one of them: {key}={Path(path) / names[-1]}"
     if enclosing_run(given) is not None:
-        return f"this checkpoint is not in its run: there is no {config_file(given)}; put it back there"
+        return f"this checkpoint is not in its run: there is no {config_file(given)}. Move it back there."
     if (given / "checkpoints").is_dir():
         names = checkpoint_names(given / "checkpoints")
         last = f", or name a checkpoint: {key}={Path(path) / 'checkpoints' / names[-1]}" if names else ""
         return (
-            f"its training has not ended, so there is no model yet; "
-            f"the same nmt-train command goes on with it{last}"
+            f"its training has not ended, so it has no model yet. "
+            f"Resume it with the same nmt-train command{last}"
         )
-    return f"is not a model folder: neither it nor its folder model/ has {CONFIG} and {WEIGHTS}"
+    return f"not a model folder: neither it nor its folder model/ has {CONFIG} and {WEIGHTS}"
 
 
 def write_weights(path: Path, weights: Mapping[str, Tensor]) -> None:
-    """Writes a model's weights, on any device; those that share memory are written under each of their names.
+    """Writes the weights of a model on any device. Shared weights are written under each of their names.
 
     Raises:
-        OSError: as `write_tensors`.
+        OSError: as for `write_tensors`.
     """
     write_tensors(path, {name: tensor.detach().cpu().clone() for name, tensor in weights.items()})
 
 
 def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
-    """Writes tensors, each with memory of its own on the CPU, as a safetensors file.
+    """Writes a safetensors file. The tensors must be on the CPU and must not share memory.
 
     Raises:
-        OSError: the disk is full or refuses, which safetensors tells as an error of its own kind.
+        OSError: writing fails, for example on a full disk. It replaces the SafetensorError.
     """
     with open(path, "wb") as file:
-        mode = stat.S_IMODE(os.fstat(file.fileno()).st_mode)  # as the umask has it; safetensors takes 0600
+        mode = stat.S_IMODE(os.fstat(file.fileno()).st_mode)  # follows the umask; safetensors sets 0600
     try:
         save_file({name: tensor.detach().contiguous() for name, tensor in tensors.items()}, path)
-        with suppress(PermissionError):  # some file systems have one mode for all files
+        with suppress(PermissionError):  # some file systems have the same mode for all files
             os.chmod(path, mode)
     except SafetensorError as error:
         number = re.search(r"os error (\d+)", str(error))
@@ -293,9 +294,9 @@ def read_weights(path: Path) -> dict[str, Tensor]:
     """Reads a safetensors file.
 
     Raises:
-        UserError: it is missing or damaged, or not the one that `SHA256SUMS` lists.
+        UserError: the file is missing or damaged, or its checksum is not the one in `SHA256SUMS`.
     """
-    with _damage_told(path), ThreadPoolExecutor(1) as pool:
+    with _damage_errors(path), ThreadPoolExecutor(1) as pool:
         found = pool.submit(file_sum, path)
         tensors = read_tensors(path)
         require_sum(path, found.result())
@@ -303,80 +304,87 @@ def read_weights(path: Path) -> dict[str, Tensor]:
 
 
 @contextmanager
-def _damage_told(path: Path) -> Iterator[None]:
+def _damage_errors(path: Path) -> Iterator[None]:
+    """Turns OSErrors and ValueErrors from reading `path` into UserErrors."""
     try:
         with read_errors(path):
             yield
     except UserError:
         raise
     except ValueError as error:
-        raise UserError(f"{path}: is damaged ({error}); take another copy of it") from error
+        raise UserError(f"{path}: is damaged: {error}. Copy the file again.") from error
 
 
 def read_model_weights(folder: Path) -> dict[str, Tensor]:
     """Reads the weights of a model folder or a checkpoint.
 
     Raises:
-        UserError: they are missing or damaged.
+        UserError: the weights are missing or damaged.
     """
     path = folder / WEIGHTS
-    if enclosing_run(folder) is not None and not (folder / SUMS).exists():  # of an earlier version
+    if enclosing_run(folder) is not None and not (folder / SUMS).exists():  # written by an earlier version
         try:
             written = _read_state(folder)["sha256"][WEIGHTS]
         except (KeyError, TypeError):
-            raise UserError(f"{folder / _STATE}: is damaged: it has no sum of {WEIGHTS}") from None
+            raise UserError(f"{folder / _STATE}: is damaged: it has no checksum of {WEIGHTS}") from None
         with read_errors(path):
             if file_sum(path) != written:
-                raise UserError(f"{path}: is damaged: its content is not what was written")
+                raise UserError(f"{path}: is damaged: its checksum is not the recorded one")
     return read_weights(path)
 
 
 def load_weights(model: Seq2Seq, weights: Mapping[str, Tensor], path: Path) -> None:
-    """Puts weights into a model.
+    """Loads weights into a model.
 
     Args:
-        model: of the shape that the weights are for.
-        weights: by name, as `model.state_dict()` names them.
-        path: where they come from, for the error.
+        model: the model that the weights belong to.
+        weights: by name, as in `model.state_dict()`.
+        path: the file of the weights, for the error message.
 
     Raises:
-        UserError: names or shapes differ: they belong to another vocabulary or configuration.
+        UserError: names or shapes differ: the weights belong to another vocabulary or configuration.
     """
-    own = model.state_dict()
-    for name in sorted(own.keys() ^ weights.keys()):
+    state = model.state_dict()
+    for name in sorted(state.keys() ^ weights.keys()):
         raise UserError(
-            f"{path}: belongs to another model: {'it lacks' if name in own else 'it has an unknown'} {name}"
+            f"{path}: belongs to another model: {'it lacks' if name in state else 'it has an unknown'} {name}"
         )
-    for name, tensor in own.items():
+    for name, tensor in state.items():
         if tensor.shape != weights[name].shape:
             there, here = tuple(weights[name].shape), tuple(tensor.shape)
             what = "another vocabulary" if "embedding" in name else "another configuration"
-            raise UserError(f"{path}: belongs to {what}: {name} is {there} there and {here} here")
+            raise UserError(
+                f"{path}: belongs to {what}: {name} has the shape {there} in the file and {here} in the model"
+            )
     model.load_state_dict(dict(weights))
 
 
 def config_to_yaml(config: TrainConfig) -> str:
-    """A configuration as YAML, every option in it.
+    """Returns a configuration as YAML, with all its options.
 
     Raises:
-        UserError: a value is text that YAML can't hold.
+        UserError: a value is a text that YAML can't represent.
     """
     return to_yaml(config)
 
 
 def read_config(path: Path) -> TrainConfig:
-    """Reads a configuration that `config_to_yaml` wrote.
+    """Reads a configuration that `config_to_yaml` has written.
 
     Raises:
-        UserError: the file is missing, damaged, or has options that this version does not know.
+        UserError: the file is missing or damaged, or has options that this version does not know.
     """
     return config_from_yaml(decoded(read_checked(path, MOST_CHARACTERS), path), str(path))
 
 
 def config_from_yaml(text: str, where: str) -> TrainConfig:
-    """The configuration that `text` holds; `where` names it in the error.
+    """Parses a configuration.
+
+    Args:
+        text: YAML.
+        where: the name of the text in error messages.
 
     Raises:
-        UserError: it is damaged, or has options that this version does not know.
+        UserError: the text is damaged, or has options that this version does not know.
     """
     return from_yaml(TrainConfig, text, where)

@@ -1,1 +1,1 @@
-"""The Python interface: what `import nmt` offers, on the same functions as the commands."""
+"""The Python interface of `import nmt`; it calls the same functions as the commands."""

@@ -1,4 +1,4 @@
-"""`nmt.evaluate`: scores of a model, or of translations in memory or in files."""
+"""`nmt.evaluate`: scores a model, or translations in memory or in files."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from nmt.options.overrides import quoted
 from nmt.runtime import import_plugins
 
 Text = Folder | Iterable[str]
-"""The path of a text file, or lines in memory."""
+"""The path of a text file, or its lines."""
 
 
 def evaluate(
@@ -37,31 +37,31 @@ def evaluate(
     """Scores translations, or a model on a test set, as `nmt-eval` does.
 
     A text is the path of a file (a string or a `Path`), or an iterable of lines. Give `hypotheses` and
-    `references` to score translations; `model_dir` alone for the model's own test set; or `model_dir`,
-    `sources` and `references` for another one.
+    `references` to score translations. Give only `model_dir` to score a model on its test set. Give
+    `model_dir`, `sources` and `references` to score it on another test set.
 
     Args:
-        hypotheses: translations to score, detokenised.
+        hypotheses: detokenised translations to score.
         references: reference translations, line for line; or a list of several such texts.
         sources: the source sentences.
-        model_dir: a model folder, or a list of those that translate together.
+        model_dir: a model folder, or a list of model folders for an ensemble.
         baseline: translations of another system, for a significance test.
-        groups: a label for each line; each label is scored beside the whole.
-        target_lang: language of the references; chooses BLEU's tokeniser.
-        metrics: such as `["bleu", "chrf"]`; without it those of `evaluation.metrics`.
+        groups: a label for each line; the lines of each label also get scores.
+        target_lang: language of the references; selects the tokenizer of BLEU.
+        metrics: such as `["bleu", "chrf"]`; by default those of `evaluation.metrics`.
         overrides: other options of `nmt-eval`, each `key=value`, such as `data=quickstart`, `split=valid` or
             `decoding.beam_size=8`.
-        config_dir: a folder with YAML files of your own, as `--config-dir`.
+        config_dir: a folder with your YAML files, as for `--config-dir`.
         progress: whether to show a progress bar on standard error.
 
     Returns:
         The report: `report.scores["bleu"]`, `report.scores.signatures["bleu"]`, `report.hypotheses`,
-        `report.comparison`, `report.groups`, `report.table()`, and `report.as_dict()` as `nmt-eval json=FILE`
-        writes it.
+        `report.comparison`, `report.groups`, `report.table()`, and `report.as_dict()` with the content that
+        `nmt-eval json=FILE` writes.
 
     Raises:
-        UserError: texts or options that don't go together, files that can't be read, texts of unequal length,
-            or a model that can't be loaded.
+        UserError: texts or options exclude each other, a file can't be read, texts have unequal length,
+            or a model can't be loaded.
     """
     given = {"hypotheses": hypotheses, "source": sources, "baseline": baseline, "groups": groups}
     paths = {key: os.fspath(text) for key, text in given.items() if isinstance(text, str | os.PathLike)}
@@ -94,13 +94,13 @@ def evaluate(
             config = replace(config, evaluation=replace(config.evaluation, metrics=chosen))
         for key in ("output", "json"):
             if getattr(config, key) is not None:
-                raise UserError(f"{key}: nmt.evaluate writes no files. Write what it returns.")
+                raise UserError(f"{key}: nmt.evaluate writes no files. Write its result yourself.")
         import_plugins(config.plugins)
         return evaluated(config, texts)
 
 
 def _references(references: Text | Sequence[Text]) -> str | list[list[str]]:
-    """The value of the option `references`, or the lines of one text or several."""
+    """Returns the value of the option `references`, or the lines of one or more texts."""
     if isinstance(references, str | os.PathLike):
         return quoted(os.fspath(references))
     found = list(references)
@@ -113,7 +113,7 @@ def _references(references: Text | Sequence[Text]) -> str | list[list[str]]:
         return [_lines(lines, "references")]
     if len(texts) == len(found):
         return [_lines(text, "references") for text in texts]
-    raise TypeError("references: must be lines, a file, or a list of several texts: all paths or all lines")
+    raise TypeError("references: must be lines, a file, or a list of texts: all paths or all lists of lines")
 
 
 def _paths(given: Folder | Sequence[Folder]) -> str:
@@ -134,4 +134,4 @@ def _refuse_twice(keys: set[str], overrides: Sequence[str]) -> None:
     for word in overrides:
         key = word.partition("=")[0].lstrip("+")
         if key in keys:
-            raise UserError(f"{key}: is given as an argument and as an override. Give one of them.")
+            raise UserError(f"{key}: given both as an argument and as an override. Give only one of them.")

@@ -1,4 +1,4 @@
-"""`nmt.load` and `nmt.Model`: trained models that translate and score texts in memory."""
+"""`nmt.load` and `nmt.Model`: translate and score texts in memory with trained models."""
 
 from __future__ import annotations
 
@@ -28,17 +28,17 @@ def load(
     threads: int = 0,
     plugins: Sequence[str] = (),
 ) -> Model:
-    """Loads a trained model, or several that translate together (an ensemble).
+    """Loads a trained model, or several models that translate together (an ensemble).
 
     Args:
         model_dir: a model folder, the folder of a finished run, or a checkpoint; or a list of them.
         device: `auto`, `cpu`, `cuda`, `cuda:1` or `mps`.
-        precision: `fp32`; or `bf16` or `fp16` where speed matters more than equal text in every batch.
-        threads: CPU threads of each call; 0: one a core. Afterwards torch has its own number again.
+        precision: `fp32`, or `bf16` or `fp16` for speed. With these two the text may depend on the batch.
+        threads: CPU threads of each call; 0: one a core. After the call torch has its previous number.
         plugins: Python modules to import first; see docs/extending.md.
 
     Raises:
-        UserError: a folder is not a model folder or damaged, the vocabularies differ, or the device is not
+        UserError: a folder is not a model folder or is damaged, the vocabularies differ, or the device is not
             available.
     """
     if isinstance(model_dir, str | os.PathLike):
@@ -51,10 +51,10 @@ def load(
 
 
 class Model:
-    """Models that `nmt.load` has loaded. Several threads may use one `Model`.
+    """A model or an ensemble that `nmt.load` has loaded. Several threads may use the same `Model`.
 
-    Where a method takes `**decoding`, these are options of the section `decoding`, such as `beam_size=8` or
-    `length_penalty=1.0`. The others are those that the (first) model was trained with.
+    The `**decoding` arguments of a method are options of the section `decoding`, such as `beam_size=8` or
+    `length_penalty=1.0`. The other options have their values from the training of the (first) model.
 
     Attributes:
         folders: the model folders.
@@ -77,7 +77,7 @@ class Model:
         self._translator({})  # moves the models to the device
 
     def __repr__(self) -> str:
-        """The languages and the folders."""
+        """Returns the languages and the folders."""
         names = ", ".join(map(str, self.folders))
         return f"<nmt.Model {self.source_lang}-{self.target_lang} from {names}>"
 
@@ -93,20 +93,20 @@ class Model:
         """Translates lines, each into one line, or one line given as a string.
 
         Args:
-            lines: raw text, a sentence each. The end of a line is ignored, so an open file will do; a blank
-                line becomes the empty line.
+            lines: raw text, one sentence a line. Line ends are ignored, so an open file is accepted. The
+                translation of a blank line is empty.
             progress: whether to show a progress bar on standard error.
             **decoding: options of the section `decoding`.
 
         Returns:
-            The best translation of each line, in order; a string for a string.
+            The best translation of each line, in order; a string if `lines` is a string.
 
         Raises:
-            UserError: an option is unknown or has a wrong value, a line holds a line break, or a batch does
-                not fit the memory.
+            UserError: an option is unknown or has a wrong value, a line contains a line break, or a batch
+                does not fit into memory.
         """
         if "nbest" in decoding:
-            raise UserError("decoding.nbest: translate returns the best alone. Use translate_nbest.")
+            raise UserError("decoding.nbest: translate returns only the best one. Use translate_nbest.")
         alone = isinstance(lines, str)
         found = self._translated([lines] if isinstance(lines, str) else lines, progress, decoding)
         texts = [translation.hypotheses[0].text for translation in found]
@@ -115,7 +115,7 @@ class Model:
     def translate_nbest(
         self, lines: Iterable[str], *, progress: bool = False, **decoding: Any
     ) -> list[list[ScoredText]]:
-        """Translates lines into several translations each, `nbest=N` at most, with their scores.
+        """Returns several translations of each line, at most `nbest=N`, with their scores.
 
         Args:
             lines: as for `translate`.
@@ -123,11 +123,11 @@ class Model:
             **decoding: options of the section `decoding`, such as `nbest=4, beam_size=8`.
 
         Returns:
-            For each line its translations, best first; each has a `text` and a `score`: the natural logarithm
-            of its probability, divided by the length penalty. The beam of a short line may end with fewer.
+            For each line its translations, best first. Each has a `text` and a `score`: the natural logarithm
+            of its probability, divided by the length penalty. A short line may have fewer than `nbest`.
 
         Raises:
-            UserError: as `translate`.
+            UserError: as for `translate`.
         """
         found = self._translated([lines] if isinstance(lines, str) else lines, progress, decoding)
         return [list(translation.hypotheses) for translation in found]
@@ -136,32 +136,32 @@ class Model:
         """Scores given translations.
 
         Args:
-            pairs: a source and its translation each, raw text.
+            pairs: sources with their translations, raw text.
             progress: whether to show a progress bar on standard error.
 
         Returns:
-            For each pair the natural logarithm of the probability of the whole translation, its end (EOS)
-            included, without a length penalty. It is 0 at most; minus infinity for a translation of a blank
-            source that is not blank.
+            For each pair the natural logarithm of the probability of the whole translation, including its end
+            (EOS), without a length penalty. It is at most 0. If the source is blank and the translation is
+            not, it is minus infinity.
 
         Raises:
-            UserError: a line holds a line break, or a batch does not fit the memory.
+            UserError: a line contains a line break, or a batch does not fit into memory.
         """
         return [scored.log_prob for scored in self._scored(pairs, progress)]
 
     def score_tokens(
         self, pairs: Iterable[tuple[str, str]], *, progress: bool = False
     ) -> list[tuple[float, ...]]:
-        """The natural logarithm of the probability of each token of given translations; EOS is the last.
+        """Returns the natural logarithm of the probability of each token of given translations, EOS last.
 
-        Their sum is what `score` returns, and `exp(-sum / number)` is the perplexity of a token.
+        `score` returns their sum; `exp(-sum / number)` is the perplexity per token.
 
         Args:
             pairs: as for `score`.
             progress: as for `score`.
 
         Raises:
-            UserError: as `score`.
+            UserError: as for `score`.
         """
         return [scored.token_log_probs for scored in self._scored(pairs, progress)]
 
@@ -199,17 +199,17 @@ class Model:
 
 
 def _line(text: str, name: str) -> str:
-    """The text of a line without its end.
+    """Returns the text of a line without its line end.
 
     Raises:
-        TypeError: it is not a string.
-        UserError: it holds a line break, or is not valid Unicode.
+        TypeError: the line is not a string.
+        UserError: the line contains a line break, or is not valid Unicode.
     """
     if not isinstance(text, str):
         raise TypeError(f"{name}: must be a str, not {type(text).__name__}")
     line = text.removesuffix("\n").removesuffix("\r")
     if "\n" in line:
-        raise UserError(f"{name}: holds a line break. Give each line as a string of its own.")
+        raise UserError(f"{name}: contains a line break. Give each line as a separate string.")
     try:
         line.encode()
     except UnicodeEncodeError as error:

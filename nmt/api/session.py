@@ -1,4 +1,4 @@
-"""What every call from Python runs within: errors as exceptions, and the state of the process put back."""
+"""The context of every call from Python: raises errors as exceptions, and restores the process state."""
 
 from __future__ import annotations
 
@@ -10,24 +10,24 @@ from nmt.errors import UserError
 from nmt.options.arguments import Arguments
 from nmt.options.malformed_words import require_option, require_text
 from nmt.runtime import Guest, as_guest, log, require_current_folder, stray_file_error
-from nmt.runtime.host_state import host_state_kept
+from nmt.runtime.host_state import preserved_host_state
 
 Folder = str | os.PathLike[str]
 
 
 @contextmanager
 def session(*, progress: bool, torch: bool = True) -> Iterator[None]:
-    """Within, nmt is a guest in this process.
+    """Makes nmt a guest in this process during the body.
 
     Args:
-        progress: whether progress bars are shown.
+        progress: whether to show progress bars.
         torch: whether the call needs torch, which takes seconds to import.
 
     Raises:
-        UserError: as raised within; or for a fault of the file system that a command would print in one line.
+        UserError: raised in the body; or for a file system error that a command would print in one line.
     """
     call = Guest(progress, log.getEffectiveLevel())
-    with as_guest(call), host_state_kept(torch=torch):
+    with as_guest(call), preserved_host_state(torch=torch):
         try:
             require_current_folder()
             yield
@@ -39,16 +39,16 @@ def session(*, progress: bool, torch: bool = True) -> Iterator[None]:
 
 
 def arguments_of(overrides: Sequence[str], config_dir: Folder | None, function: str) -> Arguments:
-    """The arguments of a command with these overrides.
+    """Returns the arguments of a command with these overrides.
 
     Args:
         overrides: each `key=value`.
         config_dir: a folder with more YAML files.
-        function: the name of the function that takes them, for errors.
+        function: the name of the calling function, for error messages.
 
     Raises:
-        TypeError: they are not a sequence of strings.
-        UserError: one is a flag, or not of the form `key=value`.
+        TypeError: the overrides are not a sequence of strings.
+        UserError: an override is a flag, or does not have the form `key=value`.
     """
     if isinstance(overrides, str) or not all(isinstance(word, str) for word in overrides):
         raise TypeError(f"{function}: overrides must be a list of strings, each key=value")
@@ -56,7 +56,7 @@ def arguments_of(overrides: Sequence[str], config_dir: Folder | None, function: 
         require_text(word)
         if word.startswith("-"):
             raise UserError(
-                f"{word}: {function} takes no flags. For a sweep call it once for each combination of values."
+                f"{word}: {function} takes no flags. For a sweep, call it for each combination of values."
             )
         require_option(word)
     return Arguments(tuple(overrides), config_dir=None if config_dir is None else os.fspath(config_dir))

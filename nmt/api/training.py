@@ -1,4 +1,4 @@
-"""`nmt.train`: a training from overrides to its results."""
+"""`nmt.train`: trains a model and returns its results."""
 
 from __future__ import annotations
 
@@ -19,23 +19,23 @@ if TYPE_CHECKING:
 def train(
     overrides: Sequence[str] = (), *, config_dir: Folder | None = None, progress: bool = False
 ) -> TrainResult:
-    """Trains a model as `nmt-train` does with the same overrides; resumes where a run has stopped.
+    """Trains a model as `nmt-train` does with the same overrides; resumes a run that has stopped.
 
-    Ctrl-C in the main thread saves the state after the present update and raises KeyboardInterrupt; a second
-    one raises it at once. One training runs at a time: a call from another thread waits.
+    Ctrl-C in the main thread saves the state after the current update and raises KeyboardInterrupt. A second
+    Ctrl-C raises it at once. Only one training runs at a time: a call from another thread waits.
 
     Args:
-        overrides: options, each `key=value` as on the command line; without any, the quickstart.
-        config_dir: a folder with YAML files of your own, as `--config-dir`.
+        overrides: options, each `key=value` as on the command line; by default those of the quickstart.
+        config_dir: a folder with your YAML files, as for `--config-dir`.
         progress: whether to show progress bars on standard error.
 
     Returns:
-        The folders of the run and of the model, and what `results.json` holds.
+        The folders of the run and of the model, and the content of `results.json`.
 
     Raises:
-        UserError: the options, the data, the folder or the machine do not allow it.
-        KeyboardInterrupt: Ctrl-C; the same call goes on.
-        RuntimeError: a process of the training failed by a bug; the log has its traceback.
+        UserError: the options, the data, the folder or the machine do not allow the training.
+        KeyboardInterrupt: after Ctrl-C; the same call resumes the run.
+        RuntimeError: a training process failed because of a bug; the log has its traceback.
     """
     arguments = arguments_of(overrides, config_dir, "nmt.train")
     with _TRAINING, session(progress=progress):
@@ -52,10 +52,10 @@ def train(
         except Stopped:
             raise KeyboardInterrupt from None
         except SystemExit as error:
-            raise RuntimeError("a process of the training failed; the log has its traceback") from error
+            raise RuntimeError("a training process failed; the log has its traceback") from error
         finally:
             default_freed_memory()
-        assert result is not None, "only other processes of torchrun have none"
+        assert result is not None, "only other ranks of torchrun have no result"
         return result
 
 

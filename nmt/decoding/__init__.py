@@ -1,1 +1,1 @@
-"""From a trained model to text: beam search and the translator around it."""
+"""Translation with trained models: beam search, forced scoring, and the translator that uses them."""

@@ -1,7 +1,7 @@
-"""The hypotheses of a batch between two steps of beam search, and how one step extends them.
+"""The state of a beam search, and the step that extends its hypotheses.
 
-Shapes: B sentences still searched, K hypotheses of each, C = min(beam_size, K * V) that survive a step,
-V ids, N = nbest, t tokens so far, S places of the longest source.
+Shapes: B unfinished sentences, K open hypotheses per sentence, C = min(beam_size, K * V) candidates that a
+step retains, V ids, N = nbest, t tokens so far (BOS counted), S positions of the longest source.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from nmt.decoding.scorers import HypothesisScorer
 
 @dataclass(frozen=True)
 class Rules:
-    """What holds for the whole search."""
+    """The settings of a search, constant in all steps."""
 
     beam_size: int
     nbest: int
@@ -26,23 +26,23 @@ class Rules:
     bos_id: int
     eos_id: int
     forbidden: Tensor  # (number of ids,) int64
-    max_lengths: Sequence[int]  # of all sentences, those that have left the search included
+    max_lengths: Sequence[int]  # of all sentences, finished ones included
 
 
 @dataclass(frozen=True, slots=True)
 class Beams:
-    """The search of each sentence between two steps; a slot of log-probability -inf is empty."""
+    """The open and complete hypotheses of each sentence; a log-probability of -inf marks an empty slot."""
 
     ids: Tensor  # (B, K, t) int64: open hypotheses, BOS first
     log_probs: Tensor  # (B, K) float32
-    complete_ids: Tensor  # (B, N, t) int64: BOS first, filled up with EOS
+    complete_ids: Tensor  # (B, N, t) int64: BOS first, padded with EOS
     complete_log_probs: Tensor  # (B, N) float32
     complete_scores: Tensor  # (B, N) float32, best first
     max_lengths: Tensor  # (B,) int64
 
     @classmethod
     def start(cls, rules: Rules, device: torch.device) -> Beams:
-        """One open hypothesis a sentence, which holds BOS alone."""
+        """Returns one open hypothesis per sentence: BOS alone."""
         size, nbest = len(rules.max_lengths), rules.nbest
         nothing = torch.full((size, nbest), -torch.inf, device=device)
         return cls(
@@ -55,14 +55,19 @@ class Beams:
         )
 
     def flags(self, scorer: HypothesisScorer, max_lengths: tuple[int, ...]) -> Tensor:
-        """(2, B) bool: which sentences are done, and which have met NaN; `max_lengths` of the B sentences."""
-        best = self.log_probs.amax(1)  # NaN wins, and comparing with it is never true
+        """Returns the flags of the B sentences, (2, B) bool: whether it is done, whether a value is NaN.
+
+        Args:
+            scorer: bounds the scores of open hypotheses.
+            max_lengths: of the B sentences.
+        """
+        best = self.log_probs.amax(1)  # NaN if any is NaN; then the comparison below is false
         done = self.complete_scores[:, -1] >= scorer.bound(best, max_lengths)
         broken = best.isnan() | self.complete_scores.isnan().any(1)
         return torch.stack((done, broken))
 
     def take(self, rows: Tensor) -> Beams:
-        """The sentences of `rows`, (B',) int64."""
+        """Returns the beams of the sentences `rows`, (B',) int64."""
         return Beams(
             ids=self.ids[rows],
             log_probs=self.log_probs[rows],
@@ -75,14 +80,16 @@ class Beams:
 
 @dataclass(frozen=True, slots=True)
 class Extension:
-    """What one step makes of `Beams`."""
+    """The result of one step of the search."""
 
-    beams: Beams  # with C open hypotheses of t + 1 tokens
-    parents: Tensor  # (B, C) int64: of the K hypotheses, the one that each of the C extends
-    order: Tensor  # (B, N) int64: the new complete ones among the N old ones followed by the C extensions
+    beams: Beams  # C open hypotheses of t + 1 tokens
+    parents: Tensor  # (B, C) int64: for each of the C candidates the hypothesis that it extends, below K
+    order: (
+        Tensor  # (B, N) int64: the N best complete ones, as indices into N old ones followed by C candidates
+    )
 
     def rows(self, width: int) -> Tensor:
-        """(B, C) int64, the parents as rows of the flattened B * K hypotheses; `width` is K."""
+        """Returns the parents as indices into the B * K hypotheses, (B, C) int64; `width` is K."""
         first = torch.arange(0, len(self.parents) * width, width, device=self.parents.device)
         return first[:, None] + self.parents
 
@@ -90,23 +97,23 @@ class Extension:
 def extend(
     beams: Beams, log_probs: Tensor, length: int, rules: Rules, processed: Tensor | None = None
 ) -> Extension:
-    """One step: K open hypotheses become C.
+    """Does one step: extends K open hypotheses to C.
 
     Args:
-        beams: with K hypotheses of t tokens.
-        log_probs: (B, K, V) of the next id, from the model.
-        length: t, the number of ids chosen after this step.
-        rules: of the search.
-        processed: (B, K, V), what processors made of `log_probs`; None if there are none.
+        beams: K open hypotheses of t tokens.
+        log_probs: (B, K, V), the log-probabilities of the next id from the model.
+        length: t, the number of ids after BOS that a hypothesis has after this step.
+        rules: the settings of the search.
+        processed: (B, K, V), `log_probs` after all processors; None if there are no processors.
     """
     _, width, vocab = log_probs.shape
     totals = _totals(beams, log_probs if processed is None else processed, length, rules)  # (B, K, V)
     if processed is not None:
-        totals = _freed(totals, beams, log_probs, length, rules)
+        totals = _replace_stuck(totals, beams, log_probs, length, rules)
 
     best, places = top_candidates(totals.flatten(1), min(rules.beam_size, width * vocab))  # (B, C)
     parents, chosen = places // vocab, places % vocab
-    ids = torch.cat((_rows(beams.ids, parents), chosen[:, :, None]), 2)  # (B, C, t + 1)
+    ids = torch.cat((_gather_rows(beams.ids, parents), chosen[:, :, None]), 2)  # (B, C, t + 1)
     ends = chosen == rules.eos_id
 
     complete_log_probs = torch.cat((beams.complete_log_probs, best.masked_fill(~ends, -torch.inf)), 1)
@@ -118,7 +125,7 @@ def extend(
     extended = Beams(
         ids=ids,
         log_probs=best.masked_fill(ends, -torch.inf),
-        complete_ids=_rows(torch.cat((longer, ids), 1), order),
+        complete_ids=_gather_rows(torch.cat((longer, ids), 1), order),
         complete_log_probs=complete_log_probs.gather(1, order),
         complete_scores=scores[:, : rules.nbest],
         max_lengths=beams.max_lengths,
@@ -127,7 +134,7 @@ def extend(
 
 
 def _totals(beams: Beams, log_probs: Tensor, length: int, rules: Rules) -> Tensor:
-    """(B, K, V) log-probability of every extension; -inf for those that the rules exclude."""
+    """Returns the log-probability of every extension, (B, K, V); -inf for extensions that are not allowed."""
     totals = log_probs.float() + beams.log_probs[:, :, None]
     totals.index_fill_(2, rules.forbidden, -torch.inf)
     if length in rules.max_lengths:
@@ -137,39 +144,47 @@ def _totals(beams: Beams, log_probs: Tensor, length: int, rules: Rules) -> Tenso
     return totals
 
 
-def _freed(totals: Tensor, beams: Beams, log_probs: Tensor, length: int, rules: Rules) -> Tensor:
-    """`totals` of processed log-probabilities; the model's own where a sentence would end without a result.
+def _replace_stuck(totals: Tensor, beams: Beams, log_probs: Tensor, length: int, rules: Rules) -> Tensor:
+    """Replaces the totals of stuck sentences by those without processors.
 
-    Such a sentence has no complete hypothesis, and the processors leave its open ones no extension.
+    A sentence is stuck if it has no complete hypothesis, and the processors allow no extension of its open
+    ones. Otherwise it would end without a result.
+
+    Args:
+        totals: (B, K, V), from the processed log-probabilities.
+        beams: the beams before the step.
+        log_probs: (B, K, V), from the model.
+        length: see `extend`.
+        rules: the settings of the search.
     """
     impossible = -torch.inf
     stuck = (totals.amax((1, 2)) == impossible) & (beams.complete_scores[:, 0] == impossible)
-    # Looking costs a CUDA device more than the work below.
+    # On CUDA the synchronisation of `any` is slower than the work below.
     if totals.is_cuda or bool(stuck.any()):
         totals = torch.where(stuck[:, None, None], _totals(beams, log_probs, length, rules), totals)
     return totals
 
 
 def top_candidates(scores: Tensor, count: int) -> tuple[Tensor, Tensor]:
-    """The largest scores of each row, best first and of equal ones the lower index first.
+    """Returns the largest scores of each row, in descending order; the lower index first among equal scores.
 
-    `torch.topk` alone leaves open which of equal scores it takes, so that it may depend on the batch.
+    `torch.topk` does not define which of several equal scores it returns, so that may depend on the batch.
 
     Args:
         scores: (B, M) floating point.
         count: C, at most M.
 
     Returns:
-        (B, C) scores and (B, C) int64 indices. Rows with NaN have it first, the rest of them is arbitrary.
+        (B, C) scores and (B, C) int64 indices. A row with NaN has NaN first; its other values are arbitrary.
     """
     num_scores = scores.shape[1]
     values, indices = scores.topk(min(count + 1, num_scores))
     if num_scores > count:
         border, next_best = values[:, count - 1 : count], values[:, count:]
         values, indices = values[:, :count], indices[:, :count]
-        # Looking costs a CUDA device more than the work below.
+        # On CUDA the synchronisation of `any` is slower than the work below.
         if scores.is_cuda or bool((border == next_best).any()):
-            is_above = ~(values <= border)  # so that NaN stays
+            is_above = ~(values <= border)  # true for NaN
             from_end = torch.arange(num_scores - 1, -1, -1, device=scores.device)
             equal = num_scores - 1 - torch.where(scores == border, from_end, 0).topk(count).values
             rank = torch.arange(count, device=scores.device) - is_above.sum(1, keepdim=True)
@@ -181,35 +196,35 @@ def top_candidates(scores: Tensor, count: int) -> tuple[Tensor, Tensor]:
 
 @dataclass(frozen=True, slots=True)
 class AttentionTrace:
-    """The attention of every hypothesis to its source, a row for each token; follows its `Beams`."""
+    """The attention weights of the hypotheses in `Beams`, one row per token."""
 
-    open: Tensor  # (B, K, t, S)
-    complete: Tensor  # (B, N, t, S), filled up with 0
+    open: Tensor  # (B, K, t, S), with t tokens after BOS
+    complete: Tensor  # (B, N, t, S), padded with 0
 
     @classmethod
     def start(cls, attention: Tensor, nbest: int) -> AttentionTrace:
-        """No tokens yet.
+        """Returns a trace without tokens.
 
         Args:
-            attention: (B, K, S) of the first step.
+            attention: (B, K, S), the attention of the first step; only its shape, dtype and device are used.
             nbest: N.
         """
         size, width, places = attention.shape
         return cls(attention.new_zeros(size, width, 0, places), attention.new_zeros(size, nbest, 0, places))
 
     def extended(self, attention: Tensor, extension: Extension) -> AttentionTrace:
-        """Adds the (B, K, S) attention of the step whose result is `extension`."""
+        """Returns the trace with the (B, K, S) attention of the step whose result is `extension`."""
         rows = torch.cat((self.open, attention[:, :, None]), 2)  # (B, K, t + 1, S)
-        rows = _rows(rows, extension.parents)
+        rows = _gather_rows(rows, extension.parents)
         longer = F.pad(self.complete, (0, 0, 0, 1))
-        return AttentionTrace(rows, _rows(torch.cat((longer, rows), 1), extension.order))
+        return AttentionTrace(rows, _gather_rows(torch.cat((longer, rows), 1), extension.order))
 
     def take(self, rows: Tensor) -> AttentionTrace:
-        """The sentences of `rows`, (B',) int64."""
+        """Returns the trace of the sentences `rows`, (B',) int64."""
         return AttentionTrace(self.open[rows], self.complete[rows])
 
 
-def _rows(values: Tensor, rows: Tensor) -> Tensor:
-    """(B, K, ...) values and (B, K') rows of each sentence -> (B, K', ...)."""
+def _gather_rows(values: Tensor, rows: Tensor) -> Tensor:
+    """Values (B, K, ...) and row indices (B, K') → (B, K', ...)."""
     index = rows.view(*rows.shape, *[1] * (values.dim() - 2))
     return values.gather(1, index.expand(-1, -1, *values.shape[2:]))

@@ -1,6 +1,6 @@
-"""Models that translate together, agreeing on every next piece.
+"""Ensembles: models that translate together by averaging the probabilities of the next id.
 
-Shapes: B sentences, K hypotheses a sentence, V vocabulary, S longest source.
+Shapes: B sentences, K hypotheses per sentence, V vocabulary, S positions of the longest source.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from nmt.model import DecoderState, Seq2Seq
 
 @dataclass(frozen=True)
 class EnsembleState:
-    """What each model remembers between two steps of a search."""
+    """The states of all models between two steps of a search."""
 
     states: tuple[DecoderState, ...]
 
@@ -29,14 +29,14 @@ class EnsembleState:
 
 
 class Ensemble:
-    """The step function of a search by several models: a next piece's probability is the mean of theirs.
+    """The step function of an ensemble: p(y) = (1 / M) sum_m p_m(y) over M models.
 
-    The mean of probabilities, not of their logarithms: of the two it lets a model that is sure outvote the
-    others (Sutskever et al. 2014, section 3.6, tell what ensembles gain). One model alone keeps its own
-    log-probabilities, to the bit.
+    This is the arithmetic mean of the probabilities, not the mean of their logarithms: it gives a confident
+    model more weight. Sutskever et al. 2014, section 3.6, report the gain by ensembles. With one model, the
+    log-probabilities are exactly those of the model.
 
     Args:
-        models: one or more, of one vocabulary, on one device.
+        models: one or more, with the same vocabulary, on one device.
     """
 
     def __init__(self, models: Sequence[Seq2Seq]) -> None:
@@ -44,34 +44,34 @@ class Ensemble:
         self.models = tuple(models)
 
     def start(self, batch: Batch) -> EnsembleState:
-        """Reads the sources of a batch; its targets are not looked at."""
+        """Encodes the sources of a batch with every model; see `Seq2Seq.start`."""
         return EnsembleState(tuple(model.start(batch) for model in self.models))
 
     def step(
         self, ids: Tensor, state: EnsembleState, /, *, attention: bool = False
     ) -> StepOutput[EnsembleState]:
-        """Reads one more piece of every hypothesis; see `Seq2Seq.step`.
+        """Reads the newest id of every hypothesis; see `Seq2Seq.step`.
 
         Args:
             ids: (B, K) int64.
-            state: used up by this.
-            attention: whether to return attention: the mean of the models' cross-attention.
+            state: the state before `ids`; this call may overwrite it.
+            attention: whether to return attention.
 
         Returns:
-            (B, K, V) fp32 log-probabilities of the next piece, none above 0; the state that has read `ids`;
-            (B, K, S) attention.
+            (B, K, V) fp32, the log-probabilities of the next id, at most 0; the state after `ids`; (B, K, S),
+            the attention to the source, averaged over the models.
         """
         pairs = zip(self.models, state.states, strict=True)
         if attention:
             steps = [StepOutput(*model.step_with_attention(ids, one)) for model, one in pairs]
         else:
             steps = [StepOutput(*model.step(ids, one)) for model, one in pairs]
-        after = EnsembleState(tuple(one.state for one in steps))
-        seen = _mean([one.attention for one in steps if one.attention is not None])
+        new_state = EnsembleState(tuple(one.state for one in steps))
+        mean_attention = _mean([one.attention for one in steps if one.attention is not None])
         if len(steps) == 1:
-            return StepOutput(steps[0].log_probs, after, seen)
+            return StepOutput(steps[0].log_probs, new_state, mean_attention)
         summed = torch.stack([one.log_probs for one in steps]).logsumexp(0)
-        return StepOutput((summed - math.log(len(steps))).clamp(max=0.0), after, seen)
+        return StepOutput((summed - math.log(len(steps))).clamp(max=0.0), new_state, mean_attention)
 
 
 def _mean(attention: Sequence[Tensor]) -> Tensor | None:

@@ -1,4 +1,4 @@
-"""Model folders to a translator on the device and in the precision that the options ask for."""
+"""Loading model folders into a translator, on the device and in the precision of the options."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Loaded:
-    """Models that translate together.
+    """Loaded models that translate together.
 
     Attributes:
-        bundles: one or more; they have one vocabulary.
-        device: where to compute.
-        precision: of the matrix products.
+        bundles: one or more, with the same vocabulary.
+        device: the device to compute on.
+        precision: precision of the matrix products.
     """
 
     bundles: Sequence[Bundle]
@@ -32,7 +32,7 @@ class Loaded:
     precision: Precision
 
     def translator(self, decoding: DecodingConfig) -> Translator:
-        """The models with options of search; they are moved to the device."""
+        """Builds a translator with these search options; moves the models to the device."""
         from nmt.decoding.translator import Translator
 
         models, tokenizer = [bundle.model for bundle in self.bundles], self.bundles[0].tokenizer
@@ -41,7 +41,7 @@ class Loaded:
 
 
 def load_translator(config: TranslateConfig) -> Translator:
-    """The models of `config.model_dir`, as `load_models` loads them."""
+    """Loads the models of `config.model_dir` into a translator; see `load_models`."""
     return load_models(config).translator(config.decoding)
 
 
@@ -49,7 +49,7 @@ def load_models(config: TranslateConfig) -> Loaded:
     """Loads the models of `config.model_dir`.
 
     Raises:
-        UserError: the device or the precision is not available, a folder is not a model folder or damaged,
+        UserError: the device or the precision is not available, a folder is not a model folder or is damaged,
             or the vocabularies differ.
     """
     from nmt.bundle import load_bundles
@@ -59,13 +59,13 @@ def load_models(config: TranslateConfig) -> Loaded:
 
 
 def set_up(config: TranslateConfig | EvalConfig) -> tuple[torch.device, Precision]:
-    """Sets the threads of this process; returns the device and the precision to compute with.
+    """Sets the number of threads of this process; returns the device and the precision to compute in.
 
     Raises:
         UserError: the device or the precision is unknown or not available.
     """
     if config.precision not in Precision.__members__:
-        raise UserError(f"precision={config.precision}: must be one of {', '.join(Precision.__members__)}")
+        raise UserError(f"precision={config.precision}: must be one of {', '.join(Precision.__members__)}.")
     set_threads(config.threads)
     device = choose_device(config.device)
     return device, choose_precision(Precision[config.precision], device)

@@ -1,9 +1,9 @@
-"""Search processors: they lower log-probabilities of the next id before the search chooses.
+"""Search processors, which lower log-probabilities of the next id before the search selects extensions.
 
-Shapes: B sentences still searched, K hypotheses of each, V ids, t ids of every hypothesis so far, BOS first.
+Shapes: B unfinished sentences, K hypotheses per sentence, V ids, t ids of every hypothesis, BOS counted.
 
-A new processor derives from `SearchProcessor` and is registered: `PROCESSORS["mine"] = Mine`. The option
-`decoding.processors` then chooses it.
+To add a processor, derive a class from `SearchProcessor` and register it: `PROCESSORS["mine"] = Mine`. The
+option `decoding.processors` then selects it.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from nmt.runtime import Registry
 
 
 def configured_processors(config: DecodingConfig) -> list[SearchProcessor]:
-    """The processors that the options ask for, in the order of their application.
+    """Builds the processors that the options select, in the order in which they are applied.
 
     Raises:
-        UserError: there is no such processor, or it does not take its options.
+        UserError: a processor is not registered, or one of its options is unknown or has a wrong value.
     """
     processors = []
     if config.no_repeat_ngram:
@@ -44,7 +44,7 @@ def build_processor(name: str, options: Mapping[str, Any]) -> SearchProcessor:
         options: values for the fields of its `Options`.
 
     Raises:
-        UserError: there is no such processor, or it does not take its options.
+        UserError: the processor is not registered, or an option is unknown or has a wrong value.
     """
     key = f"decoding.processors.{name}"
     kind = PROCESSORS.find(name, key)
@@ -53,15 +53,15 @@ def build_processor(name: str, options: Mapping[str, Any]) -> SearchProcessor:
 
 @dataclass(frozen=True)
 class SearchInput:
-    """What a processor learns before the first step of a search.
+    """The input of `SearchProcessor.start`.
 
     Attributes:
-        num_sentences: B at the start.
-        sources: ids of each sentence, without EOS; empty if the caller gave none.
-        max_lengths: for each sentence the largest number of ids after BOS, EOS counted.
+        num_sentences: B in the first step.
+        sources: source ids of each sentence, without EOS; empty if the caller passed none.
+        max_lengths: for each sentence the maximum number of ids after BOS, EOS counted.
         bos_id: the first id of every hypothesis.
         eos_id: the id that ends a hypothesis.
-        device: of all tensors of the search.
+        device: the device of all tensors of the search.
     """
 
     num_sentences: int
@@ -74,51 +74,51 @@ class SearchInput:
 
 @dataclass(frozen=True)
 class NoOptions:
-    """The options of a processor that has none."""
+    """The options of a processor without options."""
 
 
 class SearchProcessor(ABC):
-    """Lowers log-probabilities of the next id.
+    """The base class of processors, which lower log-probabilities of the next id.
 
-    One object serves many searches. A processor that remembers anything returns another object from `start`,
-    which belongs to one search, and from `select`. A processor without a state defines `__call__` alone.
+    One object serves many searches. A processor with a state returns a new object from `start`, which belongs
+    to one search, and another new object from `select`. A processor without a state defines only `__call__`.
 
     Args:
-        options: an instance of `Options`; None: their defaults.
+        options: an instance of `Options`; None: the defaults.
     """
 
     Options: ClassVar[type[Any]] = NoOptions
-    """A dataclass: the options, with types, defaults and checks; `decoding.processors.NAME` sets them."""
+    """A dataclass of the options, with types, defaults and checks; `decoding.processors.NAME` sets them."""
 
     def __init__(self, options: Any = None) -> None:
         self.options = self.Options() if options is None else options
 
     def start(self, search: SearchInput) -> SearchProcessor:
-        """The processor of one search; at first every sentence has one hypothesis, which holds BOS alone."""
+        """Returns the processor of one search, which starts with one hypothesis per sentence: BOS alone."""
         return self
 
     @abstractmethod
     def __call__(self, log_probs: Tensor, ids: Tensor) -> Tensor:
-        """Lowers values, to -inf for ids that must not follow.
+        """Returns lowered log-probabilities; -inf forbids an id.
 
-        It never raises a value: the search stops early because log-probabilities are at most 0. If no
-        hypothesis of a sentence is left an id, the search does without processors for this step, unless the
-        sentence has a complete hypothesis (see `nmt.decoding.search`).
+        It must not increase a value: the search stops early on the assumption that log-probabilities are at
+        most 0. A sentence without complete hypotheses must have an extension: if processors forbid all of
+        them, the search ignores the processors in this step (see `nmt.decoding.search`).
 
         Args:
             log_probs: (B, K, V) float32; may be changed in place.
-            ids: (B, K, t) int64, all of each hypothesis; not to be changed. Complete hypotheses and arbitrary
-                continuations of them can be among them: the search ignores what is returned for those.
+            ids: (B, K, t) int64, the hypotheses so far; must not be changed. Some of them may be complete
+                hypotheses or arbitrary continuations of these: the search ignores the values for them.
 
         Returns:
             (B, K, V) float32.
         """
 
     def select(self, rows: Tensor) -> SearchProcessor:
-        """Reorders hypotheses.
+        """Selects hypotheses in a new order. The search does not call it if the order does not change.
 
         Args:
-            rows: (B', K') int64; see `State.select`. It is not called if nothing changes.
+            rows: (B', K') int64; see `DecoderState.select`.
 
         Returns:
             The processor for the hypotheses of `rows`.
@@ -139,13 +139,13 @@ class NoRepeatNgramOptions:
 
 
 class NoRepeatNgram(SearchProcessor):
-    """No n-gram of `size` tokens occurs twice in a hypothesis (Paulus et al. 2018, section 2.5)."""
+    """Forbids repeated n-grams of `size` tokens in a hypothesis (Paulus et al. 2018, section 2.5)."""
 
     Options = NoRepeatNgramOptions
     options: NoRepeatNgramOptions
 
     def __call__(self, log_probs: Tensor, ids: Tensor) -> Tensor:
-        """Forbids each id that would complete an n-gram that the hypothesis already has."""
+        """Forbids each id that would repeat an n-gram of the hypothesis."""
         size, chosen = self.options.size, ids[:, :, 1:]
         num_chosen = chosen.shape[2]
         if num_chosen < size:
@@ -162,19 +162,19 @@ class PrefixOptions:
     """Options of `Prefix`."""
 
     prefixes: tuple[tuple[int, ...], ...] = ()
-    """The ids that each sentence of the batch begins with, without BOS; may be none."""
+    """The first ids of each sentence of the batch, without BOS; a prefix may be empty."""
 
 
 class Prefix(SearchProcessor):
-    """Every hypothesis begins with the given ids, each at the model's own log-probability.
+    """Forces every hypothesis to begin with given ids, scored by the log-probabilities of the model.
 
-    A prefix that is longer than the maximum length allows is cut. It must not hold ids that the search
-    forbids. It is not registered: each sentence has its own prefix, see `Translator.translate`.
+    A prefix that exceeds the maximum length is cut. A prefix must not have ids that the search forbids. This
+    processor is not registered, since the prefix differs between sentences; see `Translator.translate`.
 
     Args:
         options: the prefixes.
-        others: processors that must not forbid a prefix. They apply to the tokens behind it.
-        ids: of a search: (B, K, P) int64, the prefix of every hypothesis, filled up with -1.
+        others: processors that apply only to the tokens after the prefix, so that they can't forbid it.
+        ids: (B, K, P) int64, the prefix of every hypothesis in a search, padded with -1; None before `start`.
     """
 
     Options = PrefixOptions
@@ -191,9 +191,9 @@ class Prefix(SearchProcessor):
         self._others, self._ids = others, ids
 
     def start(self, search: SearchInput) -> Prefix:
-        """Pads the prefixes, one a sentence."""
+        """Returns the processor of one search, with one padded prefix per sentence."""
         prefixes = self.options.prefixes
-        assert len(prefixes) == search.num_sentences, "one prefix a sentence"
+        assert len(prefixes) == search.num_sentences, "there must be one prefix per sentence"
         longest = max(map(len, prefixes), default=0)
         padded = [[*prefix, *[-1] * (longest - len(prefix))] for prefix in prefixes]
         ids = torch.tensor(padded, dtype=torch.int64, device=search.device)
@@ -201,29 +201,29 @@ class Prefix(SearchProcessor):
         return Prefix(self.options, others, ids=ids.view(len(prefixes), 1, longest))
 
     def __call__(self, log_probs: Tensor, ids: Tensor) -> Tensor:
-        """Forbids every id but the prefix' next one; behind the prefix the others apply."""
-        assert self._ids is not None, "only what start returns can be called"
+        """Forbids all ids except the next one of the prefix; after the prefix the other processors apply."""
+        assert self._ids is not None, "call the processor that start returns"
         place = ids.shape[2] - 1
         if place >= self._ids.shape[2]:
-            return self._after(log_probs, ids)
+            return self._apply_others(log_probs, ids)
         forced = self._ids[:, :, place, None]  # (B, K, 1)
         is_other = torch.arange(log_probs.shape[2], device=log_probs.device) != forced
         within = log_probs.masked_fill(is_other, -torch.inf)
-        return torch.where(forced >= 0, within, self._after(log_probs, ids))
+        return torch.where(forced >= 0, within, self._apply_others(log_probs, ids))
 
-    def _after(self, log_probs: Tensor, ids: Tensor) -> Tensor:
+    def _apply_others(self, log_probs: Tensor, ids: Tensor) -> Tensor:
         for processor in self._others:
             log_probs = processor(log_probs, ids)
         return log_probs
 
     def select(self, rows: Tensor) -> Prefix:
         """Reorders the prefixes; see `SearchProcessor.select`."""
-        assert self._ids is not None, "only what start returns can be reordered"
+        assert self._ids is not None, "call select of the processor that start returns"
         others = [processor.select(rows) for processor in self._others]
         return Prefix(self.options, others, ids=self._ids.flatten(0, 1)[rows])
 
 
 PROCESSORS: Registry[type[SearchProcessor]] = Registry("processor")
-"""The processors by the names that `decoding.processors` selects."""
+"""The processors by name; `decoding.processors` selects them."""
 
 PROCESSORS["no_repeat_ngram"] = NoRepeatNgram

@@ -1,6 +1,6 @@
-"""Scorers: from a hypothesis' log-probability and length to the score that orders complete hypotheses.
+"""Scorers of complete hypotheses, which combine log-probability and length.
 
-Shapes: B sentences, N complete hypotheses of each.
+Shapes: B sentences, N complete hypotheses per sentence.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from torch import Tensor
 
 
 class HypothesisScorer(ABC):
-    """The score of a complete hypothesis and the bound of an open one.
+    """The score of complete hypotheses, and its upper bound for open hypotheses.
 
-    Both rise with the log-probability, and a log-probability of -inf has the score -inf. A length is |Y|: the
-    number of tokens, EOS counted.
+    Both must increase with the log-probability. The score of the log-probability -inf must be -inf. The
+    length |Y| is the number of tokens, EOS counted.
     """
 
     @abstractmethod
@@ -26,7 +26,7 @@ class HypothesisScorer(ABC):
 
         Args:
             log_probs: (B, N) float32.
-            length: their |Y|.
+            length: |Y| of all of them.
 
         Returns:
             (B, N) float32.
@@ -34,14 +34,14 @@ class HypothesisScorer(ABC):
 
     @abstractmethod
     def bound(self, log_probs: Tensor, max_lengths: tuple[int, ...]) -> Tensor:
-        """The highest score that any extension of an open hypothesis can reach.
+        """Returns an upper bound of the scores of all extensions of an open hypothesis.
 
-        An extension never raises the log-probability. If the bound is too low, the search stops too early.
+        An extension never increases the log-probability. If the bound is too low, the search stops too early.
 
         Args:
-            log_probs: (B,) float32, of the most probable open hypothesis of each sentence; -inf if it has
-                none.
-            max_lengths: for each sentence the largest |Y|.
+            log_probs: (B,) float32, of the most probable open hypothesis of each sentence; -inf if a sentence
+                has none.
+            max_lengths: for each sentence the maximum |Y|.
 
         Returns:
             (B,) float32.
@@ -50,10 +50,10 @@ class HypothesisScorer(ABC):
 
 @dataclass(frozen=True)
 class LengthPenalty(HypothesisScorer):
-    """GNMT's: log_prob / ((5 + |Y|) / 6) ** alpha (Wu et al. 2016, equation 14).
+    """The length penalty of GNMT: score = log_prob / ((5 + |Y|) / 6)^alpha (Wu et al. 2016, equation 14).
 
     Attributes:
-        alpha: 0 or more; 0 leaves the log-probability as it is.
+        alpha: 0 or more; with 0 the score is the log-probability.
     """
 
     alpha: float
@@ -63,11 +63,14 @@ class LengthPenalty(HypothesisScorer):
         return log_probs / self.penalty(length)
 
     def bound(self, log_probs: Tensor, max_lengths: tuple[int, ...]) -> Tensor:
-        """The score at the maximum length: the penalty grows with the length, and log_prob is below 0."""
+        """Returns the score at the maximum length.
+
+        It is a bound because log-probabilities are at most 0, and the divisor increases with the length.
+        """
         return log_probs / _penalties(self, max_lengths, log_probs.device)
 
     def penalty(self, length: int) -> float:
-        """The divisor for a length."""
+        """Returns the divisor for a length: ((5 + |Y|) / 6)^alpha."""
         return float(((5.0 + length) / 6.0) ** self.alpha)
 
 

@@ -1,4 +1,4 @@
-"""Forced scoring: the log-probabilities of given targets, by the step function that a search uses.
+"""Forced scoring: the log-probabilities of given targets, with the same step function as a search.
 
 Shapes: B sentences, T tokens of the longest target, EOS counted, V ids.
 """
@@ -23,18 +23,18 @@ def forced_score(
     eos_id: int,
     device: torch.device | str = "cpu",
 ) -> list[tuple[float, ...]]:
-    """Reads targets token by token.
+    """Scores targets token by token.
 
     Args:
         step: the model.
-        state: its state before the first step, one hypothesis a sentence.
-        targets: ids of each sentence without BOS and EOS; may be none.
-        bos_id: the id every target is started from.
+        state: the state before the first step, with one hypothesis per sentence.
+        targets: target ids of each sentence, without BOS and EOS; a target may be empty.
+        bos_id: the id before every target.
         eos_id: the id that ends a target.
-        device: where `step` takes and returns its tensors.
+        device: the device of the tensors of `step`.
 
     Returns:
-        For each target the log-probability of each of its tokens, that of EOS last.
+        For each target the log-probabilities of its tokens, EOS last.
 
     Raises:
         FloatingPointError: a log-probability is NaN.
@@ -48,17 +48,17 @@ def forced_score(
     ids = torch.tensor(padded, device=device)  # (B, T + 1)
     log_probs = torch.zeros((len(targets), longest), device=device)
     rows = list(range(len(targets)))  # the targets that have not ended
-    picked = torch.arange(len(targets), device=device)
+    selected = torch.arange(len(targets), device=device)
     for place in range(longest):
-        output = step(ids[picked, place : place + 1], state)
+        output = step(ids[selected, place : place + 1], state)
         state = output.state
-        following = ids[picked, place + 1 : place + 2]
-        log_probs[picked, place] = output.log_probs[:, 0].float().gather(1, following)[:, 0]
-        kept = [number for number, row in enumerate(rows) if lengths[row] > place + 1]
-        if kept and len(kept) < len(rows):
-            rows = [rows[number] for number in kept]
-            left = torch.tensor(kept, device=device)
-            picked, state = picked[left], state.select(left[:, None])
+        following = ids[selected, place + 1 : place + 2]
+        log_probs[selected, place] = output.log_probs[:, 0].float().gather(1, following)[:, 0]
+        unfinished = [number for number, row in enumerate(rows) if lengths[row] > place + 1]
+        if unfinished and len(unfinished) < len(rows):
+            rows = [rows[number] for number in unfinished]
+            indices = torch.tensor(unfinished, device=device)
+            selected, state = selected[indices], state.select(indices[:, None])
     found: list[list[float]] = log_probs.tolist()
     scores = [tuple(row[:length]) for row, length in zip(found, lengths, strict=True)]
     if any(log_prob != log_prob for score in scores for log_prob in score):
@@ -68,11 +68,11 @@ def forced_score(
 
 @dataclass(frozen=True)
 class ScoredTarget:
-    """How probable the model finds a given translation.
+    """The score of a given translation.
 
     Attributes:
-        token_log_probs: natural logarithm of the probability of each token given those before it; EOS last.
-        truncated: 0, or the number of tokens of a source that was cut to `decoding.max_source_tokens`.
+        token_log_probs: log p(y_i | y_1, ..., y_{i-1}, x) of each token, natural logarithm; EOS last.
+        truncated: number of source tokens if the source was cut to `decoding.max_source_tokens`, otherwise 0.
     """
 
     token_log_probs: tuple[float, ...]
@@ -80,10 +80,10 @@ class ScoredTarget:
 
     @classmethod
     def of_blank_source(cls, target: Sequence[int]) -> ScoredTarget:
-        """The score beside a source with nothing to translate: the empty target has probability 1."""
+        """Returns the score for a blank source: an empty target has the probability 1, any other target 0."""
         return cls((-math.inf,) * (len(target) + 1) if target else (0.0,))
 
     @property
     def log_prob(self) -> float:
-        """Natural logarithm of the probability of the whole target, EOS included."""
+        """The natural logarithm of p(y | x) for the whole target, EOS included."""
         return math.fsum(self.token_log_probs)

@@ -1,23 +1,23 @@
-"""Batched beam search over a step function; it knows no model and no text.
+"""Batched beam search over a step function, independent of models and text.
 
-Shapes: B sentences still searched, K hypotheses of each, V ids, N = nbest, t tokens so far, S places of the
-longest source.
+Shapes: B unfinished sentences, K hypotheses per sentence, V ids, N = nbest, t tokens so far, S positions of
+the longest source.
 
-Rules, for each sentence by itself:
+These rules apply to each sentence separately:
 
-- At every step the `beam_size` best extensions by one id survive, ordered by log-probability, equal ones by
-  the lower hypothesis and then by the lower id. Those that end with EOS are complete, the others stay open.
-  With `beam_size` 1 this is greedy search.
-- Processors lower the model's log-probabilities before the choice, each what the one before it returned. The
-  log-probability of a hypothesis is the sum of what they return.
-- A complete hypothesis is scored by its log-probability and |Y|, which counts EOS. The default is GNMT's
-  length penalty. Of equal scores, the one completed first goes first.
+- Each step retains the `beam_size` extensions by one id with the highest log-probabilities. Ties are broken
+  by the lower hypothesis, then by the lower id. An extension that ends with EOS is complete; the others are
+  open. `beam_size` 1 is greedy search.
+- Processors lower the log-probabilities of the model before the selection. Each processor reads the output of
+  the processor before it. The log-probability of a hypothesis is the sum of the processed values of its ids.
+- A complete hypothesis is scored by its log-probability and its length |Y|, EOS counted; the default is the
+  length penalty of GNMT. Among equal scores, the hypothesis that was completed first is better.
 - A hypothesis of `max_length` - 1 tokens can only be extended by EOS.
-- Processors can leave the open hypotheses of a sentence without any extension, at the latest when they forbid
-  EOS at the maximum length. Then the sentence ends with the complete hypotheses that it has. If it has none,
-  this step chooses by the model's own log-probabilities, for all its open hypotheses.
-- The search ends as soon as no open hypothesis can still beat the worst of the `nbest` best complete ones.
-  Log-probabilities only fall, so the scorer knows the best score that an open one can reach.
+- Processors may forbid all extensions of all open hypotheses, for example by forbidding EOS at the maximum
+  length. Then the search of the sentence ends with its complete hypotheses. If it has none, this step uses
+  the log-probabilities of the model without processors.
+- The search ends when no open hypothesis can exceed the score of the N-th best complete hypothesis.
+  Log-probabilities never increase, so the scorer can bound the score of an open hypothesis.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ class Hypothesis:
     """A complete hypothesis.
 
     Attributes:
-        ids: what was chosen, without EOS.
-        score: what the scorer makes of its log-probability and length.
+        ids: its ids, without BOS and EOS.
+        score: the score from the scorer.
         log_prob: natural logarithm of its probability, EOS included.
-        attention: (|Y|, S) on the CPU, how much the choice of each token, EOS included, looked at each place
-            of the source. S is that of the longest source in the batch. None if nobody asked for it.
+        attention: (|Y|, S) on the CPU, the attention weights of the source positions for each token, EOS
+            included. S is the length of the longest source in the batch. None if it was not requested.
     """
 
     ids: tuple[int, ...]
@@ -69,27 +69,27 @@ def beam_search(
     attention: bool = False,
     device: torch.device | str = "cpu",
 ) -> list[list[Hypothesis]]:
-    """Searches the most probable sequences of each sentence.
+    """Searches for the hypotheses of each sentence with the highest scores.
 
     Args:
         step: the model.
-        state: its state before the first step, one hypothesis a sentence.
+        state: the state before the first step, with one hypothesis per sentence.
         num_sentences: B.
-        max_lengths: for each sentence the largest |Y|, EOS counted; 1 or more.
-        config: `beam_size`, `length_penalty` and `nbest` are used.
-        bos_id: the id every hypothesis is started from.
+        max_lengths: for each sentence the maximum |Y|, EOS counted; 1 or more.
+        config: only `beam_size`, `length_penalty` and `nbest` are used.
+        bos_id: the first id of every hypothesis.
         eos_id: the id that ends a hypothesis.
-        forbidden: ids that are never chosen.
+        forbidden: ids that a hypothesis must not have.
         processors: applied in this order; see `SearchProcessor`.
         scorer: None: `LengthPenalty(config.length_penalty)`.
-        sources: ids of each sentence, for the processors alone.
-        attention: whether to collect the attention of the hypotheses returned.
-        device: where `step` takes and returns its tensors.
+        sources: source ids of each sentence; only processors use them.
+        attention: whether to return the attention of the hypotheses.
+        device: the device of the tensors of `step`.
 
     Returns:
-        For each sentence its best hypotheses, best first: `nbest` of them, or fewer if the search finds no
-        more within `max_lengths`. None at all only if the model gives every complete hypothesis that the
-        search meets the probability 0.
+        For each sentence its best hypotheses, best first: `nbest` of them, or fewer if the search finds fewer
+        within `max_lengths`. The list is empty only if the model gives the probability 0 to every complete
+        hypothesis that the search finds.
 
     Raises:
         FloatingPointError: a log-probability is NaN.
@@ -100,15 +100,15 @@ def beam_search(
         return []
     assert min(max_lengths) >= 1
     device = torch.device(device)
-    never = torch.tensor(list(forbidden), dtype=torch.int64, device=device)
+    forbidden_ids = torch.tensor(list(forbidden), dtype=torch.int64, device=device)
     scorer = scorer or LengthPenalty(config.length_penalty)
-    rules = Rules(config.beam_size, config.nbest, scorer, bos_id, eos_id, never, max_lengths)
+    rules = Rules(config.beam_size, config.nbest, scorer, bos_id, eos_id, forbidden_ids, max_lengths)
     start = SearchInput(num_sentences, sources, max_lengths, bos_id, eos_id, device)
     running = [processor.start(start) for processor in processors]
     beams = Beams.start(rules, device)
     trace: AttentionTrace | None = None
-    sentences = list(range(num_sentences))  # which sentence each row of the batch is
-    limits = tuple(max_lengths)  # of each row
+    sentences = list(range(num_sentences))  # the sentence of each row of the batch
+    limits = tuple(max_lengths)  # the maximum length of each row
     results: list[list[Hypothesis]] = [[] for _ in sentences]
     interval = check_interval(device)
     last = max(max_lengths)
@@ -145,12 +145,12 @@ def beam_search(
 
 
 def check_interval(device: torch.device) -> int:
-    """Steps from one look at which sentences are done to the next: looking makes the host wait for a GPU."""
+    """Returns the number of steps per check for finished sentences; a check synchronises host and GPU."""
     return 1 if device.type == "cpu" else 4
 
 
 def _processed(log_probs: Tensor, ids: Tensor, processors: Sequence[SearchProcessor]) -> Tensor | None:
-    """What the processors make of a copy of (B, K, V) log-probabilities; None if there are none."""
+    """Applies the processors to a copy of the (B, K, V) log-probabilities; None if there are none."""
     if not processors:
         return None
     processed = log_probs.float().clone()
@@ -167,7 +167,16 @@ def _collect(
     eos_id: int,
     results: list[list[Hypothesis]],
 ) -> None:
-    """Writes the complete hypotheses of the sentences that are done to their place in `results`."""
+    """Stores the complete hypotheses of the finished sentences in `results`.
+
+    Args:
+        beams: of B sentences.
+        trace: their attention; None if it was not requested.
+        done: for each of the B sentences whether it is finished.
+        sentences: for each of the B sentences its index in `results`.
+        eos_id: the id that ends a hypothesis.
+        results: the hypotheses of all sentences.
+    """
     rows = [row for row, is_done in enumerate(done) if is_done]
     picked = torch.tensor(rows, device=beams.ids.device)
     ended = beams.take(picked)

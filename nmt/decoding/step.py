@@ -1,6 +1,7 @@
-"""The step function of a search: ids and state in; log-probabilities, state and attention out.
+"""The interface of the step function of a search.
 
-Shapes: B sentences, K hypotheses of each, V ids, S places of the longest source.
+It maps ids and a state to log-probabilities, a new state and attention.
+Shapes: B sentences, K hypotheses per sentence, V ids, S positions of the longest source.
 """
 
 from __future__ import annotations
@@ -12,17 +13,17 @@ from torch import Tensor
 from nmt.model import DecoderState
 
 S = TypeVar("S", bound=DecoderState)
-"""The state of a search, of any kind that can `select`."""
+"""The type of the state of a search; it has a method `select`."""
 
 
 class StepOutput(NamedTuple, Generic[S]):
-    """What a step returns.
+    """The output of a step.
 
     Attributes:
-        log_probs: (B, K, V) of the next id, none above 0.
-        state: the state that has read the newest ids.
-        attention: (B, K, S), how much the choice of the next id looks at each place of the source. S is the
-            same at every step of a search. None if nobody asked for it.
+        log_probs: (B, K, V), the log-probabilities of the next id, at most 0.
+        state: the state after the newest ids.
+        attention: (B, K, S), the attention weights of the source positions for the choice of the next id. S
+            is the same in all steps of a search. None if it was not requested.
     """
 
     log_probs: Tensor
@@ -31,14 +32,14 @@ class StepOutput(NamedTuple, Generic[S]):
 
 
 class Step(Protocol[S]):
-    """A model as a search sees it."""
+    """The step function: the interface of a model to a search."""
 
     def __call__(self, ids: Tensor, state: S, /, *, attention: bool = False) -> StepOutput[S]:
         """Reads the newest id of every hypothesis.
 
         Args:
-            ids: (B, K) int64; BOS at first.
-            state: what came before; the step may use it up.
-            attention: whether to return attention. Without it, nothing is computed for it.
+            ids: (B, K) int64; BOS in the first step.
+            state: the state before `ids`; the step may overwrite it.
+            attention: whether to compute and return attention.
         """
         ...

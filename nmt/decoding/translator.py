@@ -1,4 +1,7 @@
-"""Text in, text out: lines are tokenised, batched by length, translated or scored, and returned in order."""
+"""The translator of text: tokenises lines, batches them by length, translates or scores them.
+
+The results are in the order of the lines.
+"""
 
 from __future__ import annotations
 
@@ -26,14 +29,13 @@ _DTYPES = {Precision.bf16: torch.bfloat16, Precision.fp16: torch.float16}
 
 @dataclass(frozen=True)
 class ScoredText:
-    """A translation and how probable the model finds it.
+    """A translation and its score.
 
     Attributes:
-        text: one line, without its end.
+        text: one line, without the line break.
         score: log-probability divided by the length penalty.
-        attention: (target pieces, source pieces) on the CPU, EOS counted on both sides: how much the choice
-            of each target piece looks at each source piece. None if it was not asked for, or for a blank
-            line.
+        attention: (target tokens, source tokens) on the CPU, EOS counted on both sides: the attention weights
+            of the source tokens for each target token. None if it was not requested, and for a blank line.
     """
 
     text: str
@@ -43,13 +45,13 @@ class ScoredText:
 
 @dataclass(frozen=True)
 class Translation:
-    """What became of one line.
+    """The result for one line.
 
     Attributes:
         hypotheses: best first; one or more, at most `decoding.nbest`.
-        truncated: 0, or the number of tokens of a source that was cut.
-        cut_to: tokens of a source that are read: `decoding.max_source_tokens`, or fewer for the model.
+        truncated: number of source tokens if the source was cut, otherwise 0.
         num_tokens: target tokens of the best hypothesis, EOS counted; 0 for a blank line.
+        cut_to: maximum number of source tokens: `decoding.max_source_tokens`, or less if a model requires it.
     """
 
     hypotheses: tuple[ScoredText, ...]
@@ -59,19 +61,20 @@ class Translation:
 
 
 BLANK = Translation((ScoredText("", 0.0),))
-"""What becomes of a line with nothing to translate: certainly the empty line."""
+"""The result for a blank line: the empty line with the probability 1."""
 
 
 class Translator:
-    """Models and their tokenizer, ready to translate.
+    """Translates and scores text with one model or an ensemble.
 
     Args:
-        models: one, or several that translate together; are moved to `device`.
-        tokenizer: the one they were trained with.
-        config: beam search and batches.
-        device: where to compute.
-        precision: of the matrix products; in fp32 the text is equal whatever lines stand beside a line.
-        processors: for every search, applied after those that `config` asks for.
+        models: one model, or several that translate together; they are moved to `device`.
+        tokenizer: the tokenizer that the models were trained with.
+        config: options of beam search and batching.
+        device: the device to compute on.
+        precision: precision of the matrix products; in fp32 the translation of a line does not depend on the
+            other lines of its batch.
+        processors: applied in every search, after the processors of `config`.
     """
 
     def __init__(
@@ -91,7 +94,7 @@ class Translator:
         self.dtype = _DTYPES.get(precision)
         limits = [model.max_source_len for model in models], [model.max_target_len for model in models]
         sources, targets = ([limit for limit in side if limit is not None] for side in limits)
-        # Tokens of a source that are read: `decoding.max_source_tokens`, or fewer for the models.
+        # Longer sources are cut: `decoding.max_source_tokens`, or less if a model requires it.
         self.max_source_tokens = min([config.max_source_tokens, *sources])
         self._max_target_tokens = min(targets, default=None)
         self.processors = (*configured_processors(config), *processors)
@@ -107,33 +110,36 @@ class Translator:
         """Translates lines of any content.
 
         Args:
-            lines: a line that is blank or has no pieces is not shown to the model and becomes the empty line.
-            advance: told the number of lines in each finished batch, such as a progress bar's `update`.
-            prefixes: for each line the text that its translation begins with; an empty one leaves it free.
-                The pieces of the prefix are fixed, also where processors forbid them; a translation may be
-                longer than `decoding.max_length_factor` and `decoding.max_length_offset` allow if its prefix
-                is. A model with a maximum length cuts a longer prefix. A blank line becomes the empty line
-                all the same.
+            lines: if a line is blank or has no pieces, its translation is the empty line; the model does not
+                read it.
+            advance: called with the number of lines of each finished batch, for example to update a progress
+                bar.
+            prefixes: for each line the beginning of its translation, which may be empty. Processors can't
+                forbid the pieces of a prefix. The limits `decoding.max_length_factor` and
+                `decoding.max_length_offset` do not apply to a prefix, but a maximum length of the model does:
+                a longer prefix is cut. The translation of a blank line is the empty line for any prefix.
             attention: whether to return the attention of every hypothesis.
 
         Returns:
             A translation for each line, in order.
 
         Raises:
-            UserError: the model's probabilities are NaN, or it has no attention to return, or a batch does
-                not fit the device's memory.
+            UserError: the probabilities of the model are NaN, it has no attention to return, or a batch does
+                not fit into the memory of the device.
         """
-        assert prefixes is None or len(prefixes) == len(lines), "one prefix for each line"
+        assert prefixes is None or len(prefixes) == len(lines), "there must be one prefix per line"
         pieces = self._encode_sources(lines)
-        begun = None if prefixes is None else self.tokenizer.encode_target([*map(_unless_blank, prefixes)])
+        prefix_ids = (
+            None if prefixes is None else self.tokenizer.encode_target([*map(_empty_if_blank, prefixes)])
+        )
         rows = [row for row, ids in enumerate(pieces) if ids]
-        sources = [self._cut(pieces[row]) for row in rows]
+        sources = [self._truncate(pieces[row]) for row in rows]
         advance(len(lines) - len(rows))
         found: list[list[Hypothesis]] = [[] for _ in sources]
         lengths = [len(source) + 1 for source in sources]
-        with _evaluating(self._ensemble.models):
+        with _evaluation_mode(self._ensemble.models):
             for batch in batches_by_length(lengths, self.config.max_tokens, self.config.max_sentences):
-                starts = None if begun is None else [begun[rows[place]] for place in batch]
+                starts = None if prefix_ids is None else [prefix_ids[rows[place]] for place in batch]
                 results = self._search([sources[place] for place in batch], starts, attention=attention)
                 for place, hypotheses in zip(batch, results, strict=True):
                     found[place] = hypotheses
@@ -154,13 +160,14 @@ class Translator:
         return translations
 
     def stream(self, lines: Iterable[str], window: int, *, wait: bool = True) -> Iterator[Translation]:
-        """Translates lines as they come.
+        """Translates a stream of lines, window by window.
 
         Args:
-            lines: any number.
-            window: lines read before the first of them is returned; the more, the better the batches.
-            wait: False: don't wait for a full window when some lines are there, so that a slow writer gets
-                each answer before its next line.
+            lines: any number of lines.
+            window: maximum number of lines that are read before the first of them is yielded. A larger window
+                gives better batches.
+            wait: whether to wait for a full window. False: translates the lines that are available, so that a
+                slow writer gets each translation before its next line.
 
         Yields:
             A translation for each line, in order.
@@ -171,31 +178,32 @@ class Translator:
     def score(
         self, pairs: Sequence[tuple[str, str]], advance: Callable[[int], object] = lambda num_pairs: None
     ) -> list[ScoredTarget]:
-        """Scores given translations by the log-probability of each of their tokens.
+        """Scores given translations by the log-probabilities of their tokens.
 
-        The tokenizer cuts a target into tokens. A search can choose other tokens for the same text, and their
-        probability differs. Processors and forbidden ids have no effect here.
+        The tokenizer splits a target into tokens. A search may find other tokens for the same text, with
+        another probability. Processors and forbidden ids have no effect here.
 
         Args:
-            pairs: source and target, of any content. The model doesn't read a source that is blank or has no
-                pieces: since `translate` returns the empty line for it, that has the probability 1 and any
-                other target 0. A target that is blank or has no pieces is EOS alone.
-            advance: called with the number of pairs in each finished batch.
+            pairs: source and target, of any content. The model does not read a source that is blank or has no
+                pieces. `translate` returns the empty line for it, so an empty target has the probability 1,
+                any other target 0. A target that is blank or has no pieces is EOS alone.
+            advance: called with the number of pairs of each finished batch.
 
         Returns:
             A score for each pair, in order.
 
         Raises:
-            UserError: the model's probabilities are NaN, or a batch does not fit the device's memory.
+            UserError: the probabilities of the model are NaN, or a batch does not fit into the memory of the
+                device.
         """
         pieces = self._encode_sources([source for source, _ in pairs])
-        targets = self.tokenizer.encode_target([_unless_blank(target) for _, target in pairs])
+        targets = self.tokenizer.encode_target([_empty_if_blank(target) for _, target in pairs])
         rows = [row for row, ids in enumerate(pieces) if ids]
-        sources = [self._cut(pieces[row]) for row in rows]
+        sources = [self._truncate(pieces[row]) for row in rows]
         advance(len(pairs) - len(rows))
         scored = [ScoredTarget.of_blank_source(target) for target in targets]
         lengths = [max(len(ids), len(targets[row])) + 1 for row, ids in zip(rows, sources, strict=True)]
-        with _evaluating(self._ensemble.models):
+        with _evaluation_mode(self._ensemble.models):
             for batch in batches_by_length(lengths, self.config.max_tokens, self.config.max_sentences):
                 results = self._forced_score(
                     [sources[place] for place in batch], [targets[rows[place]] for place in batch]
@@ -207,19 +215,19 @@ class Translator:
         return scored
 
     def _encode_sources(self, lines: Sequence[str]) -> list[list[int]]:
-        """Ids of each line, whole; a blank line has none."""
-        return self.tokenizer.encode_source([_unless_blank(line) for line in lines])
+        """Returns the ids of each line, uncut and without EOS; none for a blank line."""
+        return self.tokenizer.encode_source([_empty_if_blank(line) for line in lines])
 
-    def _cut(self, ids: list[int]) -> list[int]:
-        return ids[: self.max_source_tokens - 1]  # EOS is the last token
+    def _truncate(self, ids: list[int]) -> list[int]:
+        return ids[: self.max_source_tokens - 1]  # one less, for EOS
 
     def _num_truncated(self, ids: list[int]) -> int:
-        """`Translation.truncated` of a source with these ids."""
+        """Returns `Translation.truncated` of a source with these ids."""
         num_tokens = len(ids) + 1
         return num_tokens if num_tokens > self.max_source_tokens else 0
 
     def _max_lengths(self, batch: Batch, prefixes: Sequence[Sequence[int]] | None) -> list[int]:
-        """For each source the most tokens of its translation, EOS included."""
+        """Returns for each source the maximum number of tokens of its translation, EOS included."""
         factor, offset = self.config.max_length_factor, self.config.max_length_offset
         lengths = [int(length * factor) + offset for length in batch.source.lengths]
         if prefixes is not None:
@@ -233,7 +241,7 @@ class Translator:
         processors = self.processors
         if prefixes is not None:
             processors = (Prefix(PrefixOptions(tuple(map(tuple, prefixes))), self.processors),)
-        with self._computing():
+        with self._inference():
             batch = Batch.of(sources, [()] * len(sources)).to(self.device)
             return beam_search(
                 self._ensemble.step,
@@ -253,7 +261,7 @@ class Translator:
     def _forced_score(
         self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]
     ) -> list[tuple[float, ...]]:
-        with self._computing():
+        with self._inference():
             batch = Batch.of(sources, [()] * len(sources)).to(self.device)
             return forced_score(
                 self._ensemble.step,
@@ -265,35 +273,37 @@ class Translator:
             )
 
     @contextlib.contextmanager
-    def _computing(self) -> Iterator[None]:
-        """Without gradients, in the precision asked for; too little memory and NaN become a `UserError`."""
+    def _inference(self) -> Iterator[None]:
+        """Disables gradients, sets the precision, turns NaN and exhausted memory into `UserError`s."""
         autocast = torch.autocast(self.device.type, self.dtype, enabled=self.dtype is not None)
         try:
-            with memory_errors(self._too_large), torch.inference_mode(), autocast:
+            with memory_errors(self._memory_error), torch.inference_mode(), autocast:
                 yield
         except FloatingPointError as error:
             raise UserError(
-                "the model's probabilities are not numbers (NaN): its weights are damaged, or its values are "
-                "too large for fp16, and precision=fp32 helps"
+                "the probabilities of the model are NaN: its weights are damaged, or its values are too "
+                "large for fp16. Try precision=fp32."
             ) from error
 
-    def _too_large(self) -> UserError:
+    def _memory_error(self) -> UserError:
         return UserError(
-            f"a batch does not fit the memory of {self.device}: lower decoding.max_tokens="
-            f"{self.config.max_tokens} or decoding.max_sentences={self.config.max_sentences}"
+            f"decoding.max_tokens={self.config.max_tokens}: a batch does not fit into the memory of "
+            f"{self.device}. Lower it, or decoding.max_sentences={self.config.max_sentences}."
         )
 
 
 def batches_by_length(lengths: Sequence[int], max_tokens: int, max_sentences: int) -> list[list[int]]:
-    """Groups sentences of like length, the longest first: what does not fit the memory shows at once.
+    """Groups sentences of similar length into batches.
+
+    The longest sentences come first, so that a batch that does not fit into memory fails at once.
 
     Args:
-        lengths: tokens of each sentence.
-        max_tokens: of a batch, padding included; a sentence that alone has more gets its own batch.
-        max_sentences: of a batch.
+        lengths: number of tokens of each sentence.
+        max_tokens: maximum number of tokens of a batch, padding counted. A longer sentence is a batch alone.
+        max_sentences: maximum number of sentences of a batch.
 
     Returns:
-        The indices of each batch; every index is in exactly one.
+        The sentence indices of each batch; every index is in exactly one batch.
     """
     batches: list[list[int]] = []
     for index in sorted(range(len(lengths)), key=lambda index: -lengths[index]):
@@ -306,17 +316,17 @@ def batches_by_length(lengths: Sequence[int], max_tokens: int, max_sentences: in
 
 
 def _without_padding(attention: Tensor | None, length: int) -> Tensor | None:
-    """(|Y|, S) attention to a source of `length` pieces; S is that of the longest source in its batch."""
+    """Attention (|Y|, S) → (|Y|, length) without padding; `length` is the number of source tokens."""
     return None if attention is None else attention[:, :length].clone()
 
 
-def _unless_blank(line: str) -> str:
+def _empty_if_blank(line: str) -> str:
     return line if line.strip() else ""
 
 
 @contextlib.contextmanager
-def _evaluating(models: Sequence[Seq2Seq]) -> Iterator[None]:
-    """Without dropout; a model in training goes back to it."""
+def _evaluation_mode(models: Sequence[Seq2Seq]) -> Iterator[None]:
+    """Sets the models to evaluation mode; restores the mode of each at the end."""
     were_training = [model.training for model in models]
     for model in models:
         model.eval()

@@ -1,4 +1,4 @@
-"""Cuts a stream of lines into windows: full ones, or whatever has arrived."""
+"""Windows of a stream of lines: full windows, or the lines that are available."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from collections.abc import Iterable, Iterator
 
 
 def full_windows(lines: Iterable[str], size: int) -> Iterator[list[str]]:
-    """Yields windows of `size` lines, the last one shorter: for files."""
+    """Yields windows of `size` lines; the last window may be shorter. For files."""
     iterator = iter(lines)
     while window := list(itertools.islice(iterator, size)):
         yield window
 
 
 def ready_windows(lines: Iterable[str], size: int) -> Iterator[list[str]]:
-    """Yields the lines that are there, at most `size`, and waits only when there are none: for pipes.
+    """Yields windows of the available lines, at most `size`; waits only if there are none. For pipes.
 
-    A thread reads ahead, at most one window, while the caller works on the one before. What `lines` raises is
-    raised here, after the lines before it.
+    A thread reads at most one window ahead while the caller works on the previous window. An exception of
+    `lines` is raised here, after all lines before it have been yielded.
     """
     feed = _Feed(size)
     threading.Thread(target=feed.fill, args=(lines,), name="lines", daemon=True).start()

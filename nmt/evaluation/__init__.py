@@ -1,1 +1,1 @@
-"""Evaluation: hypotheses and references in; scores, significance and a report out."""
+"""Evaluation: computes scores, significance tests and a report from hypotheses and references."""

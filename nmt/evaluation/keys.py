@@ -1,4 +1,4 @@
-"""Which options of `nmt-eval` go together, and which files it must not overwrite."""
+"""Checks of the options of `nmt-eval`: valid combinations, and output files that overwrite inputs."""
 
 from __future__ import annotations
 
@@ -13,56 +13,57 @@ from nmt.evaluation.metrics import metric_kinds
 from nmt.runtime import expanded, require_writable
 
 TEXTS = ("source", "hypotheses", "baseline", "references", "groups")
-"""Keys that name text files; all that are given must stand line for line."""
+"""Keys that name text files; all the given files must correspond line for line."""
 
 
 def check_keys(config: EvalConfig, in_memory: Collection[str] = ()) -> None:
-    """Checks which keys stand together.
+    """Checks that the given keys form a valid combination.
 
     Args:
         config: the options.
-        in_memory: those of `TEXTS` that are given as lines.
+        in_memory: the keys of `TEXTS` that are given as lines.
 
     Raises:
-        UserError: naming the keys.
+        UserError: a key is missing, excludes another or has a wrong value, or an output can't be written.
     """
     readers = [key for key, kind in metric_kinds(config.evaluation.metrics).items() if kind.needs_sources]
     given = {key for key in (*TEXTS, "model_dir", "data", "output") if getattr(config, key) is not None}
     given |= set(in_memory)
-    hypotheses = named("hypotheses", config.hypotheses)
+    hypotheses = as_option("hypotheses", config.hypotheses)
     if not given & {"model_dir", "hypotheses"}:
-        raise UserError("nothing to score: give model_dir=DIR, or hypotheses=FILE and references=FILE")
+        raise UserError("nothing to score. Give model_dir=DIR, or hypotheses=FILE and references=FILE.")
     if {"model_dir", "hypotheses"} <= given:
         raise UserError(
-            "model_dir and hypotheses exclude each other: give one; baseline=FILE compares two systems"
+            "model_dir and hypotheses exclude each other. Give one of them. To compare two systems, give "
+            "baseline=FILE."
         )
     if "hypotheses" in given:
         for key in ("source", "data", "output"):
             if key in given and not (key == "source" and readers):
-                raise UserError(f"{key} goes with model_dir=DIR: {hypotheses} is translated already")
+                raise UserError(f"{key}: requires model_dir=DIR; {hypotheses} is already translated.")
         if config.decoding != DecodingConfig():
-            raise UserError(f"decoding goes with model_dir=DIR: {hypotheses} is translated already")
+            raise UserError(f"decoding: requires model_dir=DIR; {hypotheses} is already translated.")
         if "references" not in given:
-            raise UserError(f"{hypotheses} needs references=FILE")
+            raise UserError(f"{hypotheses}: references=FILE is missing.")
         if readers and "source" not in given:
-            raise UserError(f"{hypotheses} needs source=FILE: {readers[0]} reads the sources")
+            raise UserError(f"{hypotheses}: source=FILE is missing; {readers[0]} needs the sources.")
     elif len(given & {"source", "references"}) == 1:
         raise UserError(
-            "source and references go together: give both, or neither for the model's own test set"
+            "source and references require each other. Give both, or neither for the test set of the model."
         )
     elif {"source", "data"} <= given:
         raise UserError(
-            "source and data exclude each other: give source=FILE and references=FILE, or data=NAME"
+            "source and data exclude each other. Give source=FILE and references=FILE, or data=NAME."
         )
     if config.split not in ("valid", "test"):
-        raise UserError(f"split={config.split}: must be valid or test")
+        raise UserError(f"split={config.split}: must be valid or test.")
     if config.precision not in Precision.__members__:
-        raise UserError(f"precision={config.precision}: must be one of {', '.join(Precision.__members__)}")
+        raise UserError(f"precision={config.precision}: must be one of {', '.join(Precision.__members__)}.")
     _check_outputs(config)
 
 
-def named(key: str, value: Any) -> str:
-    """An option of one file or a list of them, for messages; the key alone for lines in memory."""
+def as_option(key: str, value: Any) -> str:
+    """Returns `key=value` for messages, where the value is one file or a list; only the key if it is None."""
     if value is None:
         return key
     return f"{key}={', '.join(map(str, value)) if isinstance(value, list | tuple) else value}"
@@ -83,7 +84,7 @@ def _check_outputs(config: EvalConfig) -> None:
             continue
         path = _path(value)
         if path in inputs:
-            raise UserError(f"{key}={value}: would overwrite {inputs[path]}; give another name")
+            raise UserError(f"{key}={value}: would overwrite {inputs[path]}. Give another name.")
         require_writable(Path(value), f"{key}={value}")
         inputs[path] = key
 

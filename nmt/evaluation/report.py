@@ -1,4 +1,4 @@
-"""Scores as a table to read and as JSON to keep."""
+"""The report of an evaluation, as a table and as JSON."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ from nmt.evaluation.scores import Scores, listed
 from nmt.evaluation.significance import Comparison
 
 WIDTH = 80
-"""Columns of a table."""
+"""Width of a table in characters."""
 
 FEW = 100
-"""Sentences below which a p-value is printed with a warning: so few seldom hold what the next ones bring."""
+"""Number of sentences below which the table warns about the p-value: such a small sample is not reliable."""
 
-_SENTENCES, _SCORE, _FEWEST = 11, 9, 20  # columns of two kinds of numbers, and at least of a label
+_SENTENCES_WIDTH, _SCORE_WIDTH, _MIN_LABEL_WIDTH = 11, 9, 20  # widths in characters
 
 
 @dataclass(frozen=True)
 class Report:
-    """Everything one evaluation has to say.
+    """The results of one evaluation.
 
     Attributes:
-        title: what was scored, in one line.
-        scores: of all sentences together.
+        title: the scored texts or model, in one line.
+        scores: scores of all sentences together.
         groups: label → scores of its sentences.
-        comparison: the baseline and how sure the difference from it is.
-        details: what else belongs into the JSON, such as the model, the data and the search.
+        comparison: the difference from the baseline and its significance.
+        details: further entries of the JSON, such as the model, the data and the decoding options.
         hypotheses: the translations that were scored; not part of the JSON.
     """
 
@@ -41,7 +41,7 @@ class Report:
     hypotheses: Sequence[str] = field(default=(), repr=False)
 
     def as_dict(self) -> dict[str, Any]:
-        """The scores in the shape of `results.json`; `groups`, `baseline` and details where there are any."""
+        """Returns the scores in the format of `results.json`, and `groups`, `baseline` and details if any."""
         report = {"title": self.title, **self.scores.as_dict()}
         if self.groups:
             report["groups"] = {label: scores.as_dict() for label, scores in self.groups.items()}
@@ -50,20 +50,20 @@ class Report:
         return {**report, **self.details}
 
     def table(self) -> str:
-        """The report as lines of text, 80 columns at most but for long titles and signatures."""
+        """Returns the report as lines of at most 80 characters; titles and signatures may be longer."""
         return "\n".join([self.title, "", *self._rows(), "", *self._notes()]) + "\n"
 
     def _rows(self) -> Iterator[str]:
-        labels = ["  95% interval", *(f"  {_named(label)}" for label in self.groups)]
-        numbers = _SENTENCES + _SCORE * len(self.scores.values)
-        width = min(max(map(len, labels)) + 2, max(WIDTH - numbers, _FEWEST))
+        labels = ["  95% interval", *(f"  {_shown_label(label)}" for label in self.groups)]
+        numbers = _SENTENCES_WIDTH + _SCORE_WIDTH * len(self.scores.values)
+        width = min(max(map(len, labels)) + 2, max(WIDTH - numbers, _MIN_LABEL_WIDTH))
         yield _row(width, "", "sentences", list(map(_name, self.scores.values)))
         keys = list(self.scores.values)
-        yield _scored(width, "all" if self.groups else "hypotheses", self.scores, keys)
+        yield _score_row(width, "all" if self.groups else "hypotheses", self.scores, keys)
         if self.comparison:
             yield _row(width, "  95% interval", "", self._differences("interval", "±{:.{}f}"))
         for label, scores in self.groups.items():
-            yield _scored(width, f"  {_named(label)}", scores, keys)
+            yield _score_row(width, f"  {_shown_label(label)}", scores, keys)
         if self.comparison:
             yield _row(
                 width, "baseline", str(self.scores.sentences), self._differences("baseline", "{:.{}f}")
@@ -84,22 +84,22 @@ class Report:
         notes = _directions(self.scores.values)
         for key, value in self.scores.values.items():
             if value is None and key in METRICS and METRICS[key].limit:
-                notes += f" {_name(key)} is left out: {METRICS[key].limit}."
+                notes += f" {_name(key)} is omitted: {METRICS[key].limit}."
         if self.comparison:
             notes += (
-                " The p-value is the chance of leading by so much without being better,"
+                " The p-value is the probability of such a difference between two equally good systems,"
                 f" by paired bootstrap resampling ({self.comparison.resamples} resamples,"
                 f" seed {self.comparison.seed})."
             )
             if self.scores.sentences < FEW:
-                notes += f" Of fewer than {FEW} sentences it says little."
+                notes += f" With fewer than {FEW} sentences it is not reliable."
         yield from textwrap.wrap(notes.strip(), WIDTH)
         for key in self.scores.values:
             yield f"{_name(key)}|{self.scores.signatures[key]}"
 
 
 def _name(key: str) -> str:
-    """The name of a metric; its key, if it was registered when the scores were made and is not now."""
+    """Returns the name of a metric; its key if the metric is no longer registered."""
     return METRICS[key].name if key in METRICS else key
 
 
@@ -118,11 +118,11 @@ def _directions(keys: Iterable[str]) -> str:
     return f"Higher {listed(higher)} {'are' if len(higher) > 1 else 'is'} better, and lower {listed(lower)}."
 
 
-def _named(label: str) -> str:
+def _shown_label(label: str) -> str:
     return label if label.strip() else "(no label)"
 
 
-def _scored(width: int, label: str, scores: Scores, keys: Iterable[str]) -> str:
+def _score_row(width: int, label: str, scores: Scores, keys: Iterable[str]) -> str:
     found = {key: scores.values.get(key) for key in keys}
     values = ["-" if value is None else f"{value:.{_digits(key)}f}" for key, value in found.items()]
     return _row(width, label, str(scores.sentences), values)

@@ -1,4 +1,4 @@
-"""Scores of raw text by a set of metrics, each with its signature; of all sentences, or of groups."""
+"""Scores of raw text by a set of metrics with their signatures, for all sentences or for groups."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from nmt.evaluation.metrics import Metric
 from nmt.runtime import log
 
 References = Sequence[str] | Sequence[Sequence[str]]
-"""Reference translations line for line: one text, or several texts that each translate every source."""
+"""Reference translations, line for line: one text, or several texts with a translation of every source."""
 
 _CJK = re.compile("[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af\uf900-\ufaff]")  # kana, Han, Hangul
 
@@ -23,8 +23,8 @@ class Scores:
     """The scores of a set of hypotheses.
 
     Attributes:
-        values: the score of each metric, under its key; None where the metric leaves the set out.
-        signatures: the signature of each metric, under the same keys.
+        values: key of each metric → score; None if the metric can't score the set.
+        signatures: key of each metric → signature.
         sentences: number of hypotheses.
     """
 
@@ -33,25 +33,25 @@ class Scores:
     sentences: int
 
     def __getitem__(self, key: str) -> float | None:
-        """The score of a metric."""
+        """Returns the score of a metric."""
         return self.values[key]
 
     def as_dict(self) -> dict[str, Any]:
-        """The scores in the shape of `results.json`."""
+        """Returns the scores in the format of `results.json`."""
         return {**self.values, "signatures": dict(self.signatures), "sentences": self.sentences}
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Scores:
-        """The reverse of `as_dict`.
+        """Reverses `as_dict`.
 
         Raises:
             KeyError: the signatures or the number of sentences are missing.
-            TypeError: a value has another type.
+            TypeError: a value has the wrong type.
         """
         scores = {key: value for key, value in values.items() if key not in ("signatures", "sentences")}
         signatures, sentences = values["signatures"], values["sentences"]
         if not isinstance(signatures, Mapping) or not isinstance(sentences, int):
-            raise TypeError("signatures or sentences have another type")
+            raise TypeError("signatures or sentences have the wrong type")
         if not all(value is None or isinstance(value, int | float) for value in scores.values()):
             raise TypeError("a score is not a number")
         return cls(scores, signatures, sentences)
@@ -64,10 +64,10 @@ def score(
     *,
     sources: Sequence[str] = (),
 ) -> Scores:
-    """Scores hypotheses against one or several references each, as `nrefs` of the signatures says.
+    """Scores hypotheses against one or more references each; `nrefs` in the signatures is their number.
 
     Args:
-        hypotheses: raw text, detokenised.
+        hypotheses: detokenised raw text.
         references: raw text, line for line.
         metrics: from `metrics_for`.
         sources: raw text, line for line; empty if no metric needs it.
@@ -97,37 +97,37 @@ def _score(
 def score_of(
     metric: Metric, hypotheses: Sequence[str], texts: Sequence[Sequence[str]], sources: Sequence[str]
 ) -> float | None:
-    """The score of one metric; None if it leaves the set out, or finds no finite number.
+    """Returns the score of one metric; None if the metric can't score the set, or the score is not finite.
 
     Args:
         metric: the metric.
         hypotheses: raw text.
-        texts: one text of references or several.
+        texts: one or more texts of references.
         sources: raw text; empty if the metric does not need it.
 
     Raises:
         UserError: the score can't be computed.
     """
-    assert sources or not metric.needs_sources, "the caller has made sure that there are sources"
+    assert sources or not metric.needs_sources, "the caller must check that sources are given"
     if metric.left_out([hypotheses, *texts]) is not None:
         return None
     value = float(metric.score(hypotheses, texts, sources))
-    return value if math.isfinite(value) else None  # JSON has no other numbers
+    return value if math.isfinite(value) else None  # JSON can represent only finite numbers
 
 
 def warn_of_left_out(metrics: Mapping[str, Metric], texts: Sequence[Sequence[str]]) -> None:
-    """Logs which metrics leave a set out, and why.
+    """Logs a warning for each metric that can't score a set.
 
     Args:
-        metrics: all that score the set.
+        metrics: the metrics that score the set.
         texts: hypotheses and references.
     """
     reasons = {metric.name: metric.left_out(texts) for metric in metrics.values()}
     others = [name for name, reason in reasons.items() if reason is None]
-    more = f"; {listed(others)} {'count' if len(others) > 1 else 'counts'} all lines" if others else ""
+    more = f". {listed(others)} {'score' if len(others) > 1 else 'scores'} all lines." if others else ""
     for name, reason in reasons.items():
         if reason is not None:
-            log.warning("%s is left out: %s%s", name, reason, more)
+            log.warning("%s is omitted: %s%s", name, reason, more)
 
 
 def score_groups(
@@ -138,7 +138,7 @@ def score_groups(
     *,
     sources: Sequence[str] = (),
 ) -> dict[str, Scores]:
-    """Scores the sentences of each label by themselves.
+    """Scores the sentences of each label separately.
 
     Args:
         hypotheses: raw text.
@@ -151,7 +151,7 @@ def score_groups(
         Label → scores, in the order in which the labels first appear.
 
     Raises:
-        UserError: as `score`.
+        UserError: as for `score`.
     """
     texts = reference_texts(references)
     counts = {"hypotheses": len(hypotheses), **count_references(texts), "groups": len(groups)}
@@ -160,48 +160,51 @@ def score_groups(
     for row, label in enumerate(groups):
         rows.setdefault(label, []).append(row)
 
-    def drawn(text: Sequence[str], own: Sequence[int]) -> list[str]:
-        return [text[row] for row in own] if text else []
+    def drawn(text: Sequence[str], chosen: Sequence[int]) -> list[str]:
+        return [text[row] for row in chosen] if text else []
 
     return {
         label: _score(
-            drawn(hypotheses, own), [drawn(text, own) for text in texts], drawn(sources, own), metrics
+            drawn(hypotheses, chosen),
+            [drawn(text, chosen) for text in texts],
+            drawn(sources, chosen),
+            metrics,
         )
-        for label, own in rows.items()
+        for label, chosen in rows.items()
     }
 
 
 def reference_texts(references: References) -> list[Sequence[str]]:
-    """The texts of references, each line for line: the form that sacreBLEU takes."""
+    """Returns the references as a list of texts, the form that sacreBLEU takes."""
     return [text for text in references if not isinstance(text, str)] or [cast(Sequence[str], references)]
 
 
 def count_references(texts: Sequence[Sequence[str]]) -> dict[str, int]:
-    """The number of lines of each text of references, as `require_equal_counts` takes it."""
+    """Returns the number of lines of each text of references, for `require_equal_counts`."""
     names = ["references"] if len(texts) == 1 else [f"references {i + 1}" for i in range(len(texts))]
     return {name: len(text) for name, text in zip(names, texts, strict=True)}
 
 
 def require_equal_counts(counts: Mapping[str, int]) -> None:
-    """Checks that texts stand line for line.
+    """Checks that texts have the same number of lines.
 
     Args:
-        counts: what is being compared, in the user's words → its number of sentences.
+        counts: name of each text in error messages → its number of sentences.
 
     Raises:
         UserError: the counts differ, or there are no sentences.
     """
     if len(set(counts.values())) > 1:
         reported = ", ".join(f"{name} has {count}" for name, count in counts.items())
-        raise UserError(f"unequal numbers of sentences: {reported}; they must stand line for line")
+        raise UserError(f"unequal numbers of sentences: {reported}. They must correspond line for line.")
     if not all(counts.values()):
-        raise UserError(f"no sentences to score: {' and '.join(counts)} are empty")
+        raise UserError(f"no sentences to score: {' and '.join(counts)} are empty.")
 
 
 def looks_tokenized(hypotheses: Sequence[str], references: Sequence[str]) -> bool:
-    """Whether hypotheses seem to have been left tokenised, which lowers every score.
+    """Returns whether hypotheses seem to be tokenised, which lowers every score.
 
-    The sign is a full stop after a space where the reference has none; one line in ten is enough.
+    That is so if at least one line in ten ends with a space and a full stop, and its reference does not.
     """
     split = sum(
         ours.endswith(" .") and not theirs.endswith(" .")
@@ -211,13 +214,13 @@ def looks_tokenized(hypotheses: Sequence[str], references: Sequence[str]) -> boo
 
 
 def lacks_spaces(references: Sequence[str]) -> bool:
-    """Whether texts seem to be in a language whose words no tokenizer for spaces can find."""
+    """Returns whether texts seem to be in a language that does not separate its words by spaces."""
     letters = [letter for line in references[:1000] for letter in line if letter.isalpha()]
     return 2 * len(_CJK.findall("".join(letters))) > len(letters)
 
 
 def listed(words: Sequence[str]) -> str:
-    """Words as a list in a sentence: `a`, `a and b`, `a, b and c`."""
+    """Joins words to a list in a sentence: `a`, `a and b`, `a, b and c`."""
     return " and ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words)
 
 

@@ -1,4 +1,4 @@
-"""Whether a system differs from a baseline by more than chance: paired bootstrap resampling."""
+"""Significance tests of a system against a baseline by paired bootstrap resampling."""
 
 from __future__ import annotations
 
@@ -15,12 +15,11 @@ RESAMPLES = 1000
 
 @dataclass(frozen=True)
 class Comparison:
-    """A system beside a baseline in every metric.
+    """The comparison of a system with a baseline in every metric.
 
     Attributes:
-        differences: the difference in each metric, under its key. None where the metric leaves the set out.
-        signatures: the signature of each test, under the same keys; names the number of resamples and the
-            seed.
+        differences: key of each metric → difference; None if the metric can't score the set.
+        signatures: key of each metric → signature of the test, with the number of resamples and the seed.
         resamples: number of test sets that were drawn.
         seed: sacreBLEU's seed, 12345 or `$SACREBLEU_SEED`.
     """
@@ -31,11 +30,11 @@ class Comparison:
     seed: str
 
     def __getitem__(self, key: str) -> Difference | None:
-        """The difference in a metric."""
+        """Returns the difference in a metric."""
         return self.differences[key]
 
     def as_dict(self) -> dict[str, Any]:
-        """The comparison as plain numbers and strings, for JSON."""
+        """Returns the comparison as numbers and strings for JSON."""
         differences = {key: one and asdict(one) for key, one in self.differences.items()}
         rest = {"signatures": dict(self.signatures), "resamples": self.resamples, "seed": self.seed}
         return {**differences, **rest}
@@ -55,7 +54,7 @@ def compare(
     Args:
         hypotheses: raw text of the system.
         baseline: raw text of the other system, line for line.
-        references: raw text, line for line; one text or several.
+        references: raw text, line for line; one or more texts.
         metrics: from `metrics_for`.
         resamples: number of test sets that are drawn with replacement.
         sources: raw text, line for line; empty if no metric needs it.

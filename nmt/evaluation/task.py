@@ -1,4 +1,4 @@
-"""One evaluation from its options to its report: what `nmt-eval` and `nmt.evaluate` do."""
+"""The evaluation task of `nmt-eval` and `nmt.evaluate`, from its options to its report."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from nmt.config import DataConfig, EvalConfig, EvaluationConfig, SplitConfig, folders
 from nmt.decoding.loading import Loaded, set_up
 from nmt.errors import UserError
-from nmt.evaluation.keys import TEXTS, check_keys, named
+from nmt.evaluation.keys import TEXTS, as_option, check_keys
 from nmt.evaluation.metrics import metrics_for
 from nmt.evaluation.report import Report
 from nmt.evaluation.scores import lacks_spaces, looks_tokenized, require_equal_counts, score, score_groups
@@ -22,16 +22,16 @@ if TYPE_CHECKING:
 
 
 def evaluate(config: EvalConfig, texts: Mapping[str, Sequence[list[str]]] | None = None) -> Report:
-    """Scores what `config` names.
+    """Scores the model or the hypotheses that `config` names.
 
     Args:
         config: the options.
-        texts: lines in memory: key of `TEXTS` → one text, or several of `references`. The options name none
-            of these.
+        texts: lines in memory: key of `TEXTS` → a list of one text; `references` may have more. The options
+            must not name these.
 
     Raises:
-        UserError: keys that don't go together, files that can't be read or written or are of unequal
-            length, a model that can't be loaded or has no data of its own left.
+        UserError: keys exclude each other, files can't be read or written or have unequal length, a model
+            can't be loaded, or the data of the model are no longer available.
     """
     texts = texts or {}
     check_keys(config, texts)
@@ -42,31 +42,31 @@ def evaluate(config: EvalConfig, texts: Mapping[str, Sequence[list[str]]] | None
         task.texts["hypotheses"] = _translate(config, bundles, task)
     elif all(looks_tokenized(task.texts["hypotheses"], reference) for reference in task.references):
         log.warning(
-            "%s looks tokenised (lines end in ' .'): scores are for raw text, detokenise it first",
-            named("hypotheses", config.hypotheses),
+            "%s: seems to be tokenised (lines end in ' .'), but scores need raw text. Detokenise it first.",
+            as_option("hypotheses", config.hypotheses),
         )
     if not task.target_lang and lacks_spaces(task.references[0]):
         log.warning(
-            "%s look like Chinese, Japanese or Korean: without target_lang=zh, ja or ko BLEU takes whole "
-            "sentences for words",
-            named("references", config.references),
+            "%s: seems to be Chinese, Japanese or Korean. Give target_lang=zh, ja or ko. Without it, BLEU "
+            "treats whole sentences as words.",
+            as_option("references", config.references),
         )
     return task.report()
 
 
 @dataclass
 class Task:
-    """What is to be scored.
+    """The texts and options of one evaluation.
 
     Attributes:
-        title: the report's first line.
+        title: the first line of the report.
         target_lang: language of the references.
-        options: of scoring.
-        texts: key → lines, of all texts but the references.
-        references: the lines of each text of references; one or several.
-        sources: the lines of the source text without tags; none if it is not known.
-        counts: how each text is called in messages → its number of lines.
-        details: what the JSON tells beside the scores.
+        options: options of scoring.
+        texts: key → lines, for all texts except the references.
+        references: the lines of each text of references; one or more texts.
+        sources: the lines of the source text without tags; empty if it is not known.
+        counts: name of each text in messages → its number of lines.
+        details: further entries of the JSON.
     """
 
     title: str = ""
@@ -79,7 +79,7 @@ class Task:
     details: dict[str, Any] = field(default_factory=dict)
 
     def add(self, key: str, lines: list[str], name: str) -> None:
-        """Adds a text; of several with the key `references` each is a translation of every sentence."""
+        """Adds a text. Several texts may have the key `references`; each translates every sentence."""
         if key == "references":
             self.references.append(lines)
         else:
@@ -87,12 +87,12 @@ class Task:
         self.counts[name] = len(lines)
 
     def check(self) -> None:
-        """Finds what would make scoring fail, before hours go into translating."""
+        """Checks in advance whether scoring would fail, before hours of translating."""
         require_equal_counts(self.counts)
         metrics_for(self.target_lang, self.options)
 
     def report(self) -> Report:
-        """Scores the texts."""
+        """Scores the texts and returns the report."""
         texts, metrics = self.texts, metrics_for(self.target_lang, self.options)
         hypotheses, references, sources = texts["hypotheses"], self.references, self.sources
         scores = score(hypotheses, references, metrics, sources=sources)
@@ -122,19 +122,19 @@ def _read_files(config: EvalConfig, in_memory: Mapping[str, Sequence[list[str]]]
                 task.add(key, list(read_lines(path)), f"{key}={path}")
         else:
             lines = [line for path in paths for line in read_lines(path)]
-            task.add(key, lines, named(key, value))
+            task.add(key, lines, as_option(key, value))
     task.sources = task.texts.get("source", [])
-    task.title = f"{_file('hypotheses', config)} on {_file('references', config)}"
+    task.title = f"{_title_files('hypotheses', config)} on {_title_files('references', config)}"
     return task
 
 
-def _file(key: str, config: EvalConfig) -> str:
-    """The files of an option, for titles; the key for lines in memory."""
-    return named(key, getattr(config, key)).removeprefix(f"{key}=")
+def _title_files(key: str, config: EvalConfig) -> str:
+    """Returns the files of an option, for titles; the key for lines in memory."""
+    return as_option(key, getattr(config, key)).removeprefix(f"{key}=")
 
 
 def _load(config: EvalConfig, task: Task) -> list[Bundle]:
-    """Loads the models, if there are any, and adds to the task what only the (first) model knows."""
+    """Loads the models, if any, and adds the data and languages of the (first) model to the task."""
     paths = folders("model_dir", config.model_dir)
     if not paths:
         return []
@@ -142,15 +142,15 @@ def _load(config: EvalConfig, task: Task) -> list[Bundle]:
 
     bundles = load_bundles(paths)
     bundle = bundles[0]
-    own = bundle.config.data
-    data = config.data or own
-    if (data.source_lang, data.target_lang) not in languages_of(own):
+    trained_on = bundle.config.data
+    data = config.data or trained_on
+    if (data.source_lang, data.target_lang) not in languages_of(trained_on):
         log.warning(
-            "the model translates from %s to %s, these data are from %s to %s",
-            *(own.source_lang, own.target_lang, data.source_lang, data.target_lang),
+            "the model translates from %s to %s, but the data are from %s to %s",
+            *(trained_on.source_lang, trained_on.target_lang, data.source_lang, data.target_lang),
         )
     task.target_lang = config.target_lang or data.target_lang
-    scored_on = _file("references", config)
+    scored_on = _title_files("references", config)
     if not task.references:
         _read_data(config, bundle, data, task)
         scored_on = f"{data.name} ({config.split}), {data.source_lang}-{data.target_lang}"
@@ -160,7 +160,7 @@ def _load(config: EvalConfig, task: Task) -> list[Bundle]:
 
 
 def languages_of(data: DataConfig) -> set[tuple[str, str]]:
-    """What a model that was trained on these data translates: source and target language."""
+    """Returns the pairs (source, target) of languages that a model trained on these data translates."""
     corpora = data.train.corpora.values()
     pairs = {(c.source_lang or data.source_lang, c.target_lang or data.target_lang) for c in corpora}
     return pairs | {(data.source_lang, data.target_lang)}
@@ -175,7 +175,7 @@ def _read_data(config: EvalConfig, bundle: Bundle, data: DataConfig, task: Task)
     whose = f"data={data.name}" if config.data else f"the model in {bundle.folder}"
     if not is_given(split):
         other = "valid" if config.split == "test" else "test"
-        raise UserError(f"{whose} has no {key}: try split={other}, or give source=FILE and references=FILE")
+        raise UserError(f"{whose}: has no {key}. Try split={other}, or give source=FILE and references=FILE.")
     recorded = bundle.results.get("data", {}).get(config.split, {})
     try:
         if config.data is None:
@@ -183,24 +183,24 @@ def _read_data(config: EvalConfig, bundle: Bundle, data: DataConfig, task: Task)
         held_out = read_held_out(split, data, key)
     except NotRecorded as error:
         raise UserError(
-            f"{error}, and a model may name any file of this machine; if you want it read, say so: "
-            f"nmt-eval model_dir={config.model_dir} {_said_so(split, data, config.split)}"
+            f"{error} (a model could name any file of this machine). To read it, name it explicitly: "
+            f"nmt-eval model_dir={config.model_dir} {_explicit_options(split, data, config.split)}"
         ) from error
     except UserError as error:
         if config.data:
             raise
         raise UserError(
-            f"{error} (recorded with {whose}; if its data have moved, give source=FILE and references=FILE)"
+            f"{error} (recorded with {whose}). If its data have moved, give source=FILE and references=FILE."
         ) from error
     if config.data is None and _changed(held_out.facts, recorded):
         log.warning(
-            "%s is not the text of the run: its files have changed, or the command was started in another "
-            "folder; the score can't be compared with the run's",
+            "%s: not the text of the run. Its files have changed, or the command was started in another "
+            "folder. The score can't be compared with that of the run.",
             key,
         )
     if held_out.tag is not None and held_out.tag not in bundle.tokenizer.source_symbols:
         known = ", ".join(bundle.tokenizer.source_symbols) or "none at all"
-        raise UserError(f"{key}.tag={held_out.tag}: the model in {bundle.folder} knows {known}")
+        raise UserError(f"{key}.tag={held_out.tag}: the model in {bundle.folder} knows these tags: {known}")
     task.add("source", held_out.inputs, f"{key}'s source")
     task.sources = held_out.sources
     task.add("references", held_out.references, f"{key}'s target")
@@ -209,17 +209,19 @@ def _read_data(config: EvalConfig, bundle: Bundle, data: DataConfig, task: Task)
     task.details |= {"split": config.split, "data": held_out.facts}
 
 
-def _said_so(split: SplitConfig, data: DataConfig, name: str) -> str:
-    """The options that name a split's data on the command line."""
+def _explicit_options(split: SplitConfig, data: DataConfig, name: str) -> str:
+    """Returns the options that name the data of a split on the command line."""
     if split.source is not None and split.target is not None:
-        return f"{_word('source', split.source)} {_word('references', split.target)}"
+        return f"{_quoted_option('source', split.source)} {_quoted_option('references', split.target)}"
     given = {f"data.{name}.{key}": getattr(split, key) for key in ("path", "split")}
     given |= {f"data.hub.{key}": getattr(data.hub, key) for key in ("path", "name")}
     given |= {f"data.{key}": getattr(data, key) for key in ("source_lang", "target_lang")}
-    return " ".join(["data=local", *(_word(key, value) for key, value in given.items() if value is not None)])
+    return " ".join(
+        ["data=local", *(_quoted_option(key, value) for key, value in given.items() if value is not None)]
+    )
 
 
-def _word(key: str, value: Any) -> str:
+def _quoted_option(key: str, value: Any) -> str:
     text = f"[{','.join(map(str, value))}]" if isinstance(value, list) else str(value)
     return shlex.quote(f"{key}={text}")
 

@@ -1,4 +1,4 @@
-"""Models: flat batches in, hidden states and logits out; `Seq2Seq` is their interface."""
+"""The models. `Seq2Seq` is their interface: it maps flat batches to hidden states."""
 
 from nmt.model.positions import POSITIONS, build_positions
 from nmt.model.recurrent import RecurrentModel

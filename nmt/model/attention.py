@@ -1,6 +1,7 @@
-"""The equation of attention (section 3.2 of the paper) and its scores.
+"""Attention weights (Vaswani et al. 2017, section 3.2) and the scores to choose from.
 
-`nmt.model.kernels` applies it to flat batches and in a search; `nmt.model.reference` is the plain twin.
+`nmt.model.kernels` applies them to flat batches and in a search. `nmt.model.reference` is the naive version.
+
 Shapes: B sentences, H heads, G = B * H, Lq queries and Lk keys of a sentence, E width of a head.
 """
 
@@ -16,17 +17,17 @@ from nmt.runtime import Registry
 
 
 def attention_weights(q: Tensor, k: Tensor, scale: float, added: Tensor | None = None) -> Tensor:
-    """softmax(scale q k^T + added): equation 1 of the paper, before it is multiplied by the values.
+    """Returns softmax(scale q k^T + added): equation 1 of the paper without the product with the values.
 
     Args:
         q: (G, Lq, E), queries.
         k: (G, Lk, E), keys.
         scale: 1 / sqrt(E) in the paper.
-        added: broadcasts to (G, Lq, Lk); a mask (0, or -inf where a query does not see a key), a bias, or the
-            sum of both.
+        added: broadcasts to (G, Lq, Lk); a mask (-inf where a query must not see a key, otherwise 0), a bias,
+            or the sum of both.
 
     Returns:
-        (G, Lq, Lk), of the type of `q`; the softmax is computed in fp32 at least.
+        (G, Lq, Lk), of the dtype of `q`; the softmax is computed in fp32 or wider.
     """
     if added is None:
         scores = torch.baddbmm(q.new_empty(1, 1, 1), q, k.transpose(1, 2), beta=0, alpha=scale)
@@ -36,14 +37,14 @@ def attention_weights(q: Tensor, k: Tensor, scale: float, added: Tensor | None =
 
 
 def normalised(scores: Tensor) -> Tensor:
-    """The softmax of scores over the keys, computed in fp32 at least."""
+    """Returns the softmax of scores over the keys, computed in fp32 or wider."""
     return scores.softmax(-1, dtype=torch.promote_types(scores.dtype, torch.float32)).to(scores.dtype)
 
 
 class Score(nn.Module):
-    """How well a key fits a query. Each attention layer has an instance; its parameters learn.
+    """A score function of queries and keys. Each attention layer has an instance; its parameters are trained.
 
-    A score that is a multiple of the dot product overrides `factor`, which all kernels know. Any other one
+    A score that is a multiple of the dot product overrides `factor`; all kernels support it. Any other score
     overrides `forward`.
 
     Args:
@@ -51,7 +52,7 @@ class Score(nn.Module):
         width: E.
 
     Attributes:
-        scale: `factor` of the width.
+        scale: `factor(width)`.
     """
 
     def __init__(self, heads: int, width: int) -> None:
@@ -61,17 +62,17 @@ class Score(nn.Module):
 
     @classmethod
     def factor(cls, width: int) -> float | None:
-        """The factor on the dot product for heads of this width; None: `forward` computes the scores."""
+        """Returns the factor on the dot product for heads of width E; None: `forward` computes the scores."""
         return None
 
     def forward(self, q: Tensor, k: Tensor) -> Tensor:
         """Queries (B, H, Lq, E) and keys (B, H, Lk, E) → scores (B, H, Lq, Lk)."""
-        assert self.scale is not None, "a score without a factor computes its scores here"
+        assert self.scale is not None, "a score without a factor must override forward"
         return q @ k.transpose(-2, -1) * self.scale
 
 
 class ScaledDot(Score):
-    """q k / sqrt(E) (section 3.2.1 of the paper)."""
+    """score(q, k) = q k / sqrt(E) (section 3.2.1 of the paper)."""
 
     @classmethod
     def factor(cls, width: int) -> float | None:
@@ -80,7 +81,7 @@ class ScaledDot(Score):
 
 
 class Dot(Score):
-    """q k without a scale; the paper warns that large widths saturate the softmax (section 3.2.1)."""
+    """score(q, k) = q k. The paper warns that large widths E saturate the softmax (section 3.2.1)."""
 
     @classmethod
     def factor(cls, width: int) -> float | None:
@@ -89,9 +90,10 @@ class Dot(Score):
 
 
 class Additive(Score):
-    """v tanh(q + k), a feed-forward network with one hidden layer (Bahdanau et al. 2015, appendix A.1.2).
+    """score(q, k) = v tanh(q + k), a feed-forward network (Bahdanau et al. 2015, appendix A.1.2).
 
-    The projections of queries and keys are the network's first layer. It takes memory for B H Lq Lk E values.
+    The network has one hidden layer, which consists of the projections of queries and keys. It takes memory
+    for B H Lq Lk E values.
     """
 
     def __init__(self, heads: int, width: int) -> None:
@@ -106,7 +108,7 @@ class Additive(Score):
 
 
 SCORES: Registry[type[Score]] = Registry("attention score")
-"""The scores by the name that `model.attention` selects."""
+"""The scores by name; `model.attention` selects one."""
 
 SCORES["scaled_dot"] = ScaledDot
 SCORES["dot"] = Dot
@@ -114,7 +116,7 @@ SCORES["additive"] = Additive
 
 
 def score_class(config: ModelConfig) -> type[Score]:
-    """The class that `model.attention` names.
+    """Returns the class that `model.attention` names.
 
     Raises:
         UserError: no score of that name is registered.
@@ -123,5 +125,5 @@ def score_class(config: ModelConfig) -> type[Score]:
 
 
 def build_score(config: ModelConfig) -> Score:
-    """The score of one attention layer."""
+    """Builds the score of one attention layer."""
     return score_class(config)(config.heads, config.d_model // config.heads)

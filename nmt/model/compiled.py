@@ -1,11 +1,11 @@
-"""Layers compiled by `torch.compile`: all that happens to each token between one attention and the next.
+"""Transformer layers compiled by `torch.compile`, all operations except attention.
 
-Attention alone knows where sentences begin, and it stays as it is. So what is compiled depends on a batch
-through its number of tokens only; that is left open, and one compilation does for all batches, as they are.
-(Filling all up to one size would serve as well, but there is half as much room again for sources as for
-targets, and to fill it would be a third of the encoder's work.)
+Only attention depends on the sentence boundaries, and it is not compiled. The compiled functions depend on a
+batch only through its number of tokens. That dimension is dynamic, so one compilation serves all batches,
+without padding. (Padding all batches to one size would also avoid recompilation. But batches have room for
+1.5 times as many source tokens as target tokens, so padding would be a third of the encoder's work.)
 
-Shapes: N tokens of a stream, S of the source's, T of the target's; D d_model, F d_ff, H heads.
+Shapes: N tokens of a stream, S source tokens, T target tokens; D d_model, F d_ff, H heads.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ _T = TypeVar("_T")
 
 
 def compile_layers(model: Transformer, backend: Backend) -> None:
-    """Lets the layers of a model do their training passes by compiled functions; all else stays as it is.
+    """Makes the layers of a model use compiled functions in training; changes nothing else.
 
-    Weights keep their names, and dropout on the CPU its masks. On CUDA a compiled dropout draws other ones,
-    a pure function of the seed too.
+    The names of the weights do not change. On the CPU, dropout draws the same masks as without compilation.
+    On CUDA, compiled dropout draws different masks, which are also a pure function of the seed.
 
     Args:
-        model: changed in place; where it is sharded, afterwards.
-        backend: what compiles, called once for each graph that is new.
+        model: changed in place. Shard a model before compiling it.
+        backend: a backend of `torch.compile`; called once for each new graph.
     """
     passes = _CompiledPasses(backend)
     for layer in model.blocks():
@@ -41,7 +41,7 @@ def compile_layers(model: Transformer, backend: Backend) -> None:
 
 
 class _CompiledPasses(Passes):
-    """The methods of layers, compiled."""
+    """The compiled methods of the layers."""
 
     def __init__(self, backend: Backend) -> None:
         def compiled(function: Callable[_P, _T]) -> Callable[_P, _T]:
@@ -53,32 +53,35 @@ class _CompiledPasses(Passes):
 
     def project(self, layer: Layer, x: Tensor) -> Tensor:
         """See `Layer.project`."""
-        return self._project(layer, _open(x))
+        return self._project(layer, _mark_dynamic(x))
 
     def between(self, layer: DecoderLayer, attended: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
         """See `DecoderLayer.between`."""
-        return self._between(layer, _open(attended), _open(x), _mask(layer.dropout, x))
+        return self._between(layer, _mark_dynamic(attended), _mark_dynamic(x), _mask(layer.dropout, x))
 
     def finish(self, layer: Layer, attended: Tensor, x: Tensor) -> Tensor:
         """See `Layer.finish`."""
-        return self._finish(layer, _open(attended), _open(x), _masks(layer, x))
+        return self._finish(layer, _mark_dynamic(attended), _mark_dynamic(x), _masks(layer, x))
 
 
 def _masks(layer: Layer, x: Tensor) -> Masks:
-    """The masks of `Layer.finish`, in the order in which it draws them."""
+    """The dropout masks of `Layer.finish`, in the order in which it draws them."""
     feed = layer.feed_forward
     first, inner = _mask(layer.dropout, x), _mask(feed.dropout, x, feed.inner.out_features)
     return first, inner, _mask(layer.dropout, x)
 
 
 def _mask(dropout: Dropout, x: Tensor, width: int | None = None) -> Tensor | None:
-    """A mask for (N, `width` or D), drawn beforehand, since the CPU's generator can't be compiled."""
+    """Draws a dropout mask, (N, `width`) or (N, D) uint8, because the CPU's generator can't be compiled.
+
+    Returns None on CUDA and if the dropout rate is 0.
+    """
     if x.device.type != "cpu" or not dropout.threshold:
         return None
-    return _open(dropout.source.kept(torch.Size((len(x), width or x.shape[1])), dropout.threshold))
+    return _mark_dynamic(dropout.source.mask(torch.Size((len(x), width or x.shape[1])), dropout.threshold))
 
 
-def _open(x: Tensor) -> Tensor:
-    """Leaves the number of tokens open in what is compiled for this; one is never asked for by itself."""
+def _mark_dynamic(x: Tensor) -> Tensor:
+    """Marks the number of tokens of `x` as dynamic; it is no error if the compiler specialises it."""
     torch._dynamo.maybe_mark_dynamic(x, 0)
     return x

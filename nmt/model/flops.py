@@ -1,4 +1,4 @@
-"""What a batch costs in floating-point operations: its matrix products, counted exactly.
+"""Floating-point operations of a batch: an exact count for the matrix products of a Transformer.
 
 Shapes: S source tokens and T target tokens of a batch; sentence b has s_b and t_b of them; D d_model, F d_ff,
 V vocabulary.
@@ -13,22 +13,22 @@ from nmt.data.batches.batching import Batch
 
 
 def training_flops(config: ModelConfig, target_vocab_size: int, batch: Batch) -> int:
-    """Operations of a forward and a backward pass over a batch; one multiplication and addition counts two.
+    """Returns the operations of a forward and a backward pass over a batch.
 
-    The forward pass multiplies
+    A multiplication with an addition counts as two operations. The forward pass takes
 
         an encoder layer    2 S (4 D^2 + 2 D F) + 4 D sum_b s_b^2
         a decoder layer     2 T (6 D^2 + 2 D F) + 2 S (2 D^2) + 4 D sum_b (t_b^2 + t_b s_b)
         the softmax         2 T D V
 
-    and the backward pass twice as much: one product for each factor's gradient. Attention of the targets to
-    themselves counts as the whole square, as is customary (Chowdhery et al. 2022, appendix B), though half of
-    it is hidden; padding counts nothing, nor does whatever is no matrix product.
+    The backward pass takes twice as many: one product for the gradient of each factor. Self-attention of the
+    decoder counts as the full square t_b x t_b, although the causal mask hides half of it. This is customary
+    (Chowdhery et al. 2022, appendix B). Padding is not counted, and no operations except matrix products.
 
     Args:
-        config: of the model.
+        config: the `model` section.
         target_vocab_size: V.
-        batch: as the model gets it.
+        batch: the batch that the model reads.
     """
     d, f = config.d_model, config.d_ff
     lengths = batch.source.lengths, batch.target.lengths

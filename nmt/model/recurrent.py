@@ -1,9 +1,11 @@
-"""The models that the Transformer replaced: a recurrent encoder and decoder with attention.
+"""Recurrent encoder-decoder models with attention, the predecessors of the Transformer.
 
-`bahdanau` is Bahdanau et al. 2015, `luong` is the dot product with input feeding of Luong et al. 2015.
-Shapes: S source tokens and T target tokens of a batch, B sentences, K hypotheses of one, L tokens of the
-longest source, D d_model, V target vocabulary, R rows of one step: sentences that have not ended, or
-hypotheses. Streams are flat.
+`bahdanau` is the attention of Bahdanau et al. 2015. `luong` is the dot product of Luong et al. 2015 with a
+projection of the source (their `general` score), and their input feeding.
+
+Shapes: S source tokens and T target tokens of a batch, B sentences, K hypotheses per sentence, L tokens of
+the longest source, D d_model, V target vocabulary; R rows of a step, which are the sentences that have not
+ended, or the hypotheses. Streams are flat.
 """
 
 from __future__ import annotations
@@ -39,23 +41,24 @@ class Cell(Enum):
 
 
 class Attention(Enum):
-    """How the decoder reads the source."""
+    """The attention of the decoder to the source."""
 
     bahdanau = "bahdanau"
-    """An additive score of the previous state; the context is an input of the unit."""
+    """Additive score with the previous state; the context is an input of the unit."""
     luong = "luong"
-    """The dot product with the new state; the attentional output is an input of the next step."""
+    """Dot product with the new state; the attentional output is an input of the next step."""
 
 
 class RecurrentModel(Seq2Seq):
-    """A bidirectional encoder, and a decoder that reads the source by attention, token by token.
+    """A bidirectional encoder and a unidirectional decoder with attention.
 
-    Of the `model` section it uses the numbers of layers, `d_model`, `tie`, `dropout` and `word_dropout`.
+    It uses these options of the `model` section: the numbers of layers, `d_model`, `tie`, `dropout` and
+    `word_dropout`.
 
     Args:
         config: the `model` section.
-        source_vocab_size: pieces of the source side.
-        target_vocab_size: pieces of the target side.
+        source_vocab_size: number of source pieces.
+        target_vocab_size: number of target pieces.
 
     Raises:
         UserError: `model.tie=all` with two vocabularies, or an odd `model.d_model`.
@@ -73,7 +76,7 @@ class RecurrentModel(Seq2Seq):
         self.check(config)
         if config.tie is Tie.all and source_vocab_size != target_vocab_size:
             raise UserError(
-                f"model.tie=all needs one vocabulary, but the source has {source_vocab_size} pieces and the "
+                f"model.tie=all: needs one vocabulary, but the source has {source_vocab_size} pieces and the "
                 f"target {target_vocab_size}. Set data.tokenizer.joint=true, or model.tie=target."
             )
         d_model, cell = config.d_model, self.options.cell
@@ -95,12 +98,16 @@ class RecurrentModel(Seq2Seq):
 
     @classmethod
     def check(cls, config: ModelConfig) -> None:
-        """Each direction of the encoder has half of the width."""
+        """Checks that d_model is even: each direction of the encoder has d_model / 2 dimensions.
+
+        Raises:
+            UserError: it is odd.
+        """
         if config.d_model % 2:
             raise UserError(f"model.d_model={config.d_model}: must be even for a bidirectional encoder.")
 
     def forward(self, batch: Batch) -> Tensor:
-        """Reads the sources and, each position seeing only its predecessors, the targets: (T, D)."""
+        """Encodes the sources and decodes the targets with teacher forcing; returns (T, D) hidden states."""
         source, target = Packing.of(batch.source), Packing.of(batch.target)
         memory = self._encode(batch.source_ids, source)
         embedded = target.packed(self._embed(self.target_embedding, batch.target_in))
@@ -109,7 +116,7 @@ class RecurrentModel(Seq2Seq):
         return target.flat(self.dropout(hidden))
 
     def _encode(self, source_ids: Tensor, packing: Packing) -> Tensor:
-        """(S,) → (S, D)."""
+        """Encodes the sources: (S,) ids → (S, D)."""
         x = packing.packed(self._embed(self.source_embedding or self.target_embedding, source_ids))
         for layer in self.encoder:
             x = layer(x, packing.batch_sizes)
@@ -122,14 +129,14 @@ class RecurrentModel(Seq2Seq):
 
     @property
     def output_weight(self) -> Tensor:
-        """(V, D), the matrix of the softmax."""
+        """(V, D), the weights of the output projection."""
         return self.target_embedding.weight if self.output is None else self.output.weight
 
     @torch.no_grad()
     def start(self, batch: Batch) -> RecurrentState:
-        """Encodes the sources, once a search."""
+        """Encodes the sources, once per search."""
         memory = Memory.of(self._encode(batch.source_ids, Packing.of(batch.source)), batch.source)
-        memory = self.decoder.prepared(memory)
+        memory = self.decoder.with_keys(memory)
         return RecurrentState(memory, self.decoder.first(memory), num_hypotheses=1)
 
     @torch.no_grad()
@@ -155,11 +162,11 @@ class RecurrentModel(Seq2Seq):
         self.randomness.seed(seed, self.output_weight.device)
 
     def blocks(self) -> list[nn.Module]:
-        """The encoder's layers, then the decoder."""
+        """Returns the layers of the encoder, then the decoder."""
         return [*self.encoder, self.decoder]
 
     def compile_blocks(self, backend: Backend) -> None:
-        """Refuses: each step of the decoder has another number of rows.
+        """Raises `UserError`: the decoder can't be compiled, since its number of rows differs between steps.
 
         Raises:
             UserError: always.
@@ -170,7 +177,7 @@ class RecurrentModel(Seq2Seq):
         )
 
     def training_flops(self, batch: Batch) -> int:
-        """Three times those of the forward pass; see `Seq2Seq.training_flops`."""
+        """Returns three times the operations of the forward pass; see `Seq2Seq.training_flops`."""
         d, gates = self.config.d_model, _GATES[self.options.cell]
         sides = batch.source.lengths, batch.target.lengths
         source, target = (np.array(side[: batch.num_sentences], np.int64) for side in sides)
@@ -183,7 +190,7 @@ class RecurrentModel(Seq2Seq):
 
     @classmethod
     def num_weights(cls, config: ModelConfig, source_vocab_size: int, target_vocab_size: int) -> int:
-        """The embeddings and the recurrent matrices; biases and attention are not counted."""
+        """Counts the embeddings and the recurrent matrices, without biases and attention."""
         options, d = cls.typed_options(config), config.d_model
         gates = _GATES[options.cell]
         encoder = config.encoder_layers * 2 * gates * (d * d // 2 + d * d // 4)
@@ -199,12 +206,12 @@ _CELLS: dict[Cell, Callable[..., Any]] = {Cell.gru: nn.GRUCell, Cell.lstm: nn.LS
 
 
 class EncoderLayer(nn.Module):
-    """A bidirectional layer, run by torch over a packed stream.
+    """A bidirectional recurrent layer over a packed stream.
 
     Args:
         cell: the unit.
-        d_model: D; each direction has half of it.
-        dropout: on the input; None for the first layer, whose input has had its own.
+        d_model: D; each direction has D / 2 dimensions.
+        dropout: on the input; None for the first layer, whose input is the result of a dropout.
     """
 
     def __init__(self, cell: Cell, d_model: int, dropout: Dropout | None) -> None:
@@ -222,13 +229,13 @@ class EncoderLayer(nn.Module):
 
 @dataclass(frozen=True)
 class Memory:
-    """What the decoder reads: padded sources, (B, L, D), and what each decoder projects of them once.
+    """The padded outputs of the encoder, and the keys that the decoder projects from them once.
 
     Attributes:
-        values: (B, L, D).
-        mask: (B, L), 0, or -inf where a source has ended.
-        summary: (B, D / 2), the backward state at the first token.
-        keys: (B, L, D), once a decoder has prepared them.
+        values: (B, L, D), the outputs of the encoder.
+        mask: (B, L), -inf at padding, otherwise 0.
+        summary: (B, D / 2), the state of the backward direction at the first token.
+        keys: (B, L, D), the keys of attention; None until the decoder has computed them.
     """
 
     values: Tensor
@@ -238,12 +245,17 @@ class Memory:
 
     @classmethod
     def of(cls, flat: Tensor, source: Layout) -> Memory:
-        """Pads the encoder's outputs (S, D)."""
+        """Pads the outputs of the encoder.
+
+        Args:
+            flat: (S, D).
+            source: the layout of `flat`.
+        """
         lengths = np.array(source.lengths)
         starts = np.cumsum(lengths) - lengths
         places = np.arange(source.max_len)
         rows = starts[:, None] + np.minimum(places, np.maximum(lengths[:, None] - 1, 0))
-        rows = np.minimum(rows, max(len(flat) - 1, 0))  # an empty sentence stands after all tokens
+        rows = np.minimum(rows, max(len(flat) - 1, 0))  # empty sentences start after the last token
         index = torch.from_numpy(rows).to(flat.device)
         mask = torch.zeros(rows.shape, dtype=torch.float32, device=flat.device)
         ended = torch.from_numpy(places >= np.maximum(lengths, 1)[:, None]).to(flat.device)
@@ -251,33 +263,34 @@ class Memory:
         return cls(padded_rows(flat, index), mask.masked_fill_(ended, -math.inf), summary)
 
     def sentences(self, rows: Tensor) -> Memory:
-        """Those of some sentences."""
+        """Returns the memory of the sentences `rows`, (B',) int64."""
         keys = None if self.keys is None else self.keys.index_select(0, rows)
         values, mask, summary = (x.index_select(0, rows) for x in (self.values, self.mask, self.summary))
         return Memory(values, mask, summary, keys)
 
     def first(self, count: int) -> Memory:
-        """Those of the first sentences."""
+        """Returns the memory of the first `count` sentences."""
         keys = None if self.keys is None else self.keys[:count]
         return Memory(self.values[:count], self.mask[:count], self.summary[:count], keys)
 
 
 Recurrent = tuple[Tensor, ...]
-"""The state of a decoder: (R, D) each; first what is fed to the next step."""
+"""The state of a decoder, tensors of (R, D): the input feed, the hidden state of each unit, and the
+cell state of each LSTM unit."""
 
 
 class RecurrentDecoder(nn.Module, ABC):
-    """What both decoders share: a stack of units with attention to the source.
+    """The base class of the decoders: a stack of recurrent units with attention to the source.
 
     Args:
         cell: the unit.
         d_model: D.
-        layers: units one above the other.
-        dropout: between them.
+        layers: number of units in the stack.
+        dropout: between the units.
     """
 
     key: nn.Linear
-    """Projects the memory for attention."""
+    """The projection of the memory to the keys of attention."""
 
     def __init__(self, cell: Cell, d_model: int, layers: int, dropout: Dropout) -> None:
         super().__init__()
@@ -288,52 +301,52 @@ class RecurrentDecoder(nn.Module, ABC):
         self.initial = nn.Linear(d_model // 2, layers * d_model)
 
     def forward(self, embedded: Tensor, memory: Memory, sizes: list[int]) -> Tensor:
-        """Reads target tokens step by step.
+        """Decodes with teacher forcing, step by step.
 
         Args:
-            embedded: (T, D), packed: the first tokens of all sentences, then the second ones, ...
-            memory: of the sentences, the longest target first.
-            sizes: sentences with a token at each step.
+            embedded: (T, D), packed: the first tokens of all sentences, then the second tokens, and so on.
+            memory: of the sentences in descending order of target length.
+            sizes: the number of sentences that have a token at each step.
 
         Returns:
             (T, D), packed.
         """
-        memory = self.prepared(memory)
+        memory = self.with_keys(memory)
         state, outputs = self.first(memory), []
         for x in torch.split(embedded, sizes):
-            if len(x) < len(state[0]):  # the shortest have ended
+            if len(x) < len(state[0]):  # the shortest sentences have ended
                 state, memory = tuple(part[: len(x)] for part in state), memory.first(len(x))
             output, state, _ = self.step(x, state, memory)
             outputs.append(output)
         return torch.cat(outputs)
 
-    def prepared(self, memory: Memory) -> Memory:
-        """The memory with the keys of attention."""
+    def with_keys(self, memory: Memory) -> Memory:
+        """Returns the memory with the keys of attention."""
         return replace(memory, keys=self.key(memory.values))
 
     def first(self, memory: Memory) -> Recurrent:
-        """The state before the first token."""
+        """Returns the state before the first token: hidden states tanh(W s + b) of the summary s, else 0."""
         states = self.initial(memory.summary).tanh().chunk(len(self.units), 1)
-        fed = states[0].new_zeros(len(memory.summary), self.d_model)
+        feed = states[0].new_zeros(len(memory.summary), self.d_model)
         if self.cell is Cell.lstm:
-            return (fed, *states, *(torch.zeros_like(state) for state in states))
-        return (fed, *states)
+            return (feed, *states, *(torch.zeros_like(state) for state in states))
+        return (feed, *states)
 
     @abstractmethod
     def step(self, x: Tensor, state: Recurrent, memory: Memory) -> tuple[Tensor, Recurrent, Tensor]:
-        """Reads one more token of every row.
+        """Reads the next token of every row.
 
         Args:
             x: (R, D), embeddings.
-            state: of the rows.
-            memory: of R sentences, or of B, each of which has R / B rows side by side.
+            state: of the R rows.
+            memory: of B sentences; each has R / B adjacent rows. In training B = R.
 
         Returns:
-            (R, D), the output; the state; (R, L), the weights of attention.
+            The output, (R, D); the new state; the attention weights, (R, L).
         """
 
     def _units(self, x: Tensor, state: Recurrent) -> tuple[Tensor, list[Tensor]]:
-        """Runs the stack on (R, 2 D); returns its output and the states of all units."""
+        """Runs the stack on (R, 2 D); returns its output, (R, D), and the states of all units."""
         layers = len(self.units)
         hidden, cells = list(state[1 : 1 + layers]), list(state[1 + layers :])
         for number, unit in enumerate(self.units):
@@ -348,7 +361,11 @@ class RecurrentDecoder(nn.Module, ABC):
 
 
 class BahdanauDecoder(RecurrentDecoder):
-    """The context is read with the previous state, by an additive score (Bahdanau et al. 2015, A.1.2)."""
+    """The decoder of Bahdanau et al. 2015 (appendices A.1.2 and A.2.2) with embeddings x_t and memory h_j.
+
+    e_tj = v tanh(W s_{t-1} + U h_j), c_t = sum_j softmax(e_t)_j h_j, s_t = unit([x_t; c_t], s_{t-1}).
+    The output is tanh(W_o [s_t; x_t; c_t]).
+    """
 
     def __init__(self, cell: Cell, d_model: int, layers: int, dropout: Dropout) -> None:
         super().__init__(cell, d_model, layers, dropout)
@@ -363,14 +380,18 @@ class BahdanauDecoder(RecurrentDecoder):
         top = state[len(self.units)]
         query = self.query(top).view(len(memory.keys), -1, 1, self.d_model)
         scores = torch.tanh(query + memory.keys[:, None]) @ self.score.to(query.dtype)  # (B, R / B, L)
-        context, weights = _read(scores, memory)
+        context, weights = _attend(scores, memory)
         hidden, states = self._units(torch.cat([x, context], 1), state)
         output = self.out(torch.cat([hidden, x, context], 1)).tanh()
         return output, (state[0], *states), weights
 
 
 class LuongDecoder(RecurrentDecoder):
-    """The source is read with the new state, by a dot product; the output is fed to the next step."""
+    """The decoder of Luong et al. 2015: `general` score (section 3.1) and input feeding (section 3.3).
+
+    s_t = unit([x_t; o_{t-1}], s_{t-1}), e_tj = s_t W h_j, c_t = sum_j softmax(e_t)_j h_j.
+    The output is o_t = tanh(W_o [c_t; s_t]).
+    """
 
     def __init__(self, cell: Cell, d_model: int, layers: int, dropout: Dropout) -> None:
         super().__init__(cell, d_model, layers, dropout)
@@ -382,13 +403,13 @@ class LuongDecoder(RecurrentDecoder):
         assert memory.keys is not None
         hidden, states = self._units(torch.cat([x, state[0]], 1), state)
         scores = hidden.view(len(memory.keys), -1, self.d_model) @ memory.keys.transpose(1, 2)
-        context, weights = _read(scores, memory)
+        context, weights = _attend(scores, memory)
         output = self.out(torch.cat([context, hidden], 1)).tanh()
         return output, (output, *states), weights
 
 
-def _read(scores: Tensor, memory: Memory) -> tuple[Tensor, Tensor]:
-    """(B, R / B, L) scores → (R, D), means of the values, and (R, L), their weights."""
+def _attend(scores: Tensor, memory: Memory) -> tuple[Tensor, Tensor]:
+    """Scores (B, R / B, L) → contexts (R, D), the weighted means of the values, and weights (R, L)."""
     weights = normalised(scores + memory.mask[:, None].to(scores.dtype))
     return (weights @ memory.values.to(weights.dtype)).flatten(0, 1), weights.flatten(0, 1)
 
@@ -398,8 +419,8 @@ class RecurrentState:
     """The state of a search; see `DecoderState`.
 
     Attributes:
-        memory: of B sentences.
-        recurrent: of B * K hypotheses.
+        memory: of the B sentences.
+        recurrent: the state of the decoder for B * K hypotheses.
         num_hypotheses: K.
     """
 

@@ -1,7 +1,9 @@
-"""The paper's equations once more, a sentence at a time, from a table of weights: slow and plain to see.
+"""A naive Transformer: the equations of the paper for one sentence, computed from a mapping of weights.
 
-Only tests use it: every fast path is compared with it, gradients too. Shapes: T target tokens, D d_model, V
-vocabulary; Lq queries and Lk keys of a sentence, H heads, E width of a head.
+Only tests use it. They compare the outputs and gradients of every fast implementation with it.
+
+Shapes: S source tokens and T target tokens of one sentence pair, D d_model, V vocabulary; Lq queries, Lk
+keys, H heads, E width of a head.
 """
 
 from __future__ import annotations
@@ -20,7 +22,14 @@ Weights = Mapping[str, Tensor]
 
 
 def naive_hidden(weights: Weights, config: ModelConfig, source: list[int], target: list[int]) -> Tensor:
-    """(T, D) hidden states of one pair; `source` ends in EOS, `target` begins with BOS."""
+    """Returns the (T, D) hidden states of one pair.
+
+    Args:
+        weights: as in `Transformer.state_dict`.
+        config: the `model` section.
+        source: S ids, the last one EOS.
+        target: T ids, the first one BOS.
+    """
 
     def sublayer(at: str, x: Tensor, function: Callable[..., Tensor], *more: Tensor) -> Tensor:
         if config.norm is Norm.pre:
@@ -59,17 +68,17 @@ def naive_attention(
     window: int | None = None,
     layer: int = 0,
 ) -> Tensor:
-    """Attention in one sentence, score by score; the twin of every kernel in `nmt.model.kernels`.
+    """Attention in one sentence, score by score: the naive version of every kernel in `nmt.model.kernels`.
 
     Args:
         q: (Lq, H, E), queries.
         k: (Lk, H, E), keys.
         v: (Lk, H, E), values.
-        causal: whether a query sees only keys up to its own position.
+        causal: whether a query sees only the keys up to its position.
         score: None: the scaled dot product.
-        positions: an encoding that acts in attention.
-        window: a query sees at most so many keys to either side; None: all.
-        layer: number of the layer, for `positions`.
+        positions: a positional encoding that acts in attention.
+        window: the number of keys that a query sees on either side; None: all.
+        layer: index of the layer, for `positions`.
 
     Returns:
         (Lq, H * E).
@@ -100,7 +109,7 @@ def naive_attention(
 
 
 def _scores(q: Tensor, keys: Tensor, head: int, score: Score | None) -> Tensor:
-    """(E,), (Lk, E) → (Lk,)."""
+    """Query (E,) and keys (Lk, E) → scores (Lk,)."""
     if score is None:
         return torch.stack([q @ k / math.sqrt(len(q)) for k in keys])
     if score.scale is not None:
@@ -110,7 +119,7 @@ def _scores(q: Tensor, keys: Tensor, head: int, score: Score | None) -> Tensor:
 
 
 def naive_positions(length: int, width: int) -> Tensor:
-    """(length, width), number by number."""
+    """Sinusoidal encoding, (length, width) float64, element by element (section 3.5 of the paper)."""
     table = torch.zeros(length, width, dtype=torch.float64)
     for pos in range(length):
         for i in range(width):
@@ -121,7 +130,7 @@ def naive_positions(length: int, width: int) -> Tensor:
 
 def _embed(matrix: Tensor, ids: list[int]) -> Tensor:
     width = matrix.shape[1]
-    # The model keeps its encoding in fp32, whatever the weights are.
+    # The model stores its encoding in fp32 for every dtype of the weights.
     positions = naive_positions(len(ids), width).float()
     return torch.stack([matrix[i] for i in ids]) * math.sqrt(width) + positions.to(matrix.dtype)
 

@@ -1,7 +1,9 @@
-"""What the rest of the program knows of a model: `Seq2Seq`, and `MODELS`, the architectures by name.
+"""`Seq2Seq`, the interface of all models, and `MODELS`, the registry of architectures.
 
-Bundle, training loop, search, ensemble, sharding, compilation and memory probe use this interface alone.
-Shapes: T target tokens of a batch, B sentences, K hypotheses of one, D d_model, V target vocabulary.
+Model folders, training loop, beam search, ensembles, sharding, compilation and memory probe use a model only
+through this interface.
+
+Shapes: T target tokens of a batch, B sentences, K hypotheses per sentence, D d_model, V target vocabulary.
 """
 
 from __future__ import annotations
@@ -19,18 +21,18 @@ from nmt.errors import UserError
 from nmt.runtime import Registry
 
 Backend: TypeAlias = Callable[..., Callable[..., Any]]
-"""Compiles a graph for inputs like the given ones; a backend of `torch.compile`."""
+"""A backend of `torch.compile`: compiles a graph for example inputs."""
 
 
 class DecoderState(Protocol):
-    """What a model remembers between two steps of a search."""
+    """The state of a model between two steps of a search."""
 
     def select(self, rows: Tensor) -> Self:
-        """Keeps some hypotheses, in a new order, any of them more than once.
+        """Selects hypotheses in a new order; a hypothesis may be repeated.
 
         Args:
-            rows: (B', K') int64 into the B * K hypotheses; each row from one sentence, the sentences in their
-                order and none twice.
+            rows: (B', K') int64, indices into the B * K hypotheses. All indices of a row belong to one
+                sentence. The sentences keep their order, and each occurs in one row at most.
 
         Returns:
             The state of B' sentences with K' hypotheses each.
@@ -39,10 +41,10 @@ class DecoderState(Protocol):
 
 
 class Seq2Seq(nn.Module, ABC):
-    """A model that reads source tokens and predicts target tokens one by one.
+    """A model that reads source tokens and predicts target tokens one at a time.
 
-    A subclass is built by `MODELS[name](config, source_vocab_size, target_vocab_size)`. All that it draws at
-    random in `__init__` comes from torch's default generator, which the caller seeds.
+    `MODELS[name](config, source_vocab_size, target_vocab_size)` builds a subclass. Its `__init__` must draw
+    all random numbers from torch's default generator, which the caller seeds.
 
     Args:
         config: the `model` section.
@@ -52,12 +54,12 @@ class Seq2Seq(nn.Module, ABC):
         options: an instance of `Options`.
 
     Raises:
-        UserError: `model.options` has an option that `Options` has not, or a value of the wrong type.
+        UserError: `model.options` has an option that `Options` does not define, or a value of the wrong type.
     """
 
     @dataclass(frozen=True)
     class Options:
-        """Options of this architecture alone, with types and defaults; `model.options` sets them."""
+        """Options that only this architecture has, with types and defaults; `model.options` sets them."""
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
@@ -66,7 +68,7 @@ class Seq2Seq(nn.Module, ABC):
 
     @classmethod
     def typed_options(cls, config: ModelConfig) -> Any:
-        """The `Options` that `model.options` sets.
+        """Returns the `Options` with the values of `model.options`.
 
         Raises:
             UserError: an option is unknown, or its value has the wrong type.
@@ -76,44 +78,54 @@ class Seq2Seq(nn.Module, ABC):
 
     @abstractmethod
     def forward(self, batch: Batch) -> Tensor:
-        """Reads the sources and, each position seeing only its predecessors, the targets.
+        """Encodes the sources and decodes the targets with teacher forcing and a causal mask.
 
         Returns:
-            (T, D) hidden states; `logits` of them predict `batch.target_out`.
+            (T, D) hidden states. `hidden @ output_weight.T` are the logits of `batch.target_out`.
         """
 
     @property
     @abstractmethod
     def output_weight(self) -> Tensor:
-        """(V, D), the matrix of the softmax: logits are `hidden @ output_weight.T`."""
+        """(V, D), the weights of the output projection: the logits are `hidden @ output_weight.T`."""
 
     @abstractmethod
     def start(self, batch: Batch) -> DecoderState:
-        """Prepares a search, one empty hypothesis a sentence; the targets of the batch are not read."""
+        """Encodes the sources for a search.
+
+        Args:
+            batch: its targets are not read.
+
+        Returns:
+            The state of one empty hypothesis per sentence.
+        """
 
     @abstractmethod
     def step(self, ids: Tensor, state: Any) -> tuple[Tensor, Any]:
-        """Reads one more piece of every hypothesis.
+        """Reads the newest id of every hypothesis.
 
         Args:
-            ids: (B, K) int64, the newest pieces; BOS at first.
+            ids: (B, K) int64; BOS in the first step.
             state: from `start`, `step` or `DecoderState.select`; this call may overwrite it.
 
         Returns:
-            (B, K, V) fp32 log-probabilities of the next piece, none above 0, and the state after `ids`.
+            (B, K, V) fp32, the log-probabilities of the next id, at most 0; and the state after `ids`.
         """
 
     def step_with_attention(self, ids: Tensor, state: Any) -> tuple[Tensor, Any, Tensor]:
-        """`step`, and the attention to the source.
+        """Does a `step` and returns the attention to the source.
 
         Returns:
-            What `step` returns, and (B, K, S): how much the choice of the next piece looks at each place of
-            the source, padded to the longest, S. The values of a hypothesis sum to 1.
+            The two values of `step`, and (B, K, S), the attention weights of each source position for the
+            choice of the next id. The sources are padded to S, the longest. The weights of a hypothesis sum
+            to 1.
 
         Raises:
             UserError: the architecture has no attention to the source.
         """
-        raise UserError(f"model.architecture={self.config.architecture}: has no attention to the source.")
+        raise UserError(
+            f"model.architecture={self.config.architecture}: this model has no attention to the source."
+        )
 
     @abstractmethod
     def seed_dropout(self, seed: int) -> None:
@@ -121,57 +133,60 @@ class Seq2Seq(nn.Module, ABC):
 
     @abstractmethod
     def blocks(self) -> Sequence[nn.Module]:
-        """The layers, in order: the units that sharding gathers one at a time. None contains another."""
+        """Returns the layers, in order: the units that sharding gathers one at a time.
+
+        No block may contain another block.
+        """
 
     @abstractmethod
     def compile_blocks(self, backend: Backend) -> None:
-        """Lets the blocks do their training passes by functions that `backend` compiles.
+        """Makes the blocks use functions compiled by `backend` in training.
 
-        The names of the weights must not change. Where a model is sharded, this is called afterwards.
+        The names of the weights must not change. A sharded model is sharded before this call.
         """
 
     @abstractmethod
     def training_flops(self, batch: Batch) -> int:
-        """Floating-point operations of the matrix products in a forward and a backward pass over `batch`."""
+        """Returns the floating-point operations of a forward and a backward pass: the matrix products."""
 
     @classmethod
     def check(cls, config: ModelConfig) -> None:  # noqa: B027 (most architectures have nothing to check)
-        """Checks the options before the data are prepared, without making the model.
+        """Checks the options before the data are prepared, without building the model.
 
         Raises:
-            UserError: an option has a value that this architecture does not know.
+            UserError: an option has a value that this architecture does not support.
         """
 
     @classmethod
     @abstractmethod
     def num_weights(cls, config: ModelConfig, source_vocab_size: int, target_vocab_size: int) -> int:
-        """A lower bound of the number of weights, computed without making the model.
+        """Returns a lower bound of the number of weights, without building the model.
 
-        It lets a model that does not fit into memory, or whose weights are another model's, be refused early.
+        It serves to reject early a model that does not fit into memory, or weights of another model.
         """
 
     @property
     def max_source_len(self) -> int | None:
-        """Tokens of the longest source, EOS included; None: any length. Translation cuts longer ones."""
+        """The maximum number of source tokens, EOS included; None: no limit. Translation cuts the rest."""
         return None
 
     @property
     def max_target_len(self) -> int | None:
-        """Tokens of the longest target, EOS included; None: any length. A search ends there."""
+        """The maximum number of target tokens, EOS included; None: no limit. A search ends there."""
         return None
 
     @property
     def num_parameters(self) -> int:
-        """Number of trained values; a shared matrix counts once."""
+        """The number of trainable values; a shared matrix counts once."""
         return sum(parameter.numel() for parameter in self.parameters())
 
 
 MODELS: Registry[type[Seq2Seq]] = Registry("architecture")
-"""The architectures by the name that `model.architecture` selects."""
+"""The architectures by name; `model.architecture` selects one."""
 
 
 def model_class(config: ModelConfig) -> type[Seq2Seq]:
-    """The class of `model.architecture`.
+    """Returns the class of `model.architecture`.
 
     Raises:
         UserError: no architecture of that name is registered.
@@ -180,10 +195,10 @@ def model_class(config: ModelConfig) -> type[Seq2Seq]:
 
 
 def check_model(config: ModelConfig) -> None:
-    """Checks the `model` section before the data are prepared, without making the model.
+    """Checks the `model` section before the data are prepared, without building the model.
 
     Raises:
-        UserError: the architecture is unknown, or an option has a value that it does not know.
+        UserError: the architecture is unknown, or does not support the value of an option.
     """
     kind = model_class(config)
     kind.typed_options(config)
@@ -191,16 +206,16 @@ def check_model(config: ModelConfig) -> None:
 
 
 def build_model(config: ModelConfig, source_vocab_size: int, target_vocab_size: int) -> Seq2Seq:
-    """A model with random weights.
+    """Builds a model with random weights.
 
     Args:
         config: the `model` section.
-        source_vocab_size: pieces of the source side.
-        target_vocab_size: pieces of the target side.
+        source_vocab_size: number of source pieces.
+        target_vocab_size: number of target pieces.
 
     Raises:
-        UserError: the architecture is unknown, or its options don't fit together.
+        UserError: the architecture is unknown, or its options contradict each other.
     """
-    # ABCs are not callable by their constructor's signature: each architecture has this one.
+    # `Seq2Seq.__init__` takes other arguments; every registered subclass takes these.
     build: Callable[[ModelConfig, int, int], Seq2Seq] = model_class(config)
     return build(config, source_vocab_size, target_vocab_size)

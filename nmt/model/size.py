@@ -1,4 +1,4 @@
-"""How many weights a Transformer has, without making it."""
+"""The number of weights of a Transformer, computed from its configuration."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from nmt.config import ModelConfig, Norm, Tie
 
 
 def num_weights(config: ModelConfig, source_vocab_size: int, target_vocab_size: int) -> int:
-    """Weights of the model that `config` describes; a shared matrix counts once.
+    """Returns the number of weights of the model that `config` describes; a shared matrix counts once.
 
-    Those of positional encodings that learn are not counted.
+    The weights of learnt positional encodings are not counted.
     """
     d_model, d_ff = config.d_model, config.d_ff
     attention = 4 * d_model * (d_model + 1)

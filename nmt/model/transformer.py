@@ -1,7 +1,8 @@
 """The Transformer of Vaswani et al. 2017, "Attention Is All You Need".
 
-Shapes: S source tokens and T target tokens of a batch, N either; B sentences, K hypotheses of one, H heads,
-D d_model, E = D / H, V vocabulary. Streams are flat: tokens of all sentences end to end, without padding.
+Shapes: S source tokens and T target tokens of a batch, N either of the two; B sentences, K hypotheses per
+sentence, H heads, D d_model, E = D / H, V vocabulary. Streams are flat: the tokens of all sentences are
+concatenated without padding.
 """
 
 from __future__ import annotations
@@ -29,12 +30,12 @@ from nmt.model.size import num_weights
 
 
 class Transformer(Seq2Seq):
-    """Encoder, decoder, embeddings and softmax weights; see `Seq2Seq` for the methods.
+    """Encoder, decoder, embeddings and output projection; see `Seq2Seq` for the methods.
 
     Args:
         config: the `model` section.
-        source_vocab_size: pieces of the source side.
-        target_vocab_size: pieces of the target side.
+        source_vocab_size: number of source pieces.
+        target_vocab_size: number of target pieces.
 
     Raises:
         UserError: `model.tie=all` with two vocabularies.
@@ -44,8 +45,8 @@ class Transformer(Seq2Seq):
         super().__init__(config)
         if config.tie is Tie.all and source_vocab_size != target_vocab_size:
             raise UserError(
-                f"model.tie=all needs one vocabulary, but the source has {source_vocab_size} pieces and the "
-                f"target {target_vocab_size}: set data.tokenizer.joint=true, or model.tie=target"
+                f"model.tie=all: needs one vocabulary, but the source has {source_vocab_size} pieces and the "
+                f"target {target_vocab_size}. Set data.tokenizer.joint=true, or model.tie=target."
             )
         self.randomness = DropoutSource()
         d_model = config.d_model
@@ -68,15 +69,15 @@ class Transformer(Seq2Seq):
         self._initialise()
 
     def forward(self, batch: Batch) -> Tensor:
-        """Reads the sources and, each position seeing only what stands before it, the targets.
+        """Encodes the sources and decodes the targets with teacher forcing and a causal mask.
 
         Returns:
-            (T, D) hidden states; `logits` of them tell what comes next.
+            (T, D) hidden states; `logits` turns them into the logits of `batch.target_out`.
         """
         memory = self.encode(batch.source_ids, batch.source)
-        own = self._pattern(batch.target, self.decoder_positions, causal=True)
-        cross = Pattern(batch.target, batch.source, self.config.heads, causal=False)
-        context = FlatContext(own, cross)
+        self_pattern = self._pattern(batch.target, self.decoder_positions, causal=True)
+        cross_pattern = Pattern(batch.target, batch.source, self.config.heads, causal=False)
+        context = FlatContext(self_pattern, cross_pattern)
         x = self._embed_targets(batch.target_in, Places.of_targets(batch))
         for layer in self.decoder:
             x = layer(x, context, memory)
@@ -84,23 +85,31 @@ class Transformer(Seq2Seq):
         return hidden
 
     def logits(self, hidden: Tensor) -> Tensor:
-        """(N, D) hidden states → (N, V) fp32, scores of the next piece before the softmax."""
+        """(N, D) hidden states → (N, V), the logits of the next piece, in fp32 or wider."""
         scores = F.linear(hidden, self.output_weight)
         return scores.to(torch.promote_types(scores.dtype, torch.float32))
 
     def encode(self, source_ids: Tensor, source: Layout) -> Tensor:
-        """(S,) ids of the sources that `source` lays out → (S, D), what the decoder reads of them."""
-        own = self._pattern(source, self.encoder_positions, causal=False)
+        """Encodes the sources.
+
+        Args:
+            source_ids: (S,) int64.
+            source: the layout of `source_ids`.
+
+        Returns:
+            (S, D), the memory that cross-attention reads.
+        """
+        self_pattern = self._pattern(source, self.encoder_positions, causal=False)
         embedding = self.source_embedding or self.target_embedding
         x = self._embed(embedding, source_ids, self.encoder_positions, Places.of_sources(source))
         for layer in self.encoder:
-            x = layer(x, own)
+            x = layer(x, self_pattern)
         memory: Tensor = self.encoder_norm(x)
         return memory
 
     @torch.no_grad()
     def start(self, batch: Batch) -> CachedDecoderState:
-        """Encodes the sources and projects the keys and values of cross-attention, once a search."""
+        """Encodes the sources and projects the keys and values of cross-attention, once per search."""
         memory = self.encode(batch.source_ids, batch.source)
         keys_values = [layer.cross_attention.keys_values(memory) for layer in self._decoder_layers]
         return CachedDecoderState.start(
@@ -109,14 +118,14 @@ class Transformer(Seq2Seq):
 
     @torch.no_grad()
     def step(self, ids: Tensor, state: CachedDecoderState) -> tuple[Tensor, CachedDecoderState]:
-        """Reads one more piece of every hypothesis.
+        """Reads the newest id of every hypothesis.
 
         Args:
-            ids: (B, K) int64, the newest pieces; BOS at first.
-            state: what came before; used up by this.
+            ids: (B, K) int64; BOS in the first step.
+            state: the state before `ids`; this call overwrites it.
 
         Returns:
-            (B, K, V) fp32 log-probabilities of the next piece, and the state that has read `ids`.
+            (B, K, V) fp32, the log-probabilities of the next id, and the state after `ids`.
         """
         state = state.grown()
         x = self._embed_targets(ids.flatten(), state.places)
@@ -128,19 +137,19 @@ class Transformer(Seq2Seq):
     def step_with_attention(
         self, ids: Tensor, state: CachedDecoderState
     ) -> tuple[Tensor, CachedDecoderState, Tensor]:
-        """The mean over the heads of the last decoder layer, which is nearest to the choice."""
+        """See `Seq2Seq`; the attention is that of the last decoder layer, averaged over its heads."""
         log_probs, state = self.step(ids, state.recording())
         assert state.attention is not None
         attention = state.attention[max(state.attention)].mean(1)
         return log_probs, replace(state, attention=None), attention
 
     def seed_dropout(self, seed: int) -> None:
-        """Makes the dropout of what follows a pure function of `seed` and the order of calls."""
+        """Makes the dropout of all later calls a pure function of `seed` and the order of calls."""
         self.randomness.seed(seed, self.output_weight.device)
 
     @property
     def output_weight(self) -> Tensor:
-        """(V, D), the matrix of the softmax."""
+        """(V, D), the weights of the output projection."""
         return self.target_embedding.weight if self.output is None else self.output.weight
 
     @property
@@ -154,12 +163,12 @@ class Transformer(Seq2Seq):
         return self.decoder_positions.max_len
 
     def blocks(self) -> list[nn.Module]:
-        """The encoder's layers, then the decoder's."""
+        """Returns the layers of the encoder, then those of the decoder."""
         return [*self.encoder, *self.decoder]
 
     def compile_blocks(self, backend: Backend) -> None:
-        """Compiles all of a layer but attention; see `nmt.model.compiled`."""
-        from nmt.model.compiled import compile_layers  # it compiles the layers of this file
+        """Compiles the layers except attention; see `nmt.model.compiled`."""
+        from nmt.model.compiled import compile_layers  # a local import, since that module imports this one
 
         compile_layers(self, backend)
 
@@ -169,7 +178,11 @@ class Transformer(Seq2Seq):
 
     @classmethod
     def check(cls, config: ModelConfig) -> None:
-        """Encodings and score must be registered, take their options, and fit together."""
+        """Checks that encodings and score are registered, accept their options, and fit together.
+
+        Raises:
+            UserError: they are not or do not.
+        """
         for causal in (False, True):
             positions = build_positions(config.positions, _shape(config, causal=causal))
             if (
@@ -178,8 +191,8 @@ class Transformer(Seq2Seq):
             ):
                 name = (causal and config.positions.decoder) or config.positions.name
                 raise UserError(
-                    f"model.attention={config.attention}: the positional encoding {name} needs scores that "
-                    "are products. Choose model.attention=scaled_dot, or another encoding."
+                    f"model.attention={config.attention}: the positional encoding {name} needs dot-product "
+                    "scores. Choose model.attention=scaled_dot, or another encoding."
                 )
 
     @classmethod
@@ -206,19 +219,20 @@ class Transformer(Seq2Seq):
         )
 
     def _initialise(self) -> None:
-        """Matrices Xavier-uniform, biases zero; embeddings of variance 1/D, made 1 by their scale.
+        """Initialises matrices Xavier-uniform, biases with 0, embeddings with variance 1/D.
 
-        The paper does not say. Projections to queries, keys and values begin smaller by the root of 2, as in
-        fairseq and `torch.nn.MultiheadAttention`: with post-norm, training is clearly faster off the mark.
+        The paper does not specify an initialisation. The factor sqrt(D) on the embeddings gives them variance
+        1. The projections to queries, keys and values have the gain 1/sqrt(2), as in fairseq and
+        `torch.nn.MultiheadAttention`: with post-norm, the loss then falls clearly faster at the start.
         """
         for name, parameter in self.named_parameters():
             if name.startswith(("encoder_positions.", "decoder_positions.")) or ".score." in name:
-                continue  # these have initialised themselves
+                continue  # their constructors initialise these
             if "embedding" in name or name.startswith("output"):
                 nn.init.normal_(parameter, std=self.config.d_model**-0.5)
             elif parameter.dim() == 2:
                 projection = "attention" in name and not name.endswith("out.weight")
-                # Those that stand in one matrix are drawn each by itself, as if they were apart.
+                # A fused matrix is initialised part by part, as if its parts were separate matrices.
                 for part in parameter.chunk(len(parameter) // self.config.d_model if projection else 1):
                     nn.init.xavier_uniform_(part, gain=2**-0.5 if projection else 1.0)
             elif name.endswith("bias"):
@@ -226,50 +240,50 @@ class Transformer(Seq2Seq):
 
 
 def _shape(config: ModelConfig, *, causal: bool) -> Shape:
-    """What the encoding of the encoder, or of the causal decoder, needs to know."""
+    """The `Shape` for the positional encoding of the encoder or, if `causal`, of the decoder."""
     scale = score_class(config).factor(config.d_model // config.heads)
     layers = config.decoder_layers if causal else config.encoder_layers
     return Shape(config.d_model, config.heads, layers, causal, 1.0 if scale is None else scale)
 
 
 class DecoderContext(Protocol):
-    """What the layers of the decoder attend to: the batch in training, the state in a search."""
+    """The attention of the decoder: to a flat batch in training, or to the cached state in a search."""
 
     def attend_targets(self, layer: int, qkv: Tensor, score: Score) -> Tensor:
-        """(N, 3, H, E), queries, keys and values of target tokens → (N, D)."""
+        """Self-attention: (N, 3, H, E), queries, keys and values of target tokens → (N, D)."""
         ...
 
     def attend_source(self, layer: int, q: Tensor, keys_values: Tensor | None, score: Score) -> Tensor:
-        """(N, H, E), queries of target tokens → (N, D).
+        """Cross-attention: (N, H, E), queries of target tokens → (N, D).
 
-        `keys_values`, (S, 2, H, E), is None where the context holds them already.
+        `keys_values` is (S, 2, H, E), or None if the context already has the keys and values.
         """
         ...
 
 
 @dataclass(frozen=True)
 class FlatContext:
-    """The `DecoderContext` of a flat batch."""
+    """The `DecoderContext` of a flat batch, with a pattern each for self-attention and cross-attention."""
 
-    own: Pattern
-    cross: Pattern
+    self_pattern: Pattern
+    cross_pattern: Pattern
 
     def attend_targets(self, layer: int, qkv: Tensor, score: Score) -> Tensor:
         """See `DecoderContext.attend_targets`."""
-        return self_attend(qkv, self.own, score, layer)
+        return self_attend(qkv, self.self_pattern, score, layer)
 
     def attend_source(self, layer: int, q: Tensor, keys_values: Tensor | None, score: Score) -> Tensor:
         """See `DecoderContext.attend_source`."""
         assert keys_values is not None
-        return cross_attend(q[:, None], keys_values, self.cross, score, layer)
+        return cross_attend(q[:, None], keys_values, self.cross_pattern, score, layer)
 
 
 Masks: TypeAlias = "tuple[Tensor | None, Tensor | None, Tensor | None]"
-"""Masks of dropout that are drawn beforehand; None: each is drawn where it is needed."""
+"""Dropout masks that the caller drew; None: the dropout draws its mask."""
 
 
 class Passes:
-    """Calls the methods of a layer; `nmt.model.compiled` overrides it."""
+    """Calls the methods of a layer. `nmt.model.compiled` overrides it to call compiled versions."""
 
     def project(self, layer: Layer, x: Tensor) -> Tensor:
         """See `Layer.project`."""
@@ -285,12 +299,15 @@ class Passes:
 
 
 class Layer(nn.Module):
-    """What encoder and decoder layers share. All but attention is in methods that can be compiled.
+    """The base class of encoder and decoder layers.
+
+    All operations except attention are in the methods `project`, `between` and `finish`, which can be
+    compiled.
 
     Args:
         config: the `model` section.
-        randomness: of dropout.
-        number: the layer's, from 0.
+        randomness: the source of dropout masks.
+        number: index of the layer, from 0.
     """
 
     feed_forward: FeedForward
@@ -301,48 +318,56 @@ class Layer(nn.Module):
         self.number = number
         self.pre = config.norm is Norm.pre
         self.passes = Passes()
-        """Used in training; other passes are always the methods themselves."""
+        """Used in training only; in evaluation the methods are called directly."""
         self.dropout = Dropout(config.dropout, randomness)
         self.self_attention = SelfAttention(config)
         self.self_attention_norm = nn.LayerNorm(config.d_model)
 
     def project(self, x: Tensor) -> Tensor:
-        """(N, D) → (N, 3 D), queries, keys and values of self-attention."""
+        """(N, D) → (N, 3 D), the queries, keys and values of self-attention."""
         qkv: Tensor = self.self_attention.qkv(self.read(self.self_attention_norm, x))
         return qkv
 
-    def finish(self, attended: Tensor, x: Tensor, kept: Masks = (None, None, None)) -> Tensor:
-        """All after the last attention: its projection and the feed-forward layer.
+    def finish(self, attended: Tensor, x: Tensor, masks: Masks = (None, None, None)) -> Tensor:
+        """Computes the layer after its last attention: the output projection and the feed-forward network.
 
         Args:
             attended: (N, D), outputs of the heads.
             x: (N, D), the input of that attention.
-            kept: see `Masks`; of the attention, within the feed-forward layer, after it.
+            masks: dropout masks for the output of attention, for the hidden layer of the feed-forward network
+                and for its output; see `Masks`.
 
         Returns:
             (N, D).
         """
-        x = self.add(self.last_norm, x, self.last_attention.out(attended), kept[0])
-        y = self.feed_forward(self.read(self.feed_forward_norm, x), kept[1])
-        return self.add(self.feed_forward_norm, x, y, kept[2])
+        x = self.add(self.last_norm, x, self.last_attention.out(attended), masks[0])
+        y = self.feed_forward(self.read(self.feed_forward_norm, x), masks[1])
+        return self.add(self.feed_forward_norm, x, y, masks[2])
 
     @property
     def last_attention(self) -> SelfAttention | CrossAttention:
-        """The attention right before the feed-forward layer."""
+        """The attention before the feed-forward network."""
         return self.self_attention
 
     @property
     def last_norm(self) -> nn.LayerNorm:
-        """Its norm."""
+        """The norm of `last_attention`."""
         return self.self_attention_norm
 
     def read(self, norm: nn.Module, x: Tensor) -> Tensor:
-        """The input of a sub-layer."""
+        """Returns the input of a sub-layer: LayerNorm(x) with pre-norm, x with post-norm."""
         return norm(x) if self.pre else x
 
-    def add(self, norm: nn.Module, x: Tensor, y: Tensor, kept: Tensor | None = None) -> Tensor:
-        """The residual around a sub-layer with input `x` and output `y`."""
-        x = self.dropout(y, x, kept)
+    def add(self, norm: nn.Module, x: Tensor, y: Tensor, mask: Tensor | None = None) -> Tensor:
+        """Adds the residual: x + dropout(y) with pre-norm, LayerNorm(x + dropout(y)) with post-norm.
+
+        Args:
+            norm: the norm of the sub-layer.
+            x: (N, D), the input of the sub-layer, before its norm.
+            y: (N, D), the output of the sub-layer.
+            mask: a dropout mask that the caller drew.
+        """
+        x = self.dropout(y, x, mask)
         return norm(x) if not self.pre else x
 
     def _passes(self) -> Passes:
@@ -353,22 +378,22 @@ _PLAIN = Passes()
 
 
 class EncoderLayer(Layer):
-    """Self-attention, then a feed-forward layer (section 3.1 of the paper)."""
+    """Self-attention, then a feed-forward network (section 3.1 of the paper)."""
 
     def __init__(self, config: ModelConfig, randomness: DropoutSource, number: int) -> None:
         super().__init__(config, randomness, number)
         self.feed_forward = FeedForward(config, randomness)
         self.feed_forward_norm = nn.LayerNorm(config.d_model)
 
-    def forward(self, x: Tensor, own: Pattern) -> Tensor:
+    def forward(self, x: Tensor, self_pattern: Pattern) -> Tensor:
         """(S, D) → (S, D)."""
         passes, attention = self._passes(), self.self_attention
         qkv = attention.split(passes.project(self, x))
-        return passes.finish(self, self_attend(qkv, own, attention.score, self.number), x)
+        return passes.finish(self, self_attend(qkv, self_pattern, attention.score, self.number), x)
 
 
 class DecoderLayer(Layer):
-    """Self-attention to the predecessors, attention to the source, then a feed-forward layer."""
+    """Causal self-attention, cross-attention to the source, then a feed-forward network (section 3.1)."""
 
     def __init__(self, config: ModelConfig, randomness: DropoutSource, number: int) -> None:
         super().__init__(config, randomness, number)
@@ -378,41 +403,43 @@ class DecoderLayer(Layer):
         self.feed_forward_norm = nn.LayerNorm(config.d_model)
 
     def forward(self, x: Tensor, context: DecoderContext, memory: Tensor | None = None) -> Tensor:
-        """(N, D) → (N, D); `memory` is (S, D), or None where the context has read it already."""
-        passes, own, cross = self._passes(), self.self_attention, self.cross_attention
-        qkv = own.split(passes.project(self, x))
-        x, q = passes.between(self, context.attend_targets(self.number, qkv, own.score), x)
-        q = q.view(len(q), cross.heads, -1)
-        keys_values = None if memory is None else cross.keys_values(memory)
-        return passes.finish(self, context.attend_source(self.number, q, keys_values, cross.score), x)
+        """(N, D) → (N, D); `memory` is (S, D), or None if the context already has its keys and values."""
+        passes, self_attention, cross_attention = self._passes(), self.self_attention, self.cross_attention
+        qkv = self_attention.split(passes.project(self, x))
+        x, q = passes.between(self, context.attend_targets(self.number, qkv, self_attention.score), x)
+        q = q.view(len(q), cross_attention.heads, -1)
+        keys_values = None if memory is None else cross_attention.keys_values(memory)
+        return passes.finish(
+            self, context.attend_source(self.number, q, keys_values, cross_attention.score), x
+        )
 
-    def between(self, attended: Tensor, x: Tensor, kept: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """The layer between its attentions.
+    def between(self, attended: Tensor, x: Tensor, mask: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """Computes the layer between self-attention and cross-attention.
 
         Args:
             attended: (N, D), outputs of the heads of self-attention.
             x: (N, D), the input of self-attention.
-            kept: a mask of dropout, drawn beforehand.
+            mask: a dropout mask that the caller drew.
 
         Returns:
             (N, D), the input of cross-attention, and (N, D), its queries.
         """
-        x = self.add(self.self_attention_norm, x, self.self_attention.out(attended), kept)
+        x = self.add(self.self_attention_norm, x, self.self_attention.out(attended), mask)
         return x, self.cross_attention.q(self.read(self.cross_attention_norm, x))
 
     @property
     def last_attention(self) -> SelfAttention | CrossAttention:
-        """That to the source."""
+        """Cross-attention."""
         return self.cross_attention
 
     @property
     def last_norm(self) -> nn.LayerNorm:
-        """Its norm."""
+        """The norm of `last_attention`."""
         return self.cross_attention_norm
 
 
 class SelfAttention(nn.Module):
-    """Projections of attention within a stream; one product makes queries, keys and values."""
+    """The projections of self-attention; one product computes queries, keys and values."""
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
@@ -427,7 +454,7 @@ class SelfAttention(nn.Module):
 
 
 class CrossAttention(nn.Module):
-    """Projections of attention to the encoder's stream; one product makes keys and values."""
+    """The projections of cross-attention; one product computes keys and values."""
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
@@ -438,13 +465,13 @@ class CrossAttention(nn.Module):
         self.score = build_score(config)
 
     def keys_values(self, memory: Tensor) -> Tensor:
-        """(S, D) → (S, 2, H, E)."""
+        """(S, D) → (S, 2, H, E), keys and values."""
         kv: Tensor = self.kv(memory)
         return kv.view(len(memory), 2, self.heads, -1)
 
 
 class FeedForward(nn.Module):
-    """Two layers, each position by itself (section 3.3)."""
+    """The position-wise feed-forward network W2 f(W1 x + b1) + b2 (section 3.3 of the paper)."""
 
     def __init__(self, config: ModelConfig, randomness: DropoutSource) -> None:
         super().__init__()
@@ -453,9 +480,9 @@ class FeedForward(nn.Module):
         self.activation = _ACTIVATIONS[config.activation]
         self.dropout = Dropout(config.ffn_dropout, randomness)
 
-    def forward(self, x: Tensor, kept: Tensor | None = None) -> Tensor:
-        """(N, D) → (N, D); `kept` is a mask of dropout, drawn beforehand."""
-        y: Tensor = self.outer(self.dropout(self.activation(self.inner(x)), None, kept))
+    def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
+        """(N, D) → (N, D); `mask` is a dropout mask, (N, d_ff), that the caller drew."""
+        y: Tensor = self.outer(self.dropout(self.activation(self.inner(x)), None, mask))
         return y
 
 

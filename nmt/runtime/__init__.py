@@ -1,4 +1,4 @@
-"""What every stage needs of the machine: its devices, files written whole, seeds, progress and the log."""
+"""The services that every stage uses: devices, atomic file writes, seeds, progress bars and the log."""
 
 from nmt.runtime.checksums import read_checked
 from nmt.runtime.files import (

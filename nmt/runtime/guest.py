@@ -1,4 +1,4 @@
-"""Whether nmt has the process to itself, as a command has, or is a guest in a program that imports it."""
+"""The guest state: whether nmt runs as a command, or as a guest in a program that imports it."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Guest:
-    """A call from another program: its signals, streams and child processes are not ours.
+    """A call from another program, which owns the signals, streams and child processes.
 
     Attributes:
-        progress: whether progress bars are shown.
-        level: of the program's log, for processes that are started, which write to standard error.
+        progress: whether to show progress bars.
+        level: log level of the program. Processes that nmt starts use it for their log on standard error.
     """
 
     progress: bool = False
@@ -23,13 +23,13 @@ class Guest:
 
 
 def guest() -> Guest | None:
-    """The call from another program that this thread works for; None in a command."""
+    """Returns the call that this thread serves; None in a command."""
     return _guest.get()
 
 
 @contextmanager
 def as_guest(call: Guest | None) -> Iterator[None]:
-    """Within, this thread works for such a call."""
+    """Makes this thread serve `call` in the body."""
     token = _guest.set(call)
     try:
         yield

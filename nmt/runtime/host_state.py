@@ -1,7 +1,7 @@
-"""The state of a process that imports nmt, saved before a call and put back after it.
+"""The state of a process that imports nmt, saved before a call and restored after it.
 
-A command has a process to itself and sets what it needs. A guest shares these settings with its host:
-those of torch, environment variables, and the levels of loggers.
+A command has the process to itself and may change its settings. A guest shares them with its host: the
+settings of torch, environment variables, and the levels of loggers.
 """
 
 from __future__ import annotations
@@ -19,41 +19,41 @@ _VARIABLES = (
     *("NMT_", "CUBLAS_", "CUDA_HOME", "KMP_", "TORCH", "_TORCH", "TRITON_"),
     *("DISABLE_CUPTI", "TEARDOWN_CUPTI"),
 )
-"""Beginnings of the environment variables that nmt and torch set; another thread may set others meanwhile."""
+"""Prefixes of the environment variables that nmt and torch set; other threads may set others."""
 _LOGGERS = ("nmt", "torch.distributed.elastic")
 
 Restore = Callable[[], object]
 
 
 @contextmanager
-def host_state_kept(*, torch: bool) -> Iterator[None]:
-    """Within, nmt may change the state of the process; afterwards it is what it was.
+def preserved_host_state(*, torch: bool) -> Iterator[None]:
+    """Saves the state of the process before the body and restores it afterwards.
 
     Args:
-        torch: whether torch is needed; it is imported then, and its state is saved too.
+        torch: whether the body needs torch. If so, it is imported and its state is saved too.
     """
     with ExitStack() as stack:
-        stack.enter_context(_ENVIRONMENT.kept())
-        stack.enter_context(_LOGS.kept())
+        stack.enter_context(_ENVIRONMENT.preserved())
+        stack.enter_context(_LOGS.preserved())
         if torch:
-            stack.enter_context(_NUMBERS.kept())
+            stack.enter_context(_RNG_STATES.preserved())
             stack.enter_context(torch_for_nmt())
         yield
 
 
 @contextmanager
 def torch_for_nmt(threads: int | None = None) -> Iterator[None]:
-    """Within, torch has the settings that nmt expects, whatever its host has set; afterwards the host's.
+    """Gives torch the settings that nmt expects during the body, then restores those of the host.
 
     Args:
-        threads: CPU threads of this thread's operations; 0: one a core; None: the host's number.
+        threads: CPU threads for operations of this thread; 0: one a core; None: the host's number.
     """
     import torch
 
     before = torch.get_num_threads()
     with ExitStack() as stack:
         stack.callback(torch.set_num_threads, before)
-        stack.enter_context(_SETTINGS.kept())
+        stack.enter_context(_SETTINGS.preserved())
         stack.enter_context(torch.inference_mode(False))
         stack.enter_context(torch.enable_grad())
         if torch.get_default_device().type != "cpu":
@@ -67,10 +67,10 @@ def torch_for_nmt(threads: int | None = None) -> Iterator[None]:
 
 
 class _Shared:
-    """A part of the state that all threads share: the first call saves it, and the last one puts it back.
+    """A part of the state that all threads share: the first call saves it, and the last call restores it.
 
     Args:
-        save: saves it, sets it for nmt where that is needed, and returns what puts it back.
+        save: saves the state, sets it for nmt if necessary, and returns a function that restores it.
     """
 
     def __init__(self, save: Callable[[], Restore]) -> None:
@@ -80,8 +80,8 @@ class _Shared:
         self._restore: Restore = lambda: None
 
     @contextmanager
-    def kept(self) -> Iterator[None]:
-        """Within, it may change."""
+    def preserved(self) -> Iterator[None]:
+        """Saves the state before the body and restores it afterwards."""
         with self._lock:
             if not self._calls:
                 self._restore = self._save()
@@ -95,7 +95,7 @@ class _Shared:
                     self._restore()
 
 
-def _environment() -> Restore:
+def _save_environment() -> Restore:
     before = _variables()
 
     def restore() -> None:
@@ -110,7 +110,7 @@ def _variables() -> dict[str, str]:
     return {name: value for name, value in os.environ.items() if name.startswith(_VARIABLES)}
 
 
-def _logs() -> Restore:
+def _save_log_levels() -> Restore:
     levels = {name: logging.getLogger(name).level for name in _LOGGERS}
 
     def restore() -> None:
@@ -120,8 +120,8 @@ def _logs() -> Restore:
     return restore
 
 
-def _numbers() -> Restore:
-    """The states of torch's random number generators."""
+def _save_rng_states() -> Restore:
+    """Saves the states of torch's random number generators."""
     import torch
 
     gpus: Any = torch.cuda
@@ -131,15 +131,15 @@ def _numbers() -> Restore:
     def restore() -> None:
         torch.set_rng_state(state)
         if on_gpus is None:
-            gpus.manual_seed_all(seed)  # what they had before their first use
+            gpus.manual_seed_all(seed)  # their state before their first use
         else:
             gpus.set_rng_state_all(on_gpus)
 
     return restore
 
 
-def _settings() -> Restore:
-    """The default type, determinism, and how fp32 products are computed."""
+def _save_settings() -> Restore:
+    """Saves torch's default dtype, determinism, and precision of fp32 products."""
     import torch
 
     dtype = torch.get_default_dtype()
@@ -151,7 +151,7 @@ def _settings() -> Restore:
 
     def restore() -> None:
         torch.set_default_dtype(dtype)
-        if torch.are_deterministic_algorithms_enabled() != deterministic:  # it imports much
+        if torch.are_deterministic_algorithms_enabled() != deterministic:  # the call imports many modules
             torch.use_deterministic_algorithms(deterministic, warn_only=warns)
         if precision is not None and products.fp32_precision != precision:
             products.fp32_precision = precision
@@ -159,5 +159,5 @@ def _settings() -> Restore:
     return restore
 
 
-_ENVIRONMENT, _LOGS = _Shared(_environment), _Shared(_logs)
-_NUMBERS, _SETTINGS = _Shared(_numbers), _Shared(_settings)
+_ENVIRONMENT, _LOGS = _Shared(_save_environment), _Shared(_save_log_levels)
+_RNG_STATES, _SETTINGS = _Shared(_save_rng_states), _Shared(_save_settings)

@@ -17,22 +17,24 @@ if TYPE_CHECKING:
 
 
 def available_cores() -> int:
-    """Cores this process may use: its affinity and the quotas of its control groups count."""
+    """Returns the number of cores that this process may use, by its affinity and control group quotas."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     for group in control_groups():
         try:
             quota, period = (group / "cpu.max").read_text().split()
         except (OSError, ValueError):
-            continue  # this one limits nothing
+            continue  # no limit in this group
         if quota != "max":
             cores = min(cores, max(1, round(int(quota) / int(period))))
     return cores
 
 
-def control_groups(root: Path = Path("/sys/fs/cgroup"), own: Path = Path("/proc/self/cgroup")) -> list[Path]:
-    """The control groups (version 2) that this process is in, each within the next; the last is `root`."""
+def control_groups(
+    root: Path = Path("/sys/fs/cgroup"), membership: Path = Path("/proc/self/cgroup")
+) -> list[Path]:
+    """Returns the control groups (version 2) of this process, from the innermost to `root`."""
     try:
-        lines = [line for line in own.read_text().splitlines() if line.startswith("0::/")]
+        lines = [line for line in membership.read_text().splitlines() if line.startswith("0::/")]
         group = root / lines[0].removeprefix("0::/")
     except (OSError, IndexError):
         return [root]
@@ -40,55 +42,56 @@ def control_groups(root: Path = Path("/sys/fs/cgroup"), own: Path = Path("/proc/
 
 
 def wanted_processes(config: TrainingConfig, gpus: int) -> int:
-    """How many processes `training.devices` means on this machine, if it has so many GPUs."""
+    """Returns the number of processes that `training.devices` gives on a machine with this many GPUs."""
     if config.devices != "auto":
         return int(config.devices)
     return min(gpus or max(1, available_cores() // (config.threads or 1)), config.micro_batches)
 
 
 def short_spins() -> None:
-    """Lets OpenMP's threads wait for each other asleep after a few microseconds, unless the user has chosen.
+    """Makes waiting OpenMP threads sleep after a few microseconds, unless the user has set a wait policy.
 
-    By default those of libgomp, which torch's packages for Linux bring, spin for milliseconds at the end of
-    every operation. Where other programs want the cores, too, a thread then spends its turn waiting for
-    another one that is not running: one process of two threads becomes a tenth as fast as one of one thread.
-    It is read when torch is imported, so this comes before; how results are rounded does not depend on it.
+    By default the threads of libgomp, which torch's Linux packages contain, spin for milliseconds at the end
+    of every operation. If other programs use the same cores, a thread then spends its time slice waiting for
+    a thread that is not running. A process with two threads becomes ten times slower than with one thread.
+    libgomp reads the variable when torch is imported, so this function must be called before. The rounding of
+    results does not depend on it.
     """
-    if not _WAITING.intersection(os.environ):
+    if not _SPIN_VARIABLES.intersection(os.environ):
         os.environ["GOMP_SPINCOUNT"] = str(_SPINS)
 
 
-_WAITING = {"OMP_WAIT_POLICY", "GOMP_SPINCOUNT"}
-_SPINS = 1000  # 20 to 50 microseconds: what libgomp takes itself where there are more threads than cores
+_SPIN_VARIABLES = {"OMP_WAIT_POLICY", "GOMP_SPINCOUNT"}
+_SPINS = 1000  # 20 to 50 microseconds: libgomp's default if there are more threads than cores
 
 
 def set_threads(threads: int) -> None:
-    """Gives this process's tensor operations `threads` CPU threads; 0: one a core."""
+    """Sets the number of CPU threads of tensor operations in this process; 0: one a core."""
     import torch
 
     torch.set_num_threads(threads or available_cores())
 
 
 def queued_seconds(tasks: Path = Path("/proc/self/task")) -> float | None:
-    """How long the threads of this process, together, were ready to run and had no core; None: not told.
+    """Returns the total seconds in which threads of this process were ready to run but had no core.
 
-    Only Linux tells. Threads that have ended do not count.
+    Returns None if the system does not report it; only Linux does. Threads that have ended do not count.
     """
     total = 0
     try:
         for task in tasks.iterdir():
-            with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # it has just ended
+            with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # the thread has just ended
                 total += int((task / "schedstat").read_text().split()[1])
     except (OSError, ValueError, IndexError):
         return None
-    return total / 1e9 if total else None  # kernels built without it tell of 0
+    return total / 1e9 if total else None  # kernels without schedstat report 0
 
 
 def keep_freed_memory() -> None:
-    """Lets this process keep what it frees, where the C library is glibc.
+    """Makes this process retain the memory that it frees, if the C library is glibc.
 
-    By default glibc gives every buffer over 32 MB back to the system at once, and the next one is paged in
-    anew, page by page: with logits of that size a tenth to a third of the time of training in bf16.
+    By default glibc returns every buffer over 32 MB to the system at once, and the system maps the next one
+    page by page. With logits of that size this takes a tenth to a third of the time of training in bf16.
     """
     try:
         mallopt = ctypes.CDLL(None).mallopt
@@ -99,9 +102,9 @@ def keep_freed_memory() -> None:
 
 
 def default_freed_memory() -> None:
-    """Undoes `keep_freed_memory`, and gives what is free back to the system.
+    """Undoes `keep_freed_memory`, and returns free memory to the system.
 
-    The limits are those that glibc reaches by itself in a process that frees large buffers.
+    The limits are those that glibc adapts to in a process that frees large buffers.
     """
     try:
         mallopt = ctypes.CDLL(None).mallopt
@@ -113,7 +116,7 @@ def default_freed_memory() -> None:
 
 
 def release_freed_memory() -> None:
-    """Gives what this process has freed back to the system, where `keep_freed_memory` works too."""
+    """Returns the freed memory of this process to the system, if the C library is glibc."""
     with contextlib.suppress(AttributeError, OSError, TypeError):
         ctypes.CDLL(None).malloc_trim(0)
 
@@ -122,10 +125,10 @@ _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # malloc.h
 
 
 def choose_device(name: str) -> torch.device:
-    """Turns `auto`, `cpu`, `cuda`, `cuda:1` or `mps` into a device that is there.
+    """Turns `auto`, `cpu`, `cuda`, `cuda:1` or `mps` into an available device.
 
-    `mps` is the GPU of Apple's machines. It has not been tested, so `auto` does not choose it, and training,
-    which sums in float64 where that GPU has none, stays on the CPU there.
+    `mps` is the GPU of Apple's machines. It has not been tested, so `auto` does not choose it. Training runs
+    on the CPU there, because it sums in float64, which that GPU does not support.
 
     Raises:
         UserError: the device is unknown or missing.
@@ -139,18 +142,21 @@ def choose_device(name: str) -> torch.device:
     except RuntimeError:
         device = None
     if device is None or device.type not in ("cpu", "cuda", "mps"):
-        raise UserError(f"device={name}: must be auto, cpu, cuda, a certain GPU such as cuda:1, or mps")
+        raise UserError(f"device={name}: must be auto, cpu, cuda, a numbered GPU such as cuda:1, or mps.")
     if device.type == "mps" and not (torch.backends.mps.is_available() and not device.index):
-        raise UserError(f"device={name}: torch finds no such Apple GPU on this machine; use device=cpu")
+        raise UserError(f"device={name}: torch finds no such Apple GPU on this machine. Use device=cpu.")
     if device.type == "cuda":
         count = torch.cuda.device_count()
         if (device.index or 0) >= count:
-            raise UserError(f"device={name}: this machine has {count} usable GPUs; device=cpu runs without")
+            raise UserError(f"device={name}: this machine has {count} usable GPUs. Use device=cpu.")
     return device
 
 
 def choose_precision(precision: Precision, device: torch.device) -> Precision:
-    """Replaces `auto` by what the device multiplies fast: bf16 where it has units for it, else fp32."""
+    """Replaces `auto` by a fast precision of the device.
+
+    That is bf16 if the hardware of the device supports it. Otherwise it is fp16 on CUDA GPUs, fp32 elsewhere.
+    """
     if precision is not Precision.auto:
         return precision
     if device.type == "cuda":
@@ -158,7 +164,7 @@ def choose_precision(precision: Precision, device: torch.device) -> Precision:
 
         return Precision.bf16 if torch.cuda.is_bf16_supported(including_emulation=False) else Precision.fp16
     if device.type == "mps":
-        return Precision.fp32  # nothing has been measured there
+        return Precision.fp32  # not measured on this device
     return Precision.bf16 if _cpu_flags() & {"avx512_bf16", "amx_bf16"} else Precision.fp32
 
 
@@ -168,13 +174,13 @@ def _cpu_flags() -> set[str]:
             if line.startswith("flags"):
                 return set(line.partition(":")[2].split())
     except OSError:
-        pass  # not Linux: nothing is known of the processor, so nothing is claimed
+        pass  # not Linux: the flags of the processor are unknown
     return set()
 
 
 @contextlib.contextmanager
 def memory_errors(user_error: Callable[[], UserError]) -> Iterator[None]:
-    """Turns running out of memory, of the machine or of a device, into `user_error()`."""
+    """Turns out-of-memory errors of the machine or of a device into `user_error()`."""
     try:
         yield
     except (MemoryError, RuntimeError) as error:
@@ -189,13 +195,13 @@ def _is_out_of_memory(error: BaseException) -> bool:
     if isinstance(error, MemoryError | torch.OutOfMemoryError):
         return True
     text = str(error)
-    if "could not create a primitive" in text:  # no room for a kernel of oneDNN; its descriptor needs none
+    if "could not create a primitive" in text:  # oneDNN lacks memory for a kernel; a descriptor needs none
         return "descriptor" not in text
     return any(words in text for words in _NO_MEMORY)
 
 
-# What torch's allocator on the CPU, the C++ library, oneDNN, CUDA, NCCL and cuBLAS say in an exception of no
-# kind of its own.
+# Parts of messages of torch's CPU allocator, the C++ library, oneDNN, CUDA, NCCL and cuBLAS, which raise no
+# specific class of exception.
 _NO_MEMORY = (
     "out of memory",
     "can't allocate memory",

@@ -1,6 +1,6 @@
-"""Where a model's files are: in a model folder, in the run folder around it, or in a checkpoint of a run.
+"""The locations of a model's files: a model folder, its run folder, or a checkpoint of a run.
 
-A checkpoint holds weights only; its configuration and its vocabulary are those of its run.
+A checkpoint holds only weights. Its configuration and vocabulary are those of its run.
 """
 
 from __future__ import annotations
@@ -13,27 +13,27 @@ from nmt.runtime.files import expanded
 
 CONFIG, WEIGHTS, STATE = "config.yaml", "model.safetensors", "state.json"
 PIECES = ("joint.spm", "source.spm")
-"""A model has the first, or the second beside that of the target side."""
+"""A model has `joint.spm`, or both `source.spm` and the file of the target side."""
 
 _CHECKPOINT = re.compile(r"update-([0-9]{1,18})")
 
 
 def checkpoint_name(update: int) -> str:
-    """The name of a checkpoint's folder."""
+    """Returns the name of a checkpoint's folder."""
     return f"update-{update:08d}"
 
 
 def update_of(name: str) -> int | None:
-    """The update that `update-300` or `update-00000300` names; None if it is not the name of a checkpoint."""
+    """Returns 300 for `update-300` and `update-00000300`; None if the name is not of a checkpoint."""
     match = _CHECKPOINT.fullmatch(name)
     return int(match[1]) if match else None
 
 
 def model_folders(path: str | Path) -> list[Path]:
-    """The folders in which the model that a user has named can be, the likeliest first.
+    """Returns the folders in which to look for a model that a user has named, the likeliest first.
 
     Args:
-        path: a model folder, a run folder, or a checkpoint, whose number may lack its zeros.
+        path: a model folder, a run folder, or a checkpoint; its number may lack the leading zeros.
     """
     given = expanded(path)
     update = update_of(given.name)
@@ -42,7 +42,7 @@ def model_folders(path: str | Path) -> list[Path]:
 
 
 def checkpoint_names(folder: Path) -> list[str]:
-    """The names of the checkpoints in a folder, the oldest first."""
+    """Returns the names of the checkpoints in a folder, the oldest first."""
     if not folder.is_dir():
         return []
     found = {update_of(path.name): path.name for path in folder.iterdir()}
@@ -50,31 +50,31 @@ def checkpoint_names(folder: Path) -> list[str]:
 
 
 def abbreviated(names: Sequence[str]) -> str:
-    """A list in words; of a long one, its first and last parts."""
+    """Joins names with commas; of more than eight, only the first three and the last three."""
     return ", ".join(names if len(names) <= 8 else [*names[:3], "...", *names[-3:]])
 
 
 def enclosing_run(folder: Path) -> Path | None:
-    """The run that a checkpoint belongs to; None if the folder is not a checkpoint."""
+    """Returns the run folder of a checkpoint; None if the folder is not a checkpoint."""
     if (folder / CONFIG).is_file() or not (folder / STATE).is_file():
         return None
     return folder.resolve().parent.parent
 
 
 def config_file(folder: Path) -> Path:
-    """The configuration of the model in a folder."""
+    """Returns the path of the configuration of the model in a folder."""
     return (enclosing_run(folder) or folder) / CONFIG
 
 
 def pieces_folder(folder: Path) -> Path:
-    """The folder with the vocabulary of the model in a folder."""
+    """Returns the folder that holds the vocabulary of the model in a folder."""
     run = enclosing_run(folder)
     if run is None:
         return folder
-    # Runs of earlier versions have it in their final model only.
+    # Runs of earlier versions have the vocabulary only in their final model.
     return next((place for place in (run, run / "model") if holds_pieces(place)), run)
 
 
 def holds_pieces(folder: Path) -> bool:
-    """Whether a folder holds a vocabulary."""
+    """Returns whether a folder holds a vocabulary."""
     return any((folder / name).is_file() for name in PIECES)

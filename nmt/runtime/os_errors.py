@@ -1,4 +1,4 @@
-"""Failures of the file system in words: what each errno means to the user, and what to do about it."""
+"""Errors of the file system as messages for users: for each errno the problem and a remedy."""
 
 from __future__ import annotations
 
@@ -12,50 +12,50 @@ from pathlib import Path
 
 from nmt.errors import UserError
 
-_NETWORK = ("its network file system does not answer", "check the connection and the mount")
+_NETWORK = ("its network file system does not answer", "Check the connection and the mount.")
 
 _REASONS = {
-    errno.EACCES: ("permission is denied", "change its permissions, or choose another"),
-    errno.EAGAIN: ("it is in non-blocking mode and not ready", "connect it through a pipe, such as | cat"),
-    errno.EBUSY: ("it is in use", "end the program that uses it, or choose another"),
-    errno.EDQUOT: ("the disk quota is used up", "free some space, or choose another folder"),
-    errno.EEXIST: ("it exists already", "choose another name, or remove it"),
+    errno.EACCES: ("permission is denied", "Change its permissions, or choose another."),
+    errno.EAGAIN: ("it is in non-blocking mode and not ready", "Connect it through a pipe, such as | cat."),
+    errno.EBUSY: ("it is in use", "End the program that uses it, or choose another."),
+    errno.EDQUOT: ("the disk quota is used up", "Free some space, or choose another folder."),
+    errno.EEXIST: ("it exists already", "Choose another name, or remove it."),
     errno.EFBIG: (
         "it would become larger than the limit for files",
-        "raise the limit (ulimit -f), or choose another file system",
+        "Raise the limit (ulimit -f), or choose another file system.",
     ),
-    errno.EINVAL: ("its file system does not accept this name or operation", "choose another folder"),
+    errno.EINVAL: ("its file system does not accept this name or operation", "Choose another folder."),
     errno.EIO: (
         "its disk reports an error",
-        "check the disk (the system log says more), or choose another folder",
+        "Check the disk (the system log says more), or choose another folder.",
     ),
-    errno.EISDIR: ("it is a folder", "give the name of a file"),
-    errno.ELOOP: ("its links lead in a circle", "name the file itself"),
-    errno.EMFILE: ("this process has too many open files", "raise the limit (ulimit -n)"),
-    errno.EMLINK: ("it has too many links", "choose another folder"),
+    errno.EISDIR: ("it is a folder", "Give the name of a file."),
+    errno.ELOOP: ("its symbolic links form a circle", "Name the file itself."),
+    errno.EMFILE: ("this process has too many open files", "Raise the limit (ulimit -n)."),
+    errno.EMLINK: ("it has too many links", "Choose another folder."),
     errno.ENAMETOOLONG: (
         "its name is too long",
-        "shorten it: most file systems allow 255 bytes a name and 4,095 bytes a path",
+        "Shorten it: most file systems allow 255 bytes a name and 4,095 bytes a path.",
     ),
-    errno.ENFILE: ("the machine has too many open files", "end other programs, or try again later"),
-    errno.ENODEV: ("its device is not there", "connect it, or choose another file"),
-    errno.ENOLCK: ("its file system has no locks left", "choose another folder"),
-    errno.ENOMEM: ("no memory is left", "end other programs, or choose a machine with more memory"),
-    errno.ENOSPC: ("no space is left on its disk", "free some, or choose another folder"),
-    errno.ENOTDIR: ("a part of its path is a file, not a folder", "correct the path"),
-    errno.ENOTEMPTY: ("it is a folder that is not empty", "choose another name, or empty it"),
-    errno.ENOTSUP: ("its file system does not support this", "choose another folder"),
-    errno.ENXIO: ("nothing answers at the other end", "give a regular file, or start the other program"),
-    errno.EOVERFLOW: ("it is too large for this system", "split it"),
-    errno.EPERM: ("this is not permitted", "change its permissions or attributes, or choose another"),
-    errno.EROFS: ("its disk is read-only", "choose another folder"),
-    errno.ESPIPE: ("it is a pipe, a socket or a device", "give a regular file"),
+    errno.ENFILE: ("the machine has too many open files", "End other programs, or try again later."),
+    errno.ENODEV: ("its device is not available", "Connect it, or choose another file."),
+    errno.ENOLCK: ("its file system has no locks left", "Choose another folder."),
+    errno.ENOMEM: ("no memory is left", "End other programs, or choose a machine with more memory."),
+    errno.ENOSPC: ("no space is left on its disk", "Free some, or choose another folder."),
+    errno.ENOTDIR: ("a part of its path is a file, not a folder", "Correct the path."),
+    errno.ENOTEMPTY: ("it is a folder that is not empty", "Choose another name, or empty it."),
+    errno.ENOTSUP: ("its file system does not support this", "Choose another folder."),
+    errno.ENXIO: ("no process has opened its other end", "Give a regular file, or start the other program."),
+    errno.EOVERFLOW: ("it is too large for this system", "Split it."),
+    errno.EPERM: ("this is not permitted", "Change its permissions or attributes, or choose another."),
+    errno.EROFS: ("its disk is read-only", "Choose another folder."),
+    errno.ESPIPE: ("it is a pipe, a socket or a device", "Give a regular file."),
     errno.ESTALE: (
         "it was removed or replaced on its network file system",
-        "check the mount, then give the same command again",
+        "Check the mount, then give the same command again.",
     ),
-    errno.ETXTBSY: ("it is a program that is running", "choose another name"),
-    errno.EXDEV: ("it is on another file system", "choose another folder"),
+    errno.ETXTBSY: ("it is a program that is running", "Choose another name."),
+    errno.EXDEV: ("it is on another file system", "Choose another folder."),
     **dict.fromkeys(
         (
             errno.ECONNABORTED,
@@ -74,15 +74,15 @@ _REASONS = {
     ),
 }
 _MISSING = {
-    "read": ("it does not exist", "check the name"),
-    "write": ("its folder does not exist", "create it first"),
-    "use": ("it does not exist", "it may have been moved or removed while the command ran"),
+    "read": ("it does not exist", "Check the name."),
+    "write": ("its folder does not exist", "Create it first."),
+    "use": ("it does not exist", "It may have been moved or removed while the command ran."),
 }
 
 _BUGS = frozenset({errno.EBADF, errno.EFAULT, errno.ENOTTY, errno.ECHILD, errno.ESRCH, errno.ENOTSOCK})
-"""A wrong program causes these, never a disk or a user."""
+"""Caused by errors in the program, never by a disk or a user."""
 
-_ENVIRONMENT = frozenset(
+_NEVER_BUGS = frozenset(
     {
         errno.EDQUOT,
         errno.EFBIG,
@@ -95,7 +95,9 @@ _ENVIRONMENT = frozenset(
         errno.ESTALE,
     }
 )
-_OWN_FOLDERS = tuple(
+"""Caused by the machine, never by errors in the program."""
+
+_PROGRAM_FOLDERS = tuple(
     f"{folder}/"
     for folder in (
         *(sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")),
@@ -104,31 +106,32 @@ _OWN_FOLDERS = tuple(
         "/sys",
     )
 )
+"""Folders whose files the program reads for itself; the user does not name them."""
 
-_CLASSES = {
+_ERRNO_OF_CLASS = {
     FileNotFoundError: errno.ENOENT,
     PermissionError: errno.EACCES,
     IsADirectoryError: errno.EISDIR,
     NotADirectoryError: errno.ENOTDIR,
 }
 
-_NOT_FAULTS = frozenset({errno.EPIPE, errno.EINTR})
-"""Handled where they arise: the reader of a pipe has ended, or a signal has come."""
+_HANDLED_ELSEWHERE = frozenset({errno.EPIPE, errno.EINTR})
+"""Handled where they are raised: the reader of a pipe has ended, or a signal has arrived."""
 
 
 def reason_of(error: OSError, action: str = "use") -> str | None:
-    """Says what is wrong with a file or folder, and the remedy.
+    """Returns the problem with a file or folder, and the remedy.
 
     Args:
-        error: what an operation on it raised.
+        error: the error that an operation on the file raised.
         action: `read`, `write` or `use`.
 
     Returns:
-        Such as `no space is left on its disk; free some, or choose another folder`. None where the error is
-        a bug, or not a failure of the file system at all.
+        For example `no space is left on its disk. Free some, or choose another folder.` None if the error is
+        a bug, or not an error of the file system.
     """
-    number = _number(error)
-    if number is None or number in _BUGS or number in _NOT_FAULTS:
+    number = _errno_of(error)
+    if number is None or number in _BUGS or number in _HANDLED_ELSEWHERE:
         return None
     if number == errno.ENOENT:
         problem, remedy = _MISSING[action]
@@ -136,21 +139,21 @@ def reason_of(error: OSError, action: str = "use") -> str | None:
         problem, remedy = _REASONS[number]
     else:
         problem = os.strerror(number)
-        problem, remedy = problem[:1].lower() + problem[1:], "choose another file or folder"
-    return f"{problem}; {remedy}"
+        problem, remedy = problem[:1].lower() + problem[1:], "Choose another file or folder."
+    return f"{problem}. {remedy}"
 
 
 def file_error(error: OSError, path: Path | None = None, action: str = "use") -> UserError | None:
-    """The line that a user gets for a failure; None where the error is a bug.
+    """Returns the one-line error message for a failed operation; None if the error is a bug.
 
     Args:
-        error: what was raised.
-        path: the file or folder in the user's words, if it is known. An error that carries the name of an
-            unrelated file is reported for that file.
-        action: what was being done with `path`: `read`, `write` or `use`.
+        error: the error that was raised.
+        path: the file or folder as the user named it, if known. If the error carries the name of an
+            unrelated file, the message names that file.
+        action: the operation on `path`: `read`, `write` or `use`.
     """
-    named = _named(error)
-    if path is None or (named is not None and not _belongs(named, os.fspath(path))):
+    named = _file_name(error)
+    if path is None or (named is not None and not _concerns(named, os.fspath(path))):
         path, action = (None if named is None else Path(named)), "use"
     reason = reason_of(error, action)
     if reason is None:
@@ -161,33 +164,33 @@ def file_error(error: OSError, path: Path | None = None, action: str = "use") ->
 
 
 def stray_file_error(error: OSError) -> UserError | None:
-    """The line for a failure that nothing on its way has put into words; None where it looks like a bug.
+    """Returns the message for an OSError that no caller has converted; None if it looks like a bug.
 
-    A command ends with it, and so does every process of a training. Without a file's name only those count
-    that no program can cause by itself, such as a full disk. A file of the program itself is its own matter.
+    Commands and training processes end with this message. An error without a file name is reported only if
+    no error in the program can cause it, such as a full disk. An error on a file of the program is a bug.
     """
-    named = _named(error)
+    named = _file_name(error)
     if named is None:
-        return file_error(error) if _number(error) in _ENVIRONMENT else None
-    return None if named.startswith(_OWN_FOLDERS) else file_error(error)
+        return file_error(error) if _errno_of(error) in _NEVER_BUGS else None
+    return None if named.startswith(_PROGRAM_FOLDERS) else file_error(error)
 
 
 @contextlib.contextmanager
 def read_errors(path: Path) -> Iterator[None]:
-    """Turns the failures of looking for and reading `path` into a `UserError`."""
-    with _explained(path, "read"):
+    """Turns OSErrors from finding or reading `path` into UserErrors."""
+    with _user_errors(path, "read"):
         yield
 
 
 @contextlib.contextmanager
 def write_errors(path: Path) -> Iterator[None]:
-    """Turns the failures of writing `path` into a `UserError`."""
-    with _explained(path, "write"):
+    """Turns OSErrors from writing `path` into UserErrors."""
+    with _user_errors(path, "write"):
         yield
 
 
 @contextlib.contextmanager
-def _explained(path: Path, action: str) -> Iterator[None]:
+def _user_errors(path: Path, action: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
@@ -197,24 +200,24 @@ def _explained(path: Path, action: str) -> Iterator[None]:
         raise line from error
 
 
-def _number(error: OSError) -> int | None:
-    """The errno; libraries written in other languages give it only in their message, or by the class."""
+def _errno_of(error: OSError) -> int | None:
+    """Returns the errno. Libraries in other languages give it only in the message or by the class."""
     if error.errno is not None:
         return error.errno
     written = re.search(r"\b(?:os error|errno) (\d+)", str(error), re.IGNORECASE)
     if written is not None:
         return int(written[1])
-    return next((number for kind, number in _CLASSES.items() if isinstance(error, kind)), None)
+    return next((number for kind, number in _ERRNO_OF_CLASS.items() if isinstance(error, kind)), None)
 
 
-def _named(error: OSError) -> str | None:
-    """The file that the error carries; None for none, or only a descriptor."""
+def _file_name(error: OSError) -> str | None:
+    """Returns the file name that the error carries; None if it carries none, or only a descriptor."""
     name = error.filename
     return os.fsdecode(name) if isinstance(name, str | bytes | os.PathLike) else None
 
 
-def _belongs(name: str, path: str) -> bool:
-    """Whether a failure of `name` is one of `path`: itself, within, above, or temporary beside it."""
+def _concerns(name: str, path: str) -> bool:
+    """Returns whether `name` is `path`, within it, above it, or a temporary file next to it."""
     if name.startswith(path) or path.startswith(f"{name.rstrip('/')}/") or name == ".":
         return True
     return os.path.dirname(name) == os.path.dirname(path) and os.path.basename(name).startswith(".")

@@ -1,8 +1,8 @@
-"""`plugins=`: modules of the user that register architectures, encodings, rules and the like.
+"""`plugins=`: modules of the user that register architectures, encodings, rules and other components.
 
-A registry is filled when the module that fills it is imported. So every process of a command imports the
-plugins: the first one by `load_plugins`, and those that it starts by `load_inherited_plugins`, which reads
-their names from the environment.
+A plugin registers its components when it is imported, so every process of a command imports the plugins. The
+first process uses `load_plugins`. The processes that it starts use `load_inherited_plugins`, which reads the
+names from the environment.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ T = TypeVar("T")
 
 
 class UnknownName(UserError):
-    """A name that nothing is registered under."""
+    """The name is not registered."""
 
 
 class Registry(dict[str, T]):
-    """Name → what is registered under it, in the order of registration. A name is never registered twice.
+    """Name → registered component, in the order of registration. A name is never registered twice.
 
     Args:
-        kind: the word for one of them, such as `metric`, for messages.
+        kind: the word for a component in messages, such as `metric`.
     """
 
     def __init__(self, kind: str) -> None:
@@ -43,18 +43,18 @@ class Registry(dict[str, T]):
             UserError: the name is taken.
         """
         if name in self and self[name] is not value:
-            raise UserError(f"{self.kind} {name}: is registered already. Choose another name in the plugin.")
+            raise UserError(f"{self.kind} {name}: already registered. Choose another name in the plugin.")
         super().__setitem__(name, value)
 
     def find(self, name: str, option: str) -> T:
-        """What is registered under `name`.
+        """Returns the component that is registered under `name`.
 
         Args:
             name: the name.
-            option: the option that gave it and the option's value, for the error.
+            option: the option and its value, for the error message.
 
         Raises:
-            UnknownName: nothing is; the message lists the known names.
+            UnknownName: the name is not registered; the message lists the known names.
         """
         if name not in self:
             raise UnknownName(f"{option}: there is no {self.kind} {name}. Choose from {', '.join(self)}.")
@@ -62,13 +62,13 @@ class Registry(dict[str, T]):
 
 
 def load_plugins(modules: Sequence[str]) -> None:
-    """Imports modules here, and in the processes that this one will start.
+    """Imports modules in this process, and in the processes that it will start.
 
     Args:
         modules: dotted names, such as `my_package.encodings`; imported in this order, each once.
 
     Raises:
-        UserError: a name is not one of a module, or there is no such module.
+        UserError: a name is not a valid module name, or the module does not exist.
     """
     import_plugins(modules)
     if modules:
@@ -78,23 +78,23 @@ def load_plugins(modules: Sequence[str]) -> None:
 
 
 def import_plugins(modules: Sequence[str]) -> None:
-    """Imports modules here alone, for work that starts no processes.
+    """Imports modules in this process only, for work that starts no processes.
 
     Args:
         modules: as for `load_plugins`.
 
     Raises:
-        UserError: as `load_plugins`.
+        UserError: as for `load_plugins`.
     """
     for name in modules:
         _load(name)
 
 
 def load_inherited_plugins() -> None:
-    """Imports what the process that started this one has imported by `load_plugins`.
+    """Imports the modules that the parent process has imported with `load_plugins`.
 
     Raises:
-        UserError: as `load_plugins`.
+        UserError: as for `load_plugins`.
     """
     for name in filter(None, os.environ.get(_VARIABLE, "").split(",")):
         _load(name)
@@ -102,16 +102,16 @@ def load_inherited_plugins() -> None:
 
 @contextmanager
 def naming_plugins(modules: Sequence[str], origin: str = "The model was trained") -> Iterator[None]:
-    """Within, the error of an unknown name adds the `plugins=` that a model was trained with.
+    """Adds the `plugins=` that a model was trained with to the message of an `UnknownName`.
 
     The modules are not imported: a model folder never causes an import.
 
     Args:
         modules: the value of `plugins`.
-        origin: the beginning of the sentence that names them.
+        origin: the beginning of the sentence that names the plugins.
 
     Raises:
-        UnknownName: as raised within.
+        UnknownName: raised in the body, with the longer message.
     """
     try:
         yield
@@ -124,14 +124,14 @@ def naming_plugins(modules: Sequence[str], origin: str = "The model was trained"
 
 def _load(name: str) -> None:
     if not all(part.isidentifier() for part in name.split(".")):
-        raise UserError(f"plugins={name}: not the name of a module. Give one such as my_package.encodings.")
+        raise UserError(f"plugins={name}: not a module name. Give a name such as my_package.encodings.")
     try:
         importlib.import_module(name)
     except ModuleNotFoundError as error:
         missing = error.name or name
         if name == missing or name.startswith(f"{missing}."):
             raise UserError(
-                f"plugins={name}: there is no module {missing}. Install its package, or put the folder that "
-                "holds it on PYTHONPATH."
+                f"plugins={name}: there is no module {missing}. Install its package, or add its parent "
+                "folder to PYTHONPATH."
             ) from error
-        raise UserError(f"plugins={name}: needs the module {missing}, which is not installed.") from error
+        raise UserError(f"plugins={name}: requires the module {missing}, which is not installed.") from error

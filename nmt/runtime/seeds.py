@@ -1,4 +1,4 @@
-"""Seeds: pure functions of where they are used, so that no generator's state needs saving."""
+"""Seeds as pure functions of the place where they are used, so that no generator state is saved."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ _MASK = (1 << 64) - 1
 
 
 def mix(*values: int) -> int:
-    """A seed from a place: a pure function of the integers and their order.
+    """Returns a seed that is a pure function of the integers and their order.
 
     The values are folded through SplitMix64's finaliser (Steele, Lea & Flood 2014), so that neighbouring
-    places get unrelated seeds and no generator state needs saving.
+    values give unrelated seeds.
 
     Returns:
-        An integer in 0..2**63-1, which every generator takes.
+        An integer in 0..2**63-1, which every generator accepts.
     """
-    state = 0x243F6A8885A308D3  # any constant will do: these are the first digits of pi
+    state = 0x243F6A8885A308D3  # an arbitrary constant: the first digits of pi
     for value in values:
         state = _finalise((state ^ (value & _MASK)) + 0x9E3779B97F4A7C15 & _MASK)
     return state >> 1

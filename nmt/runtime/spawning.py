@@ -1,4 +1,4 @@
-"""Processes that are started without the main module of this one."""
+"""Starting processes that do not import the main module of this process."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ _spawn: Any = spawn
 
 @contextmanager
 def without_main_module() -> Iterator[None]:
-    """Within, a process that this thread starts does not import the main module again.
+    """Prevents processes that this thread starts in the body from importing the main module again.
 
-    All that our processes run is in modules that they import by name. A user's script that lacks
-    `if __name__ == "__main__"` would run again in each process.
+    Processes of nmt import their code by module name and do not need the main module. Without this, a user's
+    script that lacks `if __name__ == "__main__"` would run again in each process.
     """
     original, thread = _spawn.get_preparation_data, threading.get_ident()
 

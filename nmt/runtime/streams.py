@@ -1,4 +1,4 @@
-"""The standard streams: the log and progress bars on standard error, and streams that are closed or fail."""
+"""The standard streams: the log and progress bars on standard error, and closed or failing streams."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ if TYPE_CHECKING:
     from tqdm import tqdm
 
 log = logging.getLogger("nmt")
-"""Everything the program has to say about its work; the commands send it to standard error."""
+"""The log of the program; the commands write it to standard error."""
 
 
 def progress(*, total: int | None, unit: str, description: str) -> tqdm[Any]:
-    """A progress bar with rate on standard error, shown once the work has taken two seconds.
+    """Returns a progress bar with a rate on standard error, shown once the work has taken two seconds.
 
-    Use it as a context manager and call `update(n)`. Where standard error is not a terminal it prints a line
-    every half minute instead of redrawing. A guest shows none unless its caller wants it.
+    Use it as a context manager and call `update(n)`. If standard error is not a terminal, the bar prints a
+    line every 30 seconds and redraws nothing. A guest shows a bar only if its caller asked for progress.
     """
     from tqdm import tqdm
 
@@ -32,7 +32,7 @@ def progress(*, total: int | None, unit: str, description: str) -> tqdm[Any]:
         return tqdm(total=total, disable=True)
     live = sys.stderr.isatty()
     raw = _raw_stderr()
-    kind = _bar() if live else _line_by_line()
+    kind = _terminal_bar() if live else _line_bar()
     return kind(
         total=total,
         unit=f" {unit}",
@@ -46,19 +46,20 @@ def progress(*, total: int | None, unit: str, description: str) -> tqdm[Any]:
     )
 
 
-def _bar() -> type[tqdm[Any]]:
-    """The kind of bar for terminals."""
+def _terminal_bar() -> type[tqdm[Any]]:
+    """Returns the class of progress bars for terminals."""
     from tqdm import tqdm
 
     class Bar(tqdm):  # type: ignore[type-arg]
-        # Until the constructor sets it: if a signal ends that, nothing is there that `__del__` could close.
+        # Holds until the constructor sets it: a signal may interrupt the constructor, and `__del__` must then
+        # close nothing.
         disable: bool = True
 
     return Bar
 
 
-def _line_by_line() -> type[tqdm[Any]]:
-    """The kind of bar for files and pipes: each state is a line, and nothing is erased or drawn again."""
+def _line_bar() -> type[tqdm[Any]]:
+    """Returns the class of progress bars for files and pipes: each state is a new line."""
     from tqdm import tqdm
 
     class Lines(tqdm):  # type: ignore[type-arg]
@@ -75,7 +76,7 @@ def _line_by_line() -> type[tqdm[Any]]:
             pass
 
         def refresh(self, nolock: bool = False, lock_args: Any = None) -> None:
-            if not nolock:  # `nolock`: drawn again after a line of the log
+            if not nolock:  # tqdm sets `nolock` to redraw the bar after a line of the log
                 super().refresh(nolock, lock_args)
 
         def close(self) -> None:
@@ -87,7 +88,7 @@ def _line_by_line() -> type[tqdm[Any]]:
 
 
 class _LogHandler(logging.Handler):
-    """Writes through tqdm, so that a line of the log does not tear a progress bar."""
+    """Writes through tqdm, so that a line of the log does not break a progress bar."""
 
     def emit(self, record: logging.LogRecord) -> None:
         from tqdm import tqdm
@@ -95,11 +96,11 @@ class _LogHandler(logging.Handler):
         tqdm.write(self.format(record), file=sys.stderr)
 
 
-class _Lossy(io.FileIO):
-    """Standard error, which swallows what can't be written and begins every message on a line of its own.
+class _LossyStderr(io.FileIO):
+    """Standard error that ignores write errors and starts every message on a new line.
 
     Attributes:
-        half_line: whether something stands on the terminal's present line, such as a progress bar or `^C`.
+        half_line: whether the current line of the terminal is not empty: it shows a progress bar or `^C`.
         others_draw: whether another process draws progress bars on the same terminal.
     """
 
@@ -124,15 +125,15 @@ class _Lossy(io.FileIO):
                 left = left[count:]
 
 
-_ERASE = b"\r\x1b[K"  # to the beginning of the line, and delete it
+_ERASE = b"\r\x1b[K"  # moves to the start of the line and erases it
 
 
 class _BarStream(io.TextIOBase):
-    """What tqdm writes to: the same terminal as standard error, by another way than messages."""
+    """The stream that tqdm draws on: standard error, marked as progress bars and not as messages."""
 
     encoding = "utf-8"
 
-    def __init__(self, raw: _Lossy) -> None:
+    def __init__(self, raw: _LossyStderr) -> None:
         self._raw = raw
 
     def write(self, text: str) -> int:
@@ -146,57 +147,57 @@ class _BarStream(io.TextIOBase):
         return self._raw.fileno()
 
 
-def _raw_stderr() -> _Lossy | None:
-    """Standard error as `steady_streams` has set it up; None where it is somebody else's."""
+def _raw_stderr() -> _LossyStderr | None:
+    """Returns the standard error that `steady_streams` has set up; None if it was replaced."""
     raw = getattr(getattr(sys.stderr, "buffer", None), "raw", None)
-    return raw if isinstance(raw, _Lossy) else None
+    return raw if isinstance(raw, _LossyStderr) else None
 
 
 def mark_line() -> None:
-    """Says that the terminal's present line holds something, such as the `^C` that it shows."""
+    """Records that the current line of the terminal is not empty, for example after it has shown `^C`."""
     if (raw := _raw_stderr()) is not None:
         raw.half_line = True
 
 
 def share_terminal(shared: bool) -> None:
-    """Says whether other processes draw progress bars on the terminal of this one."""
+    """Records whether other processes draw progress bars on the terminal of this process."""
     if (raw := _raw_stderr()) is not None:
         raw.others_draw = shared
 
 
 def steady_streams() -> None:
-    """Makes this process independent of what became of its standard output and standard error.
+    """Makes this process independent of failures of its standard output and standard error.
 
-    Nobody reads standard error any more, its terminal is gone, the disk behind it is full: no reason to lose
-    hours of work, so what can't be written there is dropped. A stream that was closed from the start
-    (`2>&-`) leads nowhere, and no file that is opened later takes its number.
+    A closed pipe, a closed terminal or a full disk must not end hours of work. Text that can't be written to
+    standard error is therefore dropped. A stream that was closed from the start (`2>&-`) is connected to
+    /dev/null, so that no file that is opened later gets its descriptor.
     """
     nowhere = os.open(os.devnull, os.O_RDWR)
-    while nowhere < 2:  # 0 and 1 are closed, too
+    while nowhere < 2:  # descriptors 0 and 1 may be closed too
         nowhere = os.dup(nowhere)
     if nowhere > 2:
         os.close(nowhere)
     if sys.stdout is None:
         sys.stdout = open(1, "w", encoding="utf-8", closefd=False)
-    if sys.stderr is None or sys.stderr is sys.__stderr__:  # otherwise it is somebody's, such as a test's
+    if sys.stderr is None or sys.stderr is sys.__stderr__:  # otherwise the caller replaced it, such as a test
         encoding = sys.stderr.encoding if sys.stderr else "utf-8"
-        raw = io.BufferedWriter(_Lossy(2, "w", closefd=False))
+        raw = io.BufferedWriter(_LossyStderr(2, "w", closefd=False))
         sys.stderr = io.TextIOWrapper(raw, encoding, errors="backslashreplace", line_buffering=True)
 
 
 def silence(stream: Any) -> None:
-    """Lets what a stream still holds, and all that is written to it from now on, go nowhere."""
+    """Discards the buffer of a stream and all later output to it."""
     with contextlib.suppress(OSError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 def log_to_stderr() -> None:
-    """Sends the log to standard error: plain lines, warnings marked as such."""
+    """Sends the log to standard error as plain lines, with a prefix for warnings and errors."""
     steady_streams()
     if any(isinstance(handler, _LogHandler) for handler in log.handlers):
         return
     handler = _LogHandler()
-    handler.setFormatter(_Plain())
+    handler.setFormatter(_LogFormatter())
     log.addHandler(handler)
     log.setLevel(logging.INFO)
     log.propagate = False
@@ -204,12 +205,11 @@ def log_to_stderr() -> None:
 
 @contextlib.contextmanager
 def log_also_to(handler: logging.Handler) -> Iterator[None]:
-    """Within, `handler` gets every record from the information level on; other handlers get what they got.
+    """Sends every record of level INFO and above to `handler` too; other handlers get the same as before.
 
-    In a program that imports nmt, the log has the level that the program gives it, by default that of
-    warnings.
+    In a program that imports nmt, that program sets the level of the log; the default is WARNING.
     """
-    level, own_level = log.getEffectiveLevel(), log.level
+    level, set_level = log.getEffectiveLevel(), log.level
     others = [] if level <= logging.INFO else _handlers()
 
     def as_before(record: logging.LogRecord) -> bool:
@@ -225,13 +225,13 @@ def log_also_to(handler: logging.Handler) -> Iterator[None]:
     finally:
         log.removeHandler(handler)
         if others:
-            log.setLevel(own_level)
+            log.setLevel(set_level)
         for other in others:
             other.removeFilter(as_before)
 
 
 def _handlers() -> list[logging.Handler]:
-    """All handlers that get records of the log."""
+    """Returns all handlers that get records of the log."""
     found: list[logging.Handler] = []
     logger: logging.Logger | None = log
     while logger is not None:
@@ -240,14 +240,14 @@ def _handlers() -> list[logging.Handler]:
     return [*found, *filter(None, [logging.lastResort])]
 
 
-class _Plain(logging.Formatter):
+class _LogFormatter(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         mark = f"{record.levelname.lower()}: " if record.levelno >= logging.WARNING else ""
         return mark + printable(super().format(record))
 
 
 def printable(text: str) -> str:
-    """Text for a terminal: controls that it would obey, which files from strangers may hold, are escaped."""
+    """Escapes the control characters in a text for a terminal; untrusted files may contain them."""
     return text.translate(_ESCAPED)
 
 

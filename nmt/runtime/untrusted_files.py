@@ -1,4 +1,4 @@
-"""Reads files that may come from strangers: regular files of a bounded size, and strict JSON."""
+"""Readers for untrusted files: regular files of limited size, and strict JSON."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from nmt.runtime.os_errors import read_errors
 
 
 def read_bytes(path: Path, most: int) -> bytes:
-    """The content of a regular file; pipes and devices are not opened.
+    """Returns the content of a regular file; pipes and devices are not opened.
 
     Args:
         path: the file.
-        most: bytes that it has at most.
+        most: maximum size in bytes.
 
     Raises:
-        UserError: it can't be read, is not a regular file, or is larger.
+        UserError: the file can't be read, is not a regular file, or is larger than `most`.
     """
     with read_errors(path):
         require_regular(path)
@@ -32,19 +32,19 @@ def read_bytes(path: Path, most: int) -> bytes:
 
 
 def read_text(path: Path, most: int) -> str:
-    """The text of a regular file in UTF-8.
+    """Returns the text of a regular file in UTF-8.
 
     Raises:
-        UserError: as `read_bytes`, and where it is not UTF-8.
+        UserError: as for `read_bytes`, or the content is not UTF-8.
     """
     return decoded(read_bytes(path, most), path)
 
 
 def decoded(content: bytes, path: Path) -> str:
-    """The text that `content`, read from `path`, is in UTF-8.
+    """Decodes `content`, which was read from `path`, as UTF-8.
 
     Raises:
-        UserError: it is not UTF-8.
+        UserError: the content is not UTF-8.
     """
     try:
         return content.decode("utf-8")
@@ -53,11 +53,11 @@ def decoded(content: bytes, path: Path) -> str:
 
 
 def require_regular(path: Path) -> os.stat_result:
-    """The status of a file that can be read without waiting and without effect.
+    """Returns the status of a regular file, which can be read without waiting and without side effects.
 
     Raises:
-        OSError: there is no such file.
-        UserError: it is a folder, a pipe or a device.
+        OSError: the file does not exist.
+        UserError: the path is a folder, a pipe or a device.
     """
     status = os.stat(path)
     if not stat.S_ISREG(status.st_mode):
@@ -66,19 +66,19 @@ def require_regular(path: Path) -> os.stat_result:
 
 
 def parse_json(text: str | bytes) -> Any:
-    """The values that JSON holds.
+    """Parses JSON.
 
     Raises:
-        ValueError: it is not JSON, a key is there twice, it is nested too deep, or a number is too long.
+        ValueError: the text is not JSON, has a duplicate key, is nested too deeply, or has too long a number.
     """
     try:
         return json.loads(text, object_pairs_hook=_distinct)
     except RecursionError:
-        raise ValueError("it is nested too deep") from None
+        raise ValueError("it is nested too deeply") from None
 
 
 def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     values = dict(pairs)
     if len(values) < len(pairs):
-        raise ValueError("a key is there twice")
+        raise ValueError("it has a duplicate key")
     return values

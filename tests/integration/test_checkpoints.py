@@ -117,12 +117,12 @@ def test_the_vocabulary_of_a_run_that_goes_on(path: str, data: Path, stopped: Pa
 @pytest.mark.parametrize(
     ("path", "words"),
     [
-        ("checkpoints/update-3", "there is no such checkpoint; {run}/checkpoints has update-00000002, "
+        ("checkpoints/update-3", "there is no such checkpoint. {run}/checkpoints has update-00000002, "
             "update-00000004, update-00000005"),
         ("checkpoints/update-", "there is no such folder"),
-        ("checkpoints", "holds checkpoints; name one of them: model_dir={run}/checkpoints/update-00000005"),
-        (".", "its training has not ended, so there is no model yet; the same nmt-train command goes on "
-            "with it, or name a checkpoint: model_dir={run}/checkpoints/update-00000005"),
+        ("checkpoints", "holds checkpoints. Name one of them: model_dir={run}/checkpoints/update-00000005"),
+        (".", "its training has not ended, so it has no model yet. Resume it with the same nmt-train "
+            "command, or name a checkpoint: model_dir={run}/checkpoints/update-00000005"),
         ("checkpoints/update-4/optimizer.safetensors", "there is no such folder"),
     ],
 )  # fmt: skip
@@ -151,7 +151,7 @@ def test_a_damaged_checkpoint_does_not_translate(
     content = bytearray(path.read_bytes())
     content[-100 if name == "model.safetensors" else 0] ^= 1
     path.write_bytes(content)
-    with pytest.raises(UserError, match=f"{name}: is (damaged|not the file that SHA256SUMS)"):
+    with pytest.raises(UserError, match=f"{name}: is damaged"):
         load_bundle(run / "checkpoints/update-4")
 
 

@@ -70,8 +70,8 @@ def test_models_of_two_vocabularies(toy: Toy, trained: Path, tmp_path: Path) -> 
     line = refused.stderr.decode().strip()
     assert (refused.returncode, refused.stdout, line.count("\n")) == (2, b"", 0)
     assert line.endswith(
-        f"models that translate together have one vocabulary, but {other} has another than {trained}: "
-        f"train it with data.tokenizer.path={trained}"
+        f"models that translate together must have the same vocabulary, but that of {other} differs from "
+        f"that of {trained}. Train it with data.tokenizer.path={trained}."
     )
 
 

@@ -130,7 +130,7 @@ def test_a_stop_while_a_metric_scores(data: Path, tmp_path: Path, monkeypatch: p
             {"evaluation": EvaluationConfig(metrics=["blue"])},
             "evaluation.metrics=[blue]: there is no metric ",
         ),
-        ({"criterion": "comet"}, "evaluation.comet.command: is not set, and the metric comet needs it. "),
+        ({"criterion": "comet"}, "evaluation.comet.command: not set, but the metric comet requires it. "),
     ],
 )
 def test_mistakes_are_found_before_the_data_are_read(

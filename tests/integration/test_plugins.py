@@ -245,11 +245,11 @@ RULES[First.name] = First
 @pytest.mark.parametrize(
     ("names", "line"),
     [
-        ("[no_such]", "plugins=no_such: there is no module no_such. Install its package, or put the folder"),
+        ("[no_such]", "plugins=no_such: there is no module no_such. Install its package, or add its parent"),
         ("[my_nmt.none]", "plugins=my_nmt.none: there is no module my_nmt.none. Install its package"),
-        ("[./my_nmt.py]", "plugins=./my_nmt.py: not the name of a module. Give one such as"),
-        ("[needs]", "plugins=needs: needs the module absent_package, which is not installed."),
-        ("[twice]", "architecture transformer: is registered already. Choose another name"),
+        ("[./my_nmt.py]", "plugins=./my_nmt.py: not a module name. Give a name such as"),
+        ("[needs]", "plugins=needs: requires the module absent_package, which is not installed."),
+        ("[twice]", "architecture transformer: already registered. Choose another name"),
     ],
 )
 def test_a_wrong_name_is_one_line(plugged: Toy, package: Path, names: str, line: str) -> None:

@@ -182,9 +182,7 @@ def test_a_late_failure_leaves_the_process_as_it_was(
 
 
 def test_what_is_no_override(there: Toy, unchanged: None) -> None:
-    with pytest.raises(
-        nmt.UserError, match="-m: nmt.train takes no flags. For a sweep call it once for each"
-    ):
+    with pytest.raises(nmt.UserError, match="-m: nmt.train takes no flags. For a sweep, call it for each"):
         nmt.train(["-m", "seed=1,2"])
     with pytest.raises(nmt.UserError, match="seed: options are written key=value"):
         nmt.train(["seed"])
@@ -322,16 +320,16 @@ def test_a_wrong_option_of_decoding_gets_the_sentence_of_the_command(
 
 def test_lines_that_are_none(model: nmt.Model) -> None:
     with pytest.raises(
-        nmt.UserError, match="line 2: holds a line break. Give each line as a string of its own"
+        nmt.UserError, match="line 2: contains a line break. Give each line as a separate string"
     ):
         model.translate(["a", "b\nc"])
     with pytest.raises(nmt.UserError, match=r"line 1: not valid Unicode \(surrogate U\+DCFF\)"):
         model.translate("\udcff")
     with pytest.raises(TypeError, match="line 1: must be a str, not bytes"):
         model.translate([b"a"])  # type: ignore[list-item]
-    with pytest.raises(nmt.UserError, match="target 1: holds a line break"):
+    with pytest.raises(nmt.UserError, match="target 1: contains a line break"):
         model.score([("a", "b\nc")])
-    with pytest.raises(nmt.UserError, match="translate returns the best alone"):
+    with pytest.raises(nmt.UserError, match="translate returns only the best one"):
         model.translate("a", nbest=2)
 
 
@@ -422,18 +420,21 @@ def test_texts_in_memory_and_in_files_have_the_same_scores(in_tmp: Path, unchang
 
 
 @pytest.mark.parametrize(
-    ("given", "told"),
+    ("given", "reported"),
     [
-        ({}, "nothing to score: give model_dir=DIR, or hypotheses=FILE and references=FILE"),
-        ({"hypotheses": ["a"]}, "hypotheses needs references=FILE"),
+        ({}, "nothing to score. Give model_dir=DIR, or hypotheses=FILE and references=FILE."),
+        ({"hypotheses": ["a"]}, "hypotheses: references=FILE is missing."),
         ({"hypotheses": ["a"], "references": ["a", "b"]}, "unequal numbers of sentences: "),
         ({"hypotheses": ["a"], "references": ["a"], "metrics": []}, "evaluation.metrics=[]: is empty"),
         ({"hypotheses": ["a"], "references": ["a"], "metrics": ["bluh"]}, "there is no metric bluh"),
         ({"hypotheses": ["a"], "references": ["a"], "overrides": ["json=x"]}, "json: nmt.evaluate writes no"),
-        ({"hypotheses": ["a"], "overrides": ["hypotheses=x"]}, "hypotheses: is given as an argument and as"),
+        (
+            {"hypotheses": ["a"], "overrides": ["hypotheses=x"]},
+            "hypotheses: given both as an argument and as",
+        ),
         (
             {"hypotheses": ["a"], "references": ["a"], "sources": ["a"]},
-            "source goes with model_dir=DIR: hypo",
+            "source: requires model_dir=DIR; hypo",
         ),
         ({"hypotheses": "gone", "references": ["a"]}, "gone: there is no such file"),
     ],

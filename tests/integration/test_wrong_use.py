@@ -54,7 +54,7 @@ def test_missing_file(own: Toy) -> None:
 def test_a_tokenizer_of_the_target_language_that_is_not_installed(own: Toy) -> None:
     own = Toy(own.folder, own.folder / "cache")
     line = refused(own, "nmt-train", *own.small("data.target_lang=ja", "run_dir=run"))
-    assert line.startswith("BLEU for target_lang=ja needs the tokenizer ja-mecab") and "sacrebleu[ja]" in line
+    assert line.startswith("target_lang=ja: BLEU needs the tokenizer ja-mecab") and "sacrebleu[ja]" in line
     assert not (own.cache / "prepared").exists()  # told before hours go into the data
 
 
@@ -84,7 +84,7 @@ def test_empty_corpus(own: Toy) -> None:
 
 @pytest.mark.parametrize("name", ["nmt-translate", "nmt-eval"])
 def test_a_folder_that_is_no_model(toy: Toy, name: str) -> None:
-    assert "is not a model folder" in refused(toy, name, "model_dir=.")
+    assert "not a model folder" in refused(toy, name, "model_dir=.")
     assert "there is no such folder" in refused(toy, name, "model_dir=nowhere")
 
 
@@ -99,7 +99,9 @@ def test_weights_of_another_vocabulary(toy: Toy, trained: Path, tmp_path: Path) 
     assert other.returncode == 0, other.stderr.decode()
     model = tmp_path / "run" / "model"
     shutil.copy(trained / "model" / "model.safetensors", model)
-    assert "is not the file that SHA256SUMS" in refused(toy, "nmt-translate", f"model_dir={model}")
+    assert "is damaged: its checksum is not the one in SHA256SUMS" in refused(
+        toy, "nmt-translate", f"model_dir={model}"
+    )
     (model / "SHA256SUMS").unlink()
     line = refused(toy, "nmt-translate", f"model_dir={model}")
     assert "belongs to another vocabulary" in line and "320" in line and "310" in line

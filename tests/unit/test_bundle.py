@@ -99,7 +99,7 @@ def test_configurations_that_are_wrong(text: str, words: str) -> None:
 def test_folders_that_are_no_model(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="there is no such folder"):
         find_model_folder(tmp_path / "none")
-    with pytest.raises(UserError, match="is not a model folder"):
+    with pytest.raises(UserError, match="not a model folder"):
         find_model_folder(tmp_path)
     (tmp_path / "checkpoints").mkdir()
     with pytest.raises(UserError, match="its training has not ended"):
@@ -151,7 +151,7 @@ def test_results_that_are_damaged_are_done_without(
         (tmp_path / "model" / "results.json").write_text(text)
         caplog.clear()
         assert load_bundle(tmp_path).results == {}
-        assert "results.json is damaged, and is not used" in caplog.text
+        assert "results.json is damaged and will be ignored" in caplog.text
 
 
 def test_a_folder_that_may_not_be_entered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

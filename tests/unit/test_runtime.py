@@ -170,7 +170,7 @@ def test_devices_that_are() -> None:
 
 def test_mps_where_torch_has_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.backends.mps, "is_available", lambda: False)
-    with pytest.raises(UserError, match=r"^device=mps: torch finds no such Apple GPU .* use device=cpu$"):
+    with pytest.raises(UserError, match=r"^device=mps: torch finds no such Apple GPU .* Use device=cpu\.$"):
         choose_device("mps")
     monkeypatch.setattr(torch.backends.mps, "is_available", lambda: True)
     assert choose_device("mps") == torch.device("mps")

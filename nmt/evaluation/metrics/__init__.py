@@ -1,7 +1,7 @@
-"""The metrics, and their register: key → class.
+"""The metrics and their registry: key → class.
 
-A metric of your own is a subclass of `Metric` and one line, `METRICS[Mine.key] = Mine`. Its key is then valid
-in `evaluation.metrics`, `training.validate_metrics` and `training.criterion`.
+To add a metric, write a subclass of `Metric` and register it: `METRICS[Mine.key] = Mine`. Its key is then
+valid in `evaluation.metrics`, `training.validate_metrics` and `training.criterion`.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ from nmt.evaluation.metrics.overlap import TER_WORDS, Bleu, ChrF, ChrFPlusPlus, 
 from nmt.runtime import Registry
 
 METRICS: Registry[type[Metric]] = Registry("metric")
-"""Key of each metric → its class, which is called with the target language and the options of scoring."""
+"""Key → class of a metric. The class is called with the target language and the options of scoring."""
 
 for _kind in (Bleu, ChrF, ChrFPlusPlus, Ter, Comet):
     METRICS[_kind.key] = _kind
 
 
 def metric_kinds(keys: Sequence[str], option: str = "evaluation.metrics") -> dict[str, type[Metric]]:
-    """Looks metrics up.
+    """Returns the class of each metric by its key.
 
     Args:
         keys: the keys, in the order of tables.
-        option: the option that holds the keys, for the error.
+        option: the option that holds the keys, for the error message.
 
     Raises:
         UserError: a key is not registered.
@@ -37,18 +37,18 @@ def metric_kinds(keys: Sequence[str], option: str = "evaluation.metrics") -> dic
 def metrics_for(
     target_lang: str, options: EvaluationConfig | None = None, keys: Sequence[str] | None = None
 ) -> dict[str, Metric]:
-    """Sets metrics up for a language.
+    """Creates metrics for a language.
 
     Args:
         target_lang: language code of hypotheses and references, such as `de` or `zh_CN`; or empty.
-        options: of scoring; without them, their defaults.
-        keys: the metrics; without them, those of `options`.
+        options: options of scoring; None: the defaults.
+        keys: keys of the metrics; None: those of `options`.
 
     Returns:
         Key → metric, in the order of the keys.
 
     Raises:
-        UserError: a key is not registered; or a metric lacks an option, or a program that it needs.
+        UserError: a key is not registered, or a metric requires an option or a program that is missing.
     """
     options = options or EvaluationConfig()
     kinds = metric_kinds(options.metrics if keys is None else keys)

@@ -1,4 +1,4 @@
-"""The interface of a metric: its key, its direction, its score of a corpus, and its significance test."""
+"""The interface of metrics: key, direction, score of a corpus, and significance test."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ Text = Sequence[str]
 
 
 class ScoringStopped(Exception):
-    """`Metric.interrupted` became true while a score was computed."""
+    """Raised when `Metric.interrupted` becomes true during the computation of a score."""
 
 
 @dataclass(frozen=True)
 class Difference:
-    """A system beside a baseline in one metric.
+    """The difference between a system and a baseline in one metric.
 
     Attributes:
-        baseline: the baseline's score.
-        delta: the system's score minus the baseline's.
-        p_value: probability of a lead at least this large, on the same side, if the two were equally good:
-            sacreBLEU's test has one tail.
+        baseline: the score of the baseline.
+        delta: the score of the system minus that of the baseline.
+        p_value: probability of a difference at least this large with the same sign, if the two systems were
+            equally good: the test of sacreBLEU is one-tailed.
         interval: half the width of the 95% confidence interval of the system's score.
-        baseline_interval: the same of the baseline's.
+        baseline_interval: the same for the baseline's score.
     """
 
     baseline: float
@@ -38,24 +38,24 @@ class Difference:
 
 
 class Metric(ABC):
-    """A number that says how good translations are.
+    """A measure of translation quality.
 
     A subclass sets `key` and `name`, implements `score`, and is registered in
-    `nmt.evaluation.metrics.METRICS` under its key. An instance is made for one evaluation.
+    `nmt.evaluation.metrics.METRICS` under its key. Each evaluation creates its own instances.
 
     Args:
         target_lang: language code of hypotheses and references; empty if it is not known.
-        options: of scoring; a metric reads its section.
+        options: options of scoring; a metric reads its section.
 
     Attributes:
         key: name in `results.json`, `metrics.jsonl` and options.
         name: name in tables and signatures.
-        short_name: name in the log of validation; `name` if it is empty.
+        short_name: name in the log of validation; if empty, `name` is used.
         higher_is_better: the direction.
         digits: decimal places in tables.
         needs_sources: whether `score` reads the sources. Otherwise they may be missing.
-        limit: the reason for which `left_out` leaves sets out, for tables; empty if it never does.
-        interrupted: a metric that takes long asks this, and raises `ScoringStopped` once it is true.
+        limit: the reason why `left_out` excludes sets, for tables; empty if it excludes none.
+        interrupted: a slow metric calls this repeatedly, and raises `ScoringStopped` when it returns true.
     """
 
     key: ClassVar[str]
@@ -78,8 +78,8 @@ class Metric(ABC):
 
         Args:
             hypotheses: one line a sentence.
-            references: one text or several; each has a translation of every sentence.
-            sources: line for line; empty where they are not known, unless `needs_sources` is true.
+            references: one or more texts; each has a translation of every sentence.
+            sources: line for line; empty if they are not known and `needs_sources` is false.
 
         Raises:
             ScoringStopped: `interrupted` became true.
@@ -87,29 +87,29 @@ class Metric(ABC):
         """
 
     def signature(self, num_references: int) -> str:
-        """The settings that another must have to get the same score: `key:value` with `|` between.
+        """Returns the settings that reproduce the score, as `key:value` separated by `|`.
 
         Args:
-            num_references: texts of references.
+            num_references: number of texts of references.
         """
         return f"nrefs:{num_references}"
 
     def left_out(self, texts: Sequence[Text]) -> str | None:
-        """The reason for which this metric can't score texts, in words for the log; None if it can.
+        """Returns the reason why this metric can't score the texts, for the log; None if it can.
 
-        A set that is left out has no score.
+        The score of such a set is None.
 
         Args:
-            texts: hypotheses (of one system or two) first, then the references.
+            texts: the hypotheses of one or two systems first, then the references.
         """
         return None
 
     def sentence_scores(
         self, hypotheses: Text, references: Sequence[Text], sources: Text
     ) -> Sequence[float] | None:
-        """The score of each sentence, if the score of a corpus is their mean; otherwise None.
+        """Returns the score of each sentence if the score of a corpus is their mean; otherwise None.
 
-        The significance test is fast with them. Without them it scores every resampled corpus.
+        With these scores the significance test is fast. Without them it scores every resampled corpus.
         """
         return None
 
@@ -119,8 +119,8 @@ class Metric(ABC):
         """Tests a system against a baseline by paired bootstrap resampling (Koehn 2004).
 
         Args:
-            hypotheses: of the system.
-            baseline: the hypotheses of the other system.
+            hypotheses: the hypotheses of the system.
+            baseline: the hypotheses of the baseline.
             references: as for `score`.
             sources: as for `score`.
             resamples: number of test sets that are drawn with replacement.

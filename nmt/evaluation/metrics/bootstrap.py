@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def bootstrap_seed() -> str:
-    """The seed of resampling: 12345, or `$SACREBLEU_SEED`, which may be `none`."""
+    """Returns the seed of resampling: 12345, or `$SACREBLEU_SEED`, which may be `none`."""
     return os.environ.get("SACREBLEU_SEED", "12345").lower()
 
 
@@ -27,7 +27,7 @@ def paired_bootstrap(
     sources: Text,
     resamples: int,
 ) -> tuple[Difference, str]:
-    """Tests a system against a baseline in one metric; arguments and result as of `Metric.paired_test`."""
+    """Tests a system against a baseline in one metric; arguments and result as for `Metric.paired_test`."""
     import numpy as np
 
     seed, count = bootstrap_seed(), len(hypotheses)
@@ -52,7 +52,7 @@ def paired_bootstrap(
 def _resampled(
     metric: Metric, system: Text, references: Sequence[Text], sources: Text, draws: Array
 ) -> tuple[float, Array]:
-    """The score of a system, and its scores (R,) of the rows (R, N) of every resampled test set."""
+    """Returns the score of a system, and its scores (R,) on the resampled test sets with the rows (R, N)."""
     import numpy as np
 
     score = metric.score(system, references, sources)
@@ -71,7 +71,7 @@ def _resampled(
 
 
 def _half_width(scores: Array) -> float:
-    """Half the width of the interval that holds 95% of the scores, as sacreBLEU computes it."""
+    """Returns half the width of the interval that holds 95% of the scores, computed as in sacreBLEU."""
     ordered = sorted(map(float, scores))
     cut = len(ordered) // 40
     return 0.5 * (ordered[-cut - 1] - ordered[cut])

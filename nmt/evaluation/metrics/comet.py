@@ -1,4 +1,4 @@
-"""COMET (Rei et al. 2020), through the command `comet-score` of a separate environment.
+"""COMET (Rei et al. 2020), computed by the command `comet-score` of a separate environment.
 
 unbabel-comet 2.2 needs other versions of numpy, protobuf and transformers than nmt, so it can't be imported.
 """
@@ -17,17 +17,17 @@ from nmt.runtime import write_errors
 
 _OPTION = "evaluation.comet.command"
 
-_PLACE = re.compile(r"Segment (\d{1,9})")
+_SEGMENT = re.compile(r"Segment (\d{1,9})")
 
 Segment = tuple[str, str, str]
 """Source, hypothesis, reference."""
 
 
 class Comet(Metric):
-    """COMET of the model that the command runs; most models give 0 to 1.
+    """COMET with the model that the command runs; the scores of most models are between 0 and 1.
 
-    Each different set of texts is scored by one run of the command. A set whose segments are all known, such
-    as a part of an earlier set, needs no run: COMET scores a segment by itself, and a corpus by their mean.
+    The command runs once for each different set of texts. A set whose segments all have scores, such as a
+    part of an earlier set, needs no run: COMET scores each segment independently, and a corpus by their mean.
     With several references, the score is the mean of the scores against each of them.
     """
 
@@ -40,7 +40,7 @@ class Comet(Metric):
         given = options.comet.command
         if given is None:
             raise UserError(
-                f"{_OPTION}: is not set, and the metric comet needs it. Install unbabel-comet in a "
+                f"{_OPTION}: not set, but the metric comet requires it. Install unbabel-comet in a "
                 f"separate environment, and give its command: {_OPTION}=/path/to/comet-score"
             )
         self._command = find_command(_OPTION, [given] if isinstance(given, str) else list(given))
@@ -48,13 +48,13 @@ class Comet(Metric):
         self._corpora: dict[tuple[Segment, ...], float] = {}
 
     def score(self, hypotheses: Text, references: Sequence[Text], sources: Text) -> float:
-        """The score that the command prints for the whole set."""
+        """Returns the score that the command prints for the whole set."""
         return _mean([self._corpus(hypotheses, text, sources) for text in references])
 
     def sentence_scores(
         self, hypotheses: Text, references: Sequence[Text], sources: Text
     ) -> Sequence[float] | None:
-        """The scores that the command prints for the segments."""
+        """Returns the scores that the command prints for the segments."""
         self.score(hypotheses, references, sources)
         rows = zip(sources, hypotheses, *references, strict=True)
         return [
@@ -63,7 +63,7 @@ class Comet(Metric):
         ]
 
     def signature(self, num_references: int) -> str:
-        """Number of references, and the command without its folder; its arguments may name the model."""
+        """Returns the number of references and the command without its folder; it may name the model."""
         program, *arguments = self._command
         return f"nrefs:{num_references}|command:{' '.join([Path(program).name, *arguments])}"
 
@@ -78,7 +78,7 @@ class Comet(Metric):
         return self._corpora[rows]
 
     def _run(self, rows: Sequence[Segment]) -> tuple[float, list[float]]:
-        """The scores of a corpus and of its segments, by one run of the command."""
+        """Runs the command once and returns the scores of a corpus and of its segments."""
         import tempfile
 
         from nmt.evaluation.metrics.command import output_of
@@ -104,22 +104,22 @@ class Comet(Metric):
 
 
 def read_scores(output: str, num_segments: int) -> tuple[float, list[float]]:
-    r"""Reads what `comet-score` of unbabel-comet 2.2 prints.
+    r"""Parses the output of `comet-score` of unbabel-comet 2.2.
 
-    A segment has the line `FILE\tSegment 0\tscore: 0.8123`, a system the line `FILE\tscore: 0.8123`. Other
-    lines are skipped.
+    The line of a segment is `FILE\tSegment 0\tscore: 0.8123`, that of a system `FILE\tscore: 0.8123`. Other
+    lines are ignored.
 
     Returns:
-        The score of the system, and those of the segments in order.
+        The score of the system, and the scores of the segments in order.
 
     Raises:
         ValueError: a score is missing or not a number.
     """
-    systems: set[float] = set()  # several processes, one a GPU, may print the same lines
+    systems: set[float] = set()  # a set, because the process of each GPU may print the same line
     segments: dict[int, float] = {}
     for line in output.splitlines():
         match line.split("\t"):
-            case [_, place, figure] if (found := _PLACE.fullmatch(place)) and figure.startswith("score: "):
+            case [_, label, figure] if (found := _SEGMENT.fullmatch(label)) and figure.startswith("score: "):
                 segments[int(found[1])] = _number(figure)
             case [_, figure] if figure.startswith("score: "):
                 systems.add(_number(figure))
@@ -127,7 +127,7 @@ def read_scores(output: str, num_segments: int) -> tuple[float, list[float]]:
         count = f"{len(systems)} different system scores" if systems else "no system score"
         raise ValueError(f"it printed {count}")
     if segments.keys() != set(range(num_segments)):
-        raise ValueError(f"it printed scores of {len(segments):,} segments, and there are {num_segments:,}")
+        raise ValueError(f"it printed scores of {len(segments):,} segments, but there are {num_segments:,}")
     return systems.pop(), [segments[number] for number in range(num_segments)]
 
 
@@ -147,7 +147,7 @@ def _number(figure: str) -> float:
 
 
 def _write(path: Path, lines: Sequence[str]) -> None:
-    # comet-score ends a line at a carriage return too, and removes spaces around it.
+    # comet-score also splits lines at carriage returns, and removes spaces around them.
     path.write_text(
         "".join(f"{line.replace(chr(13), ' ')}\n" for line in lines), encoding="utf-8", newline="\n"
     )

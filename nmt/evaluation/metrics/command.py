@@ -1,4 +1,4 @@
-"""Runs a command of a separate environment: finds it early, stops it with nmt, reports failures in a line."""
+"""Commands of a separate environment: look-up, interruptible runs, and one-line error messages."""
 
 from __future__ import annotations
 
@@ -15,30 +15,30 @@ from nmt.errors import UserError
 from nmt.evaluation.metrics.base import ScoringStopped
 from nmt.runtime import expanded
 
-_POLL = 0.1  # seconds between two looks at the command
+_POLL = 0.1  # seconds between two checks of the command
 
-_OURS = frozenset(
+_PROCESS_VARIABLES = frozenset(
     "PYTHONPATH PYTHONHOME RANK LOCAL_RANK GROUP_RANK WORLD_SIZE LOCAL_WORLD_SIZE "
     "MASTER_ADDR MASTER_PORT".split()
 )
-_OURS_BEGIN = ("TORCHELASTIC_", "SLURM_")
-"""Variables that hold for this process alone: modules of this environment, and its place among processes."""
+_PROCESS_PREFIXES = ("TORCHELASTIC_", "SLURM_")
+"""Environment variables that only this process uses: module paths, and its rank in a training."""
 
 
 def find_command(option: str, words: Sequence[str]) -> list[str]:
-    """A command with the path of its program.
+    """Returns a command with the full path of its program.
 
     Args:
-        option: the option that gave it, for the error.
+        option: the option that gave the command, for the error message.
         words: the program, which may begin with `~`, and its arguments.
 
     Raises:
-        UserError: there is no such program, or it may not be run.
+        UserError: the program does not exist or is not executable.
     """
     given = str(expanded(words[0])) if words[0].startswith("~") else words[0]
     program = shutil.which(given)
     if program is None:
-        reason = "may not be executed" if os.path.isfile(given) else "there is no such command"
+        reason = "not executable" if os.path.isfile(given) else "there is no such command"
         raise UserError(f"{option}={words[0]}: {reason}. Give the path of an executable file.")
     return [program, *words[1:]]
 
@@ -46,17 +46,18 @@ def find_command(option: str, words: Sequence[str]) -> list[str]:
 def output_of(option: str, words: Sequence[str], folder: Path, interrupted: Callable[[], bool]) -> str:
     """Runs a command and returns its standard output.
 
-    It has a process group of its own, so that Ctrl-C reaches this process alone, which then ends the group.
+    The command runs in a new process group. Ctrl-C reaches only this process, which then ends the group.
 
     Args:
-        option: the option that gave the command, for errors.
+        option: the option that gave the command, for error messages.
         words: the program and its arguments.
-        folder: for its output, while it runs.
-        interrupted: asked again and again.
+        folder: the folder of its output files.
+        interrupted: called repeatedly; when it returns true, the command is killed.
 
     Raises:
         ScoringStopped: `interrupted` became true.
-        UserError: the command can't be started, or fails; with the last line of its standard error.
+        UserError: the command can't be started, or fails; the message ends with the last line of its
+            standard error.
     """
     names = folder / "stdout", folder / "stderr"
     with open(names[0], "wb") as out, open(names[1], "wb") as err:
@@ -70,13 +71,13 @@ def output_of(option: str, words: Sequence[str], folder: Path, interrupted: Call
                 start_new_session=True,
             )
         except OSError as error:
-            raise UserError(f"{option}={words[0]}: can't be started ({error.strerror})") from error
+            raise UserError(f"{option}={words[0]}: can't be started: {error.strerror}") from error
         try:
             while (status := _status(process)) is None:
                 if interrupted():
                     raise ScoringStopped
         finally:
-            _end(process)
+            _kill_group(process)
     output, errors = (name.read_text(encoding="utf-8", errors="replace") for name in names)
     if status:
         end = f"ended by signal {-status}" if status < 0 else f"ended with exit status {status}"
@@ -92,7 +93,7 @@ def _status(process: subprocess.Popen[bytes]) -> int | None:
         return None
 
 
-def _end(process: subprocess.Popen[bytes]) -> None:
+def _kill_group(process: subprocess.Popen[bytes]) -> None:
     if process.poll() is None:
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(process.pid, signal.SIGKILL)
@@ -103,5 +104,5 @@ def _environment() -> dict[str, str]:
     return {
         name: value
         for name, value in os.environ.items()
-        if name not in _OURS and not name.startswith(_OURS_BEGIN)
+        if name not in _PROCESS_VARIABLES and not name.startswith(_PROCESS_PREFIXES)
     }

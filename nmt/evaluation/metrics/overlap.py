@@ -1,4 +1,4 @@
-"""BLEU, chrF2, chrF2++ and TER, which count what a hypothesis and its references share, through sacreBLEU."""
+"""The string-based metrics of sacreBLEU: BLEU, chrF2, chrF2++ and TER."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from nmt.errors import UserError
 from nmt.evaluation.metrics.base import Difference, Metric, Text
 
 TER_WORDS = 1000
-"""Words of a line up to which TER is computed. Unrelated lines of so many take about a minute."""
+"""Maximum number of words in a line for TER. Unrelated lines of this length take about a minute."""
 
 _TOKENIZERS = {
     **dict.fromkeys(("zh", "zho", "chi", "cmn", "yue"), "zh"),
@@ -24,17 +24,17 @@ _WITHOUT_SPACES = ("zh", "ja-mecab")
 
 
 def tokenizer_for(target_lang: str) -> str:
-    """Names the tokenizer of BLEU in a language: `zh`, `ja-mecab`, `ko-mecab`, or `13a` for all others.
+    """Returns the tokenizer of BLEU for a language: `zh`, `ja-mecab`, `ko-mecab`, or `13a` for all others.
 
     Args:
-        target_lang: a language code of two or three letters, a script or region after it or not:
+        target_lang: a language code of two or three letters, optionally with a script or region:
             `zh`, `zh-TW`, `zho_Hans`.
     """
     return _TOKENIZERS.get(re.split("[-_]", target_lang.lower())[0], "13a")
 
 
 class SacreBleuMetric(Metric):
-    """A metric that sacreBLEU computes; `name` is sacreBLEU's name of it."""
+    """A metric that sacreBLEU computes; `name` is its name in sacreBLEU."""
 
     def __init__(self, target_lang: str, options: EvaluationConfig) -> None:
         super().__init__(target_lang, options)
@@ -42,21 +42,21 @@ class SacreBleuMetric(Metric):
 
     @abstractmethod
     def build(self) -> Any:
-        """The metric of sacreBLEU, set up for the target language."""
+        """Creates the metric of sacreBLEU for the target language."""
 
     def score(self, hypotheses: Text, references: Sequence[Text], sources: Text) -> float:
-        """Scores a corpus by `corpus_score` of sacreBLEU."""
+        """Scores a corpus with `corpus_score` of sacreBLEU."""
         return float(self.metric.corpus_score(hypotheses, references).score)
 
     def signature(self, num_references: int) -> str:
-        """The signature of sacreBLEU."""
+        """Returns the signature of sacreBLEU."""
         self.metric.num_refs = num_references
         return str(self.metric.get_signature())
 
     def paired_test(
         self, hypotheses: Text, baseline: Text, references: Sequence[Text], sources: Text, resamples: int
     ) -> tuple[Difference, str]:
-        """Tests a system against a baseline by `PairedTest` of sacreBLEU."""
+        """Tests a system against a baseline with `PairedTest` of sacreBLEU."""
         from sacrebleu.significance import PairedTest
 
         systems = [("baseline", baseline), ("hypotheses", hypotheses)]
@@ -67,8 +67,8 @@ class SacreBleuMetric(Metric):
         difference = Difference(
             baseline=float(theirs.score),
             delta=delta,
-            # sacreBLEU counts only resamples beyond the observed difference, so that a system compared with
-            # itself would come out as different beyond doubt: p = 1 / (resamples + 1).
+            # sacreBLEU counts only resamples beyond the observed difference. A system compared with itself
+            # would therefore be significantly different: p = 1 / (resamples + 1).
             p_value=1.0 if delta == 0.0 else float(ours.p_value),
             interval=float(ours.ci),
             baseline_interval=float(theirs.ci),
@@ -77,12 +77,12 @@ class SacreBleuMetric(Metric):
 
 
 class Bleu(SacreBleuMetric):
-    """BLEU (Papineni et al. 2002), 0 to 100; the target language chooses its tokenizer."""
+    """BLEU (Papineni et al. 2002), 0 to 100; its tokenizer depends on the target language."""
 
     key, name = "bleu", "BLEU"
 
     def build(self) -> Any:
-        """BLEU with the tokenizer of the target language.
+        """Creates BLEU with the tokenizer of the target language.
 
         Raises:
             UserError: the tokenizer is not installed.
@@ -91,24 +91,24 @@ class Bleu(SacreBleuMetric):
 
         tokenizer = tokenizer_for(self.target_lang)
         try:
-            # `force` silences a guess about tokenised text: `looks_tokenized` makes a better one.
+            # `force` disables the warning about tokenised text; `looks_tokenized` is more reliable.
             return BLEU(tokenize=tokenizer, force=True)
-        except RuntimeError as error:  # sacreBLEU's way of missing MeCab
+        except RuntimeError as error:  # sacreBLEU raises it if MeCab is missing
             if tokenizer not in _EXTRAS:
                 raise
             raise UserError(
-                f"BLEU for target_lang={self.target_lang} needs the tokenizer {tokenizer}, which is not "
-                f'installed: pip install "{_EXTRAS[tokenizer]}"'
+                f"target_lang={self.target_lang}: BLEU needs the tokenizer {tokenizer}, which is not "
+                f'installed. Install it: pip install "{_EXTRAS[tokenizer]}"'
             ) from error
 
 
 class ChrF(SacreBleuMetric):
-    """chrF2 (Popović 2015), 0 to 100: n-grams of characters, where recall counts twice."""
+    """chrF2 (Popović 2015), 0 to 100: n-grams of characters, where recall has twice the weight."""
 
     key, name, short_name = "chrf", "chrF2", "chrF"
 
     def build(self) -> Any:
-        """The chrF of sacreBLEU's defaults."""
+        """Creates the chrF of sacreBLEU with its defaults."""
         from sacrebleu.metrics.chrf import CHRF
 
         return CHRF()
@@ -120,40 +120,40 @@ class ChrFPlusPlus(SacreBleuMetric):
     key, name, short_name = "chrfpp", "chrF2++", "chrF++"
 
     def build(self) -> Any:
-        """The chrF of sacreBLEU with n-grams of up to two words."""
+        """Creates the chrF of sacreBLEU with n-grams of up to two words."""
         from sacrebleu.metrics.chrf import CHRF
 
         return CHRF(word_order=2)
 
 
 class Ter(SacreBleuMetric):
-    """Translation edit rate (Snover et al. 2006) in percent, 0 and more.
+    """Translation edit rate (Snover et al. 2006) in percent, at least 0.
 
-    It counts edits of words. Chinese and Japanese put no spaces between words, so there it counts single
-    ideographs and the text between two of them.
+    It counts edits of words. Chinese and Japanese put no spaces between words, so it counts single ideographs
+    and the text between them there.
 
-    Its time grows with the square of a line's words: a line of 60,000 would take weeks. Another way to count
-    only such lines would not be TER, so a set with one is left out.
+    The time grows with the square of the number of words in a line: a line of 60,000 words would take weeks.
+    Another algorithm for such lines would not give TER, so a set with such a line has no score.
     """
 
     key, name, higher_is_better = "ter", "TER", False
     limit = f"a line has more than {TER_WORDS:,} words"
 
     def build(self) -> Any:
-        """The TER of sacreBLEU."""
+        """Creates the TER of sacreBLEU."""
         from sacrebleu.metrics.ter import TER
 
         without_spaces = tokenizer_for(self.target_lang) in _WITHOUT_SPACES
         return TER(normalized=without_spaces, asian_support=without_spaces)
 
     def left_out(self, texts: Sequence[Text]) -> str | None:
-        """Finds a line that has too many words; where words have no spaces between them, characters count."""
+        """Returns a message about the first line with too many words; without spaces, characters count."""
         for text in texts:
             for number, line in enumerate(text, start=1):
                 if len(line) > TER_WORDS and (words := self._num_words(line)) > TER_WORDS:
                     return (
-                        f"line {number} has {words:,} words, and it takes too long for lines of more than "
-                        f"{TER_WORDS:,}"
+                        f"line {number} has {words:,} words, and lines with more than {TER_WORDS:,} words "
+                        "take too long"
                     )
         return None
 

@@ -1,7 +1,7 @@
-"""Attention computed fast; `nmt.model.reference` is the plain twin of every kernel.
+"""Fast implementations of attention; `nmt.model.reference` is the naive version of each.
 
-- `padded`: groups of sentences of like length, padded together; all scores, biases and windows.
-- `varlen`: torch's kernel for flat batches on CUDA; products without a bias.
+- `padded`: groups of sentences of similar length, padded together; all scores, biases and windows.
+- `varlen`: torch's CUDA kernel for flat batches; dot-product scores without a bias.
 - `cached`: one step of a search.
 
 Shapes: N tokens of a stream, H heads, E width of a head.
@@ -23,16 +23,16 @@ __all__ = ["Pattern", "cross_attend", "self_attend"]
 
 
 def self_attend(qkv: Tensor, pattern: Pattern, score: Score | None = None, layer: int = 0) -> Tensor:
-    """Attends from tokens of a stream to tokens of the same sentence.
+    """Self-attention within each sentence of a stream.
 
     Args:
         qkv: (N, 3, H, E), contiguous; queries, keys and values.
-        pattern: which tokens see which.
-        score: of the layer; None: the scaled dot product.
-        layer: its number, from 0.
+        pattern: the keys that each query sees.
+        score: the score of the layer; None: the scaled dot product.
+        layer: index of the layer, from 0.
 
     Returns:
-        (N, H * E), the heads' outputs side by side.
+        (N, H * E), the concatenated outputs of the heads.
     """
     score = score or ScaledDot(*qkv.shape[2:])
     rotates = pattern.positions is not None and pattern.positions.rotates
@@ -51,17 +51,17 @@ def self_attend(qkv: Tensor, pattern: Pattern, score: Score | None = None, layer
 def cross_attend(
     q: Tensor, kv: Tensor, pattern: Pattern, score: Score | None = None, layer: int = 0
 ) -> Tensor:
-    """Attends from tokens of one stream to tokens of the same sentence in another.
+    """Attention from each sentence of one stream to the same sentence in another stream.
 
     Args:
         q: (N, 1, H, E), contiguous; queries.
         kv: (N of the other stream, 2, H, E), contiguous; keys and values.
-        pattern: which tokens see which.
-        score: of the layer; None: the scaled dot product.
-        layer: its number, from 0.
+        pattern: the keys that each query sees.
+        score: the score of the layer; None: the scaled dot product.
+        layer: index of the layer, from 0.
 
     Returns:
-        (N, H * E), the heads' outputs side by side.
+        (N, H * E), the concatenated outputs of the heads.
     """
     score = score or ScaledDot(*q.shape[2:])
     if _varlen(q, pattern, score):
@@ -71,14 +71,14 @@ def cross_attend(
 
 
 def _varlen(x: Tensor, pattern: Pattern, score: Score) -> bool:
-    """Whether torch's kernel computes this; the padded groups compute the rest."""
-    able = score.scale is not None and not pattern.acts_on_scores and supports_varlen(x)
-    return able and (pattern.window is None or supports_window())
+    """Whether to use torch's kernel; `padded` computes everything else."""
+    supported = score.scale is not None and not pattern.acts_on_scores and supports_varlen(x)
+    return supported and (pattern.window is None or supports_window())
 
 
 def _attend_varlen(q: Tensor, k: Tensor, v: Tensor, pattern: Pattern, score: Score) -> Tensor:
     factor = (score.scale or 0.0) * math.sqrt(q.shape[-1])
-    if factor != 1:  # the kernel divides by the root of the width, whatever torch's version
+    if factor != 1:  # the kernel divides by sqrt(E) in every version of torch
         q = q * factor
     queries, keys = pattern.queries, pattern.keys
     out = attend_varlen(q, k, v, queries, keys, causal=pattern.causal, window=pattern.window)

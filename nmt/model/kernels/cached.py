@@ -1,7 +1,7 @@
-"""What the decoder remembers between the steps of a search.
+"""The key-value cache of the decoder, and its attention in one step of a search.
 
-Shapes: B sentences, K hypotheses a sentence, H heads, E width of a head, S longest source, T target tokens so
-far, N decoder layers.
+Shapes: B sentences, K hypotheses per sentence, H heads, E width of a head, S tokens of the longest source, T
+target tokens so far, N decoder layers.
 """
 
 from __future__ import annotations
@@ -17,27 +17,27 @@ from nmt.data.batches.batching import Layout
 from nmt.model.attention import Score, attention_weights, normalised
 from nmt.model.positions import TARGET_MARGIN, Places, Positions
 
-_CHUNK = 32  # target tokens the cache grows by
+_CHUNK = 32  # the cache grows by this number of target tokens
 
 
 @dataclass(frozen=True, eq=False)
 class CachedDecoderState:
-    """Keys and values of what has been read and written; made by `Transformer.start`.
+    """The keys and values of the sources and of the targets so far; `Transformer.start` creates it.
 
-    A step writes into the memory of the state it is taken from and so uses that state up.
+    A step overwrites the memory of the state that it reads, so that state can't be used again.
 
     Attributes:
-        cross: (N, 2, B, H, S, E), keys and values of the sources, once a sentence.
-        mask: (B, H, 1, S), 0, or -inf where a source has ended; None if none ends early.
-        cache: (T or more, N, 2, B * K, H, E), keys and values of the targets. Time comes first: growing and
-            reordering copy whole rows then.
+        cross: (N, 2, B, H, S, E), keys and values of the sources, stored once per sentence.
+        mask: (B, H, 1, S), -inf at padding, otherwise 0; None if there is no padding.
+        cache: (T or more, N, 2, B * K, H, E), keys and values of the targets. Time is the first dimension, so
+            that growing and reordering copy whole rows.
         num_hypotheses: K.
         length: T.
         source_lengths: (B,) int64.
-        positions: the decoder's encoding.
-        window: a token sees at most so many of its predecessors; None: all.
-        attention: for each decoder layer, (B, H, K, S), the weights with which the newest tokens attended to
-            the sources; None if they are not recorded. Padding of a source has the weight 0.
+        positions: the positional encoding of the decoder.
+        window: the number of predecessors that a token sees; None: all.
+        attention: by decoder layer, (B, H, K, S), the cross-attention weights of the newest tokens; 0 at
+            padding. None if they are not recorded.
     """
 
     cross: Tensor
@@ -58,11 +58,12 @@ class CachedDecoderState:
         positions: Positions | None = None,
         window: int | None = None,
     ) -> CachedDecoderState:
-        """The state of one empty hypothesis a sentence.
+        """Returns the state of one empty hypothesis per sentence.
 
         Args:
-            keys_values: (N, flat source tokens, 2, H, E), each layer's projections of the encoder's output.
-            source: where sentences stand in them.
+            keys_values: (N, flat source tokens, 2, H, E), the keys and values of each layer, projected from
+                the output of the encoder.
+            source: the layout of the source tokens.
             positions: see the attributes.
             window: see the attributes.
         """
@@ -70,7 +71,7 @@ class CachedDecoderState:
         lengths = torch.tensor(source.lengths, device=device)
         places = torch.arange(source.max_len, device=device)
         last = lengths.cumsum(0)[:, None] - 1
-        tokens = torch.minimum(last - lengths[:, None] + 1 + places, last)  # padding shows the last token
+        tokens = torch.minimum(last - lengths[:, None] + 1 + places, last)  # padding repeats the last token
         padded = keys_values.index_select(1, tokens.flatten())
         padded = padded.view(len(keys_values), *tokens.shape, *keys_values.shape[2:])  # (N, B, S, 2, H, E)
         cross = padded.permute(0, 3, 1, 4, 2, 5).contiguous()
@@ -114,7 +115,7 @@ class CachedDecoderState:
         )
 
     def _selected(self, rows: Tensor) -> Tensor:
-        """The cache of some hypotheses, with room for the next token."""
+        """Returns the cache of the hypotheses `rows`, (B' * K',) int64, with room for the next token."""
         length, layers, two, old, heads, width = self.length, *self.cache.shape[1:]
         cache = self.cache.new_empty(length + 1, layers, two, len(rows), heads, width)
         blocks = torch.arange(0, length * layers * two * old, old, device=rows.device)
@@ -124,11 +125,11 @@ class CachedDecoderState:
         return cache
 
     def recording(self) -> CachedDecoderState:
-        """The same state; the step that reads it records its attention to the sources."""
+        """Returns the state with recording: the next step fills `attention`."""
         return replace(self, attention={})
 
     def grown(self) -> CachedDecoderState:
-        """The state with room for one more token."""
+        """Returns the state with room for one more token."""
         if self.length < len(self.cache):
             return self
         cache = self.cache.new_empty(self.length + _CHUNK, *self.cache.shape[1:])
@@ -136,12 +137,12 @@ class CachedDecoderState:
         return replace(self, cache=cache)
 
     def advanced(self) -> CachedDecoderState:
-        """The state once all layers have added the newest token."""
+        """Returns the state for the next step, after all layers have added the newest token."""
         return replace(self, length=self.length + 1)
 
     @cached_property
     def places(self) -> Places:
-        """Where the newest tokens stand, one of each hypothesis."""
+        """The positions of the newest tokens, one per hypothesis."""
         rows, device = self.cache.shape[3], self.cache.device
         positions = torch.full((rows,), self.length, device=device)
         # The function must not refer to this state, which holds it. The cycle would retain the caches of all
@@ -150,12 +151,14 @@ class CachedDecoderState:
         return Places(positions, self.length + 1, lambda: (lengths + TARGET_MARGIN).repeat_interleave(count))
 
     def attend_targets(self, layer: int, qkv: Tensor, score: Score) -> Tensor:
-        """Adds the newest token's key and value and attends to all so far; there must be room.
+        """Adds the keys and values of the newest tokens to the cache and attends to all target tokens so far.
+
+        The cache must have room for one more token; see `grown`.
 
         Args:
-            layer: number of the decoder layer.
-            qkv: (B * K, 3, H, E), queries, keys and values.
-            score: of the layer.
+            layer: index of the decoder layer.
+            qkv: (B * K, 3, H, E), queries, keys and values of the newest tokens.
+            score: the score of the layer.
 
         Returns:
             (B * K, H * E).
@@ -179,13 +182,13 @@ class CachedDecoderState:
         return (outputs if added is None else outputs + added.to(outputs.dtype)).flatten(1)
 
     def attend_source(self, layer: int, q: Tensor, keys_values: Tensor | None, score: Score) -> Tensor:
-        """Attends to the sources; the hypotheses of a sentence are the queries of one product.
+        """Attends to the sources; one matrix product takes all hypotheses of a sentence as queries.
 
         Args:
-            layer: number of the decoder layer.
+            layer: index of the decoder layer.
             q: (B * K, H, E), queries.
-            keys_values: None: they are here already.
-            score: of the layer.
+            keys_values: None, since `cross` holds them.
+            score: the score of the layer.
 
         Returns:
             (B * K, H * E).
@@ -200,7 +203,7 @@ class CachedDecoderState:
 
 
 def _weights(q: Tensor, k: Tensor, added: Tensor | None, score: Score) -> Tensor:
-    """(B, H, Lq, E) queries and (B, H, Lk, E) keys → (B, H, Lq, Lk), the weights of the values."""
+    """Queries (B, H, Lq, E) and keys (B, H, Lk, E) → attention weights (B, H, Lq, Lk)."""
     shape = (*q.shape[:3], k.shape[2])
     if score.scale is None:
         scores = score(q, k)

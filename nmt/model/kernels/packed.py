@@ -1,6 +1,6 @@
-"""Packed streams, as torch's recurrent networks read them.
+"""Packed streams, the input format of torch's recurrent networks.
 
-Shapes: N tokens of a stream (S of the source's), B sentences, L tokens of the longest, D width.
+Shapes: N tokens of a stream (S source tokens), B sentences, L tokens of the longest sentence, D width.
 """
 
 from __future__ import annotations
@@ -18,14 +18,17 @@ from nmt.data.batches.batching import Layout
 
 @dataclass(frozen=True)
 class Packing:
-    """The map between a flat stream and a packed one: first all first tokens, the longest sentence first.
+    """The permutation between a flat stream and a packed stream.
+
+    A packed stream has the first tokens of all sentences, then the second tokens, and so on. Within each step
+    the longest sentence comes first.
 
     Attributes:
-        to_packed: (N,) int64, for each packed row its flat one.
-        to_flat: (N,) int64, the inverse.
-        batch_sizes: sentences with a token at each step, on the CPU.
-        sizes: the same as a list.
-        order: the sentences that have tokens, the longest first.
+        to_packed: (N,) int64, the flat row of each packed row.
+        to_flat: (N,) int64, the packed row of each flat row.
+        batch_sizes: (L,) int64 on the CPU, the number of sentences with a token at each step.
+        sizes: `batch_sizes` as a list.
+        order: the indices of the sentences that have tokens, the longest first.
     """
 
     to_packed: Tensor
@@ -36,7 +39,7 @@ class Packing:
 
     @classmethod
     def of(cls, layout: Layout) -> Packing:
-        """Packs the sentences of a layout; empty ones, which fill batches up, have no rows."""
+        """Packs the sentences of a layout; empty sentences, which fill a batch up, have no rows."""
         lengths = np.array(layout.lengths, np.int64)
         order = np.argsort(-lengths, kind="stable")[: int((lengths > 0).sum())]
         starts = (np.cumsum(lengths) - lengths)[order]
@@ -58,7 +61,11 @@ class Packing:
 
 
 class _Permuted(torch.autograd.Function):
-    """Rows in another order; autograd, which cannot know that none is twice, would add them up by index."""
+    """Permutes rows; the gradient is the inverse permutation.
+
+    The gradient of `index_select` would be the slower `index_add_`, because autograd does not know that the
+    indices are distinct.
+    """
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, order: Tensor, inverse: Tensor) -> Tensor:
@@ -71,7 +78,7 @@ class _Permuted(torch.autograd.Function):
 
 
 class _Rows(torch.autograd.Function):
-    """(S, D) → (B, L, D) by (B, L) row numbers, of which padding repeats some."""
+    """Rows (S, D) and row indices (B, L) → (B, L, D); padding repeats indices."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, rows: Tensor) -> Tensor:
@@ -88,4 +95,4 @@ class _Rows(torch.autograd.Function):
 
 _permuted: Callable[..., Tensor] = _Permuted.apply
 padded_rows: Callable[..., Tensor] = _Rows.apply
-"""(S, D) → (B, L, D), the rows of the numbers (B, L); any of them more than once."""
+"""Rows (S, D) and row indices (B, L) → (B, L, D); indices may repeat."""

@@ -1,8 +1,9 @@
 """Attention over padded groups of sentences, forward and backward.
 
-Scaled products take one autograd node for all groups of a batch. Everything else that the equation allows
-(other scores, a bias, relative values, a window) goes group by group, each group one node beside those of its
-hooks. Shapes: see `nmt.model.kernels.padding`; G = B * H, Lq queries and Lk keys of a sentence.
+Dot-product scores without a bias take one autograd node for all groups of a batch. The other variants (other
+scores, a bias, relative values, a window) take one node per group, plus the nodes of score and encoding.
+
+Shapes: see `nmt.model.kernels.padding`; G = B * H, Lq queries and Lk keys of a sentence.
 """
 
 from __future__ import annotations
@@ -21,14 +22,14 @@ from nmt.model.kernels.windows import Window
 
 
 def attend_padded(q: Tensor, kv: Tensor | None, pattern: Pattern, score: Score, layer: int) -> Tensor:
-    """Attends within sentences.
+    """Attention within sentences.
 
     Args:
-        q: (N, 1, H, E), queries; (N, 3, H, E), queries, keys and values of the same stream.
-        kv: (N of the other stream, 2, H, E), keys and values, if they are not in `q`.
-        pattern: which tokens see which.
-        score: of the layer.
-        layer: its number, from 0.
+        q: (N, 1, H, E), queries; or (N, 3, H, E), queries, keys and values of the same stream.
+        kv: (N of the other stream, 2, H, E), keys and values; None if they are in `q`.
+        pattern: the keys that each query sees.
+        score: the score of the layer.
+        layer: index of the layer, from 0.
 
     Returns:
         (N, 1, H, E).
@@ -37,13 +38,13 @@ def attend_padded(q: Tensor, kv: Tensor | None, pattern: Pattern, score: Score, 
         return _attend_products(q, kv, pattern, score.scale)
     if q.device.type != "cpu":
         return _attend_groups(q, kv, pattern, score, layer)
-    with _small_products():
-        wide = None if kv is None else _widened(kv)
-        return _attend_groups(_widened(q), wide, pattern, score, layer).to(q.dtype)
+    with _fp32_products():
+        wide_kv = None if kv is None else _at_least_fp32(kv)
+        return _attend_groups(_at_least_fp32(q), wide_kv, pattern, score, layer).to(q.dtype)
 
 
 def _attend_groups(q: Tensor, kv: Tensor | None, pattern: Pattern, score: Score, layer: int) -> Tensor:
-    """Pads, attends group by group, and unpads; differentiable throughout."""
+    """Pads, attends group by group, and unpads. Arguments as in `attend_padded`; differentiable."""
     if kv is None:
         inputs = [(group[0], group[1], group[2]) for group in _padded(q, pattern.self_map)]
     else:
@@ -54,19 +55,19 @@ def _attend_groups(q: Tensor, kv: Tensor | None, pattern: Pattern, score: Score,
         if pattern.window is not None and qs.shape[1] > pattern.window + 1:
             window = Window(pattern, group)
             blocks = window.queries(qs), window.keys(ks), window.keys(vs)
-            mask = pattern.once(("window", number, qs.dtype), partial(window.mask, qs.dtype))
+            mask = pattern.cached(("window", number, qs.dtype), partial(window.mask, qs.dtype))
             places = window.places()
             outputs.append(window.joined(_attend_group(blocks, mask, places, pattern, score, layer)))
         else:
-            whole, places = pattern.masks(qs.dtype)[number], (_counted(qs), _counted(ks))
+            whole, places = pattern.masks(qs.dtype)[number], (_positions(qs), _positions(ks))
             outputs.append(_attend_group((qs, ks, vs), whole, places, pattern, score, layer))
     rows = torch.cat([output.reshape(-1, q.shape[-1]) for output in outputs])
     shape = torch.Size((len(q), 1, *q.shape[2:]))
     return _unpad(rows, pattern.query_map, shape)
 
 
-def _counted(x: Tensor) -> Tensor:
-    """The positions of (G, L, E)."""
+def _positions(x: Tensor) -> Tensor:
+    """(G, L, E) → (L,), the positions 0 to L - 1."""
     return torch.arange(x.shape[1], device=x.device)
 
 
@@ -78,39 +79,41 @@ def _attend_group(
     score: Score,
     layer: int,
 ) -> Tensor:
-    """(G, Lq, E) queries, (G, Lk, E) keys and values → (G, Lq, E)."""
+    """Queries (G, Lq, E), keys and values (G, Lk, E) → (G, Lq, E)."""
     qs, ks, vs = inputs
     heads, positions = pattern.heads, pattern.positions
 
-    def apart(x: Tensor) -> Tensor:
+    def split_heads(x: Tensor) -> Tensor:
         return x.view(-1, heads, *x.shape[1:])
 
-    bias = None if positions is None else positions.bias(apart(qs), *places, layer)
+    bias = None if positions is None else positions.bias(split_heads(qs), *places, layer)
     if score.scale is None:
-        scores = score(apart(qs), apart(ks))
+        scores = score(split_heads(qs), split_heads(ks))
         bias = scores if bias is None else scores + bias
         outputs, weights = _attend_one(None, None, vs, mask, bias, heads, 1.0)
     else:
         outputs, weights = _attend_one(qs, ks, vs, mask, bias, heads, score.scale)
-    values = None if positions is None else positions.values(apart(weights), *places, layer)
+    values = None if positions is None else positions.values(split_heads(weights), *places, layer)
     return outputs if values is None else outputs + values.to(outputs.dtype).reshape(outputs.shape)
 
 
 class _Products(torch.autograd.Function):
-    """All groups, forward and backward, in one node; it keeps the softmaxes and recomputes nothing."""
+    """Attention of all groups in one autograd node; saves the attention weights and recomputes nothing."""
 
     @staticmethod
     def forward(ctx: Any, q: Tensor, kv: Tensor | None, pattern: Pattern, scale: float) -> Tensor:
         ctx.dtype, ctx.scale = q.dtype, scale
         if q.device.type == "cpu":
-            with _small_products():
-                return _Products._forward(ctx, _widened(q), None if kv is None else _widened(kv), pattern)
+            with _fp32_products():
+                return _Products._forward(
+                    ctx, _at_least_fp32(q), None if kv is None else _at_least_fp32(kv), pattern
+                )
         return _Products._forward(ctx, q, kv, pattern)
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         if grad.device.type == "cpu":
-            with _small_products():
+            with _fp32_products():
                 return _Products._backward(ctx, grad)
         return _Products._backward(ctx, grad)
 
@@ -142,7 +145,7 @@ class _Products(torch.autograd.Function):
             q_rows, q_groups = pattern.query_map.empty(grad)
             kv_rows, kv_groups = pattern.key_value_map.empty(grad)
             grads = [(query[0], key[0], key[1]) for query, key in zip(q_groups, kv_groups, strict=True)]
-        # Zeros keep padded queries out of the sums over queries, in the gradients of keys and values.
+        # The gradients of keys and values sum over queries: padded queries must contribute 0.
         outputs = pattern.query_map.pad(grad, zeros=True)
         for i, (out, (grad_q, grad_k, grad_v)) in enumerate(zip(outputs, grads, strict=True)):
             qs, ks, vs, weights = saved[4 * i : 4 * i + 4]
@@ -161,7 +164,7 @@ _attend_products: Callable[..., Tensor] = _Products.apply
 
 
 class _Group(torch.autograd.Function):
-    """One group, with a bias that gets a gradient and weights that are returned."""
+    """Attention of one group, with a gradient for the bias; also returns the attention weights."""
 
     @staticmethod
     def forward(
@@ -174,7 +177,7 @@ class _Group(torch.autograd.Function):
         heads: int,
         scale: float,
     ) -> tuple[Tensor, Tensor]:
-        """Without queries and keys, the bias holds the scores."""
+        """If `q` and `k` are None, `bias` holds the scores."""
         added = _sum(mask, bias, len(v) // heads, heads, v.dtype)
         if q is None or k is None:
             assert added is not None
@@ -190,7 +193,7 @@ class _Group(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, grad: Tensor, grad_weights: Tensor | None) -> tuple[Tensor | None, ...]:
         q, k, v, weights = ctx.saved_tensors
-        with _small_products() if grad.device.type == "cpu" else nullcontext():
+        with _fp32_products() if grad.device.type == "cpu" else nullcontext():
             grad_v = torch.bmm(weights.transpose(1, 2), grad)
             through_values = torch.bmm(grad, v.transpose(1, 2))
             if grad_weights is not None:
@@ -199,8 +202,8 @@ class _Group(torch.autograd.Function):
             grad_bias = None
             if ctx.bias is not None and ctx.needs_input_grad[4]:
                 shape, dtype = ctx.bias
-                apart = grad_scores.view(-1, ctx.heads, *grad_scores.shape[1:])
-                grad_bias = apart.sum_to_size(shape).to(dtype)
+                split = grad_scores.view(-1, ctx.heads, *grad_scores.shape[1:])
+                grad_bias = split.sum_to_size(shape).to(dtype)
             if q is None:
                 return None, None, grad_v, None, grad_bias, None, None
             scaled = grad_scores * ctx.scale
@@ -214,7 +217,7 @@ _attend_one: Callable[..., tuple[Tensor, Tensor]] = _Group.apply
 def _sum(
     mask: Tensor | None, bias: Tensor | None, sentences: int, heads: int, dtype: torch.dtype
 ) -> Tensor | None:
-    """A mask, (G or 1, Lq or 1, Lk), and a bias that broadcasts to (B, H, Lq, Lk): (G, Lq, Lk)."""
+    """Adds a mask, (G or 1, Lq or 1, Lk), and a bias that broadcasts to (B, H, Lq, Lk) → (G, Lq, Lk)."""
     if bias is None:
         return mask
     bias = bias.to(dtype)
@@ -224,7 +227,7 @@ def _sum(
 
 
 class _Pad(torch.autograd.Function):
-    """`PaddingMap.pad` of a stream, as rows; padding gets no gradient from the scores, so it is left out."""
+    """`PaddingMap.rows`; backward drops the gradients of padding, which are 0."""
 
     @staticmethod
     def forward(ctx: Any, flat: Tensor, padding_map: PaddingMap) -> Tensor:
@@ -238,7 +241,7 @@ class _Pad(torch.autograd.Function):
 
 
 class _Unpad(torch.autograd.Function):
-    """`PaddingMap.unpad`; its backward is `pad` with zeros, which keep padded queries out of all sums."""
+    """`PaddingMap.unpad`; backward pads with zeros, so that padded queries contribute 0 to all sums."""
 
     @staticmethod
     def forward(ctx: Any, rows: Tensor, padding_map: PaddingMap, shape: torch.Size) -> Tensor:
@@ -256,7 +259,7 @@ _unpad: Callable[..., Tensor] = _Unpad.apply
 
 
 def _padded(flat: Tensor, padding_map: PaddingMap) -> list[Tensor]:
-    """(N, P, H, E) → (P, G, L, E) of each group."""
+    """(N, P, H, E) → (P, G, L, E) for each group."""
     return padding_map.views(_pad(flat, padding_map))
 
 
@@ -264,17 +267,17 @@ def _softmax_backward(grad: Tensor, weights: Tensor) -> Tensor:
     return torch._softmax_backward_data(grad, weights, -1, weights.dtype)
 
 
-def _widened(x: Tensor) -> Tensor:
+def _at_least_fp32(x: Tensor) -> Tensor:
     return x.to(torch.promote_types(x.dtype, torch.float32))
 
 
 @contextmanager
-def _small_products() -> Iterator[None]:
-    """Batched products on the CPU as small as attention's are done in plain fp32.
+def _fp32_products() -> Iterator[None]:
+    """Disables autocast on the CPU, and bf16 in fp32 matrix products.
 
-    They are as fast so, and oneDNN, to whom torch gives those in bf16 and in fp32 with leave to take bf16,
-    compiles a kernel for every new shape: in training that took five times as long as the products, and a
-    gigabyte.
+    The small batched products of attention are as fast in plain fp32. Otherwise torch passes them to oneDNN,
+    which compiles a kernel for every new shape. In training this compilation took five times as long as the
+    products, and a gigabyte of memory.
     """
     matmul: Any = getattr(torch.backends.mkldnn, "matmul", None)
     before = getattr(matmul, "fp32_precision", None)

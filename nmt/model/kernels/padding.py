@@ -1,7 +1,7 @@
-"""Groups of sentences padded to one length, and the map between them and a flat stream.
+"""Groups of sentences padded to one length, and the mapping between padded groups and a flat stream.
 
-Shapes: N tokens of a stream, P projections side by side (queries, keys and values: 3; keys and values: 2), H
-heads, E width of a head; B sentences padded to L tokens.
+Shapes: N tokens of a stream, P projections (3: queries, keys and values; 2: keys and values; 1: queries), H
+heads, E width of a head; B sentences of a group, padded to L tokens.
 """
 
 from __future__ import annotations
@@ -24,17 +24,19 @@ Array = np.ndarray[Any, np.dtype[np.int64]]
 
 
 class Pattern:
-    """Which tokens see which (those of the same sentence), and how positions act on that.
+    """The attention pattern of a batch: the keys that each query sees, all in the same sentence.
 
-    Made once a batch and used by all layers.
+    Created once per batch and used by all layers.
 
     Args:
-        queries: where sentences stand in the stream of the queries.
-        keys: where they stand in that of the keys; as many, in the same order.
+        queries: layout of the stream of the queries.
+        keys: layout of the stream of the keys: the same number of sentences, in the same order.
         heads: H.
-        causal: whether a query sees only keys up to its own position (the streams are one then).
-        positions: the encoding whose hooks act in attention; None: none does.
-        window: a query sees at most so many keys to either side (the streams are one then); None: all.
+        causal: whether a query sees only the keys up to its position; requires that both streams are the
+            same.
+        positions: the positional encoding that acts in attention; None: no encoding does.
+        window: the number of keys that a query sees on either side; requires that both streams are the same.
+            None: all.
     """
 
     def __init__(
@@ -53,7 +55,7 @@ class Pattern:
 
     @cached_property
     def groups(self) -> list[Group]:
-        """Sentences of like length, to be padded together."""
+        """The sentences in groups of similar length; each group is padded to one length."""
         q, k = np.array(self.queries.lengths), np.array(self.keys.lengths)
         order = np.argsort(q + k, kind="stable")
         ranges = split(q[order], k[order], _group_overhead(self._device) / self.heads)
@@ -61,48 +63,48 @@ class Pattern:
 
     @cached_property
     def query_map(self) -> PaddingMap:
-        """Where a stream of (N, 1, H, E) lies when padded."""
+        """The padding map of a stream (N, 1, H, E) of queries."""
         return self._map(self.queries, [group.queries for group in self.groups], 1)
 
     @cached_property
     def key_value_map(self) -> PaddingMap:
-        """The same for (N, 2, H, E)."""
+        """The padding map of a stream (N, 2, H, E) of keys and values."""
         return self._map(self.keys, [group.keys for group in self.groups], 2)
 
     @cached_property
     def self_map(self) -> PaddingMap:
-        """The same for (N, 3, H, E)."""
+        """The padding map of a stream (N, 3, H, E) of queries, keys and values."""
         return self._map(self.queries, [group.queries for group in self.groups], 3)
 
     def masks(self, dtype: torch.dtype) -> list[Tensor | None]:
-        """The mask of each group: (B * H or 1, Lq or 1, Lk), 0 or -inf; None where each token sees all."""
-        return self.once(dtype, lambda: [self._mask(group, dtype) for group in self.groups])
+        """Returns the mask of each group: (B * H or 1, Lq or 1, Lk), 0 or -inf; None if it would be all 0."""
+        return self.cached(dtype, lambda: [self._mask(group, dtype) for group in self.groups])
 
-    def once(self, key: Any, make: Callable[[], T]) -> T:
-        """What `make` returns, called for each `key` in the first layer alone."""
-        if key not in self._made:
-            self._made[key] = make()
-        made: T = self._made[key]
-        return made
+    def cached(self, key: Any, make: Callable[[], T]) -> T:
+        """Returns `make()`, computed once per `key` and shared by all layers."""
+        if key not in self._cache:
+            self._cache[key] = make()
+        value: T = self._cache[key]
+        return value
 
     @cached_property
-    def _made(self) -> dict[Any, Any]:
+    def _cache(self) -> dict[Any, Any]:
         return {}
 
     def _mask(self, group: Group, dtype: torch.dtype) -> Tensor | None:
         longest = int(group.keys.max())
-        if self.causal:  # a sentence's padding comes after all its tokens, so this hides it too
-            banned = np.triu(np.ones((1, longest, longest), bool), 1)
+        if self.causal:  # padding comes after all tokens of its sentence, so this masks padding too
+            masked = np.triu(np.ones((1, longest, longest), bool), 1)
         else:
-            banned = (np.arange(longest) >= group.keys.repeat(self.heads)[:, None])[:, None]
-        if not banned.any():
+            masked = (np.arange(longest) >= group.keys.repeat(self.heads)[:, None])[:, None]
+        if not masked.any():
             return None
-        return self.mask_of(banned, dtype)
+        return self.mask_of(masked, dtype)
 
-    def mask_of(self, banned: np.ndarray[Any, np.dtype[np.bool_]], dtype: torch.dtype) -> Tensor:
-        """-inf where `banned` is true and else 0, on the device of the batch."""
-        mask = torch.zeros(banned.shape, dtype=dtype)
-        return _sent(mask.masked_fill_(torch.from_numpy(banned), -math.inf), self._device)
+    def mask_of(self, masked: np.ndarray[Any, np.dtype[np.bool_]], dtype: torch.dtype) -> Tensor:
+        """Returns a mask on the device of the batch: -inf where `masked` is true, otherwise 0."""
+        mask = torch.zeros(masked.shape, dtype=dtype)
+        return _to_device(mask.masked_fill_(torch.from_numpy(masked), -math.inf), self._device)
 
     def _map(self, layout: Layout, lengths: list[Array], parts: int) -> PaddingMap:
         starts = np.cumsum((0, *layout.lengths))
@@ -116,7 +118,13 @@ class Pattern:
 
 @dataclass(frozen=True)
 class Group:
-    """Sentences padded together: their numbers in the batch and their lengths on both sides, (B,) each."""
+    """Sentences that are padded to one length.
+
+    Attributes:
+        sentences: (B,) their indices in the batch.
+        queries: (B,) number of queries of each.
+        keys: (B,) number of keys of each.
+    """
 
     sentences: Array
     queries: Array
@@ -125,18 +133,19 @@ class Group:
 
 @dataclass(frozen=True)
 class PaddingMap:
-    """The map between a flat stream (N, P, H, E) and its padded groups (P, B, H, L, E), one after the other.
+    """The mapping between a flat stream (N, P, H, E) and its padded groups (P, B, H, L, E).
 
-    It is one to one but for the padding. So either way is a gather of rows of E values, and the backward of
-    one way is the other way; autograd, which cannot know, would add rows up by index, and that is slow.
+    Rows have E values. Except for padding, the mapping is one to one. So each direction is a gather of rows,
+    and the backward of one direction is the other direction. Autograd would use the slower `index_add_`,
+    because it does not know that the indices are distinct.
     """
 
     to_padded: Tensor
-    """For each padded row, the flat row it shows; padding shows its sentence's last token."""
+    """(padded rows,) int64, the flat row of each padded row; padding repeats the last token of a sentence."""
     to_flat: Tensor
-    """For each flat row, its place among the padded ones."""
+    """(flat rows,) int64, the padded row of each flat row."""
     padding: Tensor
-    """The padded rows that are padding."""
+    """int64, the indices of the padded rows that are padding."""
     shapes: list[tuple[int, int, int]]
     """(P, B * H, L) of each group."""
 
@@ -144,7 +153,15 @@ class PaddingMap:
     def of(
         cls, firsts: list[Array], lengths: list[Array], parts: int, heads: int, device: torch.device
     ) -> PaddingMap:
-        """Maps groups of sentences that begin at the tokens `firsts` and have `lengths`."""
+        """Builds the mapping.
+
+        Args:
+            firsts: for each group, (B,) the indices of the first tokens of its sentences.
+            lengths: for each group, (B,) the lengths of its sentences.
+            parts: P.
+            heads: H.
+            device: the device of the stream.
+        """
         rows, real, shapes = [], [], []
         for first, length in zip(firsts, lengths, strict=True):
             place = np.arange(length.max())
@@ -158,11 +175,16 @@ class PaddingMap:
         to_flat = np.empty(int(is_real.sum()), np.int64)
         to_flat[to_padded[is_real]] = np.flatnonzero(is_real)
         padding = np.flatnonzero(~is_real)
-        moved = [_sent(torch.from_numpy(array), device) for array in (to_padded, to_flat, padding)]
+        moved = [_to_device(torch.from_numpy(array), device) for array in (to_padded, to_flat, padding)]
         return cls(moved[0], moved[1], moved[2], shapes)
 
     def pad(self, flat: Tensor, *, zeros: bool = False) -> list[Tensor]:
-        """(N, P, H, E) → (P, B * H, L, E) of each group. Padding is zero, or if not asked for, finite."""
+        """(N, P, H, E) → (P, B * H, L, E) for each group.
+
+        Args:
+            flat: the stream.
+            zeros: whether to fill padding with 0; otherwise it holds finite values.
+        """
         return self.views(self.rows(flat, zeros=zeros))
 
     def rows(self, flat: Tensor, *, zeros: bool = False) -> Tensor:
@@ -173,12 +195,12 @@ class PaddingMap:
         return rows
 
     def empty(self, like: Tensor) -> tuple[Tensor, list[Tensor]]:
-        """Padded rows, uninitialised, and the views of the groups into them, to be filled before `unpad`."""
+        """Returns uninitialised padded rows, and their views by group, to be filled before `unpad`."""
         rows = like.new_empty(len(self.to_padded), like.shape[-1])
         return rows, self.views(rows)
 
     def views(self, rows: Tensor) -> list[Tensor]:
-        """Padded rows → (P, B * H, L, E) of each group."""
+        """Padded rows → (P, B * H, L, E) for each group."""
         sizes = [math.prod(shape) for shape in self.shapes]
         return [
             part.view(*shape, -1) for part, shape in zip(torch.split(rows, sizes), self.shapes, strict=True)
@@ -189,29 +211,29 @@ class PaddingMap:
         return rows.index_select(0, self.to_flat).view(shape)
 
 
-def _sent(here: Tensor, device: torch.device) -> Tensor:
-    """Copies to `device`; to a GPU from page-locked memory, without a synchronisation."""
-    if device.type == "cuda" and here.numel():
-        return here.pin_memory().to(device, non_blocking=True)
-    return here.to(device)
+def _to_device(x: Tensor, device: torch.device) -> Tensor:
+    """Copies a tensor to `device`; to a GPU through pinned memory, without a host synchronisation."""
+    if device.type == "cuda" and x.numel():
+        return x.pin_memory().to(device, non_blocking=True)
+    return x.to(device)
 
 
 def _group_overhead(device: torch.device) -> int:
-    """What one more group costs in calls, in units of the work of one query, key and head.
+    """The call overhead of one more group, in units of the work for one query, key and head.
 
-    Measured on a CPU; estimated for a GPU, where work is cheap and calls are not.
+    Measured on a CPU; estimated for a GPU, where work is cheap and calls are expensive.
     """
     return 3_200_000 if device.type == "cuda" else 32_000
 
 
 def split(query_lengths: Array, key_lengths: Array, overhead: float) -> list[tuple[int, int]]:
-    """Cuts sentences, in order of length, into ranges to be padded together.
+    """Splits sentences, sorted by length, into ranges that are each padded to one length.
 
-    Each cut is the one that saves most padding, as long as that is worth a group's `overhead`.
+    Greedily splits a range where this saves most padding, if it saves more than `overhead`.
 
     Args:
-        query_lengths: (B,) tokens of each sentence, 1 or more.
-        key_lengths: (B,) the same of the other side.
+        query_lengths: (B,) number of queries of each sentence, 1 or more.
+        key_lengths: (B,) number of keys of each sentence.
         overhead: cost of one more group, in padded pairs of query and key.
 
     Returns:

@@ -1,4 +1,4 @@
-"""Attention over flat batches in one CUDA kernel: an adapter to `torch.nn.attention.varlen`."""
+"""Attention over flat batches with one CUDA kernel: an adapter of `torch.nn.attention.varlen`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from nmt.data.batches.batching import Layout
 
 
 def supports_varlen(x: Tensor) -> bool:
-    """Whether the kernel takes (..., E) tensors such as `x`: bf16 or fp16 on a CUDA device that has it."""
+    """Whether the kernel supports tensors like `x`, (..., E): bf16 or fp16 on a CUDA device that has it."""
     return (
         x.is_cuda
         and x.dtype in (torch.bfloat16, torch.float16)
@@ -26,7 +26,7 @@ def supports_varlen(x: Tensor) -> bool:
 
 
 def supports_window() -> bool:
-    """Whether the kernel of this torch restricts attention to a window."""
+    """Whether the kernel of the installed torch supports a window."""
     varlen_attn = kernel()
     return varlen_attn is not None and "window_size" in inspect.signature(varlen_attn).parameters
 
@@ -41,7 +41,7 @@ def attend_varlen(
     causal: bool,
     window: int | None = None,
 ) -> Tensor:
-    """Attends within sentences.
+    """Attention within sentences.
 
     Args:
         q: (Nq, H, E), queries.
@@ -49,8 +49,8 @@ def attend_varlen(
         v: (Nk, H, E), values.
         queries: layout of `q`.
         keys: layout of `k` and `v`.
-        causal: whether a query sees only keys up to its own position.
-        window: a query sees at most so many keys to either side; None: all.
+        causal: whether a query sees only the keys up to its position.
+        window: the number of keys that a query sees on either side; None: all.
 
     Returns:
         (Nq, H, E).
@@ -69,7 +69,7 @@ def attend_varlen(
 
 @cache
 def causal_argument(causal: bool) -> dict[str, Any]:
-    """How this torch is told to be causal: by `is_causal` up to 2.10, by a one-sided window since."""
+    """Returns the keyword argument for causal attention: `is_causal` up to torch 2.10, later a window."""
     varlen_attn = kernel()
     assert varlen_attn is not None
     if not causal:
@@ -80,9 +80,9 @@ def causal_argument(causal: bool) -> dict[str, Any]:
 
 @cache
 def kernel() -> Callable[..., Any] | None:
-    """`varlen_attn` of this torch; None if it was built without."""
+    """Returns `varlen_attn` of the installed torch; None if it was built without."""
     try:
-        # Only where it is of use: torch's compiler comes along, which makes an import twice as long.
+        # A local import: it also imports torch's compiler, which doubles the import time.
         from torch.nn.attention.varlen import varlen_attn
     except ImportError:
         return None

@@ -1,8 +1,9 @@
-"""Restricted self-attention (section 4 of the paper) in blocks: the work grows with length times window.
+"""Restricted self-attention (section 4 of the paper) in blocks, in time O(L r) for windows of r tokens.
 
-A sentence is cut into blocks as long as the window, r tokens. The queries of a block see keys of their block
-and of its neighbours alone, so a block is a short sentence of r queries and 2 r (causal) or 3 r keys. Shapes:
-B sentences, H heads, n blocks of each, E width of a head.
+A sentence of L tokens is cut into n blocks of r tokens. The queries of a block see only keys of their block
+and of its neighbours. So a block is computed as a short sentence of r queries and 2 r (causal) or 3 r keys.
+
+Shapes: B sentences, L tokens of the longest, H heads, n blocks per sentence, E width of a head.
 """
 
 from __future__ import annotations
@@ -19,8 +20,8 @@ class Window:
     """The blocks of one padded group.
 
     Args:
-        pattern: `window` and `causal` are used.
-        group: its sentences.
+        pattern: the pattern of the batch; gives r = `window`, and `causal`.
+        group: the sentences of the group.
     """
 
     def __init__(self, pattern: Pattern, group: Group) -> None:
@@ -32,12 +33,12 @@ class Window:
 
     def queries(self, x: Tensor) -> Tensor:
         """(B * H, L, E) → (B * n * H, r, E)."""
-        return self._cut(F.pad(x, (0, 0, 0, self._filling)))
+        return self._cut(F.pad(x, (0, 0, 0, self._padding)))
 
     def keys(self, x: Tensor) -> Tensor:
-        """(B * H, L, E) → (B * n * H, 2 r or 3 r, E): each block with its neighbours."""
+        """(B * H, L, E) → (B * n * H, 2 r or 3 r, E), each block with its neighbours."""
         after = 0 if self._pattern.causal else self._size
-        x = F.pad(x, (0, 0, self._size, self._filling + after))
+        x = F.pad(x, (0, 0, self._size, self._padding + after))
         total = self._blocks * self._size
         shifted = [x[:, side * self._size :][:, :total] for side in range(self._sides)]
         return torch.cat([self._cut(each) for each in shifted], 1)
@@ -49,7 +50,7 @@ class Window:
         return x.reshape(-1, blocks * self._size, x.shape[-1])[:, : self._length]
 
     def mask(self, dtype: torch.dtype) -> Tensor:
-        """(B * n * H, r, 2 r or 3 r): 0, or -inf where a query does not see a key."""
+        """Returns the mask, (B * n * H, r, 2 r or 3 r): -inf where a query must not see a key, else 0."""
         size = self._size
         block = np.arange(self._blocks)[:, None, None] * size
         query = block + np.arange(size)[:, None]
@@ -58,19 +59,19 @@ class Window:
         if self._pattern.causal:
             seen &= key <= query
         lengths = self._lengths[:, None, None, None]
-        # Filling sees everything: the softmax of a row without a key would not be a number.
-        banned = ~((seen & (key < lengths)) | (query >= lengths))  # (B, n, r, keys)
-        banned = np.repeat(banned.reshape(-1, *banned.shape[2:]), self._pattern.heads, axis=0)
-        return self._pattern.mask_of(banned, dtype)
+        # Padded queries see all keys: the softmax of a row without a visible key would be NaN.
+        masked = ~((seen & (key < lengths)) | (query >= lengths))  # (B, n, r, keys)
+        masked = np.repeat(masked.reshape(-1, *masked.shape[2:]), self._pattern.heads, axis=0)
+        return self._pattern.mask_of(masked, dtype)
 
     def places(self) -> tuple[Tensor, Tensor]:
-        """Positions of a block's queries and keys, counted from its first key."""
+        """Returns the positions of the queries, (r,), and keys, (2 r or 3 r,), counted from the first key."""
         device = self._pattern.queries.positions.device
         queries = torch.arange(self._size, 2 * self._size, device=device)
         return queries, torch.arange(self._sides * self._size, device=device)
 
     @property
-    def _filling(self) -> int:
+    def _padding(self) -> int:
         return self._blocks * self._size - self._length
 
     def _cut(self, x: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""Positional encodings, by the name that `model.positions.name` gives them."""
+"""Positional encodings; `model.positions.name` selects one."""
 
 from nmt.model.positions.absolute import Binary, Integer, Learned, NoPositions, Normalised
 from nmt.model.positions.base import (

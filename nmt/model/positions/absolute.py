@@ -1,4 +1,4 @@
-"""Encodings that are added to the embeddings: learnt vectors, and the naive ones that textbooks reject."""
+"""Encodings that are added to the embeddings: learnt vectors, and naive encodings for comparison."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from nmt.model.positions.base import Places, Positions, Shape
 
 
 class NoPositions(Positions):
-    """Tells nothing. The encoder reads a bag of words; the causal decoder sees order even so."""
+    """No encoding. The encoder reads a bag of words; the causal mask still shows the decoder the order."""
 
 
 class Learned(Positions):
@@ -32,7 +32,7 @@ class Learned(Positions):
     def __init__(self, options: Options, shape: Shape) -> None:
         super().__init__(options, shape)
         self.max_len = options.max_positions
-        # As large as the embeddings once they are scaled, so that words and places weigh the same.
+        # Variance 1, as that of the scaled embeddings: words and positions have equal weight.
         self.table = nn.Parameter(torch.randn(options.max_positions, shape.d_model))
 
     def embed(self, embedded: Tensor, places: Places) -> Tensor:
@@ -52,7 +52,7 @@ class Learned(Positions):
 
 
 class Integer(Positions):
-    """Adds the position itself to every dimension. It is unbounded, so late positions drown the words."""
+    """Adds the position pos to every dimension. It is unbounded, so late positions dominate the words."""
 
     def embed(self, embedded: Tensor, places: Places) -> Tensor:
         """See `Positions.embed`."""
@@ -60,9 +60,9 @@ class Integer(Positions):
 
 
 class Normalised(Positions):
-    """Adds position / length, from 0 to below 1. The same step means another distance in every sentence.
+    """Adds pos / length, a value in [0, 1). The step between neighbours depends on the sentence length.
 
-    The decoder does not know the length of the target: it divides by that of the source plus 50.
+    The length of the target is unknown: the decoder divides by the length of the source plus 50.
     """
 
     def embed(self, embedded: Tensor, places: Places) -> Tensor:
@@ -71,7 +71,7 @@ class Normalised(Positions):
 
 
 class Binary(Positions):
-    """Adds bit i of the position to dimension i: bounded and unique, but 7 and 8 differ in all bits."""
+    """Adds bit i of pos to dimension i. It is bounded and unique, but 7 and 8 differ in all 4 bits."""
 
     def embed(self, embedded: Tensor, places: Places) -> Tensor:
         """See `Positions.embed`."""

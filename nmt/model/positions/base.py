@@ -1,4 +1,4 @@
-"""The interface of positional encodings, and the register of them.
+"""The interface of positional encodings, and their registry.
 
 Shapes: N tokens of a stream, B sentences, H heads, E width of a head, Lq queries, Lk keys.
 """
@@ -20,18 +20,18 @@ from nmt.errors import UserError
 from nmt.runtime import Registry
 
 TARGET_MARGIN = 50
-"""Tokens by which a translation may exceed its source (section 6.1 of the paper)."""
+"""The number of tokens by which a translation may exceed its source (section 6.1 of the paper)."""
 
 
 @dataclass(frozen=True)
 class Shape:
-    """The model that an encoding is part of.
+    """The properties of the encoder or decoder that an encoding belongs to.
 
     Attributes:
         d_model: width of the embeddings.
         heads: H.
-        layers: number of layers of the encoder, or of the decoder.
-        causal: whether no token sees its successors: true in the decoder.
+        layers: number of layers of the encoder or of the decoder.
+        causal: whether self-attention is causal: true in the decoder.
         scale: factor on the products of queries and keys, 1 / sqrt(E) in the paper.
     """
 
@@ -43,12 +43,13 @@ class Shape:
 
 
 class Places:
-    """Where the tokens of a stream stand in their sentences.
+    """The positions of the tokens of a stream in their sentences.
 
     Args:
-        positions: (N,) int64, the place of each token, from 0.
-        max_len: more than every one of `positions`, known without a device synchronisation.
-        lengths: computes `lengths`; called only by an encoding that asks.
+        positions: (N,) int64, the position of each token, from 0.
+        max_len: larger than all `positions`; a number on the host, so that no device synchronisation is
+            needed.
+        lengths: computes the attribute `lengths`; called on its first use.
     """
 
     def __init__(self, positions: Tensor, max_len: int, lengths: Callable[[], Tensor]) -> None:
@@ -56,48 +57,52 @@ class Places:
 
     @cached_property
     def lengths(self) -> Tensor:
-        """(N,) int64, the length of each token's sentence, EOS included.
+        """(N,) int64, the length of the sentence of each token, EOS included.
 
-        A target's length is unknown while it is written: there it is the length of the source plus
-        `TARGET_MARGIN`, in training and in a search alike.
+        The length of a target is unknown during a search. So for targets this is the length of the source
+        plus `TARGET_MARGIN`, in training too.
         """
         return self._lengths()
 
     @classmethod
     def of_sources(cls, source: Layout) -> Places:
-        """The tokens of the sources that `source` lays out."""
-        return cls(source.positions, source.max_len, lambda: _repeated(source, source, 0))
+        """Returns the places of the source tokens of a batch."""
+        return cls(source.positions, source.max_len, lambda: _length_per_token(source, source, 0))
 
     @classmethod
     def of_targets(cls, batch: Batch) -> Places:
-        """The tokens of the targets of a batch."""
+        """Returns the places of the target tokens of a batch."""
         target = batch.target
-        return cls(target.positions, target.max_len, lambda: _repeated(batch.source, target, TARGET_MARGIN))
+        return cls(
+            target.positions, target.max_len, lambda: _length_per_token(batch.source, target, TARGET_MARGIN)
+        )
 
 
-def _repeated(counted: Layout, stream: Layout, margin: int) -> Tensor:
-    """For each token of `stream`, the length of its sentence in `counted`, plus `margin`."""
+def _length_per_token(counted: Layout, stream: Layout, margin: int) -> Tensor:
+    """Returns, for each token of `stream`, the length of its sentence in `counted` plus `margin`."""
     device = stream.positions.device
     lengths, times = (torch.tensor(layout.lengths, device=device) for layout in (counted, stream))
     return (lengths + margin).repeat_interleave(times, output_size=len(stream.positions))
 
 
 class Positions(nn.Module, ABC):
-    """Tells a model where tokens stand. A subclass overrides one or more of the four hooks.
+    """A positional encoding. A subclass overrides one or more of four hooks.
 
-    The encoder and the decoder have an instance each. Its parameters learn and are saved with the model; it
-    initialises them itself. Training, the cached decoder and compiled layers call the same hooks. The last
-    three act in self-attention alone.
+    The hooks are `embed`, `rotate`, `bias` and `values`. The last three act only in self-attention. Training,
+    the cached decoder and compiled layers call the same hooks.
+
+    The encoder and the decoder have one instance each. Its parameters are trained, and saved with the model.
+    Its constructor must initialise them.
 
     Args:
         options: an instance of `Options`.
-        shape: the model it is part of.
+        shape: properties of the encoder or decoder.
 
     Attributes:
-        needs_products: whether it presumes that scores are products of queries and keys. Scores of another
-            kind are refused with it.
-        max_len: tokens of the longest sentence that it can encode; None: any length. Training refuses longer
-            sentences, and translation cuts them.
+        needs_products: whether the encoding requires scores that are products of queries and keys. Other
+            scores are then rejected.
+        max_len: the maximum number of tokens of a sentence; None: no limit. Training rejects longer
+            sentences, translation cuts them.
     """
 
     needs_products = False
@@ -115,11 +120,11 @@ class Positions(nn.Module, ABC):
         """Changes the input of the first layer.
 
         Args:
-            embedded: (N, d_model), embeddings of N tokens, scaled by sqrt(d_model).
-            places: where they stand.
+            embedded: (N, d_model), embeddings scaled by sqrt(d_model).
+            places: the positions of the tokens.
 
         Returns:
-            (N, d_model), of the type of `embedded`.
+            (N, d_model), of the dtype of `embedded`.
         """
         return embedded
 
@@ -129,38 +134,38 @@ class Positions(nn.Module, ABC):
         Args:
             q: (N, H, E), queries.
             k: (N, H, E), keys.
-            positions: (N,) int64, where the tokens stand.
+            positions: (N,) int64, the positions of the tokens.
 
         Returns:
-            Both, with shapes and types unchanged.
+            Queries and keys of the same shapes and dtypes.
         """
         return q, k
 
     def bias(self, q: Tensor, query_positions: Tensor, key_positions: Tensor, layer: int) -> Tensor | None:
-        """A bias on the scaled scores.
+        """Returns a bias on the scaled scores.
 
         Args:
             q: (B, H, Lq, E), queries.
-            query_positions: (Lq,) int64, counting up by 1.
-            key_positions: (Lk,) int64, counting up by 1.
-            layer: number of the layer, from 0.
+            query_positions: (Lq,) int64, consecutive.
+            key_positions: (Lk,) int64, consecutive.
+            layer: index of the layer, from 0.
 
         Returns:
-            Something that broadcasts to (B, H, Lq, Lk), or None. It may depend on `q` and on parameters:
-            both get gradients.
+            A tensor that broadcasts to (B, H, Lq, Lk), or None. It may depend on `q` and on parameters; both
+            get gradients.
         """
         return None
 
     def values(
         self, weights: Tensor, query_positions: Tensor, key_positions: Tensor, layer: int
     ) -> Tensor | None:
-        """What is added to the outputs of the heads.
+        """Returns a term that is added to the outputs of the heads.
 
         Args:
             weights: (B, H, Lq, Lk), the softmax of the scores.
-            query_positions: (Lq,) int64.
-            key_positions: (Lk,) int64.
-            layer: number of the layer, from 0.
+            query_positions: (Lq,) int64, consecutive.
+            key_positions: (Lk,) int64, consecutive.
+            layer: index of the layer, from 0.
 
         Returns:
             (B, H, Lq, E), or None.
@@ -180,42 +185,42 @@ class Positions(nn.Module, ABC):
 
 
 def distances(query_positions: Tensor, key_positions: Tensor) -> Tensor:
-    """(Lq + Lk - 1,), all distances from a query to a key, key - query, ascending."""
+    """Returns all distances key - query between consecutive positions, ascending: (Lq + Lk - 1,)."""
     count = len(query_positions) + len(key_positions) - 1
     lowest = key_positions[0] - query_positions[-1]
     return lowest + torch.arange(count, device=query_positions.device)
 
 
 def spread(values: Tensor, num_queries: int) -> Tensor:
-    """(..., Lq + Lk - 1) values by distance, as `distances` orders them → (..., Lq, Lk)."""
+    """Values by distance, (..., Lq + Lk - 1) in the order of `distances` → values by pair, (..., Lq, Lk)."""
     num_keys = values.shape[-1] - num_queries + 1
     return values.unfold(-1, num_keys, 1).flip(-2)
 
 
 POSITIONS: Registry[type[Positions]] = Registry("positional encoding")
-"""The encodings by the name that `model.positions.name` selects."""
+"""The encodings by name; `model.positions.name` selects one."""
 
 
 def build_positions(config: PositionsConfig, shape: Shape) -> Positions:
-    """Builds the encoding of the encoder, or where `shape.causal`, of the decoder.
+    """Builds the encoding of the encoder or, if `shape.causal`, of the decoder.
 
     Args:
         config: the `model.positions` section.
-        shape: the model it is part of.
+        shape: properties of the encoder or decoder.
 
     Raises:
-        UserError: no encoding of that name is registered, or it does not take its options.
+        UserError: no encoding of that name is registered, or an option is unknown or has a wrong value.
     """
-    kind, options = _chosen(config, decoder=shape.causal)
+    kind, options = _class_and_options(config, decoder=shape.causal)
     return kind(options, shape)
 
 
-def _chosen(config: PositionsConfig, *, decoder: bool) -> tuple[type[Positions], Any]:
-    """The class of one side, and its options."""
+def _class_and_options(config: PositionsConfig, *, decoder: bool) -> tuple[type[Positions], Any]:
+    """Returns the class of the encoding of one side, and its options."""
     if config.decoder is None and config.decoder_options:
         raise UserError(
-            "model.positions.decoder_options: model.positions.decoder names no encoding. Name one, or set "
-            "model.positions.options, which both sides share."
+            "model.positions.decoder_options: model.positions.decoder is not set. Set it to an encoding, or "
+            "set model.positions.options, which both sides share."
         )
     if decoder and config.decoder is not None:
         name, key, given = config.decoder, "decoder", config.decoder_options

@@ -1,4 +1,4 @@
-"""Biases on the scores that depend on the distance alone: learnt (T5), or fixed (ALiBi)."""
+"""Biases on the scores that depend only on the distance: learnt (T5) or fixed (ALiBi)."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from nmt.model.positions.base import Positions, Shape, distances, spread
 
 
 class T5(Positions):
-    """A learnt bias per head and bucket of distances (Raffel et al. 2020, section 2.1).
+    """score_ij + b[head, bucket(j - i)] with learnt biases b (Raffel et al. 2020, section 2.1).
 
-    All layers share it. Half of the buckets hold one distance each, the others grow logarithmically up to
-    `max_distance`. In the encoder each direction has half of the buckets.
+    All layers share the biases. Half of the buckets hold one distance each. The sizes of the other buckets
+    grow logarithmically up to `max_distance`. In the encoder each direction has half of the buckets.
     """
 
     @dataclass(frozen=True)
@@ -43,24 +43,24 @@ class T5(Positions):
         return spread(self.table.index_select(0, buckets).T, len(query_positions))
 
     def _buckets(self, distance: Tensor) -> Tensor:
-        """The bucket of each distance, key - query."""
+        """Returns the bucket of each distance, key - query; int64 of the same shape."""
         options: T5.Options = self.options
         if self.shape.causal:
-            first, buckets, far = torch.zeros_like(distance), options.buckets, (-distance).clamp(min=0)
+            first, buckets, magnitude = torch.zeros_like(distance), options.buckets, (-distance).clamp(min=0)
         else:
-            buckets, far = options.buckets // 2, distance.abs()
+            buckets, magnitude = options.buckets // 2, distance.abs()
             first = (distance > 0) * buckets
         exact = buckets // 2
-        share = (far.clamp(min=1).double() / exact).log() / math.log(options.max_distance / exact)
+        share = (magnitude.clamp(min=1).double() / exact).log() / math.log(options.max_distance / exact)
         large = (exact + (share * (buckets - exact)).long()).clamp(max=buckets - 1)
-        return first + torch.where(far < exact, far, large)
+        return first + torch.where(magnitude < exact, magnitude, large)
 
 
 class ALiBi(Positions):
-    """A penalty in proportion to the distance, with a fixed slope per head (Press et al. 2022).
+    """score_ij - slope[head] |j - i| with fixed slopes (Press et al. 2022).
 
-    In the encoder it is symmetric. It has nothing to learn, and its authors use it for longer sentences than
-    those of training.
+    In the encoder the penalty is symmetric. There are no parameters. The authors use it for sentences longer
+    than those in training.
     """
 
     def __init__(self, options: object, shape: Shape) -> None:
@@ -70,12 +70,15 @@ class ALiBi(Positions):
 
     def bias(self, q: Tensor, query_positions: Tensor, key_positions: Tensor, layer: int) -> Tensor:
         """See `Positions.bias`."""
-        far = distances(query_positions, key_positions).abs().to(q.dtype)
-        return spread(-self.slopes.to(q.dtype)[:, None] * far, len(query_positions))
+        magnitude = distances(query_positions, key_positions).abs().to(q.dtype)
+        return spread(-self.slopes.to(q.dtype)[:, None] * magnitude, len(query_positions))
 
 
 def slopes(heads: int) -> Tensor:
-    """(heads,), 2^(-8/heads) and its powers; other numbers than powers of 2 borrow from the next one."""
+    """Returns the slopes, (heads,): 2^(-8 i / heads) for i = 1, ..., heads, if `heads` is a power of 2.
+
+    Otherwise: the slopes of the next lower power of 2, then every second slope of the next higher power.
+    """
     power = 2 ** math.floor(math.log2(heads))
     found = [2.0 ** (-8 * (i + 1) / power) for i in range(power)]
     found += [2.0 ** (-4 * (i + 1) / power) for i in range(0, 2 * (heads - power), 2)]

@@ -11,11 +11,14 @@ from nmt.model.positions.base import Positions, Shape
 
 
 class Relative(Positions):
-    """A learnt vector per clipped distance, added to the keys, and another one added to the values.
+    """Learnt vectors per clipped distance, a_ij added to the keys and b_ij to the values.
 
-    Each layer has its vectors; its heads share them (section 3.3 of Shaw et al.). Scores gain q a_ij, outputs
-    gain sum_j w_ij b_ij, both without a tensor of (Lq, Lk, E): queries are multiplied with all vectors and
-    then looked up, weights are summed by distance and then multiplied.
+    score_ij = q_i (k_j + a_ij) * scale (equation 4 of Shaw et al.) and output_i = sum_j w_ij (v_j + b_ij)
+    (equation 3). The vectors differ between layers; the heads of a layer share them (section 3.3).
+
+    Neither term needs a tensor of (Lq, Lk, E). For the scores, queries are multiplied by the vectors of all
+    distances, and the products are then looked up. For the outputs, weights are first summed by distance, and
+    then multiplied by the vectors.
     """
 
     needs_products = True
@@ -25,9 +28,9 @@ class Relative(Positions):
         """The options, with types and defaults."""
 
         clip: int = 16
-        """Distances beyond it share a vector."""
+        """The maximum distance (k in the paper); longer distances are clipped to it."""
         values: bool = True
-        """Whether values have vectors, too."""
+        """Whether vectors are added to the values too."""
 
         def __post_init__(self) -> None:
             """Checks the values."""
@@ -44,7 +47,7 @@ class Relative(Positions):
     def bias(self, q: Tensor, query_positions: Tensor, key_positions: Tensor, layer: int) -> Tensor:
         """See `Positions.bias`."""
         products = (q * self.shape.scale) @ self.keys[layer].T.to(q.dtype)  # (B, H, Lq, distances)
-        places = self._places(query_positions, key_positions)
+        places = self._vector_indices(query_positions, key_positions)
         return products.gather(-1, places.expand(*q.shape[:2], *places.shape))
 
     def values(
@@ -53,12 +56,12 @@ class Relative(Positions):
         """See `Positions.values`."""
         if self.outputs is None:
             return None
-        places = self._places(query_positions, key_positions).expand_as(weights)
+        places = self._vector_indices(query_positions, key_positions).expand_as(weights)
         sums = weights.new_zeros(*weights.shape[:3], 2 * self.clip + 1).scatter_add(-1, places, weights)
         return sums @ self.outputs[layer].to(weights.dtype)
 
-    def _places(self, query_positions: Tensor, key_positions: Tensor) -> Tensor:
-        """(Lq, Lk), the number of the vector of each distance."""
+    def _vector_indices(self, query_positions: Tensor, key_positions: Tensor) -> Tensor:
+        """Returns the index of the vector for each pair, (Lq, Lk) int64."""
         return (key_positions - query_positions[:, None]).clamp(-self.clip, self.clip) + self.clip
 
 

@@ -13,11 +13,11 @@ from nmt.model.positions.base import Places, Positions, Shape
 
 
 class Rotary(Positions):
-    """Rotates pairs of dimensions of queries and keys by angles that grow with the position.
+    """Rotates pairs of dimensions of queries and keys by angles proportional to the position.
 
-    The product of a query and a key then depends on their distance. Dimension i forms a pair with i + E/2,
-    and turns by position * base^(-2i/E). The paper pairs neighbours, which differs by an order of rows in the
-    projections.
+    The product of a query and a key then depends on their distance. Dimensions i and i + E/2 form a pair,
+    rotated by the angle pos * base^(-2i/E). The paper pairs neighbouring dimensions instead, which is
+    equivalent up to a permutation of the rows of the projections.
     """
 
     needs_products = True
@@ -39,14 +39,14 @@ class Rotary(Positions):
         if self._width % 2:
             raise UserError(
                 f"model.positions: rotary needs heads of an even width, not {self._width}. "
-                "Choose another model.heads or model.d_model."
+                "Change model.heads or model.d_model."
             )
-        # Not a weight; the cosines of a position, then its sines.
+        # (length, E): the cosines of each position, then its sines. Not saved with the model.
         self.register_buffer("table", self._table(256, options.base), persistent=False)
         self.table: Tensor
 
     def embed(self, embedded: Tensor, places: Places) -> Tensor:
-        """Leaves the embeddings as they are; extends the table for sentences longer than all before."""
+        """Returns the embeddings unchanged; extends the table if a sentence is longer than it."""
         if places.max_len > len(self.table):
             size = 2 ** math.ceil(math.log2(places.max_len))
             self.table = self._table(size, self.options.base).to(self.table)
@@ -54,9 +54,9 @@ class Rotary(Positions):
 
     def rotate(self, q: Tensor, k: Tensor, positions: Tensor) -> tuple[Tensor, Tensor]:
         """See `Positions.rotate`."""
-        turns = self.table.index_select(0, positions)[:, None].to(q.dtype)
-        cos, sin = turns.chunk(2, -1)
-        return _turned(q, cos, sin), _turned(k, cos, sin)
+        table = self.table.index_select(0, positions)[:, None].to(q.dtype)
+        cos, sin = table.chunk(2, -1)
+        return _rotated(q, cos, sin), _rotated(k, cos, sin)
 
     def _table(self, length: int, base: float) -> Tensor:
         exponents = torch.arange(0, self._width, 2, dtype=torch.float64) / self._width
@@ -64,6 +64,6 @@ class Rotary(Positions):
         return torch.cat([angles.cos(), angles.sin()], 1).float()
 
 
-def _turned(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+def _rotated(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     left, right = x.chunk(2, -1)
     return torch.cat([left * cos - right * sin, right * cos + left * sin], -1)

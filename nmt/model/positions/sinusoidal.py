@@ -13,20 +13,21 @@ from nmt.model.positions.base import Places, Positions, Shape
 
 
 class Layout(Enum):
-    """Where sines and cosines stand, and their wavelengths, for dimension pair i of d / 2."""
+    """The order of sines and cosines, and their frequencies, for i = 0, ..., d/2 - 1 and d = d_model."""
 
     interleaved = "interleaved"
-    """As in the paper: sines in even dimensions, cosines in odd ones, frequencies base^(-2i/d)."""
+    """Sines in even dimensions, cosines in odd dimensions, frequencies base^(-2i/d), as in the paper."""
     halves = "halves"
-    """The same frequencies; the sines in the first half, then the cosines."""
+    """Sines in the first half, cosines in the second half, frequencies base^(-2i/d)."""
     tensor2tensor = "tensor2tensor"
-    """Sines, then cosines, of frequencies base^(-i/(d/2 - 1)), as in the authors' own program."""
+    """Sines in the first half, cosines in the second half, frequencies base^(-i/(d/2 - 1)), as in the program
+    of the authors, Tensor2Tensor."""
 
 
 class Sinusoidal(Positions):
-    """Sines and cosines of geometrically spaced wavelengths, added to the embeddings.
+    """Sines and cosines with wavelengths in a geometric progression, added to the embeddings.
 
-    PE[pos, 2i] = sin(pos / base^(2i/d_model)), PE[pos, 2i+1] = cos(of the same angle).
+    PE(pos, 2i) = sin(pos / base^(2i/d_model)), PE(pos, 2i+1) = cos(pos / base^(2i/d_model)).
     """
 
     @dataclass(frozen=True)
@@ -43,7 +44,7 @@ class Sinusoidal(Positions):
 
     def __init__(self, options: Options, shape: Shape) -> None:
         super().__init__(options, shape)
-        # Not a weight: computed anew wherever the model is loaded, and longer when a longer sentence comes.
+        # (length, d_model). Not saved with the model; extended when a sentence is longer than it.
         self.register_buffer("table", self._table(256), persistent=False)
         self.table: Tensor
 
@@ -61,8 +62,8 @@ class Sinusoidal(Positions):
 def sinusoids(
     length: int, d_model: int, layout: Layout = Layout.interleaved, base: float = 10000.0
 ) -> Tensor:
-    """The encoding of positions 0 to length - 1: (length, d_model) fp32, computed in float64."""
-    sines = -(-d_model // 2)  # an odd width ends in a sine without its cosine
+    """Returns the encoding of positions 0 to length - 1: (length, d_model) fp32, computed in float64."""
+    sines = -(-d_model // 2)  # if d_model is odd, there is one cosine less
     if layout is Layout.tensor2tensor:
         exponents = torch.arange(sines, dtype=torch.float64) / max(sines - 1, 1)
     else:

@@ -57,8 +57,8 @@ def test_a_full_disk_behind_standard_output(arguments: list[str]) -> None:
         )
     assert result.returncode == 2
     assert result.stderr == (
-        "nmt-train: can't write standard output: no space is left on its disk; free some, or choose another "
-        "folder\n"
+        "nmt-train: can't write standard output: no space is left on its disk. Free some, or choose another "
+        "folder.\n"
     )
 
 

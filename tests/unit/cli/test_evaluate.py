@@ -247,8 +247,10 @@ def test_a_metric_gets_the_sources_of_a_model_without_tags(
 def test_a_metric_that_reads_sources_needs_them(shouted: EvaluationConfig, files: Path) -> None:
     with pytest.raises(UserError) as caught:
         evaluate(EvalConfig(hypotheses="hyp", references="ref", evaluation=shouted))
-    assert str(caught.value) == "hypotheses=hyp needs source=FILE: shouted reads the sources"
-    with pytest.raises(UserError, match="source=src has 3, hypotheses=short has 2, references=short has 2;"):
+    assert str(caught.value) == "hypotheses=hyp: source=FILE is missing; shouted needs the sources."
+    with pytest.raises(
+        UserError, match=r"source=src has 3, hypotheses=short has 2, references=short has 2\."
+    ):
         evaluate(EvalConfig(hypotheses="short", references="short", source="src", evaluation=shouted))
 
 
@@ -257,7 +259,7 @@ def test_a_metric_that_can_not_be_set_up_is_found_before_translating(files: Path
     model.evaluation = EvaluationConfig(metrics=["comet"], comet=CometConfig(command="true"))
     comet = EvaluationConfig(metrics=["bleu", "comet"])
     with pytest.raises(
-        UserError, match=r"^evaluation\.comet\.command: is not set, and the metric comet needs it"
+        UserError, match=r"^evaluation\.comet\.command: not set, but the metric comet requires it"
     ):
         evaluate(EvalConfig(model_dir="run", device="cpu", evaluation=comet))
     assert FakeTranslator.calls == []
@@ -272,7 +274,8 @@ def test_tokenised_hypotheses_are_warned_about(files: Path, caplog: pytest.LogCa
     with caplog.at_level(logging.WARNING, "nmt"):
         evaluate(EvalConfig(hypotheses="hyp", references="ref"))
     assert [record.getMessage() for record in caplog.records] == [
-        "hypotheses=hyp looks tokenised (lines end in ' .'): scores are for raw text, detokenise it first"
+        "hypotheses=hyp: seems to be tokenised (lines end in ' .'), but scores need raw text. "
+        "Detokenise it first."
     ]
 
 
@@ -300,7 +303,7 @@ def test_a_text_that_is_not_the_runs_own_is_told(
         results["data"]["test"] = {**results["data"]["test"], **recorded}
         caplog.clear()
         evaluate(EvalConfig(model_dir="run", device="cpu"))
-        assert ("data.test is not the text of the run" in caplog.text) is reported
+        assert ("data.test: not the text of the run" in caplog.text) is reported
 
 
 def test_a_report_that_cannot_be_written_does_not_cost_the_scores(
@@ -310,7 +313,7 @@ def test_a_report_that_cannot_be_written_does_not_cost_the_scores(
         evaluate(EvalConfig(hypotheses="ref", references="ref", json="/dev/full"))
     assert capsys.readouterr().out.startswith("ref on ref\n")
     monkeypatch.setattr(os, "access", lambda path, mode: False)
-    with pytest.raises(UserError, match="^json=report.json: the folder .* can't be written to"):
+    with pytest.raises(UserError, match="^json=report.json: the folder .* is not writable"):
         evaluate(EvalConfig(hypotheses="ref", references="ref", json="report.json"))
 
 
@@ -328,7 +331,7 @@ def test_texts_without_spaces_need_a_language(
 ) -> None:
     (files / "one").write_text(text + "\n", encoding="utf-8")
     evaluate(EvalConfig(hypotheses="one", references="one", target_lang=lang))
-    assert ("references=one look like Chinese, Japanese or Korean" in caplog.text) is reported
+    assert ("references=one: seems to be Chinese, Japanese or Korean" in caplog.text) is reported
 
 
 def test_a_model_is_scored_on_files(
@@ -348,7 +351,7 @@ def test_a_model_is_scored_on_other_data(
     out = capsys.readouterr().out
     assert out.startswith("run on ted (test), en-zh\n")
     assert "|tok:zh|" in out
-    assert "the model translates from en to de, these data are from en to zh" in caplog.text
+    assert "the model translates from en to de, but the data are from en to zh" in caplog.text
 
 
 def test_a_tag_of_the_data_goes_before_their_sources(
@@ -362,7 +365,9 @@ def test_a_tag_of_the_data_goes_before_their_sources(
     monkeypatch.setattr(
         sys.modules["nmt.bundle"].load_bundles(["run"])[0].tokenizer, "source_symbols", {"<2de>": 4}
     )
-    with pytest.raises(UserError, match=r"^data\.test\.tag=<2fr>: the model in run/model knows <2de>$"):
+    with pytest.raises(
+        UserError, match=r"^data\.test\.tag=<2fr>: the model in run/model knows these tags: <2de>$"
+    ):
         evaluate(EvalConfig(model_dir="run", device="cpu"))
 
 
@@ -381,7 +386,7 @@ def test_data_that_moved_are_explained(files: Path, model: TrainConfig) -> None:
         evaluate(EvalConfig(model_dir="run", device="cpu"))
     assert str(caught.value) == (
         f"data.test.source=gone.en: there is no such file (looked at {files}/gone.en) (recorded with the "
-        "model in run/model; if its data have moved, give source=FILE and references=FILE)"
+        "model in run/model). If its data have moved, give source=FILE and references=FILE."
     )
 
 
@@ -396,8 +401,8 @@ def test_files_that_a_model_names_are_read_only_if_they_are_its_own(
     with pytest.raises(UserError) as caught:
         evaluate(EvalConfig(model_dir="run", device="cpu"))
     assert str(caught.value) == (
-        "data.test.source=pets.en: is not the file that the model's results.json has recorded, and a model "
-        "may name any file of this machine; if you want it read, say so: "
+        "data.test.source=pets.en: is not the file that the model's results.json has recorded (a model could "
+        "name any file of this machine). To read it, name it explicitly: "
         "nmt-eval model_dir=run source=pets.en references=pets.de"
     )
     assert FakeTranslator.calls == []
@@ -408,77 +413,78 @@ def test_a_model_without_that_split(files: Path, model: TrainConfig) -> None:
     with pytest.raises(UserError) as caught:
         evaluate(EvalConfig(model_dir="run", device="cpu", split="valid"))
     assert str(caught.value) == (
-        "the model in run/model has no data.valid: try split=test, or give source=FILE and references=FILE"
+        "the model in run/model: has no data.valid. Try split=test, or give source=FILE and references=FILE."
     )
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({}, "nothing to score: give model_dir=DIR, or hypotheses=FILE and references=FILE"),
+        ({}, "nothing to score. Give model_dir=DIR, or hypotheses=FILE and references=FILE."),
         (
             {"references": "ref"},
-            "nothing to score: give model_dir=DIR, or hypotheses=FILE and references=FILE",
+            "nothing to score. Give model_dir=DIR, or hypotheses=FILE and references=FILE.",
         ),
-        ({"hypotheses": "hyp"}, "hypotheses=hyp needs references=FILE"),
+        ({"hypotheses": "hyp"}, "hypotheses=hyp: references=FILE is missing."),
         (
             {"hypotheses": "hyp", "model_dir": "run"},
-            "model_dir and hypotheses exclude each other: give one; baseline=FILE compares two systems",
+            "model_dir and hypotheses exclude each other. Give one of them. To compare two systems, give "
+            "baseline=FILE.",
         ),
         (
             {"hypotheses": "hyp", "references": "ref", "source": "src"},
-            "source goes with model_dir=DIR: hypotheses=hyp is translated already",
+            "source: requires model_dir=DIR; hypotheses=hyp is already translated.",
         ),
         (
             {"hypotheses": "hyp", "references": "ref", "output": "out"},
-            "output goes with model_dir=DIR: hypotheses=hyp is translated already",
+            "output: requires model_dir=DIR; hypotheses=hyp is already translated.",
         ),
         (
             {"hypotheses": "hyp", "references": "ref", "decoding": DecodingConfig(beam_size=2)},
-            "decoding goes with model_dir=DIR: hypotheses=hyp is translated already",
+            "decoding: requires model_dir=DIR; hypotheses=hyp is already translated.",
         ),
         (
             {"model_dir": "run", "source": "src"},
-            "source and references go together: give both, or neither for the model's own test set",
+            "source and references require each other. Give both, or neither for the test set of the model.",
         ),
         (
             {"model_dir": "run", "references": "ref"},
-            "source and references go together: give both, or neither for the model's own test set",
+            "source and references require each other. Give both, or neither for the test set of the model.",
         ),
         (
             {"model_dir": "run", "references": "ref", "source": "src", "data": DataConfig("x", "en", "de")},
-            "source and data exclude each other: give source=FILE and references=FILE, or data=NAME",
+            "source and data exclude each other. Give source=FILE and references=FILE, or data=NAME.",
         ),
-        ({"model_dir": "run", "split": "train"}, "split=train: must be valid or test"),
+        ({"model_dir": "run", "split": "train"}, "split=train: must be valid or test."),
         (
             {"model_dir": "run", "precision": "fp8"},
-            "precision=fp8: must be one of auto, fp32, bf16, fp16",
+            "precision=fp8: must be one of auto, fp32, bf16, fp16.",
         ),
         (
             {"hypotheses": "hyp", "references": "ref", "json": "no/report.json"},
-            "json=no/report.json: there is no folder FOLDER/no; create it first",
+            "json=no/report.json: there is no folder FOLDER/no. Create it first.",
         ),
         (
             {"hypotheses": "hyp", "references": "ref", "json": "./ref"},
-            "json=./ref: would overwrite references; give another name",
+            "json=./ref: would overwrite references. Give another name.",
         ),
         (
             {"model_dir": "run", "json": "out", "output": "out"},
-            "json=out: would overwrite output; give another name",
+            "json=out: would overwrite output. Give another name.",
         ),
         (
             {"hypotheses": "hyp", "references": "ref", "json": "."},
-            "json=.: is a folder; name a file",
+            "json=.: is a folder. Name a file.",
         ),
         (
             {"hypotheses": "hyp", "references": "short"},
-            "unequal numbers of sentences: hypotheses=hyp has 3, references=short has 2; "
-            "they must stand line for line",
+            "unequal numbers of sentences: hypotheses=hyp has 3, references=short has 2. "
+            "They must correspond line for line.",
         ),
         (
             {"hypotheses": "hyp", "references": ["ref", "short"]},
             "unequal numbers of sentences: hypotheses=hyp has 3, references=ref has 3, "
-            "references=short has 2; they must stand line for line",
+            "references=short has 2. They must correspond line for line.",
         ),
         (
             {"hypotheses": "hyp", "references": ["ref", "none"]},
@@ -490,12 +496,12 @@ def test_a_model_without_that_split(files: Path, model: TrainConfig) -> None:
         ),
         (
             {"hypotheses": "hyp", "references": ["hyp", "ref"], "json": "ref"},
-            "json=ref: would overwrite references; give another name",
+            "json=ref: would overwrite references. Give another name.",
         ),
         (
             {"hypotheses": "hyp", "references": "ref", "groups": "short"},
-            "unequal numbers of sentences: hypotheses=hyp has 3, references=ref has 3, groups=short has 2; "
-            "they must stand line for line",
+            "unequal numbers of sentences: hypotheses=hyp has 3, references=ref has 3, groups=short has 2. "
+            "They must correspond line for line.",
         ),
     ],
 )
@@ -522,7 +528,7 @@ def test_a_link_stays_one(files: Path) -> None:
 
 
 def test_unequal_files_are_found_before_translating(files: Path, model: TrainConfig) -> None:
-    with pytest.raises(UserError, match="source=src has 3, baseline=short has 2, references=ref has 3;"):
+    with pytest.raises(UserError, match=r"source=src has 3, baseline=short has 2, references=ref has 3\."):
         evaluate(EvalConfig(model_dir="run", device="cpu", source="src", references="ref", baseline="short"))
     assert FakeTranslator.calls == []
 
@@ -551,7 +557,7 @@ def test_the_command(files: Path, nmt_eval: Callable[..., subprocess.CompletedPr
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ([], "nothing to score: give model_dir=DIR, or hypotheses=FILE and references=FILE"),
+        ([], "nothing to score. Give model_dir=DIR, or hypotheses=FILE and references=FILE."),
         (["hypotheses=hyp", "references=none"], "references=none: there is no such file"),
         (["hypotheses=hyp", "reference=ref"], "reference: there is no such option"),
         (["model_dir=nowhere"], "model_dir=nowhere: there is no such folder"),

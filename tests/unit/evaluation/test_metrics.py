@@ -101,9 +101,11 @@ def test_a_metric_sees_the_sources() -> None:
 
 def test_sources_must_match_too() -> None:
     metrics = metrics_for("de", keys=["words_lost"])
-    with pytest.raises(UserError, match="hypotheses has 4, references has 4, sources has 3;"):
+    with pytest.raises(UserError, match=r"hypotheses has 4, references has 4, sources has 3\."):
         score(HYPOTHESES, REFERENCES, metrics, sources=SOURCES[:3])
-    with pytest.raises(UserError, match="hypotheses has 4, baseline has 4, references has 4, sources has 3;"):
+    with pytest.raises(
+        UserError, match=r"hypotheses has 4, baseline has 4, references has 4, sources has 3\."
+    ):
         compare(HYPOTHESES, HYPOTHESES, REFERENCES, metrics, sources=SOURCES[:3])
 
 

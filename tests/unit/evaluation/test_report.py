@@ -53,9 +53,9 @@ baseline               3003    26.50    56.50   160.50
 difference                     +0.84    -0.38    +0.00
   p-value                      0.012    0.340    1.000
 
-Higher BLEU and chrF2 are better, and lower TER. The p-value is the chance of
-leading by so much without being better, by paired bootstrap resampling (1000
-resamples, seed 12345).
+Higher BLEU and chrF2 are better, and lower TER. The p-value is the probability
+of such a difference between two equally good systems, by paired bootstrap
+resampling (1000 resamples, seed 12345).
 BLEU|nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|version:2.6.0
 chrF2|nrefs:1|case:mixed|eff:yes|nc:6|nw:0|space:no|version:2.6.0
 TER|nrefs:1|case:lc|tok:tercom|norm:no|punct:yes|asian:no|version:2.6.0
@@ -99,7 +99,7 @@ def test_json_with_everything() -> None:
 
 def test_a_p_value_of_few_sentences_comes_with_a_warning() -> None:
     few = Scores({"bleu": 1.0, "chrf": 1.0, "ter": 1.0}, SIGNATURES, 99)
-    assert "Of fewer than 100" in " ".join(Report("t", few, {}, COMPARISON).table().split())
+    assert "With fewer than 100 sentences" in " ".join(Report("t", few, {}, COMPARISON).table().split())
     assert "fewer than" not in Report("t", few).table()
 
 
@@ -109,7 +109,7 @@ def test_a_report_without_ter() -> None:
     report = Report("title", whole, {"news": NEWS, "ted": group}, comparison)
     lines = report.table().splitlines()
     assert sum(line.endswith("        -") for line in lines) == 7  # all, ted, baseline and their differences
-    assert "TER is left out: a line has more than 1,000 words." in " ".join(lines)
+    assert "TER is omitted: a line has more than 1,000 words." in " ".join(lines)
     assert f"TER|{SIGNATURES['ter']}" in lines
     kept = json.loads(json.dumps(report.as_dict()))
     assert kept["ter"] is kept["groups"]["ted"]["ter"] is kept["baseline"]["ter"] is None

@@ -120,8 +120,8 @@ def test_missing_tokenizer_names_what_to_install(
     with pytest.raises(UserError) as caught:
         score(["a"], ["a"], metrics_for(language))
     assert str(caught.value) == (
-        f"BLEU for target_lang={language} needs the tokenizer {language}-mecab, which is not installed: "
-        f'pip install "{extra}"'
+        f"target_lang={language}: BLEU needs the tokenizer {language}-mecab, which is not installed. "
+        f'Install it: pip install "{extra}"'
     )
 
 
@@ -131,13 +131,15 @@ def test_missing_tokenizer_names_what_to_install(
         (
             ["a"],
             ["a", "b"],
-            "unequal numbers of sentences: hypotheses has 1, references has 2; they must stand line for line",
+            "unequal numbers of sentences: hypotheses has 1, references has 2. "
+            "They must correspond line for line.",
         ),
-        ([], [], "no sentences to score: hypotheses and references are empty"),
+        ([], [], "no sentences to score: hypotheses and references are empty."),
         (
             [],
             ["a"],
-            "unequal numbers of sentences: hypotheses has 0, references has 1; they must stand line for line",
+            "unequal numbers of sentences: hypotheses has 0, references has 1. "
+            "They must correspond line for line.",
         ),
     ],
 )
@@ -158,7 +160,7 @@ def test_groups_are_scored_by_themselves_in_order_of_appearance() -> None:
 
 
 def test_groups_must_match_too() -> None:
-    with pytest.raises(UserError, match="hypotheses has 3, references has 3, groups has 1;"):
+    with pytest.raises(UserError, match=r"hypotheses has 3, references has 3, groups has 1\."):
         score_groups(HYPOTHESES, REFERENCES, ["ted"], metrics_for("de"))
 
 
@@ -215,7 +217,7 @@ def test_a_set_with_a_line_of_60000_words_has_no_ter(side: str, caplog: pytest.L
         f"nrefs:2|case:lc|tok:tercom|norm:no|punct:yes|asian:no|version:{version()}"
     )
     [message] = caplog.messages
-    assert message.startswith("TER is left out: line 2 has 60,000 words, and it takes too long for lines of")
+    assert message.startswith("TER is omitted: line 2 has 60,000 words, and lines with more than 1,000 words")
 
 
 def test_only_the_group_of_the_long_line_has_no_ter() -> None:

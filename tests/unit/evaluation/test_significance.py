@@ -73,7 +73,7 @@ def test_the_same_question_gets_the_same_answer() -> None:
 
 
 def test_texts_must_match() -> None:
-    with pytest.raises(UserError, match="hypotheses has 40, baseline has 39, references has 40;"):
+    with pytest.raises(UserError, match=r"hypotheses has 40, baseline has 39, references has 40\."):
         compare(GOOD, BAD[:-1], REFERENCES, metrics_for("en"))
 
 

@@ -140,7 +140,7 @@ def test_others_take_any_length(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["rotary", "relative"])
 def test_encodings_of_products_refuse_an_additive_score(name: str) -> None:
-    expected = rf"model\.attention=additive: the positional encoding {name} needs scores that are products\. "
+    expected = rf"model\.attention=additive: the positional encoding {name} needs dot-product scores\. "
     with pytest.raises(UserError, match=expected):
         Transformer.check(configured(name, attention="additive"))
     with pytest.raises(UserError, match=expected):

@@ -163,7 +163,7 @@ def test_wavelengths_go_from_2_pi_to_9647_times_2_pi() -> None:
         ),
         (
             PositionsConfig(decoder_options={"base": 3}),
-            r"decoder_options: model\.positions\.decoder names no",
+            r"decoder_options: model\.positions\.decoder is not set",
         ),
     ],
 )

@@ -352,6 +352,6 @@ def test_weights_start_as_they_should() -> None:
 
 
 def test_one_matrix_for_two_vocabularies_is_the_users_mistake() -> None:
-    with pytest.raises(UserError, match=r"model\.tie=all .* 10 .* 12.*data\.tokenizer\.joint=true"):
+    with pytest.raises(UserError, match=r"model\.tie=all: .* 10 .* 12.*data\.tokenizer\.joint=true"):
         Transformer(TINY, 10, 12)
     assert Transformer(replace(TINY, tie=Tie.target), 10, 12).output_weight.shape == (12, 12)

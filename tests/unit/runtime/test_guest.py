@@ -15,7 +15,7 @@ import pytest
 import torch
 
 from nmt.runtime import Guest, as_guest, guest, log, log_also_to, progress
-from nmt.runtime.host_state import host_state_kept, torch_for_nmt
+from nmt.runtime.host_state import preserved_host_state, torch_for_nmt
 
 
 class Kept(logging.Handler):
@@ -85,7 +85,7 @@ def test_torch_is_as_before() -> None:
     state, numbers = torch.get_rng_state(), random.getstate()
     try:
         with torch.inference_mode(), torch.autocast("cpu", torch.bfloat16):
-            with pytest.raises(KeyError), host_state_kept(torch=True):
+            with pytest.raises(KeyError), preserved_host_state(torch=True):
                 weight = torch.ones(2, requires_grad=True)
                 assert (
                     weight.dtype is torch.float32 and (weight.outer(weight) @ weight).dtype is torch.float32

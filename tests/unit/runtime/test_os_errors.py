@@ -26,44 +26,44 @@ from nmt.runtime import (
 )
 
 BOTH = [
-    (errno.EACCES, "permission is denied; change its permissions"),
-    (errno.EAGAIN, "it is in non-blocking mode and not ready; connect it through a pipe"),
-    (errno.EBUSY, "it is in use; end the program"),
-    (errno.ECONNRESET, "its network file system does not answer; check the connection"),
-    (errno.EDQUOT, "the disk quota is used up; free some space"),
-    (errno.EEXIST, "it exists already; choose another name"),
-    (errno.EFBIG, "it would become larger than the limit for files; raise the limit (ulimit -f)"),
-    (errno.EHOSTDOWN, "its network file system does not answer; check the connection"),
-    (errno.EINVAL, "its file system does not accept this name or operation; choose another folder"),
-    (errno.EIO, "its disk reports an error; check the disk"),
-    (errno.EISDIR, "it is a folder; give the name of a file"),
-    (errno.ELOOP, "its links lead in a circle; name the file itself"),
-    (errno.EMFILE, "this process has too many open files; raise the limit (ulimit -n)"),
-    (errno.ENAMETOOLONG, "its name is too long; shorten it"),
-    (errno.ENFILE, "the machine has too many open files; end other programs"),
-    (errno.ENODEV, "its device is not there; connect it"),
-    (errno.ENOLCK, "its file system has no locks left; choose another folder"),
-    (errno.ENOMEM, "no memory is left; end other programs"),
-    (errno.ENOSPC, "no space is left on its disk; free some"),
-    (errno.ENOTCONN, "its network file system does not answer; check the connection"),
-    (errno.ENOTDIR, "a part of its path is a file, not a folder; correct the path"),
-    (errno.ENOTEMPTY, "it is a folder that is not empty; choose another name"),
-    (errno.ENOTSUP, "its file system does not support this; choose another folder"),
-    (errno.ENXIO, "nothing answers at the other end; give a regular file"),
-    (errno.EOVERFLOW, "it is too large for this system; split it"),
-    (errno.EPERM, "this is not permitted; change its permissions or attributes"),
-    (errno.EROFS, "its disk is read-only; choose another folder"),
-    (errno.ESPIPE, "it is a pipe, a socket or a device; give a regular file"),
-    (errno.ESTALE, "it was removed or replaced on its network file system; check the mount"),
-    (errno.ETIMEDOUT, "its network file system does not answer; check the connection"),
-    (errno.ETXTBSY, "it is a program that is running; choose another name"),
-    (errno.EXDEV, "it is on another file system; choose another folder"),
-    (errno.ENOMEDIUM, "no medium found; choose another file or folder"),  # any other: the system's own words
-    (errno.EUCLEAN, "structure needs cleaning; choose another file or folder"),
+    (errno.EACCES, "permission is denied. Change its permissions"),
+    (errno.EAGAIN, "it is in non-blocking mode and not ready. Connect it through a pipe"),
+    (errno.EBUSY, "it is in use. End the program"),
+    (errno.ECONNRESET, "its network file system does not answer. Check the connection"),
+    (errno.EDQUOT, "the disk quota is used up. Free some space"),
+    (errno.EEXIST, "it exists already. Choose another name"),
+    (errno.EFBIG, "it would become larger than the limit for files. Raise the limit (ulimit -f)"),
+    (errno.EHOSTDOWN, "its network file system does not answer. Check the connection"),
+    (errno.EINVAL, "its file system does not accept this name or operation. Choose another folder"),
+    (errno.EIO, "its disk reports an error. Check the disk"),
+    (errno.EISDIR, "it is a folder. Give the name of a file"),
+    (errno.ELOOP, "its symbolic links form a circle. Name the file itself"),
+    (errno.EMFILE, "this process has too many open files. Raise the limit (ulimit -n)"),
+    (errno.ENAMETOOLONG, "its name is too long. Shorten it"),
+    (errno.ENFILE, "the machine has too many open files. End other programs"),
+    (errno.ENODEV, "its device is not available. Connect it"),
+    (errno.ENOLCK, "its file system has no locks left. Choose another folder"),
+    (errno.ENOMEM, "no memory is left. End other programs"),
+    (errno.ENOSPC, "no space is left on its disk. Free some"),
+    (errno.ENOTCONN, "its network file system does not answer. Check the connection"),
+    (errno.ENOTDIR, "a part of its path is a file, not a folder. Correct the path"),
+    (errno.ENOTEMPTY, "it is a folder that is not empty. Choose another name"),
+    (errno.ENOTSUP, "its file system does not support this. Choose another folder"),
+    (errno.ENXIO, "no process has opened its other end. Give a regular file"),
+    (errno.EOVERFLOW, "it is too large for this system. Split it"),
+    (errno.EPERM, "this is not permitted. Change its permissions or attributes"),
+    (errno.EROFS, "its disk is read-only. Choose another folder"),
+    (errno.ESPIPE, "it is a pipe, a socket or a device. Give a regular file"),
+    (errno.ESTALE, "it was removed or replaced on its network file system. Check the mount"),
+    (errno.ETIMEDOUT, "its network file system does not answer. Check the connection"),
+    (errno.ETXTBSY, "it is a program that is running. Choose another name"),
+    (errno.EXDEV, "it is on another file system. Choose another folder"),
+    (errno.ENOMEDIUM, "no medium found. Choose another file or folder"),  # any other: the system's own words
+    (errno.EUCLEAN, "structure needs cleaning. Choose another file or folder"),
 ]
 
 
-@pytest.mark.parametrize(("number", "words"), [*BOTH, (errno.ENOENT, "it does not exist; check the name")])
+@pytest.mark.parametrize(("number", "words"), [*BOTH, (errno.ENOENT, "it does not exist. Check the name")])
 def test_a_failure_of_reading_is_one_line(number: int, words: str) -> None:
     with pytest.raises(UserError) as raised, read_errors(Path("folder/file")):
         raise OSError(number, os.strerror(number), "folder/file")
@@ -71,7 +71,7 @@ def test_a_failure_of_reading_is_one_line(number: int, words: str) -> None:
     assert "\n" not in str(raised.value)
 
 
-@pytest.mark.parametrize(("number", "words"), [*BOTH, (errno.ENOENT, "its folder does not exist; create")])
+@pytest.mark.parametrize(("number", "words"), [*BOTH, (errno.ENOENT, "its folder does not exist. Create")])
 def test_a_failure_of_writing_is_one_line_and_leaves_nothing(tmp_path: Path, number: int, words: str) -> None:
     path = tmp_path / "file"
     with pytest.raises(UserError) as raised, replaced(path) as temporary:
@@ -147,7 +147,7 @@ def test_a_name_of_250_bytes_is_written(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["x" * 256, "é" * 128, "y/" * 3000 + "z"])
 def test_a_name_that_is_too_long(tmp_path: Path, name: str) -> None:
-    with pytest.raises(UserError, match="^output=NAME: its name is too long; shorten it"):
+    with pytest.raises(UserError, match="^output=NAME: its name is too long. Shorten it"):
         require_writable(tmp_path / name, "output=NAME")
     with pytest.raises(UserError, match="its name is too long"), written(tmp_path / name):
         pass
@@ -160,7 +160,7 @@ def test_a_name_that_is_too_long(tmp_path: Path, name: str) -> None:
 def test_links_in_a_circle(tmp_path: Path) -> None:
     (tmp_path / "a").symlink_to("b")
     (tmp_path / "b").symlink_to("a")
-    with pytest.raises(UserError, match="^output=a: its links lead in a circle"):
+    with pytest.raises(UserError, match="^output=a: its symbolic links form a circle"):
         require_writable(tmp_path / "a", "output=a")
     with pytest.raises(UserError, match="circle"), written(tmp_path / "a"):
         pass
@@ -171,7 +171,7 @@ def test_links_in_a_circle(tmp_path: Path) -> None:
 def test_a_link_that_leads_nowhere(tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to("target")
     assert stat_or_none(tmp_path / "link") is None
-    with pytest.raises(UserError, match="a link that leads nowhere, and a folder is needed"):
+    with pytest.raises(UserError, match="must be a folder, but is a broken link"):
         make_folder(tmp_path / "link")
     with written(tmp_path / "link") as out:
         out.write(b"text")
@@ -194,5 +194,5 @@ def test_only_regular_files_are_read(tmp_path: Path) -> None:
 
 def test_a_pipe_in_a_locks_place_is_an_error(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / ".lock")
-    with pytest.raises(UserError, match="nothing answers"), locked(tmp_path / ".lock", lambda: None):
+    with pytest.raises(UserError, match="no process has opened"), locked(tmp_path / ".lock", lambda: None):
         pass

@@ -49,7 +49,7 @@ class Stderr:
 
     def __init__(self, theirs: int, ours: int) -> None:
         self._ours = ours
-        raw = io.BufferedWriter(streams._Lossy(theirs, "w"))
+        raw = io.BufferedWriter(streams._LossyStderr(theirs, "w"))
         self.stream = io.TextIOWrapper(raw, "utf-8", line_buffering=True)
 
     def written(self) -> bytes:
@@ -146,7 +146,7 @@ def test_a_bar_that_nobody_closed(stderr: Stderr) -> None:
 def test_a_bar_whose_constructor_a_signal_ended(live: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Python finalises it all the same, and would print the traceback of an AttributeError."""
     monkeypatch.setattr(sys.stderr, "isatty", lambda: live, raising=False)
-    kind = streams._bar() if live else streams._line_by_line()
+    kind = streams._terminal_bar() if live else streams._line_bar()
     kind.__new__(kind).__del__()
 
 

@@ -131,7 +131,7 @@ def test_not_utf8(tmp_path: Path, content: bytes, message: str) -> None:
 def test_unreadable(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="can't read .*: it does not exist"):
         list(read_lines(tmp_path / "absent"))
-    with pytest.raises(UserError, match="it is a folder; give the name of a file"):
+    with pytest.raises(UserError, match="it is a folder. Give the name of a file"):
         list(read_lines(tmp_path))
 
 
