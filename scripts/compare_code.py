@@ -2,7 +2,8 @@
 
     python scripts/compare_code.py f477c37 HEAD --renames scripts/renames.txt
 
-Every file of `nmt/` is parsed. These differences are ignored:
+Every file of `nmt/` is parsed (`--folder` selects another folder). A commit of `.` is the working tree. These
+differences are ignored:
 
 - docstrings, comments and formatting;
 - the words of messages: text with a space in it, and the constant parts of f-strings. The values that an
@@ -74,21 +75,22 @@ def main() -> None:
     parser.add_argument("before")
     parser.add_argument("after")
     parser.add_argument("--renames", type=Path)
+    parser.add_argument("--folder", default="nmt")
     arguments = parser.parse_args()
     renames = Renames.read(arguments.renames)
-    before = definitions(files(arguments.before), renames)
-    after = definitions(files(arguments.after), Renames())
+    before = definitions(files(arguments.before, arguments.folder), renames)
+    after = definitions(files(arguments.after, arguments.folder), Renames())
     differing = differences(before, after)
     print("\n".join(differing) or f"{len(after)} definitions, all equal")
     sys.exit(1 if differing else 0)
 
 
-def files(commit: str) -> dict[str, str]:
-    """The modules of `nmt/` in a commit, by dotted name; `.` stands for the working tree."""
+def files(commit: str, folder: str) -> dict[str, str]:
+    """Returns the modules of a folder in a commit, by dotted name; `.` stands for the working tree."""
     if commit == ".":
-        paths = sorted((ROOT / "nmt").rglob("*.py"))
+        paths = sorted((ROOT / folder).rglob("*.py"))
         return {module_name(str(path.relative_to(ROOT))): path.read_text(encoding="utf-8") for path in paths}
-    names = git("ls-tree", "-r", "--name-only", commit, "nmt").split()
+    names = git("ls-tree", "-r", "--name-only", commit, folder).split()
     return {module_name(name): git("show", f"{commit}:{name}") for name in names if name.endswith(".py")}
 
 

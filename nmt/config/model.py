@@ -80,6 +80,9 @@ class ModelConfig:
     norm: Norm = Norm.post
     """Layer normalisation after the residual sum (`post`, as in the paper) or before the sub-layer
     (`pre`)."""
+    residual: bool = True
+    """Residual connections around the sub-layers. false is for experiments: positions and gradients then pass
+    through every sub-layer."""
     activation: Activation = Activation.relu
     """Non-linearity of the feed-forward layers."""
     tie: Tie = Tie.all

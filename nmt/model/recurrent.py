@@ -26,7 +26,7 @@ from nmt.config import ModelConfig, Tie
 from nmt.data.batches.batching import Batch, Layout
 from nmt.errors import UserError
 from nmt.model.attention import normalised
-from nmt.model.dropout import Dropout, DropoutSource
+from nmt.model.dropout import Dropout
 from nmt.model.kernels.packed import Packing, padded_rows
 from nmt.model.seq2seq import Backend, Seq2Seq
 
@@ -80,7 +80,6 @@ class RecurrentModel(Seq2Seq):
                 f"target {target_vocab_size}. Set data.tokenizer.joint=true, or model.tie=target."
             )
         d_model, cell = config.d_model, self.options.cell
-        self.randomness = DropoutSource()
         self.target_embedding = nn.Embedding(target_vocab_size, d_model)
         self.source_embedding = None if config.tie is Tie.all else nn.Embedding(source_vocab_size, d_model)
         self.output = nn.Linear(d_model, target_vocab_size, bias=False) if config.tie is Tie.none else None
@@ -156,10 +155,6 @@ class RecurrentModel(Seq2Seq):
         log_probs = scores.to(torch.promote_types(scores.dtype, torch.float32)).log_softmax(-1)
         after = replace(state, recurrent=recurrent)
         return log_probs.view(*ids.shape, -1), after, weights.view(*ids.shape, -1)
-
-    def seed_dropout(self, seed: int) -> None:
-        """Makes the dropout of all later calls a pure function of `seed` and the order of calls."""
-        self.randomness.seed(seed, self.output_weight.device)
 
     def blocks(self) -> list[nn.Module]:
         """Returns the layers of the encoder, then the decoder."""

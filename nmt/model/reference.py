@@ -32,9 +32,10 @@ def naive_hidden(weights: Weights, config: ModelConfig, source: list[int], targe
     """
 
     def sublayer(at: str, x: Tensor, function: Callable[..., Tensor], *more: Tensor) -> Tensor:
+        residual = x if config.residual else torch.zeros_like(x)
         if config.norm is Norm.pre:
-            return x + function(weights, config, at, _norm(weights, f"{at}_norm", x), *more)
-        return _norm(weights, f"{at}_norm", x + function(weights, config, at, x, *more))
+            return residual + function(weights, config, at, _norm(weights, f"{at}_norm", x), *more)
+        return _norm(weights, f"{at}_norm", residual + function(weights, config, at, x, *more))
 
     name = "target_embedding" if config.tie is Tie.all else "source_embedding"
     x = _embed(weights[f"{name}.weight"], source)

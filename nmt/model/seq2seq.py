@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from nmt.config import ModelConfig, typed_options
 from nmt.data.batches.batching import Batch
 from nmt.errors import UserError
+from nmt.model.dropout import DropoutSource
 from nmt.runtime import Registry
 
 Backend: TypeAlias = Callable[..., Callable[..., Any]]
@@ -52,6 +53,7 @@ class Seq2Seq(nn.Module, ABC):
     Attributes:
         config: the `model` section.
         options: an instance of `Options`.
+        randomness: the generator for the `Dropout` modules of this model.
 
     Raises:
         UserError: `model.options` has an option that `Options` does not define, or a value of the wrong type.
@@ -65,6 +67,7 @@ class Seq2Seq(nn.Module, ABC):
         super().__init__()
         self.config = config
         self.options: Any = self.typed_options(config)
+        self.randomness = DropoutSource()
 
     @classmethod
     def typed_options(cls, config: ModelConfig) -> Any:
@@ -127,9 +130,12 @@ class Seq2Seq(nn.Module, ABC):
             f"model.architecture={self.config.architecture}: this model has no attention to the source."
         )
 
-    @abstractmethod
     def seed_dropout(self, seed: int) -> None:
-        """Makes the dropout of all later calls a pure function of `seed` and the order of calls."""
+        """Makes the dropout of all later calls a pure function of `seed` and the order of calls.
+
+        By default it seeds `randomness`, from which every `nmt.model.dropout.Dropout` draws.
+        """
+        self.randomness.seed(seed, self.output_weight.device)
 
     @abstractmethod
     def blocks(self) -> Sequence[nn.Module]:
@@ -138,12 +144,13 @@ class Seq2Seq(nn.Module, ABC):
         No block may contain another block.
         """
 
-    @abstractmethod
     def compile_blocks(self, backend: Backend) -> None:
-        """Makes the blocks use functions compiled by `backend` in training.
+        """Makes the blocks use functions compiled by `backend` in training; by default their `forward`.
 
         The names of the weights must not change. A sharded model is sharded before this call.
         """
+        for block in self.blocks():
+            block.compile(backend=backend)
 
     @abstractmethod
     def training_flops(self, batch: Batch) -> int:
@@ -158,12 +165,12 @@ class Seq2Seq(nn.Module, ABC):
         """
 
     @classmethod
-    @abstractmethod
     def num_weights(cls, config: ModelConfig, source_vocab_size: int, target_vocab_size: int) -> int:
-        """Returns a lower bound of the number of weights, without building the model.
+        """Returns a lower bound of the number of weights, without building the model; by default 0.
 
         It serves to reject early a model that does not fit into memory, or weights of another model.
         """
+        return 0
 
     @property
     def max_source_len(self) -> int | None:

@@ -48,7 +48,6 @@ class Transformer(Seq2Seq):
                 f"model.tie=all: needs one vocabulary, but the source has {source_vocab_size} pieces and the "
                 f"target {target_vocab_size}. Set data.tokenizer.joint=true, or model.tie=target."
             )
-        self.randomness = DropoutSource()
         d_model = config.d_model
         self.target_embedding = nn.Embedding(target_vocab_size, d_model)
         self.source_embedding = None if config.tie is Tie.all else nn.Embedding(source_vocab_size, d_model)
@@ -142,10 +141,6 @@ class Transformer(Seq2Seq):
         assert state.attention is not None
         attention = state.attention[max(state.attention)].mean(1)
         return log_probs, replace(state, attention=None), attention
-
-    def seed_dropout(self, seed: int) -> None:
-        """Makes the dropout of all later calls a pure function of `seed` and the order of calls."""
-        self.randomness.seed(seed, self.output_weight.device)
 
     @property
     def output_weight(self) -> Tensor:
@@ -316,7 +311,7 @@ class Layer(nn.Module):
     def __init__(self, config: ModelConfig, randomness: DropoutSource, number: int) -> None:
         super().__init__()
         self.number = number
-        self.pre = config.norm is Norm.pre
+        self.pre, self.residual = config.norm is Norm.pre, config.residual
         self.passes = Passes()
         """Used in training only; in evaluation the methods are called directly."""
         self.dropout = Dropout(config.dropout, randomness)
@@ -361,13 +356,15 @@ class Layer(nn.Module):
     def add(self, norm: nn.Module, x: Tensor, y: Tensor, mask: Tensor | None = None) -> Tensor:
         """Adds the residual: x + dropout(y) with pre-norm, LayerNorm(x + dropout(y)) with post-norm.
 
+        Without residual connections (`model.residual=false`) x is not added.
+
         Args:
             norm: the norm of the sub-layer.
             x: (N, D), the input of the sub-layer, before its norm.
             y: (N, D), the output of the sub-layer.
             mask: a dropout mask that the caller drew.
         """
-        x = self.dropout(y, x, mask)
+        x = self.dropout(y, x if self.residual else None, mask)
         return norm(x) if not self.pre else x
 
     def _passes(self) -> Passes:

@@ -40,7 +40,7 @@ def read_header(path: Path) -> dict[str, tuple[int, ...]]:
         begin, end = _offsets(name, entry)
         shape, kind = entry.get("shape"), entry.get("dtype")
         if kind not in _BYTES:
-            raise ValueError(f"{name} has the type {kind}, which is not one of {', '.join(_BYTES)}")
+            raise ValueError(f"{name} holds {kind} numbers, not {', '.join(_BYTES)}")
         if not isinstance(shape, list) or not all(type(count) is int and count >= 0 for count in shape):
             raise ValueError(f"{name} has no valid shape")
         if begin != ends[-1] or end - begin != math.prod(shape) * _BYTES[kind]:

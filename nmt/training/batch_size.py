@@ -1,4 +1,4 @@
-"""`data.max_tokens=auto`: the largest batches that fit into memory, found once and kept with the run."""
+"""`data.max_tokens=auto`: finds the largest batches that fit into memory, once for each run."""
 
 from __future__ import annotations
 
@@ -14,42 +14,45 @@ from nmt.training.processes.ranks import Ranks
 from nmt.training.state.run_folder import RunFolder
 from nmt.training.trainer import Trainer
 
-MOST = 25_000  # target tokens of an update in the paper: more is seldom of use
-LEAST = 16
-_SHARE = 0.8  # of what is free: the rest is for batches made ahead and for fragments
-_ASIDE = 64 * 2**20  # for validation, writing checkpoints, threads
-_KERNELS = 256 * 2**20  # seen: 0.1 to 0.3 GB
-_STEP = 8
-_FIRST = 512  # tokens at which the growth is measured: enough to show it, and quick
+LARGEST = 25_000  # target tokens of an update in the paper; larger batches rarely help
+SMALLEST = 16
+_SHARE = 0.8  # of the free memory; the rest is for prefetched batches and fragmentation
+_RESERVE = 64 * 2**20  # bytes, for validation, writing checkpoints and threads
+_KERNEL_RESERVE = 256 * 2**20  # bytes; measured: 0.1 to 0.3 GB
+_MULTIPLE = 8
+_FIRST_PROBE = 512  # tokens; large enough to measure how memory grows, and fast
 
 
 def require_number(config: TrainConfig) -> None:
-    """Raises `UserError` where `data.max_tokens=auto` can't be found out.
+    """Requires options with which `data.max_tokens=auto` can be resolved.
 
-    It is tried in one process, before the others are there; a model cut up among several needs all of them,
-    and what it leaves of the memory of each is another matter.
+    The memory probe runs in one process, before the others start. A sharded model needs all of them, and the
+    memory that it leaves free on each differs.
+
+    Raises:
+        UserError: `data.max_tokens=auto` is given and the model is sharded among several processes.
     """
     options = config.training
     if config.data.max_tokens == "auto" and options.sharding is Sharding.full and int(options.devices) > 1:
         raise UserError(
-            "data.max_tokens=auto: can't be found out with training.sharding=full on several processes; "
-            "give a number, such as data.max_tokens=4096 (the largest batches are tried before training)"
+            "data.max_tokens=auto: not supported with training.sharding=full on several processes. "
+            "Give a number, such as data.max_tokens=4096 (the largest batches are tried before training)."
         )
 
 
 def with_max_tokens(
     config: TrainConfig, prepared: Prepared, folder: RunFolder, processes: int
 ) -> TrainConfig:
-    """The options with `data.max_tokens=auto` replaced by a number.
+    """Returns the options with `data.max_tokens=auto` replaced by a number.
 
     Args:
-        config: of the run, every other `auto` replaced.
-        prepared: its data.
-        folder: of the run.
-        processes: how many share the memory of this machine.
+        config: the options of the run, every other `auto` replaced.
+        prepared: the data of the run.
+        folder: the folder of the run.
+        processes: how many processes share the memory of this machine.
 
     Raises:
-        UserError: not even the smallest batch fits.
+        UserError: not even the smallest batch fits into memory.
     """
     if config.data.max_tokens != "auto":
         return config
@@ -64,54 +67,54 @@ def with_max_tokens(
 
 
 def largest_max_tokens(trainer: Trainer, meter: MemoryMeter) -> int:
-    """The largest `data.max_tokens` with which the largest batches fit.
+    """Returns the largest `data.max_tokens` with which the largest batches fit into memory.
 
-    The lengths of sentences being what they are, the memory of a batch grows in proportion to its tokens; so
-    two small ones tell of the large ones. What they tell is then tried, and lowered as long as it fails.
+    For given sentence lengths, the memory of a batch grows linearly with its tokens. Two small batches
+    therefore predict the memory of large ones. The prediction is tried, and lowered until it fits.
 
     Raises:
-        OutOfMemory: not even the smallest fits.
+        OutOfMemory: not even the smallest batch fits.
     """
     tokens = _estimate(trainer, meter)
     while True:
         try:
-            trainer.rehearse(tokens)
+            trainer.probe_memory(tokens)
             return tokens
         except OutOfMemory:
-            if tokens == LEAST:
+            if tokens == SMALLEST:
                 raise
-        meter.release()  # not before the error is forgotten, which holds what the failed batch has made
+        meter.release()  # after `except`: the error holds references to the tensors of the failed batch
         tokens = _rounded(0.8 * tokens)
 
 
 def _estimate(trainer: Trainer, meter: MemoryMeter) -> int:
     taken = []
-    data = replace(trainer.config.data, max_tokens=MOST)
+    data = replace(trainer.config.data, max_tokens=LARGEST)
     longest = max(
         side.max_len for b in largest_batches(trainer.prepared.train, data) for side in (b.source, b.target)
     )
-    first = max(_FIRST, longest)  # where sentences have their full length: attention grows with its square
+    first = max(_FIRST_PROBE, longest)  # room for the longest sentence, as attention is quadratic in it
     try:
-        trainer.rehearse(first)  # what only the first batch needs is not counted
-        free = meter.free() - _aside(trainer.config)
+        trainer.probe_memory(first)  # so that one-time allocations are not counted
+        free = meter.free() - _reserve(trainer.config)
         for tokens in (first, 2 * first):
             meter.start()
-            trainer.rehearse(tokens)
+            trainer.probe_memory(tokens)
             taken.append(meter.taken())
     except OutOfMemory:
         return first
     except OSError:
-        log.warning("data.max_tokens=auto: this system does not tell how much memory a process takes")
+        log.warning("data.max_tokens=auto: this system does not report the memory of a process; using 4096")
         return 4096
     a_token = max(1.0, (taken[1] - taken[0]) / first)
-    return min(MOST, _rounded(first + (_SHARE * free - taken[0]) / a_token))
+    return min(LARGEST, _rounded(first + (_SHARE * free - taken[0]) / a_token))
 
 
-def _aside(config: TrainConfig) -> int:
-    """Room for what comes beside batches: all else, and what oneDNN compiles for shapes that come later."""
+def _reserve(config: TrainConfig) -> int:
+    """Returns the bytes to leave free: for other uses, and for kernels that oneDNN compiles later."""
     plain = config.training.precision is Precision.fp32 and not config.training.onednn_fp32
-    return _ASIDE if plain or choose_device("auto").type == "cuda" else _ASIDE + _KERNELS
+    return _RESERVE if plain or choose_device("auto").type == "cuda" else _RESERVE + _KERNEL_RESERVE
 
 
 def _rounded(tokens: float) -> int:
-    return max(LEAST, int(tokens) // _STEP * _STEP)
+    return max(SMALLEST, int(tokens) // _MULTIPLE * _MULTIPLE)

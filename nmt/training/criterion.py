@@ -1,4 +1,4 @@
-"""The criterion: what the best checkpoint, early stopping and the choice of the final model go by."""
+"""The criterion by which the best checkpoint, early stopping and the final model are chosen."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Criterion:
         key: value of `training.criterion`.
         name: name in the log.
         digits: decimal places in the log.
-        higher_is_better: the direction.
+        higher_is_better: whether a higher value is better.
     """
 
     key: str
@@ -34,26 +34,26 @@ class Criterion:
         return None if self.key == LOSS else self.key
 
     def quality(self, value: float | None) -> float:
-        """A value turned so that higher is better; no value, or no finite one, is worst."""
+        """Returns a value as a quality: higher is better; a missing or non-finite value is the worst."""
         if value is None or not math.isfinite(value):
             return -math.inf
         return value if self.higher_is_better else -value
 
     def value(self, quality: float) -> float:
-        """The reverse of `quality`."""
+        """Returns the value of a quality; the inverse of `quality`."""
         return quality if self.higher_is_better else -quality
 
     def figure(self, value: float | None) -> str:
-        """A value in words, such as `BLEU  27.30`."""
+        """Formats a value with its name, such as `BLEU  27.30`."""
         width = self.digits + 4
         return f"{self.name} {'-' if value is None else format(value, f'.{self.digits}f'):>{width}}"
 
 
 def criterion_for(key: str) -> Criterion:
-    """The criterion that `training.criterion` names.
+    """Returns the criterion that `training.criterion` names.
 
     Raises:
-        UserError: it is neither the loss nor the key of a metric.
+        UserError: the key is neither the loss nor a metric.
     """
     if key == LOSS:
         return Criterion(LOSS, "loss", 4, higher_is_better=False)

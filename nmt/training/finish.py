@@ -1,4 +1,4 @@
-"""The end of a run: the final model chosen, held-out text translated and scored, the model folder written."""
+"""The end of a run: chooses the final model, scores it on held-out text and writes the model folder."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ from nmt.training.validation import validator_for
 def finish(
     config: TrainConfig, prepared: Prepared, folder: RunFolder, device: torch.device
 ) -> dict[str, Any]:
-    """Makes the final model of a run whose training is over, judges it, and writes what the run is for.
+    """Chooses the final model of a run whose training is over, evaluates it, and writes model and results.
 
     Returns:
-        What `results.json` holds.
+        The content of `results.json`.
 
     Raises:
         UserError: no checkpoint can be read, or the disk is full.
@@ -43,11 +43,11 @@ def finish(
     run = checkpoints.newest_progress()
     assert run is not None, "training ends with a checkpoint"
     model = new_model(config, prepared).to(device)
-    # In fp32, as nmt-translate and nmt-eval do it: they will find the same scores.
+    # In fp32, as in nmt-translate and nmt-eval, which then compute the same scores.
     validator = validator_for(model, config, prepared, device, final=True)
     selection = select_best(config, final_candidates(config, checkpoints, run), checkpoints, model, validator)
-    _tell(config, selection)
-    _compare(config, prepared, run, selection, model, checkpoints)
+    _log_selection(config, selection)
+    _warn_if_one_checkpoint_was_better(config, prepared, run, selection, model, checkpoints)
 
     translator = Translator(
         [model], prepared.tokenizer, config.decoding, device=device, precision=Precision.fp32
@@ -66,10 +66,10 @@ def finish(
 
 
 def finished_results(config: TrainConfig, folder: RunFolder) -> dict[str, Any] | None:
-    """The results of a run that has nothing left to do; None if it has.
+    """Returns the results of a run that has nothing left to do; None if it has.
 
-    A run that is over has something left to do if `training.averaging` has changed since: its final model; or
-    if `evaluation.metrics` has a metric that the results lack.
+    After the end of training, two things can be left to do. A changed `training.averaging` requires a new
+    final model. A metric of `evaluation.metrics` that the results lack must be computed.
     """
     run, results = CheckpointFolder(folder.checkpoints, {}).newest_progress(), folder.read_results()
     if run is None or results is None or not run.settled or run.ended(config.training) is None:
@@ -77,13 +77,13 @@ def finished_results(config: TrainConfig, folder: RunFolder) -> dict[str, Any] |
     training = results.get("training")
     if not isinstance(training, dict) or training.get("updates") != run.update:
         return None
-    if not _can_be_told(config, results, folder) or not _has_metrics(config, results):
+    if not _is_complete(config, results, folder) or not _has_metrics(config, results):
         return None
-    return results if _made_as_wanted(config, results, folder.model) else None
+    return results if _model_is_current(config, results, folder.model) else None
 
 
-def _can_be_told(config: TrainConfig, results: dict[str, Any], folder: RunFolder) -> bool:
-    """Whether the results of a file have all that is printed of them; otherwise they are made again."""
+def _is_complete(config: TrainConfig, results: dict[str, Any], folder: RunFolder) -> bool:
+    """Returns whether results from a file have all that is printed; if not, they are computed again."""
     try:
         results["training"]["ended"].split("=")
         results_text(config, results, folder)
@@ -93,28 +93,28 @@ def _can_be_told(config: TrainConfig, results: dict[str, Any], folder: RunFolder
 
 
 def _has_metrics(config: TrainConfig, results: dict[str, Any]) -> bool:
-    """Whether the results have all metrics of `evaluation.metrics`."""
+    """Returns whether the results have all metrics of `evaluation.metrics`."""
     wanted = set(config.evaluation.metrics)
     if all(wanted <= results[split].keys() for split in ("valid", "test") if split in results):
         return True
-    log.info("evaluation.metrics has more metrics than the results: they are made anew, without training")
+    log.info("evaluation.metrics has metrics that the results lack: computing them again, without training")
     return False
 
 
-def _made_as_wanted(config: TrainConfig, results: dict[str, Any], model: Path) -> bool:
-    """Whether the model folder is the one that the results are of, made as `training.averaging` says."""
+def _model_is_current(config: TrainConfig, results: dict[str, Any], model: Path) -> bool:
+    """Returns whether the model folder has these results and the current `training.averaging`."""
     try:
         there = read_config(model / CONFIG).training.averaging
         whole = parse_json(read_text(model / RESULTS, MOST_RESULTS)) == results
     except ValueError:
-        return False  # `UserError` is one of them
+        return False  # includes `UserError`
     if whole and there != config.training.averaging:
-        log.info("training.averaging has changed: the final model is made anew, without training")
+        log.info("training.averaging has changed: choosing the final model again, without training")
     return whole and there == config.training.averaging
 
 
 def results_text(config: TrainConfig, results: dict[str, Any], folder: RunFolder) -> str:
-    """What `nmt-train` prints at the end: the scores with their signatures, and where the model is."""
+    """Returns the text that `nmt-train` prints at the end: scores, their signatures and the model's path."""
     parts = []
     for split, data in (("valid", config.data.valid), ("test", config.data.test)):
         if split in results:
@@ -139,7 +139,7 @@ def _scored(
     folder: RunFolder,
     known: Sequence[str] | None,
 ) -> dict[str, Any]:
-    """The scores of the final model's translations, which are `known` or made now, and written."""
+    """Scores and writes the translations of the final model; translates first unless they are `known`."""
     hypotheses = known
     if hypotheses is None:
         with progress(
@@ -157,17 +157,17 @@ def _scored(
     return scored
 
 
-def _tell(config: TrainConfig, selection: Selection) -> None:
+def _log_selection(config: TrainConfig, selection: Selection) -> None:
     if len(selection.scored) > 1:
         log.info(
-            "final model: %d candidates, judged by %s on the validation set in %.1f seconds\n%s",
+            "final model: %d candidates, scored by %s on the validation set in %.1f seconds\n%s",
             *(len(selection.scored), selection.best.criterion.name, selection.seconds),
             table(selection),
         )
     log.info("final model: %s", origin(selection.best.candidate))
 
 
-def _compare(
+def _warn_if_one_checkpoint_was_better(
     config: TrainConfig,
     prepared: Prepared,
     run: Progress,
@@ -175,7 +175,7 @@ def _compare(
     model: Seq2Seq,
     checkpoints: CheckpointFolder,
 ) -> None:
-    """Warns when a kind other than `auto` has delivered less than one checkpoint had alone."""
+    """Warns if the final model, of a kind other than `auto`, is worse than the best checkpoint alone."""
     options, best, delivered = config.training, run.best_of_all, selection.best
     if options.averaging.kind is Average.auto or best is None or best.quality is None:
         return
@@ -184,17 +184,17 @@ def _compare(
     criterion = delivered.criterion
     quality, where = delivered.quality, "validation set"
     if options.validate_sentences or options.precision is not Precision.fp32:
-        # Like with like: the same sentences, in the same precision.
+        # Compares on the same sentences, in the same precision.
         quality, where = _quality_in_training(config, prepared, model, criterion), "validation of training"
     if best.quality > quality:
         there = best.update in checkpoints.updates()
         log.warning(
-            "the final model (%s) has %s %.*f on the %s, that of update %d alone had %.*f: %s",
+            "the final model (%s) has %s %.*f on the %s, but the checkpoint of update %d alone had %.*f: %s",
             *(origin(delivered.candidate), criterion.name, criterion.digits, criterion.value(quality), where),
             *(best.update, criterion.digits, criterion.value(best.quality)),
-            "the same command with training.averaging.kind=auto chooses the best of both, without training"
+            "the same command with training.averaging.kind=auto chooses the better one, without training"
             if there
-            else "its checkpoint is not there; in a new run_dir, training.averaging.kind=auto retains it",
+            else "its checkpoint was removed; training.averaging.kind=auto would retain it, in a new run_dir",
         )
 
 

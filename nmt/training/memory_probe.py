@@ -1,4 +1,4 @@
-"""The largest batches that can occur, for a try before training, and what is said when memory runs out."""
+"""The memory probe: the largest batches that can occur, and the errors raised when memory runs out."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ class OutOfMemory(UserError):
 
 
 def largest_batches(store: Store, data: DataConfig) -> list[Batch]:
-    """Made-up batches that take as much memory as any that training meets.
+    """Returns artificial batches that take as much memory as any batch of the training.
 
-    The first are full of the longest sources and the longest targets, because the memory of attention grows
-    with the squares of their lengths; the last has the most sentences.
+    The first ones are full of the longest sources and the longest targets, because the memory of attention
+    is quadratic in their lengths. The last one has the most sentences.
 
     Args:
-        store: training pairs, of which only the lengths count.
-        data: budgets, and whether sampling makes sentences longer than they are in the store.
+        store: the training pairs; only their lengths are used.
+        data: the token budgets, and whether sampling makes sentences longer than they are in the store.
     """
     target_budget, source_budget = budgets(data)
     sampled = most_pieces(data) if data.sampling.alpha > 0.0 else 0
@@ -51,7 +51,7 @@ def largest_batches(store: Store, data: DataConfig) -> list[Batch]:
 
 @dataclass(frozen=True)
 class _Lengths:
-    """One side of a batch: how many tokens it holds, and its sentences at least and at most; EOS counted."""
+    """One side of a batch: its token budget, and its shortest and longest sentence; all include EOS."""
 
     budget: int
     shortest: int
@@ -67,7 +67,7 @@ class _Lengths:
         return cls(budget, shortest, min(longest, budget))
 
     def filled(self, count: int, shortest: int) -> Side:
-        """So many sentences, by length: as many of the longest as go into the budget, the others short."""
+        """Returns `count` sentences by length: as many of the longest as fit, the others the shortest."""
         left = self.budget - count * shortest - np.arange(count) * (self.longest - shortest)
         sizes: Array = shortest + left.clip(0, self.longest - shortest)[::-1]
         offsets = offsets_of(sizes - 1)
@@ -75,26 +75,26 @@ class _Lengths:
 
 
 def batch_memory_errors(data: DataConfig, micro_batches: int) -> AbstractContextManager[None]:
-    """Within, running out of memory is told as a matter of `data.max_tokens`, by `OutOfMemory`."""
+    """Turns running out of memory into an `OutOfMemory` error about `data.max_tokens`."""
 
     def error() -> OutOfMemory:
         target, source = budgets(data)
         return OutOfMemory(
             f"data.max_tokens={target}: a batch of {target} target and {source} source tokens does not fit "
-            f"into memory; data.max_tokens={max(16, target // 2)} training.micro_batches={2 * micro_batches} "
-            "makes the same updates in smaller parts, and data.max_tokens=auto finds the largest that fits "
-            "(a run that has begun keeps its batches: give another run_dir)"
+            f"into memory. data.max_tokens={max(16, target // 2)} training.micro_batches={2 * micro_batches} "
+            "makes the same updates in smaller parts; data.max_tokens=auto finds the largest that fits. "
+            "The batches of a run can't change: give another run_dir."
         )
 
     return memory_errors(error)
 
 
 def model_memory_errors(model: nn.Module, options: TrainingConfig) -> AbstractContextManager[None]:
-    """Within, running out of memory is told as a matter of the model's size, by `OutOfMemory`.
+    """Turns running out of memory into an `OutOfMemory` error about the size of the model.
 
     Args:
-        model: to be made ready for training.
-        options: of the training; they decide what is held beside its weights.
+        model: the model to set up for training.
+        options: of the training; they determine what memory holds in addition to the weights.
     """
 
     def error() -> OutOfMemory:
@@ -104,16 +104,16 @@ def model_memory_errors(model: nn.Module, options: TrainingConfig) -> AbstractCo
 
 
 def require_room(config: TrainConfig, processes: int) -> None:
-    """Makes sure that the layers of the model can be trained in the memory that is free now.
+    """Requires enough free memory to train the layers of the model.
 
-    It is a lower bound: the vocabulary and the batches come later.
+    The estimate is a lower bound: it includes neither the weights of the vocabulary nor the batches.
 
     Args:
-        config: of the run.
-        processes: how many train on this machine.
+        config: the options of the run.
+        processes: how many processes train on this machine.
 
     Raises:
-        OutOfMemory: they can't.
+        OutOfMemory: the free memory is too small.
     """
     count = model_class(config.model).num_weights(config.model, 0, 0)
     device = choose_device("auto")
@@ -122,20 +122,20 @@ def require_room(config: TrainConfig, processes: int) -> None:
     try:
         free = MemoryMeter(device, 1).free()
     except OSError:
-        return  # this system does not tell
-    if count * _bytes(config.training) * copies > free * shares:
+        return  # this system does not report the free memory
+    if count * _bytes_per_weight(config.training) * copies > free * shares:
         raise _too_large(count, config.training)
 
 
 def _too_large(count: int, options: TrainingConfig) -> OutOfMemory:
-    taken = _bytes(options)
+    taken = _bytes_per_weight(options)
     return OutOfMemory(
-        f"model=: {count:,} parameters, of {taken} bytes each with their gradients and the optimizer's "
-        f"state, do not fit into memory ({count * taken / 1e9:,.1f} GB): choose a smaller model=, or "
-        "training.sharding=full, which cuts all of it up among the processes, and more of them"
+        f"model=: {count:,} parameters do not fit into memory ({count * taken / 1e9:,.1f} GB; {taken} bytes "
+        "each, with gradient and optimizer state). Choose a smaller model=, or training.sharding=full, "
+        "which shards all of it among the processes, and more processes."
     )
 
 
-def _bytes(options: TrainingConfig) -> int:
-    """Bytes for each weight, at least: the weight, its gradient, the optimizer's state, the mean; fp32."""
+def _bytes_per_weight(options: TrainingConfig) -> int:
+    """Returns the least bytes for each weight, in fp32: weight, gradient, optimizer state, running mean."""
     return 4 * (2 + check_optimizer(options.optimizer).floats_per_weight + (options.ema > 0.0))

@@ -1,4 +1,4 @@
-"""A run from its options to its scored model: what `nmt-train` does."""
+"""A whole run of `nmt-train`, from its options to the scored model."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ from nmt.training.processes.ranks import (
 )
 from nmt.training.processes.stopping import Stopped, StopRequest
 from nmt.training.processes.watchdog import watched
-from nmt.training.state.rewind import goal
+from nmt.training.state.rewind import rewind_target
 from nmt.training.state.run_folder import RunFolder, fixed_options
 from nmt.training.state.warm_start import with_vocabulary
 from nmt.training.trainer import Trainer
@@ -55,18 +55,18 @@ from nmt.training.update.schedule import build_schedule
 from nmt.training.validation import validation_metrics
 
 Loop = Callable[[TrainConfig, Prepared, RunFolder, StopRequest], bool]
-"""Trains to the end or to a stop; says whether it was the end."""
+"""Trains to the end or until a stop is requested; returns whether training is over."""
 
 
 @dataclass(frozen=True)
 class TrainResult:
-    """What a training has made.
+    """The result of a run.
 
     Attributes:
         run_dir: the folder of the run.
         model_dir: the folder of the model; None if only the data were prepared.
-        results: what `results.json` holds; if only the data were prepared, their report under `data`.
-        text: what `nmt-train` prints: tables of the scores.
+        results: the content of `results.json`; if only the data were prepared, their report under `data`.
+        text: the text that `nmt-train` prints: tables of the scores.
     """
 
     run_dir: Path
@@ -76,10 +76,10 @@ class TrainResult:
 
 
 def train(config: TrainConfig) -> str:
-    """Does what `run` does.
+    """Calls `run`, and returns only the text to print.
 
     Returns:
-        What to print: tables of the scores. Empty in all processes of `torchrun` but the first.
+        Tables of the scores. Empty in all processes of `torchrun` except the first.
 
     Raises:
         UserError: as `run`.
@@ -90,14 +90,14 @@ def train(config: TrainConfig) -> str:
 
 
 def run(config: TrainConfig) -> TrainResult | None:
-    """Prepares the data, trains, averages, tests, and writes the model folder; goes on where a run stopped.
+    """Prepares the data, trains or resumes, averages, tests, and writes the model folder.
 
     Returns:
-        What it has made; None in all processes of `torchrun` but the first.
+        The result; None in all processes of `torchrun` except the first.
 
     Raises:
-        UserError: the options, the data, the folder or the machine do not allow it.
-        Stopped: a signal came; the state is saved and the same command goes on.
+        UserError: the options, the data, the folder or the machine do not allow the run.
+        Stopped: a signal arrived; the state is saved and the same command resumes.
     """
     if launched_by_torchrun():
         return _train_under_torchrun(config)
@@ -115,14 +115,14 @@ def run(config: TrainConfig) -> TrainResult | None:
 
 
 def train_rank(config_text: str, stop: Callable[[], bool]) -> bool:
-    """The part of one of the processes that the launcher started: the training loop.
+    """Runs the training loop in one of the processes that the launcher started.
 
     Args:
         config_text: the options as YAML.
-        stop: whether to stop.
+        stop: returns whether to stop.
 
     Returns:
-        Whether the training is over.
+        Whether training is over.
     """
     config = config_from_yaml(config_text, "the options of the run")
     ranks = _ranks_from_environment()
@@ -139,49 +139,55 @@ def train_rank(config_text: str, stop: Callable[[], bool]) -> bool:
 
 
 def with_choices(config: TrainConfig, folder: RunFolder, processes: int) -> TrainConfig:
-    """The options with each `auto` replaced by what it means here, and hub sets by their commits.
+    """Returns the options with each `auto` resolved for this machine, and hub data sets pinned to commits.
 
-    Those of `data.max_tokens` and `data.tokenizer.vocab_size` wait for the data; `data.loaders` stays `auto`,
-    as all its values give the same batches.
+    `data.max_tokens` and `data.tokenizer.vocab_size` depend on the data and are resolved later.
+    `data.loaders` stays `auto`, because all its values give the same batches.
 
     Raises:
-        UserError: there are more processes than micro-batches, `start_from` is no model of this shape, or a
-            hub set can't be found.
+        UserError: there are more processes than micro-batches, `start_from` is not a model of this shape, or
+            a hub data set can't be found.
     """
     folder.require_sound()
     require_work(config.training, config.data.max_tokens, processes)
     config = with_vocabulary(config)
     precision = choose_precision(config.training.precision, choose_device("auto"))
     training = replace(config.training, precision=precision, devices=str(processes))
-    begun = folder.begun()
+    begun = folder.resumable_config()
     data = with_commits(config.data, None if begun is None else begun.data)
     return replace(config, data=data, training=training)
 
 
 def set_up_machine(config: TrainConfig, processes: int) -> None:
-    """Sets the memory and threads of this process, one of so many here, and how exactly it repeats itself."""
+    """Sets memory, threads and determinism of this process, one of `processes` on this machine."""
     keep_freed_memory()
     set_threads(config.training.threads or max(1, available_cores() // processes))
-    # In a sweep one process does many runs: what one has switched on, the next may want off.
+    # In a sweep, one process does several runs: the next run may need a setting of this one switched off.
     speed_up_fp32_products(config.training.precision is Precision.fp32 and config.training.onednn_fp32)
-    # Always, for the same reason: cuBLAS looks at it once. It is 32 MiB, which new GPUs take anyway.
+    # Set in every run, because cuBLAS reads it only once. It is 32 MiB, the default on new GPUs.
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
-    if torch.are_deterministic_algorithms_enabled() != config.training.deterministic:  # it imports much
+    if torch.are_deterministic_algorithms_enabled() != config.training.deterministic:  # slow import
         torch.use_deterministic_algorithms(config.training.deterministic)
 
 
 def _checked_and_prepared(
     config: TrainConfig, folder: RunFolder, processes: int
 ) -> tuple[TrainConfig, Prepared]:
-    """Also replaces every `auto` that depends on the data; `processes` are those of this machine."""
+    """Checks the options, prepares the data, and resolves each `auto` that depends on the data.
+
+    Args:
+        config: the options of the run.
+        folder: the folder of the run.
+        processes: how many processes train on this machine.
+    """
     with naming_plugins(folder.plugins(), f"The run in {folder.path} was started"):
         _check_names(config)
     keys = [*validation_metrics(config), *config.evaluation.metrics]
     config = folder.with_choices(config)
     folder.check(config)
-    goal(config, folder)  # a wrong name is an error before the data are prepared
+    rewind_target(config, folder)  # reports a wrong name before the data are prepared
     if not config.prepare_only:
-        # Now, since preparing may take long, and the first validation is longer still in coming.
+        # Checked before the data are prepared, which may take long, and before the first validation.
         require_number(config)
         require_room(config, processes)
         metrics_for(config.data.target_lang, config.evaluation, keys)
@@ -194,10 +200,10 @@ def _checked_and_prepared(
 
 
 def _check_names(config: TrainConfig) -> None:
-    """Checks what options choose by name, and its own options, before the data are prepared.
+    """Checks everything that is chosen by name, and its options, before the data are prepared.
 
     Raises:
-        UserError: a name is not registered, or its class does not take its options.
+        UserError: a name is not registered, or its class does not accept the options.
     """
     training = config.training
     validation_metrics(config)
@@ -211,7 +217,7 @@ def _check_names(config: TrainConfig) -> None:
 
 def _prepared_only(prepared: Prepared, folder: RunFolder) -> TrainResult:
     write_data_report(prepared, folder.path)
-    text = f"{prepared.train.num_pairs:,} training pairs are prepared"
+    text = f"{prepared.train.num_pairs:,} training pairs prepared"
     return TrainResult(folder.path, None, {"data": prepared.report}, text)
 
 
@@ -219,25 +225,25 @@ def _train_and_finish(config: TrainConfig, prepared: Prepared, folder: RunFolder
     with folder.claimed(config):
         write_data_report(prepared, folder.path)
         results = finished_results(config, folder)
-        if results is not None and goal(config, folder) is None:
+        if results is not None and rewind_target(config, folder) is None:
             option = results["training"]["ended"].split("=")[0]
-            more = "" if option in fixed_options(config) else f"; a larger {option} goes on"
+            more = "" if option in fixed_options(config) else f"; a larger {option} resumes it"
             log.info("%s: training is done already%s", folder.path, more)
-            return _finished(config, results, folder)
+            return _train_result(config, results, folder)
         stop = StopRequest()
         if not loop(config, prepared, folder, stop) or stop():
-            log.info("stopped; the same command goes on from here")
+            log.info("stopped; the same command resumes from here")
             raise Stopped(stop.signum)
-        release_freed_memory()  # of training, before the final model takes its own
-        return _finished(config, finish(config, prepared, folder, choose_device("auto")), folder)
+        release_freed_memory()  # that training used, before the final model needs memory
+        return _train_result(config, finish(config, prepared, folder, choose_device("auto")), folder)
 
 
-def _finished(config: TrainConfig, results: dict[str, Any], folder: RunFolder) -> TrainResult:
+def _train_result(config: TrainConfig, results: dict[str, Any], folder: RunFolder) -> TrainResult:
     return TrainResult(folder.path, folder.model, results, results_text(config, results, folder))
 
 
 def _train_here(config: TrainConfig, prepared: Prepared, folder: RunFolder, stop: StopRequest) -> bool:
-    with stop.listening(_say_stopping):
+    with stop.listening(_log_stopping):
         return Trainer(config, prepared, folder, Ranks.join(0, 1, 0, choose_device("auto")), stop).train()
 
 
@@ -248,25 +254,25 @@ def _train_in_ranks(config: TrainConfig, prepared: Prepared, folder: RunFolder, 
         config_to_yaml(config),
         int(options.devices),
         stop,
-        _say_stopping,
+        _log_stopping,
         max_restarts=options.max_restarts,
     )
 
 
 def _train_under_torchrun(config: TrainConfig) -> TrainResult | None:
-    """Each of the processes comes here with the same options; the first does what is done once."""
+    """Runs in each process with the same options; the first does everything that is done only once."""
     try:
         ranks = _ranks_from_environment()
-    except UserError as error:  # one voice on each machine: the first process may be the one that is missing
+    except UserError as error:  # reported once a machine, as rank 0 may be the missing one
         raise (error if os.environ["LOCAL_RANK"] == "0" else SystemExit(2)) from None
     if not ranks.is_main:
-        log.setLevel(logging.CRITICAL)  # the first speaks for all
+        log.setLevel(logging.CRITICAL)  # only the first process logs
     try:
         with watched(ranks):
             local = int(os.environ.get("LOCAL_WORLD_SIZE", ranks.world))
             if ranks.is_main:
                 config = with_choices(config, RunFolder(Path(config.run_dir)), ranks.world)
-            # What the first machine chooses holds for all, whatever the others have.
+            # All machines use the choices of the first one, whatever their hardware.
             config = config_from_yaml(ranks.share(config_to_yaml(config)), "the first process's options")
             set_up_machine(config, local)
             if ranks.is_main:
@@ -278,13 +284,13 @@ def _train_under_torchrun(config: TrainConfig) -> TrainResult | None:
 
 
 def _first_under_torchrun(config: TrainConfig, ranks: Ranks, local: int) -> TrainResult:
-    waiting = True  # the others are, for `data.max_tokens`, or word that there is nothing to train
+    waiting = True  # whether the others wait for `data.max_tokens`, or for None: nothing to train
 
     def loop(config: TrainConfig, prepared: Prepared, folder: RunFolder, stop: StopRequest) -> bool:
         nonlocal waiting
         waiting = False
         ranks.share((prepared.fingerprint, config_to_yaml(config)))
-        with stop.listening(_say_stopping, second_kills=False):
+        with stop.listening(_log_stopping, second_kills=False):
             done = Trainer(config, prepared, folder, ranks, stop).train()
         ranks.leave()
         return done
@@ -309,12 +315,12 @@ def _other_under_torchrun(config: TrainConfig, ranks: Ranks) -> None:
         if shared is not None:
             data, text = shared
             config = config_from_yaml(text, "the first process's options")
-            # A machine that does not share the first one's cache makes its own; its processes wait for one.
+            # A machine without access to the first one's cache prepares the data in one of its processes.
             prepared = prepare(config.data)
             if prepared.fingerprint != data:
                 raise UserError(
-                    "the prepared data differ from the first process's: the files of data.train must be the "
-                    "same on all machines, and so must the versions of nmt and sentencepiece"
+                    "data.train: the prepared data differ from those of the first process. Give all machines "
+                    "the same files and the same versions of nmt and sentencepiece."
                 )
             done = Trainer(config, prepared, RunFolder(Path(config.run_dir)), ranks, stop).train()
     ranks.leave()
@@ -328,7 +334,7 @@ def _ranks_from_environment() -> Ranks:
 
 
 def _prepared_quietly(config: TrainConfig) -> Prepared:
-    """The data from the cache; the parent has just prepared or checked them, and told of it."""
+    """Returns the data from the cache, without logging: the parent process has prepared or checked them."""
     level = log.level
     log.setLevel(logging.CRITICAL)
     try:
@@ -337,6 +343,6 @@ def _prepared_quietly(config: TrainConfig) -> Prepared:
         log.setLevel(level)
 
 
-def _say_stopping() -> None:
-    mark_line()  # a terminal shows the key, such as ^C
-    log.info("stopping after this update; Ctrl-C again ends at once, back to the last checkpoint")
+def _log_stopping() -> None:
+    mark_line()  # ends the line in which a terminal shows the key, such as ^C
+    log.info("stopping after this update; a second Ctrl-C ends immediately, back to the last checkpoint")

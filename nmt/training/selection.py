@@ -1,4 +1,4 @@
-"""Which candidate becomes the final model: each is scored on the validation set, the best is taken."""
+"""Selection of the final model: scores each candidate on the validation set and takes the best."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ from nmt.training.state.progress import Progress, Saved
 from nmt.training.update.ema import trained_weights
 from nmt.training.validation import Validator
 
-_LONG = 60.0  # seconds: if judging takes longer, the log says how long
+_LONG = 60.0  # seconds; a longer scoring is announced in the log
 
 
 @dataclass(frozen=True)
 class ScoredCandidate:
-    """A candidate and what the whole validation set says of it.
+    """A candidate and its figures on the whole validation set.
 
     Attributes:
-        candidate: which weights.
-        criterion: what candidates are compared by.
+        candidate: the candidate.
+        criterion: by which candidates are compared.
         loss: label-smoothed cross-entropy, the mean a target token.
-        score: of its translations, in the metric of the criterion; None without one.
-        hypotheses: these translations; None with `training.criterion=loss`, which makes none.
+        score: of its translations, in the metric of the criterion; None without a metric.
+        hypotheses: its translations; None with `training.criterion=loss`, which needs none.
     """
 
     candidate: Candidate
@@ -45,11 +45,11 @@ class ScoredCandidate:
 
     @property
     def quality(self) -> float:
-        """The value of the criterion, turned so that higher is better."""
+        """The value of the criterion as a quality: higher is better."""
         return self.criterion.quality(self.score if self.criterion.metric else self.loss)
 
     def as_dict(self) -> dict[str, Any]:
-        """The figures, for `results.json`."""
+        """Returns the figures for `results.json`."""
         loss = self.loss if math.isfinite(self.loss) else None
         values = {"name": self.candidate.name, "updates": list(self.candidate.updates), "loss": loss}
         return {**values, self.criterion.key: self.score} if self.criterion.metric else values
@@ -60,10 +60,10 @@ class Selection:
     """The final model among its candidates.
 
     Attributes:
-        scored: all of them, in the order in which equals win.
-        best: the one that is delivered.
-        weights: its weights.
-        seconds: what judging took.
+        scored: all candidates; of equals, the earlier wins.
+        best: the candidate that becomes the final model.
+        weights: the weights of `best`.
+        seconds: the time that scoring took.
     """
 
     scored: list[ScoredCandidate]
@@ -73,13 +73,13 @@ class Selection:
 
 
 def final_candidates(config: TrainConfig, checkpoints: CheckpointFolder, run: Progress) -> list[Candidate]:
-    """What the final model of a run can be.
+    """Returns the candidates for the final model of a run.
 
-    The scheduled checkpoints count, those of the best validations, and the one the run ended with. One that
-    can't be read, or that is there no more, is left out, and the log says so.
+    They use the scheduled checkpoints, those of the best validations, and the last one of the run. A
+    checkpoint that was removed or can't be read is left out, with a warning.
 
     Raises:
-        UserError: none can be read.
+        UserError: no checkpoint can be read.
     """
     options = config.training
     end = Saved(run.update, run.quality_now())
@@ -88,14 +88,16 @@ def final_candidates(config: TrainConfig, checkpoints: CheckpointFolder, run: Pr
     def found(scheduled: Sequence[Saved], extras: Sequence[Saved]) -> list[Candidate]:
         return candidates([*scheduled, end], options.averaging, extras, ema=ema)
 
-    scheduled, extras = ([one for one in some if one.update != end.update] for some in _known(run))
+    scheduled, extras = (
+        [one for one in some if one.update != end.update] for some in _known_checkpoints(run)
+    )
     wanted = _updates(found(scheduled, extras))
     present = set(checkpoints.updates())
     if gone := sorted(wanted - present):
         log.warning(
-            "%s: the checkpoints of updates %s would count for the final model and are there no more "
-            "(training.keep_checkpoints keeps more); it is made without them",
-            *(_words(options.averaging), _listed(gone)),
+            "%s: the final model is chosen without the checkpoints of updates %s, which were removed "
+            "(training.keep_checkpoints retains more)",
+            *(_averaging_options(options.averaging), _listed(gone)),
         )
     while True:
         scheduled, extras = ([one for one in some if one.update in present] for some in (scheduled, extras))
@@ -108,7 +110,7 @@ def final_candidates(config: TrainConfig, checkpoints: CheckpointFolder, run: Pr
         if not damaged:
             return [one for one in possible if not one.without_ema or _loadable(checkpoints, end.update)]
         present -= damaged
-    raise UserError(f"{checkpoints.folder}: no checkpoint can be read; remove the run folder to train anew")
+    raise UserError(f"{checkpoints.folder}: no checkpoint can be read. Remove the run folder to train again.")
 
 
 def select_best(
@@ -118,22 +120,22 @@ def select_best(
     model: Seq2Seq,
     validator: Validator,
 ) -> Selection:
-    """Validates every candidate and leaves `model` with the weights of the best; of equals the first.
+    """Validates every candidate and loads the weights of the best into `model`; of equals, the first wins.
 
     Args:
-        config: of the run.
+        config: the options of the run.
         possible: the candidates.
-        checkpoints: of the run.
-        model: takes the weights of one after the other.
+        checkpoints: the checkpoints of the run.
+        model: the weights of each candidate are loaded into it in turn.
         validator: of that model, on the whole validation set.
 
     Raises:
-        UserError: a checkpoint can't be read any more, or a batch does not fit the memory.
+        UserError: a checkpoint can no longer be read, or a batch does not fit into memory.
     """
     criterion = criterion_for(config.training.criterion)
     started = time.perf_counter()
     scored: list[ScoredCandidate] = []
-    words = f"judging {len(possible)} candidates" if len(possible) > 1 else "translating valid"
+    words = f"scoring {len(possible)} candidates" if len(possible) > 1 else "translating valid"
     with progress(total=len(possible) * validator.num_sentences, unit="sentences", description=words) as bar:
         for candidate in possible:
             load_weights(model, weights_of(candidate, checkpoints), checkpoints.folder)
@@ -146,7 +148,7 @@ def select_best(
                 scored.append(ScoredCandidate(candidate, criterion, loss))
                 bar.update(validator.num_sentences)
             if len(scored) == 1:
-                _say_how_long(len(possible), validator, time.perf_counter() - started)
+                _log_expected_time(len(possible), validator, time.perf_counter() - started)
     best = max(scored, key=lambda one: one.quality)  # the first of equals
     weights = weights_of(best.candidate, checkpoints)
     load_weights(model, weights, checkpoints.folder)
@@ -154,7 +156,7 @@ def select_best(
 
 
 def weights_of(candidate: Candidate, checkpoints: CheckpointFolder) -> dict[str, Tensor]:
-    """The weights of a candidate.
+    """Returns the weights of a candidate.
 
     Raises:
         UserError: a checkpoint can't be read.
@@ -165,11 +167,11 @@ def weights_of(candidate: Candidate, checkpoints: CheckpointFolder) -> dict[str,
             return trained_weights((state.model, state.optimizer), str(checkpoints.folder))
         return average(candidate.updates, checkpoints.weights)
     except DamagedCheckpoint as damage:
-        raise UserError(f"{damage}; the same command makes the final model without it") from damage
+        raise UserError(f"{damage}. The same command chooses the final model without it.") from damage
 
 
 def table(selection: Selection) -> str:
-    """The candidates and their figures, a line each; an arrow marks the one that is delivered."""
+    """Returns a table of the candidates and their figures; an arrow marks the final model."""
     names = [one.candidate.name for one in selection.scored]
     width = max(map(len, names))
     lines = []
@@ -182,7 +184,7 @@ def table(selection: Selection) -> str:
 
 
 def origin(candidate: Candidate) -> str:
-    """Which checkpoints a candidate is made of, in words."""
+    """Describes the checkpoints that a candidate consists of."""
     updates = _listed(candidate.updates)
     if len(candidate.updates) > 1:
         return f"the mean of the checkpoints of updates {updates}"
@@ -191,8 +193,11 @@ def origin(candidate: Candidate) -> str:
     )
 
 
-def _known(run: Progress) -> tuple[list[Saved], list[Saved]]:
-    """All checkpoints that the run has had, and the best validations beside them, with or without one."""
+def _known_checkpoints(run: Progress) -> tuple[list[Saved], list[Saved]]:
+    """Returns all scheduled checkpoints, removed ones included, and the best validations at other updates.
+
+    The latter have a checkpoint or not.
+    """
     scheduled = {saved.update for saved in run.checkpoints}
     others = {saved.update: saved for saved in (run.best, *run.extras) if saved is not None}
     return list(run.checkpoints), [others[update] for update in sorted(others.keys() - scheduled)]
@@ -206,7 +211,7 @@ def _readable(checkpoints: CheckpointFolder, update: int) -> bool:
     try:
         checkpoints.weights(update)
     except DamagedCheckpoint as damage:
-        log.warning("%s; the final model is made without it", damage)
+        log.warning("%s; the final model is chosen without it", damage)
         return False
     return True
 
@@ -215,21 +220,21 @@ def _loadable(checkpoints: CheckpointFolder, update: int) -> bool:
     try:
         checkpoints.load(update)
     except DamagedCheckpoint as damage:
-        log.warning("%s; its weights without the running mean are not a candidate", damage)
+        log.warning("%s; its weights without the running mean are left out of the candidates", damage)
         return False
     return True
 
 
-def _say_how_long(count: int, validator: Validator, seconds: float) -> None:
+def _log_expected_time(count: int, validator: Validator, seconds: float) -> None:
     if count > 1 and count * seconds > _LONG:
         log.info(
-            "judging %d candidates for the final model on %d sentences: about %.0f minutes "
-            "(training.averaging.count=1 has two candidates, training.averaging.kind=last one)",
+            "scoring %d candidates for the final model on %d sentences: about %.0f minutes "
+            "(training.averaging.count=1 has two candidates, training.averaging.kind=last has one)",
             *(count, validator.num_sentences, max(1.0, count * seconds / 60)),
         )
 
 
-def _words(averaging: AveragingConfig) -> str:
+def _averaging_options(averaging: AveragingConfig) -> str:
     kind = averaging.kind
     count = "" if kind is Average.none else f" training.averaging.count={averaging.count}"
     return f"training.averaging.kind={kind.value}{count}"

@@ -1,4 +1,4 @@
-"""The training loop: updates, and after each what is due, until the end or a stop."""
+"""The training loop: updates, validations and checkpoints, until the end or a stop."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from nmt.training.figures.monitor import Monitor
 from nmt.training.figures.profiling import profiling
 from nmt.training.memory_probe import batch_memory_errors, largest_batches, model_memory_errors
 from nmt.training.processes.ranks import Ranks
-from nmt.training.state.averaging import among_best, needed
+from nmt.training.state.averaging import among_best, updates_to_retain
 from nmt.training.state.checkpoint import Checkpoint, CheckpointFolder
 from nmt.training.state.progress import Progress
 from nmt.training.state.recovery import (
@@ -31,11 +31,11 @@ from nmt.training.state.recovery import (
     good_checkpoint,
     good_updates,
     in_words,
+    must_roll_back,
     note_skip,
-    rewound,
-    stuck,
+    rolled_back,
 )
-from nmt.training.state.rewind import resumed
+from nmt.training.state.rewind import load_resume_checkpoint
 from nmt.training.state.run_folder import RunFolder, fixed_options
 from nmt.training.state.saving import saving
 from nmt.training.state.warm_start import initial_model, start_fingerprint
@@ -50,18 +50,18 @@ from nmt.training.update.precision import adapt_loss_scale, autocast, first_loss
 from nmt.training.update.schedule import build_schedule, learning_rate
 from nmt.training.validation import ValidationStopped, validator_for
 
-_SAMPLE_CHARACTERS = 200  # of each side of a sample in the log; metrics.jsonl and TensorBoard have the whole
+_SAMPLE_CHARACTERS = 200  # of each side of a sample in the log; complete in metrics.jsonl and TensorBoard
 
 
 class Trainer:
     """A model in training, and the counters of the run.
 
     Args:
-        config: of the run, every `auto` replaced but that of `data.loaders`.
-        prepared: its data.
-        folder: where it keeps its state; the main process alone writes there.
-        ranks: the processes it shares the work with.
-        stop: asked between updates; once true, the state is saved and training stops.
+        config: the options of the run, every `auto` replaced except that of `data.loaders`.
+        prepared: the data of the run.
+        folder: the folder of the run; only the main process writes to it.
+        ranks: the processes that share the work.
+        stop: polled between updates; once it returns true, the state is saved and training stops.
     """
 
     def __init__(
@@ -86,77 +86,78 @@ class Trainer:
         self.checkpoints = open_checkpoints(config, prepared, folder)
 
     def train(self) -> bool:
-        """Trains to the end, or until it is asked to stop; the last state is saved either way.
+        """Trains to the end or until a stop is requested, and saves the last state.
 
         Returns:
-            Whether the training is over.
+            Whether training is over.
 
         Raises:
-            UserError: no checkpoint can be read or written, or the loss is not finite again and again.
+            UserError: no checkpoint can be read or written, or the loss is repeatedly not finite.
         """
         self._restore()
-        # It measures what the device can do: before the rehearsal, which shows the memory training takes, and
-        # before the loaders take a share of the cores.
+        # The meter measures the speed of the device. It must do so before the memory probe, which shows the
+        # memory that training takes, and before the loaders use some of the cores.
         self._meter = meter_for(self.config, self.progress, self.ranks)
         if self.progress.ended(self.options) is None:
-            self.rehearse()
-        self._begun = time.perf_counter() - self.progress.total_seconds
+            self.probe_memory()
+        self._start_time = time.perf_counter() - self.progress.total_seconds
         with ExitStack() as stack:
             self._open(stack)
-            self._settle()
+            self._validate_and_save()
             while not self._stopping and self.progress.ended(self.options) is None:
                 self._update()
-                if stuck(self.progress):
-                    self._go_back()
-                self._settle()
+                if must_roll_back(self.progress):
+                    self._roll_back()
+                self._validate_and_save()
             if self.progress.ended(self.options) is not None:
-                self._record_updates()  # since the last line: a short training has curves, too
+                self._record_updates()  # since the last record, so that short runs have curves too
             self._save_last()
         return not self._stopping
 
-    def rehearse(self, max_tokens: int | None = None) -> None:
-        """Takes the largest batches that can occur through a backward pass: memory runs out now or never.
+    def probe_memory(self, max_tokens: int | None = None) -> None:
+        """Runs the memory probe: forward and backward passes of the largest batches that can occur.
 
-        Nothing comes of it: the next update begins with gradients of zero and a dropout of its own.
+        If they fit, training won't run out of memory. The probe changes no state: the next update zeroes the
+        gradients and seeds dropout again.
 
         Args:
-            max_tokens: instead of `data.max_tokens`.
+            max_tokens: replaces `data.max_tokens`.
 
         Raises:
-            UserError: they don't fit into memory.
+            UserError: the batches don't fit into memory.
         """
         self.model.train()
         data = replace(self.config.data, max_tokens=max_tokens or self.config.data.max_tokens)
         with batch_memory_errors(data, self.options.micro_batches):
             for batch in largest_batches(self.prepared.train, data):
                 self.parallel.zero()
-                for number in self._rehearsed():
+                for number in self._probed_micro_batches():
                     self._micro_batch(batch.filled(FILLED_TO), number)
-                # Waits for the device: what fails there fails here.
+                # Synchronises with the device, so that its errors are raised here.
                 self.parallel.extras.tolist()
 
-    def _rehearsed(self) -> list[int]:
-        """The micro-batches of an update to rehearse: the last, when all processes communicate.
+    def _probed_micro_batches(self) -> list[int]:
+        """Returns the micro-batches of an update to probe: the last, in which all processes communicate.
 
-        Sharded, what the first of several leaves behind, whole weights and gradients, is in memory then too.
+        With sharding, also the first of several, because it leaves unsharded weights and gradients in memory.
         """
         first, last = self.ranks.rank, self.options.micro_batches - 1
         sharded = self.options.sharding is Sharding.full and self.ranks.world > 1
         return [first, last] if sharded and first + self.ranks.world <= last else [last]
 
     def _update(self) -> None:
-        """One step of the optimizer, on the micro-batches of all processes."""
+        """Runs one update on the micro-batches of all processes."""
         started = time.perf_counter()
         progress = self.progress
-        self._first = progress.cursor
+        self._update_start = progress.cursor
         self.parallel.zero()
         for number in range(self.options.micro_batches):
             batch, cursor = next(self._stream)
             if batch is not None:
                 self._micro_batch(batch, number)
-        # `fill_`, not an assignment to an element, which would wait for a GPU to finish its work.
+        # `fill_`, because assigning to an element would synchronise with the GPU.
         self.counters.stop.fill_(self.stop())
-        self.counters.seconds.fill_(time.perf_counter() - self._begun if self.ranks.is_main else 0.0)
+        self.counters.seconds.fill_(time.perf_counter() - self._start_time if self.ranks.is_main else 0.0)
         progress.advance()
         totals, norm, finite = self._step(self.parallel.sums())
         progress.epoch_ended = cursor.epoch > progress.cursor.epoch
@@ -171,7 +172,7 @@ class Trainer:
         self._profiled()
 
     def _micro_batch(self, batch: Batch, number: int) -> None:
-        """Adds a micro-batch's gradient, loss and tokens to the sums of the update."""
+        """Adds the gradient, loss and tokens of a micro-batch to the sums of the update."""
         batch = batch.to(self.ranks.device, non_blocking=True)
         self.model.seed_dropout(mix(self.config.seed, self.progress.update, number))
         options, device = self.options, self.ranks.device
@@ -196,7 +197,7 @@ class Trainer:
         counters.nll.add_(losses.nll)
 
     def _step(self, sums: Tensor) -> tuple[Counters[float], float, bool]:
-        """Makes a step of the optimizer, unless the update is not finite.
+        """Takes an optimizer step, unless the update is not finite.
 
         Returns:
             The counters over all processes, the norm of the mean gradient, and whether the update is finite.
@@ -210,11 +211,11 @@ class Trainer:
         return Counters(*totals), norm, finite
 
     def _count(self, finite: bool) -> None:
-        """Notes whether the update has moved the weights."""
+        """Counts the update as applied or skipped."""
         progress = self.progress
         if adapt_loss_scale(progress, self.options.precision, finite):
             progress.skipped_updates += 1
-            log.info("update %d skipped: fp16 overflowed at this loss scale; halved", progress.update)
+            log.info("update %d skipped: fp16 overflow; the loss scale is halved", progress.update)
             return
         if not finite:
             self._skip()
@@ -225,40 +226,40 @@ class Trainer:
 
     def _skip(self) -> None:
         progress = self.progress
-        note_skip(progress, self._first)
+        note_skip(progress, self._update_start)
         if self.ranks.is_main:
             batches = batch_records(self._stream, self.prepared, progress.skipped[-1:])
             self._monitor.record("skipped", progress.update, {"batches": batches})
             log.warning(
-                "update %d skipped: its loss or gradient is not finite; its batches are %s",
+                "update %d skipped: its loss or gradient is not finite; its batches: %s",
                 *(progress.update, "; ".join(map(in_words, batches))),
             )
 
-    def _go_back(self) -> None:
-        """Goes back to the last good checkpoint, or the beginning, and on without the batches since."""
+    def _roll_back(self) -> None:
+        """Rolls back to the last good checkpoint or the initial state; leaves out the batches since then."""
         now = self.progress
         if self.ranks.is_main:
             self._saver.wait()
             found = good_checkpoint(self.checkpoints, now) or first_checkpoint(self.config, self.prepared)
-            self._take_up(found)
+            self._load(found)
         else:
-            self._take_up(None)
-        self.progress = rewound(now, self.progress)
+            self._load(None)
+        self.progress = rolled_back(now, self.progress)
         self._meter.clear()
         if not self.ranks.is_main:
             return
-        self.checkpoints.forget_after(self.progress.update)
+        self.checkpoints.remove_after(self.progress.update)
         self._monitor.go_back(self.progress)
         row = now.skipped[-now.skipped_in_a_row :]
         facts = {"after": now.update, "batches": batch_records(self._stream, self.prepared, row)}
         self._monitor.record("went_back", self.progress.update + 1, facts)
         log.warning(
-            "%d updates in a row were skipped: back to update %d, and on without the batches since then",
+            "%d updates in a row were skipped: rolled back to update %d, leaving out the batches since then",
             *(now.skipped_in_a_row, self.progress.update),
         )
 
-    def _settle(self) -> None:
-        """Does the validation and the checkpoint that are due after the present update."""
+    def _validate_and_save(self) -> None:
+        """Runs the validation and saves the checkpoint that are due after the current update."""
         progress = self.progress
         if self.ranks.is_main:
             self._saver.check()
@@ -266,35 +267,35 @@ class Trainer:
             return
         validation, checkpoint = progress.validation_due(self.options), progress.checkpoint_due(self.options)
         if validation or checkpoint:
-            # Of a validation among the best there will be a checkpoint, and all processes give their share.
+            # A validation among the best gets a checkpoint, whose state is gathered from all processes.
             extra = validation and self.options.averaging.kind is not Average.last
             state = self.mean.state(optimizer=checkpoint or extra)
             if self.ranks.is_main:
-                self._settle_main(validation, checkpoint, state)
-            # The others need to know what came of it: they end together.
+                self._validate_and_save_on_main(validation, checkpoint, state)
+            # Shares the outcome, so that all processes end at the same update.
             shared = self.ranks.share({"progress": progress.as_dict(), "stopping": self._stopping})
             if not self.ranks.is_main:
                 self.progress, self._stopping = Progress.from_dict(shared["progress"]), shared["stopping"]
         else:
             progress.settled = True
 
-    def _settle_main(self, validation: bool, checkpoint: bool, state: State) -> None:
+    def _validate_and_save_on_main(self, validation: bool, checkpoint: bool, state: State) -> None:
         progress = self.progress
         try:
             if validation:
                 self._validate()
         except ValidationStopped:
-            self._stopping = True  # what is due stays due: whoever goes on from here begins with it
+            self._stopping = True  # still due; the resumed run begins with it
             return
         progress.settled = True
-        progress.total_seconds = time.perf_counter() - self._begun
+        progress.total_seconds = time.perf_counter() - self._start_time
         if checkpoint:
             progress.note_checkpoint()
         elif among_best(progress, self.options.averaging):
             progress.note_extra()
         else:
             return
-        keep = needed(progress, self.options.averaging, self.options.keep_checkpoints)
+        keep = updates_to_retain(progress, self.options.averaging, self.options.keep_checkpoints)
         progress.extras = [saved for saved in progress.extras if saved.update in keep]
         self._save(state, {*keep, *good_updates(progress)[-1:]})
 
@@ -318,16 +319,18 @@ class Trainer:
         )
 
     def _restore(self) -> None:
-        """Takes up the newest checkpoint, or that of `resume_from`, if there is one."""
+        """Loads the newest checkpoint, or that of `resume_from`, if there is one."""
         self._stopping = False
-        found = resumed(self.config, self.folder, self.checkpoints) if self.ranks.is_main else None
+        found = (
+            load_resume_checkpoint(self.config, self.folder, self.checkpoints) if self.ranks.is_main else None
+        )
         if self.ranks.is_main:
-            # With config.yaml it makes every checkpoint a model that can be used before the run has ended.
+            # With the vocabulary and config.yaml, each checkpoint is a usable model before the run ends.
             self.prepared.tokenizer.save(self.folder.path)
-        self._take_up(found, begun=self.ranks.share(found is not None))
+        self._load(found, begun=self.ranks.share(found is not None))
 
-    def _take_up(self, found: Checkpoint | None, *, begun: bool = True) -> None:
-        """Goes on from a checkpoint, if the run has begun; all processes take it from the main one."""
+    def _load(self, found: Checkpoint | None, *, begun: bool = True) -> None:
+        """Loads a checkpoint in all processes, from the main one; `begun` is false if there is none."""
         if found:
             self.progress = found.progress
         self.progress = Progress.from_dict(self.ranks.share(self.progress.as_dict()))
@@ -335,17 +338,17 @@ class Trainer:
         self.mean.restore(state, begun, self.checkpoints.folder)
 
     def _save(self, state: State, keep: Collection[int] | None = None) -> None:
-        report = self.prepared.report  # of the texts that nmt-eval may read for a checkpoint
+        report = self.prepared.report  # describes the held-out text, for nmt-eval on a checkpoint
         texts = {split: report[split] for split in ("valid", "test") if split in report}
         facts = {"learning_rate": self._learning_rate(), "data": texts}
         self._saver.save(Checkpoint(self.progress, *state), facts, keep)
 
     def _save_last(self) -> None:
-        """Saves the state a run ends or stops with, if no checkpoint holds it."""
+        """Saves the state with which a run ends or stops, unless a checkpoint has it."""
         progress, unsaved = self.progress, False
         if self.ranks.is_main:
             self._saver.wait()
-            # One of this update may lack its validation: that was stopped once, and done now.
+            # A checkpoint of this update may lack the validation, if that was stopped and is done now.
             unsaved = progress.update > 0 and self.checkpoints.newest_progress() != progress
         if self.ranks.share(unsaved):
             state = self.mean.state(optimizer=True)
@@ -360,7 +363,7 @@ class Trainer:
         return learning_rate(self.schedule, max(1, self.progress.update))
 
     def _open(self, stack: ExitStack) -> None:
-        """Opens what the loop reads from and writes to."""
+        """Opens everything that the loop reads from and writes to."""
         config, ranks = self.config, self.ranks
         self._stream = stack.enter_context(closing(open_stream(config, self.prepared, self.progress, ranks)))
         if ranks.is_main:
@@ -383,7 +386,7 @@ class Trainer:
             self._record_updates()
 
     def _record_updates(self) -> None:
-        """Records the figures of the updates since they were last recorded, if there are any."""
+        """Records the figures of the updates since the last record, if there are any."""
         if not self.ranks.is_main or not self._meter.num_updates:
             return
         progress = self.progress
@@ -399,7 +402,7 @@ class Trainer:
 
 
 def first_checkpoint(config: TrainConfig, prepared: Prepared) -> Checkpoint:
-    """The state that a run begins with."""
+    """Returns the initial state of a run."""
     model = initial_model(config, prepared)
     progress = Progress(loss_scale=first_loss_scale(config.training.precision))
     state = model.state_dict(), build_optimizer(model, config.training.optimizer).tensors()
@@ -409,7 +412,7 @@ def first_checkpoint(config: TrainConfig, prepared: Prepared) -> Checkpoint:
 
 
 def open_stream(config: TrainConfig, prepared: Prepared, progress: Progress, ranks: Ranks) -> BatchStream:
-    """The micro-batches from where the run stands; those of other processes come as None."""
+    """Returns the micro-batches from the current place of the run; None for those of other processes."""
     num, gpu = config.training.micro_batches, ranks.device.type == "cuda"
     cores = available_cores() // int(os.environ.get("LOCAL_WORLD_SIZE", ranks.world))
     return BatchStream(
@@ -426,7 +429,7 @@ def open_stream(config: TrainConfig, prepared: Prepared, progress: Progress, ran
 
 
 def open_checkpoints(config: TrainConfig, prepared: Prepared, folder: RunFolder) -> CheckpointFolder:
-    """The run's checkpoints, bound to its options, data and vocabulary."""
+    """Returns the checkpoints of a run, bound to its options, data and vocabulary."""
     prints = {"data": prepared.fingerprint, "vocabulary": prepared.tokenizer.fingerprint}
     if (start := start_fingerprint(config)) is not None:
         prints["model in start_from"] = start

@@ -1,4 +1,4 @@
-"""How good the model is on held-out text: loss, perplexity, metrics of real translations, samples."""
+"""Validation of the model on held-out text: loss, perplexity, metrics of real translations, samples."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _NUM_SAMPLES = 3
 
 
 class ValidationStopped(Exception):
-    """The run was asked to stop before the validation was through."""
+    """A stop was requested before the validation was complete."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class Validation:
     Attributes:
         loss: label-smoothed cross-entropy, the mean a target token.
         nll: -log p, the mean a target token.
-        scores: the score of each metric of the translations, under its key, as `nmt-eval` computes it.
+        scores: metric key → score of the translations, as `nmt-eval` computes it.
         samples: a few sentences: `source`, `reference`, `hypothesis`.
     """
 
@@ -48,26 +48,26 @@ class Validation:
     samples: list[dict[str, str]]
 
     def figure(self, key: str) -> float | None:
-        """The value of a criterion: the loss, or the score of a metric."""
+        """Returns the value of a criterion: the loss, or the score of a metric."""
         return self.loss if key == LOSS else self.scores[key]
 
     def in_words(self) -> str:
-        """The scores for the log: `, BLEU 27.30, chrF 56.12`."""
+        """Formats the scores for the log: `, BLEU 27.30, chrF 56.12`."""
         return "".join(f", {_short_name(key)} {_rounded(key, value)}" for key, value in self.scores.items())
 
 
 class Validator:
-    """Validates one model on one set, again and again.
+    """Validates one model on one data set, as often as needed.
 
     Args:
-        model: read, not changed.
+        model: the model; not changed.
         tokenizer: of the model.
-        batches: the set for the loss.
-        held_out: the same set as raw text.
+        batches: the data set as batches, for the loss.
+        held_out: the same data set as raw text.
         metrics: keys of the metrics of a validation.
-        config: of the run; how to translate, how to score, and the smoothing of the loss.
-        device: where the model is.
-        precision: of the matrix products, in loss and translation alike.
+        config: the options of the run: decoding, evaluation and the label smoothing of the loss.
+        device: of the model.
+        precision: of the matrix products, for both loss and translation.
     """
 
     def __init__(
@@ -96,13 +96,13 @@ class Validator:
         """
         loss, nll = self.losses(stop)
         hypotheses = self.hypotheses(lambda num_lines: _raise_if(stop))
-        # TER, which takes longest of all, is left to the end of the run by default.
+        # By default, TER is computed only at the end of the run, as it is the slowest metric.
         scores = {key: self.score(key, hypotheses, stop) for key in self._metrics}
         return Validation(loss, nll, scores, self._samples(hypotheses))
 
     @torch.no_grad()
     def losses(self, stop: Callable[[], bool] = bool) -> tuple[float, float]:
-        """The label-smoothed cross-entropy and -log p, means a target token.
+        """Returns the label-smoothed cross-entropy and -log p, means a target token.
 
         Raises:
             ValidationStopped: `stop` became true.
@@ -131,24 +131,24 @@ class Validator:
 
     @property
     def num_sentences(self) -> int:
-        """How many sentences the set has."""
+        """The number of sentences of the data set."""
         return len(self._inputs)
 
     def hypotheses(self, advance: Callable[[int], object]) -> list[str]:
-        """The best translation of every source, in order; `advance` gets each batch's number of lines."""
+        """Returns the best translation of each source, in order; `advance` gets each batch's line count."""
         found = self._translator.translate(self._inputs, advance)
         return [translation.hypotheses[0].text for translation in found]
 
     def score(self, key: str, hypotheses: Sequence[str], stop: Callable[[], bool] = bool) -> float | None:
-        """The score of translations of the sources in one metric, as `nmt-eval` computes it.
+        """Scores translations of the sources in one metric, as `nmt-eval` does.
 
         Args:
             key: of the metric.
             hypotheses: the translations.
-            stop: asked by metrics that take long.
+            stop: polled by slow metrics.
 
         Returns:
-            The score; None if the metric finds none.
+            The score; None if the metric has none.
 
         Raises:
             UserError: the metric can't be set up, or fails.
@@ -173,15 +173,15 @@ class Validator:
 def validator_for(
     model: Seq2Seq, config: TrainConfig, prepared: Prepared, device: torch.device, *, final: bool = False
 ) -> Validator:
-    """The validator of a run, on its validation set.
+    """Returns a validator on the validation set of a run.
 
     Args:
-        model: to validate.
-        config: of the run.
-        prepared: its data.
-        device: where the model is.
-        final: on the whole set and in fp32, as the final scores are; otherwise on the first part of it, as
-            `training.validate_sentences` says, and in the training's precision.
+        model: the model to validate.
+        config: the options of the run.
+        prepared: the data of the run.
+        device: of the model.
+        final: whether to validate as for the final scores: on the whole set, in fp32. Otherwise the first
+            `training.validate_sentences` sentences are used, in the precision of the training.
     """
     held_out, store, options = prepared.valid, prepared.valid_store, config.training
     count = (0 if final else options.validate_sentences) or len(held_out.sources)
@@ -201,10 +201,10 @@ def validator_for(
 
 
 def validation_metrics(config: TrainConfig) -> list[str]:
-    """The keys of the metrics of a validation: those that are asked for, and the criterion.
+    """Returns the keys of the metrics of a validation: those of the options, and that of the criterion.
 
     Raises:
-        UserError: there is no such criterion.
+        UserError: the criterion does not exist.
     """
     criterion, keys = criterion_for(config.training.criterion), config.training.validate_metrics
     return list(dict.fromkeys([*keys, criterion.metric] if criterion.metric else keys))

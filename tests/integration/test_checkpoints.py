@@ -177,7 +177,7 @@ def test_going_back_leads_to_the_same_end(
     run = Path(shutil.copytree(whole, tmp_path / "run"))
     options = back(config(data, run), name.format(run=run))
     train(options)
-    assert f"going back to update 8 of {run}" in said.text
+    assert f"rewinding {run} to update 8" in said.text
     assert "the later checkpoints are removed: update-00000010, update-00000012" in said.text
     for path in (run / "checkpoints").iterdir():
         state = json.loads((path / "state.json").read_text())
@@ -205,20 +205,21 @@ def test_the_same_command_does_not_go_back_again(
     assert [one["update"] for one in validations(run)] == [4, 8]
     said.clear()
     train(options)
-    assert "going on after update 9" in said.text and "going back" not in said.text
+    assert f"resuming {run} at update 9" in said.text and "rewinding" not in said.text
     assert (
-        "resume_from=update-6: done before; to go back once more, remove the later checkpoints" in said.text
+        "resume_from=update-6: the run was already rewound; to rewind again, remove the later checkpoints"
+        in said.text
     )
     assert update(run)[-1] == 12 and (run / "results.json").exists()
     text = train(options)
     assert "12 updates" in text and update(run)[-1] == 12
 
     train(back(options, "update-10"))  # another one
-    assert "going back to update 10" in said.text
+    assert f"rewinding {run} to update 10" in said.text
     train(replace(options, resume_from=None, training=replace(options.training, max_updates=14)))
     said.clear()
     train(back(options, "update-10", max_updates=14))  # after a command without it, once more
-    assert "going back to update 10" in said.text and update(run)[-1] == 14
+    assert f"rewinding {run} to update 10" in said.text and update(run)[-1] == 14
 
 
 def test_killed_right_after_going_back(
@@ -254,13 +255,13 @@ def test_a_run_can_end_earlier(data: Path, whole: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "words"),
     [
-        ("update-7", "resume_from=update-7: there is no such checkpoint; {run}/checkpoints has update-0"),
-        ("99", "resume_from=99: there is no such checkpoint; {run}/checkpoints has update-00000004, "),
-        ("last", "resume_from=last: is not a checkpoint of {run}; name one as in resume_from=update-300"),
-        ("", "resume_from=: is not a checkpoint of {run}; name"),
-        ("-4", "resume_from=-4: is not a checkpoint of {run}; name"),
+        ("update-7", "resume_from=update-7: there is no such checkpoint. {run}/checkpoints has update-0"),
+        ("99", "resume_from=99: there is no such checkpoint. {run}/checkpoints has update-00000004, "),
+        ("last", "resume_from=last: not a checkpoint of {run}. Name one as in resume_from=update-300"),
+        ("", "resume_from=: not a checkpoint of {run}. Name"),
+        ("-4", "resume_from=-4: not a checkpoint of {run}. Name"),
         ("9" * 5000, "resume_from=9"),
-        ("elsewhere/update-4", "resume_from=elsewhere/update-4: is not a checkpoint of {run}; name"),
+        ("elsewhere/update-4", "resume_from=elsewhere/update-4: not a checkpoint of {run}. Name"),
     ],
     ids=range(7),
 )  # fmt: skip
@@ -273,7 +274,7 @@ def test_a_wrong_name_changes_nothing(name: str, words: str, data: Path, whole: 
 
 
 def test_going_back_needs_a_run(data: Path, whole: Path, tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="resume_from=update-4: .* has no checkpoint; check run_dir"):
+    with pytest.raises(UserError, match="resume_from=update-4: .* has no checkpoint. Check run_dir"):
         train(back(config(data, tmp_path / "run"), "update-4"))
     assert not (tmp_path / "run").exists()
     with pytest.raises(UserError, match="resume=never"):
@@ -283,6 +284,6 @@ def test_going_back_needs_a_run(data: Path, whole: Path, tmp_path: Path) -> None
 def test_going_back_to_a_damaged_checkpoint_removes_nothing(data: Path, whole: Path, tmp_path: Path) -> None:
     run = Path(shutil.copytree(whole, tmp_path / "run"))
     os.truncate(run / "checkpoints/update-00000008/optimizer.safetensors", 1000)
-    with pytest.raises(UserError, match="resume_from=update-8: .*is damaged.*; name another checkpoint"):
+    with pytest.raises(UserError, match="resume_from=update-8: .*is damaged.*. Name another checkpoint"):
         train(back(config(data, run), "update-8"))
     assert update(run) == update(whole)

@@ -22,7 +22,7 @@ def test_report_of_a_preparation_and_of_the_run_after_it(
     run = tmp_path / "run"
     assert sorted(path.name for path in run.iterdir()) == ["data_report.html", "data_report.json"]
     kept = json.loads((run / "data_report.json").read_text(encoding="utf-8"))["kept"]
-    assert said == f"{kept:,} training pairs are prepared"
+    assert said == f"{kept:,} training pairs prepared"
     stamps = {path: path.stat().st_mtime_ns for path in run.iterdir()}
     with caplog.at_level("INFO", "nmt"):
         train(config)

@@ -106,7 +106,7 @@ def test_the_log_has_all_figures(data: Path, copied: Path, said: pytest.LogCaptu
     found = results(copied)["training"]
     (words,) = (one.getMessage() for one in said.records if "candidates" in one.getMessage())
     first, *lines = words.splitlines()
-    assert first.startswith("final model: 7 candidates, judged by BLEU on the validation set in ")
+    assert first.startswith("final model: 7 candidates, scored by BLEU on the validation set in ")
     for line, one in zip(lines, found["candidates"], strict=True):
         assert f"  loss {one['loss']:.4f}  BLEU {one['bleu']:6.2f}  update" in line
         mark = "->" if one["name"] == found["delivered"] else "  "
@@ -171,7 +171,7 @@ def test_another_kind_makes_the_model_of_a_finished_run_anew(
 ) -> None:
     monkeypatch.setattr(Trainer, "_update", no_update)
     train(config(data, copied, kind, count))
-    assert "training.averaging has changed: the final model is made anew, without training" in said.text
+    assert "training.averaging has changed: choosing the final model again, without training" in said.text
     assert results(copied)["training"]["averaged_updates"] == updates
     assert_weights(copied, mean(copied, updates))
     assert load_bundle(copied).config.training.averaging == AveragingConfig(kind, count)
@@ -191,8 +191,8 @@ def test_checkpoints_that_are_gone_are_named(
         shutil.rmtree(copied / f"checkpoints/update-{update:08d}")
     train(config(data, copied, Average.last, 4))
     assert (
-        "training.averaging.kind=last training.averaging.count=4: the checkpoints of updates 80, 120 would "
-        "count for the final model and are there no more" in said.text
+        "training.averaging.kind=last training.averaging.count=4: the final model is chosen without the "
+        "checkpoints of updates 80, 120, which were removed" in said.text
     )
     assert results(copied)["training"]["averaged_updates"] == [40, 160]
 
@@ -201,7 +201,7 @@ def test_a_damaged_checkpoint_is_left_out(data: Path, copied: Path, said: pytest
     (copied / "checkpoints/update-00000150/model.safetensors").write_bytes(b"")
     (copied / "results.json").unlink()
     train(config(data, copied))
-    assert "update-00000150" in said.text and "the final model is made without it" in said.text
+    assert "update-00000150" in said.text and "the final model is chosen without it" in said.text
     assert all(150 not in one["updates"] for one in results(copied)["training"]["candidates"])
 
 
@@ -228,7 +228,7 @@ def test_the_results_of_earlier_versions_are_not_made_anew(
         ({"criterion": "loss"}, "has loss 6."),
         ({"criterion": "loss", "validate_sentences": 7}, "on the validation of training"),
         ({"criterion": "loss", "precision": Precision.bf16}, "on the validation of training"),
-        ({"criterion": "loss", "max_updates": 14}, "that of update 14 alone had 5."),
+        ({"criterion": "loss", "max_updates": 14}, "but the checkpoint of update 14 alone had 5."),
     ],
 )
 def test_a_kind_that_delivers_less_is_told(

@@ -77,9 +77,7 @@ def test_a_new_commit_on_the_hub_does_not_end_a_run(
 
     assert "4 updates" in train(given("main"))
     assert "4 updates" in train(given(OLD))
-    with pytest.raises(
-        UserError, match=f"was started with data.hub.revision={OLD}, not {NEW}: give the same"
-    ):
+    with pytest.raises(UserError, match=f": started with data.hub.revision={OLD}, not {NEW}. Give the same"):
         train(given(NEW))
 
     train(replace(config, run_dir="other", prepare_only=True))  # a new run takes what there is now

@@ -58,10 +58,10 @@ def test_auto_finds_a_size_that_runs(tmp_path: Path) -> None:
         return result.stdout.removesuffix("\n")
 
     assert run("full", 40000, 3) == (
-        "data.max_tokens=40000: a batch of 40000 target and 60000 source tokens does not fit into memory; "
-        "data.max_tokens=20000 training.micro_batches=2 makes the same updates in smaller parts, and "
-        "data.max_tokens=auto finds the largest that fits "
-        "(a run that has begun keeps its batches: give another run_dir)"
+        "data.max_tokens=40000: a batch of 40000 target and 60000 source tokens does not fit into memory. "
+        "data.max_tokens=20000 training.micro_batches=2 makes the same updates in smaller parts; "
+        "data.max_tokens=auto finds the largest that fits. "
+        "The batches of a run can't change: give another run_dir."
     )
     assert not (tmp_path / "full/checkpoints").exists()
     assert run("auto", "auto", 3) == "True"

@@ -71,7 +71,7 @@ def test_a_metric_from_validation_to_results(
     delivered = next(one for one in candidates if one["name"] == training["delivered"])
     assert delivered["letters"] == min(values) == results["valid"]["letters"]
     assert f"loss {delivered['loss']:.4f}  letters {delivered['letters']:7.3f}  update" in said.text
-    assert "judged by letters on the validation set" in said.text
+    assert "scored by letters on the validation set" in said.text
 
     for split in ("valid", "test"):
         assert list(results[split]) == ["letters", "chrfpp", "signatures", "sentences"]
@@ -83,7 +83,7 @@ def test_a_metric_from_validation_to_results(
     assert train(config) == text and "training is done already" in said.text
     more = replace(config, evaluation=EvaluationConfig(metrics=["letters", "bleu"]))
     assert "sentences  letters     BLEU\n" in train(more)
-    assert "evaluation.metrics has more metrics than the results: they are made anew" in said.text
+    assert "evaluation.metrics has metrics that the results lack: computing them again" in said.text
     assert list(json.loads((tmp_path / "run/results.json").read_text())["test"])[:2] == ["letters", "bleu"]
 
 

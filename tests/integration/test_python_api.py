@@ -151,7 +151,7 @@ def test_training_in_another_thread(there: Toy, tmp_path: Path, unchanged: None)
 
 def test_data_alone_are_prepared(there: Toy, tmp_path: Path, unchanged: None) -> None:
     result = nmt.train(there.small(f"run_dir={tmp_path / 'run'}", "prepare_only=true"))
-    assert (result.model_dir, result.text) == (None, "399 training pairs are prepared")
+    assert (result.model_dir, result.text) == (None, "399 training pairs prepared")
     assert result.results["data"]["cleaning"]["kept"] == 399
 
 
@@ -202,7 +202,7 @@ def test_ctrl_c_saves_the_state_and_raises(there: Toy, tmp_path: Path, unchanged
     threading.Thread(target=interrupt, daemon=True).start()
     with pytest.raises(KeyboardInterrupt):
         nmt.train(overrides)
-    assert "stopped; the same command goes on from here" in (run / "train.log").read_text()
+    assert "stopped; the same command resumes from here" in (run / "train.log").read_text()
 
 
 @pytest.mark.slow

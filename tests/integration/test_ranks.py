@@ -209,7 +209,7 @@ def test_auto_is_not_guessed_for_a_model_cut_up(
 ) -> None:
     config = toy_config(Path("x"), Path("y"), devices=devices, micro_batches=2, sharding=sharding)
     config.data.max_tokens = max_tokens
-    refusal = pytest.raises(UserError, match="^data.max_tokens=auto: .*sharding=full.*give a number")
+    refusal = pytest.raises(UserError, match="^data.max_tokens=auto: .*sharding=full.*Give a number")
     with refusal if refused else nullcontext():
         require_number(config)
 
@@ -496,7 +496,7 @@ def test_signals_stop_all_processes_together(
     errors = process.communicate(timeout=PATIENCE)[1]
     if signum is not signal.SIGKILL:  # else the parent is gone, and its processes see that
         assert process.returncode == 128 + signum, errors
-        assert errors.count("the same command goes on") == 1
+        assert errors.count("the same command resumes") == 1
     assert "Traceback" not in errors
     while alive(process.pid):
         assert time.monotonic() < deadline + PATIENCE, "processes are left behind"

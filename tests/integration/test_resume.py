@@ -300,7 +300,7 @@ def test_damaged_checkpoints_are_named_and_passed_over(
 
     for path in folder.glob("*/optimizer.safetensors"):
         os.truncate(path, 1000)
-    with pytest.raises(UserError, match="none of its .* checkpoints can be read"):
+    with pytest.raises(UserError, match="none of the .* checkpoints can be read"):
         train(toy_config(data, tmp_path / "run", **{**SETTINGS[name], "max_updates": 99}))
 
 
@@ -342,7 +342,7 @@ def test_other_options_are_refused_and_named(data: Path, tmp_path: Path) -> None
     config = toy_config(data, run, dropout=0.3, label_smoothing=0.2)
     with pytest.raises(
         UserError,
-        match=r"run was started with model.dropout=0.1, not 0.3, training.label_smoothing=0.1, not 0.2",
+        match=r"run: started with model.dropout=0.1, not 0.3, training.label_smoothing=0.1, not 0.2",
     ):
         train(config)
     config = toy_config(data, run)
@@ -396,7 +396,7 @@ def test_two_at_a_time_are_refused(data: Path, tmp_path: Path, monkeypatch: pyte
         raise AssertionError(str(pytest.raises(UserError, train, config).value))
 
     monkeypatch.setattr(Trainer, "_update", second)
-    with pytest.raises(AssertionError, match="another nmt-train is at work"):
+    with pytest.raises(AssertionError, match="in use by another nmt-train"):
         train(config)
 
 
@@ -429,7 +429,7 @@ def test_real_process_stopped_by_a_signal(signum: signal.Signals, data: Path, tm
         assert process.returncode == -signal.SIGKILL
     else:
         assert process.returncode == 128 + signum, errors
-        assert "the same command goes on" in errors
+        assert "the same command resumes" in errors
         assert "Traceback" not in errors
     saved = max(int(path.name.removeprefix("update-")) for path in run.glob("checkpoints/update-*"))
     assert saved < 1500

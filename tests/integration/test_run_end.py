@@ -54,7 +54,7 @@ def test_stop_in_the_last_validation(
     assert_same_run(tmp_path / "run", tmp_path / "whole")
     said.clear()
     train(config)
-    assert "done already; a larger training.max_updates goes on" in said.text
+    assert "done already; a larger training.max_updates resumes it" in said.text
     assert "final model" not in said.text
 
 
@@ -66,14 +66,14 @@ def test_interrupted_end_is_made_up_for(data: Path, tmp_path: Path, said: pytest
     assert (tmp_path / "run/model/model.safetensors").is_file()
     said.clear()
     assert train(config).splitlines()[:5] == text.splitlines()[:5]
-    assert "done already; a larger training.max_updates goes on" in said.text
+    assert "done already; a larger training.max_updates resumes it" in said.text
 
 
 @pytest.mark.parametrize(
     ("options", "more"),
     [
-        ({"max_epochs": 1}, "; a larger training.max_epochs goes on"),
-        ({"max_minutes": 1e-9}, "; a larger training.max_minutes goes on"),
+        ({"max_epochs": 1}, "; a larger training.max_epochs resumes it"),
+        ({"max_minutes": 1e-9}, "; a larger training.max_minutes resumes it"),
         ({"patience": 1, "validate_every": 1, "schedule": FLAT}, ""),
         (
             {"max_updates": 4, "schedule": ScheduleConfig(name="linear")},

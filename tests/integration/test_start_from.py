@@ -86,7 +86,7 @@ def test_another_model_in_its_place_is_told(base: Path, tmp_path: Path) -> None:
     weights = (tmp_path / "other/model/model.safetensors").read_bytes()
     (moved / "run/model/model.safetensors").write_bytes(weights)
     (moved / "run/model/SHA256SUMS").unlink()
-    with pytest.raises(UserError, match="was written with another model in start_from than this run has"):
+    with pytest.raises(UserError, match="the model in start_from changed since this checkpoint was written"):
         train(config)
 
 
@@ -98,7 +98,7 @@ def test_no_model_is_told(tmp_path: Path, base: Path) -> None:
 def test_another_shape_is_told_before_the_data_are_prepared(base: Path, tmp_path: Path) -> None:
     config = started(base, tmp_path / "run")
     other = replace(config, model=replace(config.model, norm=Norm.pre, heads=2, dropout=0.3))
-    with pytest.raises(UserError, match=r"has other options: give model\.heads=4 model\.norm=post$"):
+    with pytest.raises(UserError, match=r"has other options. Give model\.heads=4 model\.norm=post$"):
         with_vocabulary(other)
 
 
@@ -108,7 +108,7 @@ def test_another_vocabulary_is_told(base: Path, tmp_path: Path) -> None:
     own = replace(config.data, tokenizer=TokenizerConfig(path=str(tmp_path / "other")))
     config = with_vocabulary(replace(config, data=own))
     with pytest.raises(
-        UserError, match="its weights belong to other pieces than those of data.tokenizer.path"
+        UserError, match="the weights belong to another vocabulary than that of data.tokenizer.path"
     ):
         initial_model(config, prepare(config.data))
 

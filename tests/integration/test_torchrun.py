@@ -122,7 +122,7 @@ def test_two_nodes_that_share_nothing(toy: Toy, alone: dict[str, torch.Tensor], 
 
     first, second = two_nodes(toy, tmp_path)  # the same command goes on
     assert (first.status(), second.status()) == (0, 0), first.errors
-    assert "going on after update" in first.errors
+    assert re.search(r"resuming \S+ at update", first.errors)
     assert "BLEU" in first.out and second.out == ""
     assert_same(first.folder / "run", alone)
     assert not (second.folder / "run").exists()
@@ -136,7 +136,7 @@ def test_one_node_stops_at_ctrl_c_and_goes_on(
     node.until(lambda: list(node.folder.glob("run/checkpoints/update-*")))
     os.killpg(node.process.pid, signal.SIGINT)  # as a terminal does it: to all of them
     assert node.status() != 0
-    assert node.errors.count("stopped; the same command goes on") == 1
+    assert node.errors.count("stopped; the same command resumes") == 1
     assert "nmt/training" not in node.errors
 
     node = Node(toy, tmp_path / "node", *flags)

@@ -40,7 +40,7 @@ def test_options(toy: Toy) -> None:
     assert refused(toy, "nmt-train", "experiment=wmt14").startswith(
         "experiment=wmt14: there is no such experiment"
     )
-    assert refused(toy, "nmt-translate").startswith("model_dir must be given")
+    assert refused(toy, "nmt-translate").startswith("model_dir: must be given")
     assert refused(toy, "nmt-eval", "--verbose").startswith("--verbose: is not a flag")
 
 
@@ -91,7 +91,7 @@ def test_a_folder_that_is_no_model(toy: Toy, name: str) -> None:
 def test_beam_0(toy: Toy, trained: Path) -> None:
     for name in ("nmt-translate", "nmt-eval"):
         line = refused(toy, name, f"model_dir={trained}", "decoding.beam_size=0")
-        assert line == "decoding.beam_size=0: must be between 1 and 1,000"
+        assert line == "decoding.beam_size=0: must be between 1 and 1,000."
 
 
 def test_weights_of_another_vocabulary(toy: Toy, trained: Path, tmp_path: Path) -> None:

@@ -1,1 +1,1 @@
-"""Batches: sentence pairs packed into flat batches of ids, in an endless stream that can be resumed."""
+"""Batches: sentence pairs packed into flat batches of ids, in an endless, resumable stream."""

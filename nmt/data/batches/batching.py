@@ -1,6 +1,6 @@
-"""Flat batches: sentences laid end to end without padding.
+"""Flat batches: concatenated sentences without padding.
 
-Shapes: B sentences, S source tokens, T target tokens, N tokens of either side.
+Shapes: B sentences, S source tokens, T target tokens, N tokens of one side.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from nmt.data.subwords.tokenizer import BOS_ID, EOS_ID
 
 @dataclass(frozen=True, eq=False)
 class Layout:
-    """Where sentences lie in a flat stream of tokens.
+    """The positions of sentences in a flat sequence of tokens.
 
     Attributes:
         cu_seqlens: (B + 1,) int32; sentence b is tokens `cu_seqlens[b]` to `cu_seqlens[b + 1]`.
-        positions: (N,) int64, each token's place in its sentence, from 0.
-        lengths: the B lengths on the host, whatever device the tensors are on.
-        max_len: the largest of them, 0 if there are none.
+        positions: (N,) int64, the position of each token in its sentence, from 0.
+        lengths: the B lengths, always on the host.
+        max_len: the largest length, 0 if there are no sentences.
     """
 
     cu_seqlens: Tensor
@@ -35,7 +35,7 @@ class Layout:
 
     @classmethod
     def of(cls, lengths: Sequence[int] | Array) -> Layout:
-        """The layout of sentences of these lengths, in this order."""
+        """Returns the layout of sentences with these lengths, in this order."""
         sizes = np.asarray(lengths, np.int64)
         offsets = offsets_of(sizes)
         positions = np.arange(offsets[-1]) - np.repeat(offsets[:-1], sizes)
@@ -43,32 +43,33 @@ class Layout:
         return cls(cu_seqlens, torch.from_numpy(positions), tuple(sizes.tolist()), int(sizes.max(initial=0)))
 
     def twice(self) -> Layout:
-        """The layout of all sentences and then all of them again."""
+        """Returns the layout of the sentences followed by a copy of all of them."""
         cu_seqlens = torch.cat([self.cu_seqlens, self.cu_seqlens[1:] + self.cu_seqlens[-1]])
         return Layout(cu_seqlens, self.positions.repeat(2), self.lengths * 2, self.max_len)
 
     def to(self, device: torch.device | str, non_blocking: bool = False) -> Layout:
-        """The same on another device."""
+        """Returns the layout on another device."""
         cu_seqlens = self.cu_seqlens.to(device, non_blocking=non_blocking)
         positions = self.positions.to(device, non_blocking=non_blocking)
         return Layout(cu_seqlens, positions, self.lengths, self.max_len)
 
     def pin_memory(self) -> Layout:
-        """The same in page-locked memory."""
+        """Returns the layout in page-locked memory."""
         return Layout(self.cu_seqlens.pin_memory(), self.positions.pin_memory(), self.lengths, self.max_len)
 
 
 @dataclass(frozen=True, eq=False)
 class Batch:
-    """Sentence pairs, one flat stream a side.
+    """Sentence pairs, one flat sequence of ids per side.
 
     Attributes:
-        source_ids: (S,) int64, every sentence ending in EOS.
-        target_in: (T,) int64, every sentence beginning with BOS.
-        target_out: (T,) int64, the same shifted by one: every sentence ending in EOS.
+        source_ids: (S,) int64; every sentence ends with EOS.
+        target_in: (T,) int64; every sentence begins with BOS.
+        target_out: (T,) int64; the same shifted by one: every sentence ends with EOS.
         source: layout of `source_ids`.
         target: layout of `target_in` and `target_out`.
-        filling: tokens of the last pair, source and target, if it stands there only to fill up; else 0, 0.
+        filling: number of source and target tokens of the last pair if it is padding (see `filled`); else
+            (0, 0).
     """
 
     source_ids: Tensor
@@ -80,36 +81,36 @@ class Batch:
 
     @classmethod
     def of(cls, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]) -> Batch:
-        """The batch of these pairs (ids without BOS and EOS), in the order given."""
+        """Returns the batch of these pairs (ids without BOS and EOS), in the given order."""
         return cls.of_sides(Side.of(sources), Side.of(targets))
 
     @classmethod
     def of_sides(cls, source: Side, target: Side) -> Batch:
-        """The batch of pairs laid flat already (ids without BOS and EOS)."""
+        """Returns the batch of pairs that are already flat (ids without BOS and EOS)."""
         assert len(source) == len(target)
         return cls(
-            source_ids=torch.from_numpy(_joined(source, EOS_ID, at_end=True)),
-            target_in=torch.from_numpy(_joined(target, BOS_ID, at_end=False)),
-            target_out=torch.from_numpy(_joined(target, EOS_ID, at_end=True)),
+            source_ids=torch.from_numpy(_with_marks(source, EOS_ID, at_end=True)),
+            target_in=torch.from_numpy(_with_marks(target, BOS_ID, at_end=False)),
+            target_out=torch.from_numpy(_with_marks(target, EOS_ID, at_end=True)),
             source=Layout.of(source.lengths() + 1),
             target=Layout.of(target.lengths() + 1),
         )
 
     @property
     def num_sentences(self) -> int:
-        """Number of pairs, filling left out."""
+        """Number of pairs without the padding pair."""
         return len(self.target.lengths) - (self.filling != (0, 0))
 
     @property
     def num_target_tokens(self) -> int:
-        """Number of target tokens, EOS counted and filling, which comes after them, left out."""
+        """Number of target tokens, EOS counted, without the padding pair, which comes last."""
         return len(self.target_out) - self.filling[1]
 
     def filled(self, multiple: int) -> Batch:
-        """With a pair of no meaning at the end, so that the tokens of either side are a multiple of this.
+        """Appends a padding pair so that the number of tokens of each side is a multiple of `multiple`.
 
-        Where matrix products are compiled for their shape (oneDNN in bf16), a new number of tokens costs as
-        much as computing with it, and its kernels stay in memory.
+        oneDNN compiles matrix products in bf16 for each shape. The compilation for a new number of tokens
+        takes as long as the computation, and the kernels stay in memory.
         """
         sizes = len(self.source_ids), len(self.target_out)
         if not any(size % multiple for size in sizes):
@@ -125,12 +126,12 @@ class Batch:
         )
 
     def twice(self) -> Batch:
-        """All pairs, filling too, and then all of them again."""
+        """Returns the pairs followed by a copy of all of them, the padding pair included."""
         ids = (self.source_ids.repeat(2), self.target_in.repeat(2), self.target_out.repeat(2))
         return Batch(*ids, self.source.twice(), self.target.twice())
 
     def to(self, device: torch.device | str, non_blocking: bool = False) -> Batch:
-        """The same on another device."""
+        """Returns the batch on another device."""
         return Batch(
             self.source_ids.to(device, non_blocking=non_blocking),
             self.target_in.to(device, non_blocking=non_blocking),
@@ -141,7 +142,7 @@ class Batch:
         )
 
     def pin_memory(self) -> Batch:
-        """The same in page-locked memory, from which a GPU copies while it computes."""
+        """Returns the batch in page-locked memory, from which a GPU can copy while it computes."""
         return Batch(
             self.source_ids.pin_memory(),
             self.target_in.pin_memory(),
@@ -152,8 +153,8 @@ class Batch:
         )
 
 
-def _joined(side: Side, mark: int, *, at_end: bool) -> np.ndarray[Any, np.dtype[np.int64]]:
-    """(N + B,) the sentences with `mark` before or after each."""
+def _with_marks(side: Side, mark: int, *, at_end: bool) -> np.ndarray[Any, np.dtype[np.int64]]:
+    """Returns the ids (N + B,) of the sentences with the id `mark` before or after each."""
     ids = side.flat()
     offsets = side.offsets.astype(np.int64) - int(side.offsets[0])
     return np.insert(ids.astype(np.int64), offsets[1:] if at_end else offsets[:-1], mark)

@@ -1,4 +1,4 @@
-"""Blocks of pairs: the part of an epoch that is sampled and packed at once, a pure function of its place."""
+"""Blocks of pairs: parts of an epoch, sampled and packed at once. A block depends only on its place."""
 
 from __future__ import annotations
 
@@ -19,20 +19,17 @@ from nmt.data.subwords.tokenizer import Tokenizer
 from nmt.errors import UserError
 from nmt.runtime import log, mix
 
-_BATCHES, _SOURCE, _TARGET = (
-    1,
-    2,
-    3,
-)  # uses of the seed at a place; corpora.mixture has the others
+# Streams of random numbers at a place; corpora.mixture uses others.
+_BATCHES, _SOURCE, _TARGET = 1, 2, 3
 
 
 def budgets(data: DataConfig) -> tuple[int, int]:
-    """Target and source tokens that a batch holds at most, EOS counted."""
+    """Returns the largest numbers of target tokens and of source tokens per batch, EOS counted."""
     return int(data.max_tokens), int(int(data.max_tokens) * data.max_source_ratio)
 
 
 def most_pieces(data: DataConfig) -> int:
-    """Pieces that a side of a training pair has at most, EOS not counted."""
+    """Returns the largest number of pieces per side of a training pair, EOS not counted."""
     limits = [
         data.cleaning_of(f"data.train.corpora.{name}", corpus).max_pieces
         for name, corpus in data.train.corpora.items()
@@ -45,10 +42,10 @@ class Block:
     """The pairs of a block, in random order.
 
     Attributes:
-        rows: where each is in the store.
-        source: one side.
-        target: the other.
-        batches: which of them make up each batch, by their places in the block.
+        rows: the row of each pair in the store.
+        source: source sides.
+        target: target sides.
+        batches: the pairs of each batch, as indices into the block.
     """
 
     rows: Array
@@ -57,24 +54,30 @@ class Block:
     batches: Side
 
     def arrays(self) -> list[Array]:
-        """All that it is made of."""
+        """Returns the block as a list of arrays, to send it to another process."""
         sides = (self.source, self.target, self.batches)
         pairs = ((side.flat(), side.offsets - side.offsets[0]) for side in sides)
         return [self.rows, *chain(*pairs)]
 
     @classmethod
     def of_arrays(cls, arrays: Sequence[Array]) -> Block:
-        """The reverse of `arrays`."""
+        """Builds a block from its arrays; the reverse of `arrays`."""
         rows, *sides = arrays
         source, target, batches = (Side(*pair) for pair in zip(sides[::2], sides[1::2], strict=True))
         return cls(rows, source, target, batches)
 
 
 class Plan:
-    """What blocks are made from. It can be sent to other processes, which map the store anew."""
+    """Makes the blocks of any epoch. It can be pickled for other processes, which map the store again."""
 
     def __init__(self, store: Store, data: DataConfig, seed: int, tokenizer: Tokenizer) -> None:
-        """Takes the training pairs, budgets and sampling, the seed of the run, and whose pieces are sampled.
+        """Builds the plan.
+
+        Args:
+            store: the training pairs.
+            data: the budgets, the size of a block, and the options of sampling.
+            seed: seed of the run.
+            tokenizer: tokenizer of the pairs, for sampling.
 
         Raises:
             UserError: no pair fits into a batch.
@@ -86,24 +89,32 @@ class Plan:
         self._mixture = Mixture.of(store.sizes, data)
         longer = store.count_longer(self._max_source - 1, self._max_target - 1)
         if longer == store.num_pairs:
-            raise UserError(f"data.max_tokens={data.max_tokens}: no training pair is short enough; raise it")
+            raise UserError(
+                f"data.max_tokens={data.max_tokens}: every training pair is longer than a batch. Increase it."
+            )
         if longer:
             log.warning(
-                "data.max_tokens=%s: %d of %d training pairs are longer than a whole batch and left out",
+                "data.max_tokens=%s: %d of %d training pairs are longer than a batch and are skipped",
                 data.max_tokens, longer, store.num_pairs,
             )  # fmt: skip
 
     def places(self, epoch: int, block: int) -> Iterator[tuple[int, int]]:
-        """Epoch and number of all blocks from one on, without end; an epoch without a pair has none."""
+        """Yields the epoch and number of each block from this one on, without end.
+
+        An epoch without pairs has no blocks.
+
+        Raises:
+            UserError: the epoch has no such block.
+        """
         while True:
             num_blocks = -(-self._mixture.num_draws(epoch) // self._block_pairs)
             if block and block >= num_blocks:
-                raise UserError(not_in_the_data(epoch, block))
+                raise UserError(missing_place_message(epoch, block))
             yield from ((epoch, number) for number in range(block, num_blocks))
             epoch, block = epoch + 1, 0
 
     def block(self, epoch: int, block: int) -> Block:
-        """A block of an epoch."""
+        """Returns a block of an epoch."""
         start = block * self._block_pairs
         stop = min(start + self._block_pairs, self._mixture.num_draws(epoch))
         rows = self._mixture.rows(self._seed, epoch, start, stop)
@@ -118,7 +129,7 @@ class Plan:
         return Block(rows, source, target, Side(joined, offsets_of(sizes)))
 
     def _sampled(self, source: Side, target: Side, epoch: int, block: int) -> tuple[Side, Side]:
-        """The pairs cut up afresh; one that grows beyond what is allowed stays as it was."""
+        """Samples new segmentations. A pair that then exceeds a limit retains its old segmentation."""
         if self._samplers is None:
             return source, target
         new_source = self._samplers[0].resegment(source, mix(self._seed, _SOURCE, epoch, block))
@@ -134,23 +145,23 @@ class Plan:
         )
 
 
-def not_in_the_data(epoch: int, block: int, batch: int = 0) -> str:
-    """What is said of a place, all counted from 0, that only a damaged checkpoint can have."""
+def missing_place_message(epoch: int, block: int, batch: int = 0) -> str:
+    """Returns the error message for a place that does not exist; only a damaged checkpoint has one."""
     return (
-        f"the checkpoint is damaged: the data have no epoch {epoch}, block {block}, batch {batch} (from 0); "
-        "remove its folder, so that the one before it is used"
+        f"the checkpoint is damaged: the data have no epoch {epoch}, block {block}, batch {batch} (counted "
+        "from 0). Remove its folder to use the previous checkpoint."
     )
 
 
 def _samplers(tokenizer: Tokenizer, alpha: float) -> tuple[Sampler, Sampler]:
-    """One a side; with a joint vocabulary it is the same."""
+    """Returns one sampler per side; with a joint vocabulary, both are the same object."""
     source = Sampler(tokenizer.source_processor, tokenizer.segmentation, alpha)
     if tokenizer.joint:
         return source, source
     return source, Sampler(tokenizer.target_processor, tokenizer.segmentation, alpha)
 
 
-def every_so_many(plan: Plan, epoch: int, block: int, first: int, step: int) -> Iterator[list[Array]]:
-    """The arrays of each `step`th block from one on, the `first` of them being the first."""
+def every_nth_block(plan: Plan, epoch: int, block: int, first: int, step: int) -> Iterator[list[Array]]:
+    """Yields the arrays of every `step`-th block after the given block, beginning `first` blocks after it."""
     for place in islice(plan.places(epoch, block), first, None, step):
         yield plan.block(*place).arrays()

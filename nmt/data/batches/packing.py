@@ -1,4 +1,4 @@
-"""Which sentences share a batch, so that its budgets are used up."""
+"""Packing of sentences into batches that use up their budgets."""
 
 from __future__ import annotations
 
@@ -6,33 +6,34 @@ import numpy as np
 
 from nmt.data.arrays import Array
 
-OPEN_BATCHES = 8  # what does not fit into one is tried in the next; more fills no better
+OPEN_BATCHES = 8  # batches that are filled at the same time; more of them do not fill batches better
 
 
 def pack(
     source_lengths: Array, target_lengths: Array, order: Array, max_target: int, max_source: int
 ) -> list[Array]:
-    """Cuts a random order of sentences into batches that fill their budgets.
+    """Splits a random order of sentences into batches that fill their budgets.
 
-    First fit into a few open batches: a sentence too long for what is left of the oldest goes to the next,
-    and the oldest is closed when there is nowhere to go. Who shares a batch stays a matter of `order`.
+    Packs by first fit into a few open batches. A sentence that does not fit into the oldest open batch goes
+    into the next one. If it fits into none, the oldest is closed and a new batch is opened. Sentences near
+    each other in `order` therefore share a batch.
 
     Args:
-        source_lengths: lengths by row, EOS not counted (it is added here).
-        target_lengths: the same of the other side.
+        source_lengths: source lengths by row, EOS not counted (it is added here).
+        target_lengths: target lengths by row, EOS not counted.
         order: the rows to pack, in random order.
-        max_target: target tokens of a batch, EOS counted.
-        max_source: source tokens of a batch, EOS counted.
+        max_target: largest number of target tokens per batch, EOS counted.
+        max_source: largest number of source tokens per batch, EOS counted.
 
     Returns:
-        The rows of each batch, by source length, then target length, then row. Every row of `order` is in
-        exactly one, and no batch exceeds a budget.
+        The rows of each batch, sorted by source length, then target length, then row. Every row of `order` is
+        in exactly one batch, and no batch exceeds a budget.
     """
     sources = (source_lengths[order].astype(np.int64) + 1).tolist()
     targets = (target_lengths[order].astype(np.int64) + 1).tolist()
     least = min(targets, default=0)
     batches: list[list[int]] = []
-    opened: list[tuple[list[int], list[int]]] = []  # rows, [target tokens left, source tokens left]
+    opened: list[tuple[list[int], list[int]]] = []  # rows, [remaining target tokens, remaining source tokens]
     for row, source, target in zip(order.tolist(), sources, targets, strict=True):
         assert source <= max_source and target <= max_target, "a pair exceeds the budget of a batch"
         for place, (rows, left) in enumerate(opened):

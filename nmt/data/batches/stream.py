@@ -1,4 +1,4 @@
-"""The endless stream of training batches, each a pure function of its place, made ahead of their use."""
+"""The endless stream of training batches, prepared in advance. A batch depends only on its place."""
 
 from __future__ import annotations
 
@@ -13,25 +13,26 @@ import numpy as np
 from nmt.config import DataConfig
 from nmt.data.arrays import Array
 from nmt.data.batches.batching import Batch
-from nmt.data.batches.blocks import Block, Plan, every_so_many, not_in_the_data
+from nmt.data.batches.blocks import Block, Plan, every_nth_block, missing_place_message
 from nmt.data.batches.prefetch import Prefetch
 from nmt.data.store import Store
 from nmt.data.subwords.tokenizer import Tokenizer
 from nmt.data.workers import made_in_turn
 from nmt.errors import UserError
 
-AHEAD = 16  # batches made ahead, of those that are picked
-FILLED_TO = 64  # tokens of a side come in multiples of this; of 2,048, filling up takes 3 % and saves 20 %
+AHEAD = 16  # picked batches that are prepared in advance
+# The number of tokens of a side is a multiple of this. At 2,048 tokens, the padding costs 3 % and saves 20 %.
+FILLED_TO = 64
 
 _KILLED = (
-    "data.loaders={}: one of the processes that make batches was killed, most likely for want of memory; "
-    "start again with fewer, such as data.loaders=0"
+    "data.loaders={}: a process that prepares batches was killed, probably because memory ran out. "
+    "Start again with fewer processes, such as data.loaders=0."
 )
 
 
 @dataclass(frozen=True, order=True)
 class Cursor:
-    """The place of the next batch: epoch, block of the epoch, batch of the block; all from 0."""
+    """The place of the next batch: epoch, block in the epoch, and batch in the block, counted from 0."""
 
     epoch: int = 0
     block: int = 0
@@ -42,10 +43,10 @@ BEGINNING = Cursor()
 
 
 class BatchStream:
-    """Training batches, epoch after epoch, with the cursor that stands after each.
+    """The training batches of all epochs, each with the cursor after it.
 
-    Which sentences share a batch is random; inside it they stand in order of length. What follows a cursor
-    depends on the data, their options and the seed alone, not on where the stream was started.
+    Sentences are assigned to batches at random, and sorted by length within a batch. The batches after a
+    cursor depend only on the data, their options and the seed, not on where the stream was started.
     """
 
     def __init__(
@@ -61,73 +62,73 @@ class BatchStream:
         workers: int = 0,
         pin: bool = False,
     ) -> None:
-        """Starts two threads: one makes the blocks, or starts processes that do, the other lays out batches.
+        """Starts two threads. One makes the blocks, or starts processes for that; the other makes batches.
 
         Args:
             store: training pairs.
             data: budgets, block size and sampling.
-            seed: of the run.
-            tokenizer: whose pieces are sampled from.
-            start: where to begin.
-            pick: tells for the number of a batch, counted from 0 where the stream begins, whether it is
-                wanted; in the place of others comes None, at hardly any cost.
-            world: of how many batches one is picked; as many times `AHEAD` places are looked ahead.
-            workers: processes that make blocks; each has the next of its own ready. Without any, a thread
-                makes them, which keeps the others of this process waiting for some of the time.
-            pin: put batches into page-locked memory, for a GPU.
+            seed: seed of the run.
+            tokenizer: tokenizer of the pairs, for sampling.
+            start: place of the first batch.
+            pick: whether to return the batch of a given number, counted from 0 at the start of the stream.
+                Other batches are returned as None, at almost no cost.
+            world: one in `world` batches is picked; `AHEAD * world` batches are prepared in advance.
+            workers: processes that make blocks, each one block in advance. With 0, a thread makes them, which
+                sometimes blocks the other threads of this process.
+            pin: whether to put batches into page-locked memory, for a GPU.
 
         Raises:
             UserError: no pair fits into a batch.
         """
         self._plan = Plan(store, data, seed, tokenizer)
-        # A block is to be there when the one before is used up. In memory are at most three: the one in use,
-        # one that waits, and one in the making (65,536 pairs of 30 pieces a side are some 10 MB); with
-        # processes, one more in each.
+        # The next block should be ready when a block is used up. At most three blocks are in memory: one in
+        # use, one ready, and one being computed (65,536 pairs of 30 pieces per side take about 10 MB). With
+        # processes, each of them holds one more.
         self._blocks = Prefetch(_blocks(self._plan, start, workers), 1)
-        batches = _batches(_walk(self._blocks, start.batch), pick or _every, pin)
+        batches = _batches(_steps(self._blocks, start.batch), pick or _pick_all, pin)
         self._items = Prefetch(batches, AHEAD * world)
 
     def __iter__(self) -> Iterator[tuple[Batch | None, Cursor]]:
-        """Itself; it never ends."""
+        """Returns this object, an endless iterator."""
         return self
 
     def __next__(self) -> tuple[Batch | None, Cursor]:
-        """The next batch (None if it was not picked) and the cursor after it."""
+        """Returns the next batch (None if it was not picked) and the cursor after it."""
         return next(self._items)
 
     @property
     def seconds_waited(self) -> float:
-        """How long the consumer has waited for batches so far."""
+        """Time in seconds that the consumer has waited for batches so far."""
         return self._items.seconds_waited
 
     def rows(self, start: Cursor, end: Cursor) -> list[tuple[Cursor, Array]]:
-        """What the batches from one place up to another are made of: the place of each, and its rows."""
+        """Returns the place and the rows in the store of each batch from `start` up to `end`."""
         found = []
-        for place, after, block, rows in _walk(_blocks(self._plan, start, 0), start.batch):
+        for place, after, block, rows in _steps(_blocks(self._plan, start, 0), start.batch):
             found.append((place, block.rows[rows]))
             if after >= end:
                 break
         return found
 
     def close(self) -> None:
-        """Ends the threads, at the latest when the block that is being made is done."""
-        self._blocks.close()  # first: who lays out batches may be waiting for a block
+        """Ends the threads, at the latest when the current block is computed."""
+        self._blocks.close()  # first, because the other thread may be waiting for a block
         self._items.close()
 
 
 def num_loaders(data: DataConfig, *, gpu: bool, world: int, cores: int) -> int:
-    """How many processes make the blocks of one process of a run, as `data.loaders` says.
+    """Returns the number of processes that make blocks for one rank, from `data.loaders`.
 
-    By itself none where batches are used on the CPU: training there is slower than a thread by far. A GPU
-    wants some 600,000 target tokens a second, and its process is busy launching kernels. Every process of a
-    run goes through the whole epoch, for which a core makes blocks of 10,000,000 tokens a second or more: for
-    few GPUs, a thread has the time. If words are sampled it is 500,000 to 1,000,000.
+    With `auto` it is 0 for training on the CPU, which is much slower than a thread that makes blocks. A GPU
+    needs about 600,000 target tokens per second, and its process is busy launching kernels. Every rank makes
+    all blocks of an epoch. A core makes blocks of at least 10,000,000 tokens per second, so a thread is
+    enough for a few GPUs. With subword sampling it makes 500,000 to 1,000,000 tokens per second.
 
     Args:
         data: the options.
-        gpu: whether batches are used on a GPU.
-        world: processes of the run.
-        cores: of the machine, for each process of the run that it has.
+        gpu: whether training runs on a GPU.
+        world: number of ranks of the run.
+        cores: cores of the machine per rank on it.
     """
     if data.loaders != "auto":
         return int(data.loaders)
@@ -137,7 +138,10 @@ def num_loaders(data: DataConfig, *, gpu: bool, world: int, cores: int) -> int:
 
 
 def validation_batches(store: Store, max_tokens: int) -> list[Batch]:
-    """All pairs of a store, by length, in batches of at most `max_tokens` a side, or of one longer pair."""
+    """Returns all pairs of a store, sorted by length, in batches of at most `max_tokens` tokens per side.
+
+    A longer pair is a batch of one pair.
+    """
     source, target = store.take(np.arange(store.num_pairs))
     source_sizes, target_sizes = source.lengths() + 1, target.lengths() + 1
     order = np.lexsort((source_sizes, target_sizes))
@@ -153,7 +157,7 @@ def validation_batches(store: Store, max_tokens: int) -> list[Batch]:
     return [Batch.of_sides(source.take(group), target.take(group)).filled(FILLED_TO) for group in rows]
 
 
-_Step = tuple[Cursor, Cursor, Block, Array]  # a batch's place, the one after it, its block, its rows there
+_Step = tuple[Cursor, Cursor, Block, Array]  # place of a batch, the next place, its block, its pairs there
 
 
 def _batches(
@@ -167,11 +171,15 @@ def _batches(
         yield batch, after
 
 
-def _walk(blocks: Iterator[tuple[Cursor, Cursor, Block]], first: int) -> Iterator[_Step]:
-    """The batches of some blocks, from the one numbered `first` of the first block on."""
+def _steps(blocks: Iterator[tuple[Cursor, Cursor, Block]], first: int) -> Iterator[_Step]:
+    """Yields the batches of the blocks, from batch `first` of the first block on.
+
+    Raises:
+        UserError: the first block has no such batch.
+    """
     for begin, following, block in blocks:
         if first and first >= len(block.batches):
-            raise UserError(not_in_the_data(begin.epoch, begin.block, first))
+            raise UserError(missing_place_message(begin.epoch, begin.block, first))
         for batch in range(first, len(block.batches)):
             place, after = replace(begin, batch=batch), replace(begin, batch=batch + 1)
             last = batch + 1 == len(block.batches)
@@ -180,22 +188,22 @@ def _walk(blocks: Iterator[tuple[Cursor, Cursor, Block]], first: int) -> Iterato
 
 
 def _blocks(plan: Plan, start: Cursor, workers: int) -> Iterator[tuple[Cursor, Cursor, Block]]:
-    """The blocks from the one of `start` on: where each begins, where the one after it does, and itself."""
+    """Yields the blocks from the block of `start` on: its place, the place after it, and the block."""
     places = pairwise(plan.places(start.epoch, start.block))
     if not workers:
         for place, following in places:
             yield Cursor(*place), _after(place, following), plan.block(*place)
         return
-    make = partial(every_so_many, plan, start.epoch, start.block)
+    make = partial(every_nth_block, plan, start.epoch, start.block)
     with closing(made_in_turn(make, workers, _KILLED.format(workers))) as made:
         for (place, following), arrays in zip(places, made, strict=False):
             yield Cursor(*place), _after(place, following), Block.of_arrays(arrays)
 
 
 def _after(place: tuple[int, int], following: tuple[int, int]) -> Cursor:
-    """Where the batches after a block begin: in the epoch after it, be that empty, or in the same."""
+    """Returns the place after a block: the next block of its epoch, or the next epoch, even if empty."""
     return Cursor(*following) if following[0] == place[0] else Cursor(place[0] + 1)
 
 
-def _every(number: int) -> bool:
+def _pick_all(number: int) -> bool:
     return True

@@ -1,1 +1,1 @@
-"""Cleaning: the rules that drop training pairs, duplicates, and the cleaned text in shards."""
+"""Cleaning of training pairs: rules that drop pairs, duplicate detection, and shards of cleaned text."""

@@ -1,4 +1,4 @@
-"""The first stage of preparation: training text, cleaned, in shards that each depend on their lines alone."""
+"""The first stage of preparation: cleaned training text in shards. Each shard depends only on its lines."""
 
 from __future__ import annotations
 
@@ -33,18 +33,18 @@ from nmt.data.store import Shard
 from nmt.data.workers import run_ordered
 from nmt.runtime import progress
 
-_REPEATS = "repeats.safetensors"  # numbers of the pairs that stood before, counted through all shards
+_REPEATS = "repeats.safetensors"  # numbers of the pairs that occur earlier, counted through all shards
 _SAMPLE_SEED = 20170612
 
 
 @dataclass(frozen=True)
 class TextOptions:
-    """How the text is gone through.
+    """Options of cleaning other than the rules.
 
     Attributes:
-        drop_duplicates: keep the first of several equal pairs only.
-        drop_near_duplicates: keep the first of several pairs that `near_hash` finds equal only.
-        shard_pairs: raw pairs that go into a shard.
+        drop_duplicates: retain only the first of several equal pairs.
+        drop_near_duplicates: retain only the first of several pairs with the same `near_hash`.
+        shard_pairs: raw pairs per shard.
         workers: number of processes.
     """
 
@@ -55,20 +55,22 @@ class TextOptions:
 
 
 class Texts:
-    """Cleaned pairs, mapped.
+    """Memory-mapped cleaned pairs.
+
+    The shards contain duplicates too. A file of numbers lists them, and all methods that say so skip them.
 
     Attributes:
         num_shards: number of shards.
-        num_pairs: number of pairs that are to be used.
-        near: numbers of those that are not, because nearly the same pair stood before: (n,) int64, ascending.
+        num_pairs: number of pairs without duplicates and near-duplicates.
+        near: (n,) int64 numbers of the near-duplicates that are not duplicates, in ascending order.
     """
 
     def __init__(self, folder: Path, repeats: Path | None = None) -> None:
-        """Opens what `clean_texts` made.
+        """Opens a folder that `clean_texts` wrote.
 
         Args:
             folder: the cleaned text.
-            repeats: a file of `write_repeats_across` for it, in the place of the folder's own.
+            repeats: a file that `write_repeats_across` wrote; it replaces the file in the folder.
 
         Raises:
             UserError: a shard is missing or damaged.
@@ -82,34 +84,39 @@ class Texts:
 
     @property
     def num_bytes(self) -> int:
-        """Size of all text, that of pairs that are not to be used too."""
+        """Size of all text, duplicates included."""
         return sum(len(shard.source.ids) + len(shard.target.ids) for shard in self._shards)
 
     def hashes(self, name: str) -> list[Hashes]:
-        """A hash of each pair, those that are not to be used too, by shards: `hashes` or `near`."""
-        return [_kept(shard, name) for shard in self._shards]
+        """Returns the hashes `hashes` or `near` of all pairs, duplicates included, by shard."""
+        return [_stored_hashes(shard, name) for shard in self._shards]
 
     def rows(self, shard: int) -> Array:
-        """The rows of a shard that are to be used: those that do not repeat an earlier pair."""
+        """Returns the rows of a shard without duplicates and near-duplicates."""
         start, stop = self._starts[shard : shard + 2]
         first, last = np.searchsorted(self._repeats, (start, stop))
         return np.delete(np.arange(stop - start), self._repeats[first:last] - start)
 
     def sides(self, shard: int, rows: Array) -> tuple[Side, Side]:
-        """The two sides of some rows of a shard, which have to ascend: UTF-8, a newline at each line's end.
+        """Returns the two sides of some rows of a shard, in UTF-8, with a newline at the end of each line.
 
-        They are views if no row is left out.
+        Args:
+            shard: index of the shard.
+            rows: rows of the shard, in ascending order. If they are consecutive, the sides are views.
         """
         source, target = self._shards[shard].source, self._shards[shard].target
-        return _at(source, rows), _at(target, rows)
+        return _lines_at(source, rows), _lines_at(target, rows)
 
     def pairs(self, shard: int, rows: Array) -> tuple[list[str], list[str]]:
-        """The same as text, without newlines."""
+        """Returns the same rows as strings without newlines."""
         source, target = self.sides(shard, rows)
         return source.lines(), target.lines()
 
     def sample(self, size: int) -> Iterator[tuple[str, str]]:
-        """Yields `size` pairs drawn evenly from all, in their order; all of them if there are no more."""
+        """Yields a uniform sample of `size` pairs in corpus order, or all pairs if there are fewer.
+
+        Duplicates are skipped.
+        """
         counts = offsets_of(np.diff(self._starts) - np.diff(np.searchsorted(self._repeats, self._starts)))
         total = int(counts[-1])
         chosen = np.sort(Shuffle(total, _SAMPLE_SEED).rows(0, min(size, total)))
@@ -119,13 +126,13 @@ class Texts:
             yield from zip(*self.pairs(shard, self.rows(shard)[places]), strict=True)
 
     def report(self) -> CleaningReport:
-        """What was dropped, and why."""
+        """Returns the number of dropped pairs by reason, duplicates included."""
         report = CleaningReport()
         for shard in self._shards:
             report = report.merge(report_of(shard.facts))
         equal = np.setdiff1d(self._repeats, self.near, assume_unique=True)
-        repeats = self._repeats_report(DUPLICATE, "the same pair stood before", equal)
-        near = self._repeats_report(NEAR_DUPLICATE, "nearly the same pair stood before", self.near)
+        repeats = self._repeats_report(DUPLICATE, "the same pair occurs earlier", equal)
+        near = self._repeats_report(NEAR_DUPLICATE, "nearly the same pair occurs earlier", self.near)
         return report.merge(repeats).merge(near)
 
     def _repeats_report(self, name: str, words: str, numbers: Array) -> CleaningReport:
@@ -141,16 +148,16 @@ class Texts:
 
 
 def clean_texts(folder: Path, corpus: Corpus, rules: Sequence[Rule], options: TextOptions) -> Texts:
-    """Reads and cleans a corpus, unless `folder` holds the result already.
+    """Reads and cleans a corpus, unless `folder` already holds the result.
 
     Args:
-        folder: its name stands for all that the result depends on.
+        folder: folder of the result. Its name must identify everything that the result depends on.
         corpus: the training pairs.
-        rules: what is dropped.
-        options: the rest.
+        rules: the rules that drop pairs.
+        options: the other options of cleaning.
 
     Raises:
-        UserError: the corpus can't be read, or the folder not be written.
+        UserError: the corpus can't be read, or the folder can't be written.
     """
     setup = partial(_Cleaner, list(rules), options.drop_near_duplicates)
 
@@ -175,14 +182,14 @@ def clean_texts(folder: Path, corpus: Corpus, rules: Sequence[Rule], options: Te
 def write_repeats_across(
     texts: Sequence[Texts], cleaning: Sequence[CleaningConfig], paths: Sequence[Path]
 ) -> None:
-    """Finds the pairs that stand, or nearly stand, in an earlier corpus or earlier in their own.
+    """Finds duplicates and near-duplicates of pairs in an earlier corpus or earlier in the same corpus.
 
     Args:
-        texts: the corpora in the order in which they go before each other.
-        cleaning: what is asked for each: of equal pairs only those of a corpus with `drop_duplicates` are
-            found, whatever the one before it has; of nearly equal ones, only where both corpora have
+        texts: the corpora, in order of precedence.
+        cleaning: the options of each corpus. Duplicates are found in a corpus with `drop_duplicates`,
+            whatever the options of the earlier corpus. Near-duplicates are found only if both corpora have
             `drop_near_duplicates`.
-        paths: the file to write for each, for `Texts`.
+        paths: the file to write for each corpus; `Texts` reads it.
     """
     near_too = [options.drop_near_duplicates for options in cleaning]
     equal = _repeats_across([text.hashes("hashes") for text in texts])
@@ -194,7 +201,10 @@ def write_repeats_across(
 
 
 def _repeats_across(corpora: Sequence[Sequence[Hashes]]) -> list[Array]:
-    """For each corpus the numbers, counted through its own shards, of what stood before in any."""
+    """Returns the numbers of the repeated pairs of each corpus, counted through its shards.
+
+    A pair is repeated if an equal hash occurs earlier in any corpus.
+    """
     starts = offsets_of(np.array([sum(len(shard.rows) for shard in shards) for shards in corpora], np.int64))
     found = repeats([shard for shards in corpora for shard in shards])
     parts = np.split(found, np.searchsorted(found, starts[1:-1]))
@@ -202,12 +212,12 @@ def _repeats_across(corpora: Sequence[Sequence[Hashes]]) -> list[Array]:
 
 
 def report_to_json(report: CleaningReport) -> dict[str, Any]:
-    """A report as a shard keeps it."""
+    """Converts a report to the form in which a shard stores it."""
     return vars(report) | {"dropped": dict(report.dropped)}
 
 
 def report_of(facts: dict[str, Any]) -> CleaningReport:
-    """The report that a shard kept."""
+    """Converts the stored form of a report back; the reverse of `report_to_json`."""
     return CleaningReport(**(facts | {"dropped": Counter(facts["dropped"])}))
 
 
@@ -215,7 +225,7 @@ _Raw = tuple[bytes, bytes]  # the lines of the two sides, each joined by newline
 
 
 def _tasks(corpus: Corpus, folder: Path, shard_pairs: int) -> Iterator[tuple[Path, _Raw | None]]:
-    """The shards to be written, each with its raw lines; None for those that are there already."""
+    """Yields the path of each shard and its raw lines, or None if the shard already exists."""
     for index, block in enumerate(corpus.blocks(shard_pairs)):
         path = folder / f"{index:05d}.safetensors"
         yield path, None if path.exists() else _raw(block)
@@ -227,14 +237,14 @@ def _raw(block: Block) -> _Raw:
 
 @dataclass(frozen=True)
 class _Cleaner:
-    """What a process needs to clean shards."""
+    """The state with which a process cleans shards."""
 
     rules: Sequence[Rule]
     near: bool
 
 
 def _clean(cleaner: _Cleaner, task: tuple[Path, _Raw | None]) -> int:
-    """Cleans and writes one shard; gives the number of pairs read."""
+    """Cleans and writes one shard; returns the number of pairs read."""
     path, raw = task
     if raw is None:
         return report_of(Shard.open(path).facts).total
@@ -249,26 +259,26 @@ def _clean(cleaner: _Cleaner, task: tuple[Path, _Raw | None]) -> int:
                 report.drop(rule.name, rule.words, sources[place], targets[place])
     sources, targets = list(compress(sources, kept)), list(compress(targets, kept))
     report.keep(len(sources))
-    more = _sorted("hashes", map(pair_hash, sources, targets))
+    more = _sorted_hashes("hashes", map(pair_hash, sources, targets))
     if cleaner.near:
-        more |= _sorted("near", map(near_hash, sources, targets))
+        more |= _sorted_hashes("near", map(near_hash, sources, targets))
     Shard(Side.of_lines(sources), Side.of_lines(targets), more, report_to_json(report)).write(path)
     return report.total
 
 
-def _sorted(name: str, digests: Iterable[bytes]) -> dict[str, Array]:
-    """Hashes as a shard keeps them."""
+def _sorted_hashes(name: str, digests: Iterable[bytes]) -> dict[str, Array]:
+    """Returns sorted hashes in the form in which a shard stores them."""
     hashes = Hashes.of(np.frombuffer(b"".join(digests), "<u8"))
     return {name: hashes.values, f"{name}_rows": hashes.rows}
 
 
-def _kept(shard: Shard, name: str) -> Hashes:
-    """The hashes that a shard kept."""
+def _stored_hashes(shard: Shard, name: str) -> Hashes:
+    """Returns hashes that a shard stores; the reverse of `_sorted_hashes`."""
     return Hashes(shard.more[name], shard.more[f"{name}_rows"])
 
 
-def _at(side: Side, rows: Array) -> Side:
-    """The lines at `rows` (n,), which ascend; a view if none between is left out."""
+def _lines_at(side: Side, rows: Array) -> Side:
+    """Returns the lines at ascending `rows` (n,); a view if the rows are consecutive."""
     first, count = int(rows[0]) if len(rows) else 0, len(rows)
     if not count or int(rows[-1]) - first + 1 == count:
         return Side(side.ids, side.offsets[first : first + count + 1])
@@ -277,8 +287,10 @@ def _at(side: Side, rows: Array) -> Side:
 
 def _write_repeats(folder: Path, options: TextOptions) -> None:
     shards = [Shard.open(path) for path in _shard_paths(folder)]
-    equal = repeats([_kept(shard, "hashes") for shard in shards] if options.drop_duplicates else [])
-    near = repeats([_kept(shard, "near") for shard in shards] if options.drop_near_duplicates else [])
+    equal = repeats([_stored_hashes(shard, "hashes") for shard in shards] if options.drop_duplicates else [])
+    near = repeats(
+        [_stored_hashes(shard, "near") for shard in shards] if options.drop_near_duplicates else []
+    )
     _write_numbers(folder / _REPEATS, equal, near)
 
 

@@ -1,4 +1,4 @@
-"""What is dropped from the training pairs, and the count and examples of each reason."""
+"""The registry of cleaning rules, pair hashes, and the report of dropped pairs with counts and examples."""
 
 from __future__ import annotations
 
@@ -42,24 +42,24 @@ __all__ = [
 ]
 
 NUM_EXAMPLES = 3
-"""Dropped pairs a rule shows in the report."""
+"""Number of dropped pairs per rule in the report."""
 
 EXAMPLE_CHARACTERS = 200
-"""How much of each side is shown, the "…" of one that is cut counted in."""
+"""Number of characters shown of each side, the "…" of a truncated side included."""
 
 _LOG_CHARACTERS = 60  # of each side of an example in the log
 
 DUPLICATE = "duplicate"
-"""Name under which the preparation counts what `pair_hash` finds."""
+"""Name under which preparation counts pairs with the `pair_hash` of an earlier pair."""
 
 NEAR_DUPLICATE = "near_duplicate"
-"""Name under which it counts what `near_hash` finds beyond that."""
+"""Name under which preparation counts the other pairs with the `near_hash` of an earlier pair."""
 
 
 RULES: Registry[type[Rule]] = Registry("rule")
-"""The rules in the order in which they judge; the first that drops a pair is counted.
+"""The rules in the order in which they are applied. A pair is counted under the first rule that drops it.
 
-The most expensive built-in rule is the last of them. Those of plugins follow.
+The slowest built-in rule is the last built-in rule. The rules of plugins follow.
 """
 
 for _rule in (
@@ -79,28 +79,28 @@ for _rule in (
 
 
 class PieceRule:
-    """Drops pairs by their lengths in pieces, once they are tokenised: too long, or nothing left."""
+    """Drops tokenised pairs with a side that is too long or empty, in pieces."""
 
     name: ClassVar[str] = "length"
     option: ClassVar[str] = "max_pieces"
 
     def __init__(self, config: CleaningConfig) -> None:
-        """Takes `max_pieces`; with 0 only sides without any piece are dropped."""
+        """Reads `max_pieces`. With 0, only pairs with an empty side are dropped."""
         self.max_pieces = config.max_pieces
         self.words = (
-            f"a side is longer than {self.max_pieces} pieces" if self.max_pieces else "a side has no piece"
+            f"a side is longer than {self.max_pieces} pieces" if self.max_pieces else "a side has no pieces"
         )
 
     def drops(self, num_source: int, num_target: int) -> bool:
-        """Whether the pair is to go, given its lengths in pieces, EOS not counted."""
+        """Whether to drop the pair, given its lengths in pieces, EOS not counted."""
         return bool(self.mask(np.array([num_source]), np.array([num_target]))[0])
 
     def mask(self, num_source: np.ndarray, num_target: np.ndarray) -> np.ndarray:
-        """`drops` for many pairs: (N,) and (N,) lengths to (N,) truth values."""
-        gone: np.ndarray = (num_source == 0) | (num_target == 0)
+        """`drops` for N pairs: two arrays of lengths (N,) to bool (N,)."""
+        dropped: np.ndarray = (num_source == 0) | (num_target == 0)
         if self.max_pieces:
-            gone |= (num_source > self.max_pieces) | (num_target > self.max_pieces)
-        return gone
+            dropped |= (num_source > self.max_pieces) | (num_target > self.max_pieces)
+        return dropped
 
 
 def build_rules(
@@ -109,16 +109,16 @@ def build_rules(
     languages: tuple[str, str] = ("", ""),
     tags: Collection[str] = (),
 ) -> list[Rule]:
-    """The rules that the options switch on, in their order.
+    """Builds the rules that the options enable, in the order of `RULES`.
 
     Args:
         config: the options.
-        held_out: validation and test, whose text training must not see.
+        held_out: validation and test; their text must not occur in training.
         languages: language codes of source and target.
-        tags: what held-out sources may begin with and training text does not.
+        tags: tags with which held-out sources may begin; training text has none.
 
     Raises:
-        UserError: a rule needs a package that is not installed, or knows nothing of a language.
+        UserError: a rule needs a package that is not installed, or does not support a language.
     """
     setting = Setting(held_out, *languages, tags)
     built = (rule.build(config, setting) for rule in RULES.values())
@@ -126,7 +126,7 @@ def build_rules(
 
 
 def option_of(name: str) -> str | None:
-    """The full name of the option that sets the rule `name` of a report; None if none does."""
+    """Returns the full name of the option that sets the rule `name`, or None for a rule without option."""
     others: dict[str, str | None] = {
         PieceRule.name: PieceRule.option,
         DUPLICATE: "drop_duplicates",
@@ -137,10 +137,10 @@ def option_of(name: str) -> str | None:
 
 
 def rule_facts(rules: Sequence[Rule]) -> list[Any]:
-    """What stands for rules and how they judge.
+    """Returns facts that identify the rules and their behaviour, for a fingerprint.
 
-    For a rule outside this package, the source of its module is added. So an edit is noticed even if the
-    version stays the same.
+    For a rule outside this package, the source code of its module is included. Text is therefore cleaned
+    again after an edit even if `version` stays the same.
     """
     return [[type(rule).__name__, rule.version, rule.facts(), *_source_of(type(rule))] for rule in rules]
 
@@ -151,35 +151,36 @@ def _source_of(rule: type[Rule]) -> list[str]:
     module = inspect.getmodule(rule)
     try:
         return [] if module is None else [inspect.getsource(module)]
-    except OSError:  # a class defined at a prompt has no source file
+    except OSError:  # a class defined in an interactive session has no source file
         return []
 
 
 normal_text: Callable[[str], str] = str.strip
-"""Makes a line a side as the rules see it and the store keeps it: without white space around it."""
+"""Normalises a line for the rules and the store: removes white space at both ends."""
 
 
 def visible(text: str) -> str:
-    """A line for a terminal or a page: what can't be printed as the escape that Python has for it."""
+    """Returns the text with unprintable characters as Python escapes, for a terminal or a page."""
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
 
 
 def shortened(text: str, characters: int) -> str:
-    """The text, or its beginning with "…" where it has more characters."""
+    """Returns the text, truncated with "…" if it is longer than `characters`."""
     return text if len(text) <= characters else f"{text[: characters - 1]}…"
 
 
 def pair_hash(source: str, target: str) -> bytes:
-    """Eight bytes that stand for a pair of lines, the same in every process and on every machine."""
+    """Returns an 8-byte hash of a pair, the same in every process and on every machine."""
     return blake2b(f"{source}\n{target}".encode(), digest_size=8).digest()
 
 
 def near_hash(source: str, target: str) -> bytes:
-    """A hash of a pair that leaves aside case and all that is no letter, where both sides have letters.
+    """Returns a hash of a pair that ignores case and all characters that are not letters.
 
-    Letters that normalisation makes the same (NFKC) are: composed ones, ligatures, those of full width.
+    Letters that are equal after compatibility normalisation (NFKC) have equal hashes: composed letters,
+    ligatures and full-width letters. If a side has no letters, returns `pair_hash`.
     """
     source_key, target_key = (
         unicodedata.normalize("NFKD", text).casefold().translate(_LETTERS) for text in (source, target)
@@ -188,7 +189,7 @@ def near_hash(source: str, target: str) -> bytes:
 
 
 class _Letters(dict[int, str | None]):
-    """A table for `str.translate` that drops what is neither a letter nor a mark on one."""
+    """A table for `str.translate` that removes characters other than letters and their combining marks."""
 
     def __missing__(self, code: int) -> str | None:
         character = chr(code)
@@ -201,33 +202,34 @@ _LETTERS = _Letters()
 
 @dataclass
 class CleaningReport:
-    """How many pairs stayed, how many each rule dropped, and a few of those."""
+    """The number of retained pairs, and the number and examples of dropped pairs for each rule."""
 
     kept: int = 0
+    """Number of retained pairs."""
     dropped: Counter[str] = field(default_factory=Counter)
-    """Counts by the name of the rule."""
+    """Number of dropped pairs by rule name."""
     words: dict[str, str] = field(default_factory=dict)
-    """The rules' meanings by name."""
+    """Descriptions of the rules by name."""
     examples: dict[str, list[tuple[str, str]]] = field(default_factory=dict)
-    """The first pairs that each rule dropped."""
+    """The first pairs that each rule dropped, by name."""
 
     @property
     def total(self) -> int:
-        """Pairs seen."""
+        """Number of retained and dropped pairs."""
         return self.kept + sum(self.dropped.values())
 
     def keep(self, count: int = 1) -> None:
-        """Counts pairs that stay."""
+        """Counts retained pairs."""
         self.kept += count
 
     def drop(self, name: str, words: str, source: str, target: str) -> None:
-        """Counts a dropped pair and keeps it if it is among the rule's first.
+        """Counts a dropped pair, and stores it as an example if the rule has fewer than `NUM_EXAMPLES`.
 
         Args:
-            name: the rule's name.
-            words: the rule's meaning.
-            source: the pair's source.
-            target: the pair's target.
+            name: name of the rule.
+            words: description of the rule.
+            source: source of the pair.
+            target: target of the pair.
         """
         self.dropped[name] += 1
         self.words[name] = words
@@ -236,7 +238,7 @@ class CleaningReport:
             examples.append((shortened(source, EXAMPLE_CHARACTERS), shortened(target, EXAMPLE_CHARACTERS)))
 
     def merge(self, other: CleaningReport) -> CleaningReport:
-        """The two reports as one; examples of `self` come first."""
+        """Returns the sum of two reports; the examples of `self` come first."""
         merged = CleaningReport(
             self.kept + other.kept, self.dropped + other.dropped, self.words | other.words
         )
@@ -246,7 +248,7 @@ class CleaningReport:
         return merged
 
     def as_dict(self) -> dict[str, Any]:
-        """The report for `results.json`."""
+        """Returns the report for `results.json`."""
         return {
             "pairs": self.total,
             "kept": self.kept,
@@ -257,10 +259,10 @@ class CleaningReport:
         }
 
     def table(self) -> str:
-        """The report as a table for people."""
+        """Returns the report as a text table."""
         rows = [("pairs read", self.total)]
         rows += [(f"dropped: {self.words.get(name, name)}", self.dropped[name]) for name in self._order()]
-        rows += [("kept", self.kept)]
+        rows += [("pairs retained", self.kept)]
         width = max(len(words) for words, _ in rows)
         digits = max(len(f"{count:,}") for _, count in rows)
         total = max(self.total, 1)
@@ -269,8 +271,8 @@ class CleaningReport:
         )
 
     def samples(self) -> str:
-        """The examples for people: a short line each, under the rule's name."""
-        lines = ["examples of what was dropped (longer in data_report.html):"]
+        """Returns the examples as text: one short line per pair, after the name of its rule."""
+        lines = ["examples of dropped pairs (longer in data_report.html):"]
         for name in self._order():
             for pair in self.examples.get(name, []):
                 lines.append(

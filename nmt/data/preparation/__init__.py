@@ -1,1 +1,1 @@
-"""Preparation: from corpora to encoded shards, and the report about the data."""
+"""Preparation of corpora: encoded shards, and the data report."""

@@ -1,4 +1,4 @@
-"""Charts as SVG: bars and curves that take their colours from the page's style."""
+"""Charts in SVG: histograms and curves. The style sheet of the page sets their colours."""
 
 from __future__ import annotations
 
@@ -6,21 +6,21 @@ import math
 from collections.abc import Callable, Sequence
 
 _WIDTH, _HEIGHT = 440, 220
-_LEFT, _RIGHT, _TOP, _BOTTOM = 52, 12, 10, 38  # room for the axes' labels
+_LEFT, _RIGHT, _TOP, _BOTTOM = 52, 12, 10, 38  # margins for the labels of the axes
 
 
 def histogram(
     edges: Sequence[float], counts: Sequence[int], colour: str, *, logarithmic: bool = False
 ) -> str:
-    """Bars as SVG.
+    """Draws a histogram.
 
     Args:
-        edges: (n + 1,) ascending; bar i stands between edges i and i + 1.
-        counts: (n,) heights.
-        colour: class of the bars.
-        logarithmic: whether the horizontal axis is, with a mark at each power of two.
+        edges: (n + 1,) in ascending order; bar i is the bin from edge i to edge i + 1.
+        counts: (n,) counts of the bins.
+        colour: CSS class of the bars.
+        logarithmic: whether the horizontal axis is logarithmic, with a label at each power of two.
     """
-    # The last bin of lengths may be far wider than the others: every bar is drawn as wide as the first.
+    # The last bin of lengths may be much wider than the others, but all bars are drawn with the same width.
     step = (_WIDTH - _LEFT - _RIGHT) / len(counts)
     top = max(*counts, 1)
     up = _scale(0, top, _HEIGHT - _BOTTOM, _TOP)
@@ -42,10 +42,10 @@ def histogram(
 
 
 def curves(series: dict[str, Sequence[Sequence[float]]]) -> str:
-    """Lines as SVG, both axes logarithmic.
+    """Draws curves with two logarithmic axes.
 
     Args:
-        series: class of the line → its points (x, y), all of them 1 or more.
+        series: CSS class of each curve → its points (x, y), with coordinates of at least 1.
     """
     points = [point for line in series.values() for point in line]
     decades = [math.ceil(math.log10(max(*(point[axis] for point in points), 10))) for axis in (0, 1)]
@@ -64,7 +64,7 @@ def _svg(parts: Sequence[str]) -> str:
 
 
 def _rule_at(y: float, words: str) -> str:
-    """A line across the chart with its label to the left."""
+    """Returns a horizontal grid line with a label to its left."""
     return (
         f'<path class="axis" d="M{_LEFT} {y:.1f}H{_WIDTH - _RIGHT}"/>'
         f'<text x="{_LEFT - 6}" y="{y + 4:.1f}" text-anchor="end">{words}</text>'
@@ -72,7 +72,7 @@ def _rule_at(y: float, words: str) -> str:
 
 
 def _label(x: float, words: str) -> str:
-    """A label under the chart."""
+    """Returns a label below the chart."""
     return f'<text x="{x:.1f}" y="{_HEIGHT - _BOTTOM + 17}" text-anchor="middle">{words}</text>'
 
 
@@ -81,7 +81,7 @@ def _scale(low: float, high: float, begin: float, end: float) -> Callable[[float
 
 
 def _round_ticks(top: float) -> list[int]:
-    """Some four round numbers from 0 to `top`."""
+    """Returns about four round numbers from 0 to `top`."""
     unit = 10 ** math.floor(math.log10(top))
     step = next(step for step in (unit // 4, unit // 2, unit, 2 * unit) if step and top / step <= 5)
     return list(range(0, int(top) + 1, int(step)))

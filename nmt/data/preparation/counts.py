@@ -1,4 +1,4 @@
-"""Counts of lengths, their ratios and pieces: made as a shard is encoded, and kept in it for the report."""
+"""Counts of lengths, length ratios and pieces. Encoding a shard stores them in it for the data report."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ import numpy as np
 from nmt.data.arrays import Array, Side, smallest_dtype
 
 _RATIO_BINS_PER_OCTAVE = 4
-_RATIO_OCTAVES = 3  # from an eighth to eight times as long; what is beyond goes into the bins at the ends
+_RATIO_OCTAVES = 3  # ratios from 1/8 to 8; the outer bins include all ratios beyond that
 _RATIO_BINS = 2 * _RATIO_OCTAVES * _RATIO_BINS_PER_OCTAVE
 
 
 @dataclass(frozen=True)
 class SideCounts:
-    """What one side of pairs is like.
+    """Counts of one side of the pairs.
 
     Attributes:
-        lengths: (L,) sentences by their number of pieces, EOS not counted.
-        pieces: (V,) occurrences of each piece.
+        lengths: (L,) number of sentences of each length in pieces, EOS not counted.
+        pieces: (V,) number of occurrences of each piece.
     """
 
     lengths: Array
@@ -29,12 +29,12 @@ class SideCounts:
 
 @dataclass(frozen=True)
 class Counts:
-    """What pairs are like.
+    """Counts of pairs.
 
     Attributes:
-        source: one side.
-        target: the other.
-        ratios: (24,) pairs by target length over source length, in the bins of `ratio_edges`.
+        source: counts of the source side.
+        target: counts of the target side.
+        ratios: (24,) histogram of target length / source length, with the bins of `ratio_edges`.
     """
 
     source: SideCounts
@@ -43,7 +43,7 @@ class Counts:
 
     @classmethod
     def of(cls, source: Side, target: Side, source_vocab_size: int, target_vocab_size: int) -> Counts:
-        """Counts pairs, of which no side is empty."""
+        """Counts pairs without empty sides."""
         lengths = source.lengths(), target.lengths()
         place = (np.log2(lengths[1] / lengths[0]) + _RATIO_OCTAVES) * _RATIO_BINS_PER_OCTAVE
         bins = np.clip(np.floor(place).astype(np.int64), 0, _RATIO_BINS - 1)
@@ -55,7 +55,7 @@ class Counts:
 
     @classmethod
     def summed(cls, shards: Iterable[Mapping[str, Array]]) -> Counts:
-        """Adds up what `arrays` gave of several shards, at least one."""
+        """Returns the sum of the counts of several shards (at least one), given as `arrays` returned them."""
         sums: dict[str, Array] = {}
         for arrays in shards:
             for name in _NAMES:
@@ -66,7 +66,7 @@ class Counts:
         )
 
     def arrays(self) -> dict[str, Array]:
-        """The counts as a shard keeps them, in as few bytes as hold them."""
+        """Returns the counts in the form in which a shard stores them, in the smallest integer types."""
         counts = (
             *(self.source.lengths, self.source.pieces),
             *(self.target.lengths, self.target.pieces),
@@ -88,13 +88,16 @@ _NAMES = (
 
 
 def ratio_edges() -> list[float]:
-    """The ends of the bins of `Counts.ratios`, one more than there are; outer bins hold what is beyond."""
+    """Returns the edges of the bins of `Counts.ratios`, one more than bins.
+
+    The outer bins include all ratios beyond the edges.
+    """
     octaves = np.arange(_RATIO_BINS + 1) / _RATIO_BINS_PER_OCTAVE - _RATIO_OCTAVES
     return [round(edge, 4) for edge in np.exp2(octaves).tolist()]
 
 
 def _added(one: Array, other: Array) -> Array:
-    """The sum of two arrays, the shorter as if zeros came after it."""
+    """Returns the sum of two arrays; the shorter one is padded with zeros."""
     total = np.zeros(max(len(one), len(other)), np.int64)
     total[: len(one)] += one
     total[: len(other)] += other

@@ -1,4 +1,4 @@
-"""From the corpora to what training reads: cleaned, cut into pieces, encoded; each stage kept for reuse."""
+"""Preparation of the data: cleaning, tokenizer training and encoding. The result of each stage is cached."""
 
 from __future__ import annotations
 
@@ -35,27 +35,28 @@ from nmt.data.workers import run_ordered
 from nmt.errors import UserError
 from nmt.runtime import available_cores, cache_folder, expanded, log, progress
 
-FORMAT = 6  # of what is kept: another number makes everything anew
-SHARD_PAIRS = 65_536  # raw pairs a shard, fewer where they are long
-VALID_PIECES = 1024  # a longer side of a validation pair is cut
+FORMAT = 6  # of the cached data; with another number, all data are prepared again
+SHARD_PAIRS = 65_536  # raw pairs per shard, fewer if they are long
+VALID_PIECES = 1024  # a longer side of a validation pair is truncated
 
 _SLICE = 8192  # pairs encoded at a time
-_SAMPLE_BYTES = 100_000_000  # of text to learn pieces from, for each of which SentencePiece takes some 25
+# Text from which the pieces are learnt. SentencePiece needs about 25 bytes of memory per byte.
+_SAMPLE_BYTES = 100_000_000
 
 
 @dataclass(frozen=True)
 class Prepared:
-    """All that training needs of the data.
+    """The data for training.
 
     Attributes:
-        tokenizer: learnt from the cleaned training text.
+        tokenizer: the tokenizer, learnt from the cleaned training text.
         train: encoded training pairs.
-        valid: validation text, raw.
-        test: test text, raw, if any is given.
-        valid_store: validation encoded, every pair of it, sides cut at `VALID_PIECES`.
-        report: for `results.json["data"]`; the same data and options give the same report.
-        fingerprint: stands for the training pairs and the pieces they are made of.
-        vocab_size: `data.tokenizer.vocab_size`, its `auto` replaced by the number that was chosen.
+        valid: raw validation text.
+        test: raw test text, if given.
+        valid_store: all validation pairs, encoded, with sides truncated to `VALID_PIECES`.
+        report: the content of `results.json["data"]`. The same data and options give the same report.
+        fingerprint: identifies the training pairs and their segmentation into pieces.
+        vocab_size: `data.tokenizer.vocab_size`, or the number chosen for `auto`.
     """
 
     tokenizer: Tokenizer
@@ -69,20 +70,20 @@ class Prepared:
 
 
 def prepare(config: DataConfig, *, shard_pairs: int = SHARD_PAIRS, checked: bool = False) -> Prepared:
-    """Prepares the data, or opens what was prepared before.
+    """Prepares the data, or opens data that were prepared earlier.
 
-    There are three stages, each kept in folders of the cache that are named by all they depend on: the
-    cleaned text of each corpus, the tokenizer, and the ids of each corpus. What an option leaves alone is not
-    made again, an interrupted preparation goes on where it was, and the result does not depend on the number
-    of processes.
+    There are three stages: the cleaned text of each corpus, the tokenizer, and the ids of each corpus. Each
+    stage is cached in folders whose names identify everything that the stage depends on. A changed option
+    repeats only the stages that depend on it. An interrupted preparation resumes. The result does not depend
+    on the number of processes.
 
     Args:
         config: the options.
-        shard_pairs: raw pairs a shard.
-        checked: another process of this machine has opened them just now, which checks every file.
+        shard_pairs: raw pairs per shard.
+        checked: whether another process of this machine has just opened, and so checked, the same data.
 
     Raises:
-        UserError: data are missing or damaged, the cache can't be written, or nothing is left after cleaning.
+        UserError: data are missing or damaged, the cache can't be written, or no pairs remain after cleaning.
     """
     sources = open_sources(config)
     given = None
@@ -98,7 +99,7 @@ def prepare(config: DataConfig, *, shard_pairs: int = SHARD_PAIRS, checked: bool
     with cache_errors():
         tokenizer = stages.tokenizer()
         stores, reports = zip(*stages.encoded(tokenizer), strict=True)
-    if config.cache_days and stages.anew:
+    if config.cache_days and stages.encoded_any:
         forget_unused(stages.root, config.cache_days)
     train = Store.joined(stores)
     cleaning = reduce(CleaningReport.merge, reports)
@@ -116,7 +117,7 @@ def prepare(config: DataConfig, *, shard_pairs: int = SHARD_PAIRS, checked: bool
         "target_tokens": train.num_target_tokens,
         "mean_source_tokens": round(train.num_source_tokens / train.num_pairs, 4),
         "mean_target_tokens": round(train.num_target_tokens / train.num_pairs, 4),
-        "vocab_size": stages.pieces.vocab_size,
+        "vocab_size": stages.tokenizer_options.vocab_size,
         "source_vocab_size": tokenizer.source_vocab_size,
         "target_vocab_size": tokenizer.target_vocab_size,
         "tokenizer": tokenizer.fingerprint,
@@ -130,16 +131,16 @@ def prepare(config: DataConfig, *, shard_pairs: int = SHARD_PAIRS, checked: bool
         valid_store=_valid_store(tokenizer, held_out["valid"]),
         report=report,
         fingerprint=report["fingerprint"],
-        vocab_size=stages.pieces.vocab_size,
+        vocab_size=stages.tokenizer_options.vocab_size,
     )
 
 
 class _Stages:
-    """The three stages; each makes the one before it only if it has to be made itself.
+    """The three stages of preparation. A stage runs the stage before it only if its own result is not cached.
 
     Attributes:
-        root: the folder that holds all.
-        anew: whether any ids were made.
+        root: the folder of all prepared data.
+        encoded_any: whether the text of any corpus was encoded.
     """
 
     def __init__(
@@ -154,20 +155,20 @@ class _Stages:
         self._config, self._sources = config, sources
         self._given, self._shard_pairs, self._checked = given, shard_pairs, checked
         self._workers = config.workers or available_cores()
-        self.anew = False
+        self.encoded_any = False
         self.root = (expanded(config.cache_dir) if config.cache_dir else cache_folder()) / "prepared"
         tags = known_tags(config.tokenizer.user_symbols, sources)
         self._rules = [
             build_rules(source.cleaning, *held_out, languages=source.languages, tags=tags)
             for source in sources
         ]
-        self._text_prints = list(map(self._text_print, sources, self._rules))
+        self._text_fingerprints = list(map(self._text_fingerprint, sources, self._rules))
         self._tags = tags
         self._texts = cache(self._cleaned)
 
     @cached_property
-    def pieces(self) -> TokenizerConfig:
-        """The options of the tokenizer, the number of pieces chosen if it is `auto`."""
+    def tokenizer_options(self) -> TokenizerConfig:
+        """The options of the tokenizer, with a number in place of `vocab_size=auto`."""
         options = self._config.tokenizer
         size = self._vocab_size() if options.vocab_size == "auto" else options.vocab_size
         return replace(options, user_symbols=self._tags, vocab_size=size)
@@ -178,7 +179,7 @@ class _Stages:
         joint, coverage = self._config.tokenizer.joint, self._config.tokenizer.character_coverage
 
         def build(part: Path) -> dict[str, Any]:
-            texts = self._checked_texts()
+            texts = self._nonempty_texts()
             sample = _sample(texts, self._config)
             return {
                 "pairs": sum(text.num_pairs for text in texts),
@@ -192,77 +193,88 @@ class _Stages:
         size = recommended_size(**counted, joint=joint)
         log.info(
             "data.tokenizer.vocab_size=auto: %d%s, for %s cleaned training pairs",
-            *(size, "" if joint else " a side", f"{counted['pairs']:,}"),
+            *(size, "" if joint else " per side", f"{counted['pairs']:,}"),
         )
         return size
 
     @cached_property
     def _tokenizer_folder(self) -> Path:
-        return self._folder("tokenizer", self._tokenizer_print())
+        return self._folder("tokenizer", self._tokenizer_fingerprint())
 
     def tokenizer(self) -> Tokenizer:
-        """Learns the pieces, or takes those that are given."""
+        """Trains the tokenizer, or copies the given tokenizer."""
 
         def build(part: Path) -> dict[str, Any]:
             if self._given is not None:
                 self._given.save(part)
                 return {}
-            train_tokenizer(partial(_sample, self._checked_texts(), self._config), self.pieces, part)
+            train_tokenizer(
+                partial(_sample, self._nonempty_texts(), self._config), self.tokenizer_options, part
+            )
             return {}
 
         made(self._tokenizer_folder, build, checked=self._checked)
         return Tokenizer.load(self._tokenizer_folder)
 
     def encoded(self, tokenizer: Tokenizer) -> list[tuple[Store, CleaningReport]]:
-        """Encodes the text of each corpus; gives what was dropped on the way too."""
-        return [self._encoded(place, tokenizer) for place in range(len(self._sources))]
+        """Encodes the text of each corpus; returns its pairs and the report of dropped pairs."""
+        return [self._encoded(index, tokenizer) for index in range(len(self._sources))]
 
     def fingerprint(self, tokenizer: Tokenizer) -> str:
-        """Stands for the encoded pairs."""
-        prints = [self._ids_print(place, tokenizer) for place in range(len(self._sources))]
-        return prints[0] if len(prints) == 1 else fingerprint(prints)
+        """Returns a fingerprint of the encoded pairs."""
+        fingerprints = [self._ids_fingerprint(index, tokenizer) for index in range(len(self._sources))]
+        return fingerprints[0] if len(fingerprints) == 1 else fingerprint(fingerprints)
 
     def _cleaned(self) -> list[Texts]:
-        """The first stage: each corpus by itself, then what one repeats of those before it."""
+        """Runs the first stage: cleans each corpus alone, then finds duplicates across corpora."""
         texts = []
-        for source, rules, text_print in zip(self._sources, self._rules, self._text_prints, strict=True):
+        for source, rules, name in zip(self._sources, self._rules, self._text_fingerprints, strict=True):
             options = TextOptions(
                 drop_duplicates=source.cleaning.drop_duplicates,
                 drop_near_duplicates=source.cleaning.drop_near_duplicates,
                 shard_pairs=self._shard_pairs,
                 workers=self._workers,
             )
-            texts.append(clean_texts(self._folder("text", text_print), source.corpus, rules, options))
-        if any(self._repeats(place) for place in range(len(texts))):
+            texts.append(clean_texts(self._folder("text", name), source.corpus, rules, options))
+        if any(self._repeats_file(index) for index in range(len(texts))):
 
             def build(part: Path) -> dict[str, Any]:
-                paths = [part / _shard_name(place) for place in range(len(texts))]
+                paths = [part / _shard_name(index) for index in range(len(texts))]
                 write_repeats_across(texts, [source.cleaning for source in self._sources], paths)
                 return {}
 
             made(self._repeats_folder, build)
         return [
-            Texts(self._folder("text", text_print), self._repeats(place))
-            for place, text_print in enumerate(self._text_prints)
+            Texts(self._folder("text", name), self._repeats_file(index))
+            for index, name in enumerate(self._text_fingerprints)
         ]
 
-    def _checked_texts(self) -> list[Texts]:
-        """The first stage, of which every corpus must have left something."""
+    def _nonempty_texts(self) -> list[Texts]:
+        """Returns the result of the first stage.
+
+        Raises:
+            UserError: no pairs of a corpus remain.
+        """
         for source, texts in zip(self._sources, self._texts(), strict=True):
-            _check_any(source, texts.report())
+            _check_not_empty(source, texts.report())
         return self._texts()
 
-    def _encoded(self, place: int, tokenizer: Tokenizer) -> tuple[Store, CleaningReport]:
-        source = self._sources[place]
-        folder = self._folder("ids", self._ids_print(place, tokenizer))
-        text_folder = self._folder("text", self._text_prints[place])
+    def _encoded(self, index: int, tokenizer: Tokenizer) -> tuple[Store, CleaningReport]:
+        source = self._sources[index]
+        folder = self._folder("ids", self._ids_fingerprint(index, tokenizer))
+        text_folder = self._folder("text", self._text_fingerprints[index])
         setup = partial(
-            _Encoder, text_folder, self._repeats(place), self._tokenizer_folder, source.cleaning, source.tag
+            _Encoder,
+            text_folder,
+            self._repeats_file(index),
+            self._tokenizer_folder,
+            source.cleaning,
+            source.tag,
         )
         tables: list[str] = []
 
         def build(part: Path) -> dict[str, Any]:
-            texts = self._texts()[place]
+            texts = self._texts()[index]
             report = texts.report()
             paths = [part / _shard_name(shard) for shard in range(texts.num_shards)]
             missing = [path for path in paths if not path.exists()]
@@ -271,8 +283,8 @@ class _Stages:
                     bar.update(num_pairs)
             for path in paths:
                 report = report.merge(report_of(Shard.open(path).facts))
-            _check_any(source, report)
-            self.anew = True
+            _check_not_empty(source, report)
+            self.encoded_any = True
             tables.append(f"{report.table()}\n{report.samples()}".rstrip())
             return {"shards": [path.name for path in paths], "report": report_to_json(report)}
 
@@ -286,58 +298,62 @@ class _Stages:
         if tables:
             log.info("%s, cleaned:\n%s", title, tables[0])
         else:
-            log.info("%s: prepared before, %d of %d pairs kept", title, report.kept, report.total)
+            log.info("%s: already prepared, %d of %d pairs retained", title, report.kept, report.total)
         return Store.open(folder / name for name in facts["shards"]), report
 
-    def _tokenizer_print(self) -> str:
-        """Stands for the pieces: those that are given, or all that they are learnt from."""
+    def _tokenizer_fingerprint(self) -> str:
+        """Returns a fingerprint of the given tokenizer, or of everything that the training depends on."""
         if self._given is not None:
             return fingerprint([FORMAT, self._given.fingerprint])
-        return fingerprint([FORMAT, spm.__version__, self._mixture, asdict(self.pieces)])
+        return fingerprint([FORMAT, spm.__version__, self._mixture, asdict(self.tokenizer_options)])
 
     @property
     def _mixture(self) -> Any:
-        """Stands for the text that pieces are learnt from."""
+        """Facts that identify the text from which the pieces are learnt."""
         if len(self._sources) == 1:
-            return self._text_prints[0]
+            return self._text_fingerprints[0]
         weights = [corpus.weight for corpus in self._config.train.corpora.values()]
-        return [self._text_prints, weights, self._config.temperature]
+        return [self._text_fingerprints, weights, self._config.temperature]
 
-    def _text_print(self, source: Source, rules: Sequence[Rule]) -> str:
-        """Stands for the cleaned text of a corpus, whatever corpora are beside it."""
+    def _text_fingerprint(self, source: Source, rules: Sequence[Rule]) -> str:
+        """Returns a fingerprint of the cleaned text of a corpus, independent of other corpora."""
         repeats = [
             name for name in ("drop_duplicates", "drop_near_duplicates") if getattr(source.cleaning, name)
         ]
         return fingerprint([FORMAT, self._shard_pairs, source.corpus.facts, rule_facts(rules), repeats])
 
-    def _ids_print(self, place: int, tokenizer: Tokenizer) -> str:
-        source = self._sources[place]
+    def _ids_fingerprint(self, index: int, tokenizer: Tokenizer) -> str:
+        """Returns a fingerprint of the ids of a corpus."""
+        source = self._sources[index]
         facts: list[Any] = [
-            FORMAT, self._text_prints[place], tokenizer.fingerprint, source.cleaning.max_pieces,
+            FORMAT, self._text_fingerprints[index], tokenizer.fingerprint, source.cleaning.max_pieces,
         ]  # fmt: skip
         if source.tag is not None:
             facts.append({"tag": source.tag})
-        if self._repeats(place):
-            facts.append({"after": self._text_prints[:place]})
+        if self._repeats_file(index):
+            facts.append({"after": self._text_fingerprints[:index]})
         return fingerprint(facts)
 
     @property
     def _repeats_folder(self) -> Path:
-        return self._folder("repeats", fingerprint([FORMAT, self._text_prints]))
+        return self._folder("repeats", fingerprint([FORMAT, self._text_fingerprints]))
 
-    def _repeats(self, place: int) -> Path | None:
-        """Where it stands what a corpus repeats of those before it, if that is to go."""
-        cleaning = self._sources[place].cleaning
-        if not place or not (cleaning.drop_duplicates or cleaning.drop_near_duplicates):
+    def _repeats_file(self, index: int) -> Path | None:
+        """Returns the file with the duplicates of a corpus across corpora, or None if it has no such file.
+
+        The first corpus has none, and neither does a corpus that retains duplicates and near-duplicates.
+        """
+        cleaning = self._sources[index].cleaning
+        if not index or not (cleaning.drop_duplicates or cleaning.drop_near_duplicates):
             return None
-        return self._repeats_folder / _shard_name(place)
+        return self._repeats_folder / _shard_name(index)
 
     def _folder(self, stage: str, name: str) -> Path:
         return self.root / f"{stage}-{name[:16]}"
 
 
 class _Encoder:
-    """What a process needs to encode shards of a corpus."""
+    """The state with which a process encodes shards of a corpus."""
 
     def __init__(
         self,
@@ -354,7 +370,7 @@ class _Encoder:
 
 
 def _encode(encoder: _Encoder, path: Path) -> int:
-    """Encodes and writes the shard that `path` names; gives the number of pairs it was made from."""
+    """Encodes the shard whose number is the file name of `path`, and writes it; returns the pairs read."""
     tokenizer, rule = encoder.tokenizer, encoder.rule
     shard = int(path.stem)
     rows = encoder.texts.rows(shard)
@@ -366,12 +382,12 @@ def _encode(encoder: _Encoder, path: Path) -> int:
         source, target = tokenizer.source_ids(sources), tokenizer.target_ids(targets)
         if encoder.tag is not None:
             source = _tagged(source, encoder.tag)
-        gone = rule.mask(source.lengths(), target.lengths())
-        if gone.any():
-            for pair in zip(*encoder.texts.pairs(shard, chosen[gone]), strict=True):
+        dropped = rule.mask(source.lengths(), target.lengths())
+        if dropped.any():
+            for pair in zip(*encoder.texts.pairs(shard, chosen[dropped]), strict=True):
                 report.drop(rule.name, rule.words, *pair)
-                report.keep(-1)  # it was counted as kept by the stage before
-            kept = np.flatnonzero(~gone)
+                report.keep(-1)  # the first stage counted it as retained
+            kept = np.flatnonzero(~dropped)
             source, target = source.take(kept), target.take(kept)
         slices.append((source, target))
     source, target = (Side.concatenated([pair[side] for pair in slices]) for side in (0, 1))
@@ -381,28 +397,33 @@ def _encode(encoder: _Encoder, path: Path) -> int:
 
 
 def _tagged(side: Side, tag: int) -> Side:
-    """A side with a piece before every sentence that has any."""
-    full = side.lengths() > 0
-    return Side(np.insert(side.ids, side.offsets[:-1][full], tag), side.offsets + offsets_of(full))
+    """Inserts the id of a tag before every sentence that is not empty."""
+    nonempty = side.lengths() > 0
+    return Side(np.insert(side.ids, side.offsets[:-1][nonempty], tag), side.offsets + offsets_of(nonempty))
 
 
 def _valid_store(tokenizer: Tokenizer, valid: HeldOut) -> Store:
     sources, targets = tokenizer.encode_source(valid.inputs), tokenizer.encode_target(valid.references)
     longer = sum(max(map(len, pair)) > VALID_PIECES for pair in zip(sources, targets, strict=True))
     if longer:
-        log.warning("%s: %d pairs are cut at %d pieces for the loss", valid.name, longer, VALID_PIECES)
+        log.warning(
+            "%s: %d pairs are truncated to %d pieces for the validation loss",
+            valid.name,
+            longer,
+            VALID_PIECES,
+        )
     return Store.of([ids[:VALID_PIECES] for ids in sources], [ids[:VALID_PIECES] for ids in targets])
 
 
-def _check_any(source: Source, report: CleaningReport) -> None:
+def _check_not_empty(source: Source, report: CleaningReport) -> None:
     if not report.kept:
         table = "; ".join(" ".join(line.split()) for line in report.table().splitlines())
         key = source.corpus.key
-        raise UserError(f"{key}: no pair is left after cleaning ({table}): look at data.cleaning")
+        raise UserError(f"{key}: no pairs remain after cleaning ({table}). Check data.cleaning.")
 
 
 def _sample(texts: Sequence[Texts], config: DataConfig) -> Iterator[tuple[str, str]]:
-    """The pairs that the pieces are learnt from, of each corpus in proportion to its draws."""
+    """Yields the pairs from which the pieces are learnt, from each corpus in proportion to its draws."""
     sizes = [text.num_pairs for text in texts]
     pairs_of_bytes = _SAMPLE_BYTES * sum(sizes) // sum(text.num_bytes for text in texts)
     size = min(config.tokenizer.sample_pairs, sum(sizes), max(pairs_of_bytes, 1))
@@ -416,7 +437,7 @@ def _sample(texts: Sequence[Texts], config: DataConfig) -> Iterator[tuple[str, s
 def _train_facts(
     config: DataConfig, sources: Sequence[Source], train: Store, reports: Sequence[CleaningReport]
 ) -> dict[str, Any]:
-    """What the report says of the training corpora, one by one."""
+    """Returns the part of the report about the training corpora."""
     if not config.train.corpora:
         return {"corpus": sources[0].corpus.name, **sources[0].corpus.facts}
     draws = mean_draws(train.sizes, config)

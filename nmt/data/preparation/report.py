@@ -1,4 +1,4 @@
-"""What the training data are like: lengths, ratios, pieces, samples, what was dropped; as JSON and a page."""
+"""The data report as JSON and as a page: lengths, ratios, pieces, samples and dropped pairs."""
 
 from __future__ import annotations
 
@@ -22,44 +22,44 @@ from nmt.runtime import log, make_folder, parse_json, read_text, replaced
 
 JSON_FILE, HTML_FILE = "data_report.json", "data_report.html"
 
-FORMAT = 2  # of the report: another number makes it anew
+FORMAT = 2  # of the report; a report with another number is written again
 
 _LENGTH_BINS = 40
 _CURVE_POINTS = 60
-_MOST = 1 << 26  # bytes of a report
+_MAX_BYTES = 1 << 26  # of a report
 
 
 def write_data_report(prepared: Prepared, folder: Path) -> None:
-    """Writes `data_report.json` and `data_report.html` into a folder, unless they tell of these data already.
+    """Writes `data_report.json` and `data_report.html`, unless the folder already has those of these data.
 
     Args:
         prepared: the data.
-        folder: made if it isn't there.
+        folder: the folder; created if it does not exist.
 
     Raises:
         UserError: the folder can't be written.
     """
     make_folder(folder)
-    if (folder / HTML_FILE).exists() and _told_before(folder / JSON_FILE, prepared.fingerprint):
+    if (folder / HTML_FILE).exists() and _is_current(folder / JSON_FILE, prepared.fingerprint):
         return
     report = data_report(prepared)
     with replaced(folder / HTML_FILE) as temporary:
         temporary.write_text(page(report), encoding="utf-8", newline="\n")
-    with replaced(folder / JSON_FILE) as temporary:  # last: it says that both are there
+    with replaced(folder / JSON_FILE) as temporary:  # last, because it implies that both files exist
         temporary.write_text(json.dumps(report, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-    log.info("what the data are like: %s", folder / HTML_FILE)
+    log.info("data report: %s", folder / HTML_FILE)
 
 
 def data_report(prepared: Prepared) -> dict[str, Any]:
-    """The report as JSON holds it, from counts that the shards keep.
+    """Returns the report for JSON, computed from the counts in the shards.
 
-    Lengths are in pieces, EOS not counted. A histogram has one edge more than it has counts.
+    Lengths are in pieces, EOS not counted. A histogram has one more edge than counts.
     """
     facts, tokenizer = prepared.report, prepared.tokenizer
     dropped: dict[str, int] = facts["cleaning"]["dropped"]
     counts = Counts.summed(prepared.train.more())
-    source = _told(counts.source, tokenizer.source_processor)
-    target = _told(counts.target, tokenizer.target_processor)
+    source = _side_statistics(counts.source, tokenizer.source_processor)
+    target = _side_statistics(counts.target, tokenizer.target_processor)
     corpora = list(facts["train"].get("corpora", [facts["train"].get("corpus")]))
     return {
         "format": FORMAT,
@@ -91,7 +91,7 @@ def data_report(prepared: Prepared) -> dict[str, Any]:
 
 
 def _vocabularies(counts: Counts, tokenizer: Tokenizer) -> dict[str, Any]:
-    """`both`, or `source` and `target` → a sample of the pieces."""
+    """Returns a sample of the pieces under `both`, or under `source` and `target`."""
     source, target = counts.source.pieces, counts.target.pieces
     if tokenizer.joint:
         return {"both": vocabulary(source + target, tokenizer.source_processor)}
@@ -102,20 +102,20 @@ def _vocabularies(counts: Counts, tokenizer: Tokenizer) -> dict[str, Any]:
 
 
 def _corpus_name(train: dict[str, Any]) -> str:
-    """What the training pairs are called: the one corpus, or each of several under its name."""
+    """Returns the name of the single corpus, or the names of several corpora as a list for display."""
     if "corpora" not in train:
         return str(train["corpus"])
     return ", ".join(f"{name} ({corpus['corpus']})" for name, corpus in train["corpora"].items())
 
 
 def _languages(facts: dict[str, Any], key: str) -> str:
-    """The languages of a side: one, or each that a corpus has."""
+    """Returns the language of a side, or the languages of several corpora as a list for display."""
     corpora = facts["train"].get("corpora", {"": facts})
     return ", ".join(dict.fromkeys(corpus[key] for corpus in corpora.values()))
 
 
-def _told(side: SideCounts, processor: spm.SentencePieceProcessor) -> dict[str, Any]:
-    """What is told of a side."""
+def _side_statistics(side: SideCounts, processor: spm.SentencePieceProcessor) -> dict[str, Any]:
+    """Returns the statistics of one side."""
     tokens = int(side.pieces.sum())
     is_byte = np.array([processor.is_byte(i) for i in range(len(side.pieces))])
     num_bytes = int(side.pieces[is_byte].sum())
@@ -133,7 +133,10 @@ def _told(side: SideCounts, processor: spm.SentencePieceProcessor) -> dict[str, 
 
 
 def _length_histogram(counts: Array) -> dict[str, Any]:
-    """(L,) counts by length to bins of equal width that hold all but the longest thousandth, and one more."""
+    """Returns a histogram of lengths from (L,) counts.
+
+    Bins of equal width hold the shortest 99.9 % of the sentences; one more bin holds the rest.
+    """
     covered = np.searchsorted(np.cumsum(counts), 0.999 * counts.sum())
     width = int(covered) // _LENGTH_BINS + 1
     edges = list(range(0, int(covered) + width + 1, width))
@@ -145,15 +148,16 @@ def _length_histogram(counts: Array) -> dict[str, Any]:
 
 
 def _curve(counts: Array) -> list[Sequence[int]]:
-    """(V,) counts to `[rank, count]` at ranks that are evenly spread on a logarithmic scale."""
+    """Returns `[rank, count]` from (V,) counts, at ranks that are evenly spaced on a logarithmic scale."""
     descending = np.sort(counts[counts > 0])[::-1]
     ranks = np.unique(np.geomspace(1, len(descending), _CURVE_POINTS).round().astype(np.int64))
     return [[rank, int(descending[rank - 1])] for rank in ranks.tolist()]
 
 
-def _told_before(path: Path, fingerprint: str) -> bool:
+def _is_current(path: Path, fingerprint: str) -> bool:
+    """Whether a JSON report has this fingerprint and the current format."""
     try:
-        report = parse_json(read_text(path, _MOST))
+        report = parse_json(read_text(path, _MAX_BYTES))
         return bool(report["fingerprint"] == fingerprint and report["format"] == FORMAT)
-    except (ValueError, KeyError, TypeError):  # a UserError is the first of them
+    except (ValueError, KeyError, TypeError):  # UserError is a ValueError
         return False

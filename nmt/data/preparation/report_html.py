@@ -1,4 +1,4 @@
-"""The data report as one page that needs nothing else: tiles, charts, samples, and the rules' table."""
+"""The data report as one self-contained HTML page: tiles, charts, samples, and the table of rules."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 from nmt.data.cleaning.cleaner import visible
 from nmt.data.preparation.charts import curves, histogram
 
-_SPACE = "▁"  # how SentencePiece writes one
+_SPACE = "▁"  # the space in SentencePiece
 
 _STYLE = """
 :root { color-scheme: light dark; --paper: #f6f7f9; --card: #fff; --ink: #1d2430; --faint: #667085;
@@ -57,17 +57,17 @@ code { color: var(--faint); font-size: 12.5px; overflow-wrap: anywhere; }
 
 
 def page(report: dict[str, Any]) -> str:
-    """The page.
+    """Returns the page.
 
     Args:
-        report: what `nmt.data.preparation.report.data_report` returns.
+        report: the result of `nmt.data.preparation.report.data_report`.
     """
     source, target = report["source"], report["target"]
     title = f"{report['name']} ({source['lang']}–{target['lang']})"
     charts = [
         _figure(
             f"Source lengths ({side['lang']})" if key == "source" else f"Target lengths ({side['lang']})",
-            f"pieces a sentence; {side['mean_length']:.1f} in the mean, {side['max_length']:,} at most",
+            f"pieces per sentence; mean {side['mean_length']:.1f}, maximum {side['max_length']:,}",
             histogram(side["lengths"]["edges"], side["lengths"]["counts"], key),
         )
         for key, side in (("source", source), ("target", target))
@@ -75,13 +75,13 @@ def page(report: dict[str, Any]) -> str:
     charts.append(
         _figure(
             "Length ratio",
-            "target pieces over source pieces; the bars at the ends hold what is beyond",
+            "target pieces / source pieces; the outer bars include all values beyond them",
             histogram(report["ratios"]["edges"], report["ratios"]["counts"], "both", logarithmic=True),
         )
     )
     charts.append(
         _figure(
-            "How often pieces occur",
+            "Frequencies of pieces",
             f"count by rank, both logarithmic; source {_used(source)}, target (dashed) {_used(target)}",
             curves({"source": source["frequencies"], "target": target["frequencies"]}),
         )
@@ -94,13 +94,13 @@ def page(report: dict[str, Any]) -> str:
             f"<title>Data: {_text(title)}</title>",
             f"<style>{_STYLE}</style></head><body>",
             f"<h1>{_text(title)}</h1>",
-            f"<p>training pairs of {_text(report['corpus'])}, cleaned and cut into pieces</p>",
+            f"<p>training pairs of {_text(report['corpus'])}, cleaned and segmented into pieces</p>",
             _tiles(report),
-            "<h2>What is there</h2>",
+            "<h2>Lengths and frequencies</h2>",
             f'<div class="grid">{"".join(charts)}</div>',
-            "<h2>What was dropped, and why</h2>",
+            "<h2>Dropped pairs</h2>",
             _rules(report),
-            "<h2>Some pairs that are kept</h2>",
+            "<h2>Sample of the retained pairs</h2>",
             _sample(report),
             *_vocabularies(report["vocabularies"]),
             "</body></html>",
@@ -114,14 +114,17 @@ def _tiles(report: dict[str, Any]) -> str:
     tiles = [
         (
             f"{report['kept']:,}",
-            f"pairs kept of {report['pairs']:,} ({_percent(report['kept'], report['pairs'])})",
+            f"pairs retained of {report['pairs']:,} ({_percent(report['kept'], report['pairs'])})",
         ),
         (
             f"{source['tokens'] + target['tokens']:,}",
             f"pieces; {source['tokens']:,} source, {target['tokens']:,} target",
         ),
-        (f"{report['duplicates']:,}", f"duplicates dropped, and {report['near_duplicates']:,} near ones"),
-        (f"{report['leaked']:,}", "pairs dropped for standing in validation or test"),
+        (
+            f"{report['duplicates']:,}",
+            f"duplicates dropped, and {report['near_duplicates']:,} near-duplicates",
+        ),
+        (f"{report['leaked']:,}", "pairs dropped because a side occurs in validation or test"),
         (
             _percent(source["byte_pieces"] + target["byte_pieces"], source["tokens"] + target["tokens"]),
             f"of the pieces are bytes: {source['byte_share']:.2%} source, {target['byte_share']:.2%} target",
@@ -135,7 +138,7 @@ def _tiles(report: dict[str, Any]) -> str:
 
 def _rules(report: dict[str, Any]) -> str:
     if not report["rules"]:
-        return '<div class="table">Nothing.</div>'
+        return '<div class="table">No pairs were dropped.</div>'
     rows = []
     for rule in report["rules"]:
         share = 100 * rule["dropped"] / max(report["pairs"], 1)
@@ -149,7 +152,7 @@ def _rules(report: dict[str, Any]) -> str:
         if rule["examples"]:
             rows.append(f'<tr><td colspan="4">{_examples(report, rule["examples"])}</td></tr>')
     heads = (
-        ("", "pairs of which …, and the option that decides"),
+        ("", "reason, and the option that sets it"),
         ("number", "dropped"),
         ("number", "share"),
         ("share", f"of all {report['pairs']:,} pairs"),
@@ -173,12 +176,12 @@ def _examples(report: dict[str, Any], examples: Sequence[Sequence[str]]) -> str:
 
 
 def _languages(report: dict[str, Any]) -> list[str]:
-    # Of several languages nobody knows which one an example is in.
+    # With several languages, the language of an example is unknown.
     return ["" if "," in report[side]["lang"] else report[side]["lang"] for side in ("source", "target")]
 
 
 def _sample(report: dict[str, Any]) -> str:
-    """The sample of kept pairs: text whose pieces are underlined one by one."""
+    """Returns the sample of retained pairs, with each piece underlined."""
     rows, corpus = [], ""
     several = len({pair["corpus"] for pair in report["sample"]}) > 1
     for pair in report["sample"]:
@@ -190,7 +193,7 @@ def _sample(report: dict[str, Any]) -> str:
             for side, lang in zip(("source", "target"), _languages(report), strict=True)
         )
         rows.append(f'<tr class="kept">{"".join(cells)}</tr>')
-    words = "drawn evenly, as the model sees them: each underline is a piece"
+    words = "a uniform sample, as the model reads it; each underlined part is one piece"
     return f'<div class="table"><p>{words}</p><table>{"".join(rows)}</table></div>'
 
 
@@ -208,15 +211,15 @@ def _vocabularies(vocabularies: dict[str, Any]) -> Iterator[str]:
     titles = {"both": "The vocabulary", "source": "Source vocabulary", "target": "Target vocabulary"}
     kinds = {
         "most_frequent": "Most frequent",
-        "middle": "In the middle, by rank",
-        "rarest": "Rarest that occur",
+        "middle": "Middle ranks",
+        "rarest": "Least frequent",
         "longest": "Longest",
     }
     for side, found in vocabularies.items():
         yield f"<h2>{titles[side]}</h2>"
         yield (
-            f"<p>{found['size']:,} pieces, of which {found['unused']:,} do not occur, special ones and bytes "
-            f"aside; {_SPACE} stands for a space, the number for how often the piece occurs</p>"
+            f"<p>{found['size']:,} pieces; {found['unused']:,} do not occur (special pieces and bytes not "
+            f"counted); {_SPACE} is a space, the number is the count of the piece</p>"
         )
         cards = "".join(
             f'<figure class="pieces"><figcaption>{words}</figcaption>'

@@ -1,4 +1,4 @@
-"""Samples for the data report: some pairs that are kept, and some pieces of the vocabulary."""
+"""Samples for the data report: some retained pairs, and some pieces of the vocabulary."""
 
 from __future__ import annotations
 
@@ -15,26 +15,26 @@ from nmt.data.store import Store
 from nmt.data.subwords.tokenizer import Tokenizer
 
 NUM_PAIRS = 10
-"""Pairs shown of a corpus; of several corpora half as many of each."""
+"""Number of pairs shown of a single corpus. Of each of several corpora, half as many are shown."""
 
 NUM_PIECES = 24
-"""Pieces shown of each kind."""
+"""Number of pieces shown of each kind."""
 
-_SEED = 20170612  # the same pairs whatever the run's seed
+_SEED = 20170612  # fixed, so that the sample does not depend on the seed of the run
 
 
 def kept_pairs(store: Store, tokenizer: Tokenizer, corpora: Sequence[str]) -> Iterator[dict[str, Any]]:
-    """Pairs drawn evenly from each corpus, in their order, always the same ones.
+    """Yields a uniform sample of each corpus in corpus order, the same at every call.
 
-    They are read from their ids, which touches these pairs alone.
+    The sample is decoded from ids, so that only these pairs are read.
 
     Args:
         store: the prepared pairs.
-        tokenizer: whose pieces they are made of.
-        corpora: the names of the corpora of `store`.
+        tokenizer: tokenizer of the pairs.
+        corpora: names of the corpora in `store`.
 
     Yields:
-        `corpus`, and `source` and `target`: the pieces of each side, cut with "…" where it is long.
+        `corpus`, the name; `source` and `target`, the pieces of each side, truncated with "…" if it is long.
     """
     number = NUM_PAIRS if len(corpora) == 1 else NUM_PAIRS // 2
     start = 0
@@ -50,17 +50,17 @@ def kept_pairs(store: Store, tokenizer: Tokenizer, corpora: Sequence[str]) -> It
 
 
 def vocabulary(counts: Array, processor: spm.SentencePieceProcessor) -> dict[str, Any]:
-    """Pieces with their counts: the most frequent, those in the middle, the rarest and the longest.
+    """Returns pieces with their counts: the most frequent, of middle frequency, the rarest and the longest.
 
     Args:
-        counts: (V,) occurrences of each piece.
-        processor: whose pieces they are.
+        counts: (V,) number of occurrences of each piece.
+        processor: processor of the pieces.
 
     Returns:
-        `size`, special pieces and bytes included; `unused`, how many do not occur, special pieces and bytes
-        aside; `most_frequent`, `middle`, `rarest` and `longest`, each a list of `[piece, count]`. They are
-        pieces that occur, by rank but for `longest`. Special pieces are left out, bytes only among the most
-        frequent.
+        `size`, the number of pieces, special pieces and bytes included; `unused`, the number of pieces that
+        do not occur, special pieces and bytes not counted; `most_frequent`, `middle`, `rarest` and `longest`,
+        lists of `[piece, count]`. The lists contain only pieces that occur. They are in the order of rank,
+        except `longest`. They contain no special pieces, and bytes only in `most_frequent`.
     """
     pieces: list[str] = [processor.id_to_piece(i) for i in range(len(counts))]
     normal = [i for i in range(len(counts)) if not (processor.is_control(i) or processor.is_unknown(i))]
@@ -81,12 +81,12 @@ def vocabulary(counts: Array, processor: spm.SentencePieceProcessor) -> dict[str
 
 
 def _shown(ids: Array, processor: spm.SentencePieceProcessor) -> list[str]:
-    """The pieces of a sentence, as many as `EXAMPLE_CHARACTERS` hold."""
+    """Returns the pieces of a sentence, truncated with "…" to `EXAMPLE_CHARACTERS` characters."""
     shown: list[str] = []
     room = EXAMPLE_CHARACTERS
     for piece in map(processor.id_to_piece, ids.tolist()):
         room -= len(piece)
-        if room < 1:  # for the "…"
+        if room < 1:  # one character is reserved for the "…"
             return [*shown, "…"]
         shown.append(piece)
     return shown

@@ -1,4 +1,4 @@
-"""Which checkpoints a final model can be made of, which of them must be retained, and their mean."""
+"""Averaging of checkpoints: the candidates for the final model, the checkpoints to retain, and the mean."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ class Candidate:
     """Weights that can become the final model.
 
     Attributes:
-        name: such as `last` or `mean of the best 3`; several where they are the same weights.
-        updates: the weights are the mean of the checkpoints of these updates, oldest first.
-        without_ema: they are those that training goes on from, in place of their running mean.
+        name: such as `last` or `mean of the best 3`; several names if they are the same weights.
+        updates: the updates whose checkpoints are averaged, oldest first.
+        without_ema: whether the weights are the trained ones, not their running mean.
     """
 
     name: str
@@ -27,18 +27,18 @@ class Candidate:
     without_ema: bool = False
 
 
-def chosen(
+def averaged_updates(
     checkpoints: Sequence[Saved], config: AveragingConfig, extras: Sequence[Saved] = ()
 ) -> tuple[int, ...]:
-    """The updates whose checkpoints a kind other than `auto` makes the final model of, oldest first.
+    """Returns the updates whose checkpoints are averaged for a kind other than `auto`, oldest first.
 
-    `last` takes the last `count`. `best` takes the `count` that validation liked best, and `none` that one
-    alone; where no validation fell on a checkpoint, they go by age. Of equals the earlier counts as better.
+    `last` takes the last `count` checkpoints. `best` takes the `count` with the best validations, and `none`
+    only the best one; without validated checkpoints, both take the last. Of equals, the earlier is better.
 
     Args:
-        checkpoints: the scheduled ones and that of the end, oldest first, not empty.
+        checkpoints: the scheduled ones and that of the end of the run, oldest first, not empty.
         config: kind and number.
-        extras: those of the best validations where no checkpoint was scheduled; `last` does not take them.
+        extras: those of the best validations where no checkpoint was scheduled; `last` ignores them.
     """
     assert checkpoints, "a run that ends has at least one checkpoint"
     count = 1 if config.kind is Average.none else config.count
@@ -51,30 +51,30 @@ def chosen(
 def candidates(
     checkpoints: Sequence[Saved], config: AveragingConfig, extras: Sequence[Saved] = (), *, ema: bool = False
 ) -> list[Candidate]:
-    """What the final model is chosen from: one candidate, but for `auto`.
+    """Returns the candidates for the final model: several for `auto`, one for every other kind.
 
-    `auto` has the last checkpoint, the best one, and the means of the last n and of the best n, where n is
-    `count` and its halves, rounded up, down to 2 (5, 3, 2); with a running mean also the last weights without
-    it. Those of the same checkpoints are one.
+    `auto` has the last checkpoint, the best one, and the means of the last n and of the best n. The values of
+    n are `count` and its halves, rounded up, down to 2 (5, 3, 2). With a running mean, the last weights
+    without it are a candidate too. Candidates of the same checkpoints are merged.
 
     Args:
-        checkpoints: as for `chosen`.
+        checkpoints: as for `averaged_updates`.
         config: kind and number.
-        extras: as for `chosen`.
+        extras: as for `averaged_updates`.
         ema: whether the checkpoints hold running means.
 
     Returns:
-        The candidates in the order in which equals win: the fewest checkpoints first, then the earliest.
+        The candidates, those of the fewest checkpoints first, then the earliest; of equals, the first wins.
     """
     if config.kind is not Average.auto:
-        updates = chosen(checkpoints, config, extras)
+        updates = averaged_updates(checkpoints, config, extras)
         kind = Average.last if config.kind is Average.last else Average.best
         return [Candidate(_name(kind, len(updates)), updates)]
     names: dict[tuple[int, ...], dict[str, None]] = {}
     judged = bool(_best_first([*checkpoints, *extras]))
     for size in [1, *_sizes(config.count)]:
         for kind in (Average.best, Average.last) if judged else (Average.last,):
-            updates = chosen(checkpoints, AveragingConfig(kind, size), extras)
+            updates = averaged_updates(checkpoints, AveragingConfig(kind, size), extras)
             names.setdefault(updates, {})[_name(kind, len(updates))] = None
     found = [Candidate(" = ".join(words), updates) for updates, words in names.items()]
     if ema:
@@ -83,9 +83,9 @@ def candidates(
 
 
 def among_best(progress: Progress, config: AveragingConfig) -> bool:
-    """Whether the weights as they are belong to the best that validation has seen, as many as `config` needs.
+    """Returns whether the current weights are among the best validated ones that `config` needs.
 
-    They get a checkpoint then, scheduled or not.
+    If so, they get a checkpoint, scheduled or not.
     """
     now = progress.validated_now()
     if now is None or config.kind is Average.last:
@@ -93,21 +93,21 @@ def among_best(progress: Progress, config: AveragingConfig) -> bool:
     return now in _best_first([*progress.checkpoints, *progress.extras, now])[: _num_best(config)]
 
 
-def needed(progress: Progress, config: AveragingConfig, keep: int) -> set[int]:
-    """The updates whose checkpoints rotation must leave: the newest `keep`, the best, the averaged."""
+def updates_to_retain(progress: Progress, config: AveragingConfig, keep: int) -> set[int]:
+    """Returns the updates whose checkpoints rotation retains: the newest `keep`, the best, the averaged."""
     best = _best_first([*progress.checkpoints, *progress.extras])[: _num_best(config)]
     by_age = config.kind in (Average.auto, Average.last) or (config.kind is Average.best and not best)
-    # The checkpoint of the run's end may be one more than these, so `last` never needs others than now.
+    # The end of the run may add one checkpoint, so `last` needs no others than these.
     newest = progress.checkpoints[-max(keep, config.count if by_age else 1) :]
     return {saved.update for saved in [*newest, *best]}
 
 
 def average(updates: Iterable[int], weights: Callable[[int], Mapping[str, Tensor]]) -> dict[str, Tensor]:
-    """The mean of the weights after each of `updates`, summed in float64.
+    """Returns the mean of the weights after each of `updates`, summed in float64.
 
     Args:
-        updates: which, at least one.
-        weights: gives the weights after an update; one such set is held at a time.
+        updates: at least one.
+        weights: returns the weights after an update; one set at a time is in memory.
     """
     sums: dict[str, Tensor] = {}
     dtypes: dict[str, torch.dtype] = {}
@@ -125,7 +125,7 @@ def average(updates: Iterable[int], weights: Callable[[int], Mapping[str, Tensor
 
 
 def _best_first(checkpoints: Iterable[Saved]) -> list[Saved]:
-    """Those that a validation fell on, best first; of equals the earlier."""
+    """Returns the validated checkpoints, best first; of equals, the earlier."""
     judged = [(-saved.quality, saved.update, saved) for saved in checkpoints if saved.quality is not None]
     return [saved for _, _, saved in sorted(judged, key=lambda one: one[:2])]
 

@@ -1,4 +1,4 @@
-"""Checkpoints: a folder each, written beside, flushed to disk and renamed last."""
+"""Checkpoints: each is a folder, written under a temporary name, flushed to disk and renamed last."""
 
 from __future__ import annotations
 
@@ -29,18 +29,18 @@ from nmt.training.state.run_folder import require_run_folder, require_same
 
 FORMAT_VERSION = 1
 _MODEL, _OPTIMIZER, _STATE = "model.safetensors", "optimizer.safetensors", "state.json"
-_MOST_STATE = 1 << 26  # bytes
-_NAME = re.compile(r"update-([0-9]{8,18})")  # not \d, which takes the digits of every script
+_MAX_STATE_BYTES = 1 << 26
+_NAME = re.compile(r"update-([0-9]{8,18})")  # not \d, which matches the digits of every script
 
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A run at one moment.
+    """The state of a run after an update.
 
     Attributes:
-        progress: its counters.
+        progress: the counters of the run.
         model: name → weight, fp32.
-        optimizer: name → tensor, as `Optimizer.tensors` gives them.
+        optimizer: name → tensor, as `Optimizer.tensors` returns them.
     """
 
     progress: Progress
@@ -49,7 +49,7 @@ class Checkpoint:
 
 
 class DamagedCheckpoint(Exception):
-    """A checkpoint that can't be read; the message says which file and why."""
+    """A checkpoint that can't be read; the message names the file and the reason."""
 
 
 class CheckpointFolder:
@@ -57,10 +57,10 @@ class CheckpointFolder:
 
     Args:
         folder: `RUN_DIR/checkpoints`; created by the first `save`.
-        fingerprints: name → what the run depends on, such as its data; kept in every checkpoint, and compared
-            when one is loaded.
-        options: name → value of the options that may not change; kept and compared likewise. One that only
-            either side knows came or went with a version of nmt, and is no difference.
+        fingerprints: name → fingerprint of an input of the run, such as its data. Stored in each checkpoint,
+            and compared when it is loaded.
+        options: name → value of the options that must not change; stored and compared in the same way. An
+            option that only one side has was added or removed by another version of nmt, and is ignored.
     """
 
     def __init__(
@@ -71,14 +71,14 @@ class CheckpointFolder:
         self.options = dict(options or {})
 
     def save(self, checkpoint: Checkpoint, facts: Mapping[str, Any]) -> Path:
-        """Writes a checkpoint whole or not at all; one of the same update is replaced.
+        """Writes a checkpoint atomically; replaces one of the same update.
 
         Args:
-            checkpoint: what to keep.
-            facts: more for `state.json`, for whoever reads it.
+            checkpoint: the checkpoint to write.
+            facts: further entries of `state.json`, for other programs and people.
 
         Raises:
-            UserError: it can't be written; those there were are untouched.
+            UserError: it can't be written; existing checkpoints are unchanged.
         """
         require_run_folder(self.folder.parent)
         make_folder(self.folder)
@@ -113,19 +113,19 @@ class CheckpointFolder:
         return final
 
     def updates(self) -> list[int]:
-        """The updates that have a checkpoint, damaged or not, oldest first."""
+        """Returns the updates that have a checkpoint, damaged or not, oldest first."""
         if not self.folder.is_dir():
             return []
         found = (_NAME.fullmatch(path.name) for path in self.folder.iterdir())
         return sorted(int(match[1]) for match in found if match)
 
     def load_newest(self) -> Checkpoint | None:
-        """The newest checkpoint that can be read; damaged ones are named in a warning. None if there is none.
+        """Loads the newest checkpoint that can be read; None if there is none. Warns of damaged ones.
 
-        What a killed process left half done in the folder is put in order first.
+        Cleans up first after a process that was killed while it wrote to the folder.
 
         Raises:
-            UserError: there are some and all are damaged, or it belongs to other options or data.
+            UserError: all checkpoints are damaged, or the newest belongs to other options or data.
         """
         self._clear_unfinished()
         updates = self.updates()
@@ -133,19 +133,19 @@ class CheckpointFolder:
             try:
                 return self.load(update)
             except DamagedCheckpoint as damage:
-                log.warning("%s; going on from the checkpoint before it", damage)
+                log.warning("%s; resuming from the checkpoint before it", damage)
         if updates:
             raise UserError(
-                f"{self.folder}: none of its {len(updates)} checkpoints can be read; "
-                f"remove the folder to train from the start, or give another run_dir"
+                f"{self.folder}: none of the {len(updates)} checkpoints can be read. "
+                f"Remove the folder to train from the start, or give another run_dir."
             )
         return None
 
     def load(self, update: int) -> Checkpoint:
-        """The checkpoint of `update`.
+        """Loads the checkpoint of `update`.
 
         Raises:
-            DamagedCheckpoint: it can't be read, or is not there.
+            DamagedCheckpoint: it can't be read, or does not exist.
             UserError: it belongs to other options or data.
         """
         folder = self._path(update)
@@ -153,19 +153,19 @@ class CheckpointFolder:
         for name, fingerprint in self.fingerprints.items():
             if state["fingerprints"].get(name) != fingerprint:
                 raise UserError(
-                    f"{folder} was written with another {name} than this run has: "
-                    f"put that back as it was, or give another run_dir to train anew"
+                    f"{folder}: the {name} changed since this checkpoint was written. "
+                    f"Restore the original, or give another run_dir."
                 )
-        options = state.get("options", {})  # those of earlier versions have none
+        options = state.get("options", {})  # absent in checkpoints of earlier versions
         require_same(folder, options, self.options, options.keys() & self.options.keys())
         progress = _progress(folder, state)
         if progress.update != update:
-            raise DamagedCheckpoint(f"{folder} holds update {progress.update}, not the one in its name")
+            raise DamagedCheckpoint(f"{folder}: contains update {progress.update}, not the one in its name")
         tensors = [_read_tensors(folder / name, state, sums) for name in (_MODEL, _OPTIMIZER)]
         return Checkpoint(progress, *tensors)
 
     def newest_progress(self) -> Progress | None:
-        """The counters of the newest checkpoint whose `state.json` can be read; None if there is none."""
+        """Returns the counters of the newest checkpoint with a readable `state.json`; None without one."""
         for update in reversed(self.updates()):
             try:
                 return _progress(self._path(update), _read_state(self._path(update))[0])
@@ -174,34 +174,34 @@ class CheckpointFolder:
         return None
 
     def weights(self, update: int) -> dict[str, Tensor]:
-        """The model's weights after `update`.
+        """Loads the weights of the model after `update`.
 
         Raises:
-            DamagedCheckpoint: they can't be read, or are not there.
+            DamagedCheckpoint: they can't be read, or do not exist.
         """
         folder = self._path(update)
         return _read_tensors(folder / _MODEL, *_read_state(folder, [_MODEL]))
 
-    def forget_after(self, update: int) -> None:
-        """Removes the checkpoints after `update`: the run goes on from there, and they are damaged."""
+    def remove_after(self, update: int) -> None:
+        """Removes the checkpoints after `update`, from which the run resumes."""
         self.keep([other for other in self.updates() if other <= update])
 
     def keep(self, updates: Collection[int]) -> None:
-        """Removes all checkpoints but those of `updates`."""
+        """Removes all checkpoints except those of `updates`."""
         for update in self.updates():
             if update not in updates:
                 self._remove(self._path(update))
         self._clear_unfinished()
 
     def _remove(self, path: Path) -> None:
-        # Renamed first: what is left of an interrupted removal must not pass for a checkpoint.
+        # Renamed first, so that an interrupted removal leaves nothing that looks like a checkpoint.
         doomed = path.with_name(f".{path.name.lstrip('.')}.removed")
         remove(doomed)
         os.rename(path, doomed)
         remove(doomed)
 
     def _clear_unfinished(self) -> None:
-        """Leaves nothing but checkpoints; one whose successor has not come into its place goes back there."""
+        """Removes everything except checkpoints; restores one whose replacement was not completed."""
         for path in list(self.folder.glob(".update-*.replaced")):
             final = path.with_name(path.stem.lstrip("."))
             if final.exists():
@@ -216,23 +216,23 @@ class CheckpointFolder:
 
 
 def _read_state(folder: Path, others: Iterable[str] = ()) -> tuple[dict[str, Any], dict[str, str]]:
-    """What `state.json` holds, and its sum and those of `others`; all as recorded, if they are recorded."""
+    """Reads `state.json`; returns it and the checksums of it and of `others`, compared with recorded ones."""
     try:
         recorded = read_sums(folder)
         sums = file_sums(folder, [_STATE, *others])
         if recorded is not None and (name := first_difference(recorded, sums)):
-            raise DamagedCheckpoint(f"{folder / name} is damaged: its content is not what was written")
-        state = parse_json(read_text(folder / _STATE, _MOST_STATE))
+            raise DamagedCheckpoint(f"{folder / name}: is damaged: its content is not what was written")
+        state = parse_json(read_text(folder / _STATE, _MAX_STATE_BYTES))
     except (OSError, ValueError) as error:
-        raise DamagedCheckpoint(f"{folder} is damaged ({error})") from error
+        raise DamagedCheckpoint(f"{folder}: is damaged ({error})") from error
     version = state.get("format_version") if isinstance(state, dict) else None
     if version != FORMAT_VERSION:
         raise DamagedCheckpoint(
-            f"{folder} has format {version!r:.40}, and this program reads format {FORMAT_VERSION}"
+            f"{folder}: has format {version!r:.40}, but this program reads format {FORMAT_VERSION}"
         )
     for key in ("progress", "fingerprints", "sha256", "options"):
         if not isinstance(state.setdefault(key, {} if key == "options" else None), dict):
-            raise DamagedCheckpoint(f"{folder / _STATE} is damaged: {key} is not a mapping")
+            raise DamagedCheckpoint(f"{folder / _STATE}: is damaged: {key} is not a mapping")
     return state, sums
 
 
@@ -240,13 +240,13 @@ def _progress(folder: Path, state: Mapping[str, Any]) -> Progress:
     try:
         return Progress.from_dict(state["progress"])
     except ValueError as error:
-        raise DamagedCheckpoint(f"{folder / _STATE} is damaged: {error}") from error
+        raise DamagedCheckpoint(f"{folder / _STATE}: is damaged: {error}") from error
 
 
 def _read_tensors(path: Path, state: Mapping[str, Any], sums: Mapping[str, str]) -> dict[str, Tensor]:
     if sums[path.name] != state["sha256"].get(path.name):
-        raise DamagedCheckpoint(f"{path} is damaged: its content is not what was written")
+        raise DamagedCheckpoint(f"{path}: is damaged: its content is not what was written")
     try:
         return read_tensors(path)
     except (OSError, ValueError) as error:
-        raise DamagedCheckpoint(f"{path} is damaged: {error}") from error
+        raise DamagedCheckpoint(f"{path}: is damaged: {error}") from error

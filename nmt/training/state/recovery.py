@@ -1,4 +1,4 @@
-"""Updates whose loss is no number: which batches they were, and the way back when they come in a row."""
+"""Recovery from non-finite updates: skips them, records their batches, and rolls back after ten in a row."""
 
 from __future__ import annotations
 
@@ -17,61 +17,62 @@ MAX_SKIPPED_IN_A_ROW = 10
 
 
 def note_skip(progress: Progress, start: Cursor) -> None:
-    """Counts the present update, whose batches began at `start`, as skipped."""
+    """Counts the current update, whose batches begin at `start`, as skipped."""
     progress.skipped_updates += 1
     progress.skipped_in_a_row += 1
     progress.skipped.append(SkippedBatches(progress.update, start, progress.cursor))
 
 
-def stuck(progress: Progress) -> bool:
-    """Whether the run can't go on from here.
+def must_roll_back(progress: Progress) -> bool:
+    """Returns whether too many updates in a row were skipped, so that the run must roll back.
 
     Raises:
-        UserError: it has gone back once before, or there is nothing to go back to.
+        UserError: the run has rolled back before, or there is no earlier state.
     """
     if progress.skipped_in_a_row < MAX_SKIPPED_IN_A_ROW:
         return False
-    if progress.went_back is not None or last_made(progress) < 1:
-        again = "" if progress.went_back is None else ", and going back to a checkpoint has not helped"
+    if progress.went_back is not None or last_applied_update(progress) < 1:
+        again = "" if progress.went_back is None else ", and a rollback to a checkpoint did not help"
         raise UserError(
             f"the loss or its gradient was not finite for {MAX_SKIPPED_IN_A_ROW} updates in a row, up to "
-            f"update {progress.update}{again}: try a lower training.schedule.peak or scale, more "
+            f"update {progress.update}{again}. Try a lower training.schedule.peak or scale, more "
             f"training.schedule.warmup_updates, training.clip_norm=1, or training.precision=fp32, "
-            f"in a new run_dir"
+            f"in a new run_dir."
         )
     return True
 
 
-def last_made(progress: Progress) -> int:
-    """The last update before the skipped ones that the run ends with."""
+def last_applied_update(progress: Progress) -> int:
+    """Returns the last update before the consecutive skipped ones up to the current update."""
     row = progress.skipped[len(progress.skipped) - progress.skipped_in_a_row :]
     return row[0].update - 1 if row else progress.update
 
 
 def good_updates(progress: Progress) -> list[int]:
-    """The scheduled checkpoints from which an update has been made, so that their weights work; oldest first.
+    """Returns the scheduled checkpoints that were followed by an applied update, oldest first.
 
-    One written right before the skipped updates, or among them, holds the very weights that don't.
+    Their weights are known to work. A checkpoint written right before or among the skipped updates has the
+    weights that fail.
     """
-    return [saved.update for saved in progress.checkpoints if saved.update < last_made(progress)]
+    return [saved.update for saved in progress.checkpoints if saved.update < last_applied_update(progress)]
 
 
 def good_checkpoint(checkpoints: CheckpointFolder, progress: Progress) -> Checkpoint | None:
-    """The newest good checkpoint that can be read; None if there is none but the beginning."""
+    """Loads the newest good checkpoint that can be read; None if there is none."""
     for update in reversed(good_updates(progress)):
         try:
             return checkpoints.load(update)
         except DamagedCheckpoint as damage:
-            log.warning("%s; going back to the checkpoint before it", damage)
+            log.warning("%s; rolling back to the checkpoint before it", damage)
     return None
 
 
-def rewound(now: Progress, then: Progress) -> Progress:
-    """The counters of a run that goes back from `now` to the checkpoint of `then`.
+def rolled_back(now: Progress, then: Progress) -> Progress:
+    """Returns the counters of a run after a rollback from `now` to the checkpoint of `then`.
 
-    It goes on with the batches after `now`. Those since the checkpoint are all left out, not only the skipped
-    ones: the updates made of them would lead, bit for bit, to the weights that don't work. (The same was done
-    for PaLM, Chowdhery et al. 2022, section 5.1.)
+    The run continues with the batches after `now`. All batches since the checkpoint are left out, not only
+    the skipped ones: repeating their updates would reproduce, bit for bit, the weights that fail. PaLM was
+    trained in the same way (Chowdhery et al. 2022, section 5.1).
     """
     return replace(
         then,
@@ -89,11 +90,11 @@ def rewound(now: Progress, then: Progress) -> Progress:
 def batch_records(
     stream: BatchStream, prepared: Prepared, skipped: Sequence[SkippedBatches]
 ) -> list[dict[str, Any]]:
-    """The batches of skipped updates, for `metrics.jsonl`.
+    """Returns the batches of skipped updates, for `metrics.jsonl`.
 
     Returns:
-        For each its `epoch`, `block` and `batch`, all from 0; `rows`, the numbers of its pairs among the
-        prepared ones; and `target`, the first of its target sentences.
+        For each batch: `epoch`, `block` and `batch`, counted from 0; `rows`, the row numbers of its pairs in
+        the prepared data; and `target`, its first target sentence.
     """
     records = []
     for stretch in skipped:
@@ -105,6 +106,6 @@ def batch_records(
 
 
 def in_words(record: Mapping[str, Any]) -> str:
-    """One of the records above, for the log; counted from 1, as the log does it."""
+    """Formats a record of `batch_records` for the log, which counts from 1."""
     place = ", ".join(f"{name} {record[name] + 1}" for name in ("epoch", "block", "batch"))
     return f"{place} ({len(record['rows'])} pairs, the first target: {record['target'][:80]})"

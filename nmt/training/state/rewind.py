@@ -1,4 +1,4 @@
-"""`resume_from`: a run goes back to one of its earlier checkpoints on purpose, once."""
+"""`resume_from`: rewinds a run to one of its earlier checkpoints, once."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from nmt.training.state.run_folder import RunFolder
 _KEY = "resume_from"
 
 
-def goal(config: TrainConfig, folder: RunFolder) -> int | None:
-    """The update that the run must go back to; None if it goes on from its newest checkpoint.
+def rewind_target(config: TrainConfig, folder: RunFolder) -> int | None:
+    """Returns the update to which the run must be rewound; None if it resumes at its newest checkpoint.
 
-    The same command again must not go back again: every checkpoint after the way back says where that led.
+    The same command must not rewind twice, so each checkpoint after a rewind records it.
 
     Raises:
         UserError: `resume_from` does not name a checkpoint of the run.
@@ -23,73 +23,71 @@ def goal(config: TrainConfig, folder: RunFolder) -> int | None:
         return None
     given = f"{_KEY}={config.resume_from}"
     if config.resume is Resume.never:
-        raise UserError(f"{given}: resume=never forbids it; leave out one of the two")
-    update = _named(config.resume_from, folder)
+        raise UserError(f"{given}: not allowed with resume=never. Leave out one of the two.")
+    update = _parse_update(config.resume_from, folder)
     newest = CheckpointFolder(folder.checkpoints, {}).newest_progress()
     if newest is None:
-        raise UserError(f"{given}: {folder.path} has no checkpoint; check run_dir")
+        raise UserError(f"{given}: {folder.path} has no checkpoint. Check run_dir.")
     if newest.resumed_from == update and newest.update >= update:
         return None
     names = checkpoint_names(folder.checkpoints)
     if update not in map(update_of, names):
         raise UserError(
-            f"{given}: there is no such checkpoint; {folder.checkpoints} has {abbreviated(names)}"
+            f"{given}: there is no such checkpoint. {folder.checkpoints} has {abbreviated(names)}."
         )
     return update
 
 
-def resumed(config: TrainConfig, folder: RunFolder, checkpoints: CheckpointFolder) -> Checkpoint | None:
-    """The checkpoint to go on from, after which there is none; None if the run begins.
+def load_resume_checkpoint(
+    config: TrainConfig, folder: RunFolder, checkpoints: CheckpointFolder
+) -> Checkpoint | None:
+    """Loads the checkpoint to resume from, and removes later ones; None if the run starts.
 
     Raises:
         UserError: it can't be read, or belongs to other options or data.
     """
-    update = goal(config, folder)
+    update = rewind_target(config, folder)
     if update is not None:
-        return _gone_back(config, folder, checkpoints, update)
+        return _rewind(config, folder, checkpoints, update)
     found = checkpoints.load_newest()
     if found is None:
         return None
-    checkpoints.forget_after(found.progress.update)  # those are damaged
-    log.info("going on after update %d of %s", found.progress.update, folder.path)
+    checkpoints.remove_after(found.progress.update)  # the later ones are damaged
+    log.info("resuming %s at update %d", folder.path, found.progress.update)
     if config.resume_from is None:
-        found.progress.resumed_from = None  # it may be named once more
+        found.progress.resumed_from = None  # a later rewind may name it again
     else:
         log.info(
-            "%s=%s: done before; to go back once more, remove the later checkpoints from %s",
+            "%s=%s: the run was already rewound; to rewind again, remove the later checkpoints from %s",
             *(_KEY, config.resume_from, folder.checkpoints),
         )
     return found
 
 
-def _gone_back(
-    config: TrainConfig, folder: RunFolder, checkpoints: CheckpointFolder, update: int
-) -> Checkpoint:
+def _rewind(config: TrainConfig, folder: RunFolder, checkpoints: CheckpointFolder, update: int) -> Checkpoint:
     try:
         found = checkpoints.load(update)
     except DamagedCheckpoint as damage:
-        raise UserError(f"{_KEY}={config.resume_from}: {damage}; name another checkpoint") from damage
+        raise UserError(f"{_KEY}={config.resume_from}: {damage}. Name another checkpoint.") from damage
     later = [checkpoint_name(other) for other in checkpoints.updates() if other > update]
-    log.info("going back to update %d of %s", update, folder.path)
+    log.info("rewinding %s to update %d", folder.path, update)
     if later:
-        log.warning(
-            "%s=%s: the later checkpoints are removed: %s", _KEY, config.resume_from, abbreviated(later)
-        )
-    # The results first: those of an end that the run may reach again are not those of its new model.
+        log.warning("%s=%s: removing the later checkpoints: %s", _KEY, config.resume_from, abbreviated(later))
+    # The results are removed first: they would be wrong if the run ends at the same update again.
     folder.results.unlink(missing_ok=True)
-    checkpoints.forget_after(update)
+    checkpoints.remove_after(update)
     found.progress.resumed_from = update
     return found
 
 
-def _named(text: str, folder: RunFolder) -> int:
-    """The update that `300`, `update-300`, `update-00000300` or the path of that folder names."""
+def _parse_update(text: str, folder: RunFolder) -> int:
+    """Returns the update named by `300`, `update-300`, `update-00000300` or the path of that folder."""
     path = expanded(text)
     name = path.name if path.name.startswith("update-") else f"update-{path.name}"
     update = update_of(name)
     elsewhere = len(path.parts) > 1 and path.parent.resolve() != folder.checkpoints.resolve()
     if update is None or elsewhere:
         raise UserError(
-            f"{_KEY}={text}: is not a checkpoint of {folder.path}; name one as in {_KEY}=update-300"
+            f"{_KEY}={text}: not a checkpoint of {folder.path}. Name one as in {_KEY}=update-300."
         )
     return update

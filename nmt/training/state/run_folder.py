@@ -1,4 +1,4 @@
-"""The folder of a run: its files, the options it was started with, and who is writing to it."""
+"""The folder of a run: its files, its fixed options and its lock."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from nmt.runtime import (
 )
 from nmt.training.update.schedule import SCHEDULES
 
-_FREE = frozenset(
+_CHANGEABLE = frozenset(
     {
         "run_dir",
         "resume",
@@ -64,14 +64,14 @@ _FREE = frozenset(
         "evaluation.comet.command",
     }
 )
-"""Options that change neither the weights after a given update nor how they are judged."""
+"""Options that change neither the weights after a given update nor their evaluation in training."""
 
 _CHOSEN = ("data.max_tokens", "data.tokenizer.vocab_size")
-"""Options whose `auto` is replaced by a number once the data are prepared."""
+"""Options whose `auto` is replaced by a number after the data are prepared."""
 
 
 class RunFolder:
-    """Where one run keeps everything.
+    """The folder that holds all files of one run.
 
     Args:
         path: `run_dir`.
@@ -90,24 +90,24 @@ class RunFolder:
         self.model = path / "model"
 
     def hypotheses(self, split: str) -> Path:
-        """The translations of `valid` or `test`."""
+        """Returns the file of the translations of `valid` or `test`."""
         return self.path / f"{split}.hypotheses.txt"
 
     def holds_checkpoints(self) -> bool:
-        """Whether there is something to go on from."""
-        # The second is left by a process that was killed as it replaced one; `load_newest` takes it back.
+        """Returns whether there is a checkpoint to resume from."""
+        # The second pattern is left by a process that was killed while replacing; `load_newest` restores it.
         return any(any(self.checkpoints.glob(name)) for name in ("update-*", ".update-*.replaced"))
 
     def require_sound(self) -> None:
-        """Finds what would make reading or writing here fail, before hours go into preparing data.
+        """Requires a folder that can be read and written; called before the data are prepared.
 
         Raises:
-            UserError: the folder can't be had or written to, or a name in it is of the wrong kind, such as a
-                folder in the place of `results.json`.
+            UserError: the folder can't be created or written to, or an entry has the wrong type, such as a
+                folder named `results.json`.
         """
         try:
             stat_or_none(self.path)
-        except OSError as error:  # such as a name that is too long
+        except OSError as error:  # for example, a name that is too long
             reason = reason_of(error, "write")
             if reason is None:
                 raise
@@ -118,88 +118,86 @@ class RunFolder:
                 above = above.parent
             _require_kind(above, stat.S_ISDIR, "folder")
             if not os.access(above, os.W_OK | os.X_OK):
-                raise UserError(f"run_dir={self.path}: {above} can't be written to; choose another folder")
+                raise UserError(f"run_dir={self.path}: {above} can't be written to. Choose another folder.")
             for path in (self.config, self.results, self.metrics, self.log):
                 _require_kind(path, stat.S_ISREG, "file")
             for path in (self.checkpoints, self.tensorboard, self.model):
                 _require_kind(path, stat.S_ISDIR, "folder")
 
     def require_present(self) -> None:
-        """Makes sure that the folder has not been moved or removed while the run is under way.
+        """Requires that the folder still exists during the run.
 
         Raises:
-            UserError: it has.
+            UserError: it was moved or removed.
         """
         require_run_folder(self.path)
 
     def check(self, config: TrainConfig) -> None:
-        """Makes sure that a run with these options may go on, or start, here.
+        """Requires that a run with these options may start or resume in this folder.
 
         Raises:
             UserError: `resume` forbids it, or the run in the folder has other options.
         """
         if config.resume is Resume.never and (self.config.exists() or self.holds_checkpoints()):
             raise UserError(
-                f"resume=never: {self.path} holds a run already; give another run_dir, or remove that folder"
+                f"resume=never: {self.path} already has a run. Give another run_dir, or remove that folder."
             )
         if not self.holds_checkpoints():
             if config.resume is Resume.must:
-                raise UserError(f"resume=must: {self.path} holds no checkpoint to go on from; check run_dir")
+                raise UserError(f"resume=must: {self.path} has no checkpoint to resume from. Check run_dir.")
             return
         if not self.config.exists():
-            raise UserError(
-                f"{self.path} has checkpoints but no config.yaml that tells of them: give another run_dir"
-            )
+            raise UserError(f"{self.path}: has checkpoints but no config.yaml. Give another run_dir.")
         begun = read_config(self.config)
         there, here = fixed_options(begun), fixed_options(config)
         require_same(self.path, there, here, {*there, *here})
         if missing := [name for name in begun.plugins if name not in config.plugins]:
             log.warning(
-                "%s was started with plugins=[%s], and %s is not given now: the cleaning rules of a module "
-                "that is missing drop nothing",
+                "%s: started with plugins=[%s], but %s is not given now; the cleaning rules of a missing "
+                "module drop nothing",
                 *(self.path, ",".join(begun.plugins), ",".join(missing)),
             )
 
-    def begun(self) -> TrainConfig | None:
-        """The options of the run that there is to go on with; None if there is none."""
+    def resumable_config(self) -> TrainConfig | None:
+        """Returns the options of the run that can be resumed; None if there is none."""
         try:
             return read_config(self.config) if self.holds_checkpoints() else None
         except UserError:
-            return None  # `check` will say what is wrong
+            return None  # `check` reports the error
 
     def plugins(self) -> list[str]:
-        """The `plugins` of the run that there is to go on with; none if there is none."""
-        begun = self.begun()
+        """Returns the `plugins` of the run that can be resumed; empty if there is none."""
+        begun = self.resumable_config()
         return [] if begun is None else begun.plugins
 
     def with_choices(self, config: TrainConfig) -> TrainConfig:
-        """The options with `auto` replaced by what it became when the run in this folder began, if one did.
+        """Returns the options with `auto` replaced by the values from the start of the run in this folder.
 
-        These are the options that depend on the data. A run that never came to a checkpoint may begin again
-        with other options or data: only its `data.max_tokens` is taken, and only if all options are the same.
+        These are the options that depend on the data. A run without a checkpoint may start again with other
+        options or data. Then only its `data.max_tokens` is used, and only if all options are the same.
         """
         try:
             there = read_config(self.config)
         except UserError:
-            return config  # nothing is there that could be gone on with, or `check` will say what is wrong
+            return config  # nothing to resume, or `check` reports the error
         data, found = config.data, there.data
         begun = self.holds_checkpoints()
         if data.tokenizer.vocab_size == "auto" and begun:
             data = replace(data, tokenizer=replace(data.tokenizer, vocab_size=found.tokenizer.vocab_size))
-        if data.max_tokens == "auto" and (begun or _given(there, config) == fixed_options(config)):
+        if data.max_tokens == "auto" and (begun or _options_as_given(there, config) == fixed_options(config)):
             data = replace(data, max_tokens=found.max_tokens)
         return replace(config, data=data)
 
     @contextmanager
     def claimed(self, config: TrainConfig) -> Iterator[None]:
-        """Within, this process alone writes to the folder; `config.yaml` is in it and the log goes there too.
+        """Holds the lock of the folder; writes `config.yaml` and logs to `train.log`.
 
         Raises:
-            UserError: another process has it, or it can't be written to.
+            UserError: another process holds the lock, or the folder can't be written to.
         """
-        fresh = not self.config.exists()  # the folder itself is made by prepare_only=true too
+        fresh = not self.config.exists()  # prepare_only=true creates the folder too
         make_folder(self.path)
-        with locked(self.path / ".lock", self._taken):
+        with locked(self.path / ".lock", self._raise_locked):
             if fresh:
                 log.info("new run in %s", self.path)
             with replaced(self.config) as temporary:
@@ -207,8 +205,8 @@ class RunFolder:
             with self.logging():
                 yield
 
-    def _taken(self) -> NoReturn:
-        raise UserError(f"{self.path}: another nmt-train is at work there; give another run_dir")
+    def _raise_locked(self) -> NoReturn:
+        raise UserError(f"{self.path}: in use by another nmt-train. Give another run_dir.")
 
     def write_results(self, results: dict[str, Any]) -> None:
         """Writes `results.json`."""
@@ -216,15 +214,15 @@ class RunFolder:
             temporary.write_text(json.dumps(results, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
 
     def read_results(self) -> dict[str, Any] | None:
-        """What `results.json` holds; None if it is missing or damaged."""
+        """Returns the content of `results.json`; None if it is missing or damaged."""
         try:
             return checked_results(parse_json(read_text(self.results, MOST_RESULTS)))
-        except ValueError:  # a UserError is one, too
+        except ValueError:  # includes UserError
             return None
 
     @contextmanager
     def logging(self) -> Iterator[None]:
-        """Within, the log goes to `train.log` too."""
+        """Also writes the log to `train.log`."""
         with write_errors(self.log):
             handler = _RunLog(self.log, encoding="utf-8", errors="backslashreplace")
         handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
@@ -236,17 +234,17 @@ class RunFolder:
 
 
 class _RunLog(logging.FileHandler):
-    """Writes `train.log`; where that fails, says so once, and the log goes on without the file."""
+    """Writes `train.log`; after a failure, warns once and stops writing to the file."""
 
     _failed = False
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Writes a line, unless one before could not be written."""
+        """Writes a line, unless an earlier one failed."""
         if not self._failed:
             super().emit(record)
 
     def handleError(self, record: logging.LogRecord) -> None:
-        """Gives the file up where its disk is full or the like."""
+        """Stops writing to the file after an error such as a full disk."""
         error = sys.exception()
         if not isinstance(error, OSError):
             super().handleError(record)
@@ -255,60 +253,62 @@ class _RunLog(logging.FileHandler):
         log.warning("%s", file_error(error, Path(self.baseFilename), "write") or error)
 
     def close(self) -> None:
-        """Closes the file, be it complete or not."""
-        with suppress(OSError):  # what it still holds can't be written
+        """Closes the file, even if it is incomplete."""
+        with suppress(OSError):  # the rest of its buffer can't be written
             super().close()
 
 
 def _require_kind(path: Path, is_kind: Callable[[int], bool], kind: str) -> None:
     if os.path.lexists(path) and ((there := stat_or_none(path)) is None or not is_kind(there.st_mode)):
-        raise UserError(f"{path}: must be a {kind}, and is not; remove it, or give another run_dir")
+        raise UserError(f"{path}: not a {kind}. Remove it, or give another run_dir.")
 
 
 def require_run_folder(path: Path) -> None:
-    """Makes sure that the folder of a run that is under way is still there.
+    """Requires that the folder of a running training still exists.
+
+    It is not created again, because the start of the run would be missing from it.
 
     Raises:
-        UserError: it was moved or removed. To create it anew would leave a run without a beginning.
+        UserError: it was moved or removed.
     """
     if stat_or_none(path) is None:
         raise UserError(
             f"{path}: was moved or removed while the run was writing to it. Move it back, and the same "
-            "command goes on from its last checkpoint"
+            "command resumes from its last checkpoint."
         )
 
 
 def fixed_options(config: TrainConfig) -> dict[str, Any]:
-    """The options that must stay as they are while a run goes on: full name → value."""
+    """Returns the options that must not change when a run is resumed: full name → value."""
     options = dict(_flat(to_plain(config), ""))
     if config.data.train.corpora:
-        options["data.train.corpora"] = list(config.data.train.corpora)  # their order matters too
+        options["data.train.corpora"] = list(config.data.train.corpora)  # the order matters too
     if chosen := [name for name, given in config.decoding.processors.items() if given is not None]:
-        options["decoding.processors"] = chosen  # one without options too
-    free = set(_FREE)
-    schedule = SCHEDULES.get(config.training.schedule.name)  # of another run it may be unknown here
+        options["decoding.processors"] = chosen  # includes those without options
+    free = set(_CHANGEABLE)
+    schedule = SCHEDULES.get(config.training.schedule.name)  # another run's schedule may be unknown
     if schedule is not None and schedule.depends_on_max_updates:
-        free.remove("training.max_updates")  # it is part of every learning rate
+        free.remove("training.max_updates")  # each learning rate depends on it
     return {key: value for key, value in options.items() if key not in free}
 
 
-def _given(there: TrainConfig, here: TrainConfig) -> dict[str, Any]:
-    """The fixed options of `there` as they were given, if those that are `auto` in `here` were so there."""
+def _options_as_given(there: TrainConfig, here: TrainConfig) -> dict[str, Any]:
+    """Returns the fixed options of `there`, with `auto` for those of `_CHOSEN` that are `auto` in `here`."""
     options, given = fixed_options(there), fixed_options(here)
     return {**options, **{key: "auto" for key in _CHOSEN if given[key] == "auto"}}
 
 
 def require_same(where: Path, there: Mapping[str, Any], here: Mapping[str, Any], keys: Iterable[str]) -> None:
-    """Makes sure that these options of a run are what they were when `where` was written.
+    """Requires that these options of a run have not changed since `where` was written.
 
     Raises:
-        UserError: some are not; it names them and both of their values.
+        UserError: some have changed; the message has their names, old and new values.
     """
     changed = [key for key in sorted(keys) if there.get(key) != here.get(key)]
     if changed:
         words = ", ".join(f"{key}={_word(there.get(key))}, not {_word(here.get(key))}" for key in changed)
         raise UserError(
-            f"{where} was started with {words}: give the same options to go on, or another run_dir"
+            f"{where}: started with {words}. Give the same options to resume, or another run_dir."
         )
 
 

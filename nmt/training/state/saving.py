@@ -1,4 +1,4 @@
-"""Checkpoints written in the background, from a snapshot, while training goes on."""
+"""Writes checkpoints in the background, from a snapshot, while training continues."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from nmt.training.state.progress import Progress
 
 
 class Saver:
-    """Writes one checkpoint at a time; a copy of the state in main memory is all that training waits for.
+    """Writes one checkpoint at a time; training waits only for a copy of the state in main memory.
 
-    What is promised of a checkpoint stays: it is there whole or not at all, whenever the process dies, and
-    old ones go only when it is safely on the disk. What comes later is the word of a failure: `check`, after
-    every update, brings it. Whoever reads or changes the folder calls `wait` first.
+    Checkpoints remain atomic: each is complete or absent, whenever the process dies. Old ones are removed
+    only when the new one is safely on disk. Errors are reported later, by `check`, which is called after each
+    update. Call `wait` before reading or changing the folder.
 
     Args:
-        folder: where checkpoints go.
-        pool: one thread.
+        folder: the folder of the checkpoints.
+        pool: a pool of one thread.
     """
 
     def __init__(self, folder: CheckpointFolder, pool: ThreadPoolExecutor) -> None:
@@ -34,21 +34,21 @@ class Saver:
     def save(
         self, checkpoint: Checkpoint, facts: Mapping[str, Any], keep: Collection[int] | None = None
     ) -> None:
-        """Copies a checkpoint and begins to write it, once the one before is written.
+        """Waits for the previous checkpoint, copies this one and starts to write it.
 
         Args:
             checkpoint: may be changed as soon as this returns.
-            facts: more for `state.json`.
-            keep: the updates whose checkpoints stay when it is written; None: all.
+            facts: further entries of `state.json`.
+            keep: the updates whose checkpoints are retained once it is written; None: all.
 
         Raises:
-            UserError: the one before can't be written.
+            UserError: the previous checkpoint can't be written.
         """
         self.wait()
         self._writing = self._pool.submit(self._write, snapshot(checkpoint), dict(facts), keep)
 
     def check(self) -> None:
-        """Raises what made the last checkpoint fail, if it has; does not wait."""
+        """Raises the error of the last checkpoint, if it failed; does not wait."""
         if self._writing is not None and self._writing.done():
             self.wait()
 
@@ -56,7 +56,7 @@ class Saver:
         """Waits until nothing is being written.
 
         Raises:
-            UserError: the checkpoint can't be written; those there were are untouched.
+            UserError: the checkpoint can't be written; existing checkpoints are unchanged.
         """
         writing, self._writing = self._writing, None
         if writing is not None:
@@ -70,7 +70,7 @@ class Saver:
 
 @contextmanager
 def saving(folder: CheckpointFolder) -> Iterator[Saver]:
-    """Yields a saver; afterwards nothing is being written any more, however it ends.
+    """Yields a saver; waits for its last checkpoint on exit, also after an error.
 
     Raises:
         UserError: the last checkpoint can't be written.
@@ -83,13 +83,13 @@ def saving(folder: CheckpointFolder) -> Iterator[Saver]:
             try:
                 saver.wait()
             except UserError as error:
-                log.error("%s", error)  # what ended the training comes first
+                log.error("%s", error)  # only logged: the error that ended training is raised
             raise
         saver.wait()
 
 
 def snapshot(checkpoint: Checkpoint) -> Checkpoint:
-    """A copy in main memory, of counters and tensors alike."""
+    """Copies counters and tensors to main memory."""
     parts: list[dict[str, Tensor]] = [
         {name: tensor.detach().to("cpu", copy=True) for name, tensor in part.items()}
         for part in (checkpoint.model, checkpoint.optimizer)

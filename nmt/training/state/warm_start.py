@@ -1,4 +1,4 @@
-"""The weights that training begins with: drawn from the seed, or those of a model that was trained before."""
+"""The initial weights of a run: random, or those of a trained model (warm start)."""
 
 from __future__ import annotations
 
@@ -17,50 +17,50 @@ from nmt.runtime import config_file, mix, pieces_folder, read_errors
 from nmt.training.state.run_folder import fixed_options
 
 _KEY = "start_from"
-# They have no weights, and the same weights do without them.
-_FREE = ("model.dropout", "model.ffn_dropout", "model.word_dropout")
+# Options that do not affect the weights of a model.
+_CHANGEABLE = ("model.dropout", "model.ffn_dropout", "model.word_dropout")
 
 
 def new_model(config: TrainConfig, prepared: Prepared) -> Seq2Seq:
-    """The model with random weights, a pure function of the seed."""
+    """Creates the model with random weights, which depend only on the seed."""
     torch.manual_seed(mix(config.seed))
     tokenizer = prepared.tokenizer
     return build_model(config.model, tokenizer.source_vocab_size, tokenizer.target_vocab_size)
 
 
 def initial_model(config: TrainConfig, prepared: Prepared) -> Seq2Seq:
-    """The model as it is before the first update.
+    """Creates the model as it is before the first update.
 
     Raises:
-        UserError: the weights of `start_from` are missing or damaged, or belong to other pieces.
+        UserError: the weights of `start_from` are missing or damaged, or belong to another vocabulary.
     """
     model = new_model(config, prepared)
     if config.start_from is not None:
         folder = find_model_folder(config.start_from, _KEY)
         if Tokenizer.load(pieces_folder(folder)).fingerprint != prepared.tokenizer.fingerprint:
             raise UserError(
-                f"{_KEY}={config.start_from}: its weights belong to other pieces than those of "
-                f"data.tokenizer.path={config.data.tokenizer.path}: leave that option out"
+                f"{_KEY}={config.start_from}: the weights belong to another vocabulary than that of "
+                f"data.tokenizer.path={config.data.tokenizer.path}. Leave that option out."
             )
         load_weights(model, read_model_weights(folder), folder / WEIGHTS)
     return model
 
 
 def with_vocabulary(config: TrainConfig) -> TrainConfig:
-    """The options with the pieces of the model that training starts from.
+    """Returns the options with the vocabulary of the model in `start_from`.
 
     Raises:
-        UserError: `start_from` is no model, or one of another shape.
+        UserError: `start_from` is not a model, or one of another shape.
     """
     if config.start_from is None:
         return config
     folder = find_model_folder(config.start_from, _KEY)
     there, here = map(fixed_options, (read_config(config_file(folder)), config))
-    shape = [key for key in there if key.startswith("model.") and key not in _FREE]
+    shape = [key for key in there if key.startswith("model.") and key not in _CHANGEABLE]
     other = [key for key in shape if there[key] != here[key]]
     if other:
         raise UserError(
-            f"{_KEY}={config.start_from}: this model has other options: give "
+            f"{_KEY}={config.start_from}: the model has other options. Give "
             + " ".join(f"{key}={there[key]}" for key in other)
         )
     path = config.data.tokenizer.path or config.start_from
@@ -68,10 +68,10 @@ def with_vocabulary(config: TrainConfig) -> TrainConfig:
 
 
 def start_fingerprint(config: TrainConfig) -> str | None:
-    """SHA-256 of the weights in `start_from`; None without it.
+    """Returns the SHA-256 of the weights in `start_from`; None without that option.
 
     Raises:
-        UserError: they can't be read.
+        UserError: the weights can't be read.
     """
     if config.start_from is None:
         return None

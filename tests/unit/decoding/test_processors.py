@@ -147,7 +147,7 @@ def test_every_processor_is_built_by_name() -> None:
         (
             "no_repeat_ngram",
             {"size": 0},
-            "decoding.processors.no_repeat_ngram.size=0: must be between 1 and 100",
+            "decoding.processors.no_repeat_ngram.size=0: must be between 1 and 100.",
         ),
     ],
 )

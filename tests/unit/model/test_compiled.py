@@ -71,10 +71,11 @@ def passed(model: Transformer, batch: Batch, seed: int) -> tuple[Tensor, dict[st
     "config",
     [
         PAPER,
+        replace(SMALL, residual=False),
         replace(SMALL, norm=Norm.pre, ffn_dropout=0.3, activation=Activation.gelu),
         replace(SMALL, dropout=0.0),
     ],
-    ids=["paper", "pre", "no dropout"],
+    ids=["paper", "no residual", "pre", "no dropout"],
 )
 def test_passes_and_dropout_are_those_of_the_layers_themselves(config: ModelConfig) -> None:
     plain, model, backend = build(config), build(config), Counting()

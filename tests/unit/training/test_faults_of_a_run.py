@@ -36,7 +36,7 @@ def test_something_else_in_the_place_of_a_file(tmp_path: Path, name: str, kind: 
         os.mkfifo(path)
     else:
         path.symlink_to("gone" if kind == "nowhere" else name)
-    with pytest.raises(UserError, match=f"{name}: must be a file, and is not|circle"):
+    with pytest.raises(UserError, match=f"{name}: not a file. Remove it|circle"):
         RunFolder(tmp_path).require_sound()
 
 
@@ -50,7 +50,7 @@ def test_something_else_in_the_place_of_a_folder(tmp_path: Path, name: str, kind
         os.mkfifo(path)
     else:
         path.symlink_to("gone")
-    with pytest.raises(UserError, match=f"{name}: must be a folder, and is not; remove it, or give another"):
+    with pytest.raises(UserError, match=f"{name}: not a folder. Remove it, or give another"):
         RunFolder(tmp_path).require_sound()
 
 
@@ -58,9 +58,9 @@ def test_a_run_folder_that_cannot_be(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     (tmp_path / "link").symlink_to("gone")
     for name, words in [
-        ("file", "file: must be a folder"),
-        ("file/below/it", "file: must be a folder|a part of its path is a file"),
-        ("link", "link: must be a folder"),
+        ("file", "file: not a folder"),
+        ("file/below/it", "file: not a folder|a part of its path is a file"),
+        ("link", "link: not a folder"),
         ("x" * 256, "its name is too long"),
         ("x/" * 3000, "its name is too long"),
     ]:

@@ -118,7 +118,9 @@ def test_layers_that_can_not_be_trained_are_refused_before_any_work(
     if fits:
         require_room(config, processes)
     else:
-        with pytest.raises(OutOfMemory, match=r"^model=: 44,138,496 parameters, of 16 bytes each"):
+        with pytest.raises(
+            OutOfMemory, match=r"^model=: 44,138,496 parameters do not .* \(0\.7 GB; 16 bytes each"
+        ):
             require_room(config, processes)
 
 
@@ -132,7 +134,7 @@ def test_the_state_of_an_optimizer_of_a_plugin_counts(
     monkeypatch.setattr(MemoryMeter, "free", lambda meter: needed)
     require_room(config, 1)
     monkeypatch.setattr(MemoryMeter, "free", lambda meter: needed - 1)
-    with pytest.raises(OutOfMemory, match=f"parameters, of {taken} bytes each"):
+    with pytest.raises(OutOfMemory, match=f"parameters .* {taken} bytes each"):
         require_room(config, 1)
 
 

@@ -252,11 +252,11 @@ def test_going_back_in_vain_ends_the_run(
     run = trainer(prepared, tmp_path / "1", max_updates=100)
     with monkeypatch.context() as patch:
         poison(patch, set(range(5, 100)), run)
-        with pytest.raises(UserError, match="up to update 14, and going back .* has not helped: try a lower"):
+        with pytest.raises(UserError, match="up to update 14, and a rollback .* did not help. Try a lower"):
             run.train()
     run = trainer(prepared, tmp_path / "2", max_updates=100)
     poison(monkeypatch, set(range(1, 100)), run)
-    with pytest.raises(UserError, match="not finite for 10 updates in a row, up to update 10: try"):
+    with pytest.raises(UserError, match="not finite for 10 updates in a row, up to update 10. Try"):
         run.train()
 
 
@@ -276,7 +276,7 @@ def test_the_largest_batches_leave_no_trace(
     assert run.train()
     largest = [batch.num_target_tokens for batch in largest_batches(prepared.train, run.config.data)]
     assert tried[:-3] == largest and max(largest) == 40
-    monkeypatch.setattr(other, "rehearse", lambda: None)
+    monkeypatch.setattr(other, "probe_memory", lambda: None)
     assert other.train()
     assert tried[-6:-3] == tried[-3:]
     for a, b in zip(run.model.parameters(), other.model.parameters(), strict=True):
@@ -306,7 +306,7 @@ def test_sharded_gradients_that_stay_whole_are_rehearsed(
     run.ranks = Ranks(rank, 2, torch.device("cpu"))
     tried: list[int] = []
     monkeypatch.setattr(run, "_micro_batch", lambda batch, number: tried.append(number))
-    run.rehearse()
+    run.probe_memory()
     assert tried == expected * len(largest_batches(prepared.train, run.config.data))
 
 
@@ -318,7 +318,7 @@ def test_a_model_too_large_is_told_as_such(
 
     monkeypatch.setattr(module, "spread", full)
     with pytest.raises(
-        OutOfMemory, match="^model=: [0-9,]+ parameters, of 16 bytes .*training.sharding=full"
+        OutOfMemory, match="^model=: [0-9,]+ parameters .*; 16 bytes each.*training.sharding=full"
     ):
         trainer(prepared, tmp_path)
 

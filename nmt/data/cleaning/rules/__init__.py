@@ -1,1 +1,1 @@
-"""Rules that drop training pairs, a small class each; `nmt.data.cleaning.cleaner` has their register."""
+"""Rules that drop training pairs, one small class each. Their registry is in `nmt.data.cleaning.cleaner`."""

@@ -1,4 +1,4 @@
-"""Rules for what has to stand on both sides alike: numbers, and addresses of pages and mailboxes."""
+"""Rules for text that must be equal on both sides: numbers, URLs and e-mail addresses."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from typing import NamedTuple
 from nmt.config import CleaningConfig
 from nmt.data.cleaning.rules.rule import Rule, Setting
 
-# How the words for a thousand, a million and so on begin, in the languages of Europe and some of Asia; a dot
-# where they end.
+# Beginnings of the words for thousand, million and so on, in the languages of Europe and some of Asia. A dot
+# is the end of a word.
 _WORDS = """
     thousand tausend tsd duizend tusen tusind tuhat tuhan mille. mil. mila. mii. tys tisíc tisic
     ezer bin. тыс тис хиляд χιλ mio. mln. mlj milion milio miljo million millió milljo milyo milhã
@@ -34,10 +34,10 @@ _DIGITS = re.compile(r"\d+")
 _DIGIT = re.compile(r"\d")
 _LARGEST_WORD = 12
 
-# RFC 3986 has ASCII alone, but names of hosts and paths are shown with letters like these too. Others may
-# follow an address without a space: Chinese, Japanese, Thai, or a particle in Korean.
+# RFC 3986 allows only ASCII, but hosts and paths are often displayed with these letters too. Letters of other
+# scripts may follow an address without a space: Chinese, Japanese, Thai, or a Korean particle.
 _LETTERS = "A-Za-z0-9À-ÖØ-öø-\u037d\u037f-\u0386\u0388-\u052f"
-# What is before an @ is looked for from its first letter alone: from every letter takes time by the square.
+# The part before an @ is matched only from its first letter: matching from every letter takes quadratic time.
 _ADDRESS = re.compile(
     rf"(?:https?://|www\.)[{_LETTERS}._~:/?#@!$&*+,;=%-]+"
     rf"|(?<![{_LETTERS}_.+-])[{_LETTERS}_.+-]+@[{_LETTERS}_-]+(?:\.[{_LETTERS}_-]+)+"
@@ -45,47 +45,47 @@ _ADDRESS = re.compile(
 
 
 class NumbersRule(Rule):
-    """Other numbers tell of another sentence.
+    """Drops pairs whose sides have different numbers: they are probably different sentences.
 
-    Numbers are compared whatever their order and the zeros before them. Marks between groups of three may as
-    well be those of a list or a fraction (`101,102`): the pair stays if one of the readings agrees. Zeros
-    behind a number count, but for those of a fraction and before a word such as million: `1.5 million` is
-    `1,500,000`, and that it isn't `15 million` is not seen.
+    The order of numbers and leading zeros are ignored. A mark between groups of three digits may also
+    separate list items or a fraction (`101,102`). The pair is retained if one of the readings agrees.
+    Trailing zeros count, except in a fraction and before a word such as million. So `1.5 million` equals
+    `1,500,000`, but the difference to `15 million` is not detected.
 
-    What is 12 or less is left out: it is as often written as a word. So is what is that without the zeros
-    behind it (20, 300, 1000), as long as the other side has no such number in its place.
+    Numbers up to 12 are ignored because they are often written as words. Such numbers followed by zeros (20,
+    300, 1000) are also ignored, unless the other side has another such number in their place.
     """
 
     name = "numbers"
-    words = "the numbers of the sides disagree"
+    words = "the numbers of the sides differ"
     option = "drop_unequal_numbers"
     version = 2
 
     @classmethod
     def build(cls, config: CleaningConfig, setting: Setting) -> Rule | None:
-        """On with `drop_unequal_numbers`."""
+        """Enabled by `drop_unequal_numbers`."""
         return cls() if config.drop_unequal_numbers else None
 
     def drops(self, source: str, target: str) -> bool:
         """Whether a side has a number that the other lacks."""
         one, other = _numbers(source), _numbers(target)
-        if sorted(map(_digits, one)) == sorted(map(_digits, other)):  # most do
+        if sorted(map(_digits, one)) == sorted(map(_digits, other)):  # true of most pairs
             return False
         one, other = _unmatched(one, other)
         return not _may_be_words(one, other) and not _may_be_words(*_unmatched(_split(one), _split(other)))
 
 
 class AddressesRule(Rule):
-    """Addresses stay as they are in a translation."""
+    """Drops pairs whose sides have different addresses: a translation leaves them unchanged."""
 
     name = "addresses"
-    words = "the URLs or e-mail addresses of the sides disagree"
+    words = "the URLs or e-mail addresses of the sides differ"
     option = "drop_unequal_addresses"
     version = 2
 
     @classmethod
     def build(cls, config: CleaningConfig, setting: Setting) -> Rule | None:
-        """On with `drop_unequal_addresses`."""
+        """Enabled by `drop_unequal_addresses`."""
         return cls() if config.drop_unequal_addresses else None
 
     def drops(self, source: str, target: str) -> bool:
@@ -94,14 +94,14 @@ class AddressesRule(Rule):
 
 
 class _Number(NamedTuple):
-    """A number of a text, or part of one.
+    """A number in a text, or a part of one.
 
     Attributes:
-        digits: without the marks between them and the zeros before them.
-        parts: what stands between the marks.
-        scaled: zeros behind it don't count.
-        small: it may be left out.
-        round: it may be a word on the other side.
+        digits: the digits without marks and leading zeros.
+        parts: the numbers between the marks, if that is another reading.
+        scaled: whether trailing zeros are ignored.
+        small: whether the number may be missing on the other side.
+        round: whether the number may be a word on the other side.
     """
 
     digits: str
@@ -121,7 +121,7 @@ _digits: Callable[[_Number], str] = attrgetter("digits")
 
 
 def _number(match: re.Match[str], before_scale: bool) -> _Number:
-    # Other digits than 0 to 9 become those; numbers stay text, for there is no end to their length.
+    # Digits of other scripts become 0 to 9. Numbers remain strings because their length is unlimited.
     text = match[0] if match[0].isascii() else _DIGIT.sub(lambda digit: str(int(digit[0])), match[0])
     runs = _DIGITS.findall(text)
     digits = "".join(runs).lstrip("0") or "0"
@@ -148,12 +148,15 @@ def _is_small(digits: str) -> bool:
 
 
 def _split(numbers: Sequence[_Number]) -> list[_Number]:
-    """The numbers with parts in the place of those that have any."""
+    """Replaces each number that has parts by its parts."""
     return [part for number in numbers for part in number.parts or (number,)]
 
 
 def _unmatched(one: Sequence[_Number], other: Sequence[_Number]) -> tuple[list[_Number], list[_Number]]:
-    """What each side has without counterpart: first numbers that are equal go, then those that may be."""
+    """Returns the numbers of each side without a counterpart.
+
+    Equal numbers are removed first, then numbers that are equal without trailing zeros, if one is `scaled`.
+    """
     ones, others = _cancelled(one, other, _digits)
     scaled, others = _cancelled([n for n in ones if n.scaled], others, _significant)
     ones = scaled + [n for n in ones if not n.scaled]
@@ -164,7 +167,7 @@ def _unmatched(one: Sequence[_Number], other: Sequence[_Number]) -> tuple[list[_
 def _cancelled(
     one: Sequence[_Number], other: Sequence[_Number], key: Callable[[_Number], str]
 ) -> tuple[list[_Number], list[_Number]]:
-    """The sides without the numbers of equal key, as many on one as on the other."""
+    """Removes numbers with equal keys from both sides, the same count from each."""
     shared = Counter(map(key, one)) & Counter(map(key, other))
     return _without(one, shared.copy(), key), _without(other, shared.copy(), key)
 
@@ -184,7 +187,7 @@ def _significant(number: _Number) -> str:
 
 
 def _may_be_words(one: Sequence[_Number], other: Sequence[_Number]) -> bool:
-    """Whether numbers without counterpart may all be words on the other side."""
+    """Whether all numbers without a counterpart may be words on the other side."""
     sides = [[number for number in side if not number.small] for side in (one, other)]
     return not all(sides) and all(number.round for side in sides for number in side)
 

@@ -1,4 +1,4 @@
-"""The rules that are on by default: nothing to learn from, broken, copied, out of proportion, held out."""
+"""Rules enabled by default: empty, control characters, identical sides, length ratio, held-out text."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from nmt.config import CleaningConfig
 from nmt.data.cleaning.rules.rule import Rule, Setting
 from nmt.data.corpora.tags import without_tag
 
-_HEAD = 12  # characters, without spaces, that tell nearly all texts from those held out
+_HEAD = 12  # characters, without spaces, that distinguish nearly all texts from the held-out texts
 
 
 class EmptyRule(Rule):
-    """Nothing can be learnt from a side without text."""
+    """Drops pairs with an empty side: they contain nothing to learn."""
 
     name = "empty"
     words = "one side is empty"
 
     @classmethod
     def build(cls, config: CleaningConfig, setting: Setting) -> Rule | None:
-        """Always on."""
+        """Always enabled."""
         return cls()
 
     def drops(self, source: str, target: str) -> bool:
@@ -30,12 +30,12 @@ class EmptyRule(Rule):
         return not source or not target
 
     def suspects(self, sources: Sequence[str], targets: Sequence[str]) -> Iterable[int]:
-        """All if there is an empty side at all."""
+        """Returns all pairs if any side is empty, else none."""
         return range(len(sources)) if "" in sources or "" in targets else ()
 
 
 class ControlRule(Rule):
-    """Control characters (Unicode category Cc) other than a tab are the trace of a broken conversion."""
+    """Drops pairs with control characters (Unicode category Cc) except tabs: a sign of faulty conversion."""
 
     name = "control"
     words = "a side has control characters"
@@ -43,17 +43,20 @@ class ControlRule(Rule):
 
     @classmethod
     def build(cls, config: CleaningConfig, setting: Setting) -> Rule | None:
-        """On with `drop_control`."""
+        """Enabled by `drop_control`."""
         return cls() if config.drop_control else None
 
     def drops(self, source: str, target: str) -> bool:
-        """Whether a side has one."""
-        if source.isprintable() and target.isprintable():  # most are; far faster than looking at each one
+        """Whether a side has a control character."""
+        if source.isprintable() and target.isprintable():  # most are; much faster than a test per character
             return False
         return any(map(_is_control, source)) or any(map(_is_control, target))
 
     def suspects(self, sources: Sequence[str], targets: Sequence[str]) -> Iterable[int]:
-        """All if there is one at all: U+0000 to U+001F, U+007F, or U+0080 to U+009F, in two bytes."""
+        """Returns all pairs if any side has a control character, else none.
+
+        These are U+0000 to U+001F, U+007F, and U+0080 to U+009F, which take two bytes in UTF-8.
+        """
         for lines in (sources, targets):
             codes = np.frombuffer("\t".join(lines).encode(), np.uint8)
             low = (codes < 0x20) & (codes != ord("\t"))
@@ -64,7 +67,7 @@ class ControlRule(Rule):
 
 
 class IdenticalRule(Rule):
-    """A side that was copied, not translated."""
+    """Drops pairs whose source was copied instead of translated."""
 
     name = "identical"
     words = "both sides are the same text"
@@ -72,33 +75,33 @@ class IdenticalRule(Rule):
 
     @classmethod
     def build(cls, config: CleaningConfig, setting: Setting) -> Rule | None:
-        """On with `drop_identical`."""
+        """Enabled by `drop_identical`."""
         return cls() if config.drop_identical else None
 
     def drops(self, source: str, target: str) -> bool:
-        """Whether the sides are the same but for case."""
+        """Whether the sides are equal apart from case."""
         return source.casefold() == target.casefold()
 
     def suspects(self, sources: Sequence[str], targets: Sequence[str]) -> Iterable[int]:
-        """Those whose sides begin alike."""
+        """Returns the pairs whose sides begin with the same character."""
         firsts = ([line[:1].casefold()[:1] for line in lines] for lines in (sources, targets))
         return [place for place, (one, other) in enumerate(zip(*firsts, strict=True)) if one == other]
 
 
 class RatioRule(Rule):
-    """Sides of very unequal length are seldom translations of each other."""
+    """Drops pairs with sides of very different lengths: they are seldom translations of each other."""
 
     name = "ratio"
     words = "one side is far longer than the other"
     option = "max_ratio"
 
     def __init__(self, max_ratio: float) -> None:
-        """Takes the largest ratio, longer over shorter side in characters, that stays."""
+        """Takes the largest allowed ratio of the longer side to the shorter side, in characters."""
         self.max_ratio = max_ratio
 
     @classmethod
     def build(cls, config: CleaningConfig, setting: Setting) -> Rule | None:
-        """On unless `max_ratio` is 0."""
+        """Enabled unless `max_ratio` is 0."""
         return cls(config.max_ratio) if config.max_ratio else None
 
     def drops(self, source: str, target: str) -> bool:
@@ -107,33 +110,33 @@ class RatioRule(Rule):
         return one > self.max_ratio * other or other > self.max_ratio * one
 
     def suspects(self, sources: Sequence[str], targets: Sequence[str]) -> Iterable[int]:
-        """Those that are to go."""
+        """Returns exactly the pairs to drop."""
         one, other = (np.fromiter(map(len, lines), np.float64, len(lines)) for lines in (sources, targets))
-        gone = (one > self.max_ratio * other) | (other > self.max_ratio * one)
-        places: list[int] = np.flatnonzero(gone).tolist()
+        exceeds = (one > self.max_ratio * other) | (other > self.max_ratio * one)
+        places: list[int] = np.flatnonzero(exceeds).tolist()
         return places
 
 
 class LeakedRule(Rule):
-    """A pair that validation or test will ask for must not be learnt by heart."""
+    """Drops pairs with a side that occurs in validation or test, so that the model can't memorise it."""
 
     name = "leaked"
-    words = "a side stands in validation or test"
+    words = "a side occurs in validation or test"
     option = "drop_leaked"
     version = 2
 
     def __init__(self, sources: Iterable[str], targets: Iterable[str], tags: Collection[str] = ()) -> None:
-        """Takes all held-out text, and the tags that its sources may begin with and training text not."""
+        """Takes all held-out text, and the tags with which its sources may begin; training text has none."""
         lines = set(filter(str.strip, sources))
         lines |= {without_tag(line, tags) for line in lines}
-        self.sources = frozenset(map(_loose, lines))
-        self.targets = frozenset(map(_loose, filter(str.strip, targets)))
+        self.sources = frozenset(map(_comparison_key, lines))
+        self.targets = frozenset(map(_comparison_key, filter(str.strip, targets)))
         self.source_heads = frozenset(text[:_HEAD] for text in self.sources)
         self.target_heads = frozenset(text[:_HEAD] for text in self.targets)
 
     @classmethod
     def build(cls, config: CleaningConfig, setting: Setting) -> Rule | None:
-        """On with `drop_leaked` where anything is held out."""
+        """Enabled by `drop_leaked` if there is held-out text."""
         if not config.drop_leaked or not setting.held_out:
             return None
         return cls(
@@ -143,20 +146,21 @@ class LeakedRule(Rule):
         )
 
     def drops(self, source: str, target: str) -> bool:
-        """Whether a side is held out, but for what `_loose` leaves aside."""
-        return _loose(source) in self.sources or _loose(target) in self.targets
+        """Whether a side equals a held-out text, compared by `_comparison_key`."""
+        return _comparison_key(source) in self.sources or _comparison_key(target) in self.targets
 
     def suspects(self, sources: Sequence[str], targets: Sequence[str]) -> Iterable[int]:
-        """Those of which a side begins like one that is held out."""
+        """Returns the pairs with a side that begins like a held-out text."""
         suspects: set[int] = set()
         for lines, heads in ((sources, self.source_heads), (targets, self.target_heads)):
             begins = [
                 begin.casefold().replace(" ", "")
-                if (begin := line[: 2 * _HEAD]).isascii() and begin.isprintable()  # as `_loose`, but faster
-                else _loose(begin)
+                if (begin := line[: 2 * _HEAD]).isascii() and begin.isprintable()  # `_comparison_key`, faster
+                else _comparison_key(begin)
                 for line in lines
             ]
-            # What no mark follows is the head of the whole text too: nothing else changes places.
+            # Normalisation reorders only combining marks. A head that no mark follows is therefore also the
+            # head of the whole text.
             suspects.update(
                 place
                 for place, begin in enumerate(begins)
@@ -165,16 +169,17 @@ class LeakedRule(Rule):
         return sorted(suspects)
 
 
-def _loose(text: str) -> str:
-    """What texts that look alike have in common: no case, no white space, compatible characters decomposed.
+def _comparison_key(text: str) -> str:
+    """Returns a key that is equal for texts that look alike.
 
-    Normalisation makes most of these one text to the model: composed or not, of full width, ligatures, the
-    three dots of an ellipsis, and invisible characters of format (category Cf), which are left out. So is
-    the iota below a Greek letter (U+0345), the one mark that case folding makes a letter.
+    Case and white space are removed, and compatibility characters are decomposed. To the model, most texts
+    with equal keys are equal after its normalisation: composed or decomposed letters, full-width letters,
+    ligatures, and the ellipsis. Invisible format characters (category Cf) are removed. The iota below a Greek
+    letter (U+0345) is also removed: it is the only mark that case folding turns into a letter.
     """
     if text.isascii() and text.isprintable():
         return text.casefold().replace(" ", "")
-    if not text.isprintable():  # what is of category Cf never is
+    if not text.isprintable():  # characters of category Cf are not printable
         text = "".join(c for c in text if category(c) != "Cf")
     return "".join(normalize("NFKD", text).replace("\u0345", "").casefold().split())
 

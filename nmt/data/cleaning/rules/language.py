@@ -1,4 +1,4 @@
-"""The rule about languages: what each side is written in, as lingua-language-detector finds it."""
+"""The language rule: each side must be in its language, as identified by lingua-language-detector."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from nmt.errors import UserError
 if TYPE_CHECKING:
     from lingua import LanguageDetector
 
-_MIN_LETTERS = 20  # less tells no detector anything
+_MIN_LETTERS = 20  # detection is unreliable on shorter text
 _SEVERAL = {"no": ("nb", "nn"), "sh": ("hr", "sr", "bs")}
 
 
 class LanguageRule(Rule):
-    """A side in another language than it should be.
+    """Drops pairs with a side in an unexpected language.
 
-    Of 1,000 clean, short pairs of the quickstart corpus the detector is wrong about 5 with a confidence of
-    0.95, about 19 with one of 0.8. It takes about a millisecond a pair.
+    On 1,000 clean, short pairs of the quickstart corpus, the detector is wrong about 5 pairs at a confidence
+    of 0.95, and about 19 pairs at 0.8. It takes about one millisecond per pair.
     """
 
     name = "language"
@@ -29,10 +29,10 @@ class LanguageRule(Rule):
     option = "langid_confidence"
 
     def __init__(self, confidence: float, source_lang: str, target_lang: str) -> None:
-        """Takes how sure the detector has to be of another language, and the languages of the sides.
+        """Takes the smallest confidence at which another language is accepted, and the sides' languages.
 
         Raises:
-            UserError: the package is not installed, or does not know one of the languages.
+            UserError: the package is not installed, or does not support one of the languages.
         """
         self.confidence = confidence
         known = known_languages()
@@ -40,25 +40,25 @@ class LanguageRule(Rule):
         for code, codes in zip((source_lang, target_lang), self.expected, strict=True):
             if not codes <= known:
                 raise UserError(
-                    f"data.cleaning.langid_confidence={confidence}: lingua knows no language {code!r}; "
-                    "give an ISO 639-1 code, or data.cleaning.langid_confidence=0"
+                    f"data.cleaning.langid_confidence={confidence}: lingua does not support language "
+                    f"{code!r}. Give an ISO 639-1 code, or set data.cleaning.langid_confidence=0."
                 )
 
     @classmethod
     def build(cls, config: CleaningConfig, setting: Setting) -> Rule | None:
-        """On unless `langid_confidence` is 0."""
+        """Enabled unless `langid_confidence` is 0."""
         if not config.langid_confidence:
             return None
         return cls(config.langid_confidence, setting.source_lang, setting.target_lang)
 
     def drops(self, source: str, target: str) -> bool:
-        """Whether the detector is confident that a side with 20 letters or more is in another language."""
+        """Whether the detector is confident that a side of at least 20 letters is in another language."""
         return any(
             self._is_other(text, codes) for text, codes in zip((source, target), self.expected, strict=True)
         )
 
     def facts(self) -> Any:
-        """The version of the detector too."""
+        """Returns the attributes and the version of the detector."""
         return [vars(self), version("lingua-language-detector")]
 
     def _is_other(self, text: str, codes: frozenset[str]) -> bool:
@@ -69,7 +69,7 @@ class LanguageRule(Rule):
 
 
 def known_languages() -> frozenset[str]:
-    """The ISO 639-1 codes of the languages that the detector tells apart.
+    """Returns the ISO 639-1 codes of the languages that the detector distinguishes.
 
     Raises:
         UserError: the package is not installed.
@@ -78,18 +78,18 @@ def known_languages() -> frozenset[str]:
         from lingua import Language
     except ImportError as error:
         raise UserError(
-            'data.cleaning.langid_confidence needs lingua-language-detector: pip install "nmt[langid]", '
-            "or data.cleaning.langid_confidence=0"
+            "data.cleaning.langid_confidence: lingua-language-detector is not installed. "
+            'Run pip install "nmt[langid]", or set data.cleaning.langid_confidence=0.'
         ) from error
     return frozenset(language.iso_code_639_1.name.lower() for language in Language.all())
 
 
 @cache
 def detector() -> LanguageDetector:
-    """The detector of this process, made at first use.
+    """Returns the detector of this process, created at the first call.
 
-    It is the smaller one of two: some 60 MB in each process instead of 1 GB. It falls behind the larger one
-    on text of less than 120 characters, as its authors say, which is why the option asks for confidence.
+    It is the smaller of two detectors: about 60 MB per process instead of 1 GB. According to its authors, it
+    is less accurate on texts of fewer than 120 characters. The option therefore requires a confidence.
     """
     from lingua import LanguageDetectorBuilder
 

@@ -1,4 +1,4 @@
-"""What a rule is: a reason to drop a training pair, judged by its text alone."""
+"""The base class of cleaning rules, which drop training pairs by their text alone."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from nmt.data.corpora.corpus import HeldOut
 
 @dataclass(frozen=True)
 class Setting:
-    """What a rule may ask about the data it is to judge.
+    """Facts about the data from which a rule is built.
 
     Attributes:
-        held_out: validation and test, whose text training must not see.
-        source_lang: language code of the source side; empty if nobody says.
-        target_lang: language code of the target side.
-        tags: what held-out sources may begin with and training text does not.
+        held_out: validation and test; their text must not occur in training.
+        source_lang: language code of the source side; empty if unknown.
+        target_lang: language code of the target side; empty if unknown.
+        tags: tags with which held-out sources may begin; training text has none.
     """
 
     held_out: Sequence[HeldOut] = ()
@@ -29,45 +29,46 @@ class Setting:
 
 
 class Rule(ABC):
-    """A reason to drop a pair, judged by its text alone.
+    """A rule that drops pairs by their text alone.
 
-    To add one, write a subclass and name it in `nmt.data.cleaning.cleaner.RULES`. Rules are pickled for the
-    processes that clean, so a rule creates what cannot be pickled at its first use.
+    To add a rule, write a subclass and register it in `nmt.data.cleaning.cleaner.RULES`. Rules are pickled
+    for the cleaning processes. A rule must create objects that can't be pickled at their first use.
     """
 
     name: ClassVar[str]
-    """Its name in results."""
+    """Name of the rule in results."""
     words: ClassVar[str]
-    """Its meaning in the report: what is the case with a dropped pair."""
+    """Description in the report: the problem of a dropped pair."""
     option: ClassVar[str | None] = None
-    """The option of `data.cleaning` that sets it; None if none does."""
+    """Name of the option in `data.cleaning` that sets the rule, or None."""
     version: ClassVar[int] = 1
-    """To be raised when the rule comes to judge otherwise: text cleaned before is then cleaned again."""
+    """Increase it when the behaviour of the rule changes. Text is then cleaned again."""
 
     @classmethod
     @abstractmethod
     def build(cls, config: CleaningConfig, setting: Setting) -> Rule | None:
-        """Makes the rule as the options want it, or None where they switch it off."""
+        """Builds the rule from the options, or returns None if they disable it."""
 
     @abstractmethod
     def drops(self, source: str, target: str) -> bool:
-        """Whether the pair, both sides as `normal_text` gives them, is to go."""
+        """Whether to drop the pair; both sides are output of `normal_text`."""
 
     def suspects(self, sources: Sequence[str], targets: Sequence[str]) -> Iterable[int]:
-        """Which of many pairs `drops` is to be asked about: their places, ascending.
+        """Returns the indices, in ascending order, of the pairs for which `drops` must be called.
 
-        A rule that can tell most pairs to be sound in a faster way than one by one has its own.
+        By default these are all pairs. Override it if a faster test rules out most pairs at once.
         """
         return range(len(sources))
 
     def facts(self) -> Any:
-        """What `drops` depends on beside `version`, as `nmt.data.cache.fingerprint` takes it: the attributes.
+        """Returns everything that `drops` depends on, except `version`, for `nmt.data.cache.fingerprint`.
 
-        A rule whose attributes are something else, or which asks a package, has its own.
+        By default these are the attributes. Override it if they can't be fingerprinted, or if the rule
+        depends on a package.
         """
         return vars(self)
 
 
 def base_language(code: str) -> str:
-    """The language of a code, without region or script: `pt` of `pt_BR` and of `pt-BR`."""
+    """Returns the language of a code without region or script: `pt` for `pt_BR` and `pt-BR`."""
     return code.replace("_", "-").partition("-")[0].lower()

@@ -1,4 +1,4 @@
-"""The rule about letters: each side has to be written in the script of its language."""
+"""The script rule: each side must be written in the script of its language."""
 
 from __future__ import annotations
 
@@ -51,42 +51,42 @@ SCRIPTS: dict[str, frozenset[str]] = {
     "my": frozenset({"MYANMAR"}),
     "km": frozenset({"KHMER"}),
 }
-"""Scripts of a language, as the first word of their letters' Unicode names has them."""
+"""Scripts of each language. A script is the first word of the Unicode names of its letters."""
 
 
 class ScriptRule(Rule):
-    """Letters of another script are another language, or an encoding read as a wrong one."""
+    """Drops pairs with a side in another script: it is another language, or was decoded wrongly."""
 
     name = "script"
     words = "a side is not in the script of its language"
     option = "min_script"
 
     def __init__(self, min_script: float, source_lang: str, target_lang: str) -> None:
-        """Takes the smallest share of letters that stays, and the languages, whose scripts `SCRIPTS` has."""
+        """Takes the smallest allowed share of letters in the right script, and the languages of the sides."""
         self.min_script = min_script
         self.scripts = tuple(SCRIPTS.get(base_language(code)) for code in (source_lang, target_lang))
 
     @classmethod
     def build(cls, config: CleaningConfig, setting: Setting) -> Rule | None:
-        """On unless `min_script` is 0; a side in a language of which no script is known is not judged."""
+        """Enabled unless `min_script` is 0. A side whose language is not in `SCRIPTS` is not checked."""
         if not config.min_script:
             return None
         for code in (setting.source_lang, setting.target_lang):
             if base_language(code) not in SCRIPTS:
                 log.warning(
-                    "data.cleaning.min_script: no script is known for %r; that side may have any", code
+                    "data.cleaning.min_script: no script is known for %r. That side is not checked.", code
                 )
         return cls(config.min_script, setting.source_lang, setting.target_lang)
 
     def drops(self, source: str, target: str) -> bool:
-        """Whether too few of a side's letters are of its scripts; a side without letters has none wrong."""
+        """Whether too few letters of a side are in its scripts. A side without letters is retained."""
         return any(
             scripts is not None and self._is_other(text, scripts)
             for text, scripts in zip((source, target), self.scripts, strict=True)
         )
 
     def _is_other(self, text: str, scripts: frozenset[str]) -> bool:
-        if text.isascii() and "LATIN" in scripts:  # most of the lines, in most of the languages
+        if text.isascii() and "LATIN" in scripts:  # most lines in most languages
             return False
         found = [script for script in map(script_of, text) if script]
         return sum(script in scripts for script in found) < self.min_script * len(found)
@@ -94,7 +94,7 @@ class ScriptRule(Rule):
 
 @cache
 def script_of(character: str) -> str:
-    """The script of a letter, as its Unicode name begins; empty for what is no letter."""
+    """Returns the script of a letter, the first word of its Unicode name; empty for other characters."""
     if not character.isalpha():
         return ""
     words = unicodedata.name(character, "").replace("FULLWIDTH ", "").replace("HALFWIDTH ", "").split()

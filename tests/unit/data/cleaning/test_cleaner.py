@@ -314,7 +314,7 @@ class TestReport:
             "pairs read                                      1,000  100.0%\n"
             "dropped: one side is empty                          1    0.1%\n"
             "dropped: one side is far longer than the other      5    0.5%\n"
-            "kept                                              994   99.4%"
+            "pairs retained                                    994   99.4%"
         )
 
     def test_samples(self) -> None:
@@ -322,7 +322,7 @@ class TestReport:
         assert report.samples() == ""
         report.drop("control", "a side has control characters", "a\x07\u2028é", "t" * 61)
         assert report.samples() == (
-            "examples of what was dropped (longer in data_report.html):\n"
+            "examples of dropped pairs (longer in data_report.html):\n"
             f"  control: a\\x07\\u2028é ||| {'t' * 59}…"
         )
 
@@ -344,4 +344,4 @@ class TestReport:
         assert report.examples["length"] == [("s" * 199 + "…", "t"), ("s" * 200, "t" * 199 + "…")]
 
     def test_nothing_read(self) -> None:
-        assert CleaningReport().table() == "pairs read  0    0.0%\nkept        0    0.0%"
+        assert CleaningReport().table() == "pairs read      0    0.0%\npairs retained  0    0.0%"

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nmt.data import repeats as module
+from nmt.data.cleaning import duplicates as module
 from nmt.data.cleaning.duplicates import Hashes, repeats
 
 SPREAD = 0x1C71C71C71C71C71  # from 0 to 9 times this, values lie from 0 to the largest of 64 bits

@@ -25,7 +25,9 @@ from nmt.config import (
     TokenizerConfig,
     TrainSplitConfig,
 )
-from nmt.data import cache, preparation, texts
+from nmt.data import cache
+from nmt.data.cleaning import clean_text
+from nmt.data.preparation import prepare as preparation
 from nmt.data.preparation.prepare import Prepared, prepare
 from nmt.errors import UserError
 from nmt.runtime import files as runtime_files
@@ -136,7 +138,7 @@ def test_table_is_logged_once(config: DataConfig, caplog: pytest.LogCaptureFixtu
     with caplog.at_level("INFO", "nmt"):
         prepare(config, shard_pairs=SHARD)
     assert [record.getMessage() for record in caplog.records] == [
-        "toy: prepared before, 295 of 300 pairs kept"
+        "toy: already prepared, 295 of 300 pairs retained"
     ]
 
 
@@ -259,7 +261,7 @@ def test_goes_on_with_what_is_there(
     config: DataConfig, stage: str, shards_done: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Every shard is written once, whenever the preparation stops."""
-    module, name = {"text": (texts, "_clean"), "ids": (preparation, "_encode")}[stage]
+    module, name = {"text": (clean_text, "_clean"), "ids": (preparation, "_encode")}[stage]
     work = getattr(module, name)
     calls = 0
 
@@ -290,10 +292,10 @@ def test_goes_on_with_what_is_there(
 def test_nothing_left_after_cleaning(config: DataConfig, tmp_path: Path) -> None:
     for side in ("xx", "yy"):
         (tmp_path / f"train.{side}").write_text("the same\n" * 7)
-    with pytest.raises(UserError, match=r"^data\.train: no pair is left.*same text 7 100") as error:
+    with pytest.raises(UserError, match=r"^data\.train: no pairs remain.*same text 7 100") as error:
         prepare(config, shard_pairs=SHARD)
     assert "\n" not in str(error.value)
-    with pytest.raises(UserError, match="no pair is left"):
+    with pytest.raises(UserError, match="no pairs remain"):
         prepare(config, shard_pairs=SHARD)
 
 
@@ -354,7 +356,7 @@ KILLED = """
 import os, signal, sys
 from pathlib import Path
 sys.path[:0] = {path!r}
-from test_preparation import SHARD, write_corpus
+from test_prepare import SHARD, write_corpus
 from nmt.data.preparation.prepare import prepare
 
 count = 0
@@ -388,7 +390,7 @@ def test_killed_and_started_again(config: DataConfig, tmp_path: Path, stop: int)
 
 def test_sample_for_the_tokenizer(config: DataConfig) -> None:
     prepare(config, shard_pairs=SHARD)
-    opened = texts.Texts(folder(config, "text"))
+    opened = clean_text.Texts(folder(config, "text"))
     everything = list(opened.sample(10**9))
     assert len(everything) == 296  # before the rule on pieces
     sample = list(opened.sample(50))
@@ -399,7 +401,7 @@ def test_sample_for_the_tokenizer(config: DataConfig) -> None:
 
 def test_text_to_learn_from_is_bounded(config: DataConfig, monkeypatch: pytest.MonkeyPatch) -> None:
     prepare(config, shard_pairs=SHARD)
-    opened = texts.Texts(folder(config, "text"))
+    opened = clean_text.Texts(folder(config, "text"))
     everything = list(preparation._sample([opened], config))
     assert len(everything) == 296
     num_bytes = sum(len(f"{line}\n".encode()) for pair in everything for line in pair)

@@ -19,8 +19,9 @@ from nmt.config import (
     TokenizerConfig,
     TrainSplitConfig,
 )
-from nmt.data import preparation, repeats
+from nmt.data.cleaning import duplicates
 from nmt.data.corpora.mixture import Mixture
+from nmt.data.preparation import prepare as preparation
 from nmt.data.preparation.prepare import Prepared, prepare
 from nmt.data.preparation.report import data_report
 from nmt.errors import UserError
@@ -147,7 +148,7 @@ def test_report(config: DataConfig, caplog: pytest.LogCaptureFixture) -> None:
     caplog.clear()
     with caplog.at_level("INFO", "nmt"):
         assert prepare(config, shard_pairs=SHARD).report == report
-    assert "toy, b: prepared before, 28 of 30 pairs kept" in caplog.text
+    assert "toy, b: already prepared, 28 of 30 pairs retained" in caplog.text
 
 
 def test_second_run_writes_nothing(config: DataConfig) -> None:
@@ -215,7 +216,7 @@ def test_each_corpus_is_judged_by_its_own_languages(config: DataConfig, tmp_path
     write(tmp_path, "c", [(source, "的一是不了人我在有他这为之大来以个中上们" * 2) for source, _ in C])
     rules = CleaningConfig(min_script=0.6, max_word=30)
     config = replace(config, source_lang="en", target_lang="de", cleaning=rules)
-    with pytest.raises(UserError, match=r"^data\.train\.corpora\.c: no pair is left .*over-long word 49"):
+    with pytest.raises(UserError, match=r"^data\.train\.corpora\.c: no pairs remain .*over-long word 49"):
         prepare(config, shard_pairs=SHARD)
     before = stamps(config)
     mixed = change(config, "c", target_lang="zh")
@@ -292,7 +293,7 @@ def test_near_repeats_across_the_corpora_that_ask(
     expected: list[dict[str, int]],
     part_pairs: int,
 ) -> None:
-    monkeypatch.setattr(repeats, "_PART_PAIRS", part_pairs)  # so many pairs are in memory at a time
+    monkeypatch.setattr(duplicates, "_PART_PAIRS", part_pairs)  # so many pairs are in memory at a time
     b, c = list(B), list(C)
     b[10] = (A[11][0] + ".", A[11][1])
     c[10], c[11] = (A[12][0].upper(), A[12][1] + " !"), (B[12][0], "»" + B[12][1])
@@ -310,7 +311,7 @@ def test_near_repeats_across_the_corpora_that_ask(
         ]
         assert pairs(prepared) == expected_ids(prepared, parts)
         report = prepared.report["train"]["corpora"]["b"]["cleaning"]
-        assert report["words"]["near_duplicate"] == "nearly the same pair stood before"
+        assert report["words"]["near_duplicate"] == "nearly the same pair occurs earlier"
         assert report["examples"]["near_duplicate"] == [list(b[10])]
 
 
@@ -335,7 +336,7 @@ def test_pieces_are_learnt_in_proportion_to_the_draws(
 
 def test_a_corpus_of_nothing_new_is_named(config: DataConfig, tmp_path: Path) -> None:
     corpora = {**config.train.corpora, "d": CorpusConfig(**write(tmp_path, "d", A[:9]))}
-    with pytest.raises(UserError, match=r"^data\.train\.corpora\.d: no pair is left .*stood before 9 100"):
+    with pytest.raises(UserError, match=r"^data\.train\.corpora\.d: no pairs remain .*occurs earlier 9 100"):
         prepare(replace(config, train=TrainSplitConfig(corpora=corpora)), shard_pairs=SHARD)
 
 

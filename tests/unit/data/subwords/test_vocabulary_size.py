@@ -112,7 +112,7 @@ def test_preparation_chooses_and_tells(tmp_path: Path, caplog: pytest.LogCapture
             prepared.report,
             2000,
         )
-    assert sum("prepared before" in message for message in caplog.messages) == 2
+    assert sum("already prepared" in message for message in caplog.messages) == 2
     assert prepare(with_size(data, vocab_size=400)).fingerprint != prepared.fingerprint
 
 

@@ -7,14 +7,14 @@ import logging
 import pytest
 
 from nmt.runtime import log, machine, queued_seconds
-from nmt.training import cores
+from nmt.training.figures import cpu_contention
 from nmt.training.figures.cpu_contention import CpuContention
 
 
 @pytest.fixture
 def said(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> pytest.LogCaptureFixture:
     monkeypatch.setattr(log, "propagate", True)
-    monkeypatch.setattr(cores, "available_cores", lambda: 2)
+    monkeypatch.setattr(cpu_contention, "available_cores", lambda: 2)
     caplog.set_level(logging.INFO, "nmt")
     return caplog
 

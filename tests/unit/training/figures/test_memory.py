@@ -78,7 +78,7 @@ class Machine:
         self.config = SimpleNamespace(data=DataConfig(source_lang="xx", target_lang="yy"), training=training)
         self.prepared = SimpleNamespace(train=Store.of([[5] * 9], [[5] * 9]))
 
-    def rehearse(self, max_tokens: int) -> None:
+    def probe_memory(self, max_tokens: int) -> None:
         self.tried.append(max_tokens)
         if max_tokens > self.fails_above:
             raise OutOfMemory("full")

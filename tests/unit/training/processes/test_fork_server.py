@@ -13,7 +13,7 @@ import pytest
 
 from nmt.config import TrainConfig, TrainingConfig
 from nmt.runtime import machine
-from nmt.training import fork_server
+from nmt.training.processes import fork_server
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,14 @@ import pytest
 import torch
 
 from nmt.config import Average, AveragingConfig
-from nmt.training.state.averaging import Candidate, among_best, average, candidates, chosen, needed
+from nmt.training.state.averaging import (
+    Candidate,
+    among_best,
+    average,
+    averaged_updates,
+    candidates,
+    updates_to_retain,
+)
 from nmt.training.state.progress import Progress, Saved
 
 JUDGED = [Saved(1, 5.0), Saved(2, 9.0), Saved(3, 7.0), Saved(4, 9.0), Saved(5, 1.0)]
@@ -37,10 +44,10 @@ EXTRAS = [Saved(6, 8.0), Saved(7, 9.5)]
         (Average.none, 3, JUDGED, [Saved(6, 9.1)], (6,)),
     ],
 )
-def test_chosen(
+def test_averaged_updates(
     kind: Average, count: int, checkpoints: list[Saved], extras: list[Saved], expected: tuple[int, ...]
 ) -> None:
-    assert chosen(checkpoints, AveragingConfig(kind=kind, count=count), extras) == expected
+    assert averaged_updates(checkpoints, AveragingConfig(kind=kind, count=count), extras) == expected
 
 
 @pytest.mark.parametrize(
@@ -113,8 +120,11 @@ def test_the_number_of_candidates_grows_slowly() -> None:
         (Average.auto, 3, 1, {2, 3, 4, 5}),
     ],
 )
-def test_needed(kind: Average, count: int, keep: int, expected: set[int]) -> None:
-    assert needed(Progress(checkpoints=JUDGED), AveragingConfig(kind=kind, count=count), keep) == expected
+def test_updates_to_retain(kind: Average, count: int, keep: int, expected: set[int]) -> None:
+    assert (
+        updates_to_retain(Progress(checkpoints=JUDGED), AveragingConfig(kind=kind, count=count), keep)
+        == expected
+    )
 
 
 @pytest.mark.parametrize(
@@ -128,17 +138,17 @@ def test_needed(kind: Average, count: int, keep: int, expected: set[int]) -> Non
 )
 def test_extras_are_needed_as_long_as_they_are_among_the_best(kind: Average, expected: set[int]) -> None:
     progress = Progress(checkpoints=JUDGED, extras=EXTRAS)
-    assert needed(progress, AveragingConfig(kind=kind, count=2), 1) == expected
+    assert updates_to_retain(progress, AveragingConfig(kind=kind, count=2), 1) == expected
 
 
 def test_needed_where_no_validation_fell_on_a_checkpoint() -> None:
     for kind in (Average.auto, Average.best, Average.last):
-        assert needed(Progress(checkpoints=UNJUDGED), AveragingConfig(kind, 2), 1) == {2, 3}
-    assert needed(Progress(checkpoints=UNJUDGED), AveragingConfig(Average.none, 2), 1) == {3}
+        assert updates_to_retain(Progress(checkpoints=UNJUDGED), AveragingConfig(kind, 2), 1) == {2, 3}
+    assert updates_to_retain(Progress(checkpoints=UNJUDGED), AveragingConfig(Average.none, 2), 1) == {3}
 
 
 def test_nothing_is_needed_of_nothing() -> None:
-    assert needed(Progress(), AveragingConfig(), 5) == set()
+    assert updates_to_retain(Progress(), AveragingConfig(), 5) == set()
 
 
 @pytest.mark.parametrize(

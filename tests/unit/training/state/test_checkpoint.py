@@ -101,13 +101,13 @@ def test_another_format_is_passed_over(tmp_path: Path) -> None:
     save(tmp_path, 10)
     path = tmp_path / "update-00000010/state.json"
     path.write_text(path.read_text().replace('"format_version": 1', '"format_version": 2'))
-    with pytest.raises(UserError, match="none of its 1 checkpoints can be read"):
+    with pytest.raises(UserError, match="none of the 1 checkpoints can be read"):
         CheckpointFolder(tmp_path, PRINTS).load_newest()
 
 
 def test_another_run_s_checkpoint_is_refused(tmp_path: Path) -> None:
     save(tmp_path, 10)
-    with pytest.raises(UserError, match="another data"):
+    with pytest.raises(UserError, match="the data changed since"):
         CheckpointFolder(tmp_path, PRINTS | {"data": "other"}).load_newest()
 
 
@@ -121,7 +121,7 @@ def test_options_are_compared_where_both_sides_know_them(tmp_path: Path) -> None
     assert folder(kept=1, new=2).load(10).progress.update == 10
     folder(kept=1, old=[0.1, None]).save(Checkpoint(progress(20), {}, {}), {})
     assert folder(kept=1, new=2).load(20).progress.update == 20
-    words = "update-00000020 was started with kept=1, not 3, old=[0.1, null], not x: give the same options"
+    words = "update-00000020: started with kept=1, not 3, old=[0.1, null], not x. Give the same options"
     with pytest.raises(UserError, match=re.escape(words)):
         folder(kept=3, old="x").load(20)
 

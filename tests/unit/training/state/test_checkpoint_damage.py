@@ -74,7 +74,7 @@ def test_a_changed_counter_is_noticed_where_its_value_is_possible(tmp_path: Path
     text = path.read_text()
     assert '"batch": 6' in text
     path.write_text(text.replace('"batch": 6', '"batch": 2'))
-    with pytest.raises(DamagedCheckpoint, match="state.json is damaged"):
+    with pytest.raises(DamagedCheckpoint, match="state.json: is damaged"):
         load(tmp_path, 10)
     assert CheckpointFolder(tmp_path, {}).newest_progress() is None
 
@@ -110,7 +110,7 @@ def test_counters_of_another_type_or_range(key: str, value: Any, tmp_path: Path)
     state = json.loads((folder / "state.json").read_text())
     state["progress"][key] = value
     (folder / "state.json").write_text(json.dumps(state))
-    with pytest.raises(DamagedCheckpoint, match="state.json is damaged"):
+    with pytest.raises(DamagedCheckpoint, match="state.json: is damaged"):
         load(tmp_path, 10)
     assert CheckpointFolder(tmp_path, {}).newest_progress() is None
 
@@ -148,7 +148,7 @@ def test_states_that_are_none(text: str, tmp_path: Path) -> None:
     (folder / "state.json").write_text(text)
     with pytest.raises(DamagedCheckpoint, match="update-00000010"):
         load(tmp_path, 10)
-    with pytest.raises(UserError, match="none of its 1 checkpoints can be read"):
+    with pytest.raises(UserError, match="none of the 1 checkpoints can be read"):
         CheckpointFolder(tmp_path, {}).load_newest()
 
 
@@ -173,10 +173,10 @@ def test_tensors_that_are_no_weights(name: str, tensor: torch.Tensor, words: str
 def test_a_file_in_the_place_of_another_is_noticed(tmp_path: Path) -> None:
     folder = save(tmp_path, 10)
     save_file({"w": torch.ones(3, 2)}, folder / "model.safetensors")
-    with pytest.raises(DamagedCheckpoint, match=r"model\.safetensors is damaged: its content"):
+    with pytest.raises(DamagedCheckpoint, match=r"model\.safetensors: is damaged: its content"):
         CheckpointFolder(tmp_path, {}).weights(10)
     (folder / "SHA256SUMS").unlink()
-    with pytest.raises(DamagedCheckpoint, match=r"model\.safetensors is damaged: its content"):
+    with pytest.raises(DamagedCheckpoint, match=r"model\.safetensors: is damaged: its content"):
         CheckpointFolder(tmp_path, {}).weights(10)
 
 

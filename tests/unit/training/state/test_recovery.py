@@ -16,10 +16,10 @@ from nmt.training.state.recovery import (
     good_checkpoint,
     good_updates,
     in_words,
-    last_made,
+    last_applied_update,
+    must_roll_back,
     note_skip,
-    rewound,
-    stuck,
+    rolled_back,
 )
 
 
@@ -48,19 +48,19 @@ def test_a_good_checkpoint_has_led_to_an_update(
     first: int, last: int, saved: list[int], good: list[int]
 ) -> None:
     progress = skipping(first, last, saved)
-    assert last_made(progress) == min(first - 1, last)
+    assert last_applied_update(progress) == min(first - 1, last)
     assert good_updates(progress) == good
 
 
 def test_stuck_after_ten_and_once_only() -> None:
-    assert not stuck(skipping(5, 13, []))
+    assert not must_roll_back(skipping(5, 13, []))
     progress = skipping(5, 14, [])
-    assert stuck(progress)
+    assert must_roll_back(progress)
     progress.went_back = SkippedBatches(1, Cursor(), Cursor(0, 0, 3))
-    with pytest.raises(UserError, match="going back to a checkpoint has not helped: try"):
-        stuck(progress)
-    with pytest.raises(UserError, match="up to update 10: try"):
-        stuck(skipping(1, 10, []))
+    with pytest.raises(UserError, match="a rollback to a checkpoint did not help. Try"):
+        must_roll_back(progress)
+    with pytest.raises(UserError, match="up to update 10. Try"):
+        must_roll_back(skipping(1, 10, []))
 
 
 def test_what_remains_after_the_way_back() -> None:
@@ -74,7 +74,7 @@ def test_what_remains_after_the_way_back() -> None:
         seconds=20.0,
         checkpoints=[Saved(4), Saved(8)],
     )
-    after = rewound(now, then)
+    after = rolled_back(now, then)
     assert (after.update, after.cursor, after.target_tokens, after.seconds) == (
         8,
         Cursor(0, 0, 19),
@@ -86,7 +86,7 @@ def test_what_remains_after_the_way_back() -> None:
     assert after.made == 5
     assert after.skipped[0] == SkippedBatches(10, Cursor(0, 0, 9), Cursor(0, 0, 10))
     assert after.went_back == SkippedBatches(9, Cursor(0, 0, 8), Cursor(0, 0, 19))
-    assert last_made(after) == 8
+    assert last_applied_update(after) == 8
     assert Progress.from_dict(json.loads(json.dumps(after.as_dict()))) == after
 
 

@@ -25,7 +25,7 @@ from nmt.config import (
 )
 from nmt.errors import UserError
 from nmt.runtime import log
-from nmt.training import monitor as monitor_module
+from nmt.training.figures import monitor as monitor_module
 from nmt.training.figures.monitor import Monitor
 from nmt.training.state.progress import Progress
 from nmt.training.state.run_folder import RunFolder, fixed_options
@@ -77,17 +77,17 @@ def test_a_run_begun_with_a_number_goes_on_with_auto(size: int, tmp_path: Path) 
     """`data=local` had a number where it now has `auto`: runs begun before go on by the same command."""
     folder = started(tmp_path, chosen(4096, size))
     folder.check(folder.with_choices(chosen(4096, "auto")))
-    with pytest.raises(UserError, match=f"vocab_size={size}, not 300: give the same"):
+    with pytest.raises(UserError, match=f"vocab_size={size}, not 300. Give the same"):
         folder.check(folder.with_choices(chosen(4096, 300)))
 
 
 def test_the_run_there_is_to_go_on_with(tmp_path: Path) -> None:
     folder = RunFolder(tmp_path)
     with folder.claimed(config(clip_norm=1.0)):
-        assert folder.begun() is None  # it never came to a checkpoint
-    assert started(tmp_path, config()).begun() == config()
+        assert folder.resumable_config() is None  # it never came to a checkpoint
+    assert started(tmp_path, config()).resumable_config() == config()
     folder.config.write_text("data: [")
-    assert folder.begun() is None
+    assert folder.resumable_config() is None
 
 
 @pytest.mark.parametrize(
@@ -123,8 +123,8 @@ def test_others_are_named(tmp_path: Path) -> None:
     other = config(label_smoothing=0.0, clip_norm=1.0)
     other.model = replace(other.model, d_model=256)
     expected = (
-        f"{tmp_path} was started with model.d_model=512, not 256, training.clip_norm=0.0, not 1.0, "
-        f"training.label_smoothing=0.1, not 0.0: give the same options to go on, or another run_dir"
+        f"{tmp_path}: started with model.d_model=512, not 256, training.clip_norm=0.0, not 1.0, "
+        f"training.label_smoothing=0.1, not 0.0. Give the same options to resume, or another run_dir."
     )
     with pytest.raises(UserError) as refused:
         folder.check(other)
@@ -144,10 +144,10 @@ def test_corpora_are_compared_one_by_one_and_in_their_order(tmp_path: Path) -> N
     for other, words in (
         (
             mixed(a=a, b=replace(b, weight=2.0)),
-            r"started with data.train.corpora.b.weight=null, not 2.0: give",
+            r"started with data.train.corpora.b.weight=null, not 2.0. Give",
         ),
-        (mixed(b=b, a=a), r"data.train.corpora=\[a, b\], not \[b, a\]: give"),
-        (mixed(a=replace(a, cleaning={}), b=b), "data.train.corpora.a.cleaning.max_ratio=3, not null: give"),
+        (mixed(b=b, a=a), r"data.train.corpora=\[a, b\], not \[b, a\]. Give"),
+        (mixed(a=replace(a, cleaning={}), b=b), "data.train.corpora.a.cleaning.max_ratio=3, not null. Give"),
         (config(), r"data.train.corpora=\[a, b\], not null, data.train.corpora.a.cleaning"),
     ):
         with pytest.raises(UserError, match=words):
@@ -184,9 +184,9 @@ def test_options_of_a_schedule_are_fixed_one_by_one(tmp_path: Path) -> None:
 
     folder = started(tmp_path, options(every=5, factor=0.5))
     folder.check(options(every=5, factor=0.5))
-    with pytest.raises(UserError, match=r"training\.schedule\.options\.every=5, not 6: give"):
+    with pytest.raises(UserError, match=r"training\.schedule\.options\.every=5, not 6. Give"):
         folder.check(options(every=6, factor=0.5))
-    with pytest.raises(UserError, match=r"training\.schedule\.options\.factor=0\.5, not null: give"):
+    with pytest.raises(UserError, match=r"training\.schedule\.options\.factor=0\.5, not null. Give"):
         folder.check(options(every=5))
 
 
@@ -197,9 +197,9 @@ def test_processors_are_fixed_with_their_order_and_options(tmp_path: Path) -> No
     folder = started(tmp_path, searched(a={}, b={"strength": 2.0}))
     folder.check(searched(a={}, b={"strength": 2}, c=None))
     for other, words in (
-        (searched(b={"strength": 2.0}), r"decoding\.processors=\[a, b\], not \[b\]: give"),
-        (searched(b={"strength": 2.0}, a={}), r"decoding\.processors=\[a, b\], not \[b, a\]: give"),
-        (searched(a={}, b={"strength": 3.0}), r"decoding\.processors\.b\.strength=2\.0, not 3\.0: give"),
+        (searched(b={"strength": 2.0}), r"decoding\.processors=\[a, b\], not \[b\]. Give"),
+        (searched(b={"strength": 2.0}, a={}), r"decoding\.processors=\[a, b\], not \[b, a\]. Give"),
+        (searched(a={}, b={"strength": 3.0}), r"decoding\.processors\.b\.strength=2\.0, not 3\.0. Give"),
         (config(), r"decoding\.processors=\[a, b\], not null, decoding\.processors\.b\.strength=2\.0, not"),
     ):
         with pytest.raises(UserError, match=words):
@@ -216,8 +216,8 @@ def test_plugins_that_are_missing_now_are_named(
     assert folder.plugins() == ["a", "b.c"] and caplog.messages == []
     folder.check(replace(config(), plugins=["a"]))
     assert caplog.messages == [
-        f"{tmp_path} was started with plugins=[a,b.c], and b.c is not given now: the cleaning rules of "
-        "a module that is missing drop nothing"
+        f"{tmp_path}: started with plugins=[a,b.c], but b.c is not given now; the cleaning rules of "
+        "a missing module drop nothing"
     ]
     assert RunFolder(tmp_path / "none").plugins() == []
 
@@ -241,7 +241,7 @@ def test_a_run_that_never_came_to_a_checkpoint_may_start_with_other_options(tmp_
 
 def test_one_process_at_a_time(tmp_path: Path) -> None:
     with RunFolder(tmp_path).claimed(config()):
-        with pytest.raises(UserError, match="another nmt-train is at work"):
+        with pytest.raises(UserError, match="in use by another nmt-train"):
             with RunFolder(tmp_path).claimed(config()):
                 raise AssertionError("got in")
     with RunFolder(tmp_path).claimed(config()):

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 import torch
 
-from nmt.training import precision
+from nmt.training.update import precision
 from nmt.training.update.precision import speed_up_fp32_products
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from nmt.config import ScheduleConfig
 from nmt.errors import UserError
-from nmt.training import schedule
+from nmt.training.update import schedule
 from nmt.training.update.schedule import SCHEDULES, Schedule, WarmedUp, build_schedule
 
 NOAM, ROOT = "noam", "inverse_sqrt"

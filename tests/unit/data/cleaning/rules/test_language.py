@@ -41,7 +41,7 @@ def test_the_detector_is_made_once_and_does_not_travel() -> None:
 
 
 def test_an_unknown_language_is_told() -> None:
-    with pytest.raises(UserError, match="lingua knows no language 'qq'"):
+    with pytest.raises(UserError, match="lingua does not support language 'qq'"):
         build_rules(CleaningConfig(langid_confidence=0.9), languages=("en", "qq"))
 
 
