@@ -29,8 +29,12 @@ class Block:
 
 
 def pages() -> list[Path]:
-    """The pages: those in the root of the repository, and all in docs/."""
-    return [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
+    """The pages: those in the root of the repository and in scripts/, and all in docs/."""
+    return [
+        *sorted(ROOT.glob("*.md")),
+        *sorted(ROOT.glob("scripts/*.md")),
+        *sorted(ROOT.glob("docs/**/*.md")),
+    ]
 
 
 def name(path: Path) -> str:

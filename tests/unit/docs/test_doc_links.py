@@ -50,3 +50,10 @@ def test_every_guide_is_in_the_navigation() -> None:
     named = re.findall(r": ([\w/]+\.md)$", text, re.MULTILINE)
     docs = ROOT / "docs"
     assert sorted(named) == sorted(path.relative_to(docs).as_posix() for path in docs.rglob("*.md"))
+
+
+def test_every_script_is_described() -> None:
+    scripts = ROOT / "scripts"
+    table = (scripts / "README.md").read_text(encoding="utf-8")
+    missing = [file.name for file in scripts.glob("*.*") if f"| `{file.name}` |" not in table]
+    assert missing == ["README.md"]
