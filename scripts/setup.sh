@@ -38,17 +38,23 @@ step() {
 }
 
 install() {
-  local extra="$1" python torch pip
+  local extra="$1" torch pip
   pip=("$venv/bin/python" -m pip --disable-pip-version-check --no-input install -c "$root/constraints.txt")
-  if ! "$venv/bin/python" -m pip --version >/dev/null 2>&1; then
-    python="$(find_python)"
-    step "Creating .venv with $("$python" --version)" "$python" -m venv "$venv"
-  fi
+  make_environment
   rm -f "$venv/nmt.stamp"
   # PyTorch first and alone, so that pip takes a build that is installed or available, not the largest one.
   torch="$(grep '^torch==' "$root/constraints.txt")"
   step "Installing PyTorch ${torch#torch==}" "${pip[@]}" "$torch"
   step "Installing nmt${extra:+ with the tools of $extra}" "${pip[@]}" -e "$root${extra:+[$extra]}"
+}
+
+# Creates the environment $venv, unless it is there already.
+make_environment() {
+  local python
+  if ! "$venv/bin/python" -m pip --version >/dev/null 2>&1; then
+    python="$(find_python)"
+    step "Creating ${venv##*/} with $("$python" --version)" "$python" -m venv "$venv"
+  fi
 }
 
 find_python() {
