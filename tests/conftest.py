@@ -1,4 +1,4 @@
-"""What every test runs under: hypothesis without deadlines, seeds, an own cache, GPUs for those that ask."""
+"""The settings of all tests: hypothesis without deadlines, seeds, a separate cache, GPUs on request."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ import torch  # noqa: E402
 
 settings.register_profile(
     "nmt",
-    deadline=None,  # shared machines: a slow example is no failure
+    deadline=None,  # on a shared machine a slow example is not a failure
     derandomize=True,
     max_examples=50,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
@@ -28,7 +28,7 @@ settings.load_profile("nmt")
 
 
 def pytest_configure() -> None:
-    """Undoes what shells and nohup do to background jobs: they ignore signals, and so would our children."""
+    """Restores signals that shells and nohup ignore in background jobs; child processes inherit them."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
     for signum in (signal.SIGHUP, signal.SIGQUIT):
         if signal.getsignal(signum) is signal.SIG_IGN:
@@ -40,9 +40,9 @@ GPUS = torch.cuda.is_available, torch.cuda.device_count, os.environ.get("CUDA_VI
 
 @pytest.fixture(scope="session", autouse=True)
 def no_gpus() -> Iterator[None]:
-    """Tests are about a CPU unless they are marked `gpu`; so are the processes that they start."""
+    """Hides GPUs from tests that are not marked `gpu`, and from the processes that they start."""
     if torch.cuda.is_available():
-        torch.cuda.init()  # this process sees what there is once and for all
+        torch.cuda.init()  # fixes the GPUs that this process sees, before they are hidden
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(torch.cuda, "is_available", lambda: False)
         patch.setattr(torch.cuda, "device_count", lambda: 0)
@@ -52,15 +52,15 @@ def no_gpus() -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def same_numbers() -> None:
-    """Tests draw the same random numbers whatever ran before them."""
+    """Seeds torch, so that a test does not depend on the tests before it."""
     torch.manual_seed(0)
 
 
 @pytest.fixture(autouse=True)
 def process_as_before() -> Iterator[None]:
-    """Undoes the log and the signal handlers of a command that a test runs in this process.
+    """Restores the log and the signal handlers after a test that runs a command in this process.
 
-    Otherwise later tests capture log records twice, and a handler that has raised once stays silent for them.
+    Otherwise later tests capture log records twice, and a signal handler that raises only once stays silent.
     """
     log = logging.getLogger("nmt")
     propagate, level, outputs = log.propagate, log.level, list(log.handlers)
@@ -87,7 +87,7 @@ def gpus_where_marked(request: pytest.FixtureRequest, monkeypatch: pytest.Monkey
 
 @pytest.fixture(autouse=True)
 def own_cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A cache folder of the test's own; nothing is read from or left in the user's."""
+    """Gives each test an empty cache folder, so that the cache of the user is neither read nor written."""
     folder = tmp_path_factory.mktemp("cache")
     monkeypatch.setenv("NMT_CACHE", os.fspath(folder))
     return folder

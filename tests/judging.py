@@ -1,4 +1,4 @@
-"""What the rules say of one pair."""
+"""Applies cleaning rules to one pair."""
 
 from __future__ import annotations
 
@@ -8,5 +8,5 @@ from nmt.data.cleaning.cleaner import Rule
 
 
 def first_rule(rules: Sequence[Rule], source: str, target: str) -> Rule | None:
-    """The first rule that drops the pair, or None where it stays."""
+    """Returns the first rule that drops the pair, or None if no rule does."""
     return next((rule for rule in rules if rule.drops(source, target)), None)

@@ -1,4 +1,4 @@
-"""Waiting for threads without relying on how long they take."""
+"""Waits for threads without assumptions about their speed."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from collections.abc import Callable
 
 
 def prefetch_threads() -> int:
-    """How many threads work ahead."""
+    """Returns the number of prefetch threads."""
     return sum(thread.name == "prefetch" for thread in threading.enumerate())
 
 
 def wait_until(holds: Callable[[], bool]) -> None:
-    """Returns once it holds; fails if it does not within twenty seconds."""
+    """Returns when the condition holds; fails if it does not within twenty seconds."""
     deadline = time.monotonic() + 20
     while not holds():
-        assert time.monotonic() < deadline, "never came true"
+        assert time.monotonic() < deadline, "the condition did not become true"
         time.sleep(0.001)

@@ -61,7 +61,7 @@ def main() -> int:
 
 
 def table(outcomes: list[Outcome]) -> str:
-    """Family by family: how many cases there were and how they ended."""
+    """Returns a table of outcomes: for each family, the number of cases and how they ended."""
     rows: dict[str, Counter[str]] = defaultdict(Counter)
     for outcome in outcomes:
         for name in (outcome.case.family, "all"):

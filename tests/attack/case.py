@@ -1,4 +1,4 @@
-"""A case: a command line, the state of the machine that it meets, and the outcome that is expected."""
+"""A case: a command line, the state of the machine, and the expected outcome."""
 
 from __future__ import annotations
 
@@ -13,16 +13,17 @@ USER_ERROR = 2
 
 @dataclass(frozen=True)
 class Expected:
-    """An outcome.
+    """An expected outcome.
 
     Attributes:
-        statuses: exit statuses that are right; -N is death by signal N.
-        words: what the line of a refusal must contain, each in any case of letters.
-        lines: how many lines standard output must have where the command works; None: any number.
-        leaves: globs of what may have changed in the working directory after a refusal.
-        files: files and folders that must exist where the command works.
-        check: looks at the room where the command worked; returns a complaint, or None.
-        silent: whether standard output is empty after a refusal; a stream is answered line by line.
+        statuses: correct exit statuses; -N is death by signal N.
+        words: strings that the line of a refusal must contain; upper and lower case are equal.
+        lines: number of lines on standard output if the command succeeds; None: any number.
+        leaves: globs of paths in the working directory that may have changed after a refusal.
+        files: files and folders that must exist if the command succeeds.
+        check: inspects the room if the command succeeded; returns a complaint, or None.
+        silent: whether standard output must be empty after a refusal. It need not be for a stream, which is
+            translated line by line.
     """
 
     statuses: frozenset[int]
@@ -35,43 +36,43 @@ class Expected:
 
 
 def refused(*words: str, leaves: tuple[str, ...] = ()) -> Expected:
-    """Exit status 2 and one line that contains `words`."""
+    """Expects exit status 2 and one line that contains `words`."""
     return Expected(frozenset({USER_ERROR}), words, leaves=leaves)
 
 
 def works(
     lines: int | None = None, *files: str, check: Callable[[Room], str | None] | None = None
 ) -> Expected:
-    """Exit status 0, so many lines on standard output, and these files."""
+    """Expects exit status 0, this number of lines on standard output, and these files."""
     return Expected(frozenset({0}), lines=lines, files=files, check=check)
 
 
 def either(lines: int | None = None, leaves: tuple[str, ...] = ()) -> Expected:
-    """Works or is refused, both cleanly."""
+    """Expects success or a refusal, each without traces."""
     return Expected(frozenset({0, USER_ERROR}), lines=lines, leaves=leaves)
 
 
 def stopped(*signals: signal.Signals) -> Expected:
-    """Ended by one of the signals, at once or with the status by which shells report it, or done before."""
+    """Expects -N or 128 + N for one of the signals N, or exit status 0 if the command ended before it."""
     return Expected(frozenset({0, *(128 + number for number in signals), *(-number for number in signals)}))
 
 
 @dataclass(frozen=True)
 class Machine:
-    """What the process meets beside its arguments.
+    """The environment of the process, apart from its arguments.
 
     Attributes:
-        stdin: text for standard input; a path to open; None: nothing; "closed".
+        stdin: text for standard input; a path to open; None: no input; "closed".
         piped: standard input is a pipe instead of a file.
-        stdout: None: a file that is judged; a path to open; "closed"; "broken": a pipe that nobody reads.
-        stderr: likewise.
+        stdout: None: a file that is judged; a path to open; "closed"; "broken": a pipe without a reader.
+        stderr: the same values as `stdout`.
         limits: `resource.RLIMIT_*` → soft limit.
-        environment: variables that are set; None: not set.
-        umask: of the process.
-        directory: the working directory, below that of the room; "deleted": one that is gone.
-        signals: (signal, when): seconds after the start, or a text that standard error has to contain first.
+        environment: environment variables; None: not set.
+        umask: the umask of the process.
+        directory: the working directory, relative to that of the room; "deleted": a removed folder.
+        signals: (signal, when): seconds after the start, or a text that must be on standard error first.
         seconds: a longer run is a hang.
-        fresh: always in a fresh interpreter, never in a fork.
+        fresh: whether the case requires a fresh interpreter instead of a fork.
     """
 
     stdin: bytes | str | None = None
@@ -93,11 +94,11 @@ class Case:
 
     Attributes:
         name: `family/words`, unique.
-        command: such as `nmt-train`.
-        arguments: what follows it; `{room}` stands for the working directory.
-        expected: the outcome.
+        command: a command such as `nmt-train`.
+        arguments: its arguments; `{room}` is replaced by the working directory.
+        expected: the expected outcome.
         setup: prepares the room.
-        machine: what the process meets.
+        machine: the environment of the process.
     """
 
     name: str
@@ -114,14 +115,14 @@ class Case:
 
 
 def train(name: str, expected: Expected, *arguments: str, **others: object) -> Case:
-    """A training of seconds on the toy corpus; `arguments` come after those that make it small."""
+    """A training of a few seconds on the toy corpus; `arguments` follow the options that make it small."""
     from attack.prepared import TRAINING
 
     return Case(_named(name, "train"), "nmt-train", (*TRAINING, *arguments), expected, **others)  # type: ignore[arg-type]
 
 
 def translate(name: str, expected: Expected, *arguments: str, **others: object) -> Case:
-    """A translation of a few lines by the model in `model`, unless a setup puts something else there."""
+    """A translation of a few lines by the model in `model`; `setup` may put something else there."""
     others.setdefault("setup", Room.put_model)
     machine = others.setdefault("machine", Machine(stdin=LINES))
     assert isinstance(machine, Machine)
@@ -132,7 +133,7 @@ def translate(name: str, expected: Expected, *arguments: str, **others: object) 
 
 
 def evaluate(name: str, expected: Expected, *arguments: str, **others: object) -> Case:
-    """A score of the files `hyp.txt` and `ref.txt`, unless the arguments name others."""
+    """A scoring of the files `hyp.txt` and `ref.txt`, unless the arguments name others."""
     texts = [key for key in ("hypotheses", "references") if not _given(key, arguments)]
     if _given("model_dir", arguments):
         texts = []

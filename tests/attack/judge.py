@@ -1,4 +1,4 @@
-"""The rules that every case is judged by."""
+"""The rules that judge every case."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ _LONG = 3000  # characters of a refusal
 
 
 def complaints(case: Case, room: Room, status: int, before: Mapping[str, str]) -> list[str]:
-    """What is wrong with the outcome of a case; nothing where all is right.
+    """Returns the faults of the outcome of a case; empty if it is correct.
 
     Args:
         case: the case.
-        room: where it happened.
+        room: its scratch folder.
         status: the exit status of its process, -N after signal N.
-        before: what the working directory held.
+        before: the snapshot of the working directory before the case ran.
     """
     return list(_complaints(case, room, status, before))
 
@@ -91,7 +91,7 @@ def _changes(before: Mapping[str, str], after: Mapping[str, str], leaves: tuple[
 
 
 def _half_written(room: Room, before: Mapping[str, str], *, ended: bool) -> Iterator[str]:
-    """Files that are not whole. What has been prepared so far (`.part`) is kept for the next start."""
+    """Yields a complaint for each incomplete file. A failed preparation may leave `.part` files."""
     for folder in (room.work, room.cache):
         for path in _files(folder):
             name = str(path.relative_to(folder)) if folder == room.work else ""

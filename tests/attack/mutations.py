@@ -1,4 +1,4 @@
-"""Random cases: valid command lines and files with something changed at random, from a seed."""
+"""Random cases: valid command lines and files with random changes, drawn from a seed."""
 
 from __future__ import annotations
 
@@ -36,20 +36,20 @@ _FEW = "training.max_updates=4"
 
 
 def random_case(seed: int, number: int) -> Case:
-    """The random case of that number; the same for the same seed."""
+    """Returns the random case with this number; it is the same for the same seed."""
     chance = random.Random(f"{seed}/{number}")
     kind = chance.choice((_options, _options, _arguments, _model, _run, _text, _input, _texts_of_eval))
     return kind(chance, f"random/{seed}-{number} {kind.__name__.strip('_')}")
 
 
 def _options(chance: random.Random, name: str) -> Case:
-    """Valid names with values from a list of odd ones."""
+    """Valid options with odd values."""
     chosen = [f"{chance.choice(_KEYS)}={chance.choice(_VALUES)}" for _ in range(chance.randint(1, 3))]
     return train(name, _ANY, *chosen, chance.choice((_FEW, "prepare_only=true")))
 
 
 def _arguments(chance: random.Random, name: str) -> Case:
-    """An argument with a few characters changed, beside malformed ones."""
+    """Malformed or valid arguments with a few characters changed."""
     texts = [*MALFORMED, *(argument for argument, _ in FOREIGN), *(f"{key}=1" for key in _KEYS)]
     arguments = []
     for _ in range(chance.randint(1, 2)):
@@ -63,7 +63,7 @@ def _arguments(chance: random.Random, name: str) -> Case:
 
 
 def changed(content: bytes, chance: random.Random) -> bytes:
-    """The content with bytes flipped, removed, repeated or inserted; never the same."""
+    """Returns the content with bytes flipped, removed, repeated or inserted; it always differs."""
     text = bytearray(content)
     for _ in range(chance.choice((1, 1, 1, 2, 8))):
         at = chance.randrange(len(text) + 1)
@@ -87,14 +87,14 @@ def _change(path: Path, seed: float) -> None:
 
 
 def _model(chance: random.Random, name: str) -> Case:
-    """A damaged model folder: refused, unless the damage is where only people look."""
+    """A damaged model folder: refused, unless the program does not read the damaged part."""
     file = chance.choice(("config.yaml", "joint.spm", "model.safetensors", "results.json"))
     seed = chance.random()
     return translate(name, either(3), setup=lambda room: _change(room.put_model() / file, seed))
 
 
 def _run(chance: random.Random, name: str) -> Case:
-    """A damaged run that goes on."""
+    """A training that resumes a damaged run."""
     file, seed = chance.choice(_RUN_FILES), chance.random()
     updates = chance.choice((4, 5))
     return train(
@@ -110,17 +110,17 @@ def _damage(room: Room, name: str, seed: float) -> None:
 
 
 def _text(chance: random.Random, name: str) -> Case:
-    """Damaged text to train on."""
+    """Damaged training data."""
     file = f"{chance.choice(('train', 'train', 'valid', 'test'))}.{chance.choice(('src', 'tgt'))}"
     return train(name, _ANY, "prepare_only=true", setup=partial(_damage, name=file, seed=chance.random()))
 
 
 def _input(chance: random.Random, name: str) -> Case:
-    """Damaged text to translate: as many lines out as there are in."""
+    """Damaged text to translate: the output has as many lines as the input."""
     text = changed(LINES * 2, chance)
     lines = text.count(b"\n") + (not text.endswith(b"\n") and bool(text))
     expected = Expected(frozenset({0}), lines=lines)
-    # Lines that were translated before one that is not UTF-8 have been written already.
+    # The lines before the first line that is not UTF-8 are translated and written.
     expected = expected if _is_utf8(text) else Expected(frozenset({2}), silent=False)
     return translate(name, expected, machine=Machine(stdin=text, piped=chance.random() < 0.5))
 

@@ -1,4 +1,4 @@
-"""What all cases start from, made once: a toy corpus, a run on it that has ended, and its cache."""
+"""The common starting point of all cases, created once: a toy corpus, a finished run on it, and its cache."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ TRAINING = (
     "decoding.max_length_offset=5",
     "run_dir=run",
 )
-"""The options of a training of a second."""
+"""The options of a training that takes a second."""
 
 
 def write_corpus(folder: Path) -> None:

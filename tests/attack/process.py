@@ -1,4 +1,4 @@
-"""Runs a case in a process of its own: a fork of this one, which has imported all, or a fresh one."""
+"""Runs a case in a separate process: a fork of this process with all imports, or a fresh interpreter."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from attack.case import Case
 from attack.room import SECRET, Room
 
 _SIGNALS = (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2, signal.SIGQUIT)
-_HARNESS = 99  # exit status where the case itself could not be set up
+_HARNESS = 99  # exit status if the case could not be set up
 _VARIABLES = {
     "OMP_NUM_THREADS": "1",
     "HF_HUB_OFFLINE": "1",
@@ -33,7 +33,7 @@ _VARIABLES = {
 
 
 def import_all() -> None:
-    """Imports what the commands import, so that a fork has it; starts no thread."""
+    """Imports the modules that the commands import, so that forks have them; starts no thread."""
     os.environ.update(_VARIABLES)
     for module in (
         "datasets",
@@ -69,14 +69,14 @@ def _compose_once() -> None:
 
 @dataclass
 class Running:
-    """A case under way.
+    """A running case.
 
     Attributes:
         case: the case.
-        room: where it happens.
-        pid: its process, the leader of a session of its own.
-        started: `time.monotonic()`.
-        signals: how many of its signals were sent.
+        room: its scratch folder.
+        pid: its process, the leader of a separate session.
+        started: `time.monotonic()` at its start.
+        signals: the number of its signals sent so far.
     """
 
     case: Case
@@ -86,7 +86,7 @@ class Running:
     signals: int = 0
 
     def poll(self) -> int | None:
-        """Sends the signals that are due; returns the exit status once it has ended, -N after signal N."""
+        """Sends the signals that are due; returns the exit status (-N after signal N), None while it runs."""
         pid, status = os.waitpid(self.pid, os.WNOHANG)
         if pid:
             return os.waitstatus_to_exitcode(status)
@@ -98,16 +98,16 @@ class Running:
         return None
 
     def overdue(self) -> bool:
-        """Whether it takes so long that it hangs."""
+        """Returns whether it has run for so long that it counts as a hang."""
         return time.monotonic() - self.started > self.case.machine.seconds
 
     def kill(self) -> None:
-        """Ends it and all that it has started."""
+        """Kills it and all processes that it has started."""
         os.killpg(self.pid, signal.SIGKILL)
         os.waitpid(self.pid, 0)
 
     def left_behind(self) -> list[str]:
-        """The command lines of processes that outlived it; they are ended."""
+        """Returns the command lines of processes that outlived it, and kills them."""
         deadline = time.monotonic() + 2.0
         while found := _members(self.pid):
             if time.monotonic() > deadline:
@@ -149,7 +149,7 @@ def _child(case: Case, room: Room, *, fresh: bool) -> None:
 
 
 def _enter(case: Case, room: Room) -> None:
-    """Makes this process what the case is about: directory, environment, streams, limits."""
+    """Sets the directory, environment, streams and limits of this process as the case requires."""
     machine = case.machine
     signal.signal(signal.SIGINT, signal.default_int_handler)
     for number in _SIGNALS:
@@ -159,7 +159,7 @@ def _enter(case: Case, room: Room) -> None:
         os.environ.pop(key, None)
         if value is not None:
             os.environ[key] = value.replace("{room}", str(room.work))
-    if "datasets" in sys.modules:  # a fork has it from before its HOME was set
+    if "datasets" in sys.modules:  # a fork imported it before HOME was set
         sys.modules["datasets"].config.HF_DATASETS_CACHE = room.home / "datasets"
     os.chdir(room.work)
     if machine.directory == "deleted":
@@ -187,7 +187,7 @@ def _enter(case: Case, room: Room) -> None:
 
 
 def _above(descriptor: int) -> int:
-    """The same file under a number that no standard stream has."""
+    """Duplicates a descriptor to a number above those of the standard streams."""
     while descriptor < 10:
         descriptor = os.dup(descriptor)
     return descriptor
@@ -225,7 +225,7 @@ def _output(name: str | None, path: Path) -> int | None:
 
 
 def _standard_streams() -> None:
-    """Opens the streams of `sys` as the interpreter does when it starts."""
+    """Opens the streams of `sys` as the interpreter does at its start."""
     for number, name in enumerate(("stdin", "stdout", "stderr")):
         stream: io.TextIOWrapper | None
         try:
@@ -242,7 +242,7 @@ def _standard_streams() -> None:
 
 
 def _interpreted(main: object) -> int:
-    """The exit status of `main`, ended as by the interpreter: with exit handlers, threads and flushes."""
+    """Runs `main`, then the threads, exit handlers and flushes of the interpreter; returns the status."""
     status = 0
     try:
         main()  # type: ignore[operator]
@@ -272,7 +272,7 @@ def _root() -> str:
 
 
 def _members(group: int) -> list[str]:
-    """The command lines of the living processes of a group."""
+    """Returns the command lines of the live processes of a group."""
     try:
         os.killpg(group, 0)
     except ProcessLookupError:
@@ -289,7 +289,7 @@ def _members(group: int) -> list[str]:
 
 
 def scratch(parent: Path, name: str) -> Path:
-    """An empty folder; one of the same name is replaced."""
+    """Creates an empty folder; replaces a folder of the same name."""
     folder = parent / name
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)

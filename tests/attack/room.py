@@ -9,15 +9,15 @@ import stat
 from pathlib import Path
 
 SECRET = "hunter2-of-the-environment"
-"""Planted in the environment of every command; no output and no file may hold it."""
+"""Present in the environment of every command; no output and no file may contain it."""
 
 
 class Room:
-    """Where one case happens.
+    """The scratch folder of one case.
 
     Args:
-        folder: an empty folder of its own.
-        prepared: what `prepared.prepare` made.
+        folder: an empty folder.
+        prepared: the folder that `runner.prepare` created.
     """
 
     def __init__(self, folder: Path, prepared: Path) -> None:
@@ -36,11 +36,11 @@ class Room:
         return Path(shutil.copytree(self.prepared / "run" / "model", self.work / name))
 
     def put_run(self, name: str = "run") -> Path:
-        """Puts the folder of a run that has ended into the working directory."""
+        """Puts the folder of a finished run into the working directory."""
         return Path(shutil.copytree(self.prepared / "run", self.work / name))
 
     def snapshot(self) -> dict[str, str]:
-        """Path → what is there, for everything in the working directory."""
+        """Maps each path in the working directory to a digest or a description of its content."""
         found = {}
         for folder, folders, files in os.walk(self.work):
             for name in [*folders, *files]:

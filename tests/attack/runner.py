@@ -1,4 +1,4 @@
-"""Runs cases, several at a time, and gathers what is wrong with each."""
+"""Runs cases, several at a time, and collects the faults of each."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ _POLL = 0.01  # seconds
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of a case.
+    """The outcome of a case.
 
     Attributes:
         case: the case.
         status: the exit status, -N after signal N; None after a hang.
-        seconds: how long it took.
-        complaints: what is wrong; empty where all is right.
+        seconds: its duration.
+        complaints: its faults; empty if it is correct.
         stderr: the end of standard error.
     """
 
@@ -37,7 +37,7 @@ class Outcome:
 
 
 def prepare(folder: Path) -> Path:
-    """Makes what cases start from in `folder`, unless it is there; see `prepared`."""
+    """Creates the starting point of all cases in `folder`, unless it exists; see `prepared`."""
     if (folder / "run" / "model").is_dir():
         return folder
     toy = folder / "toy"
@@ -71,11 +71,11 @@ def run(
 
     Args:
         cases: the cases.
-        prepared: what `prepare` made.
+        prepared: the folder that `prepare` returned.
         rooms: a folder for their rooms.
-        jobs: how many run at a time.
-        fresh: whether each is a fresh interpreter instead of a fork.
-        keep: whether the rooms of those that fail stay.
+        jobs: the number of cases that run at a time.
+        fresh: whether each runs in a fresh interpreter instead of a fork.
+        keep: whether to retain the rooms of failing cases.
         told: called with each outcome.
     """
     outcomes = []

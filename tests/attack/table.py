@@ -1,4 +1,4 @@
-"""All cases, from the families; and those that a pattern chooses."""
+"""The cases of all families, and their selection by patterns."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from attack.case import Case
 
 
 def all_cases() -> list[Case]:
-    """The cases of every family; their names are unique."""
+    """Returns the cases of every family; their names are unique."""
     found = []
     for module in pkgutil.iter_modules(families.__path__):
         found += list(import_module(f"attack.families.{module.name}").cases())
@@ -23,7 +23,7 @@ def all_cases() -> list[Case]:
 
 
 def chosen(patterns: Sequence[str], random_cases: int = 0, seed: int = 1) -> list[Case]:
-    """The cases that match one of the patterns, all where there is none; and random ones."""
+    """Returns the cases, random ones included, that match a pattern; without patterns, all of them."""
     from attack.mutations import random_case
 
     cases = all_cases() + [random_case(seed, number) for number in range(random_cases)]
@@ -35,5 +35,5 @@ def chosen(patterns: Sequence[str], random_cases: int = 0, seed: int = 1) -> lis
 
 
 def part(cases: Sequence[Case], every: int, firsts: Collection[int]) -> list[Case]:
-    """Of the cases every `every`th, counted from each of `firsts`, which are less than `every`."""
+    """Returns every `every`th case, counted from each index in `firsts`; these are less than `every`."""
     return [case for index, case in enumerate(cases) if index % every in firsts]

@@ -1,1 +1,1 @@
-"""The families of cases, one module each; a module gives `cases()`."""
+"""The families of cases, one module each; each module defines `cases()`."""

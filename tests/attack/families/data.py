@@ -1,4 +1,4 @@
-"""Strange training data: encodings, line ends, archives, tables in three formats, counts that disagree."""
+"""Odd training data: encodings, line ends, archives, tables in three formats, unequal line counts."""
 
 from __future__ import annotations
 
@@ -245,7 +245,7 @@ def cases() -> Iterator[Case]:
 
 
 def _named() -> Iterator[Case]:
-    """What options of data may name."""
+    """Special files, lists and odd names as values of data options."""
     for name, make in {
         "folder": lambda path: path.mkdir(),
         "fifo": os.mkfifo,

@@ -1,4 +1,4 @@
-"""nmt-eval: texts that do not fit together, odd texts, reports that cannot be written."""
+"""nmt-eval: texts of unequal length, odd texts, reports that cannot be written."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def cases() -> Iterator[Case]:
     }.items():
         for key in ("hypotheses", "references", "groups", "json"):
             if (key, name) == ("json", "fifo"):
-                continue  # it waits for a reader, as every program does
+                continue  # opening a fifo for writing waits for a reader in every program
             yield evaluate(
                 f"evaluation/{key} {name}",
                 either() if (key, name) == ("json", "null") else refused("odd"),

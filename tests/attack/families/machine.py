@@ -107,7 +107,7 @@ def _with_fifo(room: Room) -> None:
 
 
 def _limits() -> Iterator[Case]:
-    """Limits of the size of files, of open files, of memory, and their like."""
+    """Resource limits: file size, open files, memory, and others."""
     for size in (0, 1, 100, 5_000, 50_000, 200_000, 300_000):
         machine = _limit(resource.RLIMIT_FSIZE, size)
         expected = either(leaves=_LEFT) if size else refused(leaves=_LEFT)
@@ -132,7 +132,7 @@ def _limits() -> Iterator[Case]:
 
 
 def _directories() -> Iterator[Case]:
-    """Working directories that are gone, and environments that are odd."""
+    """Removed working directories and odd environments."""
     gone = Machine(stdin=LINES, directory="deleted")
     for fresh in (False, True):
         how = " fresh" if fresh else ""

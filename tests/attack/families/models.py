@@ -1,4 +1,4 @@
-"""Model folders from strangers and damaged ones: every file truncated, emptied, replaced, or telling lies."""
+"""Untrusted and damaged model folders: every file truncated, emptied, replaced, or with false content."""
 
 from __future__ import annotations
 
@@ -291,7 +291,7 @@ RESULTS: dict[str, Damage] = {
 
 
 def resealed(folder: Path) -> None:
-    """Writes the sums of a folder anew, as a stranger would who has changed its files on purpose."""
+    """Rewrites the checksums of a folder, as an attacker does after changing its files."""
     sums = folder / SUMS
     if not sums.is_file():
         return
@@ -312,7 +312,7 @@ def _changed(room: Room, file: str, damage: Damage) -> None:
 
 
 def _lie(name: str, file: str, damage: Damage, make: Any = translate, *arguments: str, **others: Any) -> Case:
-    """A file that says something wrong, in a folder whose sums are right."""
+    """A file with false content in a folder whose checksums are correct."""
     expected = others.get("expected", either())
     return make(f"models/{name}", expected, *arguments, setup=partial(_changed, file=file, damage=damage))
 

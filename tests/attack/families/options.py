@@ -22,7 +22,7 @@ _WRONG: dict[type, tuple[str, ...]] = {
 
 
 def options(schema: type[Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """The full name and the type of every option that holds one value."""
+    """Yields the full name and the type of every option that holds one value."""
     hints = typing.get_type_hints(schema)
     for field in dataclasses.fields(schema):
         hint = hints[field.name]
@@ -42,7 +42,7 @@ def _kind(hint: Any) -> type | None:
 
 
 def _wrong_values() -> Iterator[Case]:
-    """Two wrong values for each option, in turn, so that all values meet all kinds of options."""
+    """Wrong values for each option; options of one kind take the values of this kind in turn."""
     turns = {kind: count() for kind in _WRONG}
     for schema, make in ((TrainConfig, train), (TranslateConfig, translate), (EvalConfig, evaluate)):
         for key, hint in options(schema):

@@ -1,4 +1,4 @@
-"""Odd paths for every option that is a path: taken literally, never changed in silence."""
+"""Odd paths for every path option: taken literally, never changed silently."""
 
 from __future__ import annotations
 
@@ -70,10 +70,10 @@ NAMES = (
     "a=",
     "x" * 200,
 )
-"""Names of files and folders that mean something to a shell, to YAML or to Hydra."""
+"""Names of files and folders with a special meaning in a shell, in YAML or in Hydra."""
 
 CLEARED = "null"
-"""Not a name for an option that may be left out: there it means that the option is not given."""
+"""Not a path for an optional option: there it means that the option is not given."""
 
 
 def _copied(source: str, name: str) -> Callable[[Room], None]:
@@ -115,7 +115,7 @@ def cases() -> Iterator[Case]:
                 machine=Machine(),
             )
         elif turn == 2:
-            listed = name.startswith("[") and name.endswith("]")  # a list of files, of which none is there
+            listed = name.startswith("[") and name.endswith("]")  # a list of files, none of which exists
             yield train(
                 f"paths/data.train.source {short}",
                 refused("data.train.source") if listed else works(None, "run/data_report.json"),
@@ -181,7 +181,7 @@ def cases() -> Iterator[Case]:
 
 
 def _cleared() -> Iterator[Case]:
-    """`null` for options that may be left out, where a file or folder has this very name."""
+    """`null` for optional options, while a file or folder with this name exists."""
     prepare = "prepare_only=true"
     report = works(None, "run/data_report.json")
     yield translate("paths/output null", works(NUM_LINES, check=_nothing_at(CLEARED)), "output=null")
@@ -240,7 +240,7 @@ def _quoted() -> Iterator[Case]:
 
 
 def _interpolated() -> Iterator[Case]:
-    """`${name}` stands for another option, `${oc.env:NAME}` for a variable; nothing escapes it."""
+    """`${name}` stands for another option, `${oc.env:NAME}` for a variable; it cannot be escaped."""
     machine = Machine(stdin=LINES, environment={"PLACE": "{room}/x"})
     prepare = "prepare_only=true"
     yield train("paths/run_dir ${seed}", works(None, "1/data_report.json"), "run_dir=${seed}", prepare)

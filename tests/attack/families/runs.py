@@ -1,4 +1,4 @@
-"""Run folders from strangers and damaged ones: resumed, delivered again, read by the other commands."""
+"""Untrusted and damaged run folders: resumed, delivered again, read by the other commands."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from attack.room import Room
 
 CHECKPOINT = "checkpoints/update-00000004"
 ANY = either(leaves=("run", "run/*"))
-"""A run goes on from what is whole, or is refused; its log and its checkpoints may have changed."""
+"""The run resumes from its intact files or is refused; its log and its checkpoints may have changed."""
 
 MORE = "training.max_updates=6"
-"""Makes a run that has ended go on."""
+"""Lets a finished run resume."""
 
 _FILES = (
     f"{CHECKPOINT}/state.json",
@@ -38,7 +38,7 @@ _OTHERS = (
 
 
 def state(*keys: str, value: Any) -> Damage:
-    """Changes one value of `state.json`; without keys the whole."""
+    """Replaces one value of `state.json`, or the whole content if no keys are given."""
 
     def change(path: Path) -> None:
         found = json.loads(path.read_text())
@@ -194,7 +194,7 @@ def _replaced(room: Room, name: str, make: Callable[[Path], object]) -> None:
 
 
 def _of_another_kind() -> Iterator[Case]:
-    """Something else in the place of each file and folder of a run: it goes on, or is refused."""
+    """Replaces each file and folder of a run by another kind of file: the run resumes or is refused."""
     for number, place in enumerate(PLACES):
         for turn, (kind, make) in enumerate(KINDS.items()):
             if kind in ("pipe", "device", "file") or (number + turn) % 3 == 0:

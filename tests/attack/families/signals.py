@@ -30,7 +30,7 @@ def _many_lines(room: Room) -> None:
 
 
 def cases() -> Iterator[Case]:
-    """All cases of this family; the moments are random, but the same each time."""
+    """All cases of this family; the moments are random but repeatable."""
     chance = random.Random(20)
     for number in SIGNALS:
         name = number.name

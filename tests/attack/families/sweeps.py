@@ -130,7 +130,7 @@ MALFORMED = (
     "data.cleaning=nonsense",
     "model={d_model: 32}",
 )
-"""Arguments that a typing mistake, or an enemy, could make."""
+"""Arguments that a typing mistake or an attacker could produce."""
 
 FOREIGN = (
     ("learning_rate=1e-3", "peak"),
@@ -146,13 +146,13 @@ FOREIGN = (
     ("fp16=true", "precision"),
     ("gpus=1", "devices"),
 )
-"""Options as other tools call them, and ours."""
+"""Option names of other tools, and the corresponding names here."""
 
 
 def cases() -> Iterator[Case]:
     """All cases of this family."""
     for name, expected, arguments in SWEEPS:
-        # Hydra's grammar reads 10,000 values in half a minute of a free core.
+        # Hydra's grammar needs half a minute of an idle core to parse 10,000 values.
         yield train(f"sweeps/{name}", expected, *arguments, machine=Machine(seconds=300.0))
     yield translate("sweeps/standard input", refused(), "-m", "decoding.beam_size=1,2")
     yield translate(

@@ -1,4 +1,4 @@
-"""YAML files of a user (`--config-dir`): every fault of them is one line that names the file."""
+"""YAML files of a user (`--config-dir`): every fault is reported in one line that names the file."""
 
 from __future__ import annotations
 
