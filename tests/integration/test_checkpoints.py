@@ -1,4 +1,4 @@
-"""Checkpoints as models, also of a run that has not ended; and `resume_from`, back to one of them."""
+"""Checkpoints as models, also of an unfinished run; and `resume_from`, which rewinds to a checkpoint."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def config(data: Path, run: Path, **options: Any) -> TrainConfig:
 
 @pytest.fixture(scope="module")
 def whole(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A finished run: checkpoints of updates 4 to 12."""
+    """A finished run with the checkpoints of updates 4 to 12."""
     run = tmp_path_factory.mktemp("whole") / "run"
     train(config(data, run))
     return run
@@ -46,7 +46,7 @@ def whole(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def stopped(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """A run that has not ended: checkpoints of updates 2, 4 and 5."""
+    """An unfinished run with the checkpoints of updates 2, 4 and 5."""
     run = tmp_path_factory.mktemp("stopped") / "run"
     with pytest.MonkeyPatch.context() as patch:
         stop_after(patch, 5)
@@ -163,7 +163,7 @@ def test_the_commands_take_checkpoints(toy: Toy, trained: Path) -> None:
     assert done.returncode == 0 and name.encode() in done.stdout, done.stderr
     assert b"beam_size" not in done.stderr
     show = toy.run("nmt-translate", f"model_dir={name}", "--show")
-    assert b"beam_size: 2\n" in show.stdout, "the run's own way to translate"
+    assert b"beam_size: 2\n" in show.stdout, "the decoding options of the run"
 
 
 def back(options: TrainConfig, name: str, **training: Any) -> TrainConfig:
@@ -214,11 +214,11 @@ def test_the_same_command_does_not_go_back_again(
     text = train(options)
     assert "12 updates" in text and update(run)[-1] == 12
 
-    train(back(options, "update-10"))  # another one
+    train(back(options, "update-10"))  # another checkpoint
     assert f"rewinding {run} to update 10" in said.text
     train(replace(options, resume_from=None, training=replace(options.training, max_updates=14)))
     said.clear()
-    train(back(options, "update-10", max_updates=14))  # after a command without it, once more
+    train(back(options, "update-10", max_updates=14))  # again, after a command without resume_from
     assert f"rewinding {run} to update 10" in said.text and update(run)[-1] == 14
 
 

@@ -1,4 +1,4 @@
-"""Runs with layers that a real compiler compiles: exact when they go on, and close to runs without."""
+"""Runs with compiled layers: bit-identical when resumed, and close to runs without compilation."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def fresh() -> Iterator[None]:
 
 
 def config(data: Path, run: Path, *, compile: bool = True, precision: Precision) -> TrainConfig:
-    """54 updates of two batches each, of many sizes; on a GPU exact on request only."""
+    """54 updates of two batches each, of many sizes; on a GPU with deterministic algorithms."""
     options = {
         "deterministic": torch.cuda.is_available(),
         "max_updates": 54,
@@ -62,12 +62,12 @@ def test_a_compiled_run(
     train(config(data, plain, compile=False, precision=precision))
     train(config(data, whole, precision=precision))
 
-    # Not one compilation after the first update, in 106 batches of all sizes.
+    # No compilation after the first update, in 106 batches of all sizes.
     assert [record["recompilations"] for record in records(whole, "train")] == [0] * 9
     names = [list(load_file(run / "model/model.safetensors")) for run in (plain, whole)]
     assert names[0] == names[1]
     for one, two in zip(records(whole, "valid"), records(plain, "valid"), strict=True):
-        assert one["loss"] == pytest.approx(two["loss"], rel=0.05)  # on a GPU dropout is another
+        assert one["loss"] == pytest.approx(two["loss"], rel=0.05)  # on a GPU the dropout masks differ
 
     interrupted(monkeypatch, config(data, stopped, precision=precision), [7, 30])
     assert_same_run(stopped, whole)

@@ -1,4 +1,4 @@
-"""The final model: the best of its candidates, chosen anew when `training.averaging` changes."""
+"""The final model: the best of its candidates, chosen again if `training.averaging` changes."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from nmt.training.trainer import Trainer
 from nmt.training.validation import Validator
 
 FAST = ScheduleConfig(name="inverse_sqrt", peak=5e-3, warmup_updates=60)
-"""In 160 updates the toy is half learnt, and the mean of the checkpoints is far behind the last one."""
+"""After 160 updates the model has half learnt the toy; a mean of checkpoints is much worse than the last."""
 
 
 @pytest.fixture(scope="module")
@@ -91,7 +91,7 @@ def test_the_best_candidate_is_delivered(learnt: Path) -> None:
         "mean of the last 4": [40, 80, 120, 160],
     }
     bleu = {name: one["bleu"] for name, one in candidates.items()}
-    assert bleu["best = last"] - bleu["mean of the last 4"] > 10.0, "what was delivered before"
+    assert bleu["best = last"] - bleu["mean of the last 4"] > 10.0, "the mean is not far worse"
     delivered = found["training"]["delivered"]
     assert found["valid"]["bleu"] == bleu[delivered] == max(bleu.values())
     assert found["training"]["averaged_updates"] == candidates[delivered]["updates"]
@@ -132,7 +132,7 @@ def test_killed_at_the_end_it_ends_the_same(
         if where == "in the judging":
             (copied / "results.json").unlink()
             patch.setattr(Validator, "hypotheses", cut)
-        else:  # the results are those of another kind, the model is the new one
+        else:  # the results belong to another kind, the model is new
             train(config(data, copied, Average.last))
             patch.setattr(RunFolder, "write_results", cut)
         with pytest.raises(PowerCut):
@@ -208,7 +208,7 @@ def test_a_damaged_checkpoint_is_left_out(data: Path, copied: Path, said: pytest
 def test_the_results_of_earlier_versions_are_not_made_anew(
     data: Path, copied: Path, said: pytest.LogCaptureFixture
 ) -> None:
-    """They have no candidates; the model's own config.yaml has how it was made."""
+    """Such results have no candidates; the config.yaml of the model records its averaging."""
     train(config(data, copied, Average.last))
     found = results(copied)
     for key in ("candidates", "delivered", "judging_seconds"):
@@ -247,14 +247,14 @@ def test_a_kind_that_delivers_less_is_told(
 
 
 def test_the_weights_behind_a_running_mean_are_a_candidate(data: Path, tmp_path: Path) -> None:
-    """In twelve updates the mean has forgotten little of the first weights."""
+    """After twelve updates the running mean still has a large share of the first weights."""
     options: dict[str, Any] = {"ema": 0.99, "criterion": "loss"}
     train(toy_config(data, tmp_path / "run", **options))
     found = results(tmp_path / "run")["training"]
     assert [one["name"] for one in found["candidates"]][:2] == ["best = last", "last, without ema"]
     assert found["delivered"] == "last, without ema"
     assert found["candidates"][1]["loss"] < found["candidates"][0]["loss"]
-    assert "bleu" not in found["candidates"][0], "only the criterion's figure"
+    assert "bleu" not in found["candidates"][0], "only the score of the criterion"
     beside = load_file(tmp_path / "run/checkpoints/update-00000012/optimizer.safetensors")
     assert_weights(tmp_path / "run", {name: beside[f"trained.{name}"] for name in weights(tmp_path / "run")})
 
@@ -272,13 +272,13 @@ def test_the_best_validation_has_a_checkpoint_where_none_is_scheduled(data: Path
         if record["kind"] == "valid":
             validations[record["update"]] = record["loss"]
     best = min(validations, key=lambda update: validations[update])
-    assert best % 4, "no checkpoint was scheduled there"
+    assert best % 4, "a checkpoint was scheduled at this update"
     for kind in (Average.auto, Average.none, Average.best):
         found = results(run / kind.value)["training"]
         assert found["averaged_updates"] == [best]
         assert found["candidates"][0]["loss"] == pytest.approx(validations[best])
         left = {path.name for path in (run / kind.value / "checkpoints").iterdir()}
-        # That of update 8 is for a way back.
+        # The checkpoint of update 8 is retained for a rollback.
         assert left == {f"update-{best:08d}", "update-00000008", "update-00000012"}
 
 

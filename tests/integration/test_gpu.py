@@ -1,4 +1,4 @@
-"""Training on a GPU: near fp32, repeatable bit for bit, steps that nobody waits for; two GPUs as one."""
+"""Training on a GPU: bf16 near fp32, bit-identical resuming, no host synchronisation, two GPUs like one."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def losses(data: Path, run: Path, precision: Precision) -> list[float]:
-    """Those of twenty updates."""
+    """Returns the losses of twenty updates."""
     options: dict[str, Any] = {
         "max_updates": 20,
         "validate_every": 20,
@@ -124,12 +124,12 @@ def test_a_step_is_asked_for_without_waiting_and_is_that_of_the_cpu(finite: bool
 def test_an_update_waits_for_nothing_but_its_verdict(data: Path, tmp_path: Path) -> None:
     asked: list[int] = []
 
-    def stop() -> bool:  # asked in every update, when its batches are through and the step is to come
+    def stop() -> bool:  # called in every update, after its batches and before its step
         asked.append(trainer.progress.made)
         torch.cuda.set_sync_debug_mode("error" if asked[-1] in (3, 4) else "default")
         return False
 
-    # The model is validated after the last update alone: that does wait, and asks too.
+    # Validation follows the last update only: it synchronises, and calls stop as well.
     options: dict[str, Any] = {"max_updates": 6, "validate_every": 100, "checkpoint_every": 100}
     config = toy_config(data, tmp_path, precision=Precision.bf16, **options)
     trainer = Trainer(config, prepare(config.data), RunFolder(tmp_path), Ranks.join(0, 1, 0, GPU), stop)

@@ -1,6 +1,6 @@
-"""kill -9 at random moments, going on each time: the same weights, bit for bit, as if nothing had happened.
+"""kill -9 at random moments, each followed by a resume: the weights equal those of an undisturbed run.
 
-`NMT_KILLS=20` kills as often; in CI it is fewer.
+`NMT_KILLS=20` sets the number of kills; the default is lower.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ from nmt.config import (
 from nmt.training.run import train
 
 KILLS = int(os.environ.get("NMT_KILLS", "6"))
-PAUSE = 0.3  # seconds; several updates
+PAUSE = 0.3  # seconds; enough for several updates
 
 
 def config(data: Path, run: Path, precision: str) -> TrainConfig:
-    """A run with all that has a state, long enough for all kills, that ends when nothing gets better."""
+    """A run with every kind of state, long enough for all kills; early stopping ends it."""
     return toy_config(
         data,
         run,
@@ -42,7 +42,7 @@ def config(data: Path, run: Path, precision: str) -> TrainConfig:
         max_tokens=256,
         micro_batches=2,
         max_updates=10_000,
-        schedule=ScheduleConfig(name="constant", peak=0.1, warmup_updates=0),  # gets nowhere
+        schedule=ScheduleConfig(name="constant", peak=0.1, warmup_updates=0),  # never improves
         checkpoint_every=4,
         validate_every=8,
         criterion="loss",
@@ -62,7 +62,7 @@ train(config(Path({data!r}), Path({run!r}), {precision!r}))
 
 
 def kill_one_session(data: Path, run: Path, precision: str, *, in_a_checkpoint: bool, pause: float) -> bool:
-    """Goes on with the run and kills it, in the writing of a checkpoint or so many seconds after one.
+    """Resumes the run and kills it while it writes a checkpoint, or `pause` seconds after one.
 
     Returns:
         Whether a half-written checkpoint was left behind.
@@ -87,7 +87,7 @@ def kill_one_session(data: Path, run: Path, precision: str, *, in_a_checkpoint: 
 
 
 def found(folder: Path, pattern: str) -> set[tuple[str, int]]:
-    """What is there, with the time of its last change: a half-written checkpoint may be one left behind."""
+    """Returns names with times of last change: half-written checkpoints of earlier sessions may be left."""
     things = set()
     for path in folder.glob(pattern):
         with contextlib.suppress(FileNotFoundError):

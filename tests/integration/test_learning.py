@@ -1,4 +1,4 @@
-"""The whole program learns: a toy language to a BLEU that luck does not reach."""
+"""The whole program learns a toy language up to a BLEU that chance does not reach."""
 
 from __future__ import annotations
 

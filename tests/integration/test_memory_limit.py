@@ -1,4 +1,4 @@
-"""Under a memory limit: too large a batch is told before the first update, and `auto` finds one that fits."""
+"""Under a memory limit: too large a batch is refused before the first update; `auto` finds one that fits."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from toy import write_toy
 
 from nmt.bundle import read_config
 
-ROOM = 600 * 2**20  # a token takes about 21 KB here: some 29,000 go in
+ROOM = 600 * 2**20  # a token takes about 21 KB here, so about 29,000 fit
 SCRIPT = """
 import resource, sys
 from pathlib import Path
@@ -24,16 +24,16 @@ from nmt.errors import UserError
 from nmt.training.run import train
 
 def run(name, max_tokens, max_updates):
-    # oneDNN's kernels alone might take what room there is here.
+    # The kernels of oneDNN alone might use up the limit.
     options = dict(max_tokens=max_tokens, max_updates=int(max_updates), onednn_fp32=False)
     return train(toy_config(Path(data), Path(runs) / name, **options))
 
-run("without-limit-" + name + max_updates, 512, 3)  # what torch and its libraries need once is not meant
+run("without-limit-" + name + max_updates, 512, 3)  # does not count what torch allocates once
 taken = next(int(line.split()[1]) for line in open("/proc/self/status") if line.startswith("VmSize"))
 limit = taken * 1024 + int(room)
 resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
 if (Path(runs) / name).exists():
-    del batch_size.largest_max_tokens  # going on does not search again
+    del batch_size.largest_max_tokens  # resuming does not search again
 try:
     size = max_tokens if max_tokens == "auto" else int(max_tokens)
     print(max_updates + " updates" in run(name, size, max_updates))
@@ -47,11 +47,11 @@ def test_auto_finds_a_size_that_runs(tmp_path: Path) -> None:
     data = write_toy(tmp_path / "data", train=500, held_out=8)
 
     def run(name: str, max_tokens: int | str, max_updates: int) -> str:
-        """What training says at the end, in a process of its own as it is for users."""
+        """Returns the last message of a training in a separate process, as users run it."""
         where = (Path(__file__).parent, data, tmp_path, ROOM)
         arguments = map(str, (*where, name, max_tokens, max_updates))
         command = [sys.executable, "-c", SCRIPT, *arguments]
-        # What threads reserve of the address space, and seldom use, would count against the limit.
+        # Address space that threads reserve but rarely use would count against the limit.
         environment = {**os.environ, "MALLOC_ARENA_MAX": "1"}
         result = subprocess.run(command, capture_output=True, text=True, timeout=1200, env=environment)
         assert result.returncode == 0, result.stderr

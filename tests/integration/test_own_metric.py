@@ -1,4 +1,4 @@
-"""A metric of a user's own in a whole run: validation, criterion, choice of the final model, results."""
+"""A user-defined metric in a whole run: validation, criterion, choice of the final model, results."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_a_metric_from_validation_to_results(
 ) -> None:
     config = toy_config(data, tmp_path / "run", criterion="letters", averaging=AveragingConfig(count=2))
     config = replace(config, evaluation=EvaluationConfig(metrics=["letters", "chrfpp"]))
-    config.data.valid.tag = "<x>"  # a metric gets the sources without it
+    config.data.valid.tag = "<x>"  # a metric receives the sources without the tag
     config.data.tokenizer.user_symbols = ["<x>"]
     text = train(config)
     sources = (data / "valid.src").read_text().splitlines()
@@ -88,7 +88,7 @@ def test_a_metric_from_validation_to_results(
 
 
 class Interrupted(Letters):
-    """Takes long once: a stop comes while it scores the second validation."""
+    """Receives a stop signal while it scores the second validation."""
 
     key = "interrupted"
     validations = 0

@@ -1,4 +1,4 @@
-"""Several processes: the same arithmetic as one, one agreed stop, failures told once."""
+"""Several processes: the same arithmetic as one process, a common stop, each failure reported once."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ from nmt.training.update.counters import Counters
 
 PATIENCE = 300.0
 STEADY = OptimizerConfig(epsilon=1e-5)
-"""An epsilon over the rounding noise of a gradient, of which Adam makes full steps otherwise."""
+"""An epsilon above the rounding noise of a gradient, which Adam would otherwise amplify to full steps."""
 
 
 @pytest.fixture(scope="module")
@@ -52,11 +52,11 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def quiet() -> None:
-    """A signal handler's notice that says nothing."""
+    """A notice for signal handlers that logs nothing."""
 
 
 def first_gradient(config_text: str, stop: Callable[[], bool]) -> bool:
-    """The work of a process: one update; the first process keeps its sums and its mean gradient."""
+    """The work of a process: one update; rank 0 saves its sums and its mean gradient."""
     config = config_from_yaml(config_text, "test")
     torch.set_num_threads(1)
     rank, world = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
@@ -113,11 +113,11 @@ def test_fifty_updates_end_in_the_weights_of_one_process(
             "max_updates": 50,
             "validate_every": 25,
             "checkpoint_every": 25,
-            # Not clipped: then, at this seed, rounding tips a ReLU that is on the edge of 0, and one unit's
-            # weights go another way by more than 1e-5.
+            # No clipping: with it, at this seed, rounding changes the sign of an input of a ReLU, and the
+            # weights of one unit differ by more than 1e-5.
             "optimizer": STEADY,
             "sharding": sharding,
-            "onednn_fp32": False,  # on the edge: 1.3e-5, as its rounding depends on the number of threads
+            "onednn_fp32": False,  # its rounding depends on the number of threads: a difference of 1.3e-5
         }
         train(toy_config(data, run, devices=str(processes), dropout=0.2, max_tokens=256, **options))
         runs.append(read_weights(run / "checkpoints/update-00000050/model.safetensors"))
@@ -276,13 +276,13 @@ def death(argument: str, stop: Callable[[], bool]) -> bool:
         os.kill(os.getpid(), signal.SIGKILL)
     while not dying.exists():
         time.sleep(0.05)
-    time.sleep(25.0)  # less than torch's launcher waits before it kills
+    time.sleep(25.0)  # less than the time after which torch's launcher kills
     (Path(argument) / "outlived").touch()
     return True
 
 
 def terminated(argument: str, stop: Callable[[], bool]) -> bool:
-    """As SIGTERM ends a process that is still importing."""
+    """Dies by SIGTERM, like a process that is still importing."""
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     os.kill(os.getpid(), signal.SIGTERM)
     return True
@@ -310,7 +310,7 @@ def test_a_killed_process_ends_the_others(tmp_path: Path) -> None:
 
 
 class Late:
-    """`death`, which reaches the first process that asks for it two seconds late."""
+    """Unpickles to `death`; in the first process that does so, two seconds late."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -319,7 +319,7 @@ class Late:
         return late_death, (self.folder,)
 
     def __call__(self, argument: str, stop: Callable[[], bool]) -> bool:
-        raise AssertionError("it is for others")
+        raise AssertionError("not unpickled")
 
 
 def late_death(folder: Path) -> Callable[[str, Callable[[], bool]], bool]:
@@ -346,7 +346,7 @@ def test_sigterm_to_all_stops_a_run_that_is_still_starting() -> None:
 
 
 def poisoned_rank(argument: str, stop: Callable[[], bool]) -> bool:
-    """The gradient of ten updates in a row is no number, in the second of two processes alone."""
+    """The gradient of ten consecutive updates is NaN, in the second of two processes only."""
     original = Trainer._micro_batch
 
     def poisoned(self: Trainer, batch: Batch, number: int) -> None:
@@ -378,7 +378,7 @@ def test_all_processes_skip_and_go_back_together(data: Path, tmp_path: Path) -> 
 
 
 def killed_once(argument: str, stop: Callable[[], bool]) -> bool:
-    """A rank whose process is killed after update 7, between the checkpoints of updates 4 and 8, but once."""
+    """A rank that is killed once, after update 7, between the checkpoints of updates 4 and 8."""
     flag = Path(config_from_yaml(argument, "test").run_dir) / "killed"
     original = Trainer._update
 
@@ -459,7 +459,7 @@ if __name__ == "__main__":
 
 
 def alive(group: int) -> bool:
-    """Whether a process of the group is left that is no zombie."""
+    """Returns whether the group has a process that is not a zombie."""
     listed = subprocess.run(["ps", "-eo", "pgid=,stat="], capture_output=True, text=True, check=True).stdout
     return any(int(line.split()[0]) == group and line.split()[1][0] != "Z" for line in listed.splitlines())
 
@@ -468,11 +468,11 @@ def alive(group: int) -> bool:
 @pytest.mark.parametrize(
     ("signum", "to_all"),
     [
-        (signal.SIGINT, True),  # as a terminal does it
+        (signal.SIGINT, True),  # as a terminal does
         (signal.SIGTERM, False),
-        (signal.SIGTERM, True),  # as `timeout`, systemd and Slurm do it
-        (signal.SIGHUP, True),  # as a closed terminal does it
-        (signal.SIGUSR1, True),  # as Slurm does it
+        (signal.SIGTERM, True),  # as `timeout`, systemd and Slurm do
+        (signal.SIGHUP, True),  # as a closed terminal does
+        (signal.SIGUSR1, True),  # as Slurm does
         (signal.SIGQUIT, False),
         (signal.SIGKILL, False),
     ],
@@ -494,7 +494,7 @@ def test_signals_stop_all_processes_together(
         time.sleep(0.05)
     (os.killpg if to_all else os.kill)(process.pid, signum)
     errors = process.communicate(timeout=PATIENCE)[1]
-    if signum is not signal.SIGKILL:  # else the parent is gone, and its processes see that
+    if signum is not signal.SIGKILL:  # SIGKILL ends the parent, and its processes detect that
         assert process.returncode == 128 + signum, errors
         assert errors.count("the same command resumes") == 1
     assert "Traceback" not in errors

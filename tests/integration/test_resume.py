@@ -1,4 +1,4 @@
-"""A run stopped anywhere and started again ends in the same weights, bit for bit."""
+"""A run that is stopped at any point and resumed ends with bit-identical weights."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from nmt.training.run import train
 from nmt.training.trainer import Trainer
 from nmt.training.validation import Validator
 
-PATIENCE = 300.0  # seconds; what is waited for takes a few on an idle machine
+PATIENCE = 300.0  # seconds; on an idle machine a few suffice
 
 SETTINGS: dict[str, dict[str, Any]] = {
     "averaging the last": {
@@ -79,7 +79,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def whole(data: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """A run that nobody stopped, for each of the settings."""
+    """An uninterrupted run for each of the settings."""
     folder = tmp_path_factory.mktemp("whole")
     runs = {}
     for name, setting in SETTINGS.items():
@@ -89,7 +89,7 @@ def whole(data: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Pat
 
 
 def stop_after(monkeypatch: pytest.MonkeyPatch, updates: int) -> None:
-    """Makes Ctrl-C come in the middle of so manieth update from now."""
+    """Raises SIGINT once, in the middle of update number `updates` from now."""
     original = Trainer._micro_batch
     seen: set[int] = set()
 
@@ -104,7 +104,7 @@ def stop_after(monkeypatch: pytest.MonkeyPatch, updates: int) -> None:
 
 
 def interrupted(monkeypatch: pytest.MonkeyPatch, config: TrainConfig, stops: list[int]) -> str:
-    """Trains with a Ctrl-C after each of so many more updates, then to the end."""
+    """Trains with a Ctrl-C after each number of further updates in `stops`, then to the end."""
     for updates in stops:
         with monkeypatch.context() as patch:
             stop_after(patch, updates)
@@ -134,7 +134,7 @@ def assert_same_run(run: Path, reference: Path) -> None:
 
 
 def progress(run: Path, checkpoint: str = "update-00000012") -> dict[str, Any]:
-    """The counters that a checkpoint holds, but for the time it took."""
+    """Returns the counters of a checkpoint, without durations."""
     state = json.loads((run / "checkpoints" / checkpoint / "state.json").read_text())
     return {key: value for key, value in state["progress"].items() if "seconds" not in key}
 
@@ -168,7 +168,7 @@ def test_stopped_run_ends_in_the_same_weights(
 def test_processes_that_make_batches_come_and_go(
     data: Path, whole: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """They change nothing, and a run begun with them goes on without."""
+    """Loader processes do not change the result, and a run that started with them resumes without them."""
     name = "bf16, pieces sampled"
     alone = toy_config(data, tmp_path / "run", **SETTINGS[name])
     helped = replace(alone, data=replace(alone.data, loaders=2))
@@ -211,7 +211,7 @@ def test_stop_in_a_validation(
 def test_crash_goes_back_to_the_last_checkpoint(
     data: Path, whole: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As after kill -9: nothing is saved on the way out, and a half-written checkpoint lies about."""
+    """Simulates kill -9: the run saves nothing at its end, and leaves a half-written checkpoint."""
     name = "averaging the best, clipped"
     config = toy_config(data, tmp_path / "run", **SETTINGS[name])
 
@@ -239,7 +239,7 @@ def test_crash_goes_back_to_the_last_checkpoint(
 
 
 def nan_between(monkeypatch: pytest.MonkeyPatch, first: Cursor, last: Cursor) -> None:
-    """Makes the gradient of the updates that begin there no number."""
+    """Makes the gradient of the updates that start between two cursors NaN."""
     original = Trainer._micro_batch
 
     def poisoned(self: Trainer, *args: Any) -> None:
@@ -252,7 +252,7 @@ def nan_between(monkeypatch: pytest.MonkeyPatch, first: Cursor, last: Cursor) ->
 
 @pytest.mark.parametrize(
     "last", [9, 16]
-)  # three in a row are skipped, and ten: then the run goes back to update 4
+)  # skips three updates in a row, or ten, which cause a rollback to update 4
 def test_skipped_updates_and_the_way_back_are_repeated(
     last: int, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -320,7 +320,7 @@ def test_damaged_checkpoints_are_named_and_passed_over(
 def test_more_updates_go_on_as_if_there_had_been_no_end(
     options: dict[str, Any], data: Path, tmp_path: Path
 ) -> None:
-    """The end at update 6 falls between validations: it is judged and averaged there, and forgotten later."""
+    """The end at update 6 adds a validation and an average, which do not affect the resumed run."""
     first = train(toy_config(data, tmp_path / "run", max_updates=6, **options))
     again = train(toy_config(data, tmp_path / "run", max_updates=6, **options))
     assert again == first

@@ -1,4 +1,4 @@
-"""A run whose last steps were broken off makes up for them once; one that is finished says so."""
+"""A run that was interrupted in its last steps repeats them once; a finished run logs that it is finished."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from nmt.training.run import train
 from nmt.training.validation import Validator
 
 FLAT = ScheduleConfig(name="constant", peak=1e-30, warmup_updates=0)
-"""Weights stay as they are, and no validation is better than the first."""
+"""The weights do not change, and no validation is better than the first."""
 
 
 @pytest.fixture(scope="module")
@@ -28,7 +28,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_stop_in_the_last_validation(
     data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: pytest.LogCaptureFixture
 ) -> None:
-    """No scheduled checkpoint falls on that update, and validation likes its weights best."""
+    """No checkpoint is scheduled at this update, and its weights are the best in validation."""
     options = {
         "max_updates": 10,
         "criterion": "loss",
@@ -78,7 +78,7 @@ def test_interrupted_end_is_made_up_for(data: Path, tmp_path: Path, said: pytest
         (
             {"max_updates": 4, "schedule": ScheduleConfig(name="linear")},
             "",
-        ),  # it falls to zero there
+        ),  # the learning rate is zero at update 4
     ],
 )
 def test_a_finished_run_names_what_goes_on(

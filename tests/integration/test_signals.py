@@ -1,4 +1,4 @@
-"""Every stop signal in every phase of a training: a clean end with 128 + N, and nothing is lost."""
+"""Every stop signal in every phase of a training: a clean end with status 128 + N, without lost work."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(autouse=True)
 def as_in_a_command() -> Iterator[None]:
-    """The handlers that every command begins with."""
+    """Installs the signal handlers that every command installs."""
     before = {one: signal.getsignal(one) for one in STOP_SIGNALS}
     raise_on_stop_signals()
     yield
@@ -39,7 +39,7 @@ def options(data: Path, folder: Path) -> Any:
 
 
 def raising(monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, number: int) -> None:
-    """Makes the signal come at the beginning of a function."""
+    """Raises the signal at the start of a function."""
     original = getattr(owner, name)
 
     def signalled(*arguments: Any, **named: Any) -> Any:
@@ -100,7 +100,7 @@ def test_a_second_signal_does_not_interrupt_the_clean_up() -> None:
 
 
 def all_signals(argument: str, stop: Any) -> bool:
-    """What a terminal or Slurm sends to a whole group leaves a rank alone: its parent passes it on."""
+    """A rank ignores the signals that a terminal or Slurm sends to the group; its parent forwards them."""
     for one in set(STOP_SIGNALS) - {signal.SIGTERM}:
         signal.raise_signal(one)
     return True

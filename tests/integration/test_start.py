@@ -1,4 +1,4 @@
-"""What a start does not wait for."""
+"""A training does not import slow modules that it does not use."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ finally:
 
 
 def test_nothing_is_imported_that_an_update_has_no_use_for(toy: Toy) -> None:
-    """torch's compiler takes as long to import as torch itself, its sharded tensors half as long."""
+    """Importing torch's compiler takes as long as importing torch; its sharded tensors take half as long."""
     options = toy.small("run_dir=start", "training.max_updates=1")
     result = subprocess.run(
         [sys.executable, "-c", CODE, *options],

@@ -1,4 +1,4 @@
-"""Training that begins with another model's weights and vocabulary."""
+"""Warm start: training that starts with the weights and the vocabulary of another model."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from nmt.training.state.warm_start import initial_model, new_model, with_vocabul
 
 @pytest.fixture(scope="module")
 def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run that is over: one tagged corpus, twelve updates."""
+    """A finished run: one tagged corpus, twelve updates."""
     folder = write_toy(tmp_path_factory.mktemp("base"), train=300, held_out=8)
     train(tagged(toy_config(folder, folder / "run"), "<a>"))
     return folder
@@ -39,7 +39,7 @@ def tagged(config: TrainConfig, tag: str | None) -> TrainConfig:
 
 
 def started(base: Path, run_dir: Path, data: Path | None = None, tag: str | None = "<a>") -> TrainConfig:
-    """Options of a run that starts from `base`, with other text than that was trained on."""
+    """Returns the options of a run that starts from `base`, by default on other text."""
     config = toy_config(data or write_toy(run_dir.parent / "text", train=200, held_out=8, seed=5), run_dir)
     return replace(tagged(config, tag), start_from=str(base / "run"))
 

@@ -1,4 +1,4 @@
-"""Real `torchrun` processes, on one machine and on two that share nothing: the weights of one process."""
+"""Real `torchrun` processes, on one node and on two without shared files: same weights as one process."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ OPTIONS = [
     "training.validate_every=30",
     "training.micro_batches=3",
     "training.averaging.count=2",
-    "training.optimizer.epsilon=1e-5",  # more than the rounding noise of a gradient
+    "training.optimizer.epsilon=1e-5",  # above the rounding noise of a gradient
 ]
 
 pytestmark = pytest.mark.slow
 
 
 class Node:
-    """A launcher as it runs on one machine: its own folder, cache, and output."""
+    """A launcher on one node, with a separate folder, cache and output."""
 
     started: list[Node] = []
 
@@ -43,7 +43,7 @@ class Node:
         if not folder.exists():
             shutil.copytree(toy.folder, folder, ignore=shutil.ignore_patterns("trained"))
         command = [sys.executable, "-m", "torch.distributed.run", *flags, "-m", "nmt.cli.train"]
-        # Into files: nobody reads a pipe while the test waits for something else.
+        # Files instead of pipes: the test does not read a pipe while it waits.
         with open(folder / "out", "w+b") as out, open(folder / "errors", "w+b") as errors:
             self.process = subprocess.Popen(
                 [*command, *toy.small("run_dir=run", *OPTIONS, *overrides)],
@@ -89,7 +89,7 @@ def nothing_left_running() -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def alone(toy: Toy) -> dict[str, torch.Tensor]:
-    """The weights a single process ends with."""
+    """The final weights of a run with a single process."""
     result = toy.run("nmt-train", *toy.small("run_dir=alone", "training.devices=1", *OPTIONS))
     assert result.returncode == 0, result.stderr.decode()
     return read_weights(toy.folder / "alone" / LAST)
@@ -116,11 +116,11 @@ def test_two_nodes_that_share_nothing(toy: Toy, alone: dict[str, torch.Tensor], 
     first.until(lambda: list(checkpoints.glob("update-*")))
     (worker,) = second.workers()
     os.kill(worker, signal.SIGKILL)
-    assert first.status() != 0 and second.status() != 0  # without the watch, for days not
+    assert first.status() != 0 and second.status() != 0  # without the watch they would hang for days
     assert len(re.findall(r"error: process 1 of the run, on \S+, ended without a message", first.errors)) == 1
-    assert "nmt/training" not in first.errors  # no traceback of ours
+    assert "nmt/training" not in first.errors  # no traceback of nmt
 
-    first, second = two_nodes(toy, tmp_path)  # the same command goes on
+    first, second = two_nodes(toy, tmp_path)  # the same command resumes
     assert (first.status(), second.status()) == (0, 0), first.errors
     assert re.search(r"resuming \S+ at update", first.errors)
     assert "BLEU" in first.out and second.out == ""
@@ -134,14 +134,14 @@ def test_one_node_stops_at_ctrl_c_and_goes_on(
     flags = ["--nproc-per-node=2", "--rdzv-backend=c10d", "--rdzv-endpoint=localhost:0"]
     node = Node(toy, tmp_path / "node", *flags)
     node.until(lambda: list(node.folder.glob("run/checkpoints/update-*")))
-    os.killpg(node.process.pid, signal.SIGINT)  # as a terminal does it: to all of them
+    os.killpg(node.process.pid, signal.SIGINT)  # to all processes, as a terminal does
     assert node.status() != 0
     assert node.errors.count("stopped; the same command resumes") == 1
     assert "nmt/training" not in node.errors
 
     node = Node(toy, tmp_path / "node", *flags)
     assert node.status() == 0, node.errors
-    assert node.out.count("BLEU|nrefs") == 2  # valid and test, once
+    assert node.out.count("BLEU|nrefs") == 2  # once for valid and once for test
     assert_same(node.folder / "run", alone)
 
 

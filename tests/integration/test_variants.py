@@ -1,4 +1,4 @@
-"""Every encoding, score and architecture through training, resume and translation, as the commands do it."""
+"""Every positional encoding, attention score and architecture: training, resuming and translation."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_a_resumed_run_ends_in_the_same_weights_and_translates(name: str, data: 
 
 
 def test_a_sentence_beyond_the_last_position(data: Path, tmp_path: Path) -> None:
-    """Training refuses it before the first update; a translator cuts it and says so."""
+    """Training refuses it before the first update; a translator cuts it and reports this."""
     config = toy_config(data, tmp_path / "run", max_updates=2)
     config.model.positions = PositionsConfig("learned", {"max_positions": 4})
     with pytest.raises(UserError, match=r"but the learned encoding has 4 positions\. Set max_positions"):
