@@ -25,17 +25,17 @@ SMALL = (
     "training.threads=1",
     "decoding.beam_size=2",
 )
-"""Options of a training of seconds: a model of one layer a side and a handful of updates."""
+"""Options of a training of a few seconds: one layer in encoder and decoder, and a few updates."""
 
 
 def environment(cache: Path) -> dict[str, str]:
-    """What a command runs under: its own cache, one thread, no network."""
+    """Returns the environment variables of a command: this cache, one thread, no network."""
     kept = {key: value for key, value in os.environ.items() if key not in ("PYTHONUNBUFFERED", "COLUMNS")}
     return kept | {"NMT_CACHE": os.fspath(cache), "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
 
 
 def command_line(name: str, *arguments: str) -> list[str]:
-    """The process that a command is, in this very Python."""
+    """Returns the command line that runs a command in the same Python interpreter."""
     code = f"import sys; sys.argv[0] = {name!r}; from nmt.cli.{MODULES[name]} import main; main()"
     return [sys.executable, "-c", code, *arguments]
 
@@ -50,7 +50,7 @@ class Toy:
     def run(
         self, name: str, *arguments: str, text: str | bytes | None = None
     ) -> subprocess.CompletedProcess[bytes]:
-        """Runs a command in the corpus's folder and returns what it wrote, as bytes."""
+        """Runs a command in the folder of the corpus and returns its output as bytes."""
         return subprocess.run(
             command_line(name, *arguments),
             cwd=self.folder,
@@ -61,7 +61,7 @@ class Toy:
         )
 
     def data(self) -> list[str]:
-        """The overrides that name the corpus."""
+        """Returns the overrides that select the corpus."""
         splits = [
             f"data.{split}.{side}={split}.{ending}"
             for split in ("train", "valid", "test")
@@ -70,5 +70,5 @@ class Toy:
         return ["data=local", "data.source_lang=xx", "data.target_lang=yy", *splits]
 
     def small(self, *overrides: str) -> list[str]:
-        """A training of seconds on it: `SMALL`, and what overrides it."""
+        """Returns the overrides of a training of a few seconds: the corpus, `SMALL`, then `overrides`."""
         return [*self.data(), *SMALL, *overrides]

@@ -1,4 +1,4 @@
-"""The toy corpus and a training on it, shared by the tests of commands; the log and the threads of all."""
+"""Fixtures: the toy corpus and a training on it, shared by the tests of commands; log and threads."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from nmt.runtime import log
 
 @pytest.fixture(scope="session")
 def toy(tmp_path_factory: pytest.TempPathFactory) -> Toy:
-    """The corpus, shared by all tests: none writes to it but into run folders of its own."""
+    """The toy corpus, shared by all tests; a test writes only to separate run folders in it."""
     folder = write_toy(tmp_path_factory.mktemp("toy"), train=400, held_out=20)
     return Toy(folder, tmp_path_factory.mktemp("toy-cache"))
 
@@ -31,7 +31,7 @@ def trained(toy: Toy) -> Path:
 
 @pytest.fixture
 def said(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> pytest.LogCaptureFixture:
-    """What the program logs, from the information level on."""
+    """The log records of the program, from level INFO upwards."""
     monkeypatch.setattr(log, "propagate", True)
     caplog.set_level(logging.INFO, "nmt")
     return caplog
@@ -39,7 +39,7 @@ def said(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> p
 
 @pytest.fixture(autouse=True)
 def same_threads() -> Iterator[None]:
-    """Training in this process sets the number of its threads: puts it back."""
+    """Restores the number of threads of torch, which a training in this process sets."""
     threads = torch.get_num_threads()
     yield
     torch.set_num_threads(threads)

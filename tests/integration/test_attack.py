@@ -1,6 +1,6 @@
 """The table of attacks in `tests/attack`: a few cases in the fast tests, a third in the slow ones.
 
-`python tests/attack` runs all of it, which takes half an hour, and random cases beside it; see its `--help`.
+`python tests/attack` runs the whole table in half an hour, and random cases on request; see its `--help`.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ sys.path.insert(0, str(TESTS))
 from attack.table import all_cases, part  # noqa: E402
 
 PARTS = 131
-"""The case with the number n is in part n % PARTS; neighbours are alike, so a part has some of every kind."""
+"""Case number n is in part n % PARTS. Neighbouring cases are similar, so a part has some of every kind."""
 
 FAST = 0
 SLOW = range(1, PARTS, 3)
 BATCHES = [list(SLOW[first : first + 4]) for first in range(0, len(SLOW), 4)]
-"""Parts that one process runs; it imports for seconds before its first case."""
+"""The parts that one process runs; its imports take seconds, so it runs several."""
 
 
 @pytest.fixture(scope="session")
 def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where the first process that runs cases keeps what all start from."""
+    """The folder of the common starting point of all cases, which the first process creates."""
     return tmp_path_factory.mktemp("attack") / "prepared"
 
 
@@ -57,7 +57,7 @@ def test_a_third_of_the_cases(batch: list[int], prepared: Path) -> None:
 
 
 def attack(prepared: Path, parts: list[int]) -> None:
-    """Runs parts of the table in a process of their own, which forks for each case: pytest has threads."""
+    """Runs parts of the table in a separate process, which forks for each case: pytest has threads."""
     chosen = ["--every", str(PARTS), "--first", ",".join(map(str, parts)), "--prepared", str(prepared)]
     result = subprocess.run(
         [sys.executable, str(TESTS / "attack"), *chosen], capture_output=True, text=True, timeout=1200

@@ -1,4 +1,4 @@
-"""Several corpora with real commands: trained on with a tag and weights, resumed, translated with the tag."""
+"""Several corpora with real commands: training with a tag and weights, resuming, translating with the tag."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_two_corpora_and_a_tag(toy: Toy, tmp_path: Path) -> None:
 
 
 def test_two_languages_told_by_tags(tmp_path: Path, said: pytest.LogCaptureFixture) -> None:
-    """One corpus has targets spelt backwards, the other with every word twice; the test is of the second."""
+    """One corpus has reversed targets. The targets of the other and of the test set repeat every word."""
     write_toy(tmp_path, train=200, held_out=12, seed=3)
     for split in ("train", "test"):
         lines = (tmp_path / f"{split}.src").read_text().splitlines()

@@ -1,4 +1,4 @@
-"""The data report is in the run folder as soon as the data are prepared, and the run goes on from there."""
+"""The data report is written to the run folder after preparation; a training then uses this folder."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_report_of_a_preparation_and_of_the_run_after_it(
 
 
 def test_the_chosen_size_of_the_vocabulary_stays_with_the_run(tmp_path: Path) -> None:
-    """`data.tokenizer.vocab_size=auto` becomes a number in config.yaml, model/ and results; runs go on."""
+    """`data.tokenizer.vocab_size=auto` becomes a number in config.yaml, model/ and results; runs resume."""
 
     def auto(max_updates: int) -> TrainConfig:
         config = toy_config(tmp_path / "data", tmp_path / "run", max_updates=max_updates)

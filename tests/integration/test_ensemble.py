@@ -1,4 +1,4 @@
-"""Several models that translate together, through the commands."""
+"""Ensembles of several models, through the commands."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from nmt.runtime import choose_device
 
 @pytest.fixture(scope="module")
 def second(toy: Toy, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run like `trained` but for its seed: the vocabulary is the same, for the data are."""
+    """A run that differs from `trained` only in its seed; data and vocabulary are the same."""
     folder = tmp_path_factory.mktemp("second") / "run"
     result = toy.run("nmt-train", *toy.small(f"run_dir={folder}", "seed=2"))
     assert result.returncode == 0, result.stderr.decode()
@@ -27,7 +27,7 @@ def text_of(toy: Toy) -> str:
 
 
 def test_translating(toy: Toy, trained: Path, second: Path) -> None:
-    """As one does alone beside itself, and as the translator does by itself beside another."""
+    """A model twice translates like the model once; two models translate like `Translator` with both."""
     alone = toy.run("nmt-translate", f"model_dir={trained}", text=text_of(toy))
     beside_itself = toy.run("nmt-translate", f"model_dir=[{trained},{trained}]", text=text_of(toy))
     both = toy.run("nmt-translate", f"model_dir=[{trained},{second}]", "scores=true", text=text_of(toy))
@@ -50,7 +50,7 @@ def test_translating(toy: Toy, trained: Path, second: Path) -> None:
 
 
 def test_scoring(toy: Toy, trained: Path, second: Path, tmp_path: Path) -> None:
-    """On the test set of the first, decoded as the first was."""
+    """The test set and the decoding options are those of the first model."""
     report, written = tmp_path / "report.json", tmp_path / "hypotheses"
     models = f"model_dir=[{trained},{second}]"
     result = toy.run("nmt-eval", models, f"json={report}", f"output={written}")

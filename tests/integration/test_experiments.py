@@ -1,4 +1,4 @@
-"""Every experiment makes its first updates on a local folder laid out as its hub data set is."""
+"""Every experiment completes its first updates on a local folder with the layout of its hub data set."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def sentences(generator: random.Random, count: int) -> list[str]:
 
 
 def write_wmt(folder: Path, pair: str) -> None:
-    """`wmt/wmt14`'s layout: a folder a language pair, Parquet, one struct of translations a row."""
+    """The layout of `wmt/wmt14`: a folder per language pair, Parquet, one struct of translations per row."""
     generator = random.Random(1)
     first, second = pair.split("-")
     (folder / pair).mkdir(parents=True)
@@ -31,7 +31,7 @@ def write_wmt(folder: Path, pair: str) -> None:
 
 
 def write_multi30k(folder: Path) -> None:
-    """`bentrevett/multi30k`'s layout: JSON lines with a key a language."""
+    """The layout of `bentrevett/multi30k`: JSON lines with one key for each language."""
     generator = random.Random(2)
     folder.mkdir()
     for split, name in (("train", "train"), ("validation", "val"), ("test", "test")):

@@ -1,4 +1,4 @@
-"""A run on data of the hub goes on with the commit it began with, whatever the hub has by now."""
+"""A run on hub data resumes with the commit it started with, even if the hub has a newer one."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ OLD, NEW = "0" * 40, "1" * 40
 
 @pytest.fixture
 def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> TrainConfig:
-    """Options that read all from `toy/words`, and no way to the hub."""
+    """Options that read all data from `toy/words`; the hub cannot be reached."""
 
     def unreachable(self: object, *arguments: object, **options: object) -> None:
         raise ConnectionError("no network")
@@ -39,7 +39,7 @@ def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> TrainConfig:
 
 
 def published(config: TrainConfig, commit: str) -> None:
-    """Puts the toy corpus into the cache as it is after `toy/words` was loaded at this commit."""
+    """Fills the cache as if `toy/words` had been loaded at this commit."""
     copy = Path(f"copies/{commit}/words")
     copy.mkdir(parents=True)
     for split in ("train", "valid", "test"):
@@ -80,7 +80,7 @@ def test_a_new_commit_on_the_hub_does_not_end_a_run(
     with pytest.raises(UserError, match=f": started with data.hub.revision={OLD}, not {NEW}. Give the same"):
         train(given(NEW))
 
-    train(replace(config, run_dir="other", prepare_only=True))  # a new run takes what there is now
+    train(replace(config, run_dir="other", prepare_only=True))  # a new run takes the newest commit
     old, new = (json.loads((folder / "data_report.json").read_text()) for folder in (run, Path("other")))
     assert old["fingerprint"] != new["fingerprint"]
     assert f"taking revision {NEW} from the cache" in caplog.text

@@ -30,7 +30,7 @@ def run_script(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str
 
 @pytest.fixture
 def corpus(tmp_path: Path) -> Path:
-    """The toy under the names of Multi30k's files, one compressed, a capital letter in each line."""
+    """The toy corpus with the file names of Multi30k; one file is compressed, each line is capitalised."""
     toy = write_toy(tmp_path / "toy", train=300, held_out=8)
     folder = tmp_path / "corpus"
     folder.mkdir()
@@ -52,7 +52,7 @@ def test_its_steps_follow_each_other_and_are_done_once(form: str, corpus: Path, 
     done = run_script(tmp_path, *arguments)
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("run/final + run/plain1 + run/plain2 on multi30k (test), en-de\n")
-    assert done.stdout.count(" (test), ") == 1, "the report of the last step, and of it alone"
+    assert done.stdout.count(" (test), ") == 1, "only the report of the last step"
     toy, run = tmp_path / "toy", tmp_path / "run"
     text = run / form
     assert len(list(text.iterdir())) == 6

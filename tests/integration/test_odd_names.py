@@ -1,4 +1,4 @@
-"""Files and folders with names that shells, YAML and Hydra's grammar would change; folders of a sweep."""
+"""Files and folders with names that are special in shells, YAML and Hydra's grammar; folders of a sweep."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ FEW = ("training.max_updates=2", "training.validate_every=2", "training.checkpoi
 
 
 def test_a_folder_with_an_odd_name(toy: Toy, tmp_path: Path) -> None:
-    """Data, cache, run, input and outputs lie in it; a second command finds the run."""
+    """The folder holds data, cache, run, input and outputs; a second command finds the run."""
     folder = tmp_path / NAME
     folder.mkdir()
     own = Toy(write_toy(folder / "2026_11_23", train=100, held_out=5), toy.cache)
@@ -47,7 +47,7 @@ def test_a_folder_with_an_odd_name(toy: Toy, tmp_path: Path) -> None:
 
 
 def test_an_ensemble_of_a_sweep(toy: Toy, tmp_path: Path) -> None:
-    """The commands of the README, on the toy."""
+    """The commands of the README, on the toy corpus."""
     own = Toy(write_toy(tmp_path, train=100, held_out=5), toy.cache)
     swept = own.run("nmt-train", "-m", *own.small("run_dir=runs/toy", "seed=1,2,3"), *FEW)
     assert swept.returncode == 0, swept.stderr.decode()

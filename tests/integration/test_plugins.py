@@ -1,4 +1,4 @@
-"""`plugins=`: the examples of docs/extending.md, as a package of the user's, through the real commands."""
+"""`plugins=`: the examples of docs/extending.md as a package of the user, through the real commands."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "extending.md"
 
 @pytest.fixture(scope="module")
 def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with the package `my_nmt`: all examples of the document."""
+    """A folder with the package `my_nmt`, which consists of all examples of the document."""
     folder = tmp_path_factory.mktemp("plugins")
     examples = re.findall(r"^```python\n(.*?)^```", DOCUMENT.read_text(encoding="utf-8"), re.M | re.S)
     assert len(examples) == 7
@@ -119,7 +119,7 @@ def test_an_encoding_learns(plugged: Toy, tmp_path: Path) -> None:
 
 
 ENCODINGS = Path(__file__).parents[1] / "unit" / "model" / "toy_positions.py"
-"""One that is added and needs lengths, one that rotates, a learnt bias, and Shaw's tables of each layer."""
+"""An added encoding that needs lengths, a rotary one, a learnt bias, and the tables of Shaw in each layer."""
 
 
 @pytest.mark.slow

@@ -1,6 +1,6 @@
-"""Preparation under kill -9, again and again, and twice at once: the result is always the same.
+"""Preparation under repeated kill -9, and two preparations at once: the result is always the same.
 
-`NMT_SEED=N` kills at the moments of the run that told of this seed when it failed.
+A failing test prints its seed; `NMT_SEED=N` repeats its moments of killing.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def write_corpus(folder: Path, num_pairs: int) -> None:
 def start(
     folder: Path, cache: Path, *, workers: int, shard_pairs: int, talk: int = subprocess.DEVNULL
 ) -> subprocess.Popen[bytes]:
-    """Begins to prepare what `write_corpus` wrote; with `talk=PIPE` once its input is closed."""
+    """Starts to prepare the corpus of `write_corpus`; with `talk=PIPE` only after its input is closed."""
     script = folder / "prepare_it.py"
     script.write_text(PREPARE)
     environment = os.environ | {"PYTHONPATH": str(Path(__file__).resolve().parents[2])}
@@ -65,7 +65,7 @@ def files(root: Path) -> dict[str, bytes]:
 
 
 def workers_of(pid: int) -> list[int]:
-    """Processes started by `pid`, read while it lives."""
+    """Returns the child processes of `pid`, which must still run."""
     found = []
     for status in Path("/proc").glob("[0-9]*/status"):
         try:
@@ -99,7 +99,7 @@ def test_two_at_once_make_what_one_makes(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_killed_again_and_again(tmp_path: Path) -> None:
-    print(f"NMT_SEED={SEED}")  # shown where it fails
+    print(f"NMT_SEED={SEED}")  # pytest shows it if the test fails
     moments = random.Random(SEED)
     write_corpus(tmp_path, 20_000)
     begin = partial(start, tmp_path, workers=2, shard_pairs=500)
@@ -110,7 +110,7 @@ def test_killed_again_and_again(tmp_path: Path) -> None:
     kills = 0
     cache = tmp_path / "cache-0"
     while kills < KILLS:
-        # A run that came to its end before the kill starts the next cache.
+        # If a run ends before the kill, the next one starts with an empty cache.
         process = begin(cache)
         time.sleep(duration * moments.uniform(0.1, 0.9))
         orphans = workers_of(process.pid)

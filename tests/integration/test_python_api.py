@@ -1,4 +1,4 @@
-"""`import nmt`: the same models, texts, scores and errors as the commands, and a process left as it was."""
+"""`import nmt`: the same models, texts, scores and errors as the commands; process state is unchanged."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "python.md"
 
 @pytest.fixture
 def there(toy: Toy, monkeypatch: pytest.MonkeyPatch) -> Toy:
-    """The toy corpus, as the current folder of this process, with the cache of its commands."""
+    """The toy corpus; its folder is the working directory, its cache is that of the commands."""
     monkeypatch.chdir(toy.folder)
     monkeypatch.setenv("NMT_CACHE", str(toy.cache))
     return toy
@@ -46,13 +46,13 @@ def there(toy: Toy, monkeypatch: pytest.MonkeyPatch) -> Toy:
 
 @pytest.fixture
 def in_tmp(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty folder, as the current one."""
+    """An empty folder, which is the working directory."""
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
 
 def state() -> dict[str, Any]:
-    """What a call must leave as it was."""
+    """Returns the process state that a call must not change."""
     log = logging.getLogger("nmt")
     return {
         "environment": {key: value for key, value in os.environ.items() if key != "PYTEST_CURRENT_TEST"},
@@ -80,7 +80,7 @@ def state() -> dict[str, Any]:
 
 @pytest.fixture
 def unchanged() -> Iterator[None]:
-    """Checks that a test leaves the process as it was, under settings that no call chooses by itself."""
+    """Checks that a test does not change the process state; starts from settings that no call chooses."""
     torch.set_num_threads(2)
     torch.set_default_dtype(torch.float64)
     before = state()
@@ -92,7 +92,7 @@ def unchanged() -> Iterator[None]:
 
 
 def complaint(result: subprocess.CompletedProcess[bytes]) -> str:
-    """The sentence that a command ends with, without the command's name."""
+    """Returns the error message of a command without the name of the command."""
     assert result.returncode == 2
     return result.stderr.decode().splitlines()[-1].partition(": ")[2]
 
@@ -133,7 +133,7 @@ def test_training_equals_the_command_and_leaves_the_process_as_it_was(
     assert weights[0].read_bytes() == weights[1].read_bytes()
     assert "\nBLEU|nrefs:1|" in result.text
     assert " INFO update 3: validation loss" in (result.run_dir / "train.log").read_text()
-    assert nmt.train(overrides) == result  # it is over
+    assert nmt.train(overrides) == result  # the run is finished
     assert capfd.readouterr() == ("", "")
 
 
@@ -293,7 +293,7 @@ def test_given_translations_are_scored(model: nmt.Model, unchanged: None) -> Non
 
 
 def test_a_search_and_its_score_agree(model: nmt.Model) -> None:
-    """Where the text is cut into the tokens that the search chose."""
+    """They agree if the tokenizer splits the text into the tokens that the search chose."""
     options = {"length_penalty": 0, "max_length_factor": 0, "max_length_offset": 2}
     (found,) = model.translate_nbest(["ba be bi bo"], beam_size=8, nbest=8, **options)
     scores = model.score([("ba be bi bo", one.text) for one in found])

@@ -1,4 +1,4 @@
-"""Model and run folders from strangers, through the real commands: their configurations are data."""
+"""Untrusted model and run folders, through the real commands: their configurations are only data."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ ENV = "${oc.env:NMT_TEST_SECRET}"
 
 @pytest.fixture
 def strange(toy: Toy, trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A copy of a run whose configurations name the user's environment and files wherever text can stand."""
+    """A copy of a run; wherever its configurations allow text, they name variables and files of the user."""
     monkeypatch.setenv("NMT_TEST_SECRET", SECRET)
     (tmp_path / "secret.txt").write_text(f"{SECRET}\n" * 20)
     run = Path(shutil.copytree(trained, tmp_path / "run"))

@@ -1,4 +1,4 @@
-"""A thousand lines, most of them odd, through the real command: each has its line out, whatever the batch."""
+"""A thousand lines, most of them odd, through the real command: one output line each, for any batch size."""
 
 from __future__ import annotations
 
@@ -62,10 +62,10 @@ def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> Tokenizer:
 
 @pytest.fixture(scope="module")
 def model_dir(tokenizer: Tokenizer, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An untrained model: its lines mean nothing, but they are counted the same."""
+    """An untrained model: its translations are meaningless, which does not affect the number of lines."""
     torch.manual_seed(2)
     config = TrainConfig(data=DataConfig("toy", "xx", "yy"))
-    # One layer, and a softmax with weights of its own: tied ones, untrained, would repeat one piece for ever.
+    # One layer, and untied softmax weights: tied weights, untrained, would repeat one piece for ever.
     config.model = ModelConfig(
         encoder_layers=1, decoder_layers=1, d_model=32, d_ff=64, heads=2, norm=Norm.pre, tie=Tie.none
     )
@@ -102,7 +102,7 @@ def test_a_thousand_odd_lines(model_dir: Path, tokenizer: Tokenizer, toy: Toy) -
     for line, translation in zip(lines, translations, strict=True):
         if line in BLANK:
             assert translation == ""
-    # The same line, the same translation: the order was kept. Different lines mostly differ.
+    # Equal lines have equal translations, so the order is right. Different lines mostly differ.
     by_line = dict(zip(lines, translations, strict=True))
     assert translations == [by_line[line] for line in lines]
     assert len(set(by_line.values())) > 40

@@ -1,4 +1,4 @@
-"""The built wheel: holds all it needs, and trains, translates and scores outside the checkout."""
+"""The built wheel: it is complete, and trains, translates and scores outside the checkout."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ FEW_UPDATES = (
 def run(
     *command: str | Path, cwd: Path, text: str = "", environment: dict[str, str] | None = None
 ) -> subprocess.CompletedProcess[str]:
-    """Runs a command that must succeed; what it had to say otherwise is in the failure."""
+    """Runs a command that must succeed; if it fails, the assertion shows its output."""
     done = subprocess.run(
         [os.fspath(part) for part in command],
         cwd=cwd,
@@ -43,7 +43,7 @@ def run(
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The wheel, built from the unpacked source distribution: so that one is complete, too."""
+    """The wheel, built from the unpacked source distribution, which must be complete as well."""
     dist = tmp_path_factory.mktemp("dist")
     run(sys.executable, "-m", "hatchling", "build", "-t", "sdist", "-d", dist, cwd=CHECKOUT)
     (sdist,) = dist.glob("*.tar.gz")
@@ -58,7 +58,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The `bin` folder of a fresh environment with the wheel, which borrows the packages of this one."""
+    """The `bin` folder of a fresh environment with the wheel and the packages of the current environment."""
     folder = tmp_path_factory.mktemp("environment")
     run(sys.executable, "-m", "venv", "--without-pip", folder, cwd=folder)
     python = folder / "bin" / "python"
@@ -66,7 +66,7 @@ def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     run(*pip, "install", "--no-deps", "--no-index", wheel, cwd=folder)
     paths = ("import sysconfig; print(sysconfig.get_path('purelib'))",)
     own = Path(run(python, "-c", *paths, cwd=folder).stdout.strip())
-    # The .pth files inside a folder that a .pth file names are not read: the editable nmt stays unseen.
+    # Python does not read .pth files in a folder that a .pth file adds, so the editable nmt stays hidden.
     borrowed = dict.fromkeys((sysconfig.get_path("purelib"), sysconfig.get_path("platlib")))
     (own / "borrowed.pth").write_text("".join(f"{path}\n" for path in borrowed), encoding="utf-8")
     return folder / "bin"

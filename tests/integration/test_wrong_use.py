@@ -1,4 +1,4 @@
-"""Wrong use of the commands: each one clear line on standard error, exit status 2, nothing left behind."""
+"""Wrong use of the commands: one clear line on standard error, exit status 2, no files left behind."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from toy import write_toy
 
 
 def refused(toy: Toy, name: str, *arguments: str) -> str:
-    """Runs a command that must refuse; returns its one line."""
+    """Runs a command that must refuse; returns its error message without the name of the command."""
     result = toy.run(name, *arguments)
     message = result.stderr.decode()
     assert result.returncode == 2, message
@@ -20,13 +20,13 @@ def refused(toy: Toy, name: str, *arguments: str) -> str:
     assert "Traceback" not in message
     *notes, line = message.splitlines()
     assert line.startswith(f"{name}: "), message
-    assert len(notes) <= 2, message  # what was done before the mistake could be seen may have been logged
+    assert len(notes) <= 2, message  # steps before the mistake is detected may be logged
     return line.removeprefix(f"{name}: ")
 
 
 @pytest.fixture
 def own(tmp_path: Path, toy: Toy) -> Toy:
-    """A corpus that the test may spoil."""
+    """A corpus that the test may modify."""
     return Toy(write_toy(tmp_path / "toy", train=60, held_out=5), toy.cache)
 
 
@@ -55,7 +55,7 @@ def test_a_tokenizer_of_the_target_language_that_is_not_installed(own: Toy) -> N
     own = Toy(own.folder, own.folder / "cache")
     line = refused(own, "nmt-train", *own.small("data.target_lang=ja", "run_dir=run"))
     assert line.startswith("target_lang=ja: BLEU needs the tokenizer ja-mecab") and "sacrebleu[ja]" in line
-    assert not (own.cache / "prepared").exists()  # told before hours go into the data
+    assert not (own.cache / "prepared").exists()  # reported before the data are prepared
 
 
 def test_sides_of_unequal_length(own: Toy) -> None:

@@ -23,7 +23,7 @@ WORDS = [a + b for a in "bdfgklmn" for b in "aeiou"]
 
 
 def write_toy(folder: Path, train: int = 2000, held_out: int = 60, seed: int = 0) -> Path:
-    """Writes train, valid and test files: a target is its source spelt backwards, word by word and in all."""
+    """Writes train, valid and test files; a target is its source with words and letters in reverse order."""
     folder.mkdir(parents=True, exist_ok=True)
     chance = random.Random(seed)
     for split, count in (("train", train), ("valid", held_out), ("test", held_out)):
@@ -46,7 +46,7 @@ def toy_config(
     sampling: float = 0.0,
     **training: object,
 ) -> TrainConfig:
-    """Options of a run of a few seconds; `training` overrides those of its section."""
+    """Returns the options of a run of a few seconds; `training` overrides options of its section."""
     options = {
         "max_updates": 12,
         "precision": Precision.fp32,
