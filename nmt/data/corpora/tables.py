@@ -137,7 +137,10 @@ def _is_blank(line: str) -> bool:
 
 
 def _integer_or_float(digits: str) -> int | float:
-    """Converts an integer; one with too many digits becomes a float, so that it does not stop the reader."""
+    """Converts an integer. One with too many digits becomes a float.
+
+    Such a number is in another field than the text, and must not stop the reader.
+    """
     return int(digits) if len(digits) <= _MAX_DIGITS else float(digits)
 
 

@@ -15,11 +15,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from test_preparation import SHARD, files, folder, pairs, stamps, write_corpus
+from toy_corpus import SHARD, files, folder, pairs, stamps, write_corpus
 
 from nmt.config import DataConfig
-from nmt.data import corpus, preparation, texts
 from nmt.data.cache import forget_unused, made, write_file
+from nmt.data.cleaning import clean_text
+from nmt.data.corpora import corpus
+from nmt.data.preparation import prepare as preparation
 from nmt.data.preparation.prepare import prepare
 from nmt.errors import UserError
 
@@ -44,7 +46,7 @@ def test_what_was_damaged_meanwhile_is_made_again(
     prepare(config, shard_pairs=SHARD)
     good = files(config)
     shutil.rmtree(str(config.cache_dir))
-    module, name = {"text": (texts, "_clean"), "ids": (preparation, "_encode")}[stage]
+    module, name = {"text": (clean_text, "_clean"), "ids": (preparation, "_encode")}[stage]
     work = getattr(module, name)
 
     def stopping(state: Any, task: Any) -> Any:

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from sacrebleu.dataset import DATASETS
 
 from nmt.config import DataConfig, HubConfig, SplitConfig
-from nmt.data import corpus as corpus_module
-from nmt.data import text
+from nmt.data.corpora import corpus as corpus_module
+from nmt.data.corpora import text
 from nmt.data.corpora.corpus import Corpus, is_given, open_corpus, read_held_out
 from nmt.errors import UserError
 

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from nmt.config import CleaningConfig, CorpusConfig, DataConfig, HubConfig, TrainSplitConfig
-from nmt.data import sources
+from nmt.data.corpora import sources
 from nmt.data.corpora.corpus import Corpus
 from nmt.data.corpora.sources import open_sources
 from nmt.errors import UserError

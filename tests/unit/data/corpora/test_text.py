@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nmt.data import text
+from nmt.data.corpora import text
 from nmt.data.corpora.text import bundled_folder, expand, file_facts, one_line, read_lines
 from nmt.errors import UserError
 

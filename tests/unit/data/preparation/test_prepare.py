@@ -12,18 +12,16 @@ import threading
 import time
 from dataclasses import replace
 from pathlib import Path
-from random import Random
 from typing import Any
 
 import pytest
+from toy_corpus import SHARD, files, folder, pairs, stamps, write_corpus
 
 from nmt.config import (
     CleaningConfig,
     DataConfig,
     SamplingConfig,
-    SplitConfig,
     TokenizerConfig,
-    TrainSplitConfig,
 )
 from nmt.data import cache
 from nmt.data.cleaning import clean_text
@@ -32,68 +30,10 @@ from nmt.data.preparation.prepare import Prepared, prepare
 from nmt.errors import UserError
 from nmt.runtime import files as runtime_files
 
-SHARD = 64
-
-
-def write_corpus(folder: Path, num_pairs: int = 300) -> DataConfig:
-    """Writes pairs of words over few letters; cleaning drops some of them."""
-    random = Random(8)
-    words = ["".join(random.choices("abcdefgh", k=random.randint(1, 6))) for _ in range(300)]
-    sources = [" ".join(random.choices(words, k=random.randint(2, 9))) for _ in range(num_pairs + 5)]
-    pairs = [(source, source.upper()[::-1] + " X") for source in sources]
-    valid, train = pairs[:5], pairs[5:]
-    train[10] = ("", "empty")
-    train[20] = train[200]
-    train[201] = train[200]
-    train[30] = (valid[3][0], "leaked")
-    train[40] = (" ".join(words[:80]), " ".join(words[80:160]))  # over 60 pieces
-    for name, rows in (("train", train), ("valid", valid)):
-        for side, suffix in enumerate(("xx", "yy")):
-            text = "".join(row[side] + "\n" for row in rows)
-            (folder / f"{name}.{suffix}").write_text(text, encoding="utf-8")
-    return DataConfig(
-        name="toy",
-        source_lang="xx",
-        target_lang="yy",
-        train=TrainSplitConfig(source=str(folder / "train.xx"), target=str(folder / "train.yy")),
-        valid=SplitConfig(source=str(folder / "valid.xx"), target=str(folder / "valid.yy")),
-        tokenizer=TokenizerConfig(vocab_size=340),
-        cleaning=CleaningConfig(max_pieces=60),
-        cache_dir=str(folder / "cache"),
-        workers=1,
-    )
-
 
 @pytest.fixture
 def config(tmp_path: Path) -> DataConfig:
     return write_corpus(tmp_path)
-
-
-def files(config: DataConfig) -> dict[str, bytes]:
-    root = Path(str(config.cache_dir))
-    return {str(path.relative_to(root)): path.read_bytes() for path in root.rglob("*") if path.is_file()}
-
-
-def stamps(config: DataConfig) -> dict[str, tuple[int, int]]:
-    """Returns inode and modification time of every file except the locks, to detect writes."""
-    root = Path(str(config.cache_dir))
-    return {
-        str(path.relative_to(root)): (path.stat().st_ino, path.stat().st_mtime_ns)
-        for path in root.rglob("*")
-        if path.is_file() and path.suffix != ".lock"
-    }
-
-
-def folder(config: DataConfig, stage: str) -> Path:
-    (found,) = Path(str(config.cache_dir)).glob(f"prepared/{stage}-*[0-9a-f]")
-    return next(path for path in [found] if path.is_dir())
-
-
-def pairs(prepared: Prepared) -> list[tuple[list[int], list[int]]]:
-    return [
-        (prepared.train.source(row).tolist(), prepared.train.target(row).tolist())
-        for row in range(prepared.train.num_pairs)
-    ]
 
 
 def test_against_naive(config: DataConfig, tmp_path: Path) -> None:
@@ -356,7 +296,7 @@ KILLED = """
 import os, signal, sys
 from pathlib import Path
 sys.path[:0] = {path!r}
-from test_prepare import SHARD, write_corpus
+from toy_corpus import SHARD, write_corpus
 from nmt.data.preparation.prepare import prepare
 
 count = 0
@@ -377,7 +317,7 @@ prepare(write_corpus(Path({folder!r})), shard_pairs=SHARD)
 def test_killed_and_started_again(config: DataConfig, tmp_path: Path, stop: int) -> None:
     """The process is killed just before it renames the file or folder number `stop`."""
     root = Path(__file__).resolve().parents[4]
-    paths = [str(root), str(Path(__file__).parent)]
+    paths = [str(root), str(root / "tests")]
     script = KILLED.format(path=paths, stop=stop, folder=str(tmp_path))
     done = subprocess.run([sys.executable, "-c", script], check=False, capture_output=True, text=True)
     assert done.returncode == -signal.SIGKILL, done.stderr

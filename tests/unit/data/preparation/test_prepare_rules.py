@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
-from test_prepare import SHARD, stamps, write_corpus
+from toy_corpus import SHARD, stamps, write_corpus
 
 from nmt.config import CleaningConfig, DataConfig
 from nmt.data.cache import fingerprint

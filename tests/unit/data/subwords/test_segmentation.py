@@ -14,8 +14,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nmt.data import ways as ways_module
 from nmt.data.arrays import Side
+from nmt.data.subwords import segmentation as ways_module
 from nmt.data.subwords.segmentation import BpeSegmenter, Segmenter, UnigramSegmenter, uniform
 
 VOCABULARY = {"a": -1.0, "b": -1.5, "c": -2.0, "ab": -1.2, "bc": -2.2, "abc": -3.0, "ca": -1.1}
