@@ -1,1 +1,1 @@
-"""From raw text to flat batches of ids: corpus, cleaning, tokenizer, store, batching."""
+"""The data pipeline, from raw text to flat batches of ids: corpora, cleaning, tokenizer, store, batching."""

@@ -1,4 +1,4 @@
-"""Sentences as flat arrays of ids with offsets, and safetensors files of arrays that are mapped, not read."""
+"""Sentences as flat arrays of ids with offsets, and memory-mapped safetensors files of arrays."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ _NAMES = {np.dtype(dtype): name for name, dtype in _DTYPES.items()}
 
 
 class DamagedFile(Exception):
-    """A file that is not what was once written: cut short, changed or of another kind."""
+    """The file was truncated or changed since it was written, or is of another kind."""
 
 
 @dataclass(frozen=True, eq=False)
 class Side:
-    """One side of n sentences, laid end to end.
+    """One side of n sentence pairs: the sentences concatenated into one array.
 
     Attributes:
-        ids: (N,) any unsigned integers.
+        ids: (N,) of any integer dtype.
         offsets: (n + 1,) integers; sentence i is `ids[offsets[i]:offsets[i + 1]]`.
     """
 
@@ -37,21 +37,21 @@ class Side:
 
     @classmethod
     def of(cls, sentences: Sequence[Sequence[int]], dtype: Any = np.int64) -> Side:
-        """The sentences in the order given."""
+        """Concatenates sentences, in the given order."""
         lengths = np.fromiter(map(len, sentences), np.int64, len(sentences))
         ids = np.fromiter(chain.from_iterable(sentences), dtype, int(lengths.sum()))
         return cls(ids, offsets_of(lengths))
 
     @classmethod
     def of_lines(cls, lines: Iterable[str]) -> Side:
-        """Text in UTF-8, a newline at each line's end."""
+        """Encodes lines as UTF-8 bytes, each with a newline at its end."""
         encoded = [line.encode() + b"\n" for line in lines]
         lengths = np.fromiter(map(len, encoded), np.int64, len(encoded))
         return cls(np.frombuffer(b"".join(encoded), np.uint8), offsets_of(lengths))
 
     @classmethod
     def concatenated(cls, sides: Sequence[Side]) -> Side:
-        """The sentences of several sides (at least one), one after the other."""
+        """Concatenates several sides, at least one."""
         ids = np.concatenate([side.flat() for side in sides])
         return cls(ids, offsets_of(np.concatenate([side.lengths() for side in sides])))
 
@@ -60,28 +60,28 @@ class Side:
         return len(self.offsets) - 1
 
     def __getitem__(self, row: int) -> Array:
-        """Ids of one sentence; a view."""
+        """Returns the ids of one sentence, as a view."""
         return self.ids[int(self.offsets[row]) : int(self.offsets[row + 1])]
 
     def __iter__(self) -> Iterator[Array]:
-        """The ids of each sentence; views."""
+        """Yields the ids of each sentence, as views."""
         offsets = self.offsets.tolist()
         return (self.ids[begin:end] for begin, end in zip(offsets, offsets[1:], strict=False))
 
     def lengths(self) -> Array:
-        """(n,) int64."""
+        """Returns the number of ids of each sentence: (n,) int64."""
         return np.diff(self.offsets.astype(np.int64))
 
     def flat(self) -> Array:
-        """The ids of all sentences; a view."""
+        """Returns the ids of all sentences, as a view."""
         return self.ids[int(self.offsets[0]) : int(self.offsets[-1])]
 
     def lines(self) -> list[str]:
-        """The reverse of `of_lines`, for lines without a newline within."""
+        """Reverses `of_lines`; the lines must not contain a newline."""
         return self.flat().tobytes().decode().split("\n")[:-1]
 
     def take(self, rows: Array) -> Side:
-        """The sentences at `rows` (n',), in that order, as a copy."""
+        """Copies the sentences at `rows` (n',), in that order."""
         starts = self.offsets[rows].astype(np.int64)
         lengths = self.offsets[rows + 1].astype(np.int64) - starts
         offsets = offsets_of(lengths)
@@ -89,25 +89,29 @@ class Side:
 
 
 def offsets_of(lengths: Array) -> Array:
-    """(n + 1,) int64 running sums of (n,) lengths, from 0."""
+    """Returns the cumulative sums of lengths (n,), starting at 0: (n + 1,) int64."""
     offsets = np.zeros(len(lengths) + 1, np.int64)
     np.cumsum(lengths, out=offsets[1:])
     return offsets
 
 
 def smallest_dtype(largest: int) -> np.dtype[Any]:
-    """The smallest of uint16, uint32 and uint64 that holds `largest`."""
+    """Returns the smallest of uint16, uint32 and uint64 that can hold `largest`."""
     return np.dtype("<u2" if largest < 2**16 else "<u4" if largest < 2**32 else "<u8")
 
 
 def safetensors_bytes(arrays: Mapping[str, Array], metadata: Any) -> Iterator[bytes | memoryview]:
-    """A safetensors file in pieces; the metadata (anything JSON holds) are kept as one JSON text under `nmt`.
+    """Yields the parts of a safetensors file.
 
-    Written here rather than by the library so that a full disk is an `OSError` and no array is copied.
+    The library is not used because it copies the arrays and does not raise `OSError` on a full disk.
+
+    Args:
+        arrays: by name.
+        metadata: any value that JSON can hold; stored as one JSON text under the metadata key `nmt`.
     """
     header: dict[str, Any] = {"__metadata__": {"nmt": json.dumps(metadata, sort_keys=True)}}
     place = 0
-    ordered = sorted(arrays.items(), key=lambda item: (-item[1].dtype.itemsize, item[0]))  # keeps all aligned
+    ordered = sorted(arrays.items(), key=lambda item: (-item[1].dtype.itemsize, item[0]))  # aligns them
     for name, array in ordered:
         header[name] = {
             "dtype": _NAMES[array.dtype],
@@ -123,20 +127,20 @@ def safetensors_bytes(arrays: Mapping[str, Array], metadata: Any) -> Iterator[by
 
 
 def map_safetensors(path: Path) -> tuple[dict[str, Array], Any]:
-    """The arrays of a file, mapped, and the metadata it was written with.
+    """Memory-maps the arrays of a file; returns them with the metadata it was written with.
 
     Raises:
-        DamagedFile: the file is missing, cut short or not of this kind.
+        DamagedFile: the file is missing, truncated or of another kind.
     """
     try:
         require_regular(path)
-        mapped = np.asarray(np.memmap(path, np.uint8, "r"))  # the subclass is slow to index
+        mapped = np.asarray(np.memmap(path, np.uint8, "r"))  # indexing np.memmap is slow
         size = int.from_bytes(mapped[:8].tobytes(), "little")
         header = json.loads(mapped[8 : 8 + size].tobytes())
         metadata = json.loads(header.pop("__metadata__")["nmt"])
         data = mapped[8 + size :]
         if sum(entry["data_offsets"][1] - entry["data_offsets"][0] for entry in header.values()) != len(data):
-            raise DamagedFile(f"{path} is cut short")
+            raise DamagedFile(f"{path}: truncated")
         return {
             name: data[slice(*entry["data_offsets"])].view(_DTYPES[entry["dtype"]]).reshape(entry["shape"])
             for name, entry in header.items()

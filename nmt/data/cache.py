@@ -1,4 +1,7 @@
-"""Folders that are made once: locked meanwhile, written as NAME.part, checked and mended when opened."""
+"""The cache of prepared data: folders that are built once, and are verified and repaired when opened.
+
+A folder is built under a lock and has the name NAME.part until it is complete.
+"""
 
 from __future__ import annotations
 
@@ -33,20 +36,23 @@ from nmt.runtime import (
 )
 
 _MANIFEST = "manifest.json"
-_PART = ".part"  # ends the name of a folder that is being made
-_MOST = 1 << 28  # bytes of a manifest
-_SUM = ".sum"  # ends the name of what tells size and SHA-256 of a file in such a folder
-_FOLDERS = re.compile(r"(text|size|tokenizer|repeats|ids)-[0-9a-f]{16}(\.part)?")
-_FILES = re.compile(
+_PART_SUFFIX = ".part"  # suffix of a folder that is being built
+_MAX_BYTES = 1 << 28  # of a manifest
+_SUM_SUFFIX = ".sum"  # suffix of the file with the size and SHA-256 of another file in such a folder
+_FOLDER_NAME = re.compile(r"(text|size|tokenizer|repeats|ids)-[0-9a-f]{16}(\.part)?")
+_FILE_NAME = re.compile(
     r"((\d{5,}|repeats)\.safetensors|(joint|source|target)\.spm|manifest\.json)(\.sum)?|\..+\.tmp"
 )
 
 
 def fingerprint(facts: Any) -> str:
-    """64 hexadecimal digits that stand for `facts` (anything JSON holds, enums, and sets that can be sorted).
+    """Returns the SHA-256 of `facts`, as 64 hexadecimal digits.
+
+    Args:
+        facts: anything that JSON can hold, with enums and sets of sortable members.
 
     Raises:
-        TypeError: something else is among them.
+        TypeError: another type is among them.
     """
     return hashlib.sha256(json.dumps(facts, sort_keys=True, default=_value).encode()).hexdigest()
 
@@ -56,7 +62,7 @@ def _value(member: Any) -> Any:
         return member.value
     if isinstance(member, set | frozenset):
         return sorted(member)
-    raise TypeError(f"JSON can't hold {member!r:.80}")
+    raise TypeError(f"JSON can't represent {member!r:.80}")
 
 
 def made(
@@ -66,20 +72,22 @@ def made(
     *,
     checked: bool = False,
 ) -> dict[str, Any]:
-    """Opens a folder, making what is missing or damaged.
+    """Opens a folder; builds it if it is missing, and repairs it if it is damaged.
 
-    Every file is compared with the checksum it was written with, by as many threads as there are cores. A
-    second process that wants the same folder waits for the first.
+    Every file is compared with its checksum at writing, with one thread per core. A second process that opens
+    the same folder waits for the first.
 
     Args:
-        folder: its name has to stand for all that its content depends on.
-        build: fills the folder given to it and returns facts to keep. Called again in the same folder after
-            an interruption, it goes on with the files it finds there, which are as `write_file` wrote them.
-        repair: makes one file of `folder` again, of which it gets the name; without it, all is made again.
-        checked: another process has just compared the files, so this one need not.
+        folder: its name must identify everything that its content depends on.
+        build: fills the folder that it is given and returns facts to store. After an interruption it is
+            called again with the same folder. The files that are still there are as `write_file` wrote them,
+            and `build` continues after them.
+        repair: writes one damaged file of `folder` again, given its name. Without it, the whole folder is
+            built again.
+        checked: skip the comparison, because another process has just done it.
 
     Returns:
-        The facts that `build` returned when the folder was made.
+        The facts that `build` returned when the folder was built.
 
     Raises:
         UserError: the folder can't be written.
@@ -88,56 +96,57 @@ def made(
         found = _manifest(folder)
         if found is None or not checked and _damaged(folder, found["files"]):
             make_folder(folder.parent)
-            with locked(_lock_file(folder), lambda: _say_waiting(folder)):
+            with locked(_lock_file(folder), lambda: _log_waiting(folder)):
                 found = _manifest(folder)
-                if found is not None and not _mended(folder, found["files"], repair):
+                if found is not None and not _repair(folder, found["files"], repair):
                     found = None
                 if found is None:
-                    found = _built(folder, build)
-        with contextlib.suppress(OSError):  # a cache that can only be read serves as well
+                    found = _build(folder, build)
+        with contextlib.suppress(OSError):  # a read-only cache works too
             os.utime(folder)
     facts: dict[str, Any] = found["facts"]
     return facts
 
 
 def forget_unused(root: Path, days: int) -> None:
-    """Deletes prepared data in `root`, unfinished ones too, that `made` has not opened for so many days.
+    """Deletes prepared data in `root`, finished or not, that `made` has not opened for `days` days.
 
-    A process that has files of such a folder mapped keeps them; one that wants it later makes it anew. What
-    does not look in every way like prepared data is somebody else's and stays.
+    A process that has mapped files of a deleted folder can still read them. A process that opens the folder
+    later builds it again. Only folders that look like prepared data in every respect are deleted.
     """
     oldest = time.time() - days * 86_400
     folders: list[Path] = []
-    with contextlib.suppress(OSError):  # what can't be listed can't be tidied up
+    with contextlib.suppress(OSError):  # a folder that can't be listed is skipped
         folders = sorted(root.iterdir())
     for folder in folders:
         with contextlib.suppress(OSError), contextlib.ExitStack() as stack:
             if not _is_prepared(folder) or folder.stat().st_mtime >= oldest:
                 continue
-            flags = os.O_WRONLY | os.O_CREAT | os.O_NONBLOCK | os.O_CLOEXEC  # a pipe is not waited for
+            flags = os.O_WRONLY | os.O_CREAT | os.O_NONBLOCK | os.O_CLOEXEC  # does not block on a pipe
             lock = stack.enter_context(open(os.open(_lock_file(folder), flags, 0o666), "w"))
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # fails where somebody is at it just now
-            log.info("%s: not used for %d days, so it is deleted", folder, days)
-            (folder / _MANIFEST).unlink(missing_ok=True)  # first: from here on it is not whole
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # fails if another process holds it
+            log.info("deleting %s: not used for %d days", folder, days)
+            (folder / _MANIFEST).unlink(missing_ok=True)  # first: without it the folder is incomplete
             for path in folder.iterdir():
                 path.unlink()
             folder.rmdir()
 
 
 def _is_prepared(folder: Path) -> bool:
-    """Whether a folder and all that is in it are called what preparation calls them, and no links."""
+    """Whether a folder and all files in it have the names that preparation gives them, and none is a link."""
     return (
-        _FOLDERS.fullmatch(folder.name) is not None
+        _FOLDER_NAME.fullmatch(folder.name) is not None
         and stat.S_ISDIR(folder.lstat().st_mode)
         and all(
-            _FILES.fullmatch(path.name) and stat.S_ISREG(path.lstat().st_mode) for path in folder.iterdir()
+            _FILE_NAME.fullmatch(path.name) and stat.S_ISREG(path.lstat().st_mode)
+            for path in folder.iterdir()
         )
     )
 
 
 @contextlib.contextmanager
 def cache_errors() -> Iterator[None]:
-    """Adds to the message about a file that can't be written how to have it elsewhere."""
+    """Adds the option `data.cache_dir` to the message of a failed file operation."""
     try:
         yield
     except UserError as error:
@@ -147,13 +156,13 @@ def cache_errors() -> Iterator[None]:
 
 
 def write_file(path: Path, pieces: Iterable[bytes | memoryview]) -> None:
-    """Writes a file whole or not at all.
+    """Writes a file atomically.
 
-    In a folder that is being made, it also keeps what was written in mind: should the file come to differ
-    before the folder is whole, `made` finds out.
+    In a folder that is being built, it also writes the checksum of the file. With it, `made` detects damage
+    that occurs before the folder is complete.
 
     Raises:
-        UserError: it can't be written.
+        UserError: the file can't be written.
     """
     digest = hashlib.sha256()
     with cache_errors(), replaced(path) as temporary:
@@ -162,25 +171,25 @@ def write_file(path: Path, pieces: Iterable[bytes | memoryview]) -> None:
                 digest.update(piece)
                 file.write(piece)
             size = file.tell()
-        if path.parent.suffix == _PART:
-            _keep_sum(path, {"bytes": size, "sha256": digest.hexdigest()})
+        if path.parent.suffix == _PART_SUFFIX:
+            _write_sum(path, {"bytes": size, "sha256": digest.hexdigest()})
 
 
 def _manifest(folder: Path) -> dict[str, Any] | None:
-    """What is written about a whole folder; None if it is not whole."""
+    """Reads the manifest of a folder; None if it is missing or damaged."""
     try:
-        manifest: dict[str, Any] = parse_json(read_bytes(folder / _MANIFEST, _MOST))
+        manifest: dict[str, Any] = parse_json(read_bytes(folder / _MANIFEST, _MAX_BYTES))
         if manifest.pop("fingerprint") == fingerprint(manifest):
             return manifest
-    except (ValueError, KeyError, AttributeError, TypeError) as error:  # a UserError is the first of them
+    except (ValueError, KeyError, AttributeError, TypeError) as error:  # UserError is a ValueError
         if isinstance(error.__cause__, FileNotFoundError):
             return None
-    log.warning("%s is damaged: the folder is made again", folder / _MANIFEST)
+    log.warning("%s is damaged: building the folder again", folder / _MANIFEST)
     return None
 
 
-def _built(folder: Path, build: Callable[[Path], Mapping[str, Any]]) -> dict[str, Any]:
-    part = folder.with_name(f"{folder.name}{_PART}")
+def _build(folder: Path, build: Callable[[Path], Mapping[str, Any]]) -> dict[str, Any]:
+    part = folder.with_name(f"{folder.name}{_PART_SUFFIX}")
     with write_errors(folder):
         if folder.is_dir():
             shutil.rmtree(folder)
@@ -190,83 +199,85 @@ def _built(folder: Path, build: Callable[[Path], Mapping[str, Any]]) -> dict[str
         _drop_damaged(part)
     try:
         facts = dict(build(part))
-        manifest: dict[str, Any] = {"facts": facts, "files": _written(part)}
+        manifest: dict[str, Any] = {"facts": facts, "files": _recorded_sums(part)}
         manifest["fingerprint"] = fingerprint(manifest)
         write_file(part / _MANIFEST, [json.dumps(manifest, indent=1, sort_keys=True).encode()])
         with write_errors(folder):
-            for path in part.glob(f"*{_SUM}"):
+            for path in part.glob(f"*{_SUM_SUFFIX}"):
                 path.unlink()
             fsync_folder(part)
             os.rename(part, folder)
             fsync_folder(folder.parent)
     except BaseException:
         with contextlib.suppress(OSError):
-            part.rmdir()  # only if nothing is in it
+            part.rmdir()  # fails unless it is empty
         raise
     return manifest
 
 
 def _drop_damaged(part: Path) -> None:
-    """Deletes from a folder whose making was interrupted what is not as it was written."""
+    """Deletes the files of an unfinished folder that differ from their checksums or have none."""
     manifest = _manifest(part)
-    if manifest is not None:  # it was about to get its name, and the sums may be gone
+    if manifest is not None:  # interrupted before the rename: the sum files may be deleted
         for name, checksum in manifest["files"].items():
-            _keep_sum(part / name, checksum)
+            _write_sum(part / name, checksum)
     for leftover in (*part.glob(".*.tmp"), part / _MANIFEST):
         leftover.unlink(missing_ok=True)
     for name, found in _checksums(part, _names(part)).items():
-        written = _kept_sum(part / name)
+        written = _read_sum(part / name)
         if written and found != written:
-            log.warning("%s is damaged: it is made again", part / name)
+            log.warning("%s is damaged: creating it again", part / name)
         if found != written or not written:
             (part / name).unlink()
 
 
-def _written(part: Path) -> dict[str, Any]:
-    """Size and SHA-256 that the files of a folder had when they were written; else those they have."""
-    sums = {name: _kept_sum(part / name) for name in _names(part)}
-    return sums | _checksums(part, [name for name, kept in sums.items() if not kept])
+def _recorded_sums(part: Path) -> dict[str, Any]:
+    """Returns size and SHA-256 of each file as recorded at writing, or else as computed from the file."""
+    sums = {name: _read_sum(part / name) for name in _names(part)}
+    return sums | _checksums(part, [name for name, recorded in sums.items() if not recorded])
 
 
 def _names(part: Path) -> list[str]:
-    return sorted(name for name in os.listdir(part) if not name.endswith(_SUM))
+    return sorted(name for name in os.listdir(part) if not name.endswith(_SUM_SUFFIX))
 
 
-def _keep_sum(path: Path, checksum: dict[str, Any]) -> None:
-    """Keeps it beside a file; half a sum, after a power cut, is none."""
-    place = path.with_name(f"{path.name}{_SUM}")
-    place.unlink(missing_ok=True)  # a pipe in its place would be waited for
-    place.write_text(json.dumps(checksum))
+def _write_sum(path: Path, checksum: dict[str, Any]) -> None:
+    """Writes a checksum next to its file. A checksum cut short by a power failure is ignored when read."""
+    sum_file = path.with_name(f"{path.name}{_SUM_SUFFIX}")
+    sum_file.unlink(missing_ok=True)  # writing to a pipe would block
+    sum_file.write_text(json.dumps(checksum))
 
 
-def _kept_sum(path: Path) -> dict[str, Any]:
+def _read_sum(path: Path) -> dict[str, Any]:
     try:
-        kept: dict[str, Any] = parse_json(read_bytes(path.with_name(f"{path.name}{_SUM}"), _MOST))
-        return {"bytes": kept["bytes"], "sha256": kept["sha256"]}
+        recorded: dict[str, Any] = parse_json(
+            read_bytes(path.with_name(f"{path.name}{_SUM_SUFFIX}"), _MAX_BYTES)
+        )
+        return {"bytes": recorded["bytes"], "sha256": recorded["sha256"]}
     except (ValueError, KeyError, TypeError):
         return {}
 
 
-def _mended(folder: Path, files: dict[str, Any], repair: Callable[[str], None] | None) -> bool:
-    """Makes the damaged files again; False if that does not bring back what they were."""
+def _repair(folder: Path, files: dict[str, Any], repair: Callable[[str], None] | None) -> bool:
+    """Repairs damaged files; returns False if a file can't be repaired or gets a different content."""
     for name in _damaged(folder, files):
-        log.warning("%s is damaged: it is made again", folder / name)
+        log.warning("%s is damaged: creating it again", folder / name)
         if repair is None:
             return False
         repair(name)
         if _damaged(folder, {name: files[name]}):
-            log.warning("%s comes out otherwise than before: the whole folder is made again", folder / name)
+            log.warning("%s differs from before: building the whole folder again", folder / name)
             return False
     return True
 
 
 def _damaged(folder: Path, files: dict[str, Any]) -> list[str]:
-    """Names of the files that are not what they were when they were written."""
+    """Returns the names of the files that differ from their checksums in `files`."""
     return [name for name, found in _checksums(folder, files).items() if found != files[name]]
 
 
 def _checksums(folder: Path, names: Iterable[str]) -> dict[str, Any]:
-    """Size and SHA-256 of files in a folder, an empty entry for a file that can't be read."""
+    """Computes size and SHA-256 of files in a folder; an unreadable file gets an empty entry."""
     chosen = sorted(names)
     checksums: dict[str, Any] = {}
     if not chosen:
@@ -291,10 +302,10 @@ def _checksum(path: Path) -> dict[str, Any]:
         return {}
 
 
-def _say_waiting(folder: Path) -> None:
-    log.info("another process is preparing %s: waiting for it", folder)
+def _log_waiting(folder: Path) -> None:
+    log.info("waiting for another process that is preparing %s", folder)
 
 
 def _lock_file(folder: Path) -> Path:
-    """What is locked while a folder is made, under its own name or as NAME.part."""
-    return folder.with_name(f"{folder.name.removesuffix(_PART)}.lock")
+    """Returns the lock file of a folder, given as NAME or as NAME.part."""
+    return folder.with_name(f"{folder.name.removesuffix(_PART_SUFFIX)}.lock")

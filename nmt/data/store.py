@@ -1,4 +1,4 @@
-"""Prepared sentence pairs: ids in memory-mapped shards, of which only what is touched takes memory."""
+"""The store of prepared sentence pairs: ids in memory-mapped shards; only the pages in use occupy memory."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ from nmt.errors import UserError
 
 @dataclass(frozen=True, eq=False)
 class Shard:
-    """The content of a file: two sides of equally many pairs, ids or bytes of text, and what goes with them.
+    """The content of a shard file: both sides of the pairs, as ids or bytes of text, and additional arrays.
 
     Attributes:
-        source: one side.
-        target: the other.
-        more: arrays beside them.
-        facts: anything JSON holds.
-        path: of the file that it is mapped from. To another process it travels as that alone.
+        source: the source side.
+        target: the target side, with as many sentences.
+        more: additional arrays, by name.
+        facts: any value that JSON can hold.
+        path: path of the mapped file, or None. A mapped shard is pickled as its path alone.
     """
 
     source: Side
@@ -41,16 +41,16 @@ class Shard:
     path: Path | None = None
 
     def __reduce__(self) -> tuple[Callable[..., Shard], tuple[Any, ...]]:
-        """What another process makes it from."""
+        """Pickles a mapped shard as its path."""
         if self.path is not None:
             return Shard.open, (self.path,)
         return Shard, (self.source, self.target, self.more, self.facts)
 
     def write(self, path: Path) -> None:
-        """Writes a safetensors file whole or not at all.
+        """Writes a safetensors file atomically.
 
         Raises:
-            UserError: it can't be written.
+            UserError: the file can't be written.
         """
         arrays = dict(self.more)
         for name, side in (("source", self.source), ("target", self.target)):
@@ -61,16 +61,16 @@ class Shard:
 
     @classmethod
     def open(cls, path: Path) -> Shard:
-        """Maps a file that `write` wrote.
+        """Memory-maps a file that `write` wrote.
 
         Raises:
-            UserError: it is missing or damaged.
+            UserError: the file is missing or damaged.
         """
         try:
             arrays, facts = map_safetensors(path)
             source, target = (Side(arrays.pop(n), arrays.pop(f"{n}_offsets")) for n in ("source", "target"))
         except (DamagedFile, KeyError) as error:
-            raise UserError(f"{path} is damaged: start again, and it is made again ({error})") from error
+            raise UserError(f"{path}: damaged ({error}). Start again to create it again.") from error
         return cls(source, target, arrays, facts, path)
 
 
@@ -78,12 +78,12 @@ class Store:
     """Sentence pairs as ids, without BOS and EOS.
 
     Attributes:
-        num_pairs: number of pairs; rows go from 0 to it.
-        sizes: number of pairs of each corpus, which lie end to end.
+        num_pairs: number of pairs; the rows are 0..num_pairs-1.
+        sizes: number of pairs of each corpus; the corpora are concatenated.
     """
 
     def __init__(self, shards: Iterable[Shard], sizes: Sequence[int] | None = None) -> None:
-        """Joins shards, at least one, end to end; without `sizes` they are one corpus."""
+        """Concatenates shards, at least one. Without `sizes` they are one corpus."""
         self._shards = list(shards)
         self._starts = offsets_of(np.array([len(shard.source) for shard in self._shards], np.int64))
         self.num_pairs = int(self._starts[-1])
@@ -92,72 +92,72 @@ class Store:
 
     @classmethod
     def of(cls, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]) -> Store:
-        """A store in memory."""
+        """Creates a store in memory."""
         assert len(sources) == len(targets)
         return cls([Shard(Side.of(sources), Side.of(targets))])
 
     @classmethod
     def open(cls, paths: Iterable[Path]) -> Store:
-        """The store of these shards, mapped.
+        """Opens the store of these shard files, memory-mapped.
 
         Raises:
-            UserError: one is missing or damaged.
+            UserError: a file is missing or damaged.
         """
         return cls(map(Shard.open, paths))
 
     @classmethod
     def joined(cls, stores: Sequence[Store]) -> Store:
-        """The corpora of several stores, at least one, end to end."""
+        """Concatenates the corpora of several stores, at least one."""
         shards = [shard for store in stores for shard in store._shards]
         return cls(shards, [size for store in stores for size in store.sizes])
 
     @property
     def source_lengths(self) -> Array:
-        """(num_pairs,) pieces of each source, EOS not counted, in the smallest dtype that holds them."""
+        """Number of pieces of each source without EOS: (num_pairs,), in the smallest dtype possible."""
         return np.concatenate([_lengths(shard.source) for shard in self._shards])
 
     @property
     def target_lengths(self) -> Array:
-        """(num_pairs,) pieces of each target, EOS not counted."""
+        """Number of pieces of each target without EOS: (num_pairs,)."""
         return np.concatenate([_lengths(shard.target) for shard in self._shards])
 
     @property
     def num_source_tokens(self) -> int:
-        """Pieces of all sources, EOS not counted."""
+        """Number of pieces of all sources, without EOS."""
         return sum(len(shard.source.ids) for shard in self._shards)
 
     @property
     def num_target_tokens(self) -> int:
-        """Pieces of all targets, EOS not counted."""
+        """Number of pieces of all targets, without EOS."""
         return sum(len(shard.target.ids) for shard in self._shards)
 
     def count_longer(self, max_source: int, max_target: int) -> int:
-        """Number of pairs of which a side has more pieces, EOS not counted; a shard at a time."""
+        """Counts the pairs of which a side has more pieces, without EOS. Reads one shard at a time."""
         return sum(
             int(((shard.source.lengths() > max_source) | (shard.target.lengths() > max_target)).sum())
             for shard in self._shards
         )
 
     def sides(self) -> Iterator[tuple[Side, Side]]:
-        """Sources and targets, a shard at a time, in the order of the rows."""
+        """Yields the sources and targets of each shard, in the order of the rows."""
         return ((shard.source, shard.target) for shard in self._shards)
 
     def more(self) -> Iterator[Mapping[str, Array]]:
-        """The arrays beside the sides, a shard at a time."""
+        """Yields the additional arrays of each shard."""
         return (shard.more for shard in self._shards)
 
     def source(self, row: int) -> Array:
-        """Ids of one source."""
+        """Returns the ids of one source."""
         shard, local = self._place(row)
         return shard.source[local]
 
     def target(self, row: int) -> Array:
-        """Ids of one target."""
+        """Returns the ids of one target."""
         shard, local = self._place(row)
         return shard.target[local]
 
     def take(self, rows: Array) -> tuple[Side, Side]:
-        """Copies the pairs at `rows` (n,), in that order; each shard is read front to back."""
+        """Copies the pairs at `rows` (n,), in that order. Reads each shard from front to back."""
         order = np.argsort(rows, kind="stable")
         ascending = rows[order]
         cuts = np.searchsorted(ascending, self._starts)
@@ -174,7 +174,7 @@ class Store:
 
     def _place(self, row: int) -> tuple[Shard, int]:
         if not 0 <= row < self.num_pairs:
-            raise IndexError(f"row {row} of {self.num_pairs}")
+            raise IndexError(f"row {row} is out of range: there are {self.num_pairs} pairs")
         k = int(np.searchsorted(self._starts, row, "right")) - 1
         return self._shards[k], row - int(self._starts[k])
 

@@ -1,4 +1,4 @@
-"""Work spread over processes, its results in the order of the tasks."""
+"""Parallel work in worker processes, with the results in the order of the tasks."""
 
 from __future__ import annotations
 
@@ -42,17 +42,17 @@ def run_ordered(
     setup: Callable[[], State],
     workers: int,
 ) -> Iterator[Result]:
-    """Yields `function(state, task)` of every task, in order.
+    """Yields `function(state, task)` for every task, in order.
 
-    A single task, or a single worker, is done in this process. Otherwise fresh processes are started (nothing
-    is inherited by forking) and at most two tasks more than there are workers are under way, so that memory
-    is bounded however many there are.
+    With a single task or a single worker, the work runs in this process. Otherwise it runs in spawned
+    processes, which inherit nothing by forking. At most `workers + 2` tasks are submitted at a time, which
+    bounds the memory for any number of tasks.
 
     Args:
-        function: a module's function; what it takes and gives travels between processes.
-        tasks: read as they are needed.
-        setup: a module's function or a `functools.partial` of one; called once in each process, it makes the
-            state that all its calls share.
+        function: a function at module level; its arguments and its result are pickled.
+        tasks: read on demand.
+        setup: a function at module level, or a `functools.partial` of one. It is called once in each process
+            and returns the state that all calls of `function` there share.
         workers: number of processes.
 
     Raises:
@@ -67,20 +67,20 @@ def run_ordered(
         yield from map(partial(function, setup()), pending)
         return
     start_resource_tracker()
-    executor = ProcessPoolExecutor(workers, multiprocessing.get_context("spawn"), _start, (function, setup))
+    executor = ProcessPoolExecutor(workers, multiprocessing.get_context("spawn"), _init, (function, setup))
     try:
-        underway: deque[Future[Any]] = deque()
+        submitted: deque[Future[Any]] = deque()
         for task in pending:
             with without_main_module():
-                underway.append(executor.submit(_call, task))
-            if len(underway) == workers + 2:
-                yield underway.popleft().result()
-        while underway:
-            yield underway.popleft().result()
+                submitted.append(executor.submit(_call, task))
+            if len(submitted) == workers + 2:
+                yield submitted.popleft().result()
+        while submitted:
+            yield submitted.popleft().result()
     except BrokenProcessPool as error:
         raise UserError(
-            f"data.workers={workers}: one of these processes was killed, most likely for want of memory; "
-            "what they had finished is kept: start again with fewer, such as data.workers=1"
+            f"data.workers={workers}: one of these processes was killed, probably because memory ran out. "
+            "Their finished parts are reused. Start again with fewer, such as data.workers=1."
         ) from error
     finally:
         executor.shutdown(wait=True, cancel_futures=True)
@@ -89,17 +89,17 @@ def run_ordered(
 def made_in_turn(
     make: Callable[[int, int], Iterator[Sequence[Array]]], workers: int, killed: str
 ) -> Generator[list[Array], None, None]:
-    """The items of a sequence, each some arrays, made by fresh processes in turn, in order.
+    """Yields the items of a sequence in order; each is a list of arrays. Spawned processes take turns.
 
-    Each process works one item ahead and waits until that is fetched, if a pipe does not hold it. All of them
-    end when the iterator is closed or dropped, or when this process ends, however it does. Stop signals are
-    left to this process.
+    Each process computes one item ahead. It waits until the item is fetched, unless the pipe can hold it. All
+    processes end when the iterator is closed or dropped, and when this process ends in any way. Only this
+    process handles stop signals.
 
     Args:
-        make: a module's function or a `functools.partial` of one; `make(first, step)` gives the items
-            `first`, `first + step` and so on.
+        make: a function at module level, or a `functools.partial` of one. `make(first, step)` yields the
+            items `first`, `first + step` and so on.
         workers: number of processes.
-        killed: what to say if one of them is killed.
+        killed: error message for a killed process.
 
     Raises:
         UserError: a process was killed.
@@ -107,21 +107,22 @@ def made_in_turn(
     processes: list[BaseProcess] = []
     pipes: list[Connection] = []
     stop = partial(_kill, processes)
-    atexit.register(stop)  # comes before multiprocessing's own, which would wait for ever
+    atexit.register(stop)  # runs before multiprocessing's handler, which would wait forever
     try:
         for number in range(workers):
-            process, pipe = _started(number, workers)
+            process, pipe = _start_process(number, workers)
             processes.append(process)
             pipes.append(pipe)
         for pipe in pipes:
-            # Not as an argument: if it died before it had read a large one, its starter would wait for ever.
+            # Not passed as a process argument: `start` would block forever if the process died before it
+            # had read a large one.
             pipe.send(make)
         for pipe in itertools.cycle(pipes):
             while not pipe.poll():
                 wait([pipe, *(process.sentinel for process in processes if process.exitcode is None)])
-                if any(process.exitcode for process in processes):  # be it another's turn
+                if any(process.exitcode for process in processes):  # any of them, not only this one
                     raise EOFError
-            item = _received(pipe)
+            item = _receive(pipe)
             if item is None:
                 return
             yield item
@@ -134,47 +135,48 @@ def made_in_turn(
             pipe.close()
 
 
-_work: Callable[[Any], Any] | None = None
+_bound_function: Callable[[Any], Any] | None = None
 
 
-def _start(function: Callable[[Any, Any], Any], setup: Callable[[], Any]) -> None:
+def _init(function: Callable[[Any, Any], Any], setup: Callable[[], Any]) -> None:
     """Runs once in each new process."""
-    global _work
-    # Signals reach every process, and the first decides. Ctrl-C and SIGTERM, which ends pools, end this one.
+    global _bound_function
+    # Signals reach every process; the main process handles them. Ctrl-C and SIGTERM end a worker: the pool
+    # uses SIGTERM to end its workers.
     ignore_stop_signals(but=[signal.SIGINT, signal.SIGTERM])
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     threading.Thread(target=_end_with_parent, daemon=True).start()
     load_inherited_plugins()
-    gc.set_threshold(100_000)  # the work is lists by the thousand, and no cycles among them
-    _work = partial(function, setup())
+    gc.set_threshold(100_000)  # the work creates thousands of lists, but no reference cycles
+    _bound_function = partial(function, setup())
 
 
 def _call(task: Any) -> Any:
-    assert _work is not None
-    return _work(task)
+    assert _bound_function is not None
+    return _bound_function(task)
 
 
-def _started(number: int, workers: int) -> tuple[BaseProcess, Connection]:
-    """One of the processes of `made_in_turn`, and a pipe to it."""
+def _start_process(number: int, workers: int) -> tuple[BaseProcess, Connection]:
+    """Starts a process of `made_in_turn`; returns it with a pipe to it."""
     context = multiprocessing.get_context("spawn")
-    pipe, its_end = context.Pipe()
-    process = context.Process(target=_make, args=(number, workers, its_end), name="loader", daemon=True)
+    pipe, far_end = context.Pipe()
+    process = context.Process(target=_serve, args=(number, workers, far_end), name="loader", daemon=True)
     start_resource_tracker()
     blocked = signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
     try:
         with without_main_module():
-            process.start()  # what is blocked here stays blocked there
+            process.start()  # it inherits the blocked signals
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
-        its_end.close()
+        far_end.close()
     return process, pipe
 
 
 _END, _ERROR = b"end", b"error"
 
 
-def _make(number: int, workers: int, pipe: Connection) -> None:
-    """The whole life of a process that makes every so many items."""
+def _serve(number: int, workers: int, pipe: Connection) -> None:
+    """Runs a process of `made_in_turn`, which sends the items `number`, `number + workers` and so on."""
     threading.Thread(target=_end_with_parent, daemon=True).start()
     try:
         load_inherited_plugins()
@@ -185,15 +187,15 @@ def _make(number: int, workers: int, pipe: Connection) -> None:
                 pipe.send_bytes(np.ascontiguousarray(array).view(np.uint8).data)
         pipe.send_bytes(_END)
     except (BrokenPipeError, EOFError):
-        pass  # nobody wants more
+        pass  # the receiver has closed the pipe
     except Exception as error:
-        error.add_note(traceback.format_exc())  # what is sent has none
+        error.add_note(traceback.format_exc())  # pickling drops the traceback
         pipe.send_bytes(_ERROR)
         pipe.send(error)
 
 
-def _received(pipe: Connection) -> list[Array] | None:
-    """An item, flat and not to be written to; None at the end."""
+def _receive(pipe: Connection) -> list[Array] | None:
+    """Receives an item as flat, read-only arrays; None at the end."""
     try:
         kinds = pipe.recv_bytes()
         if kinds == _END:
@@ -201,13 +203,13 @@ def _received(pipe: Connection) -> list[Array] | None:
         if kinds != _ERROR:
             return [np.frombuffer(pipe.recv_bytes(), kind) for kind in kinds.decode().split()]
         error = pipe.recv()
-    except OSError:  # in the middle of a message
+    except OSError:  # the message was cut short
         raise EOFError from None
     raise error
 
 
 def _kill(processes: Sequence[BaseProcess]) -> None:
-    """They hold nothing that could be left half done."""
+    """Kills processes; they have no files that could be left incomplete."""
     for process in processes:
         process.kill()
     for process in processes:
@@ -215,7 +217,7 @@ def _kill(processes: Sequence[BaseProcess]) -> None:
 
 
 def _end_with_parent() -> None:
-    """A parent that was killed outright sends no word: without this its workers would wait for ever."""
+    """Ends this process when its parent ends. A parent killed by SIGKILL can't end its workers itself."""
     parent = multiprocessing.parent_process()
     assert parent is not None
     parent.join()

@@ -53,7 +53,7 @@ def test_no_command_resolves_or_reads_what_a_stranger_names(toy: Toy, strange: P
         assert done.returncode == status, done.stderr.decode()
         assert SECRET.encode() not in done.stdout + done.stderr
         assert b"Traceback" not in done.stderr
-    assert b"secret.txt: is not the file that the model's results.json has recorded" in commands[2][1].stderr
+    assert b"secret.txt: not the file that the model's results.json has recorded" in commands[2][1].stderr
     written = [path for name in ("taken", "pieces", "strange.*") for path in toy.folder.glob(f"{name}/**/*")]
     written += toy.folder.glob("strange.*")
     assert not any(SECRET.encode() in path.read_bytes() for path in written if path.is_file())

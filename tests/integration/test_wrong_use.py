@@ -78,7 +78,7 @@ def test_invalid_utf8(own: Toy) -> None:
 def test_empty_corpus(own: Toy) -> None:
     for language in ("src", "tgt"):
         (own.folder / f"train.{language}").write_text("")
-    assert "holds no sentence pair" in refused(own, "nmt-train", *own.small("run_dir=run"))
+    assert "has no sentence pairs" in refused(own, "nmt-train", *own.small("run_dir=run"))
     assert not (own.folder / "run").exists()
 
 

@@ -1,1 +1,1 @@
-"""Raw sentence pairs: files, tables, hub data sets and test sets, and the mixture of several corpora."""
+"""Raw sentence pairs from text files, tables, hub data sets and test sets, and mixtures of corpora."""

@@ -1,4 +1,4 @@
-"""Sentence pairs as they come: where each split's text is found, and one way to read it all."""
+"""Raw sentence pairs: finds the data of a split, and reads all kinds of data with one interface."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from nmt.data.subwords.tokenizer import check_symbols
 from nmt.errors import UserError
 from nmt.runtime import log
 
-_BLOCK_CHARACTERS = 1 << 25  # of a block of `Corpus.blocks`, some twice what 65,536 pairs of sentences have
+_BLOCK_CHARACTERS = 1 << 25  # per block of `Corpus.blocks`; 65,536 typical pairs have about half of it
 
 
 @dataclass(frozen=True)
@@ -29,37 +29,37 @@ class Corpus:
     """The pairs of one split, raw: nothing is stripped, cleaned or dropped."""
 
     name: str
-    """What it is called in logs and messages."""
+    """Its name in logs and messages."""
     facts: dict[str, Any]
-    """What identifies the content, the same on every machine: files by name, size and SHA-256; a hub set by
+    """Facts that identify the content on every machine: of files, name, size and SHA-256; of a hub data set,
     path, configuration, commit and split."""
     read: Callable[[], Iterator[Block]] = field(repr=False)
-    """Starts reading from the beginning; `blocks` and `pairs` are the same with a check."""
+    """Reads the blocks from the beginning. `blocks` and `pairs` do the same with checks."""
     key: str = "data"
-    """The option it came from, for messages."""
+    """The option that names it, for messages."""
     num_pairs: int | None = None
-    """Its size, where that is known beforehand."""
+    """Number of pairs, if it is known before reading."""
 
     def pairs(self) -> Iterator[Pair]:
-        """Yields (source, target) in order, streamed; may be called again.
+        """Yields (source, target) in order, as a stream. May be called again.
 
         Raises:
-            UserError: a file is damaged, the sides differ in length, or there is no pair at all.
+            UserError: a file is damaged, the sides differ in length, or there are no pairs.
         """
         return (pair for block in self._checked() for pair in zip(*block, strict=True))
 
     def blocks(self, size: int) -> Iterator[Block]:
-        """Yields the pairs in order, `size` at a time; fewer at the end, and where they are very long.
+        """Yields the pairs in order, in blocks of `size` pairs; the last block may be smaller.
 
-        A block ends with the pair that brings it to 33.5 million characters, so that memory is bounded. Where
-        blocks end depends on the pairs alone, not on how they are read.
+        Blocks of long pairs are smaller too. A block ends with the pair that brings it to 33.5 million
+        characters, to bound memory. The limits of the blocks depend only on the pairs, not on the reads.
 
         Raises:
             UserError: as `pairs`.
         """
         sources: list[str] = []
         targets: list[str] = []
-        before = 0  # characters of what is in these two
+        before = 0  # characters in `sources` and `targets`
         for more_sources, more_targets in self._checked():
             ends = np.cumsum(_lengths(more_sources) + _lengths(more_targets)) + before
             begin = 0
@@ -83,62 +83,61 @@ class Corpus:
             empty = empty and not block[0]
             yield block
         if empty:
-            raise UserError(f"{self.key}: {self.name} holds no sentence pair")
+            raise UserError(f"{self.key}: {self.name} has no sentence pairs")
 
 
 @dataclass(frozen=True)
 class HeldOut:
-    """Validation or test text, raw and whole, line for line."""
+    """The raw validation or test text, with all its lines."""
 
     name: str
     sources: list[str] = field(repr=False)
     references: list[str] = field(repr=False)
     groups: list[str] | None = field(repr=False)
-    """A label a line, or none."""
+    """A label per line, or None."""
     facts: dict[str, Any]
     """As in `Corpus`."""
     tag: str | None = None
-    """What is put before every source."""
+    """Prefix of every source."""
 
     @property
     def inputs(self) -> list[str]:
-        """What the model gets: the sources, the tag before each; a blank one stays blank."""
+        """The inputs of the model: the sources, each with the tag before it. A blank source gets no tag."""
         if self.tag is None:
             return self.sources
         return [f"{self.tag} {source}" if source.strip() else source for source in self.sources]
 
 
 def is_given(split: PairsConfig) -> bool:
-    """Whether a split names any data."""
+    """Whether a split names data."""
     return bool(given_options(split))
 
 
 def given_options(split: PairsConfig) -> list[str]:
-    """Those of a split's options that say where its pairs come from, and have a value."""
+    """Returns the options of a split that name its data and have a value."""
     return [
         name for name in ("split", "source", "target", "path", "sacrebleu") if _is_set(getattr(split, name))
     ]
 
 
 def open_corpus(split: PairsConfig, data: DataConfig, key: str) -> Corpus:
-    """Finds the data of a split and what identifies them, without reading the pairs yet.
+    """Finds the data of a split and the facts that identify them, without reading the pairs.
 
     Args:
-        split: where the pairs come from.
-        data: languages, column names and the hub set.
+        split: the options that name the data.
+        data: the options for languages, column names and the hub data set.
         key: full name of the option, such as `data.train`.
 
     Raises:
-        UserError: nothing is given, or more than one kind of source, half a pair of files, or data that
-            cannot be found.
+        UserError: nothing is given, more than one kind of data is given, a side is missing, or the data are
+            not found.
     """
     kinds = _kinds(split)
     if not kinds:
         raise UserError(_nothing_given(data, key))
     if len(kinds) > 1:
         raise UserError(
-            f"{key}: {' and '.join(kinds)} are both given, and only one can be: "
-            f"add {key}.{kinds[0]}=null to drop the first"
+            f"{key}: {' and '.join(kinds)} are both given. Add {key}.{kinds[0]}=null to remove the first."
         )
     return {
         "split": _from_hub,
@@ -151,16 +150,16 @@ def open_corpus(split: PairsConfig, data: DataConfig, key: str) -> Corpus:
 
 
 def read_held_out(split: SplitConfig, data: DataConfig, key: str) -> HeldOut:
-    """Reads a validation or test split whole; every line stays, blank ones too.
+    """Reads a validation or test split with all its lines, blank ones included.
 
     Args:
-        split: where the text comes from.
-        data: languages, column names and the hub set.
+        split: the options that name the text.
+        data: the options for languages, column names and the hub data set.
         key: full name of the option, such as `data.test`.
 
     Raises:
-        UserError: as `open_corpus` and `Corpus.pairs`, and where the groups are not one a line, or the tag
-            cannot be a piece.
+        UserError: as `open_corpus` and `Corpus.pairs`; the number of groups differs from that of the pairs;
+            or the tag can't be a piece.
     """
     if split.tag is not None:
         check_symbols([split.tag], f"{key}.tag")
@@ -173,7 +172,8 @@ def read_held_out(split: SplitConfig, data: DataConfig, key: str) -> HeldOut:
         facts = facts | {"groups": [file_facts(path) for path in files]}
         if len(groups) != len(pairs):
             raise UserError(
-                f"{key}.groups={split.groups}: has {len(groups)} labels, but there are {len(pairs)} pairs"
+                f"{key}.groups={split.groups}: has {len(groups)} labels for {len(pairs)} pairs. "
+                "Give one label per pair."
             )
     sources, references = [pair[0] for pair in pairs], [pair[1] for pair in pairs]
     return HeldOut(corpus.name, sources, references, groups, facts, split.tag)
@@ -197,7 +197,7 @@ def _nothing_given(data: DataConfig, key: str) -> str:
     hub = f", or {key}.split={name} of {data.hub.path}" if data.hub.path else ""
     source, target = f"{name}.{data.source_lang}", f"{name}.{data.target_lang}"
     return (
-        f"{key} names no data: set {key}.source={source} {key}.target={target} (two text files), "
+        f"{key}: names no data. Set {key}.source={source} {key}.target={target} (two text files), "
         f"or {key}.path={name}.tsv (TSV, JSONL or Parquet){hub}"
     )
 
@@ -207,21 +207,21 @@ def _from_text(split: PairsConfig, data: DataConfig, key: str) -> Corpus:
         if not _is_set(getattr(split, missing)):
             lang = data.target_lang if missing == "target" else data.source_lang
             raise UserError(
-                f"{key}.{given} is given without {key}.{missing}: add the other side, "
+                f"{key}.{given}: given without {key}.{missing}. Add the other side, "
                 f"such as {key}.{missing}={key.rpartition('.')[2]}.{lang}"
             )
     sources, targets = expand(split.source, f"{key}.source"), expand(split.target, f"{key}.target")
     if len(sources) != len(targets):
         raise UserError(
-            f"{key}: {len(sources)} source files but {len(targets)} target files; they must come in pairs"
+            f"{key}: {len(sources)} source files but {len(targets)} target files. They must form pairs."
         )
     wrong = mispaired(sources, targets, (data.source_lang, data.target_lang))
     if wrong is not None:
         source, target = wrong
-        there = targets[sources.index(source)]
+        paired = targets[sources.index(source)]
         log.warning(
-            "%s: %s is paired with %s, but its name goes with %s: give both lists in the same order",
-            *(key, source, there, target),
+            "%s: %s is paired with %s, but its name matches %s. Give both lists in the same order.",
+            *(key, source, paired, target),
         )
     facts = {
         "source": [file_facts(path) for path in sources],
@@ -235,7 +235,7 @@ def _read_text(files: list[tuple[Path, Path]], key: str) -> Iterator[Block]:
     for source, target in files:
         sides = read_blocks(source), read_blocks(target)
         counts = [0, 0]
-        waiting: Block = [], []  # of one side, the lines whose other side has not been read yet
+        waiting: Block = [], []  # the lines of one side whose other side has not been read yet
         while True:
             behind = 0 if len(waiting[0]) <= len(waiting[1]) else 1
             block = next(sides[behind], None)
@@ -250,8 +250,8 @@ def _read_text(files: list[tuple[Path, Path]], key: str) -> Iterator[Block]:
         counts[ahead] += sum(map(len, sides[ahead]))
         if counts[0] != counts[1]:
             raise UserError(
-                f"{key}: {source} has {counts[0]} lines but {target} has {counts[1]}; "
-                "the two must correspond line for line"
+                f"{key}: {source} has {counts[0]} lines but {target} has {counts[1]}. "
+                "They must correspond line by line."
             )
 
 
@@ -287,7 +287,7 @@ def _from_test_set(split: PairsConfig, data: DataConfig, key: str) -> Corpus:
 def _from_hub(split: PairsConfig, data: DataConfig, key: str) -> Corpus:
     assert split.split is not None
     if not data.hub.path:
-        raise UserError(f"{key}.split={split.split}: is a split of a hub data set, so set data.hub.path too")
+        raise UserError(f"{key}.split={split.split}: a split of a hub data set. Set data.hub.path too.")
     found = open_hub(data, split.split, key)
     return Corpus(found.name, found.facts, found.blocks, key, found.num_pairs)
 

@@ -1,4 +1,4 @@
-"""Data sets of the Hugging Face hub, or local folders of the same layout, through `datasets`."""
+"""Data sets of the Hugging Face hub, or local folders of the same layout, read with `datasets`."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ from nmt.data.corpora.text import file_facts
 from nmt.errors import UserError
 from nmt.runtime import expanded, file_error, guest, log, reason_of, stat_or_none
 
-_BLOCK_ROWS = 1024  # read at a time; they may be whole documents
+_BLOCK_ROWS = 1024  # rows per block; a row may be a whole document
 _PATTERN = re.compile(r"[*?\[]|::")
-"""What `datasets` reads as a pattern, or as one address inside another."""
+"""Matches text that `datasets` interprets as a pattern, or as an address inside another."""
 _COMMIT = re.compile("[0-9a-f]{40}")
 _LOCAL_FILES = "two text files (data=local data.train.source=... data.train.target=...)"
 
 
 @dataclass(frozen=True)
 class HubSplit:
-    """One split of a data set, stored on this machine and memory-mapped."""
+    """A split of a data set, on the disk of this machine and memory-mapped."""
 
     name: str
     facts: dict[str, Any]
@@ -40,26 +40,26 @@ class HubSplit:
 
     @property
     def num_pairs(self) -> int:
-        """How many pairs it has."""
+        """Number of pairs."""
         return int(self.dataset.num_rows)
 
     def blocks(self) -> Iterator[Block]:
-        """Yields the pairs in order, some at a time; a missing side is empty."""
+        """Yields the pairs in order, block by block. A missing side is empty."""
         tables = self.dataset.with_format("arrow").iter(batch_size=_BLOCK_ROWS)
         return arrow_blocks(tables, self.keys, self.name)
 
 
 def open_hub(data: DataConfig, split: str, key: str) -> HubSplit:
-    """Opens a split of `data.hub`, downloading the set at first use.
+    """Opens a split of `data.hub`. The first use downloads the data set.
 
     Args:
-        data: names the set, its languages and columns.
-        split: such as `train`; slices and sums such as `train[:10%]+validation` are understood.
-        key: full name of the option that asked, such as `data.train`.
+        data: the options that name the data set, its languages and its columns.
+        split: a name such as `train`, or slices and sums such as `train[:10%]+validation`.
+        key: full name of the option with the split, such as `data.train`.
 
     Raises:
-        UserError: the set, its configuration, revision, split or columns are not there, or it can be had
-            neither from the network nor from the cache.
+        UserError: the data set, its configuration, revision, split or columns do not exist, or it is neither
+            on the network nor in the cache.
     """
     datasets = _quiet_datasets()
     folder = local_folder(data.hub)
@@ -70,7 +70,7 @@ def open_hub(data: DataConfig, split: str, key: str) -> HubSplit:
     bases = [part.split("[")[0] for part in split.split("+")]
     if splits and not set(bases) <= set(splits):
         raise UserError(
-            f"{key}.split={split}: {_title(data.hub)} has no such split, only {', '.join(splits)}"
+            f"{key}.split={split}: not a split of {_title(data.hub)}, which has {', '.join(splits)}"
         )
     _prepare(datasets, builder, data.hub, local=folder is not None)
     try:
@@ -97,21 +97,21 @@ def open_hub(data: DataConfig, split: str, key: str) -> HubSplit:
 
 
 def local_folder(hub: HubConfig) -> Path | None:
-    """The folder that `path` names; None if it names a set of the hub."""
+    """Returns the folder that `path` names, or None if it names a data set of the hub."""
     assert hub.path is not None
-    folder = expanded(hub.path).absolute()  # `datasets` reads a bare `json` or `csv` as a format
+    folder = expanded(hub.path).absolute()  # absolute: `datasets` takes `json` or `csv` for a format
     try:
-        there = stat_or_none(folder)
+        status = stat_or_none(folder)
     except OSError as error:
         raise UserError(f"data.hub.path={hub.path}: {reason_of(error, 'read')}") from error
-    return folder if there is not None and stat.S_ISDIR(there.st_mode) else None
+    return folder if status is not None and stat.S_ISDIR(status.st_mode) else None
 
 
 def _require_plain_name(option: str, folder: Path) -> None:
-    """Makes sure that `datasets` takes the name of a folder as it stands.
+    """Checks that `datasets` does not interpret the name of a folder as a pattern.
 
     Raises:
-        UserError: it would take it for a pattern.
+        UserError: the name is a pattern.
     """
     found = _PATTERN.search(str(folder))
     if found:
@@ -119,30 +119,30 @@ def _require_plain_name(option: str, folder: Path) -> None:
 
 
 def is_commit(revision: str | None) -> bool:
-    """Whether a revision means the same for ever."""
+    """Whether a revision is a commit, which never changes."""
     return _COMMIT.fullmatch(revision or "") is not None
 
 
 def commit_of(hub: HubConfig) -> str | None:
-    """The commit that a set of the hub has now; without a network, the one that the cache holds.
+    """Determines the current commit of a hub data set; without a network, the commit in the cache.
 
     Returns:
-        `hub.revision` where the cache does not tell, because an old version of `datasets` wrote it.
+        The commit, or `hub.revision` if an old version of `datasets` wrote the cache without the commit.
 
     Raises:
-        UserError: there is no such set or revision, or neither the network nor the cache knows.
+        UserError: there is no such data set or revision, or it is neither on the network nor in the cache.
     """
     if is_commit(hub.revision):
         return hub.revision
-    commit, trouble = _resolve(hub)
-    found = commit or _loaded(_quiet_datasets(), hub, commit, trouble).hash
+    commit, network_error = _resolve(hub)
+    found = commit or _load_builder(_quiet_datasets(), hub, commit, network_error).hash
     return found if is_commit(found) else hub.revision
 
 
 def _quiet_datasets() -> Any:
-    """Imports `datasets`, which is slow, and keeps it quiet: bars only on a terminal, no chatter.
+    """Imports `datasets`, which is slow. Disables its warnings, and its progress bars unless on a terminal.
 
-    A program that imports nmt decides itself how quiet it is.
+    In a call from another program, the logging of `datasets` is not changed.
     """
     import datasets
     from huggingface_hub.utils.tqdm import disable_progress_bars
@@ -162,19 +162,19 @@ def _title(hub: HubConfig) -> str:
 
 
 def _local_builder(datasets: Any, folder: Path, hub: HubConfig) -> Any:
-    """A builder for a folder whose configuration its README names, or which has a folder of that name."""
+    """Returns a builder for a local folder. A configuration is an entry of its README, or a subfolder."""
     try:
         configs = datasets.get_dataset_config_names(str(folder))
         if hub.name is None or hub.name in configs:
-            return _stored_by_content(datasets, folder, name=hub.name)
+            return _builder_by_content(datasets, folder, name=hub.name)
         if (folder / hub.name).is_dir():
             _require_plain_name(f"data.hub.name={hub.name}", folder / hub.name)
-            return _stored_by_content(datasets, folder, data_dir=hub.name)
+            return _builder_by_content(datasets, folder, data_dir=hub.name)
     except UserError:
         raise
-    except RuntimeError as error:  # a set that is a program
+    except RuntimeError as error:  # the data set is a script
         raise UserError(
-            f"data.hub.path={hub.path}: {_brief(error)}; convert it to Parquet, or give {_LOCAL_FILES}"
+            f"data.hub.path={hub.path}: {_brief(error)}. Convert it to Parquet, or give {_LOCAL_FILES}."
         ) from None
     except (OSError, ValueError, datasets.exceptions.DatasetsError) as error:
         line = file_error(error, folder, "read") if isinstance(error, OSError) and error.errno else None
@@ -186,16 +186,16 @@ def _local_builder(datasets: Any, folder: Path, hub: HubConfig) -> Any:
     folders = [inner.name for inner in folder.iterdir() if inner.is_dir() and not inner.name.startswith(".")]
     known = ", ".join(sorted({*configs, *folders} - {"default"}))
     raise UserError(
-        f"data.hub.name={hub.name}: {hub.path} has no such configuration, "
-        + (f"only {known}" if known else "and no other: set data.hub.name=null")
+        f"data.hub.name={hub.name}: not a configuration of {hub.path}, "
+        + (f"which has {known}" if known else "which has only the default. Set data.hub.name=null.")
     )
 
 
-def _stored_by_content(datasets: Any, folder: Path, **chosen: str | None) -> Any:
-    """A builder that keeps its Arrow files apart for each content of the folder's files.
+def _builder_by_content(datasets: Any, folder: Path, **chosen: str | None) -> Any:
+    """Returns a builder whose cache folder depends on the content of the folder's files.
 
-    `datasets` itself tells them by path and time of change, so of a file that was replaced by one with the
-    same time it would read the copy made before.
+    The cache of `datasets` depends only on path and time of change. For a file replaced by one with the same
+    time, it would read the old copy.
     """
     builder = datasets.load_dataset_builder(str(folder), **chosen)
     contents = {
@@ -207,20 +207,20 @@ def _stored_by_content(datasets: Any, folder: Path, **chosen: str | None) -> Any
 
 
 def _remote_builder(datasets: Any, hub: HubConfig) -> Any:
-    """A builder for a set of the hub at one commit; without a network, for what the cache holds of it."""
-    return _stored(datasets, hub) or _loaded(datasets, hub, *_resolve(hub))
+    """Returns a builder for a hub data set at one commit; without a network, for the cached version."""
+    return _cached_builder(datasets, hub) or _load_builder(datasets, hub, *_resolve(hub))
 
 
-def _stored(datasets: Any, hub: HubConfig) -> Any:
-    """A builder for what the cache holds of a set at the commit that is asked for; None if it holds nothing.
+def _cached_builder(datasets: Any, hub: HubConfig) -> Any:
+    """Returns a builder for the cached version of a data set at `hub.revision`; None if there is none.
 
-    Without a network `datasets` itself takes whatever commit came last.
+    Without a network, `datasets` itself would use the commit cached last.
     """
     from datasets.packaged_modules.cache.cache import Cache
 
     if not is_commit(hub.revision):
         return None
-    name = hub.name or "default"  # the set may call its default otherwise, which the hub will tell
+    name = hub.name or "default"  # another name of the default is known only to the hub
     folders = expanded(_cache(datasets)).glob(f"*/{glob.escape(name)}/*/{hub.revision}")
     for folder in folders:
         builder = Cache(
@@ -235,64 +235,64 @@ def _stored(datasets: Any, hub: HubConfig) -> Any:
     return None
 
 
-def _loaded(datasets: Any, hub: HubConfig, revision: str | None, trouble: str) -> Any:
-    """A builder for the commit that `_resolve` found, or for what the cache holds."""
+def _load_builder(datasets: Any, hub: HubConfig, revision: str | None, network_error: str) -> Any:
+    """Returns a builder for the commit that `_resolve` found, or for the cached version."""
     from datasets.packaged_modules.cache.cache import Cache
 
     try:
-        with _offline(datasets) if trouble else contextlib.nullcontext():
+        with _offline(datasets) if network_error else contextlib.nullcontext():
             builder = datasets.load_dataset_builder(hub.path, name=hub.name, revision=revision)
     except Exception as error:
-        if _is_network(error):
-            raise UserError(_unreachable(datasets, hub, trouble or _brief(error))) from None
-        if isinstance(error, (ValueError, RuntimeError)):  # no such configuration; a set that is a program
+        if _is_network_error(error):
+            raise UserError(_unreachable(datasets, hub, network_error or _brief(error))) from None
+        if isinstance(error, (ValueError, RuntimeError)):  # no such configuration, or a script
             raise UserError(f"data.hub.path={hub.path} data.hub.name={hub.name}: {_brief(error)}") from None
         raise
     if is_commit(hub.revision):
-        # The network may also have gone since `_resolve`, and `datasets` taken what it had.
+        # If the network failed after `_resolve`, `datasets` has used its cache.
         if isinstance(builder, Cache) and builder.hash != hub.revision:
             raise UserError(
-                f"data.hub.revision={hub.revision}: the hub could not be reached ({trouble or 'any longer'})"
-                f", and the cache holds {builder.hash} only"
+                f"data.hub.revision={hub.revision}: the hub could not be reached "
+                f"({network_error or 'any longer'}), and the cache has only {builder.hash}"
             )
-    elif trouble:
+    elif network_error:
         log.warning(
-            "%s: the hub could not be reached (%s); taking revision %s from the cache",
-            _title(hub), trouble, builder.hash,
+            "%s: the hub could not be reached (%s). Using revision %s from the cache.",
+            _title(hub), network_error, builder.hash,
         )  # fmt: skip
     return builder
 
 
 def _resolve(hub: HubConfig) -> tuple[str | None, str]:
-    """The commit of the set on the hub, or None and what kept it from being reached."""
+    """Returns the commit of the data set on the hub and an empty text, or None and the network error."""
     from huggingface_hub import HfApi, errors
 
     try:
         return HfApi().dataset_info(str(hub.path), revision=hub.revision, timeout=20).sha, ""
     except errors.RevisionNotFoundError:
-        raise UserError(f"data.hub.revision={hub.revision}: {hub.path} has no such revision") from None
+        raise UserError(f"data.hub.revision={hub.revision}: not a revision of {hub.path}") from None
     except (
         errors.RepositoryNotFoundError,
         errors.HFValidationError,
-    ) as error:  # a gated set counts as not found
+    ) as error:  # a gated data set counts as not found
         raise UserError(
-            f"data.hub.path={hub.path}: neither a folder here nor a data set of the hub that you may read "
-            f"({_brief(error)}); to use your own text, give {_LOCAL_FILES}"
+            f"data.hub.path={hub.path}: neither a local folder nor a hub data set that you may read "
+            f"({_brief(error)}). To use local text, give {_LOCAL_FILES}."
         ) from None
     except Exception as error:
-        if not _is_network(error):
+        if not _is_network_error(error):
             raise
         return None, _brief(error)
 
 
-def _is_network(error: BaseException) -> bool:
-    """Whether an error tells of the network: which it is depends on the hub library's version."""
+def _is_network_error(error: BaseException) -> bool:
+    """Whether an error is a network error. Its class depends on the version of the hub library."""
     return isinstance(error, OSError) or type(error).__module__.split(".")[0].startswith(("http", "requests"))
 
 
 @contextlib.contextmanager
 def _offline(datasets: Any) -> Iterator[None]:
-    """Sends `datasets` straight to its cache; it would try the network for half a minute first."""
+    """Makes `datasets` use only its cache. Otherwise it would try the network for half a minute."""
     before = datasets.config.HF_HUB_OFFLINE
     datasets.config.HF_HUB_OFFLINE = True
     try:
@@ -302,28 +302,28 @@ def _offline(datasets: Any) -> Iterator[None]:
 
 
 def _prepare(datasets: Any, builder: Any, hub: HubConfig, local: bool) -> None:
-    """Downloads the set and stores it as Arrow files, unless that was done before."""
+    """Downloads the data set and stores it as Arrow files, unless they exist."""
     try:
-        # A folder may hold part of a set whose README tells the sizes of the whole.
+        # A folder may contain part of a data set, but its README has the sizes of the whole.
         builder.download_and_prepare(verification_mode="no_checks" if local else "basic_checks")
     except datasets.exceptions.DatasetsError as error:
         cause = error.__cause__ or error
-        if _is_network(cause) and not local:
+        if _is_network_error(cause) and not local:
             raise UserError(_unreachable(datasets, hub, _brief(cause))) from None
         raise UserError(f"data.hub.path={hub.path}: could not be read: {_brief(cause)}") from None
     except Exception as error:
-        if not _is_network(error):
+        if not _is_network_error(error):
             raise
         if local or getattr(error, "errno", None) is not None:
-            raise UserError(f"data.hub.path={hub.path}: {error}; the cache is {_cache(datasets)}") from None
+            raise UserError(f"data.hub.path={hub.path}: {error} (the cache is {_cache(datasets)})") from None
         raise UserError(_unreachable(datasets, hub, _brief(error))) from None
 
 
-def _unreachable(datasets: Any, hub: HubConfig, trouble: str) -> str:
+def _unreachable(datasets: Any, hub: HubConfig, network_error: str) -> str:
     return (
-        f"data.hub.path={hub.path}: {_title(hub)} could not be fetched ({trouble}) and is not in the cache "
-        f"({_cache(datasets)}): connect to the network once, set data.hub.path to a local copy, "
-        f"or give {_LOCAL_FILES}"
+        f"data.hub.path={hub.path}: {_title(hub)} could not be downloaded ({network_error}) and is not in "
+        f"the cache ({_cache(datasets)}). Connect to the network once, set data.hub.path to a local copy, "
+        f"or give {_LOCAL_FILES}."
     )
 
 
@@ -332,5 +332,5 @@ def _cache(datasets: Any) -> str:
 
 
 def _brief(error: BaseException) -> str:
-    """An error of another library in one line."""
+    """Returns the message of another library's error in one line."""
     return " ".join(str(error).split())[:300] or type(error).__name__

@@ -1,4 +1,4 @@
-"""How often each corpus is drawn, and the order of every epoch over all of them: computed, not stored."""
+"""The mixture of corpora: how often each is sampled, and the order of every epoch, computed on demand."""
 
 from __future__ import annotations
 
@@ -14,52 +14,52 @@ from nmt.data.shuffle import Shuffle
 from nmt.errors import UserError
 from nmt.runtime import mix
 
-_EPOCH, _PASS = 0, 4  # what a seed is used for; nmt.data.batches.blocks has 1 to 3
-_MOST_DRAWS = 2**32  # an epoch, the largest `Shuffle`
+_EPOCH, _PASS = 0, 4  # uses of a seed; nmt.data.batches.blocks has 1 to 3
+_MAX_DRAWS = 2**32  # per epoch, the limit of `Shuffle`
 
 
 class Mixture:
-    """Corpora, laid end to end, of which every epoch draws a set number of pairs each.
+    """Concatenated corpora, of each of which an epoch draws a fixed number of pairs.
 
-    Each corpus is gone through in an endless sequence of passes, every pass a permutation of it, and an epoch
-    takes the next `draws` of them: all pairs of a corpus are drawn equally often, up to one. What an epoch
-    takes of all corpora is then shuffled together.
+    Each corpus has an infinite sequence of passes. Each pass is a permutation of its pairs. An epoch takes
+    the next `draws` pairs of that sequence. The pairs of a corpus are thus drawn equally often; their numbers
+    of draws differ by at most one. The draws of all corpora in an epoch are then shuffled together.
     """
 
     def __init__(self, sizes: Sequence[int], draws: Sequence[Fraction]) -> None:
-        """Takes how many pairs each corpus has, and how many an epoch draws of it on average.
+        """Takes the number of pairs of each corpus, and the mean number of its pairs that an epoch draws.
 
         Raises:
             UserError: an epoch would be longer than 2**32 draws.
         """
         assert len(sizes) == len(draws) and all(sizes)
-        if sum(draws) + len(draws) > _MOST_DRAWS:
-            raise UserError(f"data.train.corpora: the weights make an epoch of {float(sum(draws)):.3g} pairs")
+        if sum(draws) + len(draws) > _MAX_DRAWS:
+            raise UserError(f"data.train.corpora: the weights give an epoch of {float(sum(draws)):.3g} pairs")
         self._sizes = list(sizes)
         self._draws = list(draws)
         self._starts = offsets_of(np.array(sizes, np.int64))
 
     @classmethod
     def of(cls, sizes: Sequence[int], data: DataConfig) -> Mixture:
-        """The mixture that the options ask for, of corpora of these sizes."""
+        """Returns the mixture of corpora of these sizes, as the options define it."""
         return cls(sizes, mean_draws(sizes, data))
 
     def counts(self, epoch: int) -> list[int]:
-        """How many pairs of each corpus an epoch draws.
+        """Returns the number of pairs of each corpus that an epoch draws.
 
-        It is the average, rounded, and what rounding took away or added is carried over to the next epochs.
+        It is the mean, rounded. The rounding error is carried over to the next epochs.
         """
         return [_drawn(draws, epoch + 1) - _drawn(draws, epoch) for draws in self._draws]
 
     def num_draws(self, epoch: int) -> int:
-        """How many pairs an epoch draws in all."""
+        """Returns the number of pairs that an epoch draws from all corpora."""
         return sum(self.counts(epoch))
 
     def rows(self, seed: int, epoch: int, start: int, stop: int) -> Array:
-        """The rows drawn at places `start` to `stop` of an epoch, a pure function of all four.
+        """Returns the rows drawn at places `start` to `stop` of an epoch, a pure function of the arguments.
 
         Returns:
-            (stop - start,) int64 rows of the corpora laid end to end.
+            (stop - start,) int64 rows of the concatenated corpora.
         """
         counts = self.counts(epoch)
         ends = offsets_of(np.array(counts, np.int64))
@@ -74,11 +74,11 @@ class Mixture:
         return rows
 
     def _corpus_rows(self, corpus: int, seed: int, epoch: int, places: Array) -> Array:
-        """The rows of an epoch's draws of one corpus, counted from 0."""
+        """Returns the rows of an epoch's draws from one corpus; the draws are counted from 0."""
         size, draws = self._sizes[corpus], self._draws[corpus]
         first, last = _drawn(draws, epoch), _drawn(draws, epoch + 1)
         passes, rows = np.divmod(places + first, size)
-        # A pass that lies in this epoch as a whole needs no order of its own: the epoch shuffles it.
+        # A pass that is completely in this epoch needs no permutation: the epoch is shuffled anyway.
         for number in {first // size, (last - 1) // size}:
             if number * size < first or last < (number + 1) * size:
                 chosen = np.flatnonzero(passes == number)
@@ -88,20 +88,20 @@ class Mixture:
 
 
 def mean_draws(sizes: Sequence[int], data: DataConfig) -> list[Fraction]:
-    """How many pairs of each corpus an epoch draws on average, by the weights or the temperature."""
+    """Returns the mean number of pairs of each corpus per epoch, by the weights or the temperature."""
     if data.temperature is not None:
         shares = [size ** (1.0 / data.temperature) for size in sizes]
         return [Fraction(count) for count in apportioned(sum(sizes), shares)]
     weights = [corpus.weight for corpus in data.train.corpora.values()] or [None]
     return [
-        # By its decimal digits: 0.1 is a tenth, so that ten epochs draw every pair exactly once.
+        # The exact decimal value: with 0.1, ten epochs draw every pair exactly once.
         size * Fraction(repr(float(1 if weight is None else weight)))
         for size, weight in zip(sizes, weights, strict=True)
     ]
 
 
 def apportioned(total: int, shares: Sequence[float | Fraction]) -> list[int]:
-    """Splits a number in proportion to shares: the nearest whole numbers that add up to it."""
+    """Splits `total` in proportion to shares: the nearest whole numbers with this sum."""
     exact = [Fraction(share) for share in shares]
     quotas = [total * share / sum(exact) for share in exact]
     counts = [math.floor(quota) for quota in quotas]
@@ -112,5 +112,5 @@ def apportioned(total: int, shares: Sequence[float | Fraction]) -> list[int]:
 
 
 def _drawn(draws: Fraction, epochs: int) -> int:
-    """How many pairs so many epochs have drawn."""
+    """Returns the number of pairs drawn in `epochs` epochs."""
     return math.floor(epochs * draws + Fraction(1, 2))

@@ -1,7 +1,7 @@
-"""Data that a model names: they are read only if they are those in the model's record.
+"""Data that a model names are read only if they match the record of the model.
 
-A model may come from a stranger, and its configuration could name any file of this machine. A file whose size
-and SHA-256 stand in the record has nothing in it that the author of the model does not know.
+A model may come from a stranger, and its configuration could name any file of this machine. The author of the
+model already knows the content of a file whose size and SHA-256 are in the record.
 """
 
 from __future__ import annotations
@@ -18,31 +18,31 @@ from nmt.data.corpora.text import BUNDLED, bundled_folder, expand, file_facts
 from nmt.errors import UserError
 from nmt.runtime import read_errors, require_regular
 
-_OF_THE_SYSTEM = tuple(map(Path, ("/proc", "/sys")))  # reading there may wait, or have an effect
+_SYSTEM_FOLDERS = tuple(map(Path, ("/proc", "/sys")))  # reading them can block or have side effects
 _HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*", re.ASCII)
 _WORD = re.compile(r"[A-Za-z0-9][\w.-]*", re.ASCII)
 _KINDS = {"source": "source", "target": "target", "path": "files", "groups": "groups"}
 
 
 class NotRecorded(UserError):
-    """Data that are not in the record of the model that names them."""
+    """The data are not in the record of the model that names them."""
 
 
 def require_recorded(split: SplitConfig, data: DataConfig, key: str, record: Mapping[str, Any]) -> None:
-    """Makes sure that reading a split which a model's configuration names tells its author nothing new.
+    """Checks that a split named by the configuration of a model contains only data that its author knows.
 
     Files must have the size and SHA-256 in the record, or belong to the bundled corpus. Data sets of the hub
-    and test sets of sacreBLEU are public, folders of this machine are not.
+    and test sets of sacreBLEU are public. Local folders are not.
 
     Args:
-        split: names the data.
-        data: names the hub data set.
+        split: the options that name the data.
+        data: the options that name the hub data set.
         key: full name of the split, such as `data.test`.
-        record: what the model's `results.json` says of the split.
+        record: the facts of the split in the `results.json` of the model.
 
     Raises:
-        NotRecorded: some data are others, or the record does not have them.
-        UserError: a file is not there.
+        NotRecorded: some data differ from the record, or are not in it.
+        UserError: a file does not exist.
     """
     for option, kind in _KINDS.items():
         _require_files(getattr(split, option), f"{key}.{option}", record.get(kind))
@@ -57,14 +57,14 @@ def _require_files(value: Any, key: str, recorded: Any) -> None:
     known = recorded if isinstance(recorded, list) and len(recorded) == len(files) else [None] * len(files)
     for (name, path), facts in zip(files, known, strict=True):
         if not _is_bundled(name, path) and not _is_recorded(path, facts):
-            raise NotRecorded(f"{key}={name}: is not the file that the model's results.json has recorded")
+            raise NotRecorded(f"{key}={name}: not the file that the model's results.json has recorded")
 
 
 def _files(name: str, key: str) -> list[Path]:
-    """The files of a name; only the last part of it may be a pattern, so that one folder is looked at."""
+    """Returns the files of a name. Only its last part may be a pattern, so that only one folder is listed."""
     with read_errors(Path(name)):
         if glob.has_magic(str(Path(name).parent)) and not Path(name).exists():
-            raise NotRecorded(f"{key}={name}: is a pattern of folders")
+            raise NotRecorded(f"{key}={name}: a pattern that matches folders")
         return expand(name, key, several=False)
 
 
@@ -73,9 +73,9 @@ def _is_bundled(name: str, path: Path) -> bool:
 
 
 def _is_recorded(path: Path, facts: Any) -> bool:
-    """Whether a file is the recorded one; it is read only if its size is the recorded one."""
+    """Whether a file is the recorded one. It is read only if its size is equal."""
     real = path.resolve()
-    if not isinstance(facts, Mapping) or any(real.is_relative_to(folder) for folder in _OF_THE_SYSTEM):
+    if not isinstance(facts, Mapping) or any(real.is_relative_to(folder) for folder in _SYSTEM_FOLDERS):
         return False
     with read_errors(path):
         if require_regular(path).st_size != facts.get("bytes"):
@@ -86,7 +86,7 @@ def _is_recorded(path: Path, facts: Any) -> bool:
 def _require_public(data: DataConfig) -> None:
     hub = data.hub
     if not _HUB_NAME.fullmatch(str(hub.path)) or local_folder(hub) is not None:
-        raise NotRecorded(f"data.hub.path={hub.path}: is a folder, or not a name on the hub")
+        raise NotRecorded(f"data.hub.path={hub.path}: a folder, or not a name on the hub")
     for key, value in (("name", hub.name), ("revision", hub.revision)):
         if value is not None and not _WORD.fullmatch(value):
-            raise NotRecorded(f"data.hub.{key}={value}: is not a name on the hub")
+            raise NotRecorded(f"data.hub.{key}={value}: not a name on the hub")

@@ -1,4 +1,4 @@
-"""The commit of each hub data set that a run reads: found when the run begins, and kept from then on."""
+"""The commits of the hub data sets of a run: determined when the run begins, and fixed from then on."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from nmt.runtime import log
 
 
 def with_commits(data: DataConfig, begun: DataConfig | None) -> DataConfig:
-    """The options with a commit as the revision of every set of the hub that is read.
+    """Returns the options with a commit as the revision of every hub data set that the run reads.
 
     Args:
         data: the options.
-        begun: those of the run that is gone on with, if any: its revisions stay, unless `data` gives another
-            commit, and nobody asks the hub.
+        begun: the options of the run that is resumed, or None. Its revisions are retained unless `data` gives
+            another commit, and the hub is not asked.
 
     Raises:
-        UserError: a set or its revision is not there, or neither the network nor the cache knows it.
+        UserError: a data set or its revision does not exist, or is neither on the network nor in the cache.
     """
-    revisions = _commits(data) if begun is None else _kept(data, begun)
+    revisions = _commits(data) if begun is None else _commits_of_run(data, begun)
 
     def revised(key: str, hub: HubConfig) -> HubConfig:
         return replace(hub, revision=revisions.get(key, hub.revision))
@@ -35,13 +35,13 @@ def with_commits(data: DataConfig, begun: DataConfig | None) -> DataConfig:
 
 
 def _commits(data: DataConfig) -> dict[str, str | None]:
-    """The commits of the sets that are read, as they are now: where the set is named → commit."""
+    """Returns the current commits of the data sets that the run reads, by the option that names the set."""
     read = {"data": data.hub} if any(s.split for s in (data.train, data.valid, data.test)) else {}
     for name, corpus in data.train.corpora.items():
         if corpus.split:
             read[_key(name)] = hub_of(corpus, data)
     commits: dict[str, str | None] = {}
-    found: dict[tuple[str | None, ...], str | None] = {}  # the hub is asked once for each
+    found: dict[tuple[str | None, ...], str | None] = {}  # one request per data set
     for key, hub in read.items():
         if hub.path and local_folder(hub) is None:
             if astuple(hub) not in found:
@@ -59,20 +59,20 @@ def _commit(key: str, hub: HubConfig, data: DataConfig) -> str | None:
         raise UserError(str(error).replace("data.hub.", f"{key}.hub.")) from error
 
 
-def _kept(data: DataConfig, begun: DataConfig) -> dict[str, str | None]:
-    """The commits that a run began with, but where another is given now."""
-    there = {key: hub.revision for key, hub in _hubs(begun).items() if is_commit(hub.revision)}
-    kept: dict[str, str | None] = {}
+def _commits_of_run(data: DataConfig, begun: DataConfig) -> dict[str, str | None]:
+    """Returns the commits that the run began with, except where `data` gives another commit."""
+    commits = {key: hub.revision for key, hub in _hubs(begun).items() if is_commit(hub.revision)}
+    retained: dict[str, str | None] = {}
     for key, hub in _hubs(data).items():
-        if key in there and not is_commit(hub.revision):
-            kept[key] = there[key]
+        if key in commits and not is_commit(hub.revision):
+            retained[key] = commits[key]
             if hub.revision:
-                log.info("%s.hub.revision=%s: the run goes on with %s", key, hub.revision, there[key])
-    return kept
+                log.info("%s.hub.revision=%s: the resumed run uses %s", key, hub.revision, commits[key])
+    return retained
 
 
 def _hubs(data: DataConfig) -> dict[str, HubConfig]:
-    """Where sets are named, and what is given there."""
+    """Returns the options of all hub data sets, by the name of their section."""
     return {"data": data.hub} | {_key(name): corpus.hub for name, corpus in data.train.corpora.items()}
 
 

@@ -1,4 +1,4 @@
-"""The corpora that training draws from: one, or several by name, each cleaned and tagged in its own way."""
+"""The training corpora: one, or several by name, each with its cleaning options and its tag."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from nmt.errors import UserError
 
 @dataclass(frozen=True)
 class Source:
-    """A corpus and what is done with it.
+    """A training corpus with its options.
 
     Attributes:
-        name: among several corpora; empty where there is but one without a name.
-        corpus: its pairs, raw.
-        cleaning: how it is cleaned.
+        name: name of the corpus; empty for a single corpus without a name.
+        corpus: the raw pairs.
+        cleaning: the cleaning options.
         languages: language codes of source and target.
-        tag: what is put before every source.
+        tag: prefix of every source.
     """
 
     name: str
@@ -30,10 +30,10 @@ class Source:
 
 
 def open_sources(data: DataConfig) -> list[Source]:
-    """Finds all training corpora, in the order of the options, without reading the pairs yet.
+    """Opens all training corpora, in the order of the options, without reading their pairs.
 
     Raises:
-        UserError: nothing is given, one corpus and several are, or data cannot be found.
+        UserError: no corpus is given, both a single corpus and `corpora` are given, or data are not found.
     """
     train = data.train
     if not train.corpora:
@@ -42,14 +42,14 @@ def open_sources(data: DataConfig) -> list[Source]:
     if names:
         drop = " ".join(f"data.train.{name}=null" for name in names)
         raise UserError(
-            f"data.train.corpora and data.train.{names[0]} are both given, and only one can be: add {drop}, "
-            f"or make it one of the corpora"
+            f"data.train.corpora and data.train.{names[0]} are both given. Add {drop}, "
+            f"or move it to a corpus of data.train.corpora."
         )
     return [_open(f"data.train.corpora.{name}", name, corpus, data) for name, corpus in train.corpora.items()]
 
 
 def _open(key: str, name: str, corpus: CorpusConfig, data: DataConfig) -> Source:
-    own = replace(
+    options = replace(
         data,
         hub=hub_of(corpus, data),
         source_key=corpus.source_key or data.source_key,
@@ -59,23 +59,23 @@ def _open(key: str, name: str, corpus: CorpusConfig, data: DataConfig) -> Source
         cleaning=data.cleaning_of(key, corpus),
     )
     try:
-        opened = open_corpus(corpus, own, key)
+        opened = open_corpus(corpus, options, key)
     except UserError as error:
         if corpus.hub.path is None:
             raise
         raise UserError(str(error).replace("data.hub.", f"{key}.hub.")) from error
-    return _source(key, name, opened, own, corpus.tag)
+    return _source(key, name, opened, options, corpus.tag)
 
 
-def _source(key: str, name: str, corpus: Corpus, own: DataConfig, tag: str | None) -> Source:
+def _source(key: str, name: str, corpus: Corpus, options: DataConfig, tag: str | None) -> Source:
     if tag is not None:
         check_symbols([tag], f"{key}.tag")
-    return Source(name, corpus, own.cleaning, (own.source_lang, own.target_lang), tag)
+    return Source(name, corpus, options.cleaning, (options.source_lang, options.target_lang), tag)
 
 
 def hub_of(corpus: CorpusConfig, data: DataConfig) -> HubConfig:
-    """What a corpus gives itself; the rest is shared, unless it names another set."""
-    own, shared = corpus.hub, data.hub
-    if own.path is not None:
-        return own
-    return HubConfig(shared.path, own.name or shared.name, own.revision or shared.revision)
+    """Returns the hub options of a corpus; what it lacks comes from `data.hub`, unless it has another set."""
+    specific, shared = corpus.hub, data.hub
+    if specific.path is not None:
+        return specific
+    return HubConfig(shared.path, specific.name or shared.name, specific.revision or shared.revision)

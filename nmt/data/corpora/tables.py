@@ -1,4 +1,4 @@
-"""Tables of sentence pairs: TSV, JSONL and Parquet files, and how a column is found in one."""
+"""Tables of sentence pairs: readers of TSV, JSONL and Parquet files, and the choice of columns."""
 
 from __future__ import annotations
 
@@ -21,33 +21,33 @@ Pair = tuple[str, str]
 """A source sentence and its target sentence."""
 
 Block = tuple[list[str], list[str]]
-"""Some pairs: their sources, and as many targets."""
+"""A block of pairs: their sources and their targets."""
 
 _COMPRESSED = (".gz", ".xz", ".zst")
-_BLOCK_ROWS = 1024  # read at a time; they may be whole documents
-_LEVELS = 8  # of a nested record whose keys are listed in a message
-_LISTED = 30  # keys in a message
-_DIGITS = 4000  # of an integer that Python converts; it refuses more than 4,300
+_BLOCK_ROWS = 1024  # rows per block; a row may be a whole document
+_MAX_LEVELS = 8  # levels of a nested record whose keys a message lists
+_MAX_LISTED = 30  # keys in a message
+_MAX_DIGITS = 4000  # of an integer; Python refuses to convert more than 4,300
 
 
 def read_table(path: Path, data: DataConfig) -> Iterator[Block]:
-    """Yields the pairs of a TSV, JSONL or Parquet file in order, some at a time.
+    """Yields the pairs of a TSV, JSONL or Parquet file in order, block by block.
 
     Args:
-        path: the file; its name tells the format. TSV and JSONL may be compressed as text files may.
-        data: names the columns: `source_key`, `target_key` and the two languages.
+        path: the file, with the suffix of its format. TSV and JSONL may be compressed like text files.
+        data: the options that name the columns: `source_key`, `target_key` and the two languages.
 
     Raises:
-        UserError: the format is unknown, a column is missing, or a row is malformed (named with its line).
+        UserError: the format is unknown, a column is missing, or a row is malformed (with its line).
     """
     return table_reader(path)(path, data)
 
 
 def table_reader(path: Path) -> Callable[[Path, DataConfig], Iterator[Block]]:
-    """Finds the reader for a file by its name.
+    """Returns the reader for a file, chosen by its name.
 
     Raises:
-        UserError: the name tells no format that can be read.
+        UserError: the name does not have the suffix of a supported format.
     """
     suffixes = [suffix.lower() for suffix in path.suffixes]
     packed = bool(suffixes) and suffixes[-1] in _COMPRESSED
@@ -55,8 +55,8 @@ def table_reader(path: Path) -> Callable[[Path, DataConfig], Iterator[Block]]:
     reader = READERS.get(suffix)
     if reader is None or (packed and reader is _read_parquet):
         raise UserError(
-            f"{path}: a table must be named .tsv, .jsonl (either also .gz, .xz or .zst) or .parquet; "
-            "two plain text files go in source= and target="
+            f"{path}: a table must be named .tsv, .jsonl (either also .gz, .xz or .zst) or .parquet. "
+            "Give two plain text files as source= and target="
         )
     return reader
 
@@ -70,8 +70,8 @@ def _tsv_pairs(path: Path, data: DataConfig) -> Iterator[Pair]:
     numbered = [key.isdecimal() and len(key) < 10 for key in (data.source_key, data.target_key)]
     if any(numbered) and not all(numbered):
         raise UserError(
-            f"data.source_key={data.source_key} data.target_key={data.target_key}: "
-            "give two column names (the file has a header) or two column numbers (it has none)"
+            f"data.source_key={data.source_key} data.target_key={data.target_key}: a name and a number. Give "
+            "two column names (if the file has a header) or two column numbers (if it has none)."
         )
     num_columns = None
     source = target = 0
@@ -92,11 +92,11 @@ def _tsv_pairs(path: Path, data: DataConfig) -> Iterator[Pair]:
             num_columns = len(row)
             if max(source, target) >= num_columns:
                 raise UserError(
-                    f"{path}:{number}: has {num_columns} columns, so column {max(source, target)} "
-                    "(counted from 0) is not there: set data.source_key and data.target_key"
+                    f"{path}:{number}: has {num_columns} columns, so there is no column "
+                    f"{max(source, target)} (counted from 0). Set data.source_key and data.target_key."
                 )
         if len(row) != num_columns:
-            raise UserError(f"{path}:{number}: has {len(row)} columns where the first line has {num_columns}")
+            raise UserError(f"{path}:{number}: has {len(row)} columns, but the first line has {num_columns}")
         yield row[source], row[target]
 
 
@@ -113,12 +113,12 @@ def _jsonl_pairs(path: Path, data: DataConfig) -> Iterator[Pair]:
             if _rest_is_blank(lines):
                 return
             raise UserError(
-                f"{where}: is blank, and lines with text follow; JSONL holds one object a line: drop the line"
+                f"{where}: a blank line before lines with text. Delete it; JSONL has one object per line."
             )
         try:
-            record = json.loads(line, parse_int=_whole_number)
+            record = json.loads(line, parse_int=_integer_or_float)
         except (ValueError, RecursionError) as error:
-            raise UserError(f"{where}: not valid JSON ({error}); JSONL holds one object a line") from None
+            raise UserError(f"{where}: not valid JSON ({error}). JSONL has one object per line.") from None
         if not isinstance(record, dict):
             raise UserError(f"{where}: must be a JSON object with the keys of both sides")
         if keys is None:
@@ -127,23 +127,23 @@ def _jsonl_pairs(path: Path, data: DataConfig) -> Iterator[Pair]:
 
 
 def _rest_is_blank(rows: Iterator[tuple[int, str]]) -> bool:
-    """Whether only blank lines are left; they end a file, and are no rows of it."""
+    """Whether only blank lines are left. Blank lines at the end of a file are not rows."""
     return all(_is_blank(line) for _, line in rows)
 
 
 def _is_blank(line: str) -> bool:
-    """Tabs count: in a TSV file they are a row of empty cells."""
+    """Whether a line is blank. A line with tabs is not: in a TSV file it is a row of empty cells."""
     return not line.strip(" ")
 
 
-def _whole_number(digits: str) -> int | float:
-    """A number of so many digits stands in another field than the text, and must not end the reading."""
-    return int(digits) if len(digits) <= _DIGITS else float(digits)
+def _integer_or_float(digits: str) -> int | float:
+    """Converts an integer; one with too many digits becomes a float, so that it does not stop the reader."""
+    return int(digits) if len(digits) <= _MAX_DIGITS else float(digits)
 
 
 def _json_text(record: Mapping[str, Any], key: str, where: str) -> str:
     if not _has(record, key):
-        raise UserError(f"{where}: lacks the key {key!r}; it has {_listed(_names(record))}")
+        raise UserError(f"{where}: lacks the key {key!r}. Its keys are {_listed(_names(record))}.")
     value = _at(record, key)
     if value is None:
         return ""
@@ -153,7 +153,7 @@ def _json_text(record: Mapping[str, Any], key: str, where: str) -> str:
         try:
             value.encode("utf-8")
         except UnicodeEncodeError:
-            raise UserError(f"{where}: {key!r} holds half a surrogate pair: mend the escape") from None
+            raise UserError(f"{where}: {key!r} contains half a surrogate pair. Correct the escape.") from None
     return one_line(value)
 
 
@@ -171,7 +171,7 @@ def _has(record: Any, key: str) -> bool:
     return key in record or (bool(dot) and outer in record and _has(record[outer], inner))
 
 
-def _names(record: Mapping[str, Any], prefix: str = "", levels: int = _LEVELS) -> list[str]:
+def _names(record: Mapping[str, Any], prefix: str = "", levels: int = _MAX_LEVELS) -> list[str]:
     names = []
     for key, value in record.items():
         nested = levels > 1 and isinstance(value, Mapping)
@@ -180,9 +180,9 @@ def _names(record: Mapping[str, Any], prefix: str = "", levels: int = _LEVELS) -
 
 
 def _listed(names: Sequence[str]) -> str:
-    """Names for a message: the first ones, each cut."""
-    more = f" and {len(names) - _LISTED} more" if len(names) > _LISTED else ""
-    return (", ".join(f"{name:.80}" for name in names[:_LISTED]) or "(none)") + more
+    """Returns a list of names for a message: the first ones, each shortened."""
+    more = f" and {len(names) - _MAX_LISTED} more" if len(names) > _MAX_LISTED else ""
+    return (", ".join(f"{name:.80}" for name in names[:_MAX_LISTED]) or "(none)") + more
 
 
 def _blocks(pairs: Iterator[Pair]) -> Iterator[Block]:
@@ -211,7 +211,7 @@ def _read_parquet(path: Path, data: DataConfig) -> Iterator[Block]:
     except (pa.ArrowException, OSError) as error:
         if isinstance(error, OSError) and (line := file_error(error, path, "read")) is not None:
             raise line from error
-        raise UserError(f"{path}: not a sound Parquet file ({_first_line(error)})") from None
+        raise UserError(f"{path}: not a valid Parquet file ({_first_line(error)})") from None
 
 
 READERS: dict[str, Callable[[Path, DataConfig], Iterator[Block]]] = {
@@ -220,24 +220,24 @@ READERS: dict[str, Callable[[Path, DataConfig], Iterator[Block]]] = {
     ".ndjson": _read_jsonl,
     ".parquet": _read_parquet,
 }
-"""Readers by the end of a file's name."""
+"""Readers by file suffix."""
 
 
 def choose_keys(data: DataConfig, has: Callable[[str], bool], names: Sequence[str], where: str) -> Pair:
-    """Finds the columns of the two sides.
+    """Chooses the columns of the two sides.
 
-    `data.source_key` and `data.target_key` name them. Where they were left at their defaults and there is no
-    such column, `translation.<language>` is tried, as WMT's sets have it, then a column named like the
-    language, as Multi30k has it.
+    `data.source_key` and `data.target_key` name them. If an option has its default value and there is no such
+    column, `translation.<language>` is tried, the layout of the WMT data sets. Then a column with the name of
+    the language is tried, the layout of Multi30k.
 
     Args:
         data: the options.
-        has: tells whether there is a column of this name; a dot leads into a nested one.
-        names: the columns there are, for the message.
+        has: returns whether there is a column of this name. A dot separates the names of nested columns.
+        names: the existing columns, for the message.
         where: the file or data set, for the message.
 
     Raises:
-        UserError: a side has no column; the message lists those there are.
+        UserError: a side has no column; the message lists the existing columns.
     """
     keys = []
     for side, key, lang in (
@@ -248,15 +248,15 @@ def choose_keys(data: DataConfig, has: Callable[[str], bool], names: Sequence[st
         found = next(filter(has, tried), None)
         if found is None:
             raise UserError(
-                f"{where}: no column {' or '.join(tried)} for the {side} side: "
-                f"set data.{side}_key to one of {_listed(names)}"
+                f"{where}: no column {' or '.join(tried)} for the {side} side. "
+                f"Set data.{side}_key to one of {_listed(names)}"
             )
         keys.append(found)
     return keys[0], keys[1]
 
 
 def arrow_names(schema: pa.Schema) -> list[str]:
-    """The columns of an Arrow schema, nested ones with a dot."""
+    """Returns the columns of an Arrow schema, with nested names separated by dots."""
     return [name for field in schema for name in _field_names(field, "")]
 
 
@@ -269,10 +269,15 @@ def _field_names(field: pa.Field, prefix: str) -> list[str]:
 
 
 def arrow_type(schema: pa.Schema, key: str, where: str) -> pa.DataType | None:
-    """The type of a column, or None where there is no such column.
+    """Returns the type of a column, or None if there is no such column.
+
+    Args:
+        schema: the columns.
+        key: name of the column.
+        where: the file or data set, for the message.
 
     Raises:
-        UserError: several columns have the name; `where` is the file or data set, for the message.
+        UserError: several columns have this name.
     """
     import pyarrow as pa
 
@@ -289,19 +294,19 @@ def arrow_type(schema: pa.Schema, key: str, where: str) -> pa.DataType | None:
 
 def _require_one(names: Sequence[str], key: str, where: str) -> None:
     if (count := names.count(key)) > 1:
-        raise UserError(f"{where}: {count} columns are named {key!r}; rename those that are not meant")
+        raise UserError(f"{where}: {count} columns are named {key!r}. Rename all but one.")
 
 
 def arrow_blocks(tables: Iterable[pa.Table], keys: Pair, where: str) -> Iterator[Block]:
-    """Yields the pairs of each Arrow table; a null is an empty sentence.
+    """Yields the pairs of each Arrow table. Null becomes an empty sentence.
 
     Args:
         tables: parts of a larger table, in order.
-        keys: the two columns, as `choose_keys` gives them.
+        keys: the two columns, as `choose_keys` returns them.
         where: the file or data set, for the message.
 
     Raises:
-        UserError: a column holds something else than text, or a text that is not UTF-8 (rows count from 0).
+        UserError: a column does not contain text, or a text is not UTF-8; rows are counted from 0.
     """
     first = 0
     for table in tables:
@@ -310,14 +315,14 @@ def arrow_blocks(tables: Iterable[pa.Table], keys: Pair, where: str) -> Iterator
 
 
 def _arrow_texts(table: pa.Table, key: str, where: str, first: int) -> list[str]:
-    """The texts of a column; `first` is the number of the table's first row."""
+    """Returns the texts of a column; `first` is the number of the first row of the table."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
     kind = arrow_type(table.schema, key, where)
     decoded = kind.value_type if kind is not None and pa.types.is_dictionary(kind) else kind
     if not _is_text(decoded):
-        raise UserError(f"{where}: column {key!r} must hold text, not {kind}")
+        raise UserError(f"{where}: column {key!r} must contain text, not {kind}")
     if key in table.schema.names:
         column = table.column(key)
     else:
@@ -329,11 +334,13 @@ def _arrow_texts(table: pa.Table, key: str, where: str, first: int) -> list[str]
         return [one_line(text or "") for text in column.to_pylist()]
     except UnicodeDecodeError:
         row = next(number for number, text in enumerate(column, first) if not _is_utf8(text))
-        raise UserError(f"{where}: row {row} of column {key!r} is not valid UTF-8: mend or drop it") from None
+        raise UserError(
+            f"{where}: row {row} of column {key!r} is not valid UTF-8. Correct or drop it."
+        ) from None
 
 
 def _is_text(kind: pa.DataType | None) -> bool:
-    """Whether values of an Arrow type are text. A column without any value may have the type null."""
+    """Whether an Arrow type is text. Null counts too: it may be the type of a column without values."""
     import pyarrow as pa
 
     return kind is not None and any(

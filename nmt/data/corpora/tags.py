@@ -1,4 +1,4 @@
-"""Tags: the first word of a source, which tells the model the kind of text or the language to write."""
+"""Tags: the first word of a source, which specifies the kind of text or the target language."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from nmt.runtime import log
 
 
 def known_tags(user_symbols: Sequence[str], sources: Sequence[Source]) -> list[str]:
-    """What may be a tag: the tokenizer's user symbols, and the tags of the corpora."""
+    """Returns the possible tags: the user symbols of the tokenizer, and the tags of the corpora."""
     tags = dict.fromkeys(source.tag for source in sources if source.tag is not None)
     return [*user_symbols, *(tag for tag in tags if tag not in user_symbols)]
 
 
 def check_tags(held_out: Mapping[str, HeldOut], sources: Sequence[Source], known: Collection[str]) -> None:
-    """Compares the tags of held-out text with those of the corpora; warns where one may have been forgotten.
+    """Checks the tags of held-out text against those of the corpora. Warns if a tag may be missing.
 
     Args:
-        held_out: by the name of the split.
+        held_out: the held-out text by the name of its split.
         sources: the training corpora.
-        known: as `known_tags` gives them.
+        known: the result of `known_tags`.
 
     Raises:
-        UserError: the tag of a split is none that the model will know.
+        UserError: the tag of a split is unknown to the model.
     """
     all_tagged = all(source.tag is not None for source in sources)
     for name, split in held_out.items():
@@ -35,22 +35,22 @@ def check_tags(held_out: Mapping[str, HeldOut], sources: Sequence[Source], known
             raise UserError(f"{key}={split.tag}: no training corpus has this tag{others}")
         if all_tagged and split.tag is None and not first_words(split.sources) <= set(known):
             log.warning(
-                "data.%s has no tag, but every training corpus has one, so the model learns from no source "
-                "without; set %s to one of %s",
+                "data.%s has no tag, but every training corpus has one, so the model sees no source without "
+                "a tag in training. Set %s to one of %s.",
                 name, key, ", ".join(known),
             )  # fmt: skip
 
 
 def check_pieces(sources: Sequence[Source], pieces: Collection[str], path: str) -> None:
-    """Makes sure that a vocabulary which is given has the tags of the corpora.
+    """Checks that a given vocabulary contains the tags of the corpora.
 
     Args:
         sources: the training corpora.
         pieces: the symbols of the vocabulary.
-        path: where it was taken from.
+        path: the path of the vocabulary, for the message.
 
     Raises:
-        UserError: it lacks one.
+        UserError: a tag is missing.
     """
     for source in sources:
         if source.tag is not None and source.tag not in pieces:
@@ -60,11 +60,11 @@ def check_pieces(sources: Sequence[Source], pieces: Collection[str], path: str) 
 
 
 def first_words(texts: Iterable[str]) -> set[str]:
-    """The first word of each text that has any."""
+    """Returns the first word of each text that is not blank."""
     return {text.split(None, 1)[0] for text in texts if text.strip()}
 
 
 def without_tag(text: str, tags: Collection[str]) -> str:
-    """What follows the tag that is the first word of a text; the text itself if none is or nothing does."""
+    """Removes the tag at the beginning of a text, if there is one and text after it."""
     words = text.split(None, 1)
     return words[1] if len(words) == 2 and words[0] in tags else text

@@ -1,4 +1,4 @@
-"""Text files: one sentence a line, plain or compressed, read strictly; and what identifies them."""
+"""Text files of one sentence per line: a strict reader, also of compressed files, and file identification."""
 
 from __future__ import annotations
 
@@ -33,37 +33,37 @@ from nmt.runtime import (
 )
 
 BUNDLED = "bundled:"
-"""Paths that begin like this lie in the bundled corpus, such as `bundled:quickstart/train.en.gz`."""
+"""Prefix of paths in the bundled corpus, such as `bundled:quickstart/train.en.gz`."""
 
 _MAGIC = {
     ".gz": (b"\x1f\x8b",),
     ".xz": (b"\xfd7zXZ\x00",),
-    # The others begin a frame to be skipped, as pzstd writes before each that holds text (RFC 8878, 3.1.2).
+    # The others begin a skippable frame (RFC 8878, 3.1.2), which pzstd writes before each frame with text.
     ".zst": (b"\x28\xb5\x2f\xfd", *(bytes([number]) + b"\x2a\x4d\x18" for number in range(0x50, 0x60))),
 }
 _BOM = b"\xef\xbb\xbf"
 _CHUNK = 1 << 20
-_LARGE = 1 << 20  # bytes: of less, reading what is remembered takes as long
-_MOMENT = 2_000_000_000  # nanoseconds, longer than the tick of any disk's clock
+_MIN_CACHED = 1 << 20  # bytes; for a smaller file, reading a cached checksum is not faster
+_CLOCK_TICK = 2_000_000_000  # nanoseconds; longer than the clock tick of any disk
 
 
 def read_lines(path: Path) -> Iterator[str]:
-    r"""Yields the lines of a UTF-8 file, without their ends.
+    r"""Yields the lines of a UTF-8 file, without line ends.
 
-    A line ends at `\n` (or `\r\n`) and nowhere else; a last line needs no end. The compression (gzip, xz,
-    Zstandard) is seen from the content. A byte order mark at the start is dropped.
+    Only `\n` and `\r\n` end a line. The last line may have no end. The compression (gzip, xz, Zstandard) is
+    detected from the content. A byte order mark at the beginning is removed.
 
     Args:
         path: the file.
 
     Raises:
-        UserError: the file cannot be read, is damaged, or is not UTF-8 (named with its line).
+        UserError: the file can't be read, is damaged, or is not UTF-8 (the message gives the line).
     """
     return chain.from_iterable(read_blocks(path))
 
 
 def read_blocks(path: Path) -> Iterator[list[str]]:
-    """Yields the lines that `read_lines` yields, as many at a time as were read at once; at least one."""
+    """Yields the lines of `read_lines` in blocks of at least one line, as many as one read returns."""
     number = 0
     try:
         with open(path, "rb") as raw, _uncompressed(raw, path) as stream:
@@ -81,12 +81,12 @@ def read_blocks(path: Path) -> Iterator[list[str]]:
         raise UserError(_not_utf8(path, number, error)) from None
     except (EOFError, gzip.BadGzipFile, zlib.error, lzma.LZMAError) as error:
         raise UserError(
-            f"{path}: damaged after line {number} ({error}): fetch or compress it again"
+            f"{path}: damaged after line {number} ({error}). Download or compress it again."
         ) from None
     except OSError as error:
-        if error.errno is None:  # pyarrow's Zstandard reports damage so
+        if error.errno is None:  # pyarrow reports damaged Zstandard like this
             raise UserError(
-                f"{path}: damaged after line {number} ({error}): fetch or compress it again"
+                f"{path}: damaged after line {number} ({error}). Download or compress it again."
             ) from None
         with read_errors(path):
             raise
@@ -105,21 +105,21 @@ def _uncompressed(raw: io.BufferedReader, path: Path) -> io.BufferedIOBase:
         stream = pa.CompressedInputStream(pa.PythonFile(raw, mode="r"), "zstd")
         return io.BufferedReader(stream, _CHUNK)
     if path.suffix in _MAGIC:
-        raise UserError(f"{path}: named {path.suffix}, but its content is not compressed that way")
+        raise UserError(f"{path}: the name ends in {path.suffix}, but the content is not in this format")
     return raw
 
 
 def _not_utf8(path: Path, lines_before: int, error: UnicodeDecodeError) -> str:
     number = lines_before + 1 + error.object.count(b"\n", 0, error.start)
-    looks = ", it looks like UTF-16" if number == 1 and error.object[:2] in (b"\xff\xfe", b"\xfe\xff") else ""
+    looks = ", probably UTF-16" if number == 1 and error.object[:2] in (b"\xff\xfe", b"\xfe\xff") else ""
     return (
-        f"{path}:{number}: not valid UTF-8 (byte 0x{error.object[error.start]:02x}{looks}): "
-        "convert the file to UTF-8, for example with iconv"
+        f"{path}:{number}: not valid UTF-8 (byte 0x{error.object[error.start]:02x}{looks}). "
+        "Convert the file to UTF-8, for example with iconv."
     )
 
 
 def one_line(text: str) -> str:
-    """A sentence from a table or data set as one line: breaks at its ends go, those inside become spaces."""
+    """Makes one line of a sentence: removes line breaks at its ends and replaces those inside by spaces."""
     if "\n" in text:
         return " ".join(part.removesuffix("\r") for part in text.strip("\r\n").split("\n"))
     return text
@@ -129,21 +129,21 @@ def expand(value: Any, key: str, *, several: bool = True) -> list[Path]:
     """Turns the value of an option into files.
 
     Args:
-        value: a path, a glob, or a list of them. `bundled:` stands for the bundled data, `~` for the home
-            folder. A glob's files come in order of their names.
+        value: a path, a glob, or a list of them. `bundled:` is the folder of the bundled data, `~` the home
+            folder. The files of a glob are sorted by name.
         key: full name of the option, for the message.
         several: whether the option takes a list.
 
     Returns:
-        The files, at least one; all exist.
+        The files, at least one. All of them exist.
 
     Raises:
-        UserError: nothing is given, a file is missing or is no file, or a glob matches nothing.
+        UserError: nothing is given, a file is missing or not a file, or a glob matches nothing.
     """
     values = list(value) if isinstance(value, Sequence) and not isinstance(value, str) else [value]
     values = [item for item in values if item is not None and str(item) not in ("", "???")]
     if not values:
-        raise UserError(f"{key} is not given: name a file, a list such as [a,b] or a quoted glob")
+        raise UserError(f"{key}: not given. Give a file, a list such as [a,b] or a quoted glob.")
     several = several and isinstance(value, str)
     return [path for item in values for path in _expand_one(str(item), key, several)]
 
@@ -154,15 +154,15 @@ def _expand_one(value: str, key: str, several: bool) -> list[Path]:
     else:
         path = expanded(value)
     try:
-        there = stat_or_none(path)
+        status = stat_or_none(path)
     except OSError as error:
         raise UserError(f"{key}={value}: {reason_of(error, 'read')}") from error
-    if there is not None and stat.S_ISREG(there.st_mode):
+    if status is not None and stat.S_ISREG(status.st_mode):
         return [path]
-    if there is not None and stat.S_ISDIR(there.st_mode):
-        raise UserError(f"{key}={value}: is a folder; name the files in it, for example with a quoted glob")
-    if there is not None:
-        raise UserError(f"{key}={value}: is not a regular file; it is read several times, so save it as one")
+    if status is not None and stat.S_ISDIR(status.st_mode):
+        raise UserError(f"{key}={value}: is a folder. Give the files in it, for example as a quoted glob.")
+    if status is not None:
+        raise UserError(f"{key}={value}: not a regular file. It is read several times, so save it as one.")
     hint = f'. Write several files as a list: "{key}=[{value}]".' if several and "," in value else ""
     if glob.has_magic(value):
         names = glob.glob(str(path), recursive=True)
@@ -174,7 +174,7 @@ def _expand_one(value: str, key: str, several: bool) -> list[Path]:
 
 
 def bundled_folder() -> Path:
-    """The folder that holds `quickstart/`: the package's own in a wheel, `data/` in a checkout.
+    """Returns the folder that contains `quickstart/`: the package itself in a wheel, `data/` in a checkout.
 
     Raises:
         UserError: the installation lacks the bundled data.
@@ -183,41 +183,43 @@ def bundled_folder() -> Path:
     for folder in (package, package.parent / "data"):
         if (folder / "quickstart").is_dir():
             return folder
-    raise UserError(f"the bundled corpus is missing beside {package}: install the program again")
+    raise UserError(f"{package}: the bundled corpus is missing. Install the program again.")
 
 
 def file_facts(path: Path) -> dict[str, Any]:
-    """What identifies a file on any machine: its name, size in bytes and SHA-256; not where it lies.
+    """Returns facts that identify a file on any machine: its name, size in bytes and SHA-256, not its folder.
 
-    Of a large one the sum is kept in `cache_folder()`, and serves as long as its size, place on the disk and
-    times of change are the same.
+    The checksum of a large file is cached in `cache_folder()`. It is valid as long as the size, the inode and
+    the times of change of the file are the same.
     """
     with read_errors(path):
-        there = path.stat()
-        digest = _summed_up(path, there.st_size) if there.st_size < _LARGE else _remembered(path, there)
-    return {"name": path.name, "bytes": there.st_size, "sha256": digest}
+        status = path.stat()
+        digest = (
+            _sha256(path, status.st_size) if status.st_size < _MIN_CACHED else _cached_sha256(path, status)
+        )
+    return {"name": path.name, "bytes": status.st_size, "sha256": digest}
 
 
-def _remembered(path: Path, there: os.stat_result) -> str:
-    # Not the device: on a network file system every machine has another number for it.
-    seen = [there.st_size, there.st_ino, there.st_mtime_ns, there.st_ctime_ns]
+def _cached_sha256(path: Path, status: os.stat_result) -> str:
+    # Without the device: its number on a network file system differs between machines.
+    seen = [status.st_size, status.st_ino, status.st_mtime_ns, status.st_ctime_ns]
     name = hashlib.sha256(os.fsencode(path.absolute())).hexdigest()[:16]
-    kept = cache_folder() / "checksums" / f"{name}.json"
+    cached = cache_folder() / "checksums" / f"{name}.json"
     with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
-        known = json.loads(read_text(kept, 1 << 10))
+        known = json.loads(read_text(cached, 1 << 10))
         if known["seen"] == seen:
             return str(known["sha256"])
-    digest = _summed_up(path, there.st_size)
-    # Of a file that was written a moment ago, what is written next may bear the same time.
-    if time.time_ns() - there.st_ctime_ns > _MOMENT:
+    digest = _sha256(path, status.st_size)
+    # A file that was written just now could be changed again without a change of its time.
+    if time.time_ns() - status.st_ctime_ns > _CLOCK_TICK:
         with contextlib.suppress(UserError):
-            make_folder(kept.parent)
-            with replaced(kept) as temporary:
+            make_folder(cached.parent)
+            with replaced(cached) as temporary:
                 temporary.write_text(json.dumps({"seen": seen, "sha256": digest}), encoding="utf-8")
     return digest
 
 
-def _summed_up(path: Path, size: int) -> str:
+def _sha256(path: Path, size: int) -> str:
     digest = hashlib.sha256()
     with open(path, "rb") as file, progress(total=size, unit="B", description=f"Checking {path.name}") as bar:
         while chunk := file.read(_CHUNK):

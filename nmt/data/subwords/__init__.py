@@ -1,1 +1,1 @@
-"""SentencePiece: text to ids and back, how the pieces are learnt, and subword regularisation."""
+"""SentencePiece tokenizers: training, encoding, decoding and subword regularisation."""

@@ -1,9 +1,9 @@
-"""The ways to cut words up into pieces, drawn for many words at once.
+"""Segmentations of words into pieces, sampled for many words at once.
 
-Each word has a number, and what is drawn for it is a pure function of its letters and that number: neither
-the words drawn with it nor how many there are make a difference.
+Each word has a number as its seed. Its segmentation is a pure function of its letters and this number. The
+other words of the call have no influence.
 
-Shapes: W words, L letters of the longest of them, K letters of the longest piece.
+Shapes: W words, L letters of the longest word, K letters of the longest piece.
 """
 
 from __future__ import annotations
@@ -16,45 +16,48 @@ import numpy as np
 
 from nmt.data.arrays import Array, Side, offsets_of
 
-_ROOM = 1 << 19  # cells of the tables worked on at a time: few steps, and still in the processor's cache
-_NEVER = np.iinfo(np.int32).max  # the rank of two pieces that do not merge
+_MAX_CELLS = 1 << 19  # cells of a table: large enough for few steps, and it fits into the processor's cache
+_NEVER = np.iinfo(np.int32).max  # the rank of two pieces that can't be merged
 _GOLDEN, _FACTOR_1, _FACTOR_2 = map(np.uint64, (0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB))
 _LARGE = 2.0**256
 
 
 class Segmenter(Protocol):
-    """All ways to cut up words, each with its probability.
+    """A probability distribution over the segmentations of each word.
 
     Attributes:
-        letters: the number of each letter that a word may have.
+        letters: the number of each letter that a word may contain.
     """
 
     letters: Mapping[str, int]
 
     def draw(self, words: Side, numbers: Array) -> Side:
-        """A way for each word.
+        """Samples a segmentation of each word.
 
         Args:
-            words: letters, at least one a word.
-            numbers: (W,) uint64.
+            words: the letters of W words, at least one per word.
+            numbers: (W,) uint64 seeds.
 
         Returns:
             The ids of the pieces of each word.
         """
 
     def may_change(self, merges: Array, numbers: Array) -> Array:
-        """(W,) False where a word is sure to be drawn as it is, so that nobody need draw it.
+        """Returns False for each word whose sample is certain to be its present pieces: (W,) bool.
+
+        Such a word need not be sampled.
 
         Args:
-            merges: (W,) letters of each word less its pieces, which are the likeliest.
-            numbers: (W,) uint64.
+            merges: (W,) number of letters minus number of pieces of each word, in its most likely
+                segmentation.
+            numbers: (W,) uint64 seeds.
         """
 
 
 def uniform(numbers: Array, step: int) -> Array:
-    """What each number gives at a step: (W,) uint64 to (W,) float64 in [0, 1).
+    """Returns the random number of each seed at a step: (W,) uint64 to (W,) float64 in [0, 1).
 
-    SplitMix64 (Steele, Lea & Flood 2014), the numbers being seeds.
+    The generator is SplitMix64 (Steele, Lea & Flood 2014).
     """
     mixed = numbers + np.uint64((step + 1) * int(_GOLDEN) & 0xFFFFFFFFFFFFFFFF)
     mixed = (mixed ^ (mixed >> np.uint64(30))) * _FACTOR_1
@@ -64,19 +67,20 @@ def uniform(numbers: Array, step: int) -> Array:
 
 
 class UnigramSegmenter:
-    """The vocabulary of a unigram model; a way's probability goes with p**alpha (Kudo 2018, section 3.2).
+    """Samples with a unigram model: the probability of a segmentation is proportional to p**alpha.
 
-    Forward filtering, backward sampling: going forward, the filter sums up to each place the weights of all
-    ways to get there; going back from the end, the last piece is drawn by its share of that sum, and so on.
-    This draws from the exact distribution. There are no logarithms, so that nothing depends on how a machine
-    rounds them: where sums become very small or large, all that are still needed are brought back together.
+    The method is that of Kudo 2018, section 3.2, by forward filtering and backward sampling. The forward pass
+    computes, for each position, the sum of the weights of all segmentations up to there. The backward pass
+    samples the last piece in proportion to its share of that sum, then the piece before it, and so on. The
+    samples follow the exact distribution. No logarithms are used, because their rounding depends on the
+    machine. If a sum becomes very small or large, all sums that are still needed are rescaled together.
     """
 
     def __init__(self, ids: Mapping[str, int], scores: Mapping[str, float], alpha: float) -> None:
-        """Takes the ids of all pieces, and the log-probabilities of those that may be drawn."""
+        """Takes the ids of all pieces, and the log-probabilities of those that can be sampled."""
         self.letters: Mapping[str, int] = {letter: i for i, letter in enumerate(sorted(set("".join(scores))))}
         self._longest = max(map(len, scores), default=0)
-        # The pieces as a tree of letters: nodes 0 (no piece begins like that), 1 (the root) and so on.
+        # The pieces as a trie of letters. Node 0: no piece has this prefix. Node 1: the root.
         nodes: dict[tuple[int, int], int] = {}
         ends: dict[int, str] = {}
         for piece in scores:
@@ -88,12 +92,12 @@ class UnigramSegmenter:
         self._ids = np.zeros(len(nodes) + 2, np.int32)
         self._weights = np.zeros(len(nodes) + 2)
         for node, piece in ends.items():
-            self._ids[node] = ids[piece] + 1  # 0: nothing there
+            self._ids[node] = ids[piece] + 1  # 0: no piece ends at this node
             self._weights[node] = math.exp(alpha * scores[piece])
 
     def draw(self, words: Side, numbers: Array) -> Side:
-        """See `Segmenter`; there is at least one way for each word."""
-        # Equal words together: what goes forward is the same for all of them.
+        """See `Segmenter`. Each word must have at least one segmentation."""
+        # Equal words are adjacent, because they share the forward pass.
         order = np.lexsort((_hashes(words), words.lengths()))
         return _in_groups(self._draw, words, numbers, order, self._longest)
 
@@ -103,25 +107,25 @@ class UnigramSegmenter:
 
     def _draw(self, letters: Array, sizes: Array, numbers: Array) -> Array:
         new = np.append(True, (letters[1:] != letters[:-1]).any(1))
-        word = np.cumsum(new) - 1  # of the different ones, for each row
-        nodes = self._found(letters[new])
+        word = np.cumsum(new) - 1  # index of each row among the distinct words
+        nodes = self._find_pieces(letters[new])
         sums = self._sums(nodes)
         pieces = np.zeros(letters.shape, np.int32)
         rows, places, step = np.arange(len(letters)), sizes.copy(), 0
         while len(rows):
             shares = sums[places - 1, :, word[rows]]
-            aim = uniform(numbers[rows], step) * shares[:, -1]
-            length = (shares <= aim[:, None]).sum(1)
-            assert length.max() < sums.shape[1], "a word that can't be cut up"
+            target = uniform(numbers[rows], step) * shares[:, -1]
+            length = (shares <= target[:, None]).sum(1)
+            assert length.max() < sums.shape[1], "a word without a segmentation"
             chosen = nodes[places - 1, length, word[rows]]
             places = places - length - 1
             pieces[rows, places] = self._ids[chosen]
-            going_on = np.flatnonzero(places)
-            rows, places, step = rows[going_on], places[going_on], step + 1
+            unfinished = np.flatnonzero(places)
+            rows, places, step = rows[unfinished], places[unfinished], step + 1
         return pieces
 
-    def _found(self, letters: Array) -> Array:
-        """For each place and length the node of the piece that ends there: (L, K, W), K at most L."""
+    def _find_pieces(self, letters: Array) -> Array:
+        """Finds the node of the piece of each length that ends at each position: (L, K, W), K at most L."""
         num_words, size = letters.shape
         longest = min(self._longest, size)
         found = np.zeros((size, longest, num_words), np.int32)
@@ -139,32 +143,35 @@ class UnigramSegmenter:
         return found
 
     def _sums(self, nodes: Array) -> Array:
-        """(L, K, W): the weights of all ways up to each place, running over the lengths of the last piece."""
+        """Sums the weights of all segmentations up to each position: (L, K, W) float64.
+
+        The sums are cumulative over the length of the last piece.
+        """
         size, longest, num_words = nodes.shape
         sums = np.empty((size, longest, num_words))
-        ways = np.zeros((longest + size, num_words))  # up to each place, with nothing before the first
-        ways[longest - 1] = 1.0
+        totals = np.zeros((longest + size, num_words))  # up to each position; zero before the first
+        totals[longest - 1] = 1.0
         for place in range(size):
-            before = ways[place : place + longest]
+            before = totals[place : place + longest]
             np.multiply(before[::-1], self._weights[nodes[place]], out=sums[place])
             np.cumsum(sums[place], axis=0, out=sums[place])
-            total = ways[place + longest]
+            total = totals[place + longest]
             total[:] = sums[place, -1]
             for far, factor in ((total > _LARGE, 1 / _LARGE), ((total < 1 / _LARGE) & (total > 0), _LARGE)):
                 if far.any():
-                    ways[place + 1 : place + longest + 1, far] *= factor
+                    totals[place + 1 : place + longest + 1, far] *= factor
         return sums
 
 
 class BpeSegmenter:
-    """The pieces of a BPE model, which was learnt by merging: a higher score was merged earlier.
+    """Samples with a BPE model by BPE-dropout (Provilkov et al. 2020, algorithm 1).
 
-    At each step, each merge that is possible is left out with probability alpha and the best of the rest is
-    made, until none is left (BPE-dropout: Provilkov et al. 2020, algorithm 1).
+    At each step, every possible merge is dropped with probability alpha. The best of the others is applied,
+    until none is left. A higher score means that the piece was merged earlier in training.
     """
 
     def __init__(self, ids: Mapping[str, int], scores: Mapping[str, float], alpha: float) -> None:
-        """Takes the ids of all pieces, and the scores of those that may come out of a merge."""
+        """Takes the ids of all pieces, and the scores of those that a merge can produce."""
         self._alpha = alpha
         pieces = sorted(scores, key=lambda piece: (-scores[piece], ids[piece]))
         self.letters: Mapping[str, int] = {piece: ids[piece] + 1 for piece in pieces if len(piece) == 1}
@@ -184,19 +191,19 @@ class BpeSegmenter:
         return _in_groups(self._draw, words, numbers, np.argsort(words.lengths(), kind="stable"), 1)
 
     def may_change(self, merges: Array, numbers: Array) -> Array:
-        """See `Segmenter`: a word stays as it is if none of the merges that lead to it is left out."""
+        """See `Segmenter`. A word does not change if none of the merges that produce it is dropped."""
         changed = np.zeros(len(numbers), np.bool_)
         rows, step = np.flatnonzero(merges), 0
         while len(rows):
-            left_out = uniform(numbers[rows], step) < self._alpha
-            changed[rows[left_out]] = True
-            rows, step = rows[~left_out], step + 1
+            dropped = uniform(numbers[rows], step) < self._alpha
+            changed[rows[dropped]] = True
+            rows, step = rows[~dropped], step + 1
             rows = rows[merges[rows] > step]
         return changed
 
     def _draw(self, letters: Array, sizes: Array, numbers: Array) -> Array:
-        """Pieces stay at the place of their first letter, and know their neighbours' places."""
-        num_words, width = letters.shape[0], letters.shape[1] + 2  # an empty cell at either end
+        """Stores each piece at the position of its first letter, with the positions of its neighbours."""
+        num_words, width = letters.shape[0], letters.shape[1] + 2  # with an empty cell at both ends
         cells = np.zeros((num_words, width), np.int32)
         cells[:, 1:-1] = letters
         pieces = cells.reshape(-1)
@@ -205,19 +212,20 @@ class BpeSegmenter:
         ranks = np.full(cells.shape, _NEVER, np.int32)
         ranks[:, :-1] = self._ranks(cells[:, :-1], cells[:, 1:])
         flat_ranks = ranks.reshape(-1)
-        left_out = -(self._alpha ** np.arange(1, width))
+        # At least the n best merges are dropped with probability alpha**n.
+        thresholds = -(self._alpha ** np.arange(1, width))
         rows, step = np.arange(num_words), 0
         while len(rows):
             possible = ranks if len(rows) == num_words else ranks[rows]
             places = possible.argmin(1)
-            skipped = np.searchsorted(left_out, -uniform(numbers[rows], step))
+            skipped = np.searchsorted(thresholds, -uniform(numbers[rows], step))
             several = np.flatnonzero(skipped)
             if len(several):
                 order = possible[several].argsort(1, kind="stable")
                 places[several] = order[np.arange(len(several)), skipped[several]]
-            going_on = np.flatnonzero(possible[np.arange(len(rows)), places] != _NEVER)
-            rows, step = rows[going_on], step + 1
-            first = rows * width + places[going_on]
+            unfinished = np.flatnonzero(possible[np.arange(len(rows)), places] != _NEVER)
+            rows, step = rows[unfinished], step + 1
+            first = rows * width + places[unfinished]
             second = after[first]
             third = after[second]
             pieces[first] = self._merged[flat_ranks[first]]
@@ -231,7 +239,7 @@ class BpeSegmenter:
 
 
 class _Lookup:
-    """A number for some pairs of numbers below 2**31: a hash table with open addressing."""
+    """Maps pairs of numbers below 2**31 to numbers: a hash table with open addressing."""
 
     def __init__(self, values: Mapping[tuple[int, int], int], missing: int) -> None:
         bits = max(4, (4 * len(values)).bit_length())
@@ -250,7 +258,7 @@ class _Lookup:
             keys, numbers, at = keys[left], numbers[left], (at[left] + 1) & self._last
 
     def __call__(self, first: Array, second: Array) -> Array:
-        """The values of pairs, in any shape, or `missing`."""
+        """Returns the values of pairs, or `missing`, in the shape of `first` and `second`."""
         keys = (first.astype(np.int64) << 32) | second
         at = self._at(keys)
         found, values = self._keys[at], self._values[at]
@@ -259,8 +267,8 @@ class _Lookup:
             at[other] = (at[other] + 1) & self._last
             found = self._keys[at[other]]
             values[other] = self._values[at[other]]
-            going_on = np.flatnonzero((found != keys[other]) & (found >= 0))
-            other = tuple(index[going_on] for index in other)
+            unfinished = np.flatnonzero((found != keys[other]) & (found >= 0))
+            other = tuple(index[unfinished] for index in other)
         return values
 
     def _at(self, keys: Array) -> Array:
@@ -270,11 +278,11 @@ class _Lookup:
 
 class _Draw(Protocol):
     def __call__(self, letters: Array, sizes: Array, numbers: Array) -> Array:
-        """(W, L) letters, (W,) sizes and (W,) numbers to a row for each word: ids plus 1, among zeros."""
+        """(W, L) letters, (W,) sizes and (W,) numbers to one row per word: ids plus 1, separated by zeros."""
 
 
 def _hashes(words: Side) -> Array:
-    """(W,) uint64, equal for words that are; polynomials of the letters."""
+    """Returns a hash of each word, a polynomial of its letters: (W,) uint64."""
     if not len(words):
         return np.zeros(0, np.uint64)
     sizes = words.lengths()
@@ -286,9 +294,17 @@ def _hashes(words: Side) -> Array:
 
 
 def _in_groups(draw: _Draw, words: Side, numbers: Array, order: Array, longest: int) -> Side:
-    """Draws for words of like length together, as many as there is room for at `longest` a letter.
+    """Calls `draw` for groups of words of similar length.
 
-    `order` is by length.
+    Args:
+        draw: samples one group.
+        words: the letters of W words.
+        numbers: (W,) uint64 seeds.
+        order: (W,) the words sorted by length.
+        longest: cells of the tables per letter, at most; limits the size of the groups.
+
+    Returns:
+        The ids of the pieces of each word.
     """
     sizes = words.lengths()
     drawn: list[Array] = []
@@ -309,12 +325,12 @@ def _in_groups(draw: _Draw, words: Side, numbers: Array, order: Array, longest: 
 
 
 def _groups(sizes: Sequence[int] | Array, longest: int) -> Iterator[slice]:
-    """Stretches of words by length, the last of each at most half as long again as the first."""
+    """Yields groups of words sorted by length; the last word is at most 1.5 times as long as the first."""
     begin = 0
     while begin < len(sizes):
         most = int(sizes[begin]) * 3 // 2
         end = int(np.searchsorted(sizes, most, "right"))
-        room = max(1, _ROOM // (most * min(most, longest)))
-        for at in range(begin, end, room):
-            yield slice(at, min(at + room, end))
+        most_words = max(1, _MAX_CELLS // (most * min(most, longest)))
+        for at in range(begin, end, most_words):
+            yield slice(at, min(at + most_words, end))
         begin = end

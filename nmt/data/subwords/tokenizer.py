@@ -1,4 +1,4 @@
-"""SentencePiece: text to ids of pieces and back, and how the pieces are learnt."""
+"""The tokenizer: encodes and decodes text with SentencePiece models, and trains them."""
 
 from __future__ import annotations
 
@@ -38,24 +38,25 @@ PAD_ID, BOS_ID, EOS_ID, UNK_ID = 0, 1, 2, 3
 JOINT_FILE, SOURCE_FILE, TARGET_FILE = "joint.spm", "source.spm", "target.spm"
 
 _NUM_SPECIAL = 4
-_MOST_BYTES = 1 << 26  # of a model; one of a million pieces has some 25 million
+_MAX_BYTES = 1 << 26  # of a model; a model of a million pieces has about 25 million
 _SPECIAL_PIECES = ("<pad>", "<s>", "</s>", "<unk>")
-# The sums over sentences are split among the threads and so is their rounding: the number must not depend
-# on the machine.
+# The threads share the sums over sentences, so the number of threads affects their rounding. It must not
+# depend on the machine.
 _TRAINING_THREADS = 8
-# A long stretch without a space takes time by its square, and would be dropped for its length anyway.
+# The time for text without spaces is quadratic in its length, and such long texts are dropped anyway.
 _MAX_CHARACTERS = 4000
 
-# What would end a line, ring a bell or move a cursor, should a model ever write it.
+# Characters that end a line, ring the bell or move the cursor; a model may write them.
 _CONTROLS = {code: " " for code in (*range(0x20), *range(0x7F, 0xA0), 0x2028, 0x2029) if code != 0x09}
 
 
 class Tokenizer:
-    """A vocabulary for both sides, or one a side. Every text can be encoded, byte by byte if need be.
+    """A joint vocabulary for both sides, or one vocabulary per side. Byte fallback can encode every text.
 
-    The pieces of a text are those of its words, what stands between spaces, each by itself. SentencePiece
-    comes to the same by way of the whole text, as no piece reaches across a space; but it breaks ties by the
-    rounding of sums that depend on what came before, and encodes every word as if it were new.
+    Words are separated by spaces. Each word is encoded alone; the pieces of a text are those of its words.
+    SentencePiece encodes the whole text at once, and yields the same pieces except in ties, because no piece
+    crosses a space. It breaks ties by the rounding of sums that depend on the preceding text. It does not
+    reuse the pieces of repeated words.
     """
 
     source_vocab_size: int
@@ -63,18 +64,18 @@ class Tokenizer:
     joint: bool
     """Whether both sides share one vocabulary."""
     segmentation: Segmentation
-    """How the pieces were learnt, as the model itself tells."""
+    """The training method of the pieces, read from the model."""
     fingerprint: str
     """SHA-256 of the models."""
     source_symbols: dict[str, int]
-    """The strings that are always one piece of the source side (`data.tokenizer.user_symbols` and the tags of
-    corpora), and their ids."""
+    """The strings that are always one piece of the source side, with their ids: `data.tokenizer.user_symbols`
+    and the tags of the corpora."""
 
     def __init__(self, source_model: bytes, target_model: bytes | None = None) -> None:
-        """Takes SentencePiece models as bytes; without `target_model` the first serves both sides.
+        """Takes SentencePiece models as bytes. Without `target_model` both sides use `source_model`.
 
         Raises:
-            ValueError: a model is damaged or was not made by `train_tokenizer`.
+            ValueError: a model is damaged, or `train_tokenizer` did not create it.
         """
         self.joint = target_model is None
         self._models = (source_model,) if target_model is None else (source_model, target_model)
@@ -93,53 +94,53 @@ class Tokenizer:
         self.fingerprint = digest.hexdigest()
 
     def encode_source(self, texts: Sequence[str]) -> list[list[int]]:
-        """Ids of each text, without BOS and EOS; an empty text has none.
+        """Returns the ids of each text, without BOS and EOS. An empty text has none.
 
-        A text whose first word is a user's symbol, such as the tag of a corpus, begins with that piece, and
-        the rest is encoded as if it stood alone: `<bt> text` is the tag, then the pieces of `text`.
+        The first word of a text may be a user symbol, such as the tag of a corpus. Then the ids begin with
+        that piece, and the rest is encoded alone: `<bt> text` is the tag and the pieces of `text`.
         """
         if not self.source_symbols:
             return _lists(self._source_words.encode(Side.of_lines(texts)))
-        cut = [_tag_and_rest(text, self.source_symbols) for text in texts]
+        cut = [_split_tag(text, self.source_symbols) for text in texts]
         ids = _lists(self._source_words.encode(Side.of_lines([rest for _, rest in cut])))
         return [[*tag, *sentence] for (tag, _), sentence in zip(cut, ids, strict=True)]
 
     def encode_target(self, texts: Sequence[str]) -> list[list[int]]:
-        """Ids of each text, without BOS and EOS; an empty text has none."""
+        """Returns the ids of each text, without BOS and EOS. An empty text has none."""
         return _lists(self._target_words.encode(Side.of_lines(texts)))
 
     def source_ids(self, texts: Side) -> Side:
-        """`encode_source` of `Side.of_lines`; ids come in the fewest bytes."""
+        """Does the same as `encode_source` for texts of `Side.of_lines`. The ids have the smallest dtype."""
         if not self.source_symbols:
             return self._source_words.encode(texts)
         return Side.of(self.encode_source(texts.lines()), smallest_dtype(self.source_vocab_size - 1))
 
     def target_ids(self, texts: Side) -> Side:
-        """`encode_target` in the same way."""
+        """Does the same as `encode_target` for texts of `Side.of_lines`. The ids have the smallest dtype."""
         return self._target_words.encode(texts)
 
     def decode_target(self, ids: Sequence[Sequence[int]]) -> list[str]:
-        """Text of each sequence of ids: one line, whatever the ids.
+        """Returns the text of each sequence of ids, always one line.
 
-        Special pieces are skipped, bytes that are no UTF-8 become U+FFFD, and control characters other than
-        a tab become spaces.
+        Special pieces are skipped. Bytes that are not UTF-8 become U+FFFD. Control characters other than tabs
+        become spaces.
         """
         normal = [[i for i in map(int, sequence) if i >= _NUM_SPECIAL] for sequence in ids]
         texts: list[str] = self.target_processor.decode(normal, num_threads=1) if normal else []
         return [text.translate(_CONTROLS) for text in texts]
 
     def source_pieces(self, text: str) -> list[str]:
-        """The pieces of a source text."""
+        """Returns the pieces of a source text."""
         ids = self._source_words.encode(Side.of_lines([text])).ids
         return list(map(self.source_processor.id_to_piece, ids.tolist()))
 
     def target_pieces(self, text: str) -> list[str]:
-        """The pieces of a target text."""
+        """Returns the pieces of a target text."""
         ids = self._target_words.encode(Side.of_lines([text])).ids
         return list(map(self.target_processor.id_to_piece, ids.tolist()))
 
     def save(self, folder: Path) -> None:
-        """Writes `joint.spm`, or `source.spm` and `target.spm`, into a folder."""
+        """Writes `joint.spm`, or `source.spm` and `target.spm`, to a folder."""
         make_folder(folder)
         names = (JOINT_FILE,) if self.joint else (SOURCE_FILE, TARGET_FILE)
         for name, model in zip(names, self._models, strict=True):
@@ -148,7 +149,7 @@ class Tokenizer:
 
     @classmethod
     def load(cls, folder: Path) -> Tokenizer:
-        """Reads what `save` wrote.
+        """Reads the files that `save` wrote.
 
         Raises:
             UserError: a file is missing or damaged.
@@ -157,7 +158,7 @@ class Tokenizer:
         for name in names:
             if not (folder / name).is_file():
                 raise UserError(f"{folder}: lacks {JOINT_FILE}, or {SOURCE_FILE} and {TARGET_FILE}")
-        models = [read_checked(folder / name, _MOST_BYTES) for name in names]
+        models = [read_checked(folder / name, _MAX_BYTES) for name in names]
         try:
             return cls(*models)
         except (ValueError, IndexError) as error:
@@ -167,13 +168,13 @@ class Tokenizer:
 
 
 def find_tokenizer(path: str) -> Tokenizer:
-    """The pieces of the model that is in the folder `path`, or in its folder `model/`, as a run's is.
+    """Reads the tokenizer of a trained model.
 
     Args:
-        path: such a folder, or a checkpoint of a run.
+        path: a model folder, a run folder with a folder `model/`, or a checkpoint of a run.
 
     Raises:
-        UserError: there is none, or it is damaged.
+        UserError: there is no tokenizer, or it is damaged.
     """
     for folder in model_folders(path):
         with read_errors(folder):
@@ -183,25 +184,25 @@ def find_tokenizer(path: str) -> Tokenizer:
             return Tokenizer.load(place)
     raise UserError(
         f"data.tokenizer.path={path}: neither this folder nor its folder model/ has {JOINT_FILE}, or "
-        f"{SOURCE_FILE} and {TARGET_FILE}"
+        f"{SOURCE_FILE} and {TARGET_FILE}. Give the folder of a model, a run or a checkpoint."
     )
 
 
 def train_tokenizer(
     pairs: Callable[[], Iterator[tuple[str, str]]], config: TokenizerConfig, folder: Path
 ) -> Tokenizer:
-    """Learns the pieces and writes them into a folder.
+    """Trains a tokenizer and writes it to a folder.
 
-    The same pairs and options give the same pieces on every machine, whatever its number of cores.
+    The same pairs and options give the same pieces on every machine, with any number of cores.
 
     Args:
-        pairs: starts the cleaned pairs anew, or the sample of them that is to be learnt from.
+        pairs: returns a new iterator over the cleaned training pairs, or over a sample of them.
         config: the options.
-        folder: where the models go.
+        folder: folder for the models.
 
     Raises:
-        UserError: there is no text, the vocabulary is smaller than the characters need, or a user symbol
-            cannot be one.
+        UserError: there is no text, the vocabulary is too small for the characters, or a user symbol can't be
+            a piece.
     """
     check_symbols(config.user_symbols, "data.tokenizer.user_symbols")
     if config.joint:
@@ -216,21 +217,21 @@ def train_tokenizer(
 
 
 def check_symbols(symbols: Sequence[str], key: str) -> None:
-    """Makes sure that strings can be pieces.
+    """Checks that strings can be pieces.
 
     Args:
         symbols: the strings.
-        key: full name of the option that gave them, for the message.
+        key: full name of their option, for the message.
 
     Raises:
-        UserError: one cannot be a piece, or is there twice.
+        UserError: a string can't be a piece, or is given twice.
     """
     for index, symbol in enumerate(symbols):
         reason = ""
         if not symbol or symbol != "".join(symbol.split()):
             reason = "must be text without white space"
         elif symbol in _SPECIAL_PIECES or re.fullmatch("<0x[0-9A-F]{2}>", symbol):
-            reason = "is a piece of the tokenizer's own; choose another name"
+            reason = "is a special piece of the tokenizer. Choose another name."
         elif symbol in symbols[:index]:
             reason = "is given twice"
         if reason:
@@ -240,7 +241,7 @@ def check_symbols(symbols: Sequence[str], key: str) -> None:
 def _train(texts: Iterable[str], config: TokenizerConfig, side: str) -> bytes:
     model = io.BytesIO()
     try:
-        with _ended_by_signals():
+        with _default_stop_signals():
             spm.SentencePieceTrainer.train(
                 sentence_iterator=(text[:_MAX_CHARACTERS] for text in texts),
                 model_writer=model,
@@ -260,28 +261,28 @@ def _train(texts: Iterable[str], config: TokenizerConfig, side: str) -> bytes:
                 minloglevel=2,
             )
     except RuntimeError as error:
-        raise UserError(_explained(str(error), config, side)) from error
+        raise UserError(_training_error(str(error), config, side)) from error
     size: int = _processor(model.getvalue()).vocab_size()
     if size < config.vocab_size:
         log.warning(
-            "data.tokenizer.vocab_size=%d: the text of %s allows only %d pieces; %d it is",
+            "data.tokenizer.vocab_size=%d: the text of %s allows only %d pieces. The vocabulary size is %d.",
             config.vocab_size, side, size, size,
         )  # fmt: skip
     return model.getvalue()
 
 
 @contextmanager
-def _ended_by_signals() -> Iterator[None]:
-    """Within, stop signals end the process on the spot, where Python would handle them minutes later.
+def _default_stop_signals() -> Iterator[None]:
+    """Lets stop signals end the process at once; Python would handle them only after the training.
 
-    Nothing is lost by it: what stands on the disk by then is whole, and the pieces are learnt anew. A guest
-    must not end its host, and leaves the signals to it.
+    This is safe: all files on the disk are complete at this time, and the training is repeated. In a call
+    from another program the signals are not changed, because this must not end that program.
     """
     if guest() is not None or threading.current_thread() is not threading.main_thread():
         yield  # only the main thread may set handlers
         return
     ours = {number: signal.getsignal(number) for number in STOP_SIGNALS}
-    caught = [number for number, handler in ours.items() if callable(handler)]  # not those that are ignored
+    caught = [number for number, handler in ours.items() if callable(handler)]  # without the ignored ones
     core = resource.getrlimit(resource.RLIMIT_CORE)
     resource.setrlimit(resource.RLIMIT_CORE, (0, core[1]))  # SIGQUIT would leave a core file
     for number in caught:
@@ -294,17 +295,17 @@ def _ended_by_signals() -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_CORE, core)
 
 
-def _explained(message: str, config: TokenizerConfig, side: str) -> str:
+def _training_error(message: str, config: TokenizerConfig, side: str) -> str:
     too_small = re.search(r"smaller than required_chars\. \d+ vs (\d+)", message)
     if too_small:
         return (
             f"data.tokenizer.vocab_size={config.vocab_size}: the characters of {side} need at least "
-            f"{too_small[1]} (and as many again to be of use); raise it, or lower "
-            "data.tokenizer.character_coverage (0.9995 suits Chinese and Japanese)"
+            f"{too_small[1]} pieces, and about twice as many for a useful vocabulary. Raise it, or lower "
+            "data.tokenizer.character_coverage (0.9995 suits Chinese and Japanese)."
         )
     if "sentences_.empty()" in message or "all_chars_count" in message:
-        return f"data.train: {side} of the cleaned training pairs hold no text to learn pieces from"
-    return f"data.tokenizer: SentencePiece could not learn pieces from {side}: {' '.join(message.split())}"
+        return f"data.train: {side} of the cleaned training pairs: no text to train the tokenizer on"
+    return f"data.tokenizer: SentencePiece could not train on {side}: {' '.join(message.split())}"
 
 
 def _processor(model: bytes) -> spm.SentencePieceProcessor:
@@ -331,28 +332,28 @@ def _words(processor: spm.SentencePieceProcessor) -> Words:
     return Words(partial(processor.encode, num_threads=1), processor.vocab_size())
 
 
-def _tag_and_rest(text: str, symbols: Mapping[str, int]) -> tuple[list[int], str]:
-    """The id of the symbol that is the first word of a text, if it is one, and what follows it."""
+def _split_tag(text: str, symbols: Mapping[str, int]) -> tuple[list[int], str]:
+    """Splits a text into the id of its first word, if that is a symbol, and the rest."""
     first, *rest = text.split(None, 1) or [""]
     return ([symbols[first]], "".join(rest)) if first in symbols else ([], text)
 
 
 def _user_symbols(model: bytes) -> list[str]:
     """Reads `trainer_spec.user_defined_symbols` (fields 2 and 31 of sentencepiece_model.proto)."""
-    fields = protobuf_fields(_only(model, 2))
+    fields = protobuf_fields(_submessage(model, 2))
     return [value.decode() for number, value in fields if number == 31 and isinstance(value, bytes)]
 
 
 def _segmentation(model: bytes) -> Segmentation:
     """Reads `trainer_spec.model_type` (fields 2 and 3 of sentencepiece_model.proto)."""
-    kind = next((value for number, value in protobuf_fields(_only(model, 2)) if number == 3), 1)
+    kind = next((value for number, value in protobuf_fields(_submessage(model, 2)) if number == 3), 1)
     names = {1: Segmentation.unigram, 2: Segmentation.bpe}
     if kind not in names:
         raise ValueError("neither a unigram nor a BPE model")
     return names[int(kind)]
 
 
-def _only(message: bytes, wanted: int) -> bytes:
+def _submessage(message: bytes, wanted: int) -> bytes:
     content = next((value for number, value in protobuf_fields(message) if number == wanted), b"")
     if not isinstance(content, bytes):
         raise ValueError("not a SentencePiece model")
@@ -360,7 +361,7 @@ def _only(message: bytes, wanted: int) -> bytes:
 
 
 def protobuf_fields(message: bytes) -> Iterator[tuple[int, int | bytes]]:
-    """The fields of a protobuf message in order: number, and integer or bytes."""
+    """Yields the fields of a protobuf message in order: number, and integer or bytes."""
     at = 0
     while at < len(message):
         tag, at = _varint(message, at)

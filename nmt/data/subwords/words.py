@@ -1,4 +1,4 @@
-"""Text to ids a word at a time, for many words at once."""
+"""A cache of encoded words, with which text is encoded word by word, many words at once."""
 
 from __future__ import annotations
 
@@ -9,41 +9,41 @@ import numpy as np
 
 from nmt.data.arrays import Array, Side, offsets_of, smallest_dtype
 
-_BITS = 18  # of the number of places in the table, each of some 30 bytes
-_LANES = 3  # words of up to three times eight bytes have a place
-_MOST_IDS = 1 << 21
+_BITS = 18  # the table has 2**18 entries of about 30 bytes
+_LANES = 3  # words of up to 3 * 8 bytes are cached
+_MAX_IDS = 1 << 21
 _SPACE = ord(" ")
-# Odd numbers without pattern: the places of words are spread by the upper bits of products with them.
+# Odd random numbers: the upper bits of products with them distribute the words over the table.
 _FACTORS = np.array([0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9], np.uint64)
 _MASKS = np.array([(1 << 8 * size) - 1 for size in range(9)], np.uint64)
 
 
 class Words:
-    """Encodes text as the sum of its words: what stands between spaces.
+    """Encodes text as the concatenation of its words, which are separated by spaces.
 
-    Words repeat, so what was found for one is kept where the next that looks like it is looked up: in the one
-    place that its bytes lead to, which the newcomer takes over if they differ. All words of a text are looked
-    up together, and those that are not there are encoded together.
+    Words repeat, so their ids are cached. The table is a direct-mapped cache: the bytes of a word determine
+    its entry, and a collision replaces the entry. All words of a text are looked up together. The missing
+    ones are encoded together.
 
     Args:
-        encode: the ids of each of many words.
-        vocab_size: above all ids.
+        encode: returns the ids of each of many words.
+        vocab_size: size of the vocabulary; all ids are below it.
     """
 
-    _store: Array  # of ids
-    _used: int  # so many of its places
+    _store: Array  # the ids of the cached words
+    _used: int  # number of ids in `_store`
 
     def __init__(self, encode: Callable[[list[str]], list[list[int]]], vocab_size: int) -> None:
         self._encode = encode
         self._dtype = smallest_dtype(vocab_size - 1)
         self._lock = Lock()
-        self._forget()
+        self._clear()
 
     def encode(self, texts: Side) -> Side:
-        """The ids of many texts.
+        """Encodes many texts.
 
         Args:
-            texts: as of `Side.of_lines`; a newline within a text is a character like any other.
+            texts: as `Side.of_lines` returns them. A newline within a text is an ordinary character.
         """
         ends = texts.offsets[1:] - texts.offsets[0]
         codes = np.append(texts.flat(), np.zeros(8 * _LANES, np.uint8))
@@ -52,30 +52,35 @@ class Words:
             return self._ids(codes, ends)
 
     def _ids(self, codes: Array, ends: Array) -> Side:
-        """Of texts that end before `ends`, all words of them by a space; codes go on for some zeros."""
-        if self._used > _MOST_IDS:
-            self._forget()
+        """Encodes texts that end before `ends`. Each word ends with a space; `codes` is padded with zeros."""
+        if self._used > _MAX_IDS:
+            self._clear()
         stops = np.flatnonzero(codes == _SPACE)
         starts = np.empty_like(stops)
         starts[:1], starts[1:] = 0, stops[:-1] + 1
         sizes = stops - starts
         lanes, places = _lanes(codes, starts, sizes)
-        known = (sizes <= 8 * _LANES) & (codes[: -8 * _LANES].min(initial=1) > 0)  # zeros fill lanes up
+        known = (sizes <= 8 * _LANES) & (codes[: -8 * _LANES].min(initial=1) > 0)  # zeros pad lanes
         found = known.copy()
-        for lane, kept in zip(lanes, self._lanes, strict=True):
-            found &= kept[places] == lane
+        for lane, cached in zip(lanes, self._lanes, strict=True):
+            found &= cached[places] == lane
         begins, counts = self._begins[places], self._counts[places]
         missing = np.flatnonzero(~found)
         if len(missing):
-            first, which, new_begins, new_counts = self._look_up(codes, starts[missing], stops[missing])
+            first, which, new_begins, new_counts = self._encode_new(codes, starts[missing], stops[missing])
             begins[missing], counts[missing] = new_begins[which], new_counts[which]
-            self._keep(missing[first[known[missing[first]]]], lanes, places, begins, counts)
+            self._enter(missing[first[known[missing[first]]]], lanes, places, begins, counts)
         offsets = offsets_of(counts)
         rows = np.repeat(begins - offsets[:-1], counts) + np.arange(offsets[-1])
         return Side(self._store[rows], np.concatenate([[0], offsets[np.searchsorted(stops, ends)]]))
 
-    def _look_up(self, codes: Array, starts: Array, stops: Array) -> tuple[Array, Array, Array, Array]:
-        """Encodes words; tells where each stands first, which each is, and where their ids are."""
+    def _encode_new(self, codes: Array, starts: Array, stops: Array) -> tuple[Array, Array, Array, Array]:
+        """Encodes words and stores their ids.
+
+        Returns:
+            The first occurrence of each distinct word; the number of the distinct word of each word; and for
+            each distinct word the beginning and the number of its ids in `_store`.
+        """
         content = codes.tobytes()
         numbers: dict[bytes, int] = {}
         pairs = zip(starts.tolist(), stops.tolist(), strict=True)
@@ -89,24 +94,24 @@ class Words:
         self._store[begin : self._used] = side.ids
         return first, np.array(which), side.offsets[:-1] + begin, side.lengths()
 
-    def _keep(self, words: Array, lanes: list[Array], places: Array, begins: Array, counts: Array) -> None:
-        """Gives words their places; of several in one place the first has it."""
-        taken, first = np.unique(places[words], return_index=True)
+    def _enter(self, words: Array, lanes: list[Array], places: Array, begins: Array, counts: Array) -> None:
+        """Enters words into the table. Of several words with the same entry, the first is stored."""
+        entries, first = np.unique(places[words], return_index=True)
         words = words[first]
-        for lane, kept in zip(lanes, self._lanes, strict=True):
-            kept[taken] = lane[words]
-        self._begins[taken], self._counts[taken] = begins[words], counts[words]
+        for lane, cached in zip(lanes, self._lanes, strict=True):
+            cached[entries] = lane[words]
+        self._begins[entries], self._counts[entries] = begins[words], counts[words]
 
-    def _forget(self) -> None:
+    def _clear(self) -> None:
         self._lanes = [np.zeros(1 << _BITS, np.uint64) for _ in range(_LANES)]
-        # No word at all has a place of its own from the start, and no ids.
+        # The empty word is cached from the start: it has the lanes 0, entry 0 and no ids.
         self._begins, self._counts = np.zeros(1 << _BITS, np.int64), np.zeros(1 << _BITS, np.int64)
         self._store, self._used = np.empty(0, self._dtype), 0
 
 
 def _lanes(codes: Array, starts: Array, sizes: Array) -> tuple[list[Array], Array]:
-    """The bytes of words as numbers, eight in each, and the places these lead to."""
-    windows = np.ndarray(len(codes) - 7, "<u8", codes, strides=(1,))  # the eight bytes from each on
+    """Returns the bytes of words as numbers of eight bytes, and the entries of the words in the table."""
+    windows = np.ndarray(len(codes) - 7, "<u8", codes, strides=(1,))  # eight bytes from each position
     lanes = []
     mixed = np.zeros(len(starts), np.uint64)
     for lane, factor in enumerate(_FACTORS):

@@ -109,5 +109,5 @@ def test_damaged_file_is_named(tmp_path: Path, damage: str) -> None:
             "other": b"text" * 99,
         }
         path.write_bytes(wrong[damage])
-    with pytest.raises(UserError, match="00007.safetensors is damaged"):
+    with pytest.raises(UserError, match="00007.safetensors: damaged"):
         Shard.open(path)

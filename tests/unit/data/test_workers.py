@@ -66,7 +66,7 @@ def test_in_processes_of_their_own_in_order_and_bounded() -> None:
 
 def test_killed_worker_is_named() -> None:
     with pytest.raises(
-        UserError, match=r"^data\.workers=2: one of these processes was killed.*data\.workers=1$"
+        UserError, match=r"^data\.workers=2: one of these processes was killed.*data\.workers=1\.$"
     ):
         list(run_ordered(die, range(6), base, 2))
 

@@ -339,7 +339,7 @@ def test_processes_map_a_store_of_files(tmp_path: Path) -> None:
     paths[1].unlink()  # still mapped in this process
     paths[1].write_bytes(b"another")
     stream = BatchStream(opened, options(), 1, tokenizer(), workers=1)
-    with pytest.raises(UserError, match=r"b is damaged: start again"):
+    with pytest.raises(UserError, match=r"b: damaged .*Start again"):
         next(stream)
     stream.close()
 

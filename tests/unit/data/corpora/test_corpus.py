@@ -67,15 +67,15 @@ def test_pairs(options: dict[str, Any], expected: list[tuple[str, str]]) -> None
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({}, "names no data: set data.train.source=train.en data.train.target=train.de .*data.train.path="),
-        ({"source": "???", "target": None}, "data.train names no data"),
-        ({"source": "a.en"}, "data.train.source is given without data.train.target: .*target=train.de"),
-        ({"target": "a.de"}, "data.train.target is given without data.train.source: .*source=train.en"),
+        ({}, "names no data. Set data.train.source=train.en data.train.target=train.de .*data.train.path="),
+        ({"source": "???", "target": None}, "data.train: names no data"),
+        ({"source": "a.en"}, "data.train.source: given without data.train.target. .*target=train.de"),
+        ({"target": "a.de"}, "data.train.target: given without data.train.source. .*source=train.en"),
         ({"split": "train", "source": "a.en", "target": "a.de"},
-         "data.train: split and source are both given.*add data.train.split=null"),
+         "data.train: split and source are both given. Add data.train.split=null"),
         ({"split": "train", "target": "a.de"}, "data.train: split and target are both given"),
         ({"path": "t.tsv", "sacrebleu": "wmt14"}, "path and sacrebleu are both given"),
-        ({"split": "train"}, "data.train.split=train: .*set data.hub.path too"),
+        ({"split": "train"}, "data.train.split=train: .*Set data.hub.path too"),
         ({"source": "gone.en", "target": "a.de"}, "train.source=gone.en: there is no such file .looked at /"),
         ({"source": "a.en", "target": "gone.de"}, "data.train.target=gone.de: there is no such file"),
         ({"path": "gone.tsv"}, "data.train.path=gone.tsv: there is no such file"),
@@ -96,7 +96,7 @@ def test_mistakes_seen_at_once(options: dict[str, Any], message: str) -> None:
         ({"source": "empty", "target": "b.de"}, "data.train: empty has 0 lines but b.de has 1"),
         # The totals agree; the files differ.
         ({"source": ["a.en", "b.en"], "target": ["b.de", "a.de"]}, "a.en has 3 lines but b.de has 1"),
-        ({"source": "empty", "target": "empty"}, r"data.train: empty \+ empty holds no sentence pair"),
+        ({"source": "empty", "target": "empty"}, r"data.train: empty \+ empty has no sentence pairs"),
         ({"path": "u.jsonl", "sacrebleu": ""}, None),
     ],
 )  # fmt: skip
@@ -197,7 +197,7 @@ def test_held_out_has_its_tag_beside_the_text() -> None:
 
 
 def test_groups_must_be_one_a_line() -> None:
-    with pytest.raises(UserError, match="data.test.groups=groups: has 3 labels, but there are 1 pairs"):
+    with pytest.raises(UserError, match="data.test.groups=groups: has 3 labels for 1 pairs"):
         read_held_out(SplitConfig(source="b.en", target="b.de", groups="groups"), DATA, "data.test")
 
 
@@ -223,12 +223,12 @@ class TestSacrebleu:
         assert held_out.facts["sacrebleu"] == "wmt14/full"
 
     def test_unknown_name_gets_near_ones(self) -> None:
-        with pytest.raises(UserError, match="data.test.sacrebleu=wmt14/ful: .*did you mean wmt14/full"):
+        with pytest.raises(UserError, match="data.test.sacrebleu=wmt14/ful: .*Did you mean wmt14/full"):
             open_corpus(SplitConfig(sacrebleu="wmt14/ful"), DATA, "data.test")
 
     def test_unknown_languages_get_those_there_are(self) -> None:
         data = DataConfig(name="t", source_lang="en", target_lang="tlh")
-        with pytest.raises(UserError, match=r"wmt14/full: has no en-tlh, only cs-en, de-en, en-cs"):
+        with pytest.raises(UserError, match=r"wmt14/full: does not have en-tlh, only cs-en, de-en, en-cs"):
             open_corpus(SplitConfig(sacrebleu="wmt14/full"), data, "data.test")
 
     @pytest.mark.parametrize("failure", [OSError("no network"), SystemExit(1)])
@@ -238,12 +238,12 @@ class TestSacrebleu:
 
         monkeypatch.setattr(type(DATASETS["wmt14/full"]), "get_source_file", fail)
         with pytest.raises(
-            UserError, match="data.test.sacrebleu=wmt14/full: could not be fetched into /.*source="
+            UserError, match="data.test.sacrebleu=wmt14/full: could not be downloaded to /.*source="
         ):
             open_corpus(SplitConfig(sacrebleu="wmt14/full"), DATA, "data.test")
 
 
 def test_hub_is_not_confused_with_a_missing_split() -> None:
     data = DataConfig(name="t", source_lang="en", target_lang="de", hub=HubConfig(path="wmt/wmt14"))
-    with pytest.raises(UserError, match="data.valid names no data: .* data.valid.split=valid of wmt/wmt14"):
+    with pytest.raises(UserError, match="data.valid: names no data. .* data.valid.split=valid of wmt/wmt14"):
         open_corpus(SplitConfig(), data, "data.valid")

@@ -96,7 +96,9 @@ def test_several_splits(wmt: Path) -> None:
     both = opened(wmt, "de-en", "train[:2]+validation")
     assert pairs(both) == [*TRAIN[:2], ("en validation 0 0", "de validation 0 0"),
                            ("en validation 0 1", "de validation 0 1")]  # fmt: skip
-    with pytest.raises(UserError, match=r"data.train.split=train\+dev: .* no such split, only train, valid"):
+    with pytest.raises(
+        UserError, match=r"data.train.split=train\+dev: not a split of .*, which has train, valid"
+    ):
         opened(wmt, "de-en", "train+dev")
 
 
@@ -162,13 +164,18 @@ def test_facts_of_a_folder_do_not_tell_where_it_lies(wmt: Path, tmp_path: Path) 
 @pytest.mark.parametrize(
     ("name", "split", "languages", "message"),
     [
-        ("cs-en", "train", ("en", "de"), "data.hub.name=cs-en: .* no such configuration, only de-en, fr-en"),
+        (
+            "cs-en",
+            "train",
+            ("en", "de"),
+            "data.hub.name=cs-en: not a configuration of .*, which has de-en, fr-en",
+        ),
         (None, "train", ("en", "de"), r"data.hub.path=.*Config name is missing.*'de-en', 'fr-en'"),
         (
             "de-en",
             "dev",
             ("en", "de"),
-            "data.train.split=dev: .* no such split, only train, validation, test",
+            "data.train.split=dev: not a split of .*, which has train, validation, test",
         ),
         ("de-en", "train[:x]", ("en", "de"), r"data.train.split=train\[:x\]: "),
         (
@@ -208,11 +215,11 @@ def test_odd_names_that_are_taken_as_they_stand(name: str, tmp_path: Path) -> No
 
 def test_folder_without_configurations(wmt: Path, tmp_path: Path) -> None:
     (wmt / "README.md").unlink()
-    with pytest.raises(UserError, match="data.hub.name=cs-en: .*only de-en, fr-en"):
+    with pytest.raises(UserError, match="data.hub.name=cs-en: .*which has de-en, fr-en"):
         opened(wmt, "cs-en")
     (tmp_path / "flat").mkdir()
     (tmp_path / "flat/train.jsonl").write_text('{"en": "a", "de": "b"}\n')
-    with pytest.raises(UserError, match="data.hub.name=de-en: .*set data.hub.name=null"):
+    with pytest.raises(UserError, match="data.hub.name=de-en: .*Set data.hub.name=null"):
         opened("flat", "de-en")
     (tmp_path / "nothing").mkdir()
     with pytest.raises(UserError, match="data.hub.path=nothing: .*any data files"):
@@ -229,7 +236,7 @@ def test_damaged_file(wmt: Path) -> None:
 def test_column_that_holds_no_text(tmp_path: Path) -> None:
     (tmp_path / "numbers").mkdir()
     (tmp_path / "numbers/train.jsonl").write_text('{"en": "a", "de": 1}\n')
-    with pytest.raises(UserError, match="numbers train: column 'de' must hold text, not int64"):
+    with pytest.raises(UserError, match="numbers train: column 'de' must contain text, not int64"):
         pairs(opened("numbers"))
 
 
@@ -269,7 +276,7 @@ class TestRemote:
     def test_offline_never_passes_another_revision_off(self, cached: Path, answer: Any) -> None:
         answer(ConnectionError("no network"))
         assert pairs(opened("wmt/wmt14", "de-en", revision=COMMIT)) == TRAIN
-        with pytest.raises(UserError, match=f"data.hub.revision={'f' * 40}: .*the cache holds {COMMIT} only"):
+        with pytest.raises(UserError, match=f"data.hub.revision={'f' * 40}: .*the cache has only {COMMIT}"):
             opened("wmt/wmt14", "de-en", revision="f" * 40)
 
     def test_offline_and_not_cached(self, cache: Path, answer: Any) -> None:
@@ -277,7 +284,7 @@ class TestRemote:
         with pytest.raises(UserError) as error:
             opened("wmt/wmt14", "de-en")
         message = str(error.value)
-        assert "wmt/wmt14 de-en could not be fetched (no network)" in message
+        assert "wmt/wmt14 de-en could not be downloaded (no network)" in message
         assert str(cache) in message
         assert "data=local data.train.source=" in message
         assert "\n" not in message
@@ -338,7 +345,9 @@ class TestRemote:
         (here,) = cached.glob(f"wmt___wmt14/de-en/0.0.0/{COMMIT}")
         shutil.move(here, here.with_name("a" * 64))  # not a commit: the name for a data set that was a script
         assert commit_of(HubConfig("wmt/wmt14", "de-en", "main")) == "main"
-        with pytest.raises(UserError, match="gone/gone could not be fetched .no network. and is not in the"):
+        with pytest.raises(
+            UserError, match="gone/gone could not be downloaded .no network. and is not in the"
+        ):
             commit_of(HubConfig("gone/gone"))
 
     def test_the_network_goes_after_the_commit_was_found(
@@ -346,11 +355,11 @@ class TestRemote:
     ) -> None:
         answer("e" * 40)
         monkeypatch.setattr(datasets.config, "HF_HUB_OFFLINE", True)
-        with pytest.raises(UserError, match="reached .any longer., and the cache holds 0123456789abcdef"):
+        with pytest.raises(UserError, match="reached .any longer., and the cache has only 0123456789abcdef"):
             opened("wmt/wmt14", "de-en", revision="e" * 40)
 
     def test_no_such_set(self) -> None:
-        with pytest.raises(UserError, match="data.hub.path=a/b/c: neither a folder here nor a data set"):
+        with pytest.raises(UserError, match="data.hub.path=a/b/c: neither a local folder nor a hub data set"):
             opened("a/b/c")
 
     def test_other_errors_are_bugs(self, answer: Any) -> None:
@@ -365,7 +374,7 @@ class TestRemote:
         (
             "script.py",
             "import datasets",
-            "scripts are no longer supported.*convert it to Parquet, or give two",
+            "scripts are no longer supported.*Convert it to Parquet, or give two",
         ),
         ("README.md", "---\nconfigs: [\n---\n", "its README.md is damaged"),
         ("notes", "", "data.hub.path="),

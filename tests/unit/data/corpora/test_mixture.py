@@ -134,5 +134,5 @@ def test_apportioned(total: int, shares: list[float]) -> None:
 
 
 def test_an_epoch_too_long() -> None:
-    with pytest.raises(UserError, match="data.train.corpora: the weights make an epoch of 1e"):
+    with pytest.raises(UserError, match="data.train.corpora: the weights give an epoch of 1e"):
         mixture([(1000, 1e9)])

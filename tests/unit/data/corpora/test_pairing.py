@@ -83,5 +83,5 @@ def test_a_warning_names_the_files(
     open_corpus(SplitConfig(source=["a.en", "b.en"], target=["b.de", "a.de"]), data, "data.train")
     [message] = caplog.messages
     assert message == (
-        "data.train: a.en is paired with b.de, but its name goes with a.de: give both lists in the same order"
+        "data.train: a.en is paired with b.de, but its name matches a.de. Give both lists in the same order."
     )

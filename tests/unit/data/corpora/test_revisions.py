@@ -114,7 +114,7 @@ def test_each_corpus_has_its_own(hub: Hub, tmp_path: Path) -> None:
 
 
 def test_a_mistake_names_the_option(hub: Hub) -> None:
-    with pytest.raises(UserError, match="^data.hub.path=gone/gone: neither a folder here"):
+    with pytest.raises(UserError, match="^data.hub.path=gone/gone: neither a local folder"):
         with_commits(options(path="gone/gone"), None)
-    with pytest.raises(UserError, match="^data.train.corpora.a.hub.path=gone/gone: neither a folder here"):
+    with pytest.raises(UserError, match="^data.train.corpora.a.hub.path=gone/gone: neither a local folder"):
         with_commits(mixed(a=CorpusConfig(split="train", hub=HubConfig("gone/gone"))), None)

@@ -125,22 +125,22 @@ def test_one_corpus_may_have_a_tag() -> None:
         (
             {"a": CorpusConfig(source="a.en", target="a.de")},
             {"train": {"tag": "<2de>"}},
-            "data.train.corpora and data.train.tag are both given, .* add data.train.tag=null, or make it",
+            "data.train.corpora and data.train.tag are both given. Add data.train.tag=null, or move it",
         ),
         (
             {"a": CorpusConfig(source="a.en", target="a.de")},
             {"train": {"source": "b.en", "target": "b.de"}},
-            "data.train.corpora and data.train.source are both given, .* add data.train.source=null "
-            "data.train.target=null, or make it one of the corpora",
+            "data.train.corpora and data.train.source are both given. Add data.train.source=null "
+            "data.train.target=null, or move it to a corpus of data.train.corpora.",
         ),
-        ({"a": CorpusConfig()}, {}, "data.train.corpora.a names no data: set data.train.corpora.a.source="),
-        ({"a": CorpusConfig(source="a.en")}, {}, "data.train.corpora.a.source is given without"),
+        ({"a": CorpusConfig()}, {}, "data.train.corpora.a: names no data. Set data.train.corpora.a.source="),
+        ({"a": CorpusConfig(source="a.en")}, {}, "data.train.corpora.a.source: given without"),
         ({"a": CorpusConfig(source="no.en", target="a.de")}, {}, "data.train.corpora.a.source=no.en"),
-        ({"a": CorpusConfig(split="train")}, {}, "data.train.corpora.a.split=train: .* set data.hub.path"),
+        ({"a": CorpusConfig(split="train")}, {}, "data.train.corpora.a.split=train: .* Set data.hub.path"),
         (
             {"a": CorpusConfig(path="t.jsonl", tag="</s>")},
             {},
-            "data.train.corpora.a.tag: '</s>' is a piece of the tokenizer's own",
+            "data.train.corpora.a.tag: '</s>' is a special piece of the tokenizer",
         ),
         (
             {"a": CorpusConfig(path="t.jsonl", tag="a b")},

@@ -53,12 +53,12 @@ def test_tsv(tmp_path: Path, content: str, keys: tuple[str, ...], expected: list
             r"a.tsv:1: no column source or translation.en or en .* data.source_key to .*a, b",
         ),
         ("en\tfr\n", (), "a.tsv:1: no column target or translation.de or de for the target side"),
-        ("en\tde\n", ("english", "de"), "no column english for the source side: .*en, de"),
-        ("source\ttarget\na\tb\na\tb\tc\n", (), "a.tsv:3: has 3 columns where the first line has 2"),
+        ("en\tde\n", ("english", "de"), "no column english for the source side. .*en, de"),
+        ("source\ttarget\na\tb\na\tb\tc\n", (), "a.tsv:3: has 3 columns, but the first line has 2"),
         ("source\ttarget\na b\n", (), "a.tsv:2: has 1 columns"),
-        ("a\tb\n\nc\td\n", ("0", "1"), "a.tsv:2: has 1 columns where the first line has 2"),
-        ("a\tb\n", ("0", "2"), "a.tsv:1: has 2 columns, so column 2"),
-        ("a\tb\n", ("0", "de"), "give two column names .* or two column numbers"),
+        ("a\tb\n\nc\td\n", ("0", "1"), "a.tsv:2: has 1 columns, but the first line has 2"),
+        ("a\tb\n", ("0", "2"), "a.tsv:1: has 2 columns, so there is no column 2"),
+        ("a\tb\n", ("0", "de"), "Give two column names .* or two column numbers"),
         ("", (), "a.tsv:1: no column"),
     ],
 )
@@ -102,10 +102,10 @@ def test_jsonl(
         ('{"a": {"b": 1}, "c": 2}\n', r"a.jsonl:1: no column source .* to one of a\.b, c"),
         (
             '{"source": "a", "target": "b"}\n{"source": "a"}\n',
-            "a.jsonl:2: lacks the key 'target'; it has source",
+            "a.jsonl:2: lacks the key 'target'. Its keys are source",
         ),
         ('{"source": "a", "target": 3}\n', "a.jsonl:1: 'target' must be text, not 3"),
-        ('{"source": "a", "target": "\\ud83d"}\n', "a.jsonl:1: 'target' holds half a surrogate pair"),
+        ('{"source": "a", "target": "\\ud83d"}\n', "a.jsonl:1: 'target' contains half a surrogate pair"),
     ],
 )
 def test_jsonl_mistakes(tmp_path: Path, content: str, message: str) -> None:
@@ -148,12 +148,12 @@ def test_parquet_with_text_that_is_not_utf8(tmp_path: Path) -> None:
 def test_parquet_mistakes(tmp_path: Path) -> None:
     path = tmp_path / "a.parquet"
     pq.write_table(pa.table({"en": ["a"], "de": [1], "t": [{"fr": "c"}]}), path)
-    with pytest.raises(UserError, match="column 'de' must hold text, not int64"):
+    with pytest.raises(UserError, match="column 'de' must contain text, not int64"):
         read(path)
-    with pytest.raises(UserError, match=r"a.parquet: no column x for the source side: .*en, de, t\.fr"):
+    with pytest.raises(UserError, match=r"a.parquet: no column x for the source side. .*en, de, t\.fr"):
         read(path, "x", "de")
     path.write_bytes(path.read_bytes()[:100])
-    with pytest.raises(UserError, match="a.parquet: not a sound Parquet file"):
+    with pytest.raises(UserError, match="a.parquet: not a valid Parquet file"):
         read(path)
 
 
@@ -203,7 +203,7 @@ def test_a_parquet_column_without_any_value_is_empty_text(tmp_path: Path) -> Non
 def test_parquet_of_numbers_in_a_dictionary_is_not_text(tmp_path: Path) -> None:
     numbers = pa.array([1, 2]).dictionary_encode()
     pq.write_table(pa.table({"source": numbers, "target": ["a", "b"]}), tmp_path / "a.parquet")
-    with pytest.raises(UserError, match="column 'source' must hold text, not "):
+    with pytest.raises(UserError, match="column 'source' must contain text, not "):
         read(tmp_path / "a.parquet")
 
 
@@ -224,7 +224,7 @@ def test_rows_of_empty_cells_are_rows_at_the_end_too(tmp_path: Path) -> None:
 def test_a_blank_line_within_is_an_error(tmp_path: Path) -> None:
     line = '{"source": "a", "target": "b"}'
     (tmp_path / "a.jsonl").write_text(f"{line}\n\n\n{line}\n")
-    with pytest.raises(UserError, match=r"a.jsonl:2: is blank, and lines with text follow"):
+    with pytest.raises(UserError, match=r"a.jsonl:2: a blank line before lines with text"):
         read(tmp_path / "a.jsonl")
 
 
@@ -240,7 +240,7 @@ def test_a_huge_number_beside_the_text_is_none_of_our_business(tmp_path: Path) -
         (f'{{"source": {"9" * 5000}, "target": "b"}}', "a.jsonl:1: 'source' must be text, not inf"),
         ('{"source": NaN, "target": "b"}', "a.jsonl:1: 'source' must be text, not nan"),
         ('{"source": ["a"], "target": "b"}', r"a.jsonl:1: 'source' must be text, not \['a'\]"),
-        ('{"source": "\\ud800", "target": "b"}', "a.jsonl:1: 'source' holds half a surrogate pair"),
+        ('{"source": "\\ud800", "target": "b"}', "a.jsonl:1: 'source' contains half a surrogate pair"),
         ('{"a":' * 5000 + "1" + "}" * 5000, "a.jsonl:1: "),
         ('{"a":' * 900 + "1" + "}" * 900, "a.jsonl:1: "),
         ("[" * 100_000, "a.jsonl:1: not valid JSON"),
@@ -271,14 +271,14 @@ def test_columns_of_one_name(tmp_path: Path, names: list[str]) -> None:
     pq.write_table(pa.Table.from_arrays([["a"], ["b"], ["c"]], names), tmp_path / "t.parquet")
     (tmp_path / "t.tsv").write_text("\t".join(names) + "\na\tb\tc\n")
     for file in ("t.parquet", "t.tsv"):
-        with pytest.raises(UserError, match=f"2 columns are named '{twice}'; rename"):
+        with pytest.raises(UserError, match=f"2 columns are named '{twice}'. Rename"):
             read(tmp_path / file)
 
 
 def test_nested_columns_of_one_name(tmp_path: Path) -> None:
     pairs = pa.array([{"en": "a", "de": "b"}])
     pq.write_table(pa.Table.from_arrays([pairs, pairs], ["translation"] * 2), tmp_path / "t.parquet")
-    with pytest.raises(UserError, match="2 columns are named 'translation'; rename"):
+    with pytest.raises(UserError, match="2 columns are named 'translation'. Rename"):
         read(tmp_path / "t.parquet")
 
 

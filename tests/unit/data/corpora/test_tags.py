@@ -73,8 +73,8 @@ def test_a_forgotten_tag_is_told(
         check_tags({"valid": held_out("<2de> a"), "test": test}, sources, known_tags([], sources))
     known = ", ".join(tag for tag in tags if tag)
     assert [record.getMessage() for record in caplog.records] == [
-        "data.test has no tag, but every training corpus has one, so the model learns from no source "
-        f"without; set data.test.tag to one of {known}"
+        "data.test has no tag, but every training corpus has one, so the model sees no source without "
+        f"a tag in training. Set data.test.tag to one of {known}."
     ] * warned
 
 

@@ -341,7 +341,7 @@ def test_second_process_waits_for_the_first(config: DataConfig, caplog: pytest.L
         second = threading.Thread(target=lambda: results.append(prepare(config, shard_pairs=SHARD)))
         second.start()
         deadline = time.monotonic() + 30
-        while "another process is preparing" not in caplog.text:
+        while "another process that is preparing" not in caplog.text:
             assert time.monotonic() < deadline
             time.sleep(0.005)
         inodes = {path.name: path.stat().st_ino for path in hidden.iterdir()}

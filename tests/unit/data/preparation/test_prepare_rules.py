@@ -111,5 +111,5 @@ def test_sets_have_one_fingerprint() -> None:
     words = [f"word {number}" for number in range(100)]
     assert fingerprint({"a": set(words)}) == fingerprint({"a": frozenset(reversed(words))})
     assert fingerprint({"a": set(words)}) != fingerprint({"a": set(words[1:])})
-    with pytest.raises(TypeError, match="JSON can't hold <object"):
+    with pytest.raises(TypeError, match="JSON can't represent <object"):
         fingerprint([object()])

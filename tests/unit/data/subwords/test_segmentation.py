@@ -178,7 +178,7 @@ def test_words_of_every_length_fill_the_room(monkeypatch: pytest.MonkeyPatch) ->
     for ways in (UnigramSegmenter(IDS, VOCABULARY, 0.4), BpeSegmenter(IDS, MERGES, 0.3)):
         expected = draw(ways, texts, numbers)
         assert ["".join(pieces) for pieces in expected] == texts
-        monkeypatch.setattr(ways_module, "_ROOM", 200)
+        monkeypatch.setattr(ways_module, "_MAX_CELLS", 200)
         assert draw(ways, texts, numbers) == expected
         assert draw(ways, [], []) == []
 

@@ -234,7 +234,8 @@ class TestTraining:
         assert 260 < size < 1000
         (message,) = caplog.messages
         assert message == (
-            f"data.tokenizer.vocab_size=32000: the text of both sides allows only {size} pieces; {size} it is"
+            f"data.tokenizer.vocab_size=32000: the text of both sides allows only {size} pieces. "
+            f"The vocabulary size is {size}."
         )
 
     def test_one_pair_is_enough(self, tmp_path: Path, segmentation: Segmentation) -> None:
@@ -292,8 +293,8 @@ class TestTraining:
         [
             ([""], "'' must be text without white space"),
             (["a b"], "'a b' must be text without"),
-            (["</s>"], "'</s>' is a piece of the tokenizer's own"),
-            (["<0x41>"], "'<0x41>' is a piece of the tokenizer's own"),
+            (["</s>"], "'</s>' is a special piece of the tokenizer"),
+            (["<0x41>"], "'<0x41>' is a special piece of the tokenizer"),
             (["x", "y", "x"], "'x' is given twice"),
         ],
     )

@@ -50,7 +50,7 @@ def test_ids_are_those_of_the_words(bits: int, batches: list[list[str]]) -> None
 @given(st.lists(st.lists(TEXT), max_size=6))
 def test_what_is_kept_is_bounded(batches: list[list[str]]) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(module, "_MOST_IDS", 20)
+        patch.setattr(module, "_MAX_IDS", 20)
         words = Words(Letters(), 70_000)
         for texts in batches:
             assert ids(words, texts) == [naive(text) for text in texts]
