@@ -32,7 +32,7 @@ def pages() -> list[Path]:
     """The pages: those in the root of the repository and in scripts/, and all in docs/."""
     return [
         *sorted(ROOT.glob("*.md")),
-        *sorted(ROOT.glob("scripts/*.md")),
+        *sorted(ROOT.glob("scripts/**/*.md")),
         *sorted(ROOT.glob("docs/**/*.md")),
     ]
 
