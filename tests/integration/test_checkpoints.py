@@ -178,7 +178,7 @@ def test_going_back_leads_to_the_same_end(
     options = back(config(data, run), name.format(run=run))
     train(options)
     assert f"rewinding {run} to update 8" in said.text
-    assert "the later checkpoints are removed: update-00000010, update-00000012" in said.text
+    assert "removing the later checkpoints: update-00000010, update-00000012" in said.text
     for path in (run / "checkpoints").iterdir():
         state = json.loads((path / "state.json").read_text())
         resumed_from = state["progress"].pop("resumed_from")

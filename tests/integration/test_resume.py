@@ -361,7 +361,7 @@ def test_other_data_behind_the_same_options_are_refused(data: Path, tmp_path: Pa
     shutil.copytree(data, own)
     train(toy_config(own, tmp_path / "run"))
     write_toy(own, train=500, held_out=8, seed=5)
-    with pytest.raises(UserError, match="another (data|vocabulary)"):
+    with pytest.raises(UserError, match="the (data|vocabulary) changed since"):
         train(toy_config(own, tmp_path / "run", max_updates=20))
 
 
