@@ -59,7 +59,7 @@ def test_a_new_commit_on_the_hub_does_not_end_a_run(
     published(config, OLD)
     train(config)
     warnings = [record for record in caplog.records if "could not be reached" in record.getMessage()]
-    assert len(warnings) == 1 and f"taking revision {OLD} from the cache" in warnings[0].getMessage()
+    assert len(warnings) == 1 and f"Using revision {OLD} from the cache" in warnings[0].getMessage()
     run = Path(config.run_dir)
     for file in (run / "config.yaml", run / "model/config.yaml"):
         assert read_config(file).data.hub == HubConfig("toy/words", None, OLD)
@@ -83,4 +83,4 @@ def test_a_new_commit_on_the_hub_does_not_end_a_run(
     train(replace(config, run_dir="other", prepare_only=True))  # a new run takes the newest commit
     old, new = (json.loads((folder / "data_report.json").read_text()) for folder in (run, Path("other")))
     assert old["fingerprint"] != new["fingerprint"]
-    assert f"taking revision {NEW} from the cache" in caplog.text
+    assert f"Using revision {NEW} from the cache" in caplog.text
