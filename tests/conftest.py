@@ -85,6 +85,14 @@ def gpus_where_marked(request: pytest.FixtureRequest, monkeypatch: pytest.Monkey
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
 
 
+@pytest.fixture(scope="session", autouse=True)
+def cache_of_shared_fixtures(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Gives fixtures that several tests share an empty cache folder, for the same reason as `own_cache`."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("NMT_CACHE", os.fspath(tmp_path_factory.mktemp("shared-cache")))
+        yield
+
+
 @pytest.fixture(autouse=True)
 def own_cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Gives each test an empty cache folder, so that the cache of the user is neither read nor written."""
