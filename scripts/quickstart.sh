@@ -33,11 +33,16 @@ nmt-eval model_dir="$run_dir"
 cat <<EOF
 
 What to try next (after: source $venv/bin/activate)
-  nmt-translate model_dir=$run_dir                     type a sentence, read its translation
-  nmt-translate model_dir=$run_dir input=FILE output=FILE decoding.beam_size=8
-  nmt-train model.norm=post run_dir=runs/post_norm     normalisation as in the paper; trains more slowly
-  nmt-train data=local data.source_lang=en data.target_lang=de \\
-      data.train.source=a.en data.train.target=a.de    your files; README.md describes the other keys
-  nmt-train --help                                     every option with its meaning and default
-  tensorboard --logdir $run_dir/tensorboard            the training curves
+  type a sentence, read its translation
+      nmt-translate model_dir=$run_dir
+  translate a file
+      nmt-translate model_dir=$run_dir input=FILE output=FILE decoding.beam_size=8
+  train on your own files (README.md describes the options)
+      nmt-train data=local data.source_lang=en data.target_lang=de model=tiny training.max_minutes=60 \\
+        data.train.source=a.en data.train.target=a.de data.valid.source=b.en data.valid.target=b.de
+  put the normalisation where the paper has it, which trains more slowly
+      nmt-train model.norm=post run_dir=runs/post_norm
+  see the training curves, and every option
+      tensorboard --logdir $run_dir/tensorboard
+      nmt-train --help
 EOF

@@ -72,9 +72,9 @@ def _options(schema: type[Any], prefix: str) -> Iterator[str]:
         if len(line) > 46 and words:
             yield line
             line = ""
-        yield from textwrap.wrap(words, 110, initial_indent=f"{line:<47}", subsequent_indent=" " * 47) or [
-            line
-        ]
+        yield from textwrap.wrap(
+            words, 110, initial_indent=f"{line:<47}", subsequent_indent=" " * 47, break_on_hyphens=False
+        ) or [line]
         for section in named:
             yield from _section(section, f"{key}.NAME" if typing.get_origin(kind) is dict else key)
 

@@ -14,8 +14,8 @@ class CometConfig:
     """The metric `comet`: COMET (Rei et al. 2020), a command in a separate environment."""
 
     command: Any = path_field("command", None, several=True)
-    """Command `comet-score` of unbabel-comet 2.2. With arguments, a list: `[/opt/comet/bin/comet-score,--
-    gpus,0]`. nmt adds `-s`, `-t` and `-r` with files, and `--quiet`."""
+    """Command `comet-score` of unbabel-comet 2.2. With arguments, a list:
+    `[/opt/comet/bin/comet-score,--gpus,0]`. nmt adds `-s`, `-t` and `-r` with files, and `--quiet`."""
 
     def __post_init__(self) -> None:
         """Checks the value."""

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from contextlib import AbstractContextManager
+import threading
+from collections.abc import Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,7 +18,7 @@ from nmt.data.store import Store
 from nmt.data.subwords.tokenizer import EOS_ID
 from nmt.errors import UserError
 from nmt.model import model_class
-from nmt.runtime import choose_device, memory_errors
+from nmt.runtime import choose_device, log, memory_errors
 from nmt.training.figures.memory import MemoryMeter
 from nmt.training.update.optimizer import check_optimizer
 
@@ -72,6 +73,18 @@ class _Lengths:
         sizes: Array = shortest + left.clip(0, self.longest - shortest)[::-1]
         offsets = offsets_of(sizes - 1)
         return Side(np.full(int(offsets[-1]), EOS_ID), offsets)
+
+
+@contextmanager
+def logged_if_slow(text: str, seconds: float = 2.0) -> Iterator[None]:
+    """Logs `text` once if the work within takes longer than `seconds`."""
+    timer = threading.Timer(seconds, log.info, [text])
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
 
 
 def batch_memory_errors(data: DataConfig, micro_batches: int) -> AbstractContextManager[None]:

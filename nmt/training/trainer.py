@@ -21,7 +21,12 @@ from nmt.training.criterion import criterion_for
 from nmt.training.figures.meter import meter_for, perplexity
 from nmt.training.figures.monitor import Monitor
 from nmt.training.figures.profiling import profiling
-from nmt.training.memory_probe import batch_memory_errors, largest_batches, model_memory_errors
+from nmt.training.memory_probe import (
+    batch_memory_errors,
+    largest_batches,
+    logged_if_slow,
+    model_memory_errors,
+)
 from nmt.training.processes.ranks import Ranks
 from nmt.training.state.averaging import among_best, updates_to_retain
 from nmt.training.state.checkpoint import Checkpoint, CheckpointFolder
@@ -128,7 +133,8 @@ class Trainer:
         """
         self.model.train()
         data = replace(self.config.data, max_tokens=max_tokens or self.config.data.max_tokens)
-        with batch_memory_errors(data, self.options.micro_batches):
+        notice = "memory probe: trying the largest batches that can occur, before the first update"
+        with batch_memory_errors(data, self.options.micro_batches), logged_if_slow(notice):
             for batch in largest_batches(self.prepared.train, data):
                 self.parallel.zero()
                 for number in self._probed_micro_batches():

@@ -80,7 +80,13 @@ def _tsv_pairs(path: Path, data: DataConfig) -> Iterator[Pair]:
     else:
         header = next(rows, (0, ""))[1].split("\t")
         num_columns = len(header)
-        keys = choose_keys(data, header.__contains__, header, f"{path}:1")
+        try:
+            keys = choose_keys(data, header.__contains__, header, f"{path}:1")
+        except UserError as error:
+            numbers = "data.source_key=0 data.target_key=1"
+            raise UserError(
+                f"{error}. If the file has no header, give numbers, such as {numbers}."
+            ) from error
         for key in keys:
             _require_one(header, key, f"{path}:1")
         source, target = header.index(keys[0]), header.index(keys[1])

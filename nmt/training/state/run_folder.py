@@ -150,7 +150,10 @@ class RunFolder:
             raise UserError(f"{self.path}: has checkpoints but no config.yaml. Give another run_dir.")
         begun = read_config(self.config)
         there, here = fixed_options(begun), fixed_options(config)
-        require_same(self.path, there, here, {*there, *here})
+        keys = {*there, *here}
+        if ("training.max_updates" in there) != ("training.max_updates" in here):
+            keys.remove("training.max_updates")  # only one of the two schedules depends on it
+        require_same(self.path, there, here, keys)
         if missing := [name for name in begun.plugins if name not in config.plugins]:
             log.warning(
                 "%s: started with plugins=[%s], but %s is not given now; the cleaning rules of a missing "
@@ -298,15 +301,23 @@ def _options_as_given(there: TrainConfig, here: TrainConfig) -> dict[str, Any]:
     return {**options, **{key: "auto" for key in _CHOSEN if given[key] == "auto"}}
 
 
+_SHOWN = 6
+"""Options that an error message about changed options has at most."""
+
+
 def require_same(where: Path, there: Mapping[str, Any], here: Mapping[str, Any], keys: Iterable[str]) -> None:
     """Requires that these options of a run have not changed since `where` was written.
 
     Raises:
-        UserError: some have changed; the message has their names, old and new values.
+        UserError: some have changed; the message has the names, old and new values of the first ones.
     """
     changed = [key for key in sorted(keys) if there.get(key) != here.get(key)]
     if changed:
-        words = ", ".join(f"{key}={_word(there.get(key))}, not {_word(here.get(key))}" for key in changed)
+        # Other data explain most of the other differences.
+        shown = sorted(changed, key=lambda key: key != "data.name")[:_SHOWN]
+        words = ", ".join(f"{key}={_word(there.get(key))}, not {_word(here.get(key))}" for key in shown)
+        if len(changed) > len(shown):
+            words += f", and {len(changed) - len(shown)} other options differ"
         raise UserError(
             f"{where}: started with {words}. Give the same options to resume, or another run_dir."
         )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+import time
 from typing import Any
 
 import numpy as np
@@ -24,8 +26,15 @@ from nmt.data.batches.batching import Batch
 from nmt.data.batches.packing import pack
 from nmt.data.store import Store
 from nmt.model.size import num_weights
+from nmt.runtime import log
 from nmt.training.figures.memory import MemoryMeter
-from nmt.training.memory_probe import OutOfMemory, batch_memory_errors, largest_batches, require_room
+from nmt.training.memory_probe import (
+    OutOfMemory,
+    batch_memory_errors,
+    largest_batches,
+    logged_if_slow,
+    require_room,
+)
 from nmt.training.update.optimizer import OPTIMIZERS, Adam
 
 
@@ -142,3 +151,13 @@ def test_the_largest_model_is_refused_on_any_machine() -> None:
     wide = ModelConfig(encoder_layers=100, decoder_layers=100, d_model=16384, d_ff=65536)
     with pytest.raises(OutOfMemory, match="do not fit into memory"):
         require_room(TrainConfig(model=wide), 1)
+
+
+def test_a_slow_probe_is_logged(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(log, "propagate", True)
+    caplog.set_level(logging.INFO, "nmt")
+    with logged_if_slow("slow", 0.05):
+        time.sleep(0.3)
+    with logged_if_slow("fast", 60.0):
+        pass
+    assert caplog.messages == ["slow"]

@@ -50,7 +50,8 @@ def test_tsv(tmp_path: Path, content: str, keys: tuple[str, ...], expected: list
         (
             "a\tb\nc\td\n",
             (),
-            r"a.tsv:1: no column source or translation.en or en .* data.source_key to .*a, b",
+            r"a.tsv:1: no column source or translation.en or en .* data.source_key to .*a, b\. If the file "
+            r"has no header, give numbers, such as data.source_key=0 data.target_key=1\.$",
         ),
         ("en\tfr\n", (), "a.tsv:1: no column target or translation.de or de for the target side"),
         ("en\tde\n", ("english", "de"), "no column english for the source side. .*en, de"),

@@ -132,6 +132,29 @@ def test_others_are_named(tmp_path: Path) -> None:
     assert fixed_options(other) != fixed_options(config())
 
 
+def test_of_many_others_the_data_come_first(tmp_path: Path) -> None:
+    folder = started(tmp_path, config())
+    other = config(label_smoothing=0.0, clip_norm=1.0, rdrop=1.0, ema=0.5)
+    other.data.name = "other"
+    other.model = replace(other.model, d_model=256, d_ff=256, heads=4)
+    with pytest.raises(UserError) as refused:
+        folder.check(other)
+    words = str(refused.value)
+    assert words.startswith(
+        f"{tmp_path}: started with data.name={config().data.name}, not other, model.d_ff="
+    )
+    assert ", and 2 other options differ. Give the same options" in words
+
+
+def test_a_limit_that_one_schedule_ignores_is_not_named(tmp_path: Path) -> None:
+    folder = started(tmp_path, config())
+    other = config()
+    other.training.schedule.name = "linear"
+    with pytest.raises(UserError) as refused:
+        folder.check(other)
+    assert "training.schedule.name" in str(refused.value) and "max_updates" not in str(refused.value)
+
+
 def test_corpora_are_compared_one_by_one_and_in_their_order(tmp_path: Path) -> None:
     def mixed(**corpora: CorpusConfig) -> TrainConfig:
         options = config()
