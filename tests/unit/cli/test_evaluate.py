@@ -401,7 +401,7 @@ def test_files_that_a_model_names_are_read_only_if_they_are_its_own(
     with pytest.raises(UserError) as caught:
         evaluate(EvalConfig(model_dir="run", device="cpu"))
     assert str(caught.value) == (
-        "data.test.source=pets.en: is not the file that the model's results.json has recorded (a model could "
+        "data.test.source=pets.en: not the file that the model's results.json has recorded (a model could "
         "name any file of this machine). To read it, name it explicitly: "
         "nmt-eval model_dir=run source=pets.en references=pets.de"
     )
