@@ -38,7 +38,9 @@ def help_text(schema: type[Any], config_name: str, doc: str) -> str:
     if config_name == "train":
         parts.append(_groups())
     options = "\n".join(_options(schema, ""))
-    parts.append(f"Options (key=value, with their defaults)\n{options}")
+    of_files = ", unless a file of a group sets another: --show prints the result"
+    chosen = of_files if config_name == "train" else ""
+    parts.append(f"Options (key=value, with their defaults{chosen})\n{options}")
     return "\n\n".join(parts) + "\n"
 
 
