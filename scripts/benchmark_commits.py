@@ -18,7 +18,6 @@ The figures mean something only on a machine where nothing else runs.
 from __future__ import annotations
 
 import argparse
-import contextlib
 import itertools
 import json
 import os
@@ -30,7 +29,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
-from typing import Any
+
+from benchmark_busy import records, speed
 
 from nmt.data.corpora.text import expand, read_lines
 
@@ -137,9 +137,7 @@ def training(tree: Path, case: Training) -> Figures:
         _, _, usage = os.wait4(process.pid, 0)
         process.returncode = 0  # reaped above
         updates = records(metrics)[WARM_UP_UPDATES : WARM_UP_UPDATES + case.updates]
-        shares = [update["filling"] for update in updates]  # of one number of tokens, the same for all
-        seconds = [share / update["tokens_per_second"] for share, update in zip(shares, updates, strict=True)]
-        return Figures(sum(shares) / sum(seconds), usage.ru_maxrss * 1024)
+        return Figures(speed(updates), usage.ru_maxrss * 1024)
 
 
 def translating(tree: Path, model: Path) -> Figures:
@@ -177,17 +175,6 @@ def start(tree: Path, name: str, options: Sequence[str]) -> subprocess.Popen[byt
             stdout=subprocess.DEVNULL,
             stderr=log,
         )
-
-
-def records(metrics: Path) -> list[dict[str, Any]]:
-    """What a training has recorded of its updates so far; the last line may be half written."""
-    found = []
-    with contextlib.suppress(FileNotFoundError):
-        for line in metrics.read_text(encoding="utf-8").split("\n")[:-1]:
-            record = json.loads(line)
-            if record["kind"] == "train":
-                found.append(record)
-    return found
 
 
 def table(commits: Sequence[str], found: Mapping[str, Sequence[tuple[Figures, Figures]]]) -> str:

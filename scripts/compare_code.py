@@ -13,6 +13,8 @@ differences are ignored:
   (`nmt.data.ways nmt.data.subwords.segmentation`), of a function, class, method, attribute or parameter
   everywhere (`told write_errors`), or in one module by its new name (`nmt.training.selection:judge choose`).
 
+The renames are applied to the first commit, so it must be older than they are.
+
 The output names every definition that differs; the exit status is 1 if there are any.
 """
 

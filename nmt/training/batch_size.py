@@ -9,7 +9,7 @@ from nmt.data.preparation.prepare import Prepared
 from nmt.errors import UserError
 from nmt.runtime import choose_device, log
 from nmt.training.figures.memory import MemoryMeter
-from nmt.training.memory_probe import OutOfMemory, largest_batches
+from nmt.training.memory_probe import OutOfMemory, largest_batches, logged_if_slow
 from nmt.training.processes.ranks import Ranks
 from nmt.training.state.run_folder import RunFolder
 from nmt.training.trainer import Trainer
@@ -59,7 +59,8 @@ def with_max_tokens(
     ranks = Ranks.join(0, 1, 0, choose_device("auto"))
     trainer = Trainer(config, prepared, folder, ranks, bool)
     meter = MemoryMeter(ranks.device, processes)
-    tokens = largest_max_tokens(trainer, meter)
+    with logged_if_slow("data.max_tokens=auto: searching for the largest batches that fit into memory"):
+        tokens = largest_max_tokens(trainer, meter)
     del trainer
     meter.release()
     log.info("data.max_tokens=auto: %d target tokens fit into a micro-batch", tokens)

@@ -104,7 +104,8 @@ class Trainer:
         # memory that training takes, and before the loaders use some of the cores.
         self._meter = meter_for(self.config, self.progress, self.ranks)
         if self.progress.ended(self.options) is None:
-            self.probe_memory()
+            with logged_if_slow("memory probe: trying the largest batches that can occur"):
+                self.probe_memory()
         self._start_time = time.perf_counter() - self.progress.total_seconds
         with ExitStack() as stack:
             self._open(stack)
@@ -133,8 +134,7 @@ class Trainer:
         """
         self.model.train()
         data = replace(self.config.data, max_tokens=max_tokens or self.config.data.max_tokens)
-        notice = "memory probe: trying the largest batches that can occur, before the first update"
-        with batch_memory_errors(data, self.options.micro_batches), logged_if_slow(notice):
+        with batch_memory_errors(data, self.options.micro_batches):
             for batch in largest_batches(self.prepared.train, data):
                 self.parallel.zero()
                 for number in self._probed_micro_batches():
