@@ -228,6 +228,9 @@ class DataConfig:
     cleaning: CleaningConfig = field(default_factory=CleaningConfig)
     tokenizer: TokenizerConfig = field(default_factory=TokenizerConfig)
     sampling: SamplingConfig = field(default_factory=SamplingConfig)
+    concatenate: float = 0.0
+    """Fraction of the training pairs that are appended to another pair of their corpus, at random in each
+    epoch, while the result has at most `cleaning.max_pieces` pieces. It teaches longer sentences."""
     # `max_tokens` and `loaders` are a number or `auto`. OmegaConf has no union types in an optional section,
     # and `data` is optional in `nmt-eval`.
     max_tokens: Any = 4096
@@ -257,6 +260,7 @@ class DataConfig:
                 f"must be auto or a number of tokens, 16 or more."
             )
         check("data.max_source_ratio", self.max_source_ratio, between(1, 1000))
+        check("data.concatenate", self.concatenate, between(0, 1))
         check("data.block_pairs", self.block_pairs, between(1, MANY))
         check("data.workers", self.workers, between(0, PROCESSES))
         if type(self.loaders) is int:

@@ -35,13 +35,14 @@ def largest_batches(store: Store, data: DataConfig) -> list[Batch]:
 
     Args:
         store: the training pairs; only their lengths are used.
-        data: the token budgets, and whether sampling makes sentences longer than they are in the store.
+        data: the token budgets, and whether sampling or concatenation makes sentences longer than they are
+            in the store.
     """
     target_budget, source_budget = budgets(data)
-    sampled = most_pieces(data) if data.sampling.alpha > 0.0 else 0
+    grown = most_pieces(data) if data.sampling.alpha > 0.0 or data.concatenate > 0.0 else 0
     sides = [
-        _Lengths.of(source_budget, (source for source, _ in store.sides()), sampled),
-        _Lengths.of(target_budget, (target for _, target in store.sides()), sampled),
+        _Lengths.of(source_budget, (source for source, _ in store.sides()), grown),
+        _Lengths.of(target_budget, (target for _, target in store.sides()), grown),
     ]
     most = min(side.budget // side.shortest for side in sides)
     fewest = sorted({min(most, -(-side.budget // side.longest)) for side in sides})
@@ -59,8 +60,8 @@ class _Lengths:
     longest: int
 
     @classmethod
-    def of(cls, budget: int, shards: Iterable[Side], sampled: int) -> _Lengths:
-        shortest, longest = budget, 1 + sampled
+    def of(cls, budget: int, shards: Iterable[Side], grown: int) -> _Lengths:
+        shortest, longest = budget, 1 + grown
         for shard in shards:
             lengths = shard.lengths() + 1
             shortest = min(shortest, int(lengths.min(initial=budget)))

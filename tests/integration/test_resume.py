@@ -53,7 +53,12 @@ SETTINGS: dict[str, dict[str, Any]] = {
         "schedule": ScheduleConfig(name="constant", peak=0.02, warmup_updates=0),
         "ema": 0.5,
     },
-    "bf16, pieces sampled": {"precision": Precision.bf16, "sampling": 0.3, "max_tokens": 256},
+    "bf16, pieces sampled, pairs concatenated": {
+        "precision": Precision.bf16,
+        "sampling": 0.3,
+        "concatenate": 0.5,
+        "max_tokens": 256,
+    },
     "R-Drop, a running mean": {
         "rdrop": 5.0,
         "ema": 0.9,
@@ -169,7 +174,7 @@ def test_processes_that_make_batches_come_and_go(
     data: Path, whole: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Loader processes do not change the result, and a run that started with them resumes without them."""
-    name = "bf16, pieces sampled"
+    name = "bf16, pieces sampled, pairs concatenated"
     alone = toy_config(data, tmp_path / "run", **SETTINGS[name])
     helped = replace(alone, data=replace(alone.data, loaders=2))
     with monkeypatch.context() as patch:

@@ -44,6 +44,7 @@ def toy_config(
     dropout: float = 0.1,
     max_tokens: int = 512,
     sampling: float = 0.0,
+    concatenate: float = 0.0,
     **training: object,
 ) -> TrainConfig:
     """Returns the options of a run of a few seconds; `training` overrides options of its section."""
@@ -70,6 +71,7 @@ def toy_config(
             test=SplitConfig(source=str(data / "test.src"), target=str(data / "test.tgt")),
             tokenizer=TokenizerConfig(vocab_size=360),
             sampling=SamplingConfig(alpha=sampling),
+            concatenate=concatenate,
             max_tokens=max_tokens,
             block_pairs=300,
             workers=1,

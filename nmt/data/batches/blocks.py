@@ -10,6 +10,7 @@ import numpy as np
 
 from nmt.config import DataConfig
 from nmt.data.arrays import Array, Side, offsets_of
+from nmt.data.batches.concatenation import chains, concatenated
 from nmt.data.batches.packing import pack
 from nmt.data.corpora.mixture import Mixture
 from nmt.data.shuffle import Shuffle
@@ -19,8 +20,8 @@ from nmt.data.subwords.tokenizer import Tokenizer
 from nmt.errors import UserError
 from nmt.runtime import log, mix
 
-# Streams of random numbers at a place; corpora.mixture uses others.
-_BATCHES, _SOURCE, _TARGET = 1, 2, 3
+# Streams of random numbers at a place; corpora.mixture uses 0 and 4.
+_BATCHES, _SOURCE, _TARGET, _CHAINS = 1, 2, 3, 5
 
 
 def budgets(data: DataConfig) -> tuple[int, int]:
@@ -42,29 +43,26 @@ class Block:
     """The pairs of a block, in random order.
 
     Attributes:
-        rows: the row of each pair in the store.
+        rows: the row of each pair in the store; of a concatenated pair, the rows of its parts.
         source: source sides.
         target: target sides.
         batches: the pairs of each batch, as indices into the block.
     """
 
-    rows: Array
+    rows: Side
     source: Side
     target: Side
     batches: Side
 
     def arrays(self) -> list[Array]:
         """Returns the block as a list of arrays, to send it to another process."""
-        sides = (self.source, self.target, self.batches)
-        pairs = ((side.flat(), side.offsets - side.offsets[0]) for side in sides)
-        return [self.rows, *chain(*pairs)]
+        sides = (self.rows, self.source, self.target, self.batches)
+        return list(chain(*((side.flat(), side.offsets - side.offsets[0]) for side in sides)))
 
     @classmethod
     def of_arrays(cls, arrays: Sequence[Array]) -> Block:
         """Builds a block from its arrays; the reverse of `arrays`."""
-        rows, *sides = arrays
-        source, target, batches = (Side(*pair) for pair in zip(sides[::2], sides[1::2], strict=True))
-        return cls(rows, source, target, batches)
+        return cls(*(Side(*pair) for pair in zip(arrays[::2], arrays[1::2], strict=True)))
 
 
 class Plan:
@@ -87,6 +85,9 @@ class Plan:
         self._max_pieces = most_pieces(data)
         self._samplers = _samplers(tokenizer, data.sampling.alpha) if data.sampling.alpha > 0.0 else None
         self._mixture = Mixture.of(store.sizes, data)
+        self._concatenate = data.concatenate
+        self._corpora = offsets_of(np.array(store.sizes, np.int64))
+        self._tags = _tag_ids(tokenizer, data)
         longer = store.count_longer(self._max_source - 1, self._max_target - 1)
         if longer == store.num_pairs:
             raise UserError(
@@ -117,8 +118,11 @@ class Plan:
         """Returns a block of an epoch."""
         start = block * self._block_pairs
         stop = min(start + self._block_pairs, self._mixture.num_draws(epoch))
-        rows = self._mixture.rows(self._seed, epoch, start, stop)
-        source, target = self._sampled(*self._store.take(rows), epoch, block)
+        drawn = self._mixture.rows(self._seed, epoch, start, stop)
+        source, target = self._sampled(*self._store.take(drawn), epoch, block)
+        rows = Side(drawn, np.arange(len(drawn) + 1))
+        if self._concatenate:
+            rows, source, target = self._concatenated(rows, source, target, epoch, block)
         lengths = source.lengths(), target.lengths()
         fits = np.flatnonzero((lengths[0] < self._max_source) & (lengths[1] < self._max_target))
         packed = pack(*lengths, fits, self._max_target, self._max_source)
@@ -127,6 +131,34 @@ class Plan:
         sizes = np.array([len(batch) for batch in batches], np.int64)
         joined = np.concatenate([np.zeros(0, np.int64), *batches])
         return Block(rows, source, target, Side(joined, offsets_of(sizes)))
+
+    def _concatenated(
+        self, rows: Side, source: Side, target: Side, epoch: int, block: int
+    ) -> tuple[Side, Side, Side]:
+        corpora = np.searchsorted(self._corpora, rows.flat(), "right") - 1
+        lengths = source.lengths(), target.lengths()
+        tagged = np.zeros(len(corpora), np.bool_)
+        if len(source.ids):
+            begins = np.minimum(source.offsets[:-1], len(source.ids) - 1)
+            tagged = (lengths[0] > 0) & (source.ids[begins] == self._tags[corpora])
+        members = chains(
+            lengths[0] - tagged,
+            lengths[1],
+            corpora,
+            fraction=self._concatenate,
+            # The tag of the first pair is not counted above.
+            limits=(
+                min(self._max_pieces, self._max_source - 1) - int(tagged.any()),
+                min(self._max_pieces, self._max_target - 1),
+            ),
+            seed=mix(self._seed, _CHAINS, epoch, block),
+        )
+        none = np.zeros(len(corpora), np.bool_)
+        return (
+            concatenated(rows, members, none),
+            concatenated(source, members, tagged),
+            concatenated(target, members, none),
+        )
 
     def _sampled(self, source: Side, target: Side, epoch: int, block: int) -> tuple[Side, Side]:
         """Samples new segmentations. A pair that then exceeds a limit retains its old segmentation."""
@@ -151,6 +183,13 @@ def missing_place_message(epoch: int, block: int, batch: int = 0) -> str:
         f"the checkpoint is damaged: the data have no epoch {epoch}, block {block}, batch {batch} (counted "
         "from 0). Remove its folder to use the previous checkpoint."
     )
+
+
+def _tag_ids(tokenizer: Tokenizer, data: DataConfig) -> Array:
+    """Returns the id of the tag of each corpus; -1: none."""
+    corpora = data.train.corpora.values()
+    tags = [corpus.tag for corpus in corpora] if corpora else [data.train.tag]
+    return np.array([-1 if tag is None else tokenizer.source_processor.piece_to_id(tag) for tag in tags])
 
 
 def _samplers(tokenizer: Tokenizer, alpha: float) -> tuple[Sampler, Sampler]:

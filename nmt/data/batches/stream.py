@@ -105,7 +105,7 @@ class BatchStream:
         """Returns the place and the rows in the store of each batch from `start` up to `end`."""
         found = []
         for place, after, block, rows in _steps(_blocks(self._plan, start, 0), start.batch):
-            found.append((place, block.rows[rows]))
+            found.append((place, block.rows.take(rows).flat()))
             if after >= end:
                 break
         return found

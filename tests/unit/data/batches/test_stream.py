@@ -111,10 +111,12 @@ def test_every_epoch_has_every_pair_once_in_another_order() -> None:
     assert found == epochs(3, options())
 
 
-@given(st.sampled_from([0.0, 0.2]), st.integers(0, 40))
+@given(st.sampled_from([0.0, 0.2]), st.sampled_from([0.0, 0.5]), st.integers(0, 40))
 @settings(max_examples=12)
-def test_what_follows_a_cursor_does_not_depend_on_the_start(alpha: float, skipped: int) -> None:
-    data = options(sampling=SamplingConfig(alpha=alpha))
+def test_what_follows_a_cursor_does_not_depend_on_the_start(
+    alpha: float, concatenate: float, skipped: int
+) -> None:
+    data = options(sampling=SamplingConfig(alpha=alpha), concatenate=concatenate)
     whole = first(60, data, Cursor())
     start = whole[skipped - 1][1] if skipped else Cursor()
     assert first(60 - skipped, data, start) == whole[skipped:]

@@ -1,0 +1,79 @@
+"""Concatenation of training pairs into longer pairs, resampled in each epoch (Varis & Bojar 2021, section 5).
+
+Shapes: n pairs of a block, m longer pairs made of them.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from nmt.data.arrays import Array, Side, offsets_of
+from nmt.data.shuffle import Shuffle
+
+
+def chains(
+    source_lengths: Array,
+    target_lengths: Array,
+    corpora: Array,
+    *,
+    fraction: float,
+    limits: tuple[int, int],
+    seed: int,
+) -> Side:
+    """Selects the pairs to concatenate.
+
+    A given fraction of the pairs is chosen at random. Each of them is appended to the pair before it, in the
+    order of the block, if both are of the same corpus and the result is within the limits. The pair before
+    may itself be appended to another one.
+
+    Args:
+        source_lengths: (n,), number of pieces of each source that it adds to a chain.
+        target_lengths: (n,), the same of the targets.
+        corpora: (n,), the number of the corpus of each pair.
+        fraction: of the pairs, from 0 to 1.
+        limits: largest number of pieces of a concatenated source and target.
+        seed: the result is a pure function of the arguments.
+
+    Returns:
+        (m,), for each longer pair the pairs that it consists of, as indices into the block. Each pair is in
+        exactly one of them.
+    """
+    count = len(corpora)
+    chosen = Shuffle(count, seed).rows(0, count) < round(fraction * count)
+    order = np.argsort(corpora, kind="stable")
+    is_new = ~chosen[order]
+    is_new[:1] = True
+    is_new[1:] |= np.diff(corpora[order]) != 0
+    source_left = target_left = 0
+    sizes: list[int] = []
+    rows = zip(is_new.tolist(), source_lengths[order].tolist(), target_lengths[order].tolist(), strict=True)
+    for new, source, target in rows:
+        if new or source > source_left or target > target_left:
+            sizes.append(0)
+            source_left, target_left = limits
+        sizes[-1] += 1
+        source_left -= source
+        target_left -= target
+    return Side(order, offsets_of(np.array(sizes, np.int64)))
+
+
+def concatenated(side: Side, members: Side, tagged: Array) -> Side:
+    """Concatenates sentences.
+
+    Args:
+        side: the n sentences.
+        members: (m,), as `chains` returns them.
+        tagged: (n,) bool, whether a sentence begins with a tag. The tag of a sentence is dropped, unless the
+            sentence is the first of its chain.
+
+    Returns:
+        The m sentences.
+    """
+    taken = side.take(members.flat())
+    is_first = np.zeros(len(taken), np.bool_)
+    is_first[members.offsets[:-1]] = True
+    drops = tagged[members.flat()] & ~is_first
+    kept = np.ones(len(taken.ids), np.bool_)
+    kept[taken.offsets[:-1][drops]] = False
+    offsets = offsets_of(taken.lengths() - drops)
+    return Side(taken.ids[kept], offsets[members.offsets])

@@ -1,0 +1,139 @@
+"""Concatenated training pairs: which pairs are joined, and what becomes of their ids."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nmt.config import CleaningConfig, CorpusConfig, DataConfig, TokenizerConfig, TrainSplitConfig
+from nmt.data.arrays import Side
+from nmt.data.batches.batching import Batch
+from nmt.data.batches.concatenation import chains, concatenated
+from nmt.data.batches.stream import BatchStream, Cursor
+from nmt.data.store import Store
+from nmt.data.subwords.tokenizer import Tokenizer, train_tokenizer
+from nmt.training.memory_probe import largest_batches
+
+
+def chained(lengths: list[int], fraction: float, limit: int = 100, corpora: Any = None) -> list[list[int]]:
+    sizes = np.array(lengths, np.int64)
+    groups = np.zeros(len(lengths), np.int64) if corpora is None else np.array(corpora)
+    found = chains(sizes, sizes, groups, fraction=fraction, limits=(limit, limit), seed=3)
+    return [part.tolist() for part in found]
+
+
+def test_literal_chains() -> None:
+    assert chained([1, 2, 3, 4], 0.0) == [[0], [1], [2], [3]]
+    assert chained([1, 2, 3, 4], 1.0) == [[0, 1, 2, 3]]
+    assert chained([5, 5, 5, 9, 1, 2], 1.0, limit=10) == [[0, 1], [2], [3, 4], [5]]
+    assert chained([20, 1, 1], 1.0, limit=10) == [[0], [1, 2]]  # a long pair remains, alone
+    assert chained([1, 1, 1, 1, 1], 1.0, corpora=[1, 0, 1, 0, 1]) == [[1, 3], [0, 2, 4]]
+    assert chained([], 0.5) == []
+
+
+def test_literal_ids() -> None:
+    side = Side.of([[7, 1, 2], [7, 3], [], [7, 4, 5]])
+    members = Side.of([[3, 0], [2, 1]])
+    plain = concatenated(side, members, np.zeros(4, np.bool_))
+    assert [part.tolist() for part in plain] == [[7, 4, 5, 7, 1, 2], [7, 3]]
+    tagged = concatenated(side, members, np.array([True, True, False, True]))
+    assert [part.tolist() for part in tagged] == [[7, 4, 5, 1, 2], [3]]
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 12), st.integers(0, 12), st.integers(0, 2)), max_size=60),
+    st.sampled_from([0.0, 0.1, 0.5, 1.0]),
+    st.integers(0, 5),
+)
+def test_each_pair_is_in_one_chain(rows: list[tuple[int, int, int]], fraction: float, seed: int) -> None:
+    source, target, corpora = (np.array([row[place] for row in rows], np.int64) for place in range(3))
+    found = chains(source, target, corpora, fraction=fraction, limits=(20, 15), seed=seed)
+    parts = [part.tolist() for part in found]
+    assert sorted(itertools.chain(*parts)) == list(range(len(rows)))
+    assert len(rows) - len(parts) <= round(fraction * len(rows))
+    for part in parts:
+        assert len(set(corpora[part].tolist())) == 1
+        assert len(part) == 1 or (source[part].sum() <= 20 and target[part].sum() <= 15)
+    again = chains(source, target, corpora, fraction=fraction, limits=(20, 15), seed=seed)
+    assert [part.tolist() for part in again] == parts
+
+
+@pytest.fixture(scope="module")
+def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> Tokenizer:
+    pairs = [(f"some words {i} to learn pieces from", f"and the others {i}") for i in range(50)]
+    config = TokenizerConfig(vocab_size=310, user_symbols=["<t>"])
+    return train_tokenizer(lambda: iter(pairs), config, tmp_path_factory.mktemp("pieces"))
+
+
+def data(concatenate: float, **more: Any) -> DataConfig:
+    return DataConfig(
+        source_lang="xx",
+        target_lang="yy",
+        max_tokens=60,
+        block_pairs=40,
+        concatenate=concatenate,
+        cleaning=CleaningConfig(max_pieces=20),
+        **more,
+    )
+
+
+def numbered(count: int, tag: int | None = None) -> Store:
+    """Pairs of different lengths, each id used by one pair alone (but for the tag)."""
+    front = [] if tag is None else [tag]
+    ids = [[300 + 10 * row + place for place in range(1 + row % 7)] for row in range(count)]
+    return Store.of([[*front, *part] for part in ids], [part[::-1] for part in ids])
+
+
+def sentences(batch: Batch | None) -> list[tuple[list[int], list[int]]]:
+    assert batch is not None
+    sources = batch.source_ids.split(batch.source.lengths)[: batch.num_sentences]
+    targets = batch.target_out.split(batch.target.lengths)[: batch.num_sentences]
+    return [(x[:-1].tolist(), y[:-1].tolist()) for x, y in zip(sources, targets, strict=True)]
+
+
+@pytest.mark.parametrize("fraction", [0.3, 1.0])
+def test_batches_hold_each_piece_once_an_epoch(tokenizer: Tokenizer, fraction: float) -> None:
+    store = numbered(101)
+    stream = BatchStream(store, data(fraction), 1, tokenizer)
+    longest, found, begin = 0, [], Cursor()
+    for batch, cursor in stream:
+        rows = stream.rows(begin, cursor)[0][1].tolist()
+        pairs = sentences(batch)
+        # The rows of a batch are those of its pairs, joined in their order.
+        assert [i for pair in pairs for i in pair[0]] == [i for row in rows for i in store.source(row)]
+        assert [i for pair in pairs for i in pair[1]] == [i for row in rows for i in store.target(row)]
+        longest = max(longest, *(max(map(len, pair)) for pair in pairs))
+        found += rows
+        begin = cursor
+        if cursor.epoch:
+            break
+    stream.close()
+    assert sorted(found) == list(range(101))
+    assert 12 < longest <= 20  # 7 without concatenation
+
+
+def test_the_tag_of_a_corpus_stays_in_front(tokenizer: Tokenizer) -> None:
+    tag = tokenizer.source_processor.piece_to_id("<t>")
+    store = Store.joined([numbered(60, tag), numbered(43)])
+    corpora = {"tagged": CorpusConfig(tag="<t>"), "plain": CorpusConfig()}
+    stream = BatchStream(store, data(1.0, train=TrainSplitConfig(corpora=corpora)), 1, tokenizer)
+    batches = [sentences(batch) for batch, _ in itertools.islice(stream, 12)]
+    stream.close()
+    kinds = set()
+    for source, target in itertools.chain(*batches):
+        kinds.add(source[0] == tag)
+        assert tag not in source[1:]
+        assert len(source) - (source[0] == tag) == len(target)
+    assert kinds == {True, False}
+
+
+def test_the_probe_knows_the_longest_pair(tokenizer: Tokenizer) -> None:
+    longest = [max(batch.source.lengths) for batch in largest_batches(numbered(101), data(0.0))]
+    assert max(longest) == 8
+    longest = [max(batch.source.lengths) for batch in largest_batches(numbered(101), data(0.5))]
+    assert max(longest) == 21
