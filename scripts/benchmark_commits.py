@@ -3,13 +3,14 @@
     python scripts/benchmark_commits.py f477c37 HEAD --pairs 9 --json commits.json
 
 Each commit is unpacked into a temporary folder, and its own code runs there with the packages that are
-installed here. A pair is one run of each commit; the order changes from pair to pair. Each
-case is reported as the median of the ratios of its pairs, with the lowest and the highest. A ratio above 1
-means that the second commit is faster or needs more memory.
+installed here. The order of the commits changes from pair to pair. Each case is reported as the median of
+the ratios of its pairs, with the lowest and the highest. A ratio above 1 means that the second commit is
+faster or needs more memory.
 
-- Training: the quickstart's corpus, target tokens a second of the updates after the first ones.
-- Translating: lines of the quickstart's test set by a model that the first commit has trained, seconds of the
-  whole command.
+- Training: the quickstart's corpus. The trainings of both commits exist at the same time, on the same
+  batches; one of them is always stopped (SIGSTOP). A pair is a number of updates of each, in turn.
+- Translating: lines of the quickstart's test set by a model that the first commit has trained. A pair is one
+  run of the whole command by each commit.
 - Memory: the highest resident set of the process.
 
 The figures mean something only on a machine where nothing else runs.
@@ -21,6 +22,7 @@ import argparse
 import itertools
 import json
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -30,7 +32,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
-from benchmark_busy import records, speed
+from benchmark_busy import records
 
 from nmt.data.corpora.text import expand, read_lines
 
@@ -50,16 +52,16 @@ class Training:
 
 CASES: Mapping[str, Training] = {
     "training tiny fp32": Training(("model=tiny", "training.precision=fp32", "data.max_tokens=1000"), 30),
-    "training tiny bf16": Training(("model=tiny", "training.precision=bf16", "data.max_tokens=500"), 8),
-    "training base fp32": Training(("model=base", "training.precision=fp32", "data.max_tokens=500"), 8),
-    "training base bf16": Training(("model=base", "training.precision=bf16", "data.max_tokens=100"), 3),
+    "training tiny bf16": Training(("model=tiny", "training.precision=bf16", "data.max_tokens=500"), 4),
+    "training base fp32": Training(("model=base", "training.precision=fp32", "data.max_tokens=500"), 4),
+    "training base bf16": Training(("model=base", "training.precision=bf16", "data.max_tokens=60"), 1),
 }
 TRANSLATING = "translating"
 
 
 @dataclass(frozen=True)
 class Figures:
-    """What one run yields: target tokens a second or, of translating, runs a second; and bytes."""
+    """What one turn yields: updates a second or, of translating, runs a second; and bytes."""
 
     speed: float
     peak_memory: int
@@ -96,48 +98,84 @@ def unpacked(commit: str, tree: Path) -> Path:
 
 
 def pairs_of(name: str, trees: Sequence[Path], count: int) -> list[tuple[Figures, Figures]]:
-    """The runs of one case; the first pair, which prepares the data, is not counted."""
-    if name == TRANSLATING:
-        train(trees[0], ("training.max_updates=300", f"run_dir={trees[0] / 'model'}"))
+    """The pairs of one case; the first one, which warms the caches, is not counted."""
+    if name in CASES:
+        return training_pairs(name, trees, count)
+    train(trees[0], ("training.max_updates=300", f"run_dir={trees[0] / 'model'}"))
     pairs = []
     for i in range(count + 1):
-        runs = {tree: measured(name, tree, trees[0]) for tree in (trees if i % 2 else trees[::-1])}
-        pair = (runs[trees[0]], runs[trees[1]])
-        print(name, i, pair, file=sys.stderr, flush=True)
-        pairs.append(pair)
+        runs = {tree: translating(tree, trees[0] / "model") for tree in (trees if i % 2 else trees[::-1])}
+        pairs.append((runs[trees[0]], runs[trees[1]]))
+        print(name, i, pairs[-1], file=sys.stderr, flush=True)
     return pairs[1:]
 
 
-def measured(name: str, tree: Path, first: Path) -> Figures:
-    """One run of one commit."""
-    if name == TRANSLATING:
-        return translating(tree, first / "model")
-    return training(tree, CASES[name])
+def training_pairs(name: str, trees: Sequence[Path], count: int) -> list[tuple[Figures, Figures]]:
+    """Trains with both commits, some updates of each in turn."""
+    running = [PausedTraining(tree, CASES[name]) for tree in trees]
+    try:
+        speeds = []
+        for i in range(count + 1):
+            turns = {run: run.turn() for run in (running if i % 2 else running[::-1])}
+            speeds.append((turns[running[0]], turns[running[1]]))
+            print(name, i, speeds[-1], file=sys.stderr, flush=True)
+        first, second = (run.peak_memory() for run in running)
+        return [(Figures(a, first), Figures(b, second)) for a, b in speeds[1:]]
+    finally:
+        for run in running:
+            run.end()
 
 
-def training(tree: Path, case: Training) -> Figures:
-    """Trains until enough updates are recorded, then kills the process."""
-    with tempfile.TemporaryDirectory(dir=tree) as run:
-        metrics = Path(run) / "metrics.jsonl"
+class PausedTraining:
+    """A training that is stopped except during its turns.
+
+    Args:
+        tree: the folder of the commit.
+        case: its options, and the updates of a turn.
+    """
+
+    def __init__(self, tree: Path, case: Training) -> None:
+        self._tree, self._updates = tree, case.updates
+        self._run = tempfile.TemporaryDirectory(dir=tree)
+        self._metrics = Path(self._run.name) / "metrics.jsonl"
         options = [
-            f"run_dir={run}",
+            f"run_dir={self._run.name}",
             *case.options,
             "training.micro_batches=1",
             "training.max_updates=100000",
             "training.validate_every=100000",
             "training.log_every=1",
         ]
-        process = start(tree, "train", options)
+        self._process = start(tree, "train", options)
+        self._wait(WARM_UP_UPDATES)
+        self._process.send_signal(signal.SIGSTOP)
+
+    def turn(self) -> float:
+        """Trains for the updates of a turn; returns updates a second."""
+        before, begin = len(records(self._metrics)), time.perf_counter()
+        self._process.send_signal(signal.SIGCONT)
+        self._wait(before + self._updates)
+        seconds = time.perf_counter() - begin
+        self._process.send_signal(signal.SIGSTOP)
+        return self._updates / seconds
+
+    def peak_memory(self) -> int:
+        """The highest resident set so far, in bytes."""
+        status = Path(f"/proc/{self._process.pid}/status").read_text()
+        return int(status.partition("VmHWM:")[2].split()[0]) * 1024
+
+    def end(self) -> None:
+        """Kills the process."""
+        self._process.kill()
+        self._process.wait()
+        self._run.cleanup()
+
+    def _wait(self, updates: int) -> None:
         deadline = time.monotonic() + _PATIENCE
-        while len(records(metrics)) < WARM_UP_UPDATES + case.updates:
-            if process.poll() is not None or time.monotonic() > deadline:
-                raise SystemExit((tree / "log").read_text(encoding="utf-8", errors="replace"))
-            time.sleep(0.1)
-        process.kill()
-        _, _, usage = os.wait4(process.pid, 0)
-        process.returncode = 0  # reaped above
-        updates = records(metrics)[WARM_UP_UPDATES : WARM_UP_UPDATES + case.updates]
-        return Figures(speed(updates), usage.ru_maxrss * 1024)
+        while len(records(self._metrics)) < updates:
+            if self._process.poll() is not None or time.monotonic() > deadline:
+                raise SystemExit((self._tree / "log").read_text(encoding="utf-8", errors="replace"))
+            time.sleep(0.02)
 
 
 def translating(tree: Path, model: Path) -> Figures:
