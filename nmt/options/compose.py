@@ -79,9 +79,20 @@ def _as_written(value: Any) -> str:
     plain = storage.to_plain(value)
     if isinstance(plain, list):
         return f"[{','.join(map(_as_written, plain))}]"
+    if isinstance(plain, dict):
+        return f"{{{','.join(f'{key}:{_in_dict(item)}' for key, item in plain.items())}}}"
     if plain is None or isinstance(plain, bool):
         return "null" if plain is None else str(plain).lower()
     return str(plain)
+
+
+def _in_dict(value: Any) -> str:
+    """Returns a value inside a dictionary as written on a command line: text needs quotes there."""
+    if not isinstance(value, str):
+        return _as_written(value)
+    # Hydra reads a backslash literally, except before a quote.
+    escaped = re.sub(r"(\\+)(?='|$)", r"\1\1", value).replace("'", r"\'")
+    return f"'{escaped}'"
 
 
 def to_yaml(config: Any) -> str:

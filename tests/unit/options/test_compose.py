@@ -137,7 +137,7 @@ def test_the_papers_systems(
         ("model.d_modl=3", "model.d_modl: there is no such option. Did you mean model.d_model?"),
         ("foo=1", "foo: there is no such option. --help lists all."),
         ("+data.foo=2", "+data.foo: there is no such option. --help lists all."),
-        ("model.d_model=x", "model.d_model: value 'x' of type 'str' could not be converted to Integer"),
+        ("model.d_model=x", "model.d_model: must be a whole number, not x."),
         ("model.norm=mid", "model.norm: invalid value 'mid', expected one of [post, pre]"),
         (
             "experiment=foo",
@@ -161,7 +161,7 @@ def test_the_papers_systems(
             "+data.train.corpora.back.cleaning.max_rato=3",
             "data.train.corpora.back.cleaning.max_rato: there is no such option. The options are max_pieces",
         ),
-        ("data.train.corpora.back.weight=x", "data.train.corpora.back.weight: value 'x' of type 'str' could"),
+        ("data.train.corpora.back.weight=x", "data.train.corpora.back.weight: must be a number, not x."),
         ("data.train.corpora.back.weight=0", "data.train.corpora.back.weight=0.0: must be more than 0"),
         ("+data.valid.corpora.a.source=x", "+data.valid.corpora: there is no such option"),
         ("data.valid.corpora.a.source=x", "data.valid.corpora: there is no such option"),
@@ -402,6 +402,12 @@ def test_a_model_s_decoding_options_are_data(
 def test_options_of_decoding_are_changed_as_on_a_command_line() -> None:
     stored = DecodingConfig(beam_size=7, max_tokens=99)
     assert changed_decoding(stored, {}) == stored
+    processors: Any = {
+        "one": {"size": 6, "text": "it's a: {b}, c\\d\\", "share": 0.5, "none": None, "many": [1, 2]},
+        "two": None,
+        "three": {},
+    }
+    assert changed_decoding(stored, {"processors": processors}).processors == processors
     changed = changed_decoding(stored, {"nbest": 2, "length_penalty": 1, "max_length_factor": "1.5"})
     assert changed == DecodingConfig(7, 1.0, nbest=2, max_length_factor=1.5, max_tokens=99)
     with pytest.raises(UserError, match=r"decoding.beam_sise: there is no such option. Did you mean d"):
