@@ -47,7 +47,7 @@ def test_files_that_pages_name_exist() -> None:
 
 def test_every_guide_is_in_the_navigation() -> None:
     text = (ROOT / "mkdocs.yml").read_text(encoding="utf-8").partition("\nnav:")[2].partition("\ntheme:")[0]
-    named = re.findall(r": ([\w/]+\.md)$", text, re.MULTILINE)
+    named = re.findall(r": ([\w/.]+\.md)$", text, re.MULTILINE)
     docs = ROOT / "docs"
     assert sorted(named) == sorted(path.relative_to(docs).as_posix() for path in docs.rglob("*.md"))
 

@@ -1,0 +1,1 @@
+"""The experiments of `scripts/position_study.py`: data, trainings, measurements, tables and plots."""

@@ -1,0 +1,180 @@
+"""Table 1 of the paper: time and memory of one layer, and the length of the path between distant tokens."""
+
+from __future__ import annotations
+
+import math
+import multiprocessing
+import re
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from statistics import median
+
+import torch
+from torch import Tensor, nn
+
+from nmt.config import ModelConfig
+from nmt.data.batches.batching import Layout
+from nmt.model.attention import build_score
+from nmt.model.convolution import Convolution
+from nmt.model.kernels import Pattern, self_attend
+from nmt.model.kernels.packed import Packing
+from nmt.model.recurrent import Cell, EncoderLayer
+from position_experiments.experiment import Experiment, Place, Result
+
+LENGTHS = (16, 32, 64, 128, 256, 512, 1024, 2048, 4096)
+WIDTHS = (64, 256, 512)
+WINDOW, KERNEL = 32, 3
+HEAD_WIDTH = 64
+KINDS = ("self-attention", "restricted", "recurrent", "convolutional")
+_SECONDS, _FEWEST = 0.5, 5
+
+
+class Attention(nn.Module):
+    """Self-attention without its projections, as the paper counts it: products, softmax, products."""
+
+    def __init__(self, d_model: int, window: int | None) -> None:
+        super().__init__()
+        self.heads, self.window = d_model // HEAD_WIDTH, window
+        self.score = build_score(ModelConfig(d_model=d_model, heads=self.heads))
+
+    def forward(self, x: Tensor, layout: Layout) -> Tensor:
+        """(N, D) → (N, D)."""
+        pattern = Pattern(layout, layout, self.heads, causal=False, window=self.window)
+        qkv = x[:, None].expand(-1, 3, -1).reshape(len(x), 3, self.heads, -1)
+        return self_attend(qkv, pattern, self.score)
+
+
+class Recurrence(nn.Module):
+    """A bidirectional GRU, the layer of the recurrent encoder."""
+
+    def __init__(self, d_model: int) -> None:
+        super().__init__()
+        self.layer = EncoderLayer(Cell.gru, d_model, None)
+
+    def forward(self, x: Tensor, layout: Layout) -> Tensor:
+        """(N, D) → (N, D)."""
+        packing = Packing.of(layout)
+        return packing.flat(self.layer(packing.packed(x), packing.batch_sizes))
+
+
+def layer(kind: str, d_model: int, dilation: int = 1) -> nn.Module:
+    """Builds a layer; `dilation` is that of the convolution of the kind `dilated`."""
+    torch.manual_seed(1)
+    if kind == "recurrent":
+        return Recurrence(d_model)
+    if kind == "convolutional":
+        return Convolution(d_model, KERNEL)
+    if kind == "dilated":
+        return Convolution(d_model, KERNEL, dilation)
+    return Attention(d_model, WINDOW if kind == "restricted" else None)
+
+
+def experiments() -> list[Experiment]:
+    """Returns the experiments of the part `layers`."""
+    timed = [
+        Experiment(
+            f"layers-{kind}-{width}",
+            "layers",
+            _timing(kind, width),
+            1.0,
+            {"kind": kind, "width": width},
+            alone=True,
+        )
+        for kind in KINDS
+        for width in WIDTHS
+    ]
+    return [*timed, Experiment("layers-path", "layers", _paths, 0.5, {"kind": "path"})]
+
+
+def _timing(kind: str, width: int) -> Callable[[Place], Result]:
+    def measure(place: Place) -> Result:
+        rows = []
+        for length in LENGTHS:
+            # A process of its own, so that memory is that of this layer alone.
+            with multiprocessing.get_context("spawn").Pool(1) as pool:
+                seconds, memory = pool.apply(time_and_memory, (kind, width, length))
+            rows.append({"length": length, "seconds": seconds, "memory_bytes": memory})
+        return {"rows": rows, "threads": torch.get_num_threads()}
+
+    return measure
+
+
+def time_and_memory(kind: str, width: int, length: int) -> tuple[float, int]:
+    """Returns the median time of one layer forward and backward on one sentence, and its peak memory."""
+    module, layout = layer(kind, width), Layout.of([length])
+    x = torch.randn(length, width, requires_grad=True)
+
+    def step() -> None:
+        module(x, layout).sum().backward()
+
+    step()
+    with _peak_memory() as peak:
+        step()
+    times: list[float] = []
+    while len(times) < _FEWEST or sum(times) < _SECONDS:
+        begin = time.perf_counter()
+        step()
+        times.append(time.perf_counter() - begin)
+    return median(times), peak[0]
+
+
+@contextmanager
+def _peak_memory() -> Iterator[list[int]]:
+    """Yields a list that has the largest growth of resident memory, in bytes, after the block (Linux)."""
+    found: list[int] = []
+    Path("/proc/self/clear_refs").write_text("5")  # resets the peak
+    before = _status("VmRSS")
+    yield found
+    found.append(max(0, _status("VmHWM") - before))
+
+
+def _status(key: str) -> int:
+    text = Path("/proc/self/status").read_text()
+    match = re.search(rf"{key}:\s+(\d+) kB", text)
+    assert match is not None
+    return int(match[1]) * 1024
+
+
+def _paths(place: Place) -> Result:
+    rows = []
+    for kind in (*KINDS, "dilated"):
+        for length in (16, 64, 256, 1024):
+            rows.append({"kind": kind, "length": length, "layers": path_length(kind, length)})
+    return {"rows": rows}
+
+
+def path_length(kind: str, length: int) -> int:
+    """Returns the number of layers after which the first token has an influence on the last one.
+
+    It is found by the gradient: in a stack of fewer layers it is exactly 0. A recurrent layer connects all
+    tokens, but by as many steps as there are tokens between them. Dilated layers have the dilations 1, k, k²
+    and so on, as far as they are below the length, and then again from 1.
+    """
+    dilations = [1]
+    while dilations[-1] * KERNEL < length:
+        dilations.append(dilations[-1] * KERNEL)
+    layout = Layout.of([length])
+    x = torch.randn(length, HEAD_WIDTH, dtype=torch.float64, requires_grad=True)
+    y, depth = x, 0
+    while True:
+        y = layer(kind, HEAD_WIDTH, dilations[depth % len(dilations)]).double()(y, layout)
+        depth += 1
+        # Normalisation keeps the values of a deep stack in range; it acts on each token alone.
+        y = nn.functional.layer_norm(y, (HEAD_WIDTH,))
+        (gradient,) = torch.autograd.grad(y[-1].square().sum() + y[-1].sum(), x, retain_graph=True)
+        if bool((gradient[0] != 0).any()):
+            return depth
+
+
+def slope(rows: list[dict[str, float]], key: str, shortest: int = 256) -> float:
+    """Returns the slope of a figure against the length on logarithmic axes, by least squares."""
+    points = [
+        (math.log(row["length"]), math.log(row[key]))
+        for row in rows
+        if row["length"] >= shortest and row[key] > 0
+    ]
+    mean_x, mean_y = (sum(point[axis] for point in points) / len(points) for axis in (0, 1))
+    covariance = sum((x - mean_x) * (y - mean_y) for x, y in points)
+    return covariance / sum((x - mean_x) ** 2 for x, _ in points)
