@@ -26,10 +26,11 @@ def train(config: TrainConfig) -> None:
 
 
 def check(config: TrainConfig) -> None:
-    """Checks the names that select registered classes, for `--show`; a training checks them itself."""
-    from nmt.training.run import check_names
+    """Checks names of registered classes and languages, for `--show`; a training checks them itself."""
+    from nmt.training.run import check_languages, check_names
 
     check_names(config)
+    check_languages(config.data)
 
 
 def main() -> None:

@@ -14,6 +14,9 @@ from omegaconf.errors import OmegaConfBaseException
 from nmt.config.checks import shortened
 from nmt.options.suggestions import meant
 
+_KINDS = {"Integer": "a whole number", "Float": "a number", "Boolean": "true or false"}
+"""OmegaConf's names of types, in words."""
+
 
 def missing_config(error: MissingConfigException, overrides: Sequence[str]) -> str:
     """Returns the message for a group, or a file of a group, that does not exist."""
@@ -42,6 +45,10 @@ def wrong_value(error: Exception) -> str:
     words = first_line(error)
     if re.search(r"^Cannot (merge|assign)|is not a subclass of|incompatible with type hint 'dict", words):
         return "is a section or a list. Give its options one by one."
+    if found := re.match(
+        r"Value '(.*)' of type '.*' could not be converted to (Integer|Float|Boolean)", words
+    ):
+        return f"must be {_KINDS[found[2]]}, not {shortened(found[1])}."
     if "is not a ListConfig" in words:
         return "must be a list. Write it in brackets: [a,b]."
     return shortened(f"{words[0].lower()}{words[1:]}", 300)

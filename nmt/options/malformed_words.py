@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 
 from nmt.config.checks import shortened
@@ -44,7 +45,8 @@ def require_option(word: str) -> None:
     elif key.startswith("~"):
         problem = "an option can't be removed. Leave it out, or set another value."
     elif not equals:
-        problem = "options are written key=value. --help lists them."
+        example = f", such as model_dir={word}" if os.path.isdir(word) else ""
+        problem = f"options are written key=value{example}. --help lists them."
     elif re.search(r"\s", name):
         problem = "a key has no spaces. Options are written key=value."
     elif len(name) > _LONGEST:

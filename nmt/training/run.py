@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -12,7 +13,8 @@ from typing import Any
 import torch
 
 from nmt.bundle import config_from_yaml, config_to_yaml
-from nmt.config import Precision, TrainConfig
+from nmt.config import DataConfig, Precision, TrainConfig
+from nmt.config.checks import shortened
 from nmt.data.corpora.revisions import with_commits
 from nmt.data.preparation.prepare import Prepared, prepare
 from nmt.data.preparation.report import write_data_report
@@ -182,6 +184,8 @@ def _checked_and_prepared(
     """
     with naming_plugins(folder.plugins(), f"The run in {folder.path} was started"):
         check_names(config)
+    if not folder.holds_checkpoints():  # a run that began earlier keeps its names
+        check_languages(config.data)
     keys = [*validation_metrics(config), *config.evaluation.metrics]
     config = folder.with_choices(config)
     folder.check(config)
@@ -213,6 +217,23 @@ def check_names(config: TrainConfig) -> None:
     configured_processors(config.decoding)
     check_optimizer(training.optimizer)
     build_schedule(training.schedule, config.model.d_model, training.max_updates)
+
+
+def check_languages(data: DataConfig) -> None:
+    """Checks that the languages are codes: with a name such as `chinese`, BLEU would split text wrongly.
+
+    Raises:
+        UserError: a language is not of the form of a code (BCP 47).
+    """
+    corpora = {f"data.train.corpora.{name}": corpus for name, corpus in data.train.corpora.items()}
+    for key, owner in {"data": data, **corpora}.items():
+        for side in ("source_lang", "target_lang"):
+            code = getattr(owner, side)
+            if code is not None and not re.fullmatch(r"[A-Za-z]{2,3}([-_][A-Za-z0-9]{1,8})*", code):
+                raise UserError(
+                    f"{key}.{side}={shortened(code)}: is not a language code. Give a code such as en or zh, "
+                    "or any two or three letters if the language has none."
+                )
 
 
 def _prepared_only(prepared: Prepared, folder: RunFolder) -> TrainResult:

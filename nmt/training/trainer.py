@@ -55,7 +55,7 @@ from nmt.training.update.precision import adapt_loss_scale, autocast, first_loss
 from nmt.training.update.schedule import build_schedule, learning_rate
 from nmt.training.validation import ValidationStopped, validator_for
 
-_SAMPLE_CHARACTERS = 200  # of each side of a sample in the log; complete in metrics.jsonl and TensorBoard
+_SAMPLE_CHARACTERS = 100  # of each side of a sample in the log; complete in metrics.jsonl and TensorBoard
 
 
 class Trainer:

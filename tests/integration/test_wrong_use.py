@@ -35,7 +35,7 @@ def test_options(toy: Toy) -> None:
         "training.max_update: there is no such option. Did you mean training.max_updates?"
     )
     assert refused(toy, "nmt-train", "training.max_updates=many").startswith(
-        "training.max_updates: value 'many'"
+        "training.max_updates: must be a whole number, not many."
     )
     assert refused(toy, "nmt-train", "experiment=wmt14").startswith(
         "experiment=wmt14: there is no such experiment"
@@ -56,6 +56,21 @@ def test_a_tokenizer_of_the_target_language_that_is_not_installed(own: Toy) -> N
     line = refused(own, "nmt-train", *own.small("data.target_lang=ja", "run_dir=run"))
     assert line.startswith("target_lang=ja: BLEU needs the tokenizer ja-mecab") and "sacrebleu[ja]" in line
     assert not (own.cache / "prepared").exists()  # reported before the data are prepared
+
+
+@pytest.mark.parametrize("key", ["data.source_lang", "data.train.corpora.news.target_lang"])
+def test_the_name_of_a_language_instead_of_its_code(own: Toy, key: str) -> None:
+    for flag in ("run_dir=run", "--show"):
+        line = refused(own, "nmt-train", *own.small(f"{key}=english", flag))
+        assert line.startswith(f"{key}=english: is not a language code. Give a code such as en or zh")
+    assert not (own.folder / "run").exists()
+
+
+def test_training_text_that_is_all_in_the_validation_set(own: Toy) -> None:
+    for language in ("src", "tgt"):
+        (own.folder / f"valid.{language}").write_text((own.folder / f"train.{language}").read_text())
+    line = refused(own, "nmt-train", *own.small("run_dir=run"))
+    assert "no pairs remain after cleaning" in line and "data.valid or data.test: give other files" in line
 
 
 def test_sides_of_unequal_length(own: Toy) -> None:

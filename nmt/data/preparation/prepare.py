@@ -419,7 +419,10 @@ def _check_not_empty(source: Source, report: CleaningReport) -> None:
     if not report.kept:
         table = "; ".join(" ".join(line.split()) for line in report.table().splitlines())
         key = source.corpus.key
-        raise UserError(f"{key}: no pairs remain after cleaning ({table}). Check data.cleaning.")
+        fix = "Check data.cleaning."
+        if report.dropped.get("leaked", 0) > report.total / 2:
+            fix = "Most pairs also occur in data.valid or data.test: give other files there."
+        raise UserError(f"{key}: no pairs remain after cleaning ({table}). {fix}")
 
 
 def _sample(texts: Sequence[Texts], config: DataConfig) -> Iterator[tuple[str, str]]:

@@ -153,7 +153,11 @@ class RunFolder:
         keys = {*there, *here}
         if ("training.max_updates" in there) != ("training.max_updates" in here):
             keys.remove("training.max_updates")  # only one of the two schedules depends on it
-        require_same(self.path, there, here, keys)
+        note = ""
+        if "training.max_updates" in keys and there["training.max_updates"] != here["training.max_updates"]:
+            name = config.training.schedule.name
+            note = f" The learning rates of training.schedule.name={name} depend on training.max_updates."
+        require_same(self.path, there, here, keys, note)
         if missing := [name for name in begun.plugins if name not in config.plugins]:
             log.warning(
                 "%s: started with plugins=[%s], but %s is not given now; the cleaning rules of a missing "
@@ -305,8 +309,17 @@ _SHOWN = 6
 """Options that an error message about changed options has at most."""
 
 
-def require_same(where: Path, there: Mapping[str, Any], here: Mapping[str, Any], keys: Iterable[str]) -> None:
+def require_same(
+    where: Path, there: Mapping[str, Any], here: Mapping[str, Any], keys: Iterable[str], note: str = ""
+) -> None:
     """Requires that these options of a run have not changed since `where` was written.
+
+    Args:
+        where: the run folder or the checkpoint.
+        there: full name → value of the options in `where`.
+        here: the same of the options given now.
+        keys: the names to compare.
+        note: a reason that the message gives, with a space before it.
 
     Raises:
         UserError: some have changed; the message has the names, old and new values of the first ones.
@@ -319,7 +332,7 @@ def require_same(where: Path, there: Mapping[str, Any], here: Mapping[str, Any],
         if len(changed) > len(shown):
             words += f", and {len(changed) - len(shown)} other options differ"
         raise UserError(
-            f"{where}: started with {words}. Give the same options to resume, or another run_dir."
+            f"{where}: started with {words}. Give the same options to resume, or another run_dir.{note}"
         )
 
 

@@ -19,6 +19,7 @@ from nmt.options.malformed_words import one_line
         ("=", "=: the key is missing"),
         ("", "an empty argument: options are written key=value. --help lists them"),
         (" ", "an empty argument: options are written key=value"),
+        ("/", "/: options are written key=value, such as model_dir=/. --help lists them"),
         ("key", "key: options are written key=value. --help lists them"),
         ("+", "+: the key is missing"),
         ("++=1", "++=1: the key is missing"),
