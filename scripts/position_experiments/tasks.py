@@ -43,13 +43,13 @@ MODEL = (
     "model.dropout=0",
 )
 TRAINING = (
-    "data.max_tokens=1500",
+    "data.max_tokens=1000",
     "training.micro_batches=1",
     "training.devices=1",
     "training.precision=fp32",
-    "training.max_updates=2000",
-    "training.validate_every=1000",
-    "training.checkpoint_every=1000",
+    "training.max_updates=1000",
+    "training.validate_every=500",
+    "training.checkpoint_every=500",
     "training.validate_metrics=[]",
     "training.criterion=loss",
     "training.averaging.kind=none",
