@@ -149,7 +149,9 @@ def scores_by_length(
         ratio of the lengths. `all` is the whole set.
     """
     import nmt
-    import position_experiments.fixed_length  # noqa: F401 (registers the processor)
+    from position_experiments.fixed_length import register
+
+    register()
 
     loaded = nmt.load(model, threads=threads)
     encode = loaded._loaded.bundles[0].tokenizer.encode_target

@@ -39,4 +39,6 @@ class FixedLength(SearchProcessor):
         return log_probs.masked_fill(~is_eos if complete else is_eos, -torch.inf)
 
 
-PROCESSORS["fixed_length"] = FixedLength
+def register() -> None:
+    """Registers the processor; not done by the import, since an import must not change other programs."""
+    PROCESSORS["fixed_length"] = FixedLength

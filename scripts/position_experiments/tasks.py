@@ -146,7 +146,9 @@ def by_length(model: Path, task: str, *, longest: int = 80) -> dict[str, dict[st
         Symbols of the sentences, as text → `free` and `forced` → the figures of `symbols.accuracies`.
     """
     import nmt
-    import position_experiments.fixed_length  # noqa: F401 (registers the processor)
+    from position_experiments.fixed_length import register
+
+    register()
 
     loaded = nmt.load(model, threads=1)
     found = {}

@@ -16,7 +16,7 @@ from position_experiments.results import FILE, Spread, read_results
 from position_experiments.tasks import task_experiment
 from position_study import PARTS, all_experiments, measure
 
-from nmt.decoding.processors import SearchInput
+from nmt.decoding.processors import PROCESSORS, SearchInput
 
 DOCS = Path(__file__).resolve().parents[3] / "docs"
 
@@ -58,7 +58,10 @@ def test_an_experiment_from_data_to_result(tmp_path: Path, monkeypatch: pytest.M
     experiment = task_experiment("tasks", "copy", 1, ("none", "none"), short)
     monkeypatch.setenv("NMT_CACHE", str(tmp_path / "cache"))
     place = Place(tmp_path, None)
-    measure(experiment, place)
+    try:
+        measure(experiment, place)
+    finally:
+        PROCESSORS.pop("fixed_length", None)  # other tests expect the built-in processors
     (path,) = (tmp_path / "results").iterdir()
     record = json.loads(path.read_text())
     assert path.name == "tasks-copy-none-1.json" and record["encoder"] == "none"

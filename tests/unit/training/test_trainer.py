@@ -508,8 +508,8 @@ def test_samples_of_the_log_are_cut(
     with caplog.at_level("INFO", "nmt"):
         trainer(replace(prepared, valid=valid), tmp_path, max_updates=1).train()
     message = next(m for m in caplog.messages if m.startswith("update 1: validation loss"))
-    assert max(map(len, message.split("\n"))) == 2 + 10 + 1 + 200
-    assert f"\n  reference  {long[:199]}…\n" in message
+    assert max(map(len, message.split("\n"))) == 2 + 10 + 1 + 100
+    assert f"\n  reference  {long[:99]}…\n" in message
     samples = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
     assert samples[0]["samples"][0]["reference"] == long
 
