@@ -28,6 +28,8 @@ from position_experiments import captions, comparisons, layers, tasks
 from position_experiments.experiment import Experiment, Place
 from tqdm import tqdm
 
+from nmt.runtime import replaced
+
 PARTS: Mapping[str, str] = {
     "tasks": "copy, reverse and sort, every encoding, three seeds",
     "mixed": "copy and reverse, different encodings in encoder and decoder",
@@ -39,6 +41,9 @@ PARTS: Mapping[str, str] = {
     "recurrence": "Multi30k, recurrence against attention, 20 minutes each",
     "layers": "table 1: time, memory and path length of one layer",
 }
+
+OF_MULTI30K = ("captions", "captions-attention", "recurrence")
+"""The parts that read Multi30k."""
 
 
 def all_experiments() -> list[Experiment]:
@@ -77,6 +82,11 @@ def main() -> int:
         return 0
     pending = [experiment for experiment in chosen if not _place(place, experiment).result.exists()]
     print(estimate(chosen, pending, arguments.jobs), file=sys.stderr)
+    of_multi30k = [each.name for each in pending if each.part in OF_MULTI30K]
+    if arguments.run and of_multi30k and arguments.multi30k is None:
+        parser.error(
+            "--multi30k FOLDER is required for the parts " + ", ".join(OF_MULTI30K) + ". Or give --parts."
+        )
     failed = run_all(pending, place, arguments.jobs, sys.argv[1:]) if arguments.run else []
     if arguments.report:
         from position_experiments.report import write_report
@@ -99,7 +109,7 @@ def estimate(chosen: Sequence[Experiment], pending: Sequence[Experiment], jobs: 
 
 
 def run_all(pending: Sequence[Experiment], place: Place, jobs: int, given: Sequence[str]) -> list[str]:
-    """Runs experiments, each in a process of its own; returns the names of those that failed."""
+    """Runs experiments, each in a separate process; returns the names of those that failed."""
     failed = []
     with tqdm(total=len(pending), unit="experiments", desc="Measuring") as bar:
 
@@ -138,9 +148,8 @@ def measure(experiment: Experiment, place: Place) -> None:
         **found,
     }
     place.result.parent.mkdir(parents=True, exist_ok=True)
-    unfinished = place.result.with_suffix(".part")
-    unfinished.write_text(json.dumps(record) + "\n", encoding="utf-8")
-    unfinished.replace(place.result)
+    with replaced(place.result) as temporary:
+        temporary.write_text(json.dumps(record) + "\n", encoding="utf-8")
 
 
 def _place(place: Place, experiment: Experiment) -> Place:

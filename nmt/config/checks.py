@@ -6,6 +6,7 @@ refuse values that would exhaust memory, overflow, or never end.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -56,6 +57,22 @@ def check(key: str, value: float, bound: Bound) -> None:
     """
     if not bound.holds(value):
         raise UserError(f"{key}={shortened(value)}: must be {bound.words}.")
+
+
+def check_language(key: str, code: str) -> None:
+    """Raises `UserError` unless `code` has the form of a language code (BCP 47).
+
+    With a name such as `chinese`, BLEU would split text wrongly.
+
+    Args:
+        key: full name of the option.
+        code: its value.
+    """
+    if not re.fullmatch(r"[A-Za-z]{2,3}([-_][A-Za-z0-9]{1,8})*", code):
+        raise UserError(
+            f"{key}={shortened(code)}: is not a language code. Give a code such as en or zh, or any two or "
+            "three letters if the language has none."
+        )
 
 
 def shortened(value: Any, limit: int = 60) -> str:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
-from nmt.config.checks import PROCESSES, between, check
+from nmt.config.checks import PROCESSES, between, check, check_language
 from nmt.config.data import DataConfig
 from nmt.config.decoding import DecodingConfig
 from nmt.config.evaluation import EvaluationConfig
@@ -154,3 +154,5 @@ class EvalConfig:
         check("threads", self.threads, between(0, PROCESSES))
         folders("model_dir", self.model_dir)
         folders("references", self.references, "file")
+        if self.target_lang:
+            check_language("target_lang", self.target_lang)

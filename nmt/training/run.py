@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import os
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -14,7 +13,7 @@ import torch
 
 from nmt.bundle import config_from_yaml, config_to_yaml
 from nmt.config import DataConfig, Precision, TrainConfig
-from nmt.config.checks import shortened
+from nmt.config.checks import check_language
 from nmt.data.corpora.revisions import with_commits
 from nmt.data.preparation.prepare import Prepared, prepare
 from nmt.data.preparation.report import write_data_report
@@ -220,20 +219,17 @@ def check_names(config: TrainConfig) -> None:
 
 
 def check_languages(data: DataConfig) -> None:
-    """Checks that the languages are codes: with a name such as `chinese`, BLEU would split text wrongly.
+    """Checks the languages of a new run; see `check_language`.
 
     Raises:
-        UserError: a language is not of the form of a code (BCP 47).
+        UserError: a language is not of the form of a code.
     """
     corpora = {f"data.train.corpora.{name}": corpus for name, corpus in data.train.corpora.items()}
     for key, owner in {"data": data, **corpora}.items():
         for side in ("source_lang", "target_lang"):
             code = getattr(owner, side)
-            if code is not None and not re.fullmatch(r"[A-Za-z]{2,3}([-_][A-Za-z0-9]{1,8})*", code):
-                raise UserError(
-                    f"{key}.{side}={shortened(code)}: is not a language code. Give a code such as en or zh, "
-                    "or any two or three letters if the language has none."
-                )
+            if code is not None:
+                check_language(f"{key}.{side}", code)
 
 
 def _prepared_only(prepared: Prepared, folder: RunFolder) -> TrainResult:

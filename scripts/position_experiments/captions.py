@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import gzip
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import sacrebleu
 
+from nmt.data.corpora.text import read_lines
+from nmt.runtime import replaced
 from position_experiments.experiment import Experiment, Place, Result, train
 from position_experiments.probes import position_probe
+from position_experiments.tasks import USABLE
 
-ENCODINGS = ("sinusoidal", "learned", "none", "rotary", "relative", "t5", "alibi")
 SECOND_SEED = ("sinusoidal", "rotary", "alibi")
 CONCATENATED = ("sinusoidal", "learned", "rotary", "alibi")
 
@@ -51,7 +52,7 @@ OPTIONS = (
 
 def experiments() -> list[Experiment]:
     """Returns the experiments of the parts `captions` and `captions-attention`."""
-    found = [_short_captions(name, 1) for name in ENCODINGS]
+    found = [_short_captions(name, 1) for name in USABLE]
     found += [_short_captions(name, 2) for name in SECOND_SEED]
     found += [
         _short_captions(name, 1, ["data.concatenate=0.3", "data.cleaning.max_pieces=64"], "concatenated")
@@ -66,13 +67,8 @@ def experiments() -> list[Experiment]:
 
 
 def files(place: Place) -> list[str]:
-    """Writes the captions as text, those of training cut to `LONGEST_WORDS` too; returns the options of all.
-
-    Raises:
-        RuntimeError: the folder of Multi30k is not given.
-    """
-    if place.multi30k is None:
-        raise RuntimeError("give --multi30k FOLDER, with train.en.gz, train.de.gz, val.en.gz and val.de.gz")
+    """Writes the captions as text, also those of up to `LONGEST_WORDS` alone; returns the options of data."""
+    assert place.multi30k is not None, "position_study.py checks it"
     folder = place.data("captions")
     if not (folder / "short.de").exists():
         folder.mkdir(parents=True, exist_ok=True)
@@ -80,9 +76,10 @@ def files(place: Place) -> list[str]:
         pairs["short"] = [pair for pair in pairs["train"] if len(pair[0].split()) <= LONGEST_WORDS]
         for split in ("train", "val", "short"):
             for side, ending in enumerate(("en", "de")):
-                unfinished = folder / f"{split}.{ending}.part"
-                unfinished.write_text("".join(f"{pair[side]}\n" for pair in pairs[split]), encoding="utf-8")
-                unfinished.replace(folder / f"{split}.{ending}")
+                with replaced(folder / f"{split}.{ending}") as temporary:
+                    temporary.write_text(
+                        "".join(f"{pair[side]}\n" for pair in pairs[split]), encoding="utf-8"
+                    )
     return [
         f"data.valid.{side}={folder / f'val.{end}'}" for side, end in (("source", "en"), ("target", "de"))
     ]
@@ -97,11 +94,7 @@ def training_files(place: Place, split: str) -> list[str]:
 
 
 def _pairs(folder: Path, split: str) -> Iterator[tuple[str, str]]:
-    sides = []
-    for ending in ("en", "de"):
-        with gzip.open(folder / f"{split}.{ending}.gz", "rt", encoding="utf-8", newline="\n") as lines:
-            sides.append([line.rstrip("\r\n") for line in lines])
-    return zip(*sides, strict=True)
+    return zip(*(read_lines(folder / f"{split}.{ending}.gz") for ending in ("en", "de")), strict=True)
 
 
 def _short_captions(encoding: str, seed: int, more: Sequence[str] = (), kind: str = "") -> Experiment:
@@ -133,10 +126,7 @@ def _all_captions(title: str, options: Sequence[str]) -> Experiment:
 def validation(place: Place) -> tuple[list[str], list[str]]:
     """Returns the sources and references of the validation set."""
     folder = place.data("captions")
-    source, target = (
-        (folder / f"val.{end}").read_text(encoding="utf-8").splitlines() for end in ("en", "de")
-    )
-    return source, target
+    return list(read_lines(folder / "val.en")), list(read_lines(folder / "val.de"))
 
 
 def scores_by_length(
@@ -152,7 +142,6 @@ def scores_by_length(
     from position_experiments.fixed_length import register
 
     register()
-
     loaded = nmt.load(model, threads=threads)
     encode = loaded._loaded.bundles[0].tokenizer.encode_target
     tests = {"all": (list(sources), list(references))}

@@ -52,12 +52,11 @@ class Experiment:
     Attributes:
         name: unique, and the name of its files.
         part: of the study: a key of `position_study.PARTS`.
-        measure: makes the measurement; called in a process of its own, and again from the start if the
+        measure: makes the measurement; called in a separate process, and again from the start if the
             process was killed. Trainings resume.
         minutes: estimate for one core, or for all cores if `alone`.
         facts: what distinguishes the experiment; copied into its result.
         alone: whether time is measured, so that nothing else may run.
-        needs: names of experiments whose run folders it reads.
     """
 
     name: str
@@ -66,17 +65,16 @@ class Experiment:
     minutes: float
     facts: Mapping[str, Any]
     alone: bool = False
-    needs: tuple[str, ...] = ()
 
 
 def train(run: Path, options: Sequence[str], *, threads: int) -> None:
-    """Trains a model with `nmt-train` in a process of its own; resumes a run that was stopped.
+    """Trains a model with `nmt-train` in a separate process; resumes a run that was stopped.
 
     Raises:
         RuntimeError: the training failed.
     """
-    code = "import sys; sys.argv[0] = 'nmt-train'; from nmt.cli.train import main; main()"
-    command = [sys.executable, "-c", code, f"run_dir={run}", f"training.threads={threads}", *options]
+    fixed = [f"run_dir={run}", f"training.threads={threads}"]
+    command = [sys.executable, "-m", "nmt", "train", *fixed, *options]
     environment = {**os.environ, "OMP_NUM_THREADS": str(threads)}
     run.parent.mkdir(parents=True, exist_ok=True)
     with open(run.parent / f"{run.name}.log", "a", encoding="utf-8") as log:

@@ -92,7 +92,7 @@ def _timing(kind: str, width: int) -> Callable[[Place], Result]:
     def measure(place: Place) -> Result:
         rows = []
         for length in LENGTHS:
-            # A process of its own, so that memory is that of this layer alone.
+            # A separate process, so that the memory is that of this layer alone.
             with multiprocessing.get_context("spawn").Pool(1) as pool:
                 seconds, memory = pool.apply(time_and_memory, (kind, width, length))
             rows.append({"length": length, "seconds": seconds, "memory_bytes": memory})

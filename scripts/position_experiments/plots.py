@@ -8,7 +8,8 @@ from pathlib import Path
 import matplotlib
 from matplotlib.figure import Figure
 
-from position_experiments import layers, symbols, tasks
+from nmt.config.model import ENCODINGS
+from position_experiments import layers, symbols
 from position_experiments.results import Record, accuracy, chosen, over, score
 
 matplotlib.use("Agg")
@@ -33,7 +34,7 @@ def extrapolation(records: Sequence[Record]) -> Figure:
     for row, kind in enumerate(("free", "forced")):
         for column, task in enumerate(symbols.TASKS):
             axis = axes[row, column]
-            for number, encoding in enumerate(tasks.ENCODINGS):
+            for number, encoding in enumerate(ENCODINGS):
                 those = chosen(records, part="tasks", task=task, encoder=encoding)
                 if not those:
                     continue
@@ -62,7 +63,7 @@ def captions(records: Sequence[Record]) -> Figure:
         ),
         strict=True,
     ):
-        for number, encoding in enumerate(tasks.ENCODINGS):
+        for number, encoding in enumerate(ENCODINGS):
             those = chosen(records, part="captions", encoder=encoding, options=[])
             if those:
                 means = [spread.mean for name in buckets if (spread := over(those, score(name, key, kind)))]

@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
+from nmt.config.model import ENCODINGS
 from position_experiments import comparisons, layers, symbols, tasks
 from position_experiments.results import (
     FILE,
@@ -76,14 +77,14 @@ def task_table(records: Sequence[Record]) -> Sequence[Row]:
                 for lengths in (TRAINED, (25,), (40,))
             ),
         ]
-        for encoding in tasks.ENCODINGS
+        for encoding in ENCODINGS
     ]
 
 
 def forced_table(records: Sequence[Record]) -> Sequence[Row]:
     """Symbols that are right at 40, with a free length and that of the reference; ratio of the lengths."""
     rows = []
-    for encoding in tasks.ENCODINGS:
+    for encoding in ENCODINGS:
         row = [f"`{encoding}`"]
         for task in ("copy", "reverse"):
             those = chosen(records, part="tasks", task=task, encoder=encoding)
@@ -114,7 +115,7 @@ def concatenated_table(records: Sequence[Record]) -> Sequence[Row]:
     """Copied sentences that are right, with and without concatenation in training."""
     names = dict.fromkeys(each["encoder"] for each in chosen(records, part="concatenated"))
     rows = []
-    for encoding in sorted(names, key=tasks.ENCODINGS.index):
+    for encoding in sorted(names, key=ENCODINGS.index):
         row = [f"`{encoding}`"]
         for lengths in ((25,), (40,), (60,)):
             for part in ("tasks", "concatenated"):
@@ -152,7 +153,7 @@ def caption_length_table(records: Sequence[Record]) -> Sequence[Row]:
 def caption_concatenated_table(records: Sequence[Record]) -> Sequence[Row]:
     """BLEU with and without concatenation in training, first seed."""
     rows = []
-    for encoding in tasks.ENCODINGS:
+    for encoding in ENCODINGS:
         both = [
             chosen(records, part="captions", encoder=encoding, seed=1, options=options)
             for options in ([], ["data.concatenate=0.3", "data.cleaning.max_pieces=64"])
@@ -268,7 +269,7 @@ def probe_table(records: Sequence[Record]) -> Sequence[Row]:
 def permutation_table(records: Sequence[Record]) -> Sequence[Row]:
     """Difference of the encoder's outputs if the source is permuted."""
     rows = []
-    for encoding in tasks.ENCODINGS:
+    for encoding in ENCODINGS:
         those = chosen(records, part="tasks", task="sort", encoder=encoding)
         largest = max((each["permutation"] for each in those), default=math.nan)
         rows.append([f"`{encoding}`", f"{largest:.1e}" if largest < 1e-3 else f"{largest:.2f}"])
@@ -277,7 +278,7 @@ def permutation_table(records: Sequence[Record]) -> Sequence[Row]:
 
 def _captions(records: Sequence[Record]) -> list[tuple[str, list[Record]]]:
     found = []
-    for encoding in tasks.ENCODINGS:
+    for encoding in ENCODINGS:
         those = chosen(records, part="captions", encoder=encoding, options=[])
         if those:
             found.append((encoding, those))

@@ -11,6 +11,8 @@ import string
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
+from nmt.runtime import replaced
+
 SYMBOLS = string.ascii_lowercase + string.digits
 LONGEST = 20
 """Symbols of the longest sentence in training."""
@@ -35,9 +37,8 @@ def write(folder: Path, task: str) -> list[str]:
             sources = [_text(chance, chance.randint(1, LONGEST)) for _ in range(count)]
             for side, lines in (("source", sources), ("target", [TASKS[task](line) for line in sources])):
                 path = folder / f"{split}.{side}"
-                unfinished = path.with_suffix(f".{side}.part")
-                unfinished.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
-                unfinished.replace(path)
+                with replaced(path) as temporary:  # another experiment may write the same file now
+                    temporary.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
     return [
         "data=local",
         "data.source_lang=xx",

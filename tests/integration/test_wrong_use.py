@@ -64,6 +64,8 @@ def test_the_name_of_a_language_instead_of_its_code(own: Toy, key: str) -> None:
         line = refused(own, "nmt-train", *own.small(f"{key}=english", flag))
         assert line.startswith(f"{key}=english: is not a language code. Give a code such as en or zh")
     assert not (own.folder / "run").exists()
+    line = refused(own, "nmt-eval", "hypotheses=valid.tgt", "references=valid.tgt", "target_lang=chinese")
+    assert line.startswith("target_lang=chinese: is not a language code")
 
 
 def test_training_text_that_is_all_in_the_validation_set(own: Toy) -> None:

@@ -10,7 +10,7 @@ import numpy as np
 
 from nmt.config import DataConfig
 from nmt.data.arrays import Array, Side, offsets_of
-from nmt.data.batches.concatenation import chains, concatenated
+from nmt.data.batches.concatenation import begins_with, chains, concatenated
 from nmt.data.batches.packing import pack
 from nmt.data.corpora.mixture import Mixture
 from nmt.data.shuffle import Shuffle
@@ -82,12 +82,15 @@ class Plan:
         """
         self._store, self._seed, self._block_pairs = store, seed, data.block_pairs
         self._max_target, self._max_source = budgets(data)
-        self._max_pieces = most_pieces(data)
+        # Pieces of a pair that sampling or concatenation makes longer; EOS not counted.
+        self._limits = (
+            min(most_pieces(data), self._max_source - 1),
+            min(most_pieces(data), self._max_target - 1),
+        )
         self._samplers = _samplers(tokenizer, data.sampling.alpha) if data.sampling.alpha > 0.0 else None
         self._mixture = Mixture.of(store.sizes, data)
         self._concatenate = data.concatenate
-        self._corpora = offsets_of(np.array(store.sizes, np.int64))
-        self._tags = _tag_ids(tokenizer, data)
+        self._tags = _tag_ids(tokenizer, data) if data.concatenate else None
         longer = store.count_longer(self._max_source - 1, self._max_target - 1)
         if longer == store.num_pairs:
             raise UserError(
@@ -121,8 +124,8 @@ class Plan:
         drawn = self._mixture.rows(self._seed, epoch, start, stop)
         source, target = self._sampled(*self._store.take(drawn), epoch, block)
         rows = Side(drawn, np.arange(len(drawn) + 1))
-        if self._concatenate:
-            rows, source, target = self._concatenated(rows, source, target, epoch, block)
+        if self._tags is not None:
+            rows, source, target = self._concatenated(self._tags, rows, source, target, epoch, block)
         lengths = source.lengths(), target.lengths()
         fits = np.flatnonzero((lengths[0] < self._max_source) & (lengths[1] < self._max_target))
         packed = pack(*lengths, fits, self._max_target, self._max_source)
@@ -133,31 +136,23 @@ class Plan:
         return Block(rows, source, target, Side(joined, offsets_of(sizes)))
 
     def _concatenated(
-        self, rows: Side, source: Side, target: Side, epoch: int, block: int
+        self, tags: Array, rows: Side, source: Side, target: Side, epoch: int, block: int
     ) -> tuple[Side, Side, Side]:
-        corpora = np.searchsorted(self._corpora, rows.flat(), "right") - 1
-        lengths = source.lengths(), target.lengths()
-        tagged = np.zeros(len(corpora), np.bool_)
-        if len(source.ids):
-            begins = np.minimum(source.offsets[:-1], len(source.ids) - 1)
-            tagged = (lengths[0] > 0) & (source.ids[begins] == self._tags[corpora])
+        corpora = self._mixture.corpora_of(rows.flat())
+        tagged = begins_with(source, tags[corpora])
         members = chains(
-            lengths[0] - tagged,
-            lengths[1],
+            source.lengths(),
+            target.lengths(),
             corpora,
+            tagged,
             fraction=self._concatenate,
-            # The tag of the first pair is not counted above.
-            limits=(
-                min(self._max_pieces, self._max_source - 1) - int(tagged.any()),
-                min(self._max_pieces, self._max_target - 1),
-            ),
+            limits=self._limits,
             seed=mix(self._seed, _CHAINS, epoch, block),
         )
-        none = np.zeros(len(corpora), np.bool_)
         return (
-            concatenated(rows, members, none),
+            concatenated(rows, members),
             concatenated(source, members, tagged),
-            concatenated(target, members, none),
+            concatenated(target, members),
         )
 
     def _sampled(self, source: Side, target: Side, epoch: int, block: int) -> tuple[Side, Side]:
@@ -167,9 +162,7 @@ class Plan:
         new_source = self._samplers[0].resegment(source, mix(self._seed, _SOURCE, epoch, block))
         new_target = self._samplers[1].resegment(target, mix(self._seed, _TARGET, epoch, block))
         sizes = new_source.lengths(), new_target.lengths()
-        kept = (sizes[0] <= min(self._max_pieces, self._max_source - 1)) & (
-            sizes[1] <= min(self._max_pieces, self._max_target - 1)
-        )
+        kept = (sizes[0] <= self._limits[0]) & (sizes[1] <= self._limits[1])
         rows = np.arange(len(kept)) + np.where(kept, len(kept), 0)
         return (
             Side.concatenated([source, new_source]).take(rows),

@@ -15,6 +15,7 @@ def chains(
     source_lengths: Array,
     target_lengths: Array,
     corpora: Array,
+    tagged: Array,
     *,
     fraction: float,
     limits: tuple[int, int],
@@ -27,9 +28,10 @@ def chains(
     may itself be appended to another one.
 
     Args:
-        source_lengths: (n,), number of pieces of each source that it adds to a chain.
-        target_lengths: (n,), the same of the targets.
+        source_lengths: (n,), number of pieces of each source.
+        target_lengths: (n,), number of pieces of each target.
         corpora: (n,), the number of the corpus of each pair.
+        tagged: (n,) bool, whether a source begins with a tag; it is dropped after another source.
         fraction: of the pairs, from 0 to 1.
         limits: largest number of pieces of a concatenated source and target.
         seed: the result is a pure function of the arguments.
@@ -46,30 +48,40 @@ def chains(
     is_new[1:] |= np.diff(corpora[order]) != 0
     source_left = target_left = 0
     sizes: list[int] = []
-    rows = zip(is_new.tolist(), source_lengths[order].tolist(), target_lengths[order].tolist(), strict=True)
-    for new, source, target in rows:
-        if new or source > source_left or target > target_left:
-            sizes.append(0)
-            source_left, target_left = limits
-        sizes[-1] += 1
-        source_left -= source
-        target_left -= target
+    columns = (is_new, source_lengths[order], target_lengths[order], tagged[order])
+    for new, source, target, tag in zip(*(column.tolist() for column in columns), strict=True):
+        if new or source - tag > source_left or target > target_left:
+            sizes.append(1)
+            source_left, target_left = limits[0] - source, limits[1] - target
+        else:
+            sizes[-1] += 1
+            source_left, target_left = source_left - (source - tag), target_left - target
     return Side(order, offsets_of(np.array(sizes, np.int64)))
 
 
-def concatenated(side: Side, members: Side, tagged: Array) -> Side:
+def begins_with(side: Side, ids: Array) -> Array:
+    """Returns whether each of n sentences begins with the id at its place in `ids`, (n,); (n,) bool."""
+    found = np.zeros(len(side), np.bool_)
+    nonempty = np.flatnonzero(side.lengths())
+    found[nonempty] = side.ids[side.offsets[nonempty]] == ids[nonempty]
+    return found
+
+
+def concatenated(side: Side, members: Side, tagged: Array | None = None) -> Side:
     """Concatenates sentences.
 
     Args:
         side: the n sentences.
         members: (m,), as `chains` returns them.
-        tagged: (n,) bool, whether a sentence begins with a tag. The tag of a sentence is dropped, unless the
-            sentence is the first of its chain.
+        tagged: (n,) bool, whether a sentence begins with a tag. The tag is dropped, unless the sentence is
+            the first of its chain. None: no sentence does.
 
     Returns:
         The m sentences.
     """
     taken = side.take(members.flat())
+    if tagged is None:
+        return Side(taken.ids, taken.offsets[members.offsets])
     is_first = np.zeros(len(taken), np.bool_)
     is_first[members.offsets[:-1]] = True
     drops = tagged[members.flat()] & ~is_first

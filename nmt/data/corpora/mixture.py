@@ -73,6 +73,11 @@ class Mixture:
             rows[chosen] = self._corpus_rows(corpus, seed, epoch, places[chosen] - ends[corpus])
         return rows
 
+    def corpora_of(self, rows: Array) -> Array:
+        """Returns the number of the corpus of each row of the concatenated corpora, from 0: (n,) int64."""
+        found: Array = np.searchsorted(self._starts, rows, "right") - 1
+        return found
+
     def _corpus_rows(self, corpus: int, seed: int, epoch: int, places: Array) -> Array:
         """Returns the rows of an epoch's draws from one corpus; the draws are counted from 0."""
         size, draws = self._sizes[corpus], self._draws[corpus]

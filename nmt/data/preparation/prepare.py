@@ -420,7 +420,7 @@ def _check_not_empty(source: Source, report: CleaningReport) -> None:
         table = "; ".join(" ".join(line.split()) for line in report.table().splitlines())
         key = source.corpus.key
         fix = "Check data.cleaning."
-        if report.dropped.get("leaked", 0) > report.total / 2:
+        if report.dropped["leaked"] > report.total / 2:
             fix = "Most pairs also occur in data.valid or data.test: give other files there."
         raise UserError(f"{key}: no pairs remain after cleaning ({table}). {fix}")
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from nmt.config import CleaningConfig, CorpusConfig, DataConfig, TokenizerConfig, TrainSplitConfig
 from nmt.data.arrays import Side
 from nmt.data.batches.batching import Batch
-from nmt.data.batches.concatenation import chains, concatenated
+from nmt.data.batches.concatenation import begins_with, chains, concatenated
 from nmt.data.batches.stream import BatchStream, Cursor
 from nmt.data.store import Store
 from nmt.data.subwords.tokenizer import Tokenizer, train_tokenizer
@@ -23,7 +23,8 @@ from nmt.training.memory_probe import largest_batches
 def chained(lengths: list[int], fraction: float, limit: int = 100, corpora: Any = None) -> list[list[int]]:
     sizes = np.array(lengths, np.int64)
     groups = np.zeros(len(lengths), np.int64) if corpora is None else np.array(corpora)
-    found = chains(sizes, sizes, groups, fraction=fraction, limits=(limit, limit), seed=3)
+    tagged = np.zeros(len(lengths), np.bool_)
+    found = chains(sizes, sizes, groups, tagged, fraction=fraction, limits=(limit, limit), seed=3)
     return [part.tolist() for part in found]
 
 
@@ -39,10 +40,19 @@ def test_literal_chains() -> None:
 def test_literal_ids() -> None:
     side = Side.of([[7, 1, 2], [7, 3], [], [7, 4, 5]])
     members = Side.of([[3, 0], [2, 1]])
-    plain = concatenated(side, members, np.zeros(4, np.bool_))
+    plain = concatenated(side, members)
     assert [part.tolist() for part in plain] == [[7, 4, 5, 7, 1, 2], [7, 3]]
     tagged = concatenated(side, members, np.array([True, True, False, True]))
     assert [part.tolist() for part in tagged] == [[7, 4, 5, 1, 2], [3]]
+
+
+def test_a_dropped_tag_takes_no_room() -> None:
+    sizes, corpora = np.array([4, 4, 4]), np.zeros(3, np.int64)
+    for tagged, expected in ((True, [[0, 1, 2]]), (False, [[0, 1], [2]])):
+        found = chains(sizes, sizes - 1, corpora, np.full(3, tagged), fraction=1.0, limits=(10, 10), seed=1)
+        assert [part.tolist() for part in found] == expected
+    side = Side.of([[7, 1], [], [7], [1, 7]])
+    assert begins_with(side, np.array([7, 7, -1, 7])).tolist() == [True, False, False, False]
 
 
 @given(
@@ -52,14 +62,17 @@ def test_literal_ids() -> None:
 )
 def test_each_pair_is_in_one_chain(rows: list[tuple[int, int, int]], fraction: float, seed: int) -> None:
     source, target, corpora = (np.array([row[place] for row in rows], np.int64) for place in range(3))
-    found = chains(source, target, corpora, fraction=fraction, limits=(20, 15), seed=seed)
+    tagged = (source % 2 == 1) & (corpora == 1)
+    found = chains(source, target, corpora, tagged, fraction=fraction, limits=(20, 15), seed=seed)
     parts = [part.tolist() for part in found]
     assert sorted(itertools.chain(*parts)) == list(range(len(rows)))
     assert len(rows) - len(parts) <= round(fraction * len(rows))
     for part in parts:
         assert len(set(corpora[part].tolist())) == 1
-        assert len(part) == 1 or (source[part].sum() <= 20 and target[part].sum() <= 15)
-    again = chains(source, target, corpora, fraction=fraction, limits=(20, 15), seed=seed)
+        assert len(part) == 1 or (
+            source[part].sum() - tagged[part[1:]].sum() <= 20 and target[part].sum() <= 15
+        )
+    again = chains(source, target, corpora, tagged, fraction=fraction, limits=(20, 15), seed=seed)
     assert [part.tolist() for part in again] == parts
 
 
