@@ -208,13 +208,17 @@ class Trainer:
         Returns:
             The counters over all processes, the norm of the mean gradient, and whether the update is finite.
         """
-        summed = views(sums)
-        check = UpdateCheck(
-            sums, summed.objective, summed.tokens, self.progress.loss_scale, self.options.clip_norm
-        )
+        check = self._check(sums)
         self.parallel.step(self._learning_rate(), check.factor, check.finite)
         totals, norm, finite = check.read()
         return Counters(*totals), norm, finite
+
+    def _check(self, sums: Tensor) -> UpdateCheck:
+        """Returns the decision whether to apply an update, from the sums over all processes."""
+        summed, options = views(sums), self.options
+        return UpdateCheck(
+            sums, summed.objective, summed.tokens, self.progress.loss_scale, options.clip_norm
+        )
 
     def _count(self, finite: bool) -> None:
         """Counts the update as applied or skipped."""

@@ -1,0 +1,121 @@
+"""Every CUDA branch of training and search, run on FakeTensors: the cases of the dry run.
+
+    python -m dry_gpu.cases LIBRARY [CASE ...]          prints one line of JSON a case
+
+LIBRARY is the stand-in device; see `device.build`. The errors of a case are in its line.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import traceback
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from dry_gpu import device
+
+VOCAB_SIZE = 500
+
+
+def update(
+    *options: str,
+    capability: tuple[int, int] = (9, 0),
+    tokens: int = 1500,
+    micro_batches: int = 2,
+) -> Callable[[], Mapping[str, Any]]:
+    """Returns a case: an update with these options of nmt-train."""
+
+    def run() -> Mapping[str, Any]:
+        from dry_gpu import workloads
+        from dry_gpu.ledger import Ledger
+
+        device.capability = capability
+        config = workloads.train_config("model=tiny", *options)
+        batch = workloads.sentences(tokens, VOCAB_SIZE)
+        ledger = Ledger((), workloads.declared_costs(batch))
+        workloads.Update.of(config, VOCAB_SIZE).run(batch, micro_batches, ledger)
+        return _figures(ledger)
+
+    return run
+
+
+def search(*options: str, precision: str = "fp32") -> Callable[[], Mapping[str, Any]]:
+    """Returns a case: eight steps of a search."""
+
+    def run() -> Mapping[str, Any]:
+        import torch
+
+        from dry_gpu import workloads
+        from dry_gpu.ledger import Ledger
+
+        device.capability = (9, 0)
+        model = workloads.train_config("model=tiny", *options).model
+        dtype = None if precision == "fp32" else getattr(torch, precision)
+        _, steps = workloads.search(model, VOCAB_SIZE, dtype, lambda: Ledger(()), steps=8)
+        return _figures(steps)
+
+    return run
+
+
+CASES: Mapping[str, Callable[[], Mapping[str, Any]]] = {
+    "fp32": update("training.precision=fp32"),
+    "bf16": update("training.precision=bf16"),
+    "bf16, one micro-batch": update("training.precision=bf16", micro_batches=1),
+    "bf16, one sentence": update("training.precision=bf16", tokens=40),
+    "bf16 on sm70": update("training.precision=bf16", capability=(7, 0)),
+    "bf16, heads of 12, which flash attention does not support": update(
+        "training.precision=bf16", "model.d_model=48"
+    ),
+    "fp16": update("training.precision=fp16", "training.clip_norm=1"),
+    "fp16 on sm75": update("training.precision=fp16", capability=(7, 5)),
+    "R-Drop": update("training.precision=bf16", "training.rdrop=5"),
+    "R-Drop in fp16": update("training.precision=fp16", "training.rdrop=5"),
+    "pre-norm, gelu, all dropouts": update(
+        *("training.precision=bf16", "model.norm=pre", "model.activation=gelu"),
+        *("model.ffn_dropout=0.1", "model.word_dropout=0.1"),
+    ),
+    "AdamW, clipping, EMA": update(
+        *("training.precision=bf16", "training.clip_norm=1", "training.ema=0.999"),
+        *("training.optimizer.name=adamw", "training.optimizer.weight_decay=0.1"),
+    ),
+    "no label smoothing": update("training.precision=bf16", "training.label_smoothing=0"),
+    "two matrices of embeddings": update("training.precision=bf16", "model.tie=none"),
+    "rotary": update("training.precision=bf16", "model/positions=rotary"),
+    "alibi": update("training.precision=bf16", "model/positions=alibi"),
+    "relative": update("training.precision=bf16", "model/positions=relative"),
+    "t5": update("training.precision=bf16", "model/positions=t5"),
+    "learned": update("training.precision=bf16", "model/positions=learned"),
+    "a window": update("training.precision=bf16", "model.attention_window=4"),
+    "additive attention": update("training.precision=bf16", "model.attention=additive"),
+    "search in fp32": search(),
+    "search in bf16": search(precision="bfloat16"),
+    "search with rotary": search("model/positions=rotary"),
+    "search with relative": search("model/positions=relative"),
+}
+"""name → a function that runs it and returns figures."""
+
+
+def report(names: Sequence[str]) -> None:
+    """Runs cases and prints one line of JSON each: the name, and figures or the error."""
+    for name in names:
+        try:
+            with device.fake_tensors():
+                found = CASES[name]()
+        except Exception:
+            found = {"error": traceback.format_exc()}
+        print(json.dumps({"case": name, **found}), flush=True)
+
+
+def _figures(ledger: Any) -> dict[str, Any]:
+    return {
+        "launches": ledger.total.launches,
+        "operators": {name: row.launches for name, row in ledger.operators.items()},
+        "host_syncs": dict(ledger.host_syncs),
+    }
+
+
+if __name__ == "__main__":
+    device.pretend(Path(sys.argv[1]))
+    report(sys.argv[2:] or list(CASES))

@@ -1,0 +1,186 @@
+"""What an operator costs on a GPU: launches, bytes moved and floating-point operations, from its operands.
+
+Every operator is one launch that reads its inputs once and writes its outputs once, except for those in the
+tables of this module, and for kernels of attention and of nmt, whose costs `workloads.declared_costs` lists.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils._pytree import tree_leaves
+
+VIEWS = frozenset(
+    "_reshape_alias _unsafe_view alias as_strided chunk detach device diagonal empty empty_like "
+    "empty_strided expand is_same_size lift_fresh narrow new_empty new_empty_strided permute reshape resize_ "
+    "select set_ slice split split_with_sizes squeeze t transpose unbind unsqueeze view view_as".split()
+)
+"""Operators that launch nothing: they return views or uninitialised memory."""
+
+PRODUCTS = frozenset("mm addmm addmm_ bmm baddbmm".split())
+"""Matrix products."""
+
+_FILLS = frozenset(
+    "zero_ fill_ zeros zeros_like new_zeros full full_like new_full ones ones_like new_ones".split()
+)
+_GATHERS = frozenset("embedding index_select gather".split())
+_SCATTERS = frozenset("scatter_add_ index_fill_".split())
+_TILE = 128  # rows and columns that the flash attention kernels compute at a time
+
+
+@dataclass(frozen=True)
+class Cost:
+    """The cost of one call of an operator.
+
+    Attributes:
+        launches: number of kernels.
+        bytes: bytes read and written.
+        flops: floating-point operations of matrix products.
+        inner: the inner size of the product, which limits its rate; 0: no product.
+        half: whether the product has 16-bit operands.
+    """
+
+    launches: int = 1
+    bytes: int = 0
+    flops: int = 0
+    inner: int = 0
+    half: bool = False
+
+
+@dataclass(frozen=True)
+class Gpu:
+    """A GPU in a roofline model: the time of a launch is that of its bytes or of its FLOPs, plus an overhead.
+
+    Attributes:
+        name: the product.
+        bandwidth: bytes per second that kernels reach.
+        narrow: FLOP/s of 16-bit products with an inner size of at most 512.
+        wide: FLOP/s of other 16-bit products.
+        fp32: FLOP/s of fp32 products.
+        launch: seconds of one launch.
+    """
+
+    name: str
+    bandwidth: float
+    narrow: float
+    wide: float
+    fp32: float
+    launch: float = 2.5e-6
+
+    def seconds(self, cost: Cost) -> float:
+        """Returns the time of an operator."""
+        rate = self.fp32 if not cost.half else self.narrow if cost.inner <= 512 else self.wide
+        return max(cost.bytes / self.bandwidth, cost.flops / rate) + cost.launches * self.launch
+
+
+GPUS = (
+    # 85 % of the data sheet's bandwidth; 45 % and 60 % of its 989 TFLOP/s; two thirds of its 67 in fp32.
+    Gpu("H100", 0.85 * 3.35e12, 450e12, 600e12, 45e12),
+    # The same shares of the data sheets: 312 TFLOP/s, 2.04 TB/s; 242 and 0.86; 125 and 0.60.
+    Gpu("A100", 0.85 * 2.04e12, 142e12, 189e12, 13e12),
+    Gpu("L40S", 0.85 * 0.86e12, 165e12, 220e12, 61e12),
+    Gpu("A10G", 0.85 * 0.60e12, 57e12, 76e12, 21e12),
+)
+"""The GPUs of the ledger; the figures of the first are those that documents quote."""
+
+
+def nbytes(x: Tensor) -> int:
+    """Returns the size of a tensor in bytes."""
+    return x.numel() * x.element_size()
+
+
+def cost_of(name: str, args: Sequence[Any], kwargs: dict[str, Any], out: Any) -> Cost | None:
+    """Returns the cost of a call of an operator of torch; None if it launches nothing on the GPU.
+
+    Args:
+        name: of the operator, without namespace and overload.
+        args: its arguments.
+        kwargs: its keyword arguments.
+        out: its results.
+    """
+    inputs, outputs = tensors((args, kwargs)), tensors(out)
+    if name in VIEWS or not any(x.device.type == "cuda" for x in inputs + outputs):
+        return None
+    flops, inner, half = _products(name, inputs)
+    launches = _launches(name, args)
+    return Cost(launches, _bytes(name, args, inputs, outputs), flops, inner, half)
+
+
+def attention_cost(pairs: int, q: Tensor, k: Tensor, *, backward: bool) -> Cost:
+    """Returns the cost of flash attention.
+
+    Args:
+        pairs: pairs of query and key that the kernel computes, by `tiled_pairs`.
+        q: (Nq, H, E), queries.
+        k: (Nk, H, E), keys.
+        backward: whether it is the backward pass, which computes five products instead of two.
+    """
+    flops = 2 * pairs * q.shape[1] * q.shape[2] * (5 if backward else 2)
+    moved = (2 * nbytes(q) + 2 * nbytes(k)) * (2 if backward else 1)
+    return Cost(3 if backward else 1, moved, flops, q.shape[2], half=True)
+
+
+def tiled_pairs(queries: Sequence[int], keys: Sequence[int], *, causal: bool) -> int:
+    """Returns the pairs of query and key that flash attention computes: lengths are rounded up to tiles.
+
+    Args:
+        queries: number of queries of each sentence.
+        keys: number of keys of each sentence.
+        causal: whether tiles above the diagonal are left out.
+    """
+    total = 0
+    for q, k in zip(queries, keys, strict=True):
+        rows, columns = math.ceil(q / _TILE), math.ceil(k / _TILE)
+        tiles = rows * (rows + 1) // 2 if causal else rows * columns
+        total += tiles * _TILE * _TILE
+    return total
+
+
+def tensors(tree: Any) -> list[Tensor]:
+    """Returns all tensors of nested lists, tuples and dictionaries."""
+    return [x for x in tree_leaves(tree) if isinstance(x, Tensor)]
+
+
+def _products(name: str, inputs: Sequence[Tensor]) -> tuple[int, int, bool]:
+    """Returns FLOPs, inner size, and whether the operands have 16 bits."""
+    if name not in PRODUCTS:
+        return 0, 0, False
+    dimensions = 3 if name in ("bmm", "baddbmm") else 2
+    a, b = [x for x in inputs if x.dim() == dimensions][-2:]
+    batch = a.shape[0] if a.dim() == 3 else 1
+    flops = 2 * batch * a.shape[-2] * a.shape[-1] * b.shape[-1]
+    # Either product of a linear layer's backward has a long inner dimension, but narrow operands.
+    return flops, min(b.shape[-2:]), a.dtype in (torch.bfloat16, torch.float16)
+
+
+def _launches(name: str, args: Sequence[Any]) -> int:
+    """Returns the number of kernels: multi-tensor kernels take some dozens of tensors each."""
+    if name.startswith(("_foreach", "_fused_adam")):
+        lists = sum(isinstance(argument, list | tuple) for argument in args)
+        at_a_time = {1: 110, 2: 64, 3: 48, 4: 36}.get(lists, 30)
+        return math.ceil(len(args[0]) / at_a_time)
+    return 1
+
+
+def _bytes(name: str, args: Sequence[Any], inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> int:
+    if name in _GATHERS:
+        return 2 * sum(map(nbytes, outputs))
+    if name in _SCATTERS:
+        return 3 * min(nbytes(x) for x in inputs if x.dim())
+    if name in _FILLS:
+        return sum(map(nbytes, outputs))
+    if name == "copy_":
+        return nbytes(args[0]) + nbytes(args[1])
+    if name.startswith("_fused_adam"):
+        return 7 * sum(map(nbytes, tensors(args[0])))  # reads weight, gradient, two moments; writes three
+    if name.startswith("_foreach"):
+        return 2 * sum(map(nbytes, tensors(args[0])))
+    distinct = {id(x): x for x in inputs if x.device.type == "cuda"}
+    in_place = name.endswith("_") and not name.endswith("__")
+    written = inputs[:1] if in_place else [x for x in outputs if x.device.type == "cuda"]
+    return sum(map(nbytes, distinct.values())) + sum(map(nbytes, written))

@@ -1,0 +1,205 @@
+"""An update of training and steps of a search on FakeTensors of device "cuda".
+
+Both call the code of nmt itself. Only the objects around it are built here, without data and without a run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+
+from dry_gpu.costs import Cost, attention_cost, tiled_pairs
+from dry_gpu.ledger import Ledger, parts_of_weights
+from nmt.config import DecodingConfig, ModelConfig, TrainConfig
+from nmt.data.arrays import Side
+from nmt.data.batches.batching import Batch
+from nmt.data.batches.stream import FILLED_TO
+from nmt.decoding.beams import Beams, Rules, extend
+from nmt.decoding.ensemble import Ensemble
+from nmt.decoding.scorers import LengthPenalty
+from nmt.decoding.search import check_interval
+from nmt.model import build_model
+from nmt.options.arguments import Arguments
+from nmt.options.compose import compose_jobs
+from nmt.training.processes.ranks import Ranks
+from nmt.training.state.progress import Progress
+from nmt.training.trainer import Trainer
+from nmt.training.update.compilation import compiled
+from nmt.training.update.counters import NUM_COUNTERS, views
+from nmt.training.update.ema import RunningMean
+from nmt.training.update.parallel import Replicated
+from nmt.training.update.precision import first_loss_scale
+from nmt.training.update.schedule import build_schedule
+
+GPU = torch.device("cuda", 0)
+BOS, EOS = 2, 3
+
+
+def train_config(*overrides: str) -> TrainConfig:
+    """Returns the options of `nmt-train data=local OVERRIDES`; only `model` and `training` are used."""
+    files = ("data.train.source=a", "data.train.target=b", "data.source_lang=de", "data.target_lang=en")
+    return compose_jobs(TrainConfig, "train", Arguments(("data=local", *files, *overrides)))[0]
+
+
+def sentences(target_tokens: int, vocab_size: int, seed: int = 0) -> Batch:
+    """Returns pairs of random ids whose lengths are distributed about as in WMT: 27 tokens on average.
+
+    Args:
+        target_tokens: the largest number of target tokens, EOS counted.
+        vocab_size: ids are below this number.
+        seed: of the random numbers.
+    """
+    rng = np.random.default_rng(seed)
+    source, target, left = [], [], target_tokens
+    while True:
+        t = int(np.clip(rng.lognormal(3.15, 0.55), 1, 250))
+        s = int(np.clip(t * rng.lognormal(0, 0.15), 1, 250))
+        if t + 1 > left:
+            break
+        left -= t + 1
+        source.append(rng.integers(4, vocab_size, s).tolist())
+        target.append(rng.integers(4, vocab_size, t).tolist())
+    order = sorted(range(len(source)), key=lambda i: len(source[i]))
+    sides = (Side.of([side[i] for i in order]) for side in (source, target))
+    return Batch.of_sides(*sides).filled(FILLED_TO)
+
+
+@dataclass(frozen=True)
+class Update:
+    """A trainer whose model is on the stand-in device.
+
+    Attributes:
+        trainer: has only what an update needs.
+    """
+
+    trainer: Trainer
+
+    @classmethod
+    def of(cls, config: TrainConfig, vocab_size: int) -> Update:
+        """Builds a trainer for a model with a joint vocabulary. Call it within `device.fake_tensors()`."""
+        trainer = Trainer.__new__(Trainer)
+        trainer.config, trainer.options, trainer.ranks = config, config.training, Ranks(0, 1, GPU)
+        model, training = config.model, config.training
+        with GPU:
+            network = build_model(model, vocab_size, vocab_size)
+        network.to = lambda *args, **kwargs: network  # type: ignore[method-assign]  # it is there
+        trainer.parallel = Replicated(network, training, trainer.ranks, NUM_COUNTERS)
+        trainer.mean = RunningMean(trainer.parallel, training.ema)
+        trainer.model = trainer.parallel.model.train()
+        trainer.counters = views(trainer.parallel.extras)
+        trainer.compilations = compiled(trainer.model, wanted=training.compile)
+        trainer.schedule = build_schedule(training.schedule, model.d_model, training.max_updates)
+        trainer.progress = Progress(loss_scale=first_loss_scale(training.precision))
+        trainer.progress.advance()
+        return cls(trainer)
+
+    def run(self, batch: Batch, micro_batches: int = 1, counted: Ledger | None = None) -> None:
+        """Runs an update as `Trainer._update` does, up to the values that the host reads at its end.
+
+        Args:
+            batch: every micro-batch of the update.
+            micro_batches: number of micro-batches.
+            counted: counts what is launched.
+        """
+        trainer = self.trainer
+        if counted is not None:
+            counted.weights = parts_of_weights(dict(trainer.model.named_parameters()))
+        with counted or nullcontext():
+            trainer.parallel.zero()
+            for number in range(micro_batches):
+                trainer._micro_batch(batch, number)
+            trainer.counters.stop.fill_(False)
+            trainer.counters.seconds.fill_(1.0)
+            check = trainer._check(trainer.parallel.sums())
+            trainer.parallel.step(1e-4, check.factor, check.finite)
+            trainer.mean.update(1)
+
+
+def search(
+    model: ModelConfig,
+    vocab_size: int,
+    precision: torch.dtype | None,
+    counted: Callable[[], Ledger],
+    *,
+    num_sentences: int = 64,
+    longest: int = 30,
+    steps: int = 16,
+    beam_size: int = 4,
+) -> tuple[Ledger, Ledger]:
+    """Runs the start of a search and its first steps. Call it within `device.fake_tensors()`.
+
+    Args:
+        model: the `model` section.
+        vocab_size: of a joint vocabulary.
+        precision: of matrix products; None: fp32.
+        counted: makes a ledger.
+        num_sentences: sentences of the batch.
+        longest: source tokens of the longest sentence; the shortest has half as many.
+        steps: number of steps.
+        beam_size: hypotheses per sentence.
+
+    Returns:
+        The ledgers of the start and of all steps.
+    """
+    with GPU:
+        network = build_model(model, vocab_size, vocab_size).eval()
+    rng = np.random.default_rng(1)
+    lengths = sorted(rng.integers(longest // 2, longest, num_sentences).tolist())
+    batch = Batch.of([rng.integers(4, vocab_size, n).tolist() for n in lengths], [()] * num_sentences)
+    ensemble, scorer = Ensemble([network]), LengthPenalty(0.6)
+    limits = tuple(n + 51 for n in lengths)
+    autocast: AbstractContextManager[Any] = torch.autocast("cuda", precision, enabled=precision is not None)
+    start, all_steps = counted(), counted()
+    with torch.inference_mode(False), torch.no_grad(), autocast:
+        forbidden = torch.zeros(3, dtype=torch.int64, device=GPU)
+        rules = Rules(beam_size, DecodingConfig().nbest, scorer, BOS, EOS, forbidden, limits)
+        with start:
+            state = ensemble.start(batch.to(GPU))
+            beams = Beams.start(rules, GPU)
+        with all_steps:
+            for step in range(1, steps + 1):
+                output = ensemble.step(beams.ids[:, :, -1], state)
+                extension = extend(beams, output.log_probs, step, rules)
+                width, beams = beams.ids.shape[1], extension.beams
+                if step % check_interval(GPU) == 0:
+                    beams.flags(scorer, limits)
+                    all_steps.host_syncs["flags of finished sentences"] += 1
+                state = output.state.select(extension.rows(width))
+    return start, all_steps
+
+
+def declared_costs(batch: Batch) -> Mapping[str, Callable[[tuple[Any, ...], Any], Cost]]:
+    """Returns the costs of the kernels that torch has no formula for, for this batch.
+
+    A kernel of attention sees the lengths only on the GPU, so they are taken from the batch.
+    """
+    source, target = batch.source.lengths, batch.target.lengths
+
+    def pairs(num_queries: int, num_keys: int, causal: bool) -> int:
+        if causal:
+            return tiled_pairs(target, target, causal=True)
+        # Sizes of source and target may be equal; then self-attention and cross-attention have the same cost.
+        queries = target if num_queries == sum(target) else source
+        return tiled_pairs(queries, target if num_keys == sum(target) else source, causal=False)
+
+    def forward(args: tuple[Any, ...], out: Any) -> Cost:
+        q, k = args[0], args[1]
+        return attention_cost(pairs(len(q), len(k), _causal(args[7:])), q, k, backward=False)
+
+    def backward(args: tuple[Any, ...], out: Any) -> Cost:
+        q, k = args[1], args[2]
+        return attention_cost(pairs(len(q), len(k), _causal(args[10:])), q, k, backward=True)
+
+    return {"_varlen_attn": forward, "_varlen_attn_backward": backward}
+
+
+def _causal(rest: tuple[Any, ...]) -> bool:
+    """Whether the arguments of a kernel ask for causal attention: by a flag, or by a window of 0 ahead."""
+    if any(argument is True for argument in rest):
+        return True
+    return any(isinstance(argument, list | tuple) and list(argument)[-1:] == [0] for argument in rest)

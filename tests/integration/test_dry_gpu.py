@@ -1,0 +1,133 @@
+"""The CUDA branches, run on FakeTensors: they raise no error and never make the host wait for the GPU."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from dry_gpu import device
+from dry_gpu.cases import CASES
+
+SCRIPTS = Path(__file__).parents[2] / "scripts"
+
+pytestmark = [
+    pytest.mark.skipif(device.compiler() is None, reason="needs a C++ compiler for the stand-in device"),
+    pytest.mark.skipif(
+        torch.version.cuda is not None,
+        reason="torch has CUDA: the tests marked gpu run these branches on a GPU",
+    ),
+]
+
+WAITS_OF_SEARCH = {
+    "flags of finished sentences": 2,  # in every fourth of eight steps
+    "_to_copy at decoding/scorers.py:79": 1,
+}
+
+
+@pytest.fixture(scope="session")
+def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return device.build(tmp_path_factory.mktemp("dry-gpu"))
+
+
+def run(library: Path, code: str) -> dict[str, dict[str, Any]]:
+    """Runs code that prints lines of JSON, after the stand-in device is there; returns them by case."""
+    program = (
+        f"from pathlib import Path\nfrom dry_gpu import device\ndevice.pretend(Path({str(library)!r}))\n"
+    )
+    result = subprocess.run(
+        [sys.executable, "-c", program + code],
+        env={**os.environ, "PYTHONPATH": str(SCRIPTS)},
+        capture_output=True,
+        text=True,
+        timeout=500,
+    )
+    assert result.returncode == 0, result.stderr
+    return {record["case"]: record for record in map(json.loads, result.stdout.splitlines())}
+
+
+@pytest.fixture(scope="session")
+def found(library: Path) -> dict[str, dict[str, Any]]:
+    """The results of all cases."""
+    return run(library, "from dry_gpu import cases\ncases.report(list(cases.CASES))")
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_cuda_branch_runs_without_a_host_synchronisation(
+    case: str, found: dict[str, dict[str, Any]]
+) -> None:
+    record = found[case]
+    assert "error" not in record, record["error"]
+    assert record["launches"] > 100
+    unexpected = dict(record["host_syncs"])
+    if case.startswith("search"):
+        for place, count in WAITS_OF_SEARCH.items():
+            assert unexpected.pop(place, 0) <= count
+    assert not unexpected
+
+
+def test_flash_attention_runs_where_it_is_supported(found: dict[str, dict[str, Any]]) -> None:
+    for case, operators in ((case, record["operators"]) for case, record in found.items()):
+        # Two micro-batches of four layers: self-attention of both sides, and cross-attention.
+        expected = {"bf16": 24, "fp16": 24, "fp32": 0, "fp16 on sm75": 0, "bf16 on sm70": 0, "alibi": 8}
+        if case in expected:
+            assert operators.get("_varlen_attn", 0) == expected[case], case
+
+
+BREAKS = {
+    "the host reads a value before the step": (
+        """
+from nmt.training.update.parallel import Replicated
+step = Replicated.step
+def reads(self, rate, factor, finite):
+    if finite.item():
+        step(self, rate, factor, finite)
+Replicated.step = reads
+""",
+        "_local_scalar_dense",
+    ),
+    "a tensor that stays on the host": (
+        """
+from nmt.data.batches.batching import Batch
+to = Batch.to
+def forgets(self, device, non_blocking=False):
+    import dataclasses
+    moved = to(self, device, non_blocking)
+    return dataclasses.replace(moved, target_out=self.target_out)
+Batch.to = forgets
+""",
+        "device",
+    ),
+    "attention loses a token": (
+        """
+from nmt.model import kernels
+attend = kernels.attend_varlen
+kernels.attend_varlen = lambda q, *rest, **options: attend(q[1:], *rest, **options)
+""",
+        "broadcastable",
+    ),
+}
+
+
+@pytest.mark.parametrize("what", BREAKS)
+def test_the_dry_run_finds_a_broken_branch(what: str, library: Path) -> None:
+    code, word = BREAKS[what]
+    record = run(library, f"{code}\nfrom dry_gpu import cases\ncases.report(['bf16'])")["bf16"]
+    assert word in record.get("error", ""), record
+
+
+def test_a_blocking_copy_is_counted(library: Path) -> None:
+    code = """
+from nmt.data.batches.batching import Batch
+to = Batch.to
+Batch.to = lambda self, device, non_blocking=False: to(self, device)
+from dry_gpu import cases
+cases.report(['bf16, one micro-batch'])
+"""
+    record = run(library, code)["bf16, one micro-batch"]
+    assert sum(record["host_syncs"].values()) == 7  # three streams of ids, two layouts of two tensors

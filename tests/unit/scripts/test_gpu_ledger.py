@@ -1,0 +1,116 @@
+"""The costs of the GPU ledger, on tensors of device "meta" whose device is called CUDA."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from dry_gpu import costs
+from dry_gpu.costs import Cost, Gpu, attention_cost, tiled_pairs
+from dry_gpu.ledger import Row, part_on_stack
+
+
+class OnGpu(torch.Tensor):
+    """A tensor that claims to be on a GPU."""
+
+    @property
+    def device(self) -> torch.device:  # type: ignore[override]
+        return torch.device("cuda", 0)
+
+
+def on_gpu(*shape: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
+    return torch.empty(shape, dtype=dtype, device="meta").as_subclass(OnGpu)
+
+
+def test_a_product_counts_its_operands_and_its_result() -> None:
+    a, b, out = (on_gpu(*shape, dtype=torch.bfloat16) for shape in ((100, 512), (512, 64), (100, 64)))
+    cost = costs.cost_of("mm", (a, b), {}, out)
+    assert cost == Cost(1, 2 * (100 * 512 + 512 * 64 + 100 * 64), 2 * 100 * 512 * 64, 64, True)
+
+
+def test_a_product_with_a_bias() -> None:
+    bias, a, b, out = on_gpu(64), on_gpu(100, 512), on_gpu(512, 64), on_gpu(100, 64)
+    cost = costs.cost_of("addmm", (bias, a, b), {}, out)
+    assert cost == Cost(1, 4 * (64 + 100 * 512 + 512 * 64 + 100 * 64), 2 * 100 * 512 * 64, 64, False)
+
+
+def test_batched_products() -> None:
+    a, b, out = on_gpu(8, 10, 64), on_gpu(8, 64, 12), on_gpu(8, 10, 12)
+    cost = costs.cost_of("baddbmm", (on_gpu(1, 1, 1), a, b), {}, out)
+    assert cost is not None and cost.flops == 2 * 8 * 10 * 64 * 12
+
+
+def test_elementwise_operators_read_each_tensor_once() -> None:
+    x, out = on_gpu(10, 10), on_gpu(10, 10)
+    assert costs.cost_of("mul", (x, x), {}, out) == Cost(1, 800)
+    assert costs.cost_of("mul_", (x, 2.0), {}, x) == Cost(1, 800)
+    assert costs.cost_of("fill_", (x, 0.0), {}, x) == Cost(1, 400)
+
+
+def test_views_and_host_tensors_cost_nothing() -> None:
+    x = on_gpu(10, 10)
+    assert costs.cost_of("view", (x, (100,)), {}, x) is None
+    host = torch.empty(10)
+    assert costs.cost_of("add", (host, host), {}, host) is None
+
+
+def test_multi_tensor_kernels_take_some_dozens_of_tensors() -> None:
+    tensors = [on_gpu(16) for _ in range(100)]
+    cost = costs.cost_of("_fused_adam_", (tensors, tensors, tensors, tensors), {}, None)
+    assert cost == Cost(3, 7 * 100 * 16 * 4)
+
+
+@pytest.mark.parametrize(
+    "queries, keys, causal, tiles",
+    [([5], [7], False, 1), ([129], [5], False, 2), ([300], [300], True, 6), ([5, 128], [200, 1], False, 3)],
+)
+def test_attention_computes_whole_tiles(
+    queries: list[int], keys: list[int], causal: bool, tiles: int
+) -> None:
+    assert tiled_pairs(queries, keys, causal=causal) == tiles * 128 * 128
+
+
+def test_attention_has_two_products_forward_and_five_backward() -> None:
+    q, k = on_gpu(30, 8, 64, dtype=torch.bfloat16), on_gpu(40, 8, 64, dtype=torch.bfloat16)
+    forward = attention_cost(1000, q, k, backward=False)
+    assert forward.flops == 2 * 2 * 1000 * 8 * 64
+    assert forward.bytes == 2 * 2 * (30 + 40) * 8 * 64  # q and output, k and v
+    backward = attention_cost(1000, q, k, backward=True)
+    assert (backward.flops, backward.bytes) == (forward.flops * 5 // 2, forward.bytes * 2)
+
+
+def test_the_roofline_takes_the_slower_of_bytes_and_products() -> None:
+    gpu = Gpu("toy", bandwidth=100.0, narrow=10.0, wide=20.0, fp32=5.0, launch=1.0)
+    assert gpu.seconds(Cost(2, 300)) == 5.0
+    assert gpu.seconds(Cost(1, 100, flops=50, inner=512, half=True)) == 6.0
+    assert gpu.seconds(Cost(1, 100, flops=50, inner=513, half=True)) == 3.5
+    assert gpu.seconds(Cost(1, 100, flops=50, inner=512)) == 11.0
+
+
+def test_a_row_keeps_the_bytes_of_products_apart() -> None:
+    row = Row()
+    row.add(Cost(1, 100), ())
+    row.add(Cost(1, 70, flops=5, inner=8), ())
+    assert (row.launches, row.bytes, row.bytes_outside_products, row.flops) == (2, 170, 100, 5)
+
+
+def test_a_part_is_found_by_the_innermost_function() -> None:
+    assert part_on_stack() == "other"
+    from nmt.config import ModelConfig
+    from nmt.model.dropout import DropoutSource
+    from nmt.model.transformer import EncoderLayer
+
+    parts = []
+
+    class Noting(torch.nn.Identity):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            parts.append(part_on_stack())
+            return x
+
+    layer = EncoderLayer(ModelConfig(d_model=8, heads=2, d_ff=16), DropoutSource(), 0)
+    layer.self_attention_norm = layer.feed_forward.inner = Noting()  # type: ignore[assignment]
+    layer.self_attention.qkv = layer.self_attention.out = Noting()  # type: ignore[assignment]
+    layer.feed_forward.outer = Noting()  # type: ignore[assignment]
+    x = torch.ones(3, 8)
+    layer.finish(x, x)
+    layer.project(x)
+    assert parts == ["attention", "layer tails", "feed-forward", "feed-forward", "attention"]
