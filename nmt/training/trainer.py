@@ -216,9 +216,7 @@ class Trainer:
     def _check(self, sums: Tensor) -> UpdateCheck:
         """Returns the decision whether to apply an update, from the sums over all processes."""
         summed, options = views(sums), self.options
-        return UpdateCheck(
-            sums, summed.objective, summed.tokens, self.progress.loss_scale, options.clip_norm
-        )
+        return UpdateCheck(sums, summed.objective, summed.tokens, self.progress.loss_scale, options.clip_norm)
 
     def _count(self, finite: bool) -> None:
         """Counts the update as applied or skipped."""

@@ -103,7 +103,7 @@ def cost_of(name: str, args: Sequence[Any], kwargs: dict[str, Any], out: Any) ->
         kwargs: its keyword arguments.
         out: its results.
     """
-    inputs, outputs = tensors((args, kwargs)), tensors(out)
+    inputs, outputs = tensors((args, {**kwargs, "out": None})), tensors(out)  # `out=` is written, not read
     if name in VIEWS or not any(x.device.type == "cuda" for x in inputs + outputs):
         return None
     flops, inner, half = _products(name, inputs)

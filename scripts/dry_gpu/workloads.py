@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from dry_gpu.costs import Cost, attention_cost, tiled_pairs
+from dry_gpu.costs import Cost, attention_cost, nbytes, tiled_pairs
 from dry_gpu.ledger import Ledger, parts_of_weights
 from nmt.config import DecodingConfig, ModelConfig, TrainConfig
 from nmt.data.arrays import Side
@@ -195,7 +195,16 @@ def declared_costs(batch: Batch) -> Mapping[str, Callable[[tuple[Any, ...], Any]
         q, k = args[1], args[2]
         return attention_cost(pairs(len(q), len(k), _causal(args[10:])), q, k, backward=True)
 
-    return {"_varlen_attn": forward, "_varlen_attn_backward": backward}
+    def loss(passes: int, reads: int) -> Callable[[tuple[Any, ...], Any], Cost]:
+        return lambda args, out: Cost(1, sum(nbytes(logits) * (reads + 1) for logits in args[:passes]))
+
+    return {
+        "_varlen_attn": forward,
+        "_varlen_attn_backward": backward,
+        # Every read of a row is counted, although all but the first may hit the cache.
+        "cross_entropy_": loss(passes=1, reads=2),
+        "rdrop_": loss(passes=2, reads=3),
+    }
 
 
 def _causal(rest: tuple[Any, ...]) -> bool:

@@ -11,6 +11,8 @@ size.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import cache
+from importlib.util import find_spec
 from typing import Any, NamedTuple
 
 import torch
@@ -118,31 +120,77 @@ def _losses(
         grad_weight = (summed * (-smoothing * scale / len(weight))).expand_as(weight).contiguous()
         each_hidden = (mean * (-smoothing * scale / len(passes))).to(dtype)
     tokens = summed.new_zeros(3, len(target))  # for each token: -log p, its logit, the divergence
+    differentiate = _in_one_kernel if weight.device.type == "cuda" and _has_triton() else _in_parts
     for part in _parts(len(target), _rows_of_products(weight)):
         scores = [F.linear(x[part], weight) for x in passes]
         count = len(target[part])
-        for rows in _parts(count, _rows_of_losses(weight)):
-            logits = [score[:count][rows] for score in scores]
-            ids, figures = target[part][rows, None], tokens[:, part][:, rows]
-            grads = (_rdrop if rdrop else _cross_entropy)(logits, ids, figures, options)
-            if gradient:
-                for logit, grad in zip(logits, grads, strict=True):
-                    if scale != 1.0:
-                        grad.mul_(scale)
-                    if grad is not logit:
-                        logit.copy_(grad)
+        logits = [score[:count] for score in scores]
+        differentiate(logits, target[part], tokens[:, part], options, gradient=gradient)
         if gradient:
             for x, grad, out in zip(passes, scores, grad_hidden, strict=True):
-                grad[count:] = 0.0
+                grad[count:].zero_()
                 torch.addmm(each_hidden, grad, weight, out=out[part])
-                out[part][count:] = 0.0
-                if dtype is grad_weight.dtype:
-                    grad_weight.addmm_(grad.T, x[part])
-                else:
-                    grad_weight += grad.T @ x[part]
+                out[part][count:].zero_()
+                _add_product(grad_weight, grad, x[part])
     nll, target_logit, divergence = tokens.sum(1)
     loss = nll + smoothing * (target_logit - summed @ mean)
     return Losses((loss + divergence) * scale, loss, nll), (grad_hidden.flatten(0, 1), grad_weight)
+
+
+def _in_parts(
+    scores: list[Tensor], ids: Tensor, figures: Tensor, options: _Options, *, gradient: bool
+) -> None:
+    """Replaces the logits of each pass, (R, V), by their gradients, a part of the rows at a time.
+
+    Args:
+        scores: the logits.
+        ids: (R,) int64, the targets.
+        figures: (3, R), receives for each token -log p, its logit, and the divergence.
+        options: of the loss.
+        gradient: whether the gradients are needed; otherwise `scores` have no meaning afterwards.
+    """
+    for rows in _parts(len(ids), _rows_of_losses(scores[0])):
+        logits = [score[rows] for score in scores]
+        differentiate = _rdrop if options.rdrop else _cross_entropy
+        grads = differentiate(logits, ids[rows, None], figures[:, rows], options)
+        if gradient:
+            for logit, grad in zip(logits, grads, strict=True):
+                if options.scale != 1.0:
+                    grad.mul_(options.scale)
+                if grad is not logit:
+                    logit.copy_(grad)
+
+
+def _in_one_kernel(
+    scores: list[Tensor], ids: Tensor, figures: Tensor, options: _Options, *, gradient: bool
+) -> None:
+    """Does the same as `_in_parts` on a GPU."""
+    from nmt.training.update import loss_kernel  # a local import: it needs Triton
+
+    peak, scale = 1.0 - options.smoothing, options.scale
+    if options.rdrop:
+        loss_kernel.rdrop_(scores[0], scores[1], ids, figures, peak, options.rdrop / 4, scale)
+    else:
+        loss_kernel.cross_entropy_(scores[0], ids, figures, peak, scale)
+
+
+@cache
+def _has_triton() -> bool:
+    return find_spec("triton") is not None
+
+
+def _add_product(total: Tensor, grad: Tensor, x: Tensor) -> None:
+    """Adds `grad.T @ x` to `total`, which may be wider than the factors.
+
+    A GPU adds up in fp32 without rounding in between: in fp16 the sum over thousands of tokens can exceed the
+    largest number.
+    """
+    if total.dtype is grad.dtype:
+        total.addmm_(grad.T, x)
+    elif total.device.type == "cuda":
+        torch.addmm(total, grad.T, x, out_dtype=total.dtype, out=total)
+    else:
+        total += grad.T @ x
 
 
 def _cross_entropy(logits: list[Tensor], ids: Tensor, figures: Tensor, options: _Options) -> list[Tensor]:
@@ -211,10 +259,10 @@ def _rows_of_products(weight: Tensor) -> int:
     return max(512, (1 << 21 if weight.device.type == "cpu" else 1 << 28) // len(weight))
 
 
-def _rows_of_losses(weight: Tensor) -> int:
+def _rows_of_losses(logits: Tensor) -> int:
     """Returns how many rows are processed at a time: they fit the cores' caches, or a GPU's free memory."""
-    values = (1 << 17) * torch.get_num_threads() if weight.device.type == "cpu" else 1 << 26
-    return max(1, values // len(weight))
+    values = (1 << 17) * torch.get_num_threads() if logits.device.type == "cpu" else 1 << 26
+    return max(1, values // logits.shape[1])
 
 
 def _scaled(gradient: Tensor, outer: Tensor) -> Tensor:

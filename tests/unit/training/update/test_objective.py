@@ -205,6 +205,6 @@ def test_what_only_fills_the_batch_counts_for_nothing(
 def test_rows_at_a_time() -> None:
     for size in (100, 8_000, 37_000, 250_000):
         weight = torch.empty(size, 1)
-        products, losses = module._rows_of_products(weight), module._rows_of_losses(weight)
+        products, losses = module._rows_of_products(weight), module._rows_of_losses(weight.T)
         assert products >= 512 and 1 <= losses <= max(products, 1 << 17)
         assert products * size <= max(1 << 21, 512 * size)

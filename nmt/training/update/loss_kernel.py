@@ -1,0 +1,172 @@
+"""Triton kernels of the loss, for GPUs: the logits are read as they are, and their gradient replaces them.
+
+`objective` has the plain version of the same arithmetic. This module needs Triton, so it is imported only
+where the kernels are used. Each program handles one row of logits, or with R-Drop one row of both passes. It
+reads the row two or three times; all reads but the first usually hit the cache. All arithmetic is in fp32.
+
+Shapes: R rows of logits, V vocabulary size.
+"""
+
+from __future__ import annotations
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+_BLOCK = 4096  # logits of a row that a program holds in registers at a time
+_WARPS = 8
+
+
+# Operators, and not bare calls: FakeTensors then know their results, and profiles and ledgers their names.
+@torch.library.custom_op("nmt::cross_entropy_", mutates_args=("logits", "figures"))
+def cross_entropy_(logits: Tensor, ids: Tensor, figures: Tensor, peak: float, scale: float) -> None:
+    """Replaces logits by `scale * (softmax(logits) - peak * onehot(ids))`.
+
+    Args:
+        logits: (R, V) bf16, fp16 or fp32; the values of a row are adjacent.
+        ids: (R,) int64, the target of each row; contiguous.
+        figures: (3, R) fp32. Row 0 receives -log softmax(logits)[id], row 1 logits[id].
+        peak: 1 - label smoothing.
+        scale: the loss scale.
+    """
+    assert logits.stride(1) == figures.stride(1) == 1 and ids.is_contiguous()
+    if len(logits):
+        _cross_entropy[(len(logits),)](
+            *(logits, logits.stride(0), ids, figures, figures.stride(0), logits.shape[1], peak, scale),
+            BLOCK=_BLOCK,
+            num_warps=_WARPS,
+        )
+
+
+@torch.library.custom_op("nmt::rdrop_", mutates_args=("first", "second", "figures"))
+def rdrop_(
+    first: Tensor, second: Tensor, ids: Tensor, figures: Tensor, peak: float, weight: float, scale: float
+) -> None:
+    """Replaces the logits of both passes by their gradients; `objective.training_loss` has the objective.
+
+    Args:
+        first: (R, V), logits of the first pass, as in `cross_entropy_`.
+        second: (R, V), logits of the second pass.
+        ids: (R,) int64, the target of each row; contiguous.
+        figures: (3, R) fp32. Row 0 receives the mean of both -log softmax(logits)[id], row 1 the mean of both
+            logits[id], row 2 the divergence times `weight`.
+        peak: 1 - label smoothing.
+        weight: a quarter of `training.rdrop`.
+        scale: the loss scale.
+    """
+    assert first.stride(1) == second.stride(1) == figures.stride(1) == 1 and ids.is_contiguous()
+    if len(first):
+        _rdrop[(len(first),)](
+            *(first, first.stride(0), second, second.stride(0), ids, figures, figures.stride(0)),
+            *(first.shape[1], peak, weight, scale),
+            BLOCK=_BLOCK,
+            num_warps=_WARPS,
+        )
+
+
+@cross_entropy_.register_fake
+def _(logits: Tensor, ids: Tensor, figures: Tensor, peak: float, scale: float) -> None:
+    return None
+
+
+@rdrop_.register_fake
+def _(
+    first: Tensor, second: Tensor, ids: Tensor, figures: Tensor, peak: float, weight: float, scale: float
+) -> None:
+    return None
+
+
+# Triton compiles the functions below and accepts no annotations except constexpr.
+@triton.jit
+def _softmax_of_row(logits, num_values, BLOCK: tl.constexpr):
+    """Returns the highest logit, and the logarithm of the sum of exp(logit - highest)."""
+    highest = -float("inf")
+    total = 0.0
+    for start in range(0, num_values, BLOCK):
+        places = start + tl.arange(0, BLOCK)
+        values = tl.load(logits + places, mask=places < num_values, other=-float("inf")).to(tl.float32)
+        higher = tl.maximum(highest, tl.max(values, 0))
+        # While all logits are -inf, their differences would be NaN.
+        base = tl.where(higher == -float("inf"), 0.0, higher)
+        total = total * tl.exp(highest - base) + tl.sum(tl.exp(values - base), 0)
+        highest = higher
+    return highest, tl.log(total)
+
+
+@triton.jit
+def _cross_entropy(
+    logits,
+    row_stride,
+    ids,
+    figures,
+    figure_stride,
+    num_values,
+    peak,
+    scale,
+    BLOCK: tl.constexpr,
+):
+    row = tl.program_id(0).to(tl.int64)
+    logits += row * row_stride
+    target = tl.load(ids + row)
+    target_logit = tl.load(logits + target).to(tl.float32)
+    highest, log_total = _softmax_of_row(logits, num_values, BLOCK)
+    tl.store(figures + row, highest + log_total - target_logit)
+    tl.store(figures + figure_stride + row, target_logit)
+    for start in range(0, num_values, BLOCK):
+        places = start + tl.arange(0, BLOCK)
+        inside = places < num_values
+        values = tl.load(logits + places, mask=inside, other=-float("inf")).to(tl.float32)
+        gradient = tl.exp(values - highest - log_total)
+        gradient = tl.where(places == target, gradient - peak, gradient) * scale
+        tl.store(logits + places, gradient.to(logits.dtype.element_ty), mask=inside)
+
+
+@triton.jit
+def _rdrop(
+    first,
+    first_stride,
+    second,
+    second_stride,
+    ids,
+    figures,
+    figure_stride,
+    num_values,
+    peak,
+    weight,
+    scale,
+    BLOCK: tl.constexpr,
+):
+    row = tl.program_id(0).to(tl.int64)
+    first += row * first_stride
+    second += row * second_stride
+    target = tl.load(ids + row)
+    target_a, target_b = tl.load(first + target).to(tl.float32), tl.load(second + target).to(tl.float32)
+    highest_a, log_total_a = _softmax_of_row(first, num_values, BLOCK)
+    highest_b, log_total_b = _softmax_of_row(second, num_values, BLOCK)
+    nll = (highest_a + log_total_a - target_a) + (highest_b + log_total_b - target_b)
+    tl.store(figures + row, nll / 2)
+    tl.store(figures + figure_stride + row, (target_a + target_b) / 2)
+    kl_a, kl_b = 0.0, 0.0  # the divergences, times `weight`
+    for start in range(0, num_values, BLOCK):
+        places = start + tl.arange(0, BLOCK)
+        inside = places < num_values
+        # Outside, both probabilities are 0 and their logarithms finite.
+        log_p = tl.load(first + places, mask=inside, other=0.0).to(tl.float32) - highest_a - log_total_a
+        log_q = tl.load(second + places, mask=inside, other=0.0).to(tl.float32) - highest_b - log_total_b
+        difference = tl.where(inside, log_p - log_q, 0.0) * weight
+        kl_a += tl.sum(tl.exp(log_p) * difference, 0)
+        kl_b -= tl.sum(tl.exp(log_q) * difference, 0)
+    tl.store(figures + 2 * figure_stride + row, kl_a + kl_b)
+    for start in range(0, num_values, BLOCK):
+        places = start + tl.arange(0, BLOCK)
+        inside = places < num_values
+        log_p = tl.load(first + places, mask=inside, other=0.0).to(tl.float32) - highest_a - log_total_a
+        log_q = tl.load(second + places, mask=inside, other=0.0).to(tl.float32) - highest_b - log_total_b
+        p, q = tl.exp(log_p), tl.exp(log_q)
+        difference = (log_p - log_q) * weight
+        onehot = tl.where(places == target, peak / 2, 0.0)
+        gradient_a = p * (0.5 + weight - kl_a + difference) - weight * q - onehot
+        gradient_b = q * (0.5 + weight - kl_b - difference) - weight * p - onehot
+        tl.store(first + places, (gradient_a * scale).to(first.dtype.element_ty), mask=inside)
+        tl.store(second + places, (gradient_b * scale).to(second.dtype.element_ty), mask=inside)

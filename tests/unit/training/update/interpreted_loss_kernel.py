@@ -1,0 +1,77 @@
+"""Runs the Triton kernels of the loss in Triton's interpreter; `test_loss_kernel` reads what it prints.
+
+A program of its own: the interpreter is chosen when Triton is imported, and would then run all kernels.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import Any
+from unittest.mock import patch
+
+import torch
+from torch import Tensor
+
+import nmt.training.update.objective as module
+from nmt.training.update.objective import Losses, training_loss
+
+CASES: dict[str, dict[str, Any]] = {
+    "small": {"rows": 5, "values": 37},
+    "one row, one value": {"rows": 1, "values": 1},
+    "a whole block": {"rows": 3, "values": 4096},
+    "one value more than a block": {"rows": 3, "values": 4097},
+    "many blocks": {"rows": 2, "values": 9001},
+    "no smoothing": {"rows": 4, "values": 50, "smoothing": 0.0},
+    "a loss scale": {"rows": 4, "values": 50, "scale": 1024.0},
+    "ignored tokens": {"rows": 4, "values": 50, "ignored": 3},
+    "no tokens": {"rows": 0, "values": 50, "ignored": 2},
+    "large logits": {"rows": 4, "values": 50, "size": 100.0},
+    "fp16": {"rows": 4, "values": 300, "dtype": "float16"},
+    "fp16 with a loss scale": {"rows": 4, "values": 300, "dtype": "float16", "scale": 64.0},
+    "bf16": {"rows": 4, "values": 300, "dtype": "bfloat16"},
+}
+
+
+def run(case: dict[str, Any], rdrop: float) -> dict[str, Any]:
+    """Returns the results of the kernels, of the plain version, and of the plain version in fp64."""
+    generator = torch.Generator().manual_seed(1)
+    rows, ignored = case["rows"], case.get("ignored", 0)
+    passes = 2 if rdrop else 1
+    dtype = getattr(torch, case.get("dtype", "float32"))
+    hidden = torch.randn((rows + ignored) * passes, 8, generator=generator) * case.get("size", 1.0)
+    weight = torch.randn(case["values"], 8, generator=generator)
+    target = torch.randint(case["values"], (rows,), generator=generator)
+    options = {"smoothing": case.get("smoothing", 0.1), "rdrop": rdrop, "scale": case.get("scale", 1.0)}
+    inputs = [x.to(dtype) for x in (hidden, weight)]
+    plain = figures(inputs, target, options)
+    with patch.object(module, "_in_parts", module._in_one_kernel):
+        found = figures(inputs, target, options)
+    expected = figures([x.double() for x in inputs], target, options)
+    return {"found": found, "plain": plain, "expected": expected}
+
+
+def figures(inputs: list[Tensor], target: Tensor, options: dict[str, float]) -> list[list[float]]:
+    """Returns the three sums, and the gradients of hidden states and weights."""
+    leaves = [x.clone().requires_grad_() for x in inputs]
+    losses: Losses = training_loss(leaves[0], leaves[1], target, **options)
+    gradients = torch.autograd.grad(losses.objective, leaves)
+    return [x.detach().double().flatten().tolist() for x in (*losses, *gradients)]
+
+
+def masked() -> list[float]:
+    """Returns the gradient of a row with logits of -inf, and the figures of the kernel."""
+    from nmt.training.update.loss_kernel import cross_entropy_
+
+    logits, numbers = torch.zeros(1, 9000), torch.zeros(3, 1)
+    logits[0, :5000] = -torch.inf
+    cross_entropy_(logits, torch.tensor([6000]), numbers, 0.9, 1.0)
+    return [*logits[0, [0, 6000, 8999]].tolist(), *numbers[:, 0].tolist()]
+
+
+if __name__ == "__main__":
+    os.environ["TRITON_INTERPRET"] = "1"  # nothing has imported Triton yet
+    for name, case in CASES.items():
+        for rdrop in (0.0, 5.0):
+            print(json.dumps({"case": name, "rdrop": rdrop, **run(case, rdrop)}))
+    print(json.dumps({"case": "masked", "found": masked()}))

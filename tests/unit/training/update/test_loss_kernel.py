@@ -1,0 +1,100 @@
+"""The Triton kernels of the loss: interpreted and compared with the plain version; compiled for GPUs."""
+
+from __future__ import annotations
+
+import json
+import math
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from interpreted_loss_kernel import CASES
+
+import nmt.training.update.objective as module
+from nmt.training.update.objective import training_loss
+
+pytest.importorskip("triton", reason="Triton is not installed: it exists for Linux only")
+
+
+@pytest.fixture(scope="module")
+def interpreted() -> dict[tuple[str, float], Any]:
+    program = Path(__file__).with_name("interpreted_loss_kernel.py")
+    result = subprocess.run([sys.executable, program], capture_output=True, text=True, timeout=300)
+    assert result.returncode == 0, result.stderr
+    records = map(json.loads, result.stdout.splitlines())
+    return {(record["case"], record.get("rdrop", 0.0)): record for record in records}
+
+
+@pytest.mark.parametrize("rdrop", [0.0, 5.0])
+@pytest.mark.parametrize("case", CASES)
+def test_values_and_gradients(case: str, rdrop: float, interpreted: dict[tuple[str, float], Any]) -> None:
+    record = interpreted[case, rdrop]
+    for found, plain, expected in zip(record["found"], record["plain"], record["expected"], strict=True):
+        size = max(map(abs, expected), default=0.0)
+        error, error_of_plain = (
+            max((abs(a - b) for a, b in zip(values, expected, strict=True)), default=0.0)
+            for values in (found, plain)
+        )
+        assert error <= 2 * error_of_plain + 2e-6 * (size + 1)
+
+
+def test_masked_logits_have_no_gradient(interpreted: dict[tuple[str, float], Any]) -> None:
+    found = interpreted["masked", 0.0]["found"]
+    assert found == pytest.approx([0.0, 1 / 4000 - 0.9, 1 / 4000, math.log(4000), 0.0, 0.0], abs=1e-6)
+
+
+@pytest.mark.parametrize("capability", [75, 80, 90])
+@pytest.mark.parametrize("dtype", ["fp16", "bf16", "fp32"])
+def test_the_kernels_compile_for_gpus(capability: int, dtype: str) -> None:
+    if dtype == "bf16" and capability < 80:
+        pytest.skip("GPUs of compute capability 7.5 have no bf16")
+    import triton
+    from triton.backends.compiler import GPUTarget
+    from triton.compiler import ASTSource
+
+    from nmt.training.update import loss_kernel
+
+    logits = {"row_stride": "i32"}
+    rest = {"ids": "*i64", "figures": "*fp32", "figure_stride": "i32", "num_values": "i32", "peak": "fp32"}
+    signatures = {
+        loss_kernel._cross_entropy: {"logits": f"*{dtype}", **logits, **rest, "scale": "fp32"},
+        loss_kernel._rdrop: {
+            **{"first": f"*{dtype}", "first_stride": "i32", "second": f"*{dtype}", "second_stride": "i32"},
+            **{**rest, "weight": "fp32", "scale": "fp32"},
+        },
+    }
+    for function, signature in signatures.items():
+        compiled = triton.compile(
+            ASTSource(function, {**signature, "BLOCK": "constexpr"}, {"BLOCK": 4096}),
+            target=GPUTarget("cuda", capability, 32),
+            options={"num_warps": 8},
+        )
+        assert len(compiled.asm["cubin"]) > 1000
+
+
+def test_no_kernel_is_used_on_the_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_in_one_kernel", None)
+    losses = training_loss(torch.ones(2, 4), torch.ones(5, 4), torch.tensor([1, 2]), smoothing=0.1)
+    assert losses.nll.item() == pytest.approx(2 * math.log(5))
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("rdrop", [0.0, 5.0])
+def test_the_kernels_on_a_gpu(rdrop: float, dtype: torch.dtype) -> None:
+    torch.manual_seed(1)
+    hidden, weight = torch.randn(600 * (2 if rdrop else 1), 64), torch.randn(9001, 64)
+    target = torch.randint(9001, (590,))
+    found, expected = [], []
+    for device, results, kind in (("cuda", found, dtype), ("cpu", expected, torch.float64)):
+        leaves = [x.to(dtype).to(device, kind).requires_grad_() for x in (hidden, weight)]
+        losses = training_loss(*leaves, target.to(device), smoothing=0.1, rdrop=rdrop, scale=8.0)
+        gradients = torch.autograd.grad(losses.objective, leaves)
+        results += [x.detach().double().cpu() for x in (*losses, *gradients)]
+    for a, b in zip(found, expected, strict=True):
+        tolerance = {torch.float32: 1e-4, torch.float16: 1e-2, torch.bfloat16: 5e-2}[dtype]
+        torch.testing.assert_close(a, b, rtol=tolerance, atol=tolerance * float(b.abs().max()))
