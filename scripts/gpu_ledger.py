@@ -84,7 +84,7 @@ def counted(options: list[str], tokens: int, *, search: bool, top: int) -> list[
         else:
             batch = workloads.sentences(tokens, VOCAB_SIZE)
             ledger = Ledger(GPUS, workloads.declared_costs(batch))
-            workloads.Update.of(config, VOCAB_SIZE).run(batch, counted=ledger)
+            workloads.Update.of(config, VOCAB_SIZE, ledger).run(batch, counted=ledger)
             found = [("update", batch.num_target_tokens, ledger)]
     rows = []
     for what, target_tokens, ledger in found:

@@ -1,5 +1,6 @@
 """The models. `Seq2Seq` is their interface: it maps flat batches to hidden states."""
 
+from nmt.model.linear import Linear
 from nmt.model.positions import POSITIONS, build_positions
 from nmt.model.recurrent import RecurrentModel
 from nmt.model.seq2seq import (
@@ -18,6 +19,7 @@ __all__ = [
     "POSITIONS",
     "Backend",
     "DecoderState",
+    "Linear",
     "RecurrentModel",
     "Seq2Seq",
     "Transformer",

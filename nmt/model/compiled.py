@@ -51,9 +51,9 @@ class _CompiledPasses(Passes):
         self._between = compiled(DecoderLayer.between)
         self._finish = compiled(Layer.finish)
 
-    def project(self, layer: Layer, x: Tensor) -> Tensor:
-        """See `Layer.project`."""
-        return self._project(layer, _mark_dynamic(x))
+    def project(self, layer: Layer, x: Tensor) -> tuple[Tensor, Tensor]:
+        """See `Passes.project`."""
+        return x, self._project(layer, _mark_dynamic(x))
 
     def between(self, layer: DecoderLayer, attended: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
         """See `DecoderLayer.between`."""

@@ -10,6 +10,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from nmt.runtime import mix
+
 _LEVELS = 65536  # each value takes 16 random bits, so the rate is rounded to 1/65536
 
 
@@ -31,9 +33,15 @@ class DropoutSource:
             device: the device of the model.
         """
         self._generator = np.random.Generator(np.random.SFC64(seed))
+        self._seed, self._calls = seed, 0
         if device is not None and device.type == "cuda":
             with torch.cuda.device(device):
                 torch.cuda.manual_seed(seed)
+
+    def draw_seed(self) -> int:
+        """Returns a seed of 63 bits for a kernel that computes a mask itself."""
+        self._calls += 1
+        return mix(self._seed, self._calls)
 
     def mask(self, shape: torch.Size, threshold: int) -> Tensor:
         """Draws a mask on the CPU: uint8 of `shape`, 0 with probability `threshold` / 65536, otherwise 1."""

@@ -28,6 +28,7 @@ from nmt.errors import UserError
 from nmt.model.attention import normalised
 from nmt.model.dropout import Dropout
 from nmt.model.kernels.packed import Packing, padded_rows
+from nmt.model.linear import Linear
 from nmt.model.seq2seq import Backend, Seq2Seq
 
 
@@ -284,7 +285,7 @@ class RecurrentDecoder(nn.Module, ABC):
         dropout: between the units.
     """
 
-    key: nn.Linear
+    key: Linear
     """The projection of the memory to the keys of attention."""
 
     def __init__(self, cell: Cell, d_model: int, layers: int, dropout: Dropout) -> None:
@@ -293,7 +294,7 @@ class RecurrentDecoder(nn.Module, ABC):
         self.units = nn.ModuleList(
             _CELLS[cell](2 * d_model if number == 0 else d_model, d_model) for number in range(layers)
         )
-        self.initial = nn.Linear(d_model // 2, layers * d_model)
+        self.initial = Linear(d_model // 2, layers * d_model)
 
     def forward(self, embedded: Tensor, memory: Memory, sizes: list[int]) -> Tensor:
         """Decodes with teacher forcing, step by step.
@@ -364,10 +365,10 @@ class BahdanauDecoder(RecurrentDecoder):
 
     def __init__(self, cell: Cell, d_model: int, layers: int, dropout: Dropout) -> None:
         super().__init__(cell, d_model, layers, dropout)
-        self.query = nn.Linear(d_model, d_model, bias=False)
-        self.key = nn.Linear(d_model, d_model)
+        self.query = Linear(d_model, d_model, bias=False)
+        self.key = Linear(d_model, d_model)
         self.score = nn.Parameter(torch.empty(d_model).uniform_(-1, 1) / math.sqrt(d_model))
-        self.out = nn.Linear(3 * d_model, d_model)
+        self.out = Linear(3 * d_model, d_model)
 
     def step(self, x: Tensor, state: Recurrent, memory: Memory) -> tuple[Tensor, Recurrent, Tensor]:
         """See `RecurrentDecoder.step`."""
@@ -390,8 +391,8 @@ class LuongDecoder(RecurrentDecoder):
 
     def __init__(self, cell: Cell, d_model: int, layers: int, dropout: Dropout) -> None:
         super().__init__(cell, d_model, layers, dropout)
-        self.key = nn.Linear(d_model, d_model, bias=False)
-        self.out = nn.Linear(2 * d_model, d_model, bias=False)
+        self.key = Linear(d_model, d_model, bias=False)
+        self.out = Linear(2 * d_model, d_model, bias=False)
 
     def step(self, x: Tensor, state: Recurrent, memory: Memory) -> tuple[Tensor, Recurrent, Tensor]:
         """See `RecurrentDecoder.step`."""

@@ -13,12 +13,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, Self, TypeAlias
 
+import torch
 from torch import Tensor, nn
 
 from nmt.config import ModelConfig, typed_options
 from nmt.data.batches.batching import Batch
 from nmt.errors import UserError
 from nmt.model.dropout import DropoutSource
+from nmt.model.linear import copy_weights
 from nmt.runtime import Registry
 
 Backend: TypeAlias = Callable[..., Callable[..., Any]]
@@ -54,6 +56,8 @@ class Seq2Seq(nn.Module, ABC):
         config: the `model` section.
         options: an instance of `Options`.
         randomness: the generator for the `Dropout` modules of this model.
+        residual_dtype: number format of hidden states between sub-layers in training; None: that of the
+            weights. An architecture may ignore it.
 
     Raises:
         UserError: `model.options` has an option that `Options` does not define, or a value of the wrong type.
@@ -68,6 +72,7 @@ class Seq2Seq(nn.Module, ABC):
         self.config = config
         self.options: Any = self.typed_options(config)
         self.randomness = DropoutSource()
+        self.residual_dtype: torch.dtype | None = None
 
     @classmethod
     def typed_options(cls, config: ModelConfig) -> Any:
@@ -151,6 +156,15 @@ class Seq2Seq(nn.Module, ABC):
         """
         for block in self.blocks():
             block.compile(backend=backend)
+
+    def copy_weights(self, dtype: torch.dtype) -> list[tuple[Tensor, Tensor]]:
+        """Makes training multiply with copies of weights in another number format; see `nmt.model.linear`.
+
+        Returns:
+            Each copied weight with its copy. The caller fills the copies, and adds their gradients to those
+            of the weights. By default these are the weights of all instances of `Linear`.
+        """
+        return copy_weights(self, dtype)
 
     @abstractmethod
     def training_flops(self, batch: Batch) -> int:

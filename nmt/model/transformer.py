@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
-from typing import Protocol, TypeAlias, cast
+from typing import Any, Protocol, TypeAlias, cast
 
 import torch
 import torch.nn.functional as F
@@ -24,6 +24,7 @@ from nmt.model.dropout import Dropout, DropoutSource
 from nmt.model.flops import training_flops
 from nmt.model.kernels import Pattern, cross_attend, self_attend
 from nmt.model.kernels.cached import CachedDecoderState
+from nmt.model.linear import Linear
 from nmt.model.positions import Places, Positions, Shape, build_positions
 from nmt.model.seq2seq import Backend, Seq2Seq
 from nmt.model.size import num_weights
@@ -78,8 +79,8 @@ class Transformer(Seq2Seq):
         cross_pattern = Pattern(batch.target, batch.source, self.config.heads, causal=False)
         context = FlatContext(self_pattern, cross_pattern)
         x = self._embed_targets(batch.target_in, Places.of_targets(batch))
-        for layer in self.decoder:
-            x = layer(x, context, memory)
+        for layer, shared in zip(self.decoder, _for_layers(memory, len(self.decoder)), strict=True):
+            x = layer(x, context, shared)
         hidden: Tensor = self.decoder_norm(x)
         return hidden
 
@@ -205,7 +206,7 @@ class Transformer(Seq2Seq):
     def _embed(self, embedding: nn.Embedding, ids: Tensor, positions: Positions, places: Places) -> Tensor:
         x = self.word_dropout(embedding(ids)) * math.sqrt(self.config.d_model)
         y: Tensor = self.dropout(positions.embed(x, places))
-        return y
+        return y.to(self.residual_dtype) if self.training and self.residual_dtype else y
 
     def _pattern(self, layout: Layout, positions: Positions, *, causal: bool) -> Pattern:
         config = self.config
@@ -239,6 +240,35 @@ def _shape(config: ModelConfig, *, causal: bool) -> Shape:
     scale = score_class(config).factor(config.d_model // config.heads)
     layers = config.decoder_layers if causal else config.encoder_layers
     return Shape(config.d_model, config.heads, layers, causal, 1.0 if scale is None else scale)
+
+
+def _for_layers(memory: Tensor, count: int) -> tuple[Tensor, ...]:
+    """Returns the memory for each of `count` decoder layers; under autocast, converted once for all."""
+    device = memory.device.type
+    if not torch.is_autocast_enabled(device):
+        return (memory,) * count
+    return _convert_once(memory, count, torch.get_autocast_dtype(device))
+
+
+class _ConvertedOnce(torch.autograd.Function):
+    """Converts a tensor once for several users; sums their gradients in the number format of the tensor."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, count: int, dtype: torch.dtype) -> tuple[Tensor, ...]:
+        ctx.dtype = x.dtype
+        converted = x.to(dtype)
+        return tuple(converted.view_as(converted) for _ in range(count))
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        # From the last user to the first: in the order in which autograd would sum them.
+        total = grads[-1].to(ctx.dtype)
+        for grad in reversed(grads[:-1]):
+            total = total + grad
+        return total, None, None
+
+
+_convert_once: Callable[..., tuple[Tensor, ...]] = _ConvertedOnce.apply
 
 
 class DecoderContext(Protocol):
@@ -278,11 +308,11 @@ Masks: TypeAlias = "tuple[Tensor | None, Tensor | None, Tensor | None]"
 
 
 class Passes:
-    """Calls the methods of a layer. `nmt.model.compiled` overrides it to call compiled versions."""
+    """Calls the methods of a layer; `nmt.model.compiled` and `nmt.model.fused` override it."""
 
-    def project(self, layer: Layer, x: Tensor) -> Tensor:
-        """See `Layer.project`."""
-        return layer.project(x)
+    def project(self, layer: Layer, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Returns `x`, (N, D), for the residual connection, and the result of `Layer.project`."""
+        return x, layer.project(x)
 
     def between(self, layer: DecoderLayer, attended: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
         """See `DecoderLayer.between`."""
@@ -291,6 +321,16 @@ class Passes:
     def finish(self, layer: Layer, attended: Tensor, x: Tensor) -> Tensor:
         """See `Layer.finish`."""
         return layer.finish(attended, x)
+
+
+_PLAIN = Passes()
+
+
+def fused_passes(layer: Layer) -> Passes | None:
+    """Returns `nmt.model.fused` if it supports the layer; None if it does not."""
+    from nmt.model import fused  # a local import, since that module imports this one
+
+    return fused.PASSES if fused.supports(layer) else None
 
 
 class Layer(nn.Module):
@@ -312,7 +352,7 @@ class Layer(nn.Module):
         super().__init__()
         self.number = number
         self.pre, self.residual = config.norm is Norm.pre, config.residual
-        self.passes = Passes()
+        self.passes = _PLAIN
         """Used in training only; in evaluation the methods are called directly."""
         self.dropout = Dropout(config.dropout, randomness)
         self.self_attention = SelfAttention(config)
@@ -364,14 +404,19 @@ class Layer(nn.Module):
             y: (N, D), the output of the sub-layer.
             mask: a dropout mask that the caller drew.
         """
-        x = self.dropout(y, x if self.residual else None, mask)
-        return norm(x) if not self.pre else x
+        added: Tensor = self.dropout(y, x if self.residual else None, mask)
+        # Under autocast a norm returns fp32, whatever the format of its input.
+        if self.pre:
+            return added
+        normalised: Tensor = norm(added).to(x.dtype)
+        return normalised
 
-    def _passes(self) -> Passes:
-        return self.passes if self.training else _PLAIN
-
-
-_PLAIN = Passes()
+    def _passes(self, x: Tensor) -> Passes:
+        if not self.training:
+            return _PLAIN
+        if self.passes is _PLAIN and x.is_cuda:
+            return fused_passes(self) or _PLAIN
+        return self.passes
 
 
 class EncoderLayer(Layer):
@@ -384,9 +429,10 @@ class EncoderLayer(Layer):
 
     def forward(self, x: Tensor, self_pattern: Pattern) -> Tensor:
         """(S, D) → (S, D)."""
-        passes, attention = self._passes(), self.self_attention
-        qkv = attention.split(passes.project(self, x))
-        return passes.finish(self, self_attend(qkv, self_pattern, attention.score, self.number), x)
+        passes, attention = self._passes(x), self.self_attention
+        x, qkv = passes.project(self, x)
+        attended = self_attend(attention.split(qkv), self_pattern, attention.score, self.number)
+        return passes.finish(self, attended, x)
 
 
 class DecoderLayer(Layer):
@@ -401,9 +447,10 @@ class DecoderLayer(Layer):
 
     def forward(self, x: Tensor, context: DecoderContext, memory: Tensor | None = None) -> Tensor:
         """(N, D) → (N, D); `memory` is (S, D), or None if the context already has its keys and values."""
-        passes, self_attention, cross_attention = self._passes(), self.self_attention, self.cross_attention
-        qkv = self_attention.split(passes.project(self, x))
-        x, q = passes.between(self, context.attend_targets(self.number, qkv, self_attention.score), x)
+        passes, self_attention, cross_attention = self._passes(x), self.self_attention, self.cross_attention
+        x, qkv = passes.project(self, x)
+        attended = context.attend_targets(self.number, self_attention.split(qkv), self_attention.score)
+        x, q = passes.between(self, attended, x)
         q = q.view(len(q), cross_attention.heads, -1)
         keys_values = None if memory is None else cross_attention.keys_values(memory)
         return passes.finish(
@@ -441,8 +488,8 @@ class SelfAttention(nn.Module):
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
         self.heads = config.heads
-        self.qkv = nn.Linear(config.d_model, 3 * config.d_model)
-        self.out = nn.Linear(config.d_model, config.d_model)
+        self.qkv = Linear(config.d_model, 3 * config.d_model)
+        self.out = Linear(config.d_model, config.d_model)
         self.score = build_score(config)
 
     def split(self, qkv: Tensor) -> Tensor:
@@ -456,9 +503,9 @@ class CrossAttention(nn.Module):
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
         self.heads = config.heads
-        self.q = nn.Linear(config.d_model, config.d_model)
-        self.kv = nn.Linear(config.d_model, 2 * config.d_model)
-        self.out = nn.Linear(config.d_model, config.d_model)
+        self.q = Linear(config.d_model, config.d_model)
+        self.kv = Linear(config.d_model, 2 * config.d_model)
+        self.out = Linear(config.d_model, config.d_model)
         self.score = build_score(config)
 
     def keys_values(self, memory: Tensor) -> Tensor:
@@ -472,8 +519,8 @@ class FeedForward(nn.Module):
 
     def __init__(self, config: ModelConfig, randomness: DropoutSource) -> None:
         super().__init__()
-        self.inner = nn.Linear(config.d_model, config.d_ff)
-        self.outer = nn.Linear(config.d_ff, config.d_model)
+        self.inner = Linear(config.d_model, config.d_ff)
+        self.outer = Linear(config.d_ff, config.d_model)
         self.activation = _ACTIVATIONS[config.activation]
         self.dropout = Dropout(config.ffn_dropout, randomness)
 

@@ -51,7 +51,13 @@ from nmt.training.update.finite_check import UpdateCheck
 from nmt.training.update.objective import training_loss
 from nmt.training.update.optimizer import build_optimizer
 from nmt.training.update.parallel import State, spread
-from nmt.training.update.precision import adapt_loss_scale, autocast, first_loss_scale, product_dtype
+from nmt.training.update.precision import (
+    adapt_loss_scale,
+    autocast,
+    first_loss_scale,
+    product_dtype,
+    residual_dtype,
+)
 from nmt.training.update.schedule import build_schedule, learning_rate
 from nmt.training.validation import ValidationStopped, validator_for
 
@@ -84,6 +90,7 @@ class Trainer:
             self.parallel = spread(model, self.options, ranks, num_extras=NUM_COUNTERS)
             self.mean = RunningMean(self.parallel, self.options.ema)
         self.model = self.parallel.model
+        self.model.residual_dtype = residual_dtype(self.options)
         self.counters = views(self.parallel.extras)
         self.compilations = compiled(self.model, wanted=self.options.compile)
         self.progress = Progress(loss_scale=first_loss_scale(self.options.precision))

@@ -35,7 +35,7 @@ def update(
         config = workloads.train_config("model=tiny", *options)
         batch = workloads.sentences(tokens, VOCAB_SIZE)
         ledger = Ledger((), workloads.declared_costs(batch))
-        workloads.Update.of(config, VOCAB_SIZE).run(batch, micro_batches, ledger)
+        workloads.Update.of(config, VOCAB_SIZE, ledger).run(batch, micro_batches, ledger)
         return _figures(ledger)
 
     return run
@@ -63,6 +63,11 @@ CASES: Mapping[str, Callable[[], Mapping[str, Any]]] = {
     "fp32": update("training.precision=fp32"),
     "bf16": update("training.precision=bf16"),
     "bf16, one micro-batch": update("training.precision=bf16", micro_batches=1),
+    "bf16, 16 bits between sub-layers": update("training.precision=bf16", "training.half_residual=true"),
+    "fp16, 16 bits between sub-layers, pre-norm": update(
+        *("training.precision=fp16", "training.half_residual=true", "model.norm=pre")
+    ),
+    "compiled": update("training.precision=bf16", "training.compile=true"),
     "bf16, one sentence": update("training.precision=bf16", tokens=40),
     "bf16 on sm70": update("training.precision=bf16", capability=(7, 0)),
     "bf16, heads of 12, which flash attention does not support": update(

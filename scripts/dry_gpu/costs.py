@@ -22,7 +22,7 @@ VIEWS = frozenset(
 )
 """Operators that launch nothing: they return views or uninitialised memory."""
 
-PRODUCTS = frozenset("mm addmm addmm_ bmm baddbmm".split())
+PRODUCTS = frozenset("mm addmm addmm_ _addmm_activation bmm baddbmm".split())
 """Matrix products."""
 
 _FILLS = frozenset(

@@ -22,12 +22,31 @@ import sys
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 _SOURCE = Path(__file__).with_name("guard.cpp")
 
 capability = (9, 0)
 """The compute capability that the device reports; may be changed."""
+
+
+properties = SimpleNamespace(
+    name="H100",
+    major=9,
+    minor=0,
+    multi_processor_count=132,
+    regs_per_multiprocessor=65536,
+    max_threads_per_multi_processor=2048,
+    max_threads_per_block=1024,
+    warp_size=32,
+    total_memory=80 << 30,
+    L2_cache_size=50 << 20,
+    shared_memory_per_block_optin=232448,
+    shared_memory_per_multiprocessor=233472,
+    gcnArchName="",
+)
+"""The properties that Inductor asks for: an H100."""
 
 
 class NoCompiler(Exception):
@@ -90,6 +109,7 @@ def pretend(library: Path) -> None:
         (torch.cuda, "device_count"): lambda: 1,
         (torch.cuda, "current_device"): lambda: 0,
         (torch.cuda, "get_device_capability"): lambda device=None: capability,
+        (torch.cuda, "get_device_properties"): lambda device=None: properties,
         (torch.cuda, "is_bf16_supported"): _supports_bf16,
         (torch.cuda, "device"): lambda device: _nothing(),
         (torch.cuda, "manual_seed"): lambda seed: None,

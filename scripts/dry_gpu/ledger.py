@@ -5,7 +5,8 @@ from __future__ import annotations
 import sys
 import weakref
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -31,6 +32,10 @@ _PART_OF: Mapping[tuple[str, str], str] = {
     ("transformer.py", "read"): "layer tails",
     ("transformer.py", "logits"): "loss",
     ("transformer.py", "finish"): "attention",  # its product with the heads' outputs; the rest is further in
+    ("fused.py", "project"): "attention",
+    ("fused.py", "_fork"): "attention",
+    ("fused.py", "between"): "attention",
+    ("fused.py", "_end"): "layer tails",
     ("kernels/__init__.py", "self_attend"): "attention",
     ("kernels/__init__.py", "cross_attend"): "attention",
     ("attention.py", "attend"): "attention",
@@ -118,6 +123,7 @@ class Ledger(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.peak_bytes = self._bytes = 0
         self._live: dict[int, int] = {}
         self._part_of_node: dict[int, str] = {}
+        self._paused, self._tracks_memory = False, True
         self.weights: Mapping[int, str] = {}
 
     @property
@@ -138,11 +144,25 @@ class Ledger(TorchDispatchMode):  # type: ignore[no-untyped-call]
         for row in (self.parts[part], self.operators.setdefault(name, Row())):
             row.add(cost, self._gpus)
 
+    @contextmanager
+    def paused(self, *, memory: bool) -> Iterator[None]:
+        """Within, counts nothing, or only memory."""
+        before = self._paused, self._tracks_memory
+        self._paused, self._tracks_memory = True, memory
+        try:
+            yield
+        finally:
+            self._paused, self._tracks_memory = before
+
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         """Runs an operator and counts it."""
         kwargs = kwargs or {}
+        if self._paused:
+            out = func(*args, **kwargs)
+            self._track(out)
+            return out
         part = self._current_part()
         out = func(*args, **kwargs)
         name = func._schema.name.split("::")[1]
@@ -191,6 +211,8 @@ class Ledger(TorchDispatchMode):  # type: ignore[no-untyped-call]
             self.copies[f"{name} at {place}"] += 1
 
     def _track(self, out: Any) -> None:
+        if not self._tracks_memory:
+            return
         for x in tensors(out):
             if isinstance(x, FakeTensor) and x.device.type == "cuda":
                 storage = x.untyped_storage()

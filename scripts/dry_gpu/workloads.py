@@ -14,6 +14,7 @@ import numpy as np
 import torch
 
 from dry_gpu.costs import Cost, attention_cost, nbytes, tiled_pairs
+from dry_gpu.inductor import counting_compile
 from dry_gpu.ledger import Ledger, parts_of_weights
 from nmt.config import DecodingConfig, ModelConfig, TrainConfig
 from nmt.data.arrays import Side
@@ -29,11 +30,10 @@ from nmt.options.compose import compose_jobs
 from nmt.training.processes.ranks import Ranks
 from nmt.training.state.progress import Progress
 from nmt.training.trainer import Trainer
-from nmt.training.update.compilation import compiled
 from nmt.training.update.counters import NUM_COUNTERS, views
 from nmt.training.update.ema import RunningMean
 from nmt.training.update.parallel import Replicated
-from nmt.training.update.precision import first_loss_scale
+from nmt.training.update.precision import first_loss_scale, residual_dtype
 from nmt.training.update.schedule import build_schedule
 
 GPU = torch.device("cuda", 0)
@@ -80,8 +80,14 @@ class Update:
     trainer: Trainer
 
     @classmethod
-    def of(cls, config: TrainConfig, vocab_size: int) -> Update:
-        """Builds a trainer for a model with a joint vocabulary. Call it within `device.fake_tensors()`."""
+    def of(cls, config: TrainConfig, vocab_size: int, ledger: Ledger | None = None) -> Update:
+        """Builds a trainer. Call it within `device.fake_tensors()`.
+
+        Args:
+            config: its sections `model` and `training`.
+            vocab_size: of a joint vocabulary.
+            ledger: counts compiled functions, if `training.compile` is true.
+        """
         trainer = Trainer.__new__(Trainer)
         trainer.config, trainer.options, trainer.ranks = config, config.training, Ranks(0, 1, GPU)
         model, training = config.model, config.training
@@ -91,8 +97,13 @@ class Update:
         trainer.parallel = Replicated(network, training, trainer.ranks, NUM_COUNTERS)
         trainer.mean = RunningMean(trainer.parallel, training.ema)
         trainer.model = trainer.parallel.model.train()
+        trainer.model.residual_dtype = residual_dtype(training)
         trainer.counters = views(trainer.parallel.extras)
-        trainer.compilations = compiled(trainer.model, wanted=training.compile)
+        trainer.compilations = None
+        if training.compile:
+            assert ledger is not None
+            with counting_compile(ledger):
+                trainer.model.compile_blocks(lambda graph, inputs: graph)
         trainer.schedule = build_schedule(training.schedule, model.d_model, training.max_updates)
         trainer.progress = Progress(loss_scale=first_loss_scale(training.precision))
         trainer.progress.advance()

@@ -66,7 +66,7 @@ def cross_attend(
     score = score or ScaledDot(*q.shape[2:])
     if _varlen(q, pattern, score):
         k, v = kv.unbind(1)
-        return _attend_varlen(q[:, 0], k, v, pattern, score)
+        return _attend_varlen(q.squeeze(1), k, v, pattern, score)
     return attend_padded(q, kv, pattern, score, layer).flatten(1)
 
 

@@ -30,7 +30,7 @@ def cross_entropy_(logits: Tensor, ids: Tensor, figures: Tensor, peak: float, sc
         peak: 1 - label smoothing.
         scale: the loss scale.
     """
-    assert logits.stride(1) == figures.stride(1) == 1 and ids.is_contiguous()
+    _check(ids, figures, logits)
     if len(logits):
         _cross_entropy[(len(logits),)](
             *(logits, logits.stride(0), ids, figures, figures.stride(0), logits.shape[1], peak, scale),
@@ -55,7 +55,7 @@ def rdrop_(
         weight: a quarter of `training.rdrop`.
         scale: the loss scale.
     """
-    assert first.stride(1) == second.stride(1) == figures.stride(1) == 1 and ids.is_contiguous()
+    _check(ids, figures, first, second)
     if len(first):
         _rdrop[(len(first),)](
             *(first, first.stride(0), second, second.stride(0), ids, figures, figures.stride(0)),
@@ -67,14 +67,24 @@ def rdrop_(
 
 @cross_entropy_.register_fake
 def _(logits: Tensor, ids: Tensor, figures: Tensor, peak: float, scale: float) -> None:
-    return None
+    _check(ids, figures, logits)
 
 
 @rdrop_.register_fake
 def _(
     first: Tensor, second: Tensor, ids: Tensor, figures: Tensor, peak: float, weight: float, scale: float
 ) -> None:
-    return None
+    _check(ids, figures, first, second)
+
+
+def _check(ids: Tensor, figures: Tensor, *logits: Tensor) -> None:
+    """Checks what a kernel can't: shapes, memory layout and devices."""
+    for each in logits:
+        assert each.shape == logits[0].shape and each.stride(1) == 1
+        assert each.device == ids.device, f"the device of the targets is {ids.device}, not {each.device}"
+    assert ids.shape == logits[0].shape[:1] and ids.dtype is torch.int64 and ids.is_contiguous()
+    assert figures.shape == (3, len(ids)) and figures.dtype is torch.float32 and figures.stride(1) == 1
+    assert figures.device == ids.device
 
 
 # Triton compiles the functions below and accepts no annotations except constexpr.

@@ -9,10 +9,12 @@ import torch
 from torch import Tensor
 
 from nmt.bundle import load_weights
-from nmt.config import Sharding, TrainingConfig
+from nmt.config import Precision, Sharding, TrainingConfig
 from nmt.model import Seq2Seq
 from nmt.training.processes.ranks import Ranks
+from nmt.training.update.half_weights import HalfWeights
 from nmt.training.update.optimizer import FlatGradients, build_optimizer
+from nmt.training.update.precision import product_dtype
 
 State: TypeAlias = tuple[dict[str, Tensor], dict[str, Tensor]]
 """Unsharded weights by name, and the optimizer's tensors by the names of `Optimizer.tensors`."""
@@ -97,6 +99,8 @@ class Replicated:
         self.gradients = FlatGradients(self.model.parameters(), num_extras)
         self.extras = self.gradients.extras
         self._ranks = ranks
+        half = ranks.device.type == "cuda" and options.precision is not Precision.fp32
+        self._half = HalfWeights(self.model, product_dtype(options.precision)) if half else None
 
     def held(self) -> dict[str, Tensor]:
         """Returns all weights."""
@@ -105,13 +109,19 @@ class Replicated:
     def zero(self) -> None:
         """Sets all gradients to 0, in one call."""
         self.gradients.zero()
+        if self._half is not None:
+            self._half.begin()
 
     def backward(self, loss: Tensor, *, last: bool) -> None:
         """Adds the gradient of a micro-batch, without communication."""
         torch.autograd.backward(loss)
+        if self._half is not None:
+            self._half.add_gradients()
 
     def sums(self) -> Tensor:
         """Sums the buffer over the processes, in one call."""
+        if self._half is not None:
+            self._half.end()
         self._ranks.sum_(self.gradients.buffer)
         return torch.cat([self.extras, self.gradients.norm()[None]])
 

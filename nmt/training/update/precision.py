@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 import torch
 
-from nmt.config import Precision
+from nmt.config import Precision, TrainingConfig
 
 _DTYPES = {Precision.bf16: torch.bfloat16, Precision.fp16: torch.float16}
 _GROWTH_INTERVAL = 2000
@@ -62,6 +62,11 @@ def _error_of_products(shape: tuple[int, int, int]) -> float:
 def product_dtype(precision: Precision) -> torch.dtype:
     """Returns the number format of matrix products."""
     return _DTYPES.get(precision, torch.float32)
+
+
+def residual_dtype(options: TrainingConfig) -> torch.dtype | None:
+    """Returns the number format of hidden states between sub-layers; None: that of the weights."""
+    return product_dtype(options.precision) if options.half_residual else None
 
 
 def first_loss_scale(precision: Precision) -> float:

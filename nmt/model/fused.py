@@ -1,0 +1,189 @@
+"""Transformer layers with Triton kernels, for training in bf16 or fp16 on a GPU.
+
+The operations between two matrix products (bias, dropout, residual connection and norm) take one kernel in
+each direction, in place of eight and eleven. Each product adds its gradient to that of the residual
+connection, which saves another kernel. Unlike `nmt.model.compiled`, this needs no compilation for each model.
+
+Supported are the layers of the paper: post-norm, residual connections and ReLU, and no dropout in the
+feed-forward network. All other layers use the plain methods of `nmt.model.transformer`.
+
+Shapes: N tokens of a stream, D d_model, F d_ff, M width of a product.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from importlib.util import find_spec
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from nmt.model.dropout import Dropout
+from nmt.model.linear import Linear
+from nmt.model.transformer import DecoderLayer, Layer, Passes
+
+_WIDEST = 8192  # D that one program of the kernels can hold
+
+
+def supports(layer: Layer) -> bool:
+    """Whether this module can compute a layer: its products have copies of the weights, see `Linear`."""
+    feed = layer.feed_forward
+    return (
+        not layer.pre
+        and layer.residual
+        and feed.activation is F.relu
+        and feed.dropout.threshold == 0
+        and feed.inner.copies is not None
+        and feed.outer.out_features <= _WIDEST
+        and _has_triton()
+    )
+
+
+@cache
+def _has_triton() -> bool:
+    return find_spec("triton") is not None
+
+
+class FusedPasses(Passes):
+    """The methods of a layer, with fused kernels; see `Passes`."""
+
+    def project(self, layer: Layer, x: Tensor) -> tuple[Tensor, Tensor]:
+        """See `Passes.project`."""
+        return _fork(x, layer.self_attention.qkv, relu=False)
+
+    def between(self, layer: DecoderLayer, attended: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
+        """See `DecoderLayer.between`."""
+        x = _end(attended, layer.self_attention.out, layer.dropout, x, layer.self_attention_norm)
+        return _fork(x, layer.cross_attention.q, relu=False)
+
+    def finish(self, layer: Layer, attended: Tensor, x: Tensor) -> Tensor:
+        """See `Layer.finish`."""
+        feed = layer.feed_forward
+        x = _end(attended, layer.last_attention.out, layer.dropout, x, layer.last_norm)
+        x, hidden = _fork(x, feed.inner, relu=True)
+        return _end(hidden, feed.outer, layer.dropout, x, layer.feed_forward_norm)
+
+
+PASSES = FusedPasses()
+"""The only instance."""
+
+
+def _fork(x: Tensor, linear: Linear, *, relu: bool) -> tuple[Tensor, Tensor]:
+    """Returns `x` for the residual connection, (N, D), and a product with its bias, (N, M).
+
+    Args:
+        x: (N, D).
+        linear: has copies.
+        relu: whether to apply ReLU to the product.
+    """
+    assert linear.copies is not None
+    weight, bias = linear.copies
+    assert bias is not None
+    forked: tuple[Tensor, Tensor] = _apply_fork(x, weight, linear.bias, bias.detach(), relu)
+    return forked
+
+
+class _Fork(torch.autograd.Function):
+    """A product, and its input once more; the product of the backward adds up both gradients."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, x: Tensor, weight: Tensor, bias: Tensor, rounded_bias: Tensor, relu: bool
+    ) -> tuple[Tensor, Tensor]:
+        """`bias` receives the gradient, and `rounded_bias`, of the dtype of `weight`, is added."""
+        rounded = x.to(weight.dtype)
+        product = torch._addmm_activation if relu else torch.addmm
+        out = product(rounded_bias, rounded, weight.t())
+        ctx.save_for_backward(rounded, weight, out if relu else None)
+        ctx.set_materialize_grads(False)
+        ctx.dtype = x.dtype
+        return x.view_as(x), out
+
+    @staticmethod
+    def backward(ctx: Any, grad_x: Tensor | None, grad: Tensor | None) -> tuple[Tensor | None, ...]:
+        rounded, weight, out = ctx.saved_tensors
+        if grad is None:
+            return grad_x, None, None, None, None
+        grad = grad.contiguous()
+        if out is None:
+            grad_bias = grad.sum(0, dtype=torch.float32)
+        else:
+            from nmt.model.kernels import layer_kernels  # a local import: it needs Triton
+
+            grad_bias = layer_kernels.relu_backward_(grad, out).sum(0)
+        grad_weight = grad.t() @ rounded
+        if grad_x is None:
+            return (grad @ weight).to(ctx.dtype), grad_weight, grad_bias, None, None
+        return _add_product(grad_x, grad, weight), grad_weight, grad_bias, None, None
+
+
+_apply_fork: Callable[..., Any] = _Fork.apply
+
+
+def _add_product(total: Tensor, a: Tensor, b: Tensor) -> Tensor:
+    """Returns total + a @ b, with the dtype of `total`; the sum is rounded once."""
+    if total.dtype is a.dtype:
+        return torch.addmm(total, a, b)
+    if total.device.type == "cuda":
+        summed: Tensor = torch.addmm(total, a, b, out_dtype=total.dtype)
+        return summed
+    return total + a @ b
+
+
+def _end(inner: Tensor, linear: Linear, dropout: Dropout, x: Tensor, norm: nn.LayerNorm) -> Tensor:
+    """Ends a sub-layer: LayerNorm(x + dropout(linear(inner))), (N, D).
+
+    Args:
+        inner: (N, M), what the sub-layer has computed before its last product.
+        linear: its last product; has copies.
+        dropout: of the sub-layer.
+        x: (N, D), the input of the sub-layer.
+        norm: of the sub-layer.
+    """
+    assert linear.copies is not None
+    rate = dropout.rate if dropout.threshold else 0.0
+    seed = dropout.source.draw_seed() if rate else 0
+    y = F.linear(inner, linear.copies[0])
+    ended: Tensor = _apply_end(y, linear.bias, x, norm.weight, norm.bias, norm.eps, rate, seed)
+    return ended
+
+
+class _End(torch.autograd.Function):
+    """`layer_kernels.residual_norm`."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        y: Tensor,
+        bias: Tensor,
+        x: Tensor,
+        weight: Tensor,
+        shift: Tensor,
+        epsilon: float,
+        rate: float,
+        seed: int,
+    ) -> Tensor:
+        from nmt.model.kernels import layer_kernels  # a local import: it needs Triton
+
+        out: Tensor
+        out, total, statistics = layer_kernels.residual_norm(y, bias, x, weight, shift, epsilon, rate, seed)
+        ctx.save_for_backward(total, statistics, weight)
+        ctx.y_dtype, ctx.rate, ctx.seed = y.dtype, rate, seed
+        return out
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        from nmt.model.kernels import layer_kernels
+
+        total, statistics, weight = ctx.saved_tensors
+        grad_y, grad_x, sums = layer_kernels.residual_norm_backward(
+            grad.contiguous(), total, statistics, weight, ctx.y_dtype, ctx.rate, ctx.seed
+        )
+        of_bias, of_weight, of_shift = sums.sum(0).unbind(0)
+        return grad_y, of_bias, grad_x, of_weight, of_shift, None, None, None
+
+
+_apply_end: Callable[..., Any] = _End.apply

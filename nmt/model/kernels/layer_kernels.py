@@ -1,0 +1,291 @@
+"""Triton kernels for the parts of a layer between its matrix products; `nmt.model.fused` calls them.
+
+- `residual_norm`: LayerNorm(x + dropout(y + bias)), the end of a sub-layer with post-norm; both directions.
+- `relu_backward_`: the gradient before a ReLU and its bias.
+
+Each is one pass over the activations: the dropout mask is computed twice instead of stored. Sums over tokens
+(the gradients of biases and norms) are computed per program, in a fixed order, and then added up.
+
+All arithmetic is in fp32. This module needs Triton, so it is imported only where the kernels are used.
+
+Shapes: N tokens, D d_model, F d_ff.
+"""
+
+from __future__ import annotations
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+_PROGRAMS = 1056  # of the kernels that sum over tokens: eight for each multiprocessor of an H100
+
+
+# Operators, and not bare calls: FakeTensors then know their results, and profiles and ledgers their names.
+@torch.library.custom_op("nmt::residual_norm", mutates_args=())
+def residual_norm(
+    y: Tensor, bias: Tensor, x: Tensor, weight: Tensor, shift: Tensor, epsilon: float, rate: float, seed: int
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Computes LayerNorm(x + dropout(y + bias)).
+
+    Args:
+        y: (N, D), the product that ends a sub-layer, without its bias; contiguous.
+        bias: (D,), its bias.
+        x: (N, D), the input of the sub-layer; contiguous.
+        weight: (D,), the gain of the norm.
+        shift: (D,), the bias of the norm.
+        epsilon: added to the variance.
+        rate: probability that dropout zeroes a value.
+        seed: of the dropout mask, which depends on nothing else.
+
+    Returns:
+        (N, D), the result; (N, D), the sum before the norm; both with the dtype of `x`. (N, 2) fp32, the mean
+        and the inverse standard deviation of each token's sum.
+    """
+    out, total, statistics = _results(y, bias, x, weight, shift)
+    if len(x):
+        block = triton.next_power_of_2(x.shape[1])
+        _residual_norm[(len(x),)](
+            *(y, bias, x, weight, shift, out, total, statistics, x.shape[1], epsilon, rate, 1 / (1 - rate)),
+            seed,
+            BLOCK=block,
+            num_warps=_warps(block),
+        )
+    return out, total, statistics
+
+
+@residual_norm.register_fake
+def _(
+    y: Tensor, bias: Tensor, x: Tensor, weight: Tensor, shift: Tensor, epsilon: float, rate: float, seed: int
+) -> tuple[Tensor, Tensor, Tensor]:
+    return _results(y, bias, x, weight, shift)
+
+
+def _results(
+    y: Tensor, bias: Tensor, x: Tensor, weight: Tensor, shift: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Checks the arguments of `residual_norm`, and allocates its results."""
+    _check(
+        x, y=(y, x.shape), bias=(bias, x.shape[1:]), weight=(weight, x.shape[1:]), shift=(shift, x.shape[1:])
+    )
+    return torch.empty_like(x), torch.empty_like(x), x.new_empty(len(x), 2, dtype=torch.float32)
+
+
+def _check(x: Tensor, **others: tuple[Tensor, tuple[int, ...]]) -> None:
+    """Checks what a kernel can't: shapes, memory layout and devices.
+
+    Args:
+        x: a tensor of the kernel.
+        others: name → another tensor, and the shape that it must have.
+    """
+    assert x.is_contiguous()
+    for name, (tensor, shape) in others.items():
+        assert tensor.shape == shape, f"{name}: the shape is {tuple(tensor.shape)}, not {tuple(shape)}"
+        assert tensor.is_contiguous(), f"{name}: the values are not adjacent"
+        assert tensor.device == x.device, f"{name}: the device is {tensor.device}, not {x.device}"
+
+
+@torch.library.custom_op("nmt::residual_norm_backward", mutates_args=())
+def residual_norm_backward(
+    grad: Tensor,
+    total: Tensor,
+    statistics: Tensor,
+    weight: Tensor,
+    y_dtype: torch.dtype,
+    rate: float,
+    seed: int,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Computes the gradients of `residual_norm`.
+
+    Args:
+        grad: (N, D), of its result; contiguous.
+        total: (N, D), as it was returned.
+        statistics: (N, 2), as they were returned.
+        weight: (D,), the gain of the norm.
+        y_dtype: the dtype of `y`.
+        rate: see `residual_norm`.
+        seed: see `residual_norm`.
+
+    Returns:
+        The gradients of y, (N, D), and of x, (N, D); (P, 3, D) fp32, whose sums over the P programs are the
+        gradients of `bias`, `weight` and `shift`.
+    """
+    grad_y, grad_x, sums = _gradients(grad, total, statistics, weight, y_dtype)
+    if len(grad):
+        block = triton.next_power_of_2(grad.shape[1])
+        _residual_norm_backward[(len(sums),)](
+            *(grad, total, statistics, weight, grad_y, grad_x, sums, len(grad), grad.shape[1]),
+            *(rate, 1 / (1 - rate), seed),
+            BLOCK=block,
+            num_warps=_warps(block),
+        )
+    return grad_y, grad_x, sums
+
+
+@residual_norm_backward.register_fake
+def _(
+    grad: Tensor,
+    total: Tensor,
+    statistics: Tensor,
+    weight: Tensor,
+    y_dtype: torch.dtype,
+    rate: float,
+    seed: int,
+) -> tuple[Tensor, Tensor, Tensor]:
+    return _gradients(grad, total, statistics, weight, y_dtype)
+
+
+def _gradients(
+    grad: Tensor, total: Tensor, statistics: Tensor, weight: Tensor, y_dtype: torch.dtype
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Checks the arguments of `residual_norm_backward`, and allocates its results."""
+    rows, width = grad.shape
+    _check(grad, total=(total, (rows, width)), statistics=(statistics, (rows, 2)), weight=(weight, (width,)))
+    sums = grad.new_empty(min(_PROGRAMS, rows), 3, width, dtype=torch.float32)
+    return torch.empty_like(grad, dtype=y_dtype), torch.empty_like(grad), sums
+
+
+@torch.library.custom_op("nmt::relu_backward_", mutates_args=("grad",))
+def relu_backward_(grad: Tensor, out: Tensor) -> Tensor:
+    """Zeroes a gradient where the output of a ReLU is 0, and sums it over tokens.
+
+    Args:
+        grad: (N, F), the gradient of the output; it becomes the gradient of the input. Contiguous.
+        out: (N, F), the output of the ReLU; contiguous.
+
+    Returns:
+        (P, F) fp32, whose sum over the P programs is the gradient of the bias of the input.
+    """
+    rows, width = grad.shape
+    sums = _sums(grad, out)
+    if rows:
+        block = min(triton.next_power_of_2(width), 1024)
+        grid = (len(sums), triton.cdiv(width, block))
+        _relu_backward[grid](grad, out, sums, rows, width, BLOCK=block, num_warps=4)
+    return sums
+
+
+@relu_backward_.register_fake
+def _(grad: Tensor, out: Tensor) -> Tensor:
+    return _sums(grad, out)
+
+
+def _sums(grad: Tensor, out: Tensor) -> Tensor:
+    """Checks the arguments of `relu_backward_`, and allocates its result."""
+    _check(grad, out=(out, grad.shape))
+    return grad.new_empty(min(_PROGRAMS, len(grad)), grad.shape[1], dtype=torch.float32)
+
+
+def _warps(block: int) -> int:
+    return 1 if block <= 256 else 4 if block <= 2048 else 8
+
+
+# Triton compiles the functions below and accepts no annotations except constexpr.
+@triton.jit
+def _kept(row, rate, seed, BLOCK: tl.constexpr):
+    """Returns the dropout mask of a row: a function of `seed` and `row`, true where the value is kept."""
+    # One call of the generator gives four numbers, for values in an order that is always the same.
+    offsets = row * (BLOCK // 4) + tl.arange(0, BLOCK // 4)
+    a, b, c, d = tl.randint4x(seed, offsets)
+    random = tl.reshape(tl.join(tl.join(a, b), tl.join(c, d)), (BLOCK,))
+    uniform = (random.to(tl.uint32) >> 8).to(tl.float32) * 5.9604644775390625e-08  # 2^-24: from [0, 1)
+    return uniform >= rate
+
+
+@triton.jit
+def _residual_norm(
+    y,
+    bias,
+    x,
+    weight,
+    shift,
+    out,
+    total,
+    statistics,
+    width,
+    epsilon,
+    rate,
+    scale,
+    seed,
+    BLOCK: tl.constexpr,
+):
+    row = tl.program_id(0)
+    start = tl.cast(row, tl.int64) * width
+    columns = tl.arange(0, BLOCK)
+    inside = columns < width
+    values = tl.load(y + start + columns, mask=inside, other=0.0).to(tl.float32)
+    values += tl.load(bias + columns, mask=inside, other=0.0).to(tl.float32)
+    if rate > 0:
+        values = tl.where(_kept(row, rate, seed, BLOCK), values * scale, 0.0)
+    values += tl.load(x + start + columns, mask=inside, other=0.0).to(tl.float32)
+    mean = tl.sum(values, 0) / width
+    centred = tl.where(inside, values - mean, 0.0)
+    deviation = 1.0 / tl.sqrt(tl.sum(centred * centred, 0) / width + epsilon)
+    gain = tl.load(weight + columns, mask=inside, other=0.0).to(tl.float32)
+    result = centred * deviation * gain + tl.load(shift + columns, mask=inside, other=0.0).to(tl.float32)
+    tl.store(out + start + columns, result.to(out.dtype.element_ty), mask=inside)
+    tl.store(total + start + columns, values.to(total.dtype.element_ty), mask=inside)
+    tl.store(statistics + 2 * row, mean)
+    tl.store(statistics + 2 * row + 1, deviation)
+
+
+@triton.jit
+def _residual_norm_backward(
+    grad,
+    total,
+    statistics,
+    weight,
+    grad_y,
+    grad_x,
+    sums,
+    rows,
+    width,
+    rate,
+    scale,
+    seed,
+    BLOCK: tl.constexpr,
+):
+    program = tl.program_id(0)
+    columns = tl.arange(0, BLOCK)
+    inside = columns < width
+    gain = tl.load(weight + columns, mask=inside, other=0.0).to(tl.float32)
+    of_bias = tl.zeros((BLOCK,), tl.float32)
+    of_weight = tl.zeros((BLOCK,), tl.float32)
+    of_shift = tl.zeros((BLOCK,), tl.float32)
+    for row in range(program, rows, tl.num_programs(0)):
+        start = tl.cast(row, tl.int64) * width
+        outer = tl.load(grad + start + columns, mask=inside, other=0.0).to(tl.float32)
+        values = tl.load(total + start + columns, mask=inside, other=0.0).to(tl.float32)
+        mean, deviation = tl.load(statistics + 2 * row), tl.load(statistics + 2 * row + 1)
+        normal = tl.where(inside, (values - mean) * deviation, 0.0)
+        scaled = outer * gain
+        along = tl.sum(scaled * normal, 0) / width
+        inner = (scaled - tl.sum(scaled, 0) / width - normal * along) * deviation
+        inner = tl.where(inside, inner, 0.0)
+        tl.store(grad_x + start + columns, inner.to(grad_x.dtype.element_ty), mask=inside)
+        if rate > 0:
+            inner = tl.where(_kept(row, rate, seed, BLOCK), inner * scale, 0.0)
+        tl.store(grad_y + start + columns, inner.to(grad_y.dtype.element_ty), mask=inside)
+        of_bias += inner
+        of_weight += outer * normal
+        of_shift += outer
+    sums += program * 3 * width
+    tl.store(sums + columns, of_bias, mask=inside)
+    tl.store(sums + width + columns, of_weight, mask=inside)
+    tl.store(sums + 2 * width + columns, of_shift, mask=inside)
+
+
+@triton.jit
+def _relu_backward(grad, out, sums, rows, width, BLOCK: tl.constexpr):
+    program = tl.program_id(0)
+    columns = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
+    inside = columns < width
+    total = tl.zeros((BLOCK,), tl.float32)
+    for row in range(program, rows, tl.num_programs(0)):
+        start = tl.cast(row, tl.int64) * width
+        values = tl.load(grad + start + columns, mask=inside, other=0.0).to(tl.float32)
+        is_positive = tl.load(out + start + columns, mask=inside, other=0.0).to(tl.float32) > 0
+        values = tl.where(is_positive, values, 0.0)
+        tl.store(grad + start + columns, values.to(grad.dtype.element_ty), mask=inside)
+        total += values
+    tl.store(sums + program * width + columns, total, mask=inside)

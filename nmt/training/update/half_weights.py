@@ -1,0 +1,81 @@
+"""Copies of the weights in bf16 or fp16 for the matrix products of an update, on GPUs.
+
+Autocast converts every weight in every micro-batch, and converts every gradient back before it is added: some
+hundred small kernels, each of which takes longer to launch than to run. Here multi-tensor kernels convert all
+weights once per update, and add all gradients once per micro-batch. Weights and gradients stay in fp32
+otherwise, and the arithmetic is the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import torch
+from torch import Tensor
+
+from nmt.model import Seq2Seq
+
+
+class HalfWeights:
+    """The copies of a model's weights, and the gradients of all its weights.
+
+    Args:
+        model: its layers receive the copies. The `grad` of each of its parameters is where gradients are
+            summed.
+        dtype: of the copies.
+    """
+
+    def __init__(self, model: Seq2Seq, dtype: torch.dtype) -> None:
+        self._weights: list[Tensor] = list(model.parameters())
+        self._sums = [weight.grad for weight in self._weights]
+        numbers = {id(weight): number for number, weight in enumerate(self._weights)}
+        pairs = model.copy_weights(dtype)
+        self._copies = [copy for _, copy in pairs]
+        self._copied = [numbers[id(weight)] for weight, _ in pairs]  # the number of the weight of each copy
+        self._has_gradient: set[int] = set()  # the numbers of the weights whose sum is not 0
+
+    @torch.no_grad()
+    def begin(self) -> None:
+        """Begins an update: copies the weights. The sums of their gradients are 0."""
+        torch._foreach_copy_(self._copies, [self._weights[number] for number in self._copied])
+        self._has_gradient.clear()
+        self._detach()
+
+    @torch.no_grad()
+    def add_gradients(self) -> None:
+        """Adds the gradients of a micro-batch to the sums, after its backward pass."""
+        # Autograd has left each gradient as it was computed, since there was none before.
+        self._add(enumerate(weight.grad for weight in self._weights))
+        self._add(zip(self._copied, (copy.grad for copy in self._copies), strict=True))
+        self._detach()
+
+    def end(self) -> None:
+        """Ends an update: the `grad` of each parameter is its sum again."""
+        for weight, total in zip(self._weights, self._sums, strict=True):
+            weight.grad = total
+
+    def _add(self, gradients: Iterable[tuple[int, Tensor | None]]) -> None:
+        """Adds gradients, by number of the weight, to the sums."""
+        first: tuple[list[Tensor], list[Tensor]] = ([], [])
+        later: tuple[list[Tensor], list[Tensor]] = ([], [])
+        for number, gradient in gradients:
+            total = self._sums[number]
+            if gradient is None or total is None:
+                continue
+            totals, found = later if number in self._has_gradient else first
+            totals.append(total)
+            found.append(gradient)
+            self._has_gradient.add(number)
+        if first[0]:
+            torch._foreach_copy_(*first)
+        if later[0]:
+            if later[0][0].dtype is not later[1][0].dtype:
+                # A kernel for many tensors converts or adds; one that does both takes one tensor at a time.
+                wide = [torch.empty_like(total) for total in later[0]]
+                torch._foreach_copy_(wide, later[1])
+                later = later[0], wide
+            torch._foreach_add_(*later)
+
+    def _detach(self) -> None:
+        for tensor in (*self._weights, *self._copies):
+            tensor.grad = None

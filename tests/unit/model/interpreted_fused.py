@@ -1,0 +1,136 @@
+"""Runs fused layers in Triton's interpreter; `test_fused` reads what it prints.
+
+A program of its own: the interpreter is chosen when Triton is imported, and would then run all kernels.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from nmt.config import ModelConfig
+from nmt.data.batches.batching import Batch
+from nmt.model import fused
+from nmt.model.transformer import Transformer
+
+BATCH = Batch.of([[4, 5, 6, 7], [6], [8, 9]], [[5, 4], [4, 6, 7, 8, 9], [10]])
+
+
+@dataclass(frozen=True)
+class Case:
+    d_model: int = 16
+    d_ff: int = 24
+    dropout: float = 0.0
+    dtype: str = "float32"
+    residual: str | None = None
+
+
+CASES = {
+    "fp32": Case(),
+    "a width that is no power of 2": Case(d_model=24, d_ff=36),
+    "dropout": Case(dropout=0.3),
+    "fp16": Case(dtype="float16"),
+    "fp16, 16 bits between sub-layers": Case(dtype="float16", residual="float16"),
+}
+
+
+def run(case: Case) -> dict[str, Any]:
+    """Returns hidden states and all gradients: of fused layers, of plain layers, and of those in fp64."""
+    dtype = getattr(torch, case.dtype)
+    residual = None if case.residual is None else getattr(torch, case.residual)
+    return {
+        "fused": passed(case, dtype, residual, is_fused=True),
+        "plain": passed(case, dtype, residual, is_fused=False),
+        "exact": passed(case, torch.float64, None, is_fused=False),
+    }
+
+
+def passed(
+    case: Case, dtype: torch.dtype, residual: torch.dtype | None, *, is_fused: bool
+) -> list[list[float]]:
+    torch.manual_seed(1)
+    config = ModelConfig(
+        encoder_layers=2,
+        decoder_layers=2,
+        d_model=case.d_model,
+        d_ff=case.d_ff,
+        heads=2,
+        dropout=case.dropout,
+    )
+    model = Transformer(config, 11, 11).train()
+    with torch.no_grad():
+        for name, weight in model.named_parameters():
+            if "norm" in name or name.endswith("bias"):
+                weight.copy_(torch.randn(weight.shape) * 0.3 + (0.0 if name.endswith("bias") else 1.0))
+    if dtype is torch.float64:
+        model = model.double()
+    model.residual_dtype = residual
+    model.dropout.threshold = 0  # of the embeddings, which have their own random numbers
+    copies = model.copy_weights(dtype)
+    masks = Masks(case, model) if case.dropout else None
+    for layer in model.blocks():
+        assert fused.supports(layer)
+        if is_fused:
+            layer.passes = fused.PASSES
+        elif masks:
+            layer.dropout.forward = masks  # type: ignore[method-assign]
+    model.seed_dropout(5)
+    with torch.autocast("cpu", dtype, enabled=dtype in (torch.float16, torch.bfloat16)):
+        hidden = model(BATCH)
+    hidden.double().square().sum().backward()
+    for weight, copy in copies:
+        if copy.grad is not None:
+            gradient = copy.grad.to(weight.dtype)
+            weight.grad = gradient if weight.grad is None else weight.grad + gradient
+    gradients = [weight.grad for weight in model.parameters()]
+    return [x.double().flatten().tolist() for x in (hidden.detach(), *gradients) if x is not None]
+
+
+class Masks:
+    """Dropout of plain layers with the masks of the kernels: read from the kernel by an input of ones."""
+
+    def __init__(self, case: Case, model: Transformer) -> None:
+        self._rate, self._source = case.dropout, model.randomness
+
+    def __call__(self, x: Tensor, residual: Tensor | None = None, mask: Tensor | None = None) -> Tensor:
+        assert residual is not None
+        kept = mask_of(x.shape, self._rate, self._source.draw_seed())
+        return residual + x * kept.to(x) / (1 - self._rate)
+
+
+def mask_of(shape: torch.Size, rate: float, seed: int) -> Tensor:
+    """Returns the mask of the kernel: true where it keeps a value."""
+    from nmt.model.kernels.layer_kernels import residual_norm
+
+    width = shape[1]
+    ones, zeros = torch.ones(width), torch.zeros(width)
+    total = residual_norm(torch.ones(shape), zeros, torch.zeros(shape), ones, zeros, 1e-5, rate, seed)[1]
+    return total > 0
+
+
+def facts_of_masks() -> dict[str, Any]:
+    shape = torch.Size((600, 96))
+    first, again, other = (mask_of(shape, 0.2, seed) for seed in (7, 7, 8))
+    rows = mask_of(torch.Size((300, 96)), 0.2, 7)
+    kept = first.float()
+    return {
+        "share": kept.mean().item(),
+        "share_of_columns": [kept.mean(0).min().item(), kept.mean(0).max().item()],
+        "same": bool((first == again).all()),
+        "same_in_a_smaller_batch": bool((first[:300] == rows).all()),
+        "agreement_with_another_seed": (first == other).float().mean().item(),
+        "agreement_of_neighbouring_rows": (first[1:] == first[:-1]).float().mean().item(),
+        "agreement_of_neighbouring_columns": (first[:, 1:] == first[:, :-1]).float().mean().item(),
+    }
+
+
+if __name__ == "__main__":
+    os.environ["TRITON_INTERPRET"] = "1"  # nothing has imported Triton yet
+    for name, case in CASES.items():
+        print(json.dumps({"case": name, **asdict(case), **run(case)}))
+    print(json.dumps({"case": "masks", **facts_of_masks()}))

@@ -1,0 +1,138 @@
+"""Fused layers: interpreted and compared with the plain methods; their kernels compiled for GPUs."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from interpreted_fused import BATCH, CASES
+
+from nmt.config import Activation, ModelConfig, Norm
+from nmt.model import fused
+from nmt.model.transformer import Transformer
+
+pytest.importorskip("triton", reason="Triton is not installed: it exists for Linux only")
+
+CONFIG = ModelConfig(encoder_layers=1, decoder_layers=1, d_model=16, d_ff=24, heads=2)
+
+
+@pytest.fixture(scope="module")
+def interpreted() -> dict[str, Any]:
+    program = Path(__file__).with_name("interpreted_fused.py")
+    result = subprocess.run([sys.executable, program], capture_output=True, text=True, timeout=300)
+    assert result.returncode == 0, result.stderr
+    return {record["case"]: record for record in map(json.loads, result.stdout.splitlines())}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_values_and_gradients(case: str, interpreted: dict[str, Any]) -> None:
+    record = interpreted[case]
+    for found, plain, exact in zip(record["fused"], record["plain"], record["exact"], strict=True):
+        size = max(map(abs, exact))
+        error, error_of_plain = (
+            max(abs(a - b) for a, b in zip(values, exact, strict=True)) for values in (found, plain)
+        )
+        rounding = 2e-5 if record["dtype"] == "float32" else 2e-3
+        assert error <= 2 * error_of_plain + rounding * (size + 1)
+        assert size > 0
+
+
+def test_dropout_masks_are_random_and_reproducible(interpreted: dict[str, Any]) -> None:
+    facts = interpreted["masks"]
+    assert facts["same"] and facts["same_in_a_smaller_batch"]
+    assert facts["share"] == pytest.approx(0.8, abs=0.01)
+    assert 0.7 < facts["share_of_columns"][0] and facts["share_of_columns"][1] < 0.9
+    for key in ("another_seed", "neighbouring_rows", "neighbouring_columns"):
+        agreement = next(value for name, value in facts.items() if name.endswith(key))
+        assert agreement == pytest.approx(0.8**2 + 0.2**2, abs=0.02), key
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"norm": Norm.pre},
+        {"activation": Activation.gelu},
+        {"ffn_dropout": 0.1},
+        {"residual": False},
+        {"d_model": 8200, "heads": 2},
+    ],
+)
+def test_other_layers_are_not_fused(change: dict[str, Any]) -> None:
+    with torch.device("meta"):
+        model, paper = Transformer(replace(CONFIG, **change), 11, 11), Transformer(CONFIG, 11, 11)
+    for each in (model, paper):
+        each.copy_weights(torch.bfloat16)
+    assert not any(fused.supports(layer) for layer in model.blocks())
+    assert all(fused.supports(layer) for layer in paper.blocks())
+
+
+def test_layers_without_copies_are_not_fused() -> None:
+    assert not any(fused.supports(layer) for layer in Transformer(CONFIG, 11, 11).blocks())
+
+
+@pytest.mark.parametrize(
+    "capability, width, residual",
+    [(75, 512, "fp32"), (80, 1024, "fp16"), (90, 512, "fp16"), (90, 1024, "fp32")],
+)
+def test_the_kernels_compile_for_gpus(capability: int, width: int, residual: str) -> None:
+    import triton
+    from triton.backends.compiler import GPUTarget
+    from triton.compiler import ASTSource
+
+    from nmt.model.kernels import layer_kernels
+
+    half, wide, number = "*fp16", f"*{residual}", "fp32"
+    dropout = {"rate": number, "scale": number, "seed": "i64"}
+    signatures = {
+        layer_kernels._residual_norm: {
+            **{"y": half, "bias": "*fp32", "x": wide, "weight": "*fp32", "shift": "*fp32", "out": wide},
+            **{"total": wide, "statistics": "*fp32", "width": "i32", "epsilon": number, **dropout},
+        },
+        layer_kernels._residual_norm_backward: {
+            **{"grad": wide, "total": wide, "statistics": "*fp32", "weight": "*fp32", "grad_y": half},
+            **{"grad_x": wide, "sums": "*fp32", "rows": "i32", "width": "i32", **dropout},
+        },
+        layer_kernels._relu_backward: {
+            **{"grad": half, "out": half, "sums": "*fp32", "rows": "i32", "width": "i32"},
+        },
+    }
+    for function, signature in signatures.items():
+        compiled = triton.compile(
+            ASTSource(function, {**signature, "BLOCK": "constexpr"}, {"BLOCK": width}),
+            target=GPUTarget("cuda", capability, 32),
+            options={"num_warps": 4},
+        )
+        assert len(compiled.asm["cubin"]) > 1000
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("residual", [False, True])
+def test_fused_layers_on_a_gpu(residual: bool, dtype: torch.dtype) -> None:
+    found = []
+    for device, kind in (("cuda", dtype), ("cpu", torch.float64)):
+        torch.manual_seed(1)
+        model = Transformer(replace(CONFIG, d_model=64, d_ff=96, dropout=0.0), 11, 11).to(
+            device, torch.float32
+        )
+        model = model.double() if kind is torch.float64 else model
+        copies = model.copy_weights(kind)
+        model.residual_dtype = dtype if residual and device == "cuda" else None
+        with torch.autocast(device, dtype, enabled=device == "cuda"):
+            hidden = model.train()(BATCH.to(device))
+        hidden.double().square().sum().backward()
+        for weight, copy in copies:
+            if copy.grad is not None:
+                weight.grad = copy.grad.to(weight) + (0 if weight.grad is None else weight.grad)
+        found.append([hidden, *(weight.grad for weight in model.parameters())])
+    tolerance = 2e-2 if dtype is torch.float16 else 1e-1
+    for on_gpu, exact in zip(*found, strict=True):
+        scale = float(exact.abs().max())
+        torch.testing.assert_close(on_gpu.double().cpu(), exact, rtol=tolerance, atol=tolerance * scale)
