@@ -11,6 +11,7 @@ number of threads:
   similar length; they are padded in advance, so that making them costs no time.
 - `transformers`: Hugging Face `MarianMTModel` in the same loop as `torch`.
 - `nmt+compile`: this trainer with `training.compile=true`, if `--systems` names it.
+- `nmt+half`: this trainer with `training.half_residual=true`, if `--systems` names it.
 
 Each measurement runs in a separate process. Each round measures all systems in turn. The table shows the
 median of the rounds, with the lowest and the highest value. Padding counts neither as tokens nor as work.
@@ -55,6 +56,7 @@ if TYPE_CHECKING:
 
 SYSTEMS = ("nmt", "torch", "transformers")
 COMPILED = "nmt+compile"
+HALF = "nmt+half"
 WARM_UP_UPDATES = 5
 SMOOTHING = 0.1
 
@@ -76,6 +78,7 @@ class Row:
     system: str
     model: str
     precision: str
+    max_tokens: int
     target_tokens_per_second: int
     lowest: int
     highest: int
@@ -88,7 +91,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Measures training.")
     parser.add_argument("--models", nargs="+", default=["tiny", "base"])
     parser.add_argument("--precisions", nargs="+", default=["fp32", "bf16"], choices=["fp32", "bf16", "fp16"])
-    parser.add_argument("--systems", nargs="+", default=list(SYSTEMS), choices=(*SYSTEMS, COMPILED))
+    parser.add_argument("--systems", nargs="+", default=list(SYSTEMS), choices=(*SYSTEMS, COMPILED, HALF))
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument(
         "--seconds", type=float, default=20.0, help="duration of each measurement, after the warm-up"
@@ -139,7 +142,9 @@ def measure(folder: Path, arguments: argparse.Namespace) -> Iterator[Row]:
             flops, _ = in_process(partial(flops_per_target_token, config_to_yaml(config)))
             ceiling, _ = in_process(partial(matrix_product_flops, precision, threads))
             for system in tasks:
-                yield summary(system, model, precision, [r[system] for r in rounds], flops / ceiling)
+                of_system = [r[system] for r in rounds]
+                row = summary(system, model, precision, of_system, flops / ceiling)
+                yield replace(row, max_tokens=arguments.max_tokens)
 
 
 def summary(
@@ -153,6 +158,7 @@ def summary(
         system=system,
         model=model,
         precision=precision,
+        max_tokens=0,
         target_tokens_per_second=round(middle),
         lowest=round(min(speeds)),
         highest=round(max(speeds)),
@@ -217,7 +223,7 @@ def options(
 
 def config_of(system: str, config: TrainConfig) -> str:
     """Returns the options of a system as YAML."""
-    training = replace(config.training, compile=system == COMPILED)
+    training = replace(config.training, compile=system == COMPILED, half_residual=system == HALF)
     return config_to_yaml(replace(config, training=training))
 
 
@@ -235,7 +241,7 @@ def run(task: Task) -> tuple[float, int, int]:
     torch.manual_seed(1)
     before = anonymous_bytes("self")
     prepared = prepare(config.data)
-    if task.system in ("nmt", COMPILED):
+    if task.system in ("nmt", COMPILED, HALF):
         speed = train_nmt(config, prepared, device, task)
     else:
         build = padded_transformer if task.system == "torch" else marian

@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -29,6 +30,7 @@ from nmt.data.batches.stream import Cursor
 from nmt.errors import UserError
 from nmt.training.run import train
 from nmt.training.trainer import Trainer
+from nmt.training.update import precision
 from nmt.training.validation import Validator
 
 PATIENCE = 300.0  # seconds; on an idle machine a few suffice
@@ -82,8 +84,18 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_toy(tmp_path_factory.mktemp("data"), train=500, held_out=8)
 
 
+@pytest.fixture(scope="module", autouse=True)
+def large_first_loss_scale() -> Iterator[None]:
+    """A loss scale with which the first updates in fp16 overflow."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(precision, "_FIRST_SCALE", 65536.0)
+        yield
+
+
 @pytest.fixture(scope="module")
-def whole(data: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+def whole(
+    data: Path, large_first_loss_scale: None, tmp_path_factory: pytest.TempPathFactory
+) -> dict[str, Path]:
     """An uninterrupted run for each of the settings."""
     folder = tmp_path_factory.mktemp("whole")
     runs = {}

@@ -183,7 +183,7 @@ def _warps(block: int) -> int:
 # Triton compiles the functions below and accepts no annotations except constexpr.
 @triton.jit
 def _kept(row, rate, seed, BLOCK: tl.constexpr):
-    """Returns the dropout mask of a row: a function of `seed` and `row`, true where the value is kept."""
+    """Returns the dropout mask of a row, a function of `seed` and `row`; false where a value is zeroed."""
     # One call of the generator gives four numbers, for values in an order that is always the same.
     offsets = row * (BLOCK // 4) + tl.arange(0, BLOCK // 4)
     a, b, c, d = tl.randint4x(seed, offsets)

@@ -12,6 +12,7 @@ from nmt.config import Precision, TrainingConfig
 
 _DTYPES = {Precision.bf16: torch.bfloat16, Precision.fp16: torch.float16}
 _GROWTH_INTERVAL = 2000
+_FIRST_SCALE = 128.0  # the loss is a sum over tokens; fairseq begins with the same scale
 _LARGEST_SCALE = 65536.0
 
 
@@ -71,7 +72,7 @@ def residual_dtype(options: TrainingConfig) -> torch.dtype | None:
 
 def first_loss_scale(precision: Precision) -> float:
     """Returns the initial loss scale of a run."""
-    return _LARGEST_SCALE if precision is Precision.fp16 else 1.0
+    return _FIRST_SCALE if precision is Precision.fp16 else 1.0
 
 
 class HoldsLossScale(Protocol):

@@ -6,12 +6,12 @@ from benchmark_training import Row, summary, table
 
 
 def row(system: str, precision: str, speed: int) -> Row:
-    return Row(system, "base", precision, speed, speed - 1, speed + 1, 2_000_000_000, 0.5)
+    return Row(system, "base", precision, 0, speed, speed - 1, speed + 1, 2_000_000_000, 0.5)
 
 
 def test_a_row_is_the_median_of_its_rounds() -> None:
     rounds = [((30.0, 100, 0), 700), ((10.0, 100, 0), 400), ((20.0, 200, 0), 500)]
-    assert summary("nmt", "base", "fp32", rounds, 0.01) == Row("nmt", "base", "fp32", 20, 10, 30, 300, 0.2)
+    assert summary("nmt", "base", "fp32", rounds, 0.01) == Row("nmt", "base", "fp32", 0, 20, 10, 30, 300, 0.2)
 
 
 def test_memory_of_a_device_is_what_it_says_itself() -> None:

@@ -92,12 +92,15 @@ def test_a_validation_at_the_end_is_forgotten_when_the_run_goes_on(quality: floa
 
 def test_loss_scale_halves_and_grows_back() -> None:
     progress = Progress(loss_scale=first_loss_scale(Precision.fp16))
-    assert progress.loss_scale == 65536.0
+    assert progress.loss_scale == 128.0
     assert adapt_loss_scale(progress, Precision.fp16, finite=False)
-    assert progress.loss_scale == 32768.0
+    assert progress.loss_scale == 64.0
     for _ in range(1999):
         assert not adapt_loss_scale(progress, Precision.fp16, finite=True)
-    assert progress.loss_scale == 32768.0
+    assert progress.loss_scale == 64.0
+    adapt_loss_scale(progress, Precision.fp16, finite=True)
+    assert (progress.loss_scale, progress.finite_in_a_row) == (128.0, 0)
+    progress.loss_scale, progress.finite_in_a_row = 65536.0, 1999
     adapt_loss_scale(progress, Precision.fp16, finite=True)
     adapt_loss_scale(progress, Precision.fp16, finite=True)
     assert (progress.loss_scale, progress.finite_in_a_row) == (65536.0, 1)

@@ -1,0 +1,103 @@
+#!/usr/bin/env bash
+# Everything worth knowing about nmt on a GPU, within 25 minutes of one: scripts/gpu_day.sh OUT
+#
+#   tests        the tests marked gpu
+#   training     target tokens per second against torch.nn.Transformer and Hugging Face's Marian model; with
+#                training.compile and training.half_residual; at 25,000 and at 3,125 tokens
+#   decoding     sentences per second of a model trained for a minute, in fp32 and bf16
+#   profile      kernels of ten updates of the base model
+#   ledger       what was counted without a GPU (scripts/gpu_ledger.py), beside what was measured
+#
+# OUT receives JSON and text, and a summary.md. A step that fails or takes too long does not stop the others.
+#
+# It installs nothing. It uses the Python in PYTHON (default: python3) and its torch, 2.11 or newer. Packages that
+# this Python lacks can be in a folder of wheels, which are unpacked under OUT: WHEELS=DIR scripts/gpu_day.sh OUT
+#   scripts/gpu_day.sh wheels DIR [3.12]     downloads these wheels on a machine with internet
+# QUICK=1 makes all steps tiny, to try the script itself; it then also runs without a GPU.
+set -uo pipefail
+
+root="$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)"
+python="${PYTHON:-python3}"
+
+if [[ "${1:-}" == wheels ]]; then
+  # Without torch and what it brings along, which the machine with the GPU has; with the peer of the benchmark.
+  grep -vE '^(#|torch==|triton==|nvidia|ruff|mypy|pre-commit)' "$root/constraints.txt" >"${TMPDIR:-/tmp}/wheels.txt"
+  echo "transformers>=4.45" >>"${TMPDIR:-/tmp}/wheels.txt"
+  exec "$python" -m pip download --no-deps --only-binary=:all: --python-version "${3:-3.12}" \
+    --dest "$2" -r "${TMPDIR:-/tmp}/wheels.txt"
+fi
+
+out="$(mkdir -p "${1:?usage: scripts/gpu_day.sh OUT}" && cd "$1" && pwd)"
+if [[ -n "${WHEELS:-}" ]]; then
+  for wheel in "$WHEELS"/*.whl; do
+    "$python" -m zipfile -e "$wheel" "$out/packages"
+  done
+fi
+export PYTHONPATH="$root${WHEELS:+:$out/packages}${PYTHONPATH:+:$PYTHONPATH}"
+export NMT_CACHE="$out/cache" PYTHONUNBUFFERED=1
+cd "$root"
+
+# run NAME SECONDS COMMAND...: runs a step; its output goes to OUT/NAME.txt, its status to OUT/steps.tsv.
+run() {
+  local name="$1" limit="$2" began=$SECONDS status
+  shift 2
+  printf '%-28s ' "$name"
+  timeout --kill-after=20 "$limit" "$@" >"$out/$name.txt" 2>&1
+  status=$?
+  printf '%4d s%s\n' $((SECONDS - began)) "$([[ $status -eq 0 ]] || echo "   FAILED, status $status")"
+  printf '%s\t%d\t%d\n' "$name" "$status" $((SECONDS - began)) >>"$out/steps.tsv"
+}
+
+# trained RUN OVERRIDES...: a training on the quickstart's corpus.
+trained() {
+  local run="$1"
+  shift
+  run "$(basename "$run")" 240 "$python" -m nmt train run_dir="$run" "$@"
+}
+
+if [[ -n "${QUICK:-}" ]]; then
+  model=tiny rounds=1 seconds=1 tokens=300 few=200 updates=4 precision=fp32 lines=8 formats=fp32
+else
+  model=base rounds=2 seconds=10 tokens=25000 few=3125 updates=300 precision=bf16 lines=2000 formats="fp32 bf16"
+fi
+benchmark=("$python" scripts/benchmark_training.py --models "$model" --precisions "$precision"
+  --rounds "$rounds" --seconds "$seconds")
+
+rm -f "$out/steps.tsv"
+run environment 60 "$python" -c "
+import importlib.util, json, platform, torch
+gpu = torch.cuda.is_available()
+print(json.dumps({
+    'gpu': torch.cuda.get_device_name() if gpu else None, 'torch': torch.__version__, 'cuda': torch.version.cuda,
+    'python': platform.python_version(), 'triton': importlib.util.find_spec('triton') is not None,
+}))"
+tail -n 1 "$out/environment.txt"
+run tests 300 "$python" -m pytest -q -m gpu -p no:cacheprovider ${QUICK:+tests/unit/model/test_varlen.py}
+peers="$("$python" -c "import importlib.util as i; print('transformers' if i.find_spec('transformers') else '')")"
+run training 420 "${benchmark[@]}" --max-tokens "$tokens" --systems nmt torch $peers --json "$out/training.json"
+run training-variants 240 "${benchmark[@]}" --max-tokens "$tokens" --rounds 1 \
+  --systems nmt nmt+half nmt+compile --json "$out/training-variants.json"
+run training-small-batches 120 "${benchmark[@]}" --max-tokens "$few" --rounds 1 --systems nmt nmt+half \
+  --json "$out/training-small-batches.json"
+trained "$out/quickstart" training.max_updates="$updates" training.averaging.kind=last \
+  ${QUICK:+model=tiny training.validate_sentences=4}
+for number_format in $formats; do
+  run "decoding-$number_format" 120 "$python" -c "
+import gzip, json, time, nmt
+lines = gzip.open('data/quickstart/test.de.gz', 'rt').read().split(chr(10))[:-1][:$lines]
+lines *= -(-$lines // len(lines))
+model = nmt.load('$out/quickstart', precision='$number_format')
+found = {}
+for beam in (4, 1):
+    model.translate(lines[:64], beam_size=beam)
+    began = time.perf_counter()
+    model.translate(lines, beam_size=beam)
+    found[f'beam {beam}'] = round(len(lines) / (time.perf_counter() - began), 1)
+print(json.dumps(found))"
+done
+trained "$out/profile" model="$model" training.precision="$precision" training.profile=true \
+  training.max_updates=40 training.validate_every=40 training.validate_sentences=8 \
+  training.averaging.kind=last
+run ledger 120 "$python" scripts/gpu_ledger.py --json "$out/ledger.json" ${QUICK:+model=tiny --tokens 500}
+run summary 60 "$python" scripts/gpu_day_summary.py "$out"
+cat "$out/summary.md"
