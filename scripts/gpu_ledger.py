@@ -43,7 +43,7 @@ def main() -> int:
     parser.add_argument(
         "--operators", type=int, default=0, metavar="N", help="also list the N costliest operators"
     )
-    arguments = parser.parse_args()
+    arguments = parser.parse_intermixed_args()
     cases: list[tuple[list[str], int]]
     if arguments.options or arguments.tokens:
         cases = [(arguments.options, arguments.tokens or 25_000)]

@@ -234,13 +234,23 @@ def part_on_stack() -> str:
         path = frame.f_code.co_filename
         if "/nmt/" in path:
             name = frame.f_code.co_name
-            if name == "forward" and type(frame.f_locals.get("self")).__name__ == "FeedForward":
+            if name == "forward" and path.endswith("/fused.py") and "shift" in frame.f_locals:
+                return "layer tails"  # the kernel at the end of a sub-layer
+            if _is_feed_forward(name, frame.f_locals):
                 return "feed-forward"
             for (file, function), part in _PART_OF.items():
                 if name == function and path.endswith(f"/{file}"):
                     return part
         frame = frame.f_back  # type: ignore[assignment]
     return "other"
+
+
+def _is_feed_forward(name: str, local: Mapping[str, Any]) -> bool:
+    """Whether a function of nmt computes the feed-forward network: by its name and its local variables."""
+    if name == "forward":  # of an operator of `nmt.model.fused`, or of the module
+        return local.get("relu") is True or type(local.get("self")).__name__ == "FeedForward"
+    linear = local.get("linear")
+    return name == "_end" and linear is not None and linear.in_features != linear.out_features
 
 
 def parts_of_weights(named: Mapping[str, torch.Tensor]) -> dict[int, str]:
