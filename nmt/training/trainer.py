@@ -88,7 +88,7 @@ class Trainer:
         model = initial_model(config, prepared)
         with model_memory_errors(model, self.options):
             self.parallel = spread(model, self.options, ranks, num_extras=NUM_COUNTERS)
-            self.mean = RunningMean(self.parallel, self.options.ema)
+            self.mean = RunningMean(self.parallel, self.options.ema, is_main=ranks.is_main)
         self.model = self.parallel.model
         self.model.residual_dtype = residual_dtype(self.options)
         self.counters = views(self.parallel.extras)

@@ -28,10 +28,11 @@ class RunningMean:
     Args:
         parallel: the model in training; only `in_place` changes it.
         decay: share of the old mean; 0: there is no mean.
+        is_main: whether this process uses what `state` returns.
     """
 
-    def __init__(self, parallel: Parallel, decay: float) -> None:
-        self._parallel, self._decay = parallel, decay
+    def __init__(self, parallel: Parallel, decay: float, *, is_main: bool = True) -> None:
+        self._parallel, self._decay, self._is_main = parallel, decay, is_main
         self._weights = parallel.held() if decay else {}
         self._mean = {name: weight.clone() for name, weight in self._weights.items()}
 
@@ -52,14 +53,20 @@ class RunningMean:
             self._swap()
 
     def state(self, *, optimizer: bool) -> State:
-        """Returns the tensors of a checkpoint, the mean included; see `Parallel.state`."""
+        """Returns the tensors of a checkpoint, the mean included; see `Parallel.state`.
+
+        With a mean, the weights are copies in the memory of the host, and only the main process makes them. A
+        GPU would need memory for them that the memory probe has not tried.
+        """
         state = self._parallel.state(optimizer=optimizer)
         if not self._decay:
             return state
-        tensors = with_trained(state)
+        tensors = with_trained(state) if self._is_main else {}
         with self.in_place():
             mean = self._parallel.state(optimizer=False)[0]
-            return {name: weight.clone() for name, weight in mean.items()}, tensors
+            return (
+                {name: _on_host(weight) for name, weight in mean.items()} if self._is_main else {}
+            ), tensors
 
     def restore(self, state: State | None, begun: bool, where: Path) -> None:
         """Gives all processes the state that rank 0 has read; see `Parallel.restore`."""
@@ -81,10 +88,14 @@ class RunningMean:
 
 
 def with_trained(state: State) -> dict[str, Tensor]:
-    """Returns the optimizer's tensors with copies of the weights added, as `trained.NAME`."""
+    """Returns the optimizer's tensors with copies of the weights added, as `trained.NAME`, on the host."""
     weights, optimizer = state
-    trained = {f"{_TRAINED}{name}": weight.clone() for name, weight in weights.items()}
+    trained = {f"{_TRAINED}{name}": _on_host(weight) for name, weight in weights.items()}
     return {**optimizer, **trained}
+
+
+def _on_host(weight: Tensor) -> Tensor:
+    return weight.detach().to("cpu", copy=True)
 
 
 def trained_weights(state: State, where: str) -> dict[str, Tensor]:
