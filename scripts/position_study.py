@@ -24,7 +24,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 
-from position_experiments import captions, comparisons, layers, tasks
+from position_experiments import captions, comparisons, layers, speed, tasks
 from position_experiments.experiment import Experiment, Place
 from tqdm import tqdm
 
@@ -38,6 +38,7 @@ PARTS: Mapping[str, str] = {
     "attention": "scores, widths and numbers of heads on the tasks",
     "captions": "Multi30k without its longest fifth",
     "captions-attention": "Multi30k, attention variants",
+    "speed": "speed of training with each encoding",
     "recurrence": "Multi30k, recurrence against attention, 20 minutes each",
     "layers": "table 1: time, memory and path length of one layer",
 }
@@ -53,6 +54,7 @@ def all_experiments() -> list[Experiment]:
         *comparisons.probe_experiments(),
         *comparisons.attention_experiments(),
         *captions.experiments(),
+        *speed.experiments(),
         *comparisons.recurrence_experiments(),
         *layers.experiments(),
     ]

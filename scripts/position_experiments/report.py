@@ -6,9 +6,10 @@ import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from statistics import median
 
 from nmt.config.model import ENCODINGS
-from position_experiments import comparisons, layers, symbols, tasks
+from position_experiments import comparisons, layers, speed, symbols, tasks
 from position_experiments.results import (
     FILE,
     Record,
@@ -276,6 +277,21 @@ def permutation_table(records: Sequence[Record]) -> Sequence[Row]:
     return rows
 
 
+def speed_table(records: Sequence[Record]) -> Sequence[Row]:
+    """Speed of training relative to the sinusoidal encoding: the median of the pairs, lowest and highest."""
+    rows = []
+    for encoding in ENCODINGS:
+        row = [f"`{encoding}`"]
+        for shape in speed.SHAPES:
+            row += [
+                f"{median(each['ratios']):.2f} ({min(each['ratios']):.2f}–{max(each['ratios']):.2f})"
+                for each in chosen(records, part="speed", shape=shape, encoder=encoding)
+            ]
+        if len(row) > 1:
+            rows.append(row)
+    return rows
+
+
 def _captions(records: Sequence[Record]) -> list[tuple[str, list[Record]]]:
     found = []
     for encoding in ENCODINGS:
@@ -303,6 +319,7 @@ TABLES: Mapping[str, Callable[[Sequence[Record]], Sequence[Row]]] = {
     "recurrence": recurrence_table,
     "slopes": slope_table,
     "paths": path_table,
+    "speed": speed_table,
     "probe": probe_table,
     "permutation": permutation_table,
 }

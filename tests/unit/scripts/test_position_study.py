@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from position_experiments import layers, symbols
+from position_experiments import layers, speed, symbols
 from position_experiments.experiment import Place
 from position_experiments.fixed_length import FixedLength, FixedLengthOptions
 from position_experiments.report import GUIDES, TABLES, with_tables
@@ -94,6 +94,11 @@ def test_slope() -> None:
 def test_a_layer_is_measured(kind: str) -> None:
     seconds, memory = layers.time_and_memory(kind, 64, 64)
     assert 0 < seconds < 60 and memory >= 0
+
+
+def test_speeds_are_measured_in_pairs() -> None:
+    found = speed.ratios("tiny", "alibi", pairs=2, tokens=100)
+    assert len(found) == 2 and all(0.01 < ratio < 100 for ratio in found)
 
 
 def test_spread() -> None:
