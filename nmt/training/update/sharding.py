@@ -79,10 +79,9 @@ class Sharded:
         return sums
 
     def step(self, rate: float, factor: Tensor, finite: Tensor) -> None:
-        """Makes the step of this process's shards; the host waits for `finite` and `factor`."""
-        if finite.item():
-            torch._foreach_mul_(self._gradients(), factor.item())
-            self._optimizer.step(rate)
+        """Makes the step of this process's shards; the host does not wait for the values of the tensors."""
+        torch._foreach_mul_(self._gradients(), factor.float())
+        self._optimizer.step(rate, finite)
 
     def state(self, *, optimizer: bool) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
         """Gathers the shards in the CPU memory of rank 0, one tensor after the other."""
