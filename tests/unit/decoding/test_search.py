@@ -25,7 +25,7 @@ from toy_search import (
 
 from nmt.config import DecodingConfig
 from nmt.decoding import search
-from nmt.decoding.beams import top_candidates
+from nmt.decoding.beams import top_candidates, top_of_rows
 from nmt.decoding.search import Hypothesis
 
 
@@ -238,3 +238,29 @@ def test_top_candidates_takes_the_lower_index_of_equals(rows: list[list[float]],
     values, indices = top_candidates(torch.tensor(rows), count)
     assert indices.tolist() == expected
     assert values.tolist() == [[row[i] for i in places] for row, places in zip(rows, expected, strict=True)]
+
+
+@given(
+    seed=st.integers(0, 1000),
+    num_scores=st.sampled_from([5, 63, 64, 640, 700, 1000, 8000]),
+    count=st.integers(1, 9),
+    values=st.sampled_from([2, 30, 10**6]),
+)
+def test_the_search_in_chunks_equals_that_in_rows(
+    seed: int, num_scores: int, count: int, values: int
+) -> None:
+    """Few distinct values give many equal scores, whose order is that of their indices."""
+    generator = torch.Generator().manual_seed(seed)
+    scores = torch.randint(values, (4, num_scores), generator=generator).float()
+    scores[scores < values // 5] = -math.inf
+    count = min(count, num_scores)
+    found, expected = top_of_rows(scores, count), top_candidates(scores, count)
+    assert torch.equal(found[0], expected[0]) and torch.equal(found[1], expected[1])
+
+
+def test_a_row_with_nan_has_it_first() -> None:
+    scores = torch.zeros(2, 1000)
+    scores[1, 700] = math.nan
+    values, indices = top_of_rows(scores, 3)
+    assert values[0].tolist() == [0.0] * 3 and indices[0].tolist() == [0, 1, 2]
+    assert math.isnan(values[1, 0].item()) and indices[1, 0] == 700
