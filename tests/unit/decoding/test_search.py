@@ -24,7 +24,7 @@ from toy_search import (
 )
 
 from nmt.config import DecodingConfig
-from nmt.decoding import search
+from nmt.decoding import beams, search
 from nmt.decoding.beams import top_candidates, top_of_rows
 from nmt.decoding.search import Hypothesis
 
@@ -254,8 +254,9 @@ def test_the_search_in_chunks_equals_that_in_rows(
     scores = torch.randint(values, (4, num_scores), generator=generator).float()
     scores[scores < values // 5] = -math.inf
     count = min(count, num_scores)
-    found, expected = top_of_rows(scores, count), top_candidates(scores, count)
-    assert torch.equal(found[0], expected[0]) and torch.equal(found[1], expected[1])
+    expected = top_candidates(scores, count)
+    for found in (top_of_rows(scores, count), beams._sorted(scores, count)):
+        assert torch.equal(found[0], expected[0]) and torch.equal(found[1], expected[1])
 
 
 def test_a_row_with_nan_has_it_first() -> None:
