@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bisect
 import math
 import multiprocessing
 import re
@@ -157,15 +158,23 @@ def path_length(kind: str, length: int) -> int:
         dilations.append(dilations[-1] * KERNEL)
     layout = Layout.of([length])
     x = torch.randn(length, HEAD_WIDTH, dtype=torch.float64, requires_grad=True)
-    y, depth = x, 0
-    while True:
-        y = layer(kind, HEAD_WIDTH, dilations[depth % len(dilations)]).double()(y, layout)
-        depth += 1
-        # Normalisation keeps the values of a deep stack in range; it acts on each token alone.
-        y = nn.functional.layer_norm(y, (HEAD_WIDTH,))
-        (gradient,) = torch.autograd.grad(y[-1].square().sum() + y[-1].sum(), x, retain_graph=True)
-        if bool((gradient[0] != 0).any()):
-            return depth
+    outputs = [x]
+
+    def reached(depth: int) -> bool:
+        """Whether the first token has an influence on the last one after this number of layers."""
+        while len(outputs) <= depth:
+            dilation = dilations[(len(outputs) - 1) % len(dilations)]
+            y = layer(kind, HEAD_WIDTH, dilation).double()(outputs[-1], layout)
+            # Normalisation keeps the values of a deep stack in range; it acts on each token alone.
+            outputs.append(nn.functional.layer_norm(y, (HEAD_WIDTH,)))
+        last = outputs[depth][-1]
+        (gradient,) = torch.autograd.grad(last.square().sum() + last.sum(), x, retain_graph=True)
+        return bool((gradient[0] != 0).any())
+
+    deep = 1
+    while not reached(deep):
+        deep *= 2
+    return bisect.bisect_left(range(deep), True, lo=1, key=reached)
 
 
 def slope(rows: list[dict[str, float]], key: str, shortest: int = 256) -> float:
