@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from nmt.config.checks import between, check
+from nmt.config.checks import PROCESSES, between, check, shortened
 from nmt.errors import UserError
 
 
@@ -32,6 +32,9 @@ class DecodingConfig:
     """Largest number of sentences per batch."""
     max_source_tokens: int = 1024
     """Longest source in tokens. A longer source is cut, with a warning on standard error."""
+    workers: Any = "auto"
+    """Processes that translate batches side by side on the CPU, with one thread each. They share the memory
+    of the model. 1: one batch at a time, with all threads. `auto`: one process per thread. A GPU has none."""
     processors: dict[str, dict[str, Any] | None] = field(default_factory=dict)
     """Search processors by name, in the order of application; `nmt.decoding.processors` registers them. Each
     has its options: `decoding.processors.mine.strength=2`, or `decoding.processors.mine={}` without any.
@@ -48,6 +51,12 @@ class DecodingConfig:
             ("max_length_offset", 100_000),
         ):
             check(f"decoding.{key}", getattr(self, key), between(1, high))
+        if type(self.workers) is int:
+            check("decoding.workers", self.workers, between(1, PROCESSES))
+        elif self.workers != "auto":
+            raise UserError(
+                f"decoding.workers={shortened(self.workers)}: must be auto or a number of processes."
+            )
         check("decoding.no_repeat_ngram", self.no_repeat_ngram, between(0, 100))
         check("decoding.length_penalty", self.length_penalty, between(0, 10))
         check("decoding.max_length_factor", self.max_length_factor, between(0, 100))

@@ -6,7 +6,6 @@ import atexit
 import gc
 import itertools
 import multiprocessing
-import os
 import signal
 import threading
 import traceback
@@ -25,6 +24,7 @@ from nmt.data.arrays import Array
 from nmt.errors import UserError
 from nmt.runtime import (
     STOP_SIGNALS,
+    end_with_parent,
     ignore_stop_signals,
     load_inherited_plugins,
     start_resource_tracker,
@@ -145,7 +145,7 @@ def _init(function: Callable[[Any, Any], Any], setup: Callable[[], Any]) -> None
     # uses SIGTERM to end its workers.
     ignore_stop_signals(but=[signal.SIGINT, signal.SIGTERM])
     signal.signal(signal.SIGINT, signal.SIG_DFL)
-    threading.Thread(target=_end_with_parent, daemon=True).start()
+    threading.Thread(target=end_with_parent, daemon=True).start()
     load_inherited_plugins()
     gc.set_threshold(100_000)  # the work creates thousands of lists, but no reference cycles
     _bound_function = partial(function, setup())
@@ -177,7 +177,7 @@ _END, _ERROR = b"end", b"error"
 
 def _serve(number: int, workers: int, pipe: Connection) -> None:
     """Runs a process of `made_in_turn`, which sends the items `number`, `number + workers` and so on."""
-    threading.Thread(target=_end_with_parent, daemon=True).start()
+    threading.Thread(target=end_with_parent, daemon=True).start()
     try:
         load_inherited_plugins()
         make: Callable[[int, int], Iterator[Sequence[Array]]] = pipe.recv()
@@ -214,11 +214,3 @@ def _kill(processes: Sequence[BaseProcess]) -> None:
         process.kill()
     for process in processes:
         process.join()
-
-
-def _end_with_parent() -> None:
-    """Ends this process when its parent ends. A parent killed by SIGKILL can't end its workers itself."""
-    parent = multiprocessing.parent_process()
-    assert parent is not None
-    parent.join()
-    os._exit(1)

@@ -128,7 +128,7 @@ def beam_search(
             done, broken = beams.flags(scorer, limits).tolist()
             if any(broken):
                 raise FloatingPointError(f"the log-probability of token {length} is not a number (NaN)")
-            if any(done):
+            if all(done) or sum(done) * _MANY >= len(done):
                 _collect(beams, trace, done, sentences, eos_id, results)
                 left = [row for row, is_done in enumerate(done) if not is_done]
                 if not left:
@@ -142,6 +142,9 @@ def beam_search(
             state = state.select(rows)
             running = [processor.select(rows) for processor in running]
     raise AssertionError("every sentence is done at its maximum length")
+
+
+_MANY = 8  # finished sentences leave the batch when they are 1/8 of it: to copy the others costs time too
 
 
 def check_interval(device: torch.device) -> int:

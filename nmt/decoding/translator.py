@@ -6,8 +6,9 @@ The results are in the order of the lines.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 import torch
 from torch import Tensor
@@ -20,6 +21,7 @@ from nmt.decoding.processors import Prefix, PrefixOptions, SearchProcessor, conf
 from nmt.decoding.scoring import ScoredTarget, forced_score
 from nmt.decoding.search import Hypothesis, beam_search
 from nmt.decoding.windows import full_windows, ready_windows
+from nmt.decoding.workers import WorkerPool, num_workers
 from nmt.errors import UserError
 from nmt.model import Seq2Seq
 from nmt.runtime import memory_errors
@@ -62,6 +64,27 @@ class Translation:
 
 BLANK = Translation((ScoredText("", 0.0),))
 """The result for a blank line: the empty line with the probability 1."""
+
+
+@dataclass(frozen=True)
+class _SearchJob:
+    """A batch to search: source ids, the first target ids of each, and whether to return attention."""
+
+    sources: Sequence[Sequence[int]]
+    prefixes: Sequence[Sequence[int]] | None
+    attention: bool
+
+
+@dataclass(frozen=True)
+class _ScoreJob:
+    """A batch to score: source ids and target ids."""
+
+    sources: Sequence[Sequence[int]]
+    targets: Sequence[Sequence[int]]
+
+
+_Job = TypeVar("_Job")
+_Result = TypeVar("_Result")
 
 
 class Translator:
@@ -137,13 +160,20 @@ class Translator:
         advance(len(lines) - len(rows))
         found: list[list[Hypothesis]] = [[] for _ in sources]
         lengths = [len(source) + 1 for source in sources]
-        with _evaluation_mode(self._ensemble.models):
-            for batch in batches_by_length(lengths, self.config.max_tokens, self.config.max_sentences):
-                starts = None if prefix_ids is None else [prefix_ids[rows[place]] for place in batch]
-                results = self._search([sources[place] for place in batch], starts, attention=attention)
-                for place, hypotheses in zip(batch, results, strict=True):
+        batches = batches_by_length(lengths, self.config.max_tokens, self.config.max_sentences)
+        jobs = [
+            _SearchJob(
+                [sources[place] for place in batch],
+                None if prefix_ids is None else [prefix_ids[rows[place]] for place in batch],
+                attention,
+            )
+            for batch in batches
+        ]
+        with contextlib.closing(self._run(self._search, jobs, batches)) as done:
+            for number, results in done:
+                for place, hypotheses in zip(batches[number], results, strict=True):
                     found[place] = hypotheses
-                advance(len(batch))
+                advance(len(batches[number]))
 
         texts = iter(self.tokenizer.decode_target([one.ids for hypotheses in found for one in hypotheses]))
         translations = [BLANK] * len(lines)
@@ -203,15 +233,17 @@ class Translator:
         advance(len(pairs) - len(rows))
         scored = [ScoredTarget.of_blank_source(target) for target in targets]
         lengths = [max(len(ids), len(targets[row])) + 1 for row, ids in zip(rows, sources, strict=True)]
-        with _evaluation_mode(self._ensemble.models):
-            for batch in batches_by_length(lengths, self.config.max_tokens, self.config.max_sentences):
-                results = self._forced_score(
-                    [sources[place] for place in batch], [targets[rows[place]] for place in batch]
-                )
-                for place, log_probs in zip(batch, results, strict=True):
+        batches = batches_by_length(lengths, self.config.max_tokens, self.config.max_sentences)
+        jobs = [
+            _ScoreJob([sources[place] for place in batch], [targets[rows[place]] for place in batch])
+            for batch in batches
+        ]
+        with contextlib.closing(self._run(self._forced_score, jobs, batches)) as done:
+            for number, results in done:
+                for place, log_probs in zip(batches[number], results, strict=True):
                     row = rows[place]
                     scored[row] = ScoredTarget(log_probs, self._num_truncated(pieces[row]))
-                advance(len(batch))
+                advance(len(batches[number]))
         return scored
 
     def _encode_sources(self, lines: Sequence[str]) -> list[list[int]]:
@@ -235,10 +267,20 @@ class Translator:
         most = self._max_target_tokens
         return lengths if most is None else [min(length, most) for length in lengths]
 
-    def _search(
-        self, sources: Sequence[Sequence[int]], prefixes: Sequence[Sequence[int]] | None, *, attention: bool
-    ) -> list[list[Hypothesis]]:
-        processors = self.processors
+    def _run(
+        self, work: Callable[[_Job], _Result], jobs: Sequence[_Job], batches: Sequence[Sequence[int]]
+    ) -> Generator[tuple[int, _Result], None, None]:
+        """Yields the index and the result of each job, in worker processes if that is faster."""
+        count = num_workers(self.config.workers, self.device, batches)
+        with _evaluation_mode(self._ensemble.models):
+            if count == 1:
+                yield from enumerate(map(work, jobs))
+                return
+            with WorkerPool(work, count) as pool:
+                yield from pool.run(jobs)
+
+    def _search(self, job: _SearchJob) -> list[list[Hypothesis]]:
+        processors, sources, prefixes = self.processors, job.sources, job.prefixes
         if prefixes is not None:
             processors = (Prefix(PrefixOptions(tuple(map(tuple, prefixes))), self.processors),)
         with self._inference():
@@ -254,19 +296,17 @@ class Translator:
                 forbidden=(PAD_ID, BOS_ID, UNK_ID),
                 processors=processors,
                 sources=sources,
-                attention=attention,
+                attention=job.attention,
                 device=self.device,
             )
 
-    def _forced_score(
-        self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]
-    ) -> list[tuple[float, ...]]:
+    def _forced_score(self, job: _ScoreJob) -> list[tuple[float, ...]]:
         with self._inference():
-            batch = Batch.of(sources, [()] * len(sources)).to(self.device)
+            batch = Batch.of(job.sources, [()] * len(job.sources)).to(self.device)
             return forced_score(
                 self._ensemble.step,
                 self._ensemble.start(batch),
-                targets,
+                job.targets,
                 bos_id=BOS_ID,
                 eos_id=EOS_ID,
                 device=self.device,

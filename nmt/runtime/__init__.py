@@ -58,7 +58,7 @@ from nmt.runtime.signals import (
     start_resource_tracker,
     unignored,
 )
-from nmt.runtime.spawning import without_main_module
+from nmt.runtime.spawning import end_with_parent, without_main_module
 from nmt.runtime.streams import (
     log,
     log_also_to,
@@ -89,6 +89,7 @@ __all__ = [
     "control_groups",
     "decoded",
     "default_freed_memory",
+    "end_with_parent",
     "expanded",
     "file_error",
     "fsync_folder",

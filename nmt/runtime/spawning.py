@@ -1,7 +1,9 @@
-"""Starting processes that do not import the main module of this process."""
+"""Helpers for processes that this process starts."""
 
 from __future__ import annotations
 
+import multiprocessing
+import os
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -32,3 +34,14 @@ def without_main_module() -> Iterator[None]:
         yield
     finally:
         _spawn.get_preparation_data = original
+
+
+def end_with_parent() -> None:
+    """Ends this process when its parent ends. A parent killed by SIGKILL can't end its workers itself.
+
+    To be run in a thread of the child.
+    """
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    parent.join()
+    os._exit(1)

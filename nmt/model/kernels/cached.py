@@ -1,7 +1,13 @@
 """The key-value cache of the decoder, and its attention in one step of a search.
 
+A beam search reorders its hypotheses after each step. To copy their keys and values each time costs more than
+attention. So the hypotheses of a sentence share one cache, in which nothing moves: in each step hypothesis k
+writes to slot k. `ancestors` names the slot of each token of a hypothesis, and a mask hides the other slots.
+One matrix product then takes all hypotheses of a sentence as queries. The work grows with the square of the
+number of hypotheses, so wide beams have a cache per hypothesis, which is copied.
+
 Shapes: B sentences, K hypotheses per sentence, H heads, E width of a head, S tokens of the longest source, T
-target tokens so far, N decoder layers.
+target tokens so far, N decoder layers, C slots of a token, G caches: B if hypotheses share one, else B * K.
 """
 
 from __future__ import annotations
@@ -11,13 +17,15 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from nmt.data.batches.batching import Layout
 from nmt.model.attention import Score, attention_weights, normalised
 from nmt.model.positions import TARGET_MARGIN, Places, Positions
 
-_CHUNK = 32  # the cache grows by this number of target tokens
+_CHUNK = 32  # the cache has room for at least this number of further target tokens when it grows
+_SHARED = 8  # the hypotheses of a sentence share a cache up to this number
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,13 +37,14 @@ class CachedDecoderState:
     Attributes:
         cross: (N, 2, B, H, S, E), keys and values of the sources, stored once per sentence.
         mask: (B, H, 1, S), -inf at padding, otherwise 0; None if there is no padding.
-        cache: (T or more, N, 2, B * K, H, E), keys and values of the targets. Time is the first dimension, so
-            that growing and reordering copy whole rows.
+        cache: (N, 2, G, H, T or more, C, E), keys and values of the targets. Unused slots are finite.
         num_hypotheses: K.
         length: T.
         source_lengths: (B,) int64.
         positions: the positional encoding of the decoder.
         window: the number of predecessors that a token sees; None: all.
+        ancestors: (B, K, T) int64, the slot of each token of a hypothesis; None if C is 1. During a step, T
+            counts the newest token.
         attention: by decoder layer, (B, H, K, S), the cross-attention weights of the newest tokens; 0 at
             padding. None if they are not recorded.
     """
@@ -48,6 +57,7 @@ class CachedDecoderState:
     source_lengths: Tensor
     positions: Positions | None = None
     window: int | None = None
+    ancestors: Tensor | None = None
     attention: dict[int, Tensor] | None = None
 
     @classmethod
@@ -80,7 +90,7 @@ class CachedDecoderState:
         if min(source.lengths) < source.max_len:
             mask = torch.zeros(sentences, heads, 1, longest, dtype=cross.dtype, device=device)
             mask.masked_fill_((places >= lengths[:, None])[:, None, None], -math.inf)
-        cache = cross.new_empty(0, layers, two, sentences, heads, width)
+        cache = cross.new_empty(layers, two, sentences, heads, 0, 1, width)
         return cls(
             cross,
             mask,
@@ -100,29 +110,55 @@ class CachedDecoderState:
     def select(self, rows: Tensor) -> CachedDecoderState:
         """See `DecoderState.select`."""
         cross, mask, lengths = self.cross, self.mask, self.source_lengths
+        sentences = None
         if len(rows) < self.num_sentences:
             sentences = rows[:, 0] // self.num_hypotheses
             cross = cross.index_select(2, sentences)
             mask = None if mask is None else mask.index_select(0, sentences)
             lengths = lengths.index_select(0, sentences)
+        cache, ancestors = self._selected(rows, sentences)
         return replace(
             self,
             cross=cross,
             mask=mask,
             source_lengths=lengths,
-            cache=self._selected(rows.flatten()),
+            cache=cache,
+            ancestors=ancestors,
             num_hypotheses=rows.shape[1],
         )
 
-    def _selected(self, rows: Tensor) -> Tensor:
-        """Returns the cache of the hypotheses `rows`, (B' * K',) int64, with room for the next token."""
-        length, layers, two, old, heads, width = self.length, *self.cache.shape[1:]
-        cache = self.cache.new_empty(length + 1, layers, two, len(rows), heads, width)
-        blocks = torch.arange(0, length * layers * two * old, old, device=rows.device)
-        places = (blocks[:, None] + rows).flatten()
-        flat = self.cache[:length].view(-1, heads * width)
-        torch.index_select(flat, 0, places, out=cache[:length].view(-1, heads * width))
+    def _selected(self, rows: Tensor, sentences: Tensor | None) -> tuple[Tensor, Tensor | None]:
+        """Returns cache and ancestors of the hypotheses `rows`; `sentences` is None if all B remain."""
+        slots, width, wanted = self.cache.shape[5], self.num_hypotheses, rows.shape[1]
+        shared = slots > 1 or width == 1
+        if shared and 1 < max(slots, wanted) <= _SHARED:
+            ancestors = self.ancestors
+            if ancestors is None:
+                ancestors = rows.new_zeros(self.num_sentences, 1, self.length)
+            return self._copied(sentences, max(slots, wanted)), ancestors.flatten(0, 1)[rows]
+        if slots == 1:
+            return self._copied(rows.flatten(), 1), None
+        return self._separated(rows), None
+
+    def _copied(self, rows: Tensor | None, slots: int) -> Tensor:
+        """Returns the caches `rows`, (G',) int64, with at least the given number of slots; None: all."""
+        layers, two, old, heads, _, old_slots, width = self.cache.shape
+        if rows is None and slots == old_slots:
+            return self.cache
+        count, used = old if rows is None else len(rows), self.cache[:, :, :, :, : self.length]
+        cache = self.cache.new_zeros(layers, two, count, heads, self.length + _CHUNK, slots, width)
+        cache[:, :, :, :, : self.length, :old_slots] = used if rows is None else used.index_select(2, rows)
         return cache
+
+    def _separated(self, rows: Tensor) -> Tensor:
+        """Returns a cache per hypothesis, with one slot, from a shared cache."""
+        assert self.ancestors is not None
+        layers, two, _, heads, _, _, width = self.cache.shape
+        flat = rows.flatten()
+        places = self.ancestors.flatten(0, 1)[flat].view(1, 1, -1, 1, self.length, 1, 1)
+        used = self.cache[:, :, :, :, : self.length].index_select(2, flat // self.num_hypotheses)
+        found = used.gather(5, places.expand(layers, two, -1, heads, -1, 1, width))
+        return F.pad(found, (0, 0, 0, 0, 0, _CHUNK))
 
     def recording(self) -> CachedDecoderState:
         """Returns the state with recording: the next step fills `attention`."""
@@ -130,11 +166,14 @@ class CachedDecoderState:
 
     def grown(self) -> CachedDecoderState:
         """Returns the state with room for one more token."""
-        if self.length < len(self.cache):
-            return self
-        cache = self.cache.new_empty(self.length + _CHUNK, *self.cache.shape[1:])
-        cache[: self.length] = self.cache
-        return replace(self, cache=cache)
+        cache, ancestors, length = self.cache, self.ancestors, self.length
+        if length == cache.shape[4]:
+            cache = F.pad(cache, (0, 0, 0, 0, 0, max(_CHUNK, length // 2)))
+        if ancestors is not None:
+            newest = torch.arange(self.num_hypotheses, device=cache.device)[:, None]
+            newest = newest.expand(self.num_sentences, -1, -1)
+            ancestors = torch.cat((ancestors, newest), 2)
+        return replace(self, cache=cache, ancestors=ancestors)
 
     def advanced(self) -> CachedDecoderState:
         """Returns the state for the next step, after all layers have added the newest token."""
@@ -143,12 +182,30 @@ class CachedDecoderState:
     @cached_property
     def places(self) -> Places:
         """The positions of the newest tokens, one per hypothesis."""
-        rows, device = self.cache.shape[3], self.cache.device
+        rows, device = self.num_sentences * self.num_hypotheses, self.cache.device
         positions = torch.full((rows,), self.length, device=device)
         # The function must not refer to this state, which holds it. The cycle would retain the caches of all
         # steps until the garbage collector runs.
         lengths, count = self.source_lengths, self.num_hypotheses
         return Places(positions, self.length + 1, lambda: (lengths + TARGET_MARGIN).repeat_interleave(count))
+
+    @cached_property
+    def hidden_slots(self) -> Tensor | None:
+        """(G, H, K, L * C), -inf at the slots of other hypotheses, otherwise 0; None if C is 1.
+
+        L is the number of target tokens that the newest token sees.
+        """
+        if self.ancestors is None:
+            return None
+        slots, heads = self.cache.shape[5], self.cache.shape[3]
+        own = self.ancestors[:, :, self._first :, None] == torch.arange(slots, device=self.cache.device)
+        mask = torch.where(own, 0.0, -math.inf).to(self.cache.dtype).flatten(2)
+        return mask[:, None].expand(-1, heads, -1, -1).contiguous()
+
+    @property
+    def _first(self) -> int:
+        """The first target token that the newest token sees."""
+        return 0 if self.window is None else max(0, self.length - self.window)
 
     def attend_targets(self, layer: int, qkv: Tensor, score: Score) -> Tensor:
         """Adds the keys and values of the newest tokens to the cache and attends to all target tokens so far.
@@ -166,20 +223,29 @@ class CachedDecoderState:
         q, k, v = qkv.unbind(1)
         if self.positions is not None and self.positions.rotates:
             q, k = self.positions.rotate(q, k, self.places.positions)
-        self.cache[self.length, layer, 0] = k
-        self.cache[self.length, layer, 1] = v
-        first = 0 if self.window is None else max(0, self.length - self.window)
-        seen = self.cache[first : self.length + 1, layer]
-        keys, values = seen.permute(1, 2, 3, 0, 4)  # (B * K, H, T, E) each
+        groups, heads, slots = self.cache.shape[2], self.cache.shape[3], self.cache.shape[5]
+        count = len(q) // groups  # hypotheses of a cache
+        grouped = (groups, count, *q.shape[1:])
+        self.cache[layer, 0, :, :, self.length, :count] = k.view(grouped).transpose(1, 2)
+        self.cache[layer, 1, :, :, self.length, :count] = v.view(grouped).transpose(1, 2)
+        seen = self.cache[layer, :, :, :, self._first : self.length + 1]  # (2, G, H, L, C, E)
+        keys, values = seen.flatten(3, 4)
+        folded = q.reshape(grouped).transpose(1, 2)  # (G, H, K or 1, E)
         if self.positions is None or not self.positions.acts_on_scores:
-            outputs: Tensor = _weights(q[:, :, None], keys, None, score) @ values
-            return outputs.flatten(1)
-        places = torch.arange(first, self.length + 1, device=q.device)
+            outputs: Tensor = _weights(folded, keys, self.hidden_slots, score) @ values
+            return outputs.transpose(1, 2).flatten(0, 1).flatten(1)
+        places = torch.arange(self._first, self.length + 1, device=q.device)
+        added = self.hidden_slots
         bias = self.positions.bias(q[:, :, None], places[-1:], places, layer)
-        weights = _weights(q[:, :, None], keys, bias, score)
-        outputs = weights @ values
-        added = self.positions.values(weights, places[-1:], places, layer)
-        return (outputs if added is None else outputs + added.to(outputs.dtype)).flatten(1)
+        if bias is not None:
+            bias = bias.expand(len(q), heads, 1, len(places)).reshape(*grouped[:3], -1).transpose(1, 2)
+            bias = bias[..., None].expand(-1, -1, -1, -1, slots).flatten(3)
+            added = bias if added is None else added + bias
+        weights = _weights(folded, keys, added, score)
+        outputs = (weights @ values).transpose(1, 2).flatten(0, 1)  # (B * K, H, E)
+        by_token = weights.view(*weights.shape[:3], -1, slots).sum(-1).transpose(1, 2).flatten(0, 1)
+        extra = self.positions.values(by_token[:, :, None], places[-1:], places, layer)
+        return (outputs if extra is None else outputs + extra[:, :, 0].to(outputs.dtype)).flatten(1)
 
     def attend_source(self, layer: int, q: Tensor, keys_values: Tensor | None, score: Score) -> Tensor:
         """Attends to the sources; one matrix product takes all hypotheses of a sentence as queries.

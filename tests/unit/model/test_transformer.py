@@ -147,7 +147,7 @@ def decode(model: Transformer, pairs: list[tuple[list[int], list[int]]], plan: l
 
 
 @VARIANTS
-@pytest.mark.parametrize("plan", [[1], [3], [4, 1, 2]], ids=str)
+@pytest.mark.parametrize("plan", [[1], [3], [4, 1, 2], [8, 9, 5], [12]], ids=str)  # up to 8 share a cache
 def test_steps_are_the_forward_pass(config: ModelConfig, plan: list[int]) -> None:
     model = build(config)
     for got, expected in zip(decode(model, PAIRS, plan), sentences(model, PAIRS), strict=True):
@@ -163,7 +163,7 @@ def test_steps_are_the_forward_pass(config: ModelConfig, plan: list[int]) -> Non
         min_size=1,
         max_size=5,
     ),
-    st.lists(st.integers(1, 4), min_size=1, max_size=3),
+    st.lists(st.integers(1, 10), min_size=1, max_size=3),
     st.sampled_from([Norm.pre, Norm.post]),
 )
 @settings(max_examples=30)
@@ -183,6 +183,19 @@ def test_more_steps_than_the_cache_grows_by() -> None:
         torch.testing.assert_close(
             decode(model, pairs, [1])[0], sentences(model, pairs)[0], rtol=0, atol=1e-11
         )
+
+
+def test_hypotheses_share_a_cache_that_does_not_move() -> None:
+    model, rows = build(TINY), torch.tensor([[1, 0, 1, 1], [4, 7, 6, 5]])
+    with torch.no_grad():
+        state = model.start(batch_of(PAIRS[:2]))
+        _, state = model.step(torch.ones(2, 1, dtype=torch.int64), state)
+        _, state = model.step(torch.arange(8).view(2, 4), state.select(torch.tensor([[0] * 4, [1] * 4])))
+        reordered = state.select(rows)
+    assert reordered.cache is state.cache
+    assert reordered.ancestors is not None
+    assert reordered.ancestors[:, :, 1].tolist() == [[1, 0, 1, 1], [0, 3, 2, 1]]
+    assert not reordered.ancestors[:, :, 0].any()  # all descend from BOS
 
 
 def test_sources_are_held_once_however_many_hypotheses() -> None:

@@ -1,0 +1,203 @@
+"""Measures translating against Hugging Face transformers and CTranslate2, with the same weights.
+
+    pip install -e .[bench]
+    python scripts/benchmark_decoding.py models/ --train train.en train.de --valid val.en val.de \
+        --text test.en test.de
+
+`models/` has a folder for each model, such as `models/tiny`. A missing one is trained first, for `--minutes`
+minutes; random weights would never end a sentence. All systems translate the same lines, from text to text,
+with the same beam size, the length penalty 1 and the same number of threads. The penalties and the rules for
+stopping differ between the systems, so the translations of a beam search differ a little.
+
+- `nmt`: this program, as `nmt.load(...).translate(...)`.
+- `transformers`: `MarianMTModel.generate`, in batches of 64 sentences of similar length.
+- `ctranslate2`: one worker of one thread per thread, batches of 2,048 tokens; float32, and int8 on the CPU.
+
+Each measurement runs in a separate process, after a warm-up. Each round measures all systems in turn. The
+table has the median of the rounds, with the lowest and the highest value.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from functools import partial
+from itertools import groupby
+from pathlib import Path
+from statistics import median
+
+import sacrebleu
+from benchmark_data import in_process
+
+from nmt.bundle import load_bundle
+from nmt.runtime import available_cores, log_to_stderr
+
+SYSTEMS = ("nmt", "transformers", "ctranslate2")
+MODELS = {"tiny": "fp32", "base": "bf16"}
+"""The models that can be trained here, with the precision of their training."""
+
+
+@dataclass(frozen=True)
+class Task:
+    """One measurement: a system with a model, over all beam sizes."""
+
+    system: str
+    precision: str
+    folder: Path
+    beams: Sequence[int]
+    lines: Sequence[str]
+    threads: int
+    workers: str
+
+
+@dataclass(frozen=True)
+class Row:
+    """The result of a system over all rounds."""
+
+    system: str
+    model: str
+    precision: str
+    beam_size: int
+    sentences_per_second: float
+    lowest: float
+    highest: float
+    output_tokens_per_second: int
+    bleu: float
+
+
+def main() -> None:
+    """Measures all systems, prints the table, and writes the rows."""
+    parser = argparse.ArgumentParser(description="Measures translating.")
+    parser.add_argument("models_folder", type=Path, help="folder with a run or a model folder for each model")
+    parser.add_argument("--models", nargs="+", default=list(MODELS))
+    parser.add_argument("--text", type=Path, nargs=2, required=True, metavar=("SOURCE", "REFERENCE"))
+    parser.add_argument("--train", type=Path, nargs=2, metavar=("SOURCE", "TARGET"))
+    parser.add_argument("--valid", type=Path, nargs=2, metavar=("SOURCE", "TARGET"))
+    parser.add_argument("--minutes", type=float, default=30.0, help="duration of a training")
+    parser.add_argument("--systems", nargs="+", default=list(SYSTEMS), choices=SYSTEMS)
+    parser.add_argument("--precisions", nargs="+", default=["fp32", "int8"], help="int8: CTranslate2 alone")
+    parser.add_argument("--beams", type=int, nargs="+", default=[4, 1])
+    parser.add_argument("--sentences", type=int, help="number of lines of the text; default: all")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--threads", type=int, default=0, help="0: one per core")
+    parser.add_argument("--workers", default="auto", help="decoding.workers of nmt")
+    parser.add_argument("--json", type=Path, help="file for the rows")
+    arguments = parser.parse_args()
+    log_to_stderr()
+    rows = list(measure(arguments))
+    print(table(rows))
+    if arguments.json:
+        arguments.json.write_text(json.dumps([asdict(row) for row in rows], indent=1) + "\n")
+
+
+def measure(arguments: argparse.Namespace) -> Iterator[Row]:
+    """Yields all rows, one model after the other."""
+    from decoding_peers import require_paper
+
+    lines, references = (path.read_text(encoding="utf-8").splitlines() for path in arguments.text)
+    lines, references = lines[: arguments.sentences], references[: arguments.sentences]
+    threads = arguments.threads or available_cores()
+    for model in arguments.models:
+        folder = arguments.models_folder / model
+        if not folder.exists():
+            train(folder, model, arguments)
+        bundle = load_bundle(folder)
+        if len(arguments.systems) > 1:
+            require_paper(bundle)
+        tasks = [
+            Task(system, precision, folder, arguments.beams, lines, threads, arguments.workers)
+            for precision in arguments.precisions
+            for system in arguments.systems
+            if precision != "int8" or system == "ctranslate2"
+        ]
+        rounds = [[in_process(partial(run, task))[0] for task in tasks] for _ in range(arguments.rounds)]
+        for number, task in enumerate(tasks):
+            for place, beam in enumerate(arguments.beams):
+                seconds = [results[number][place][0] for results in rounds]
+                texts = rounds[0][number][place][1]
+                tokens = sum(len(ids) + 1 for ids in bundle.tokenizer.encode_target(texts))
+                rates = [len(lines) / each for each in seconds]
+                score = sacrebleu.corpus_bleu(texts, [references]).score
+                yield Row(
+                    *(task.system, model, task.precision, beam),
+                    *(round(value, 1) for value in (median(rates), min(rates), max(rates))),
+                    round(tokens / median(seconds)),
+                    round(score, 2),
+                )
+
+
+def train(folder: Path, model: str, arguments: argparse.Namespace) -> None:
+    """Trains a model with the paper's options for a limited time."""
+    if arguments.train is None or arguments.valid is None:
+        raise SystemExit(f"{folder}: does not exist. Give --train and --valid to train it.")
+    options = ["data=local", f"model={model}", f"run_dir={folder}"]
+    for split, files in (("train", arguments.train), ("valid", arguments.valid)):
+        for side, path in zip(("source", "target"), files, strict=True):
+            options.append(f"data.{split}.{side}={path.absolute()}")
+    for side, path in zip(("source", "target"), arguments.train, strict=True):
+        options.append(f"data.{side}_lang={path.suffix.removeprefix('.')}")
+    options += [
+        "data.tokenizer.vocab_size=8000",
+        "data.max_tokens=2048",
+        f"training.precision={MODELS.get(model, 'fp32')}",
+        "training.schedule.warmup_updates=1000",
+        f"training.max_minutes={arguments.minutes}",
+        "training.max_updates=1000000",
+    ]
+    subprocess.run([sys.executable, "-m", "nmt.cli.train", *options], check=True)
+
+
+def run(task: Task) -> list[tuple[float, list[str]]]:
+    """Returns seconds and translations for each beam size."""
+    from decoding_peers import of_ctranslate2, of_nmt, of_transformers
+
+    with tempfile.TemporaryDirectory() as work:
+        if task.system == "nmt":
+            translate = of_nmt(task.folder, task.precision, task.threads, task.workers)
+        elif task.system == "transformers":
+            translate = of_transformers(task.folder, task.precision, task.threads)
+        else:
+            translate = of_ctranslate2(task.folder, task.precision, task.threads, Path(work))
+        results = []
+        for beam in task.beams:
+            translate(task.lines[:8], beam)
+            start = time.perf_counter()
+            texts = translate(task.lines, beam)
+            results.append((time.perf_counter() - start, texts))
+        return results
+
+
+def table(rows: Sequence[Row]) -> str:
+    """Returns the rows as text, with the speed of nmt in fp32 relative to each system."""
+    lines = [
+        f"{'model':<7}{'beam':>4}  {'system':<14}{'precision':<11}{'sentences/s':>12}{'lowest-highest':>18}"
+        f"{'tokens/s':>10}{'BLEU':>7}{'nmt is faster by':>18}"
+    ]
+    for _, group in groupby(sorted(rows, key=lambda row: (row.model, row.beam_size)), _setting):
+        of_group = list(group)
+        own = [row for row in of_group if row.system == "nmt" and row.precision == "fp32"]
+        for row in of_group:
+            ratio = ""
+            if own and row is not own[0]:
+                ratio = f"{own[0].sentences_per_second / row.sentences_per_second:.2f}x"
+            spread = f"{row.lowest:,.1f}-{row.highest:,.1f}"
+            lines.append(
+                f"{row.model:<7}{row.beam_size:>4}  {row.system:<14}{row.precision:<11}"
+                f"{row.sentences_per_second:>12,.1f}{spread:>18}{row.output_tokens_per_second:>10,}"
+                f"{row.bleu:>7.2f}{ratio:>18}"
+            )
+    return "\n".join(lines)
+
+
+def _setting(row: Row) -> tuple[str, int]:
+    return row.model, row.beam_size
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,199 @@
+"""Worker processes of a search: the same results in the same order, clear words when one dies."""
+
+from __future__ import annotations
+
+import logging
+import multiprocessing
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from toys import CopyModel, NanModel, WordTokenizer
+
+from nmt.config import DecodingConfig, Precision
+from nmt.decoding.translator import Translator
+from nmt.decoding.workers import WorkerPool, num_workers
+from nmt.errors import UserError
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux has worker processes")
+CPU = torch.device("cpu")
+LINES = [f"w{number % 19} w{number % 7}" + " w3" * (number % 9) for number in range(40)] + ["", "w1"]
+
+
+def translator(workers: int | str, model: CopyModel | None = None, **options: float) -> Translator:
+    config = DecodingConfig(workers=workers, max_sentences=4, **options)
+    return Translator([model or CopyModel()], WordTokenizer(), config, device=CPU, precision=Precision.fp32)
+
+
+@pytest.mark.parametrize("workers", [2, 3])
+def test_translations_are_those_of_one_process(workers: int) -> None:
+    alone, several = (translator(count, beam_size=3, nbest=2) for count in (1, workers))
+    assert several.translate(LINES) == alone.translate(LINES)
+    prefixes = ["w5" if number % 3 else "" for number in range(len(LINES))]
+    assert several.translate(LINES, prefixes=prefixes) == alone.translate(LINES, prefixes=prefixes)
+    pairs = [(line, line) for line in LINES]
+    assert several.score(pairs) == alone.score(pairs)
+
+
+def test_every_line_is_counted_once() -> None:
+    counts: list[int] = []
+    translator(2).translate(LINES, counts.append)
+    assert sum(counts) == len(LINES)
+
+
+def test_no_process_is_left() -> None:
+    translator(3).translate(LINES)
+    assert multiprocessing.active_children() == []
+
+
+def test_errors_of_a_worker_are_raised_and_end_the_others() -> None:
+    with pytest.raises(UserError, match="the probabilities of the model are NaN"):
+        translator(2, NanModel()).translate(LINES)
+    assert multiprocessing.active_children() == []
+
+
+def test_an_interrupted_call_ends_its_workers() -> None:
+    def interrupt(count: int) -> None:
+        if count > 1:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        translator(2).translate(LINES, interrupt)
+    assert multiprocessing.active_children() == []
+
+
+def pooled(work: Callable[[int], object], jobs: list[int], count: int = 2) -> dict[int, object]:
+    with WorkerPool(work, count) as pool:
+        found = list(pool.run(jobs))
+    assert len(found) == len(jobs)
+    return dict(found)
+
+
+@given(st.lists(st.integers(0, 3), max_size=12), st.integers(2, 4))
+@settings(max_examples=15, deadline=None)
+def test_every_job_has_one_result(durations: list[int], count: int) -> None:
+    def work(duration: int) -> int:
+        time.sleep(duration / 1000)
+        return 10 + duration
+
+    assert pooled(work, durations, count) == {number: 10 + one for number, one in enumerate(durations)}
+
+
+def test_large_jobs_and_results_pass() -> None:
+    with WorkerPool(lambda text: text + "!", 2) as pool:
+        found = dict(pool.run(["x" * 3_000_000, "y" * 3_000_000]))
+    assert [len(found[0]), found[1][-2:]] == [3_000_001, "y!"]
+
+
+def test_a_worker_has_one_thread() -> None:
+    before = torch.get_num_threads()
+    assert pooled(lambda _: torch.get_num_threads(), [0, 1]) == {0: 1, 1: 1}
+    assert torch.get_num_threads() == before
+
+
+def test_the_job_of_a_killed_worker_is_done_again(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    marker = tmp_path / "killed"
+
+    def work(job: int) -> int:
+        if job == 3 and not marker.exists():
+            marker.touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+        return -job
+
+    with caplog.at_level(logging.WARNING, logger="nmt"):
+        assert pooled(work, [*range(8)]) == {job: -job for job in range(8)}
+    [message] = caplog.messages
+    assert message == (
+        "decoding.workers=2: a worker process was killed, probably because memory ran out; "
+        "going on with 1 worker"
+    )
+
+
+@pytest.mark.parametrize("deadly", [{3}, {3, 4, 5}])
+def test_a_job_that_kills_its_workers_is_one_clear_line(deadly: set[int]) -> None:
+    def work(job: int) -> int:
+        if job in deadly:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return job
+
+    expected = (
+        r"^decoding\.workers=2: a worker process was killed, probably because memory ran out\. "
+        r"Set decoding\.workers=1, or lower decoding\.max_tokens or decoding\.max_sentences\.$"
+    )
+    with pytest.raises(UserError, match=expected):
+        pooled(work, [*range(8)])
+    assert multiprocessing.active_children() == []
+
+
+def test_other_errors_show_where_they_happened() -> None:
+    def work(job: int) -> int:
+        raise ZeroDivisionError("in the depths")
+
+    with pytest.raises(ZeroDivisionError, match="in the depths") as found:
+        pooled(work, [1])
+    assert "in work" in found.value.__notes__[0]
+
+
+def test_an_error_that_cannot_be_sent_is_described() -> None:
+    class Local(Exception):
+        pass
+
+    def work(job: int) -> int:
+        raise Local("who knows")
+
+    with pytest.raises(RuntimeError, match=r"(?s)a worker failed.*Local: who knows"):
+        pooled(work, [1])
+
+
+def test_workers_end_with_their_parent() -> None:
+    program = (
+        "import os, time\n"
+        "from nmt.decoding.workers import WorkerPool\n"
+        "def work(job):\n"
+        "    print(os.getpid(), flush=True)\n"
+        "    time.sleep(600)\n"
+        "with WorkerPool(work, 2) as pool:\n"
+        "    list(pool.run([1, 2]))\n"
+    )
+    parent = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True)
+    assert parent.stdout is not None
+    workers = [int(parent.stdout.readline()) for _ in range(2)]
+    parent.kill()
+    parent.wait()
+    end = time.monotonic() + 30
+    while any(_runs(worker) for worker in workers):
+        assert time.monotonic() < end, "a worker outlives its parent"
+        time.sleep(0.05)
+
+
+def _runs(pid: int) -> bool:
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return False
+    return state != "Z"
+
+
+def test_number_of_workers() -> None:
+    threads = torch.get_num_threads()
+    torch.set_num_threads(4)
+    try:
+        full = [[0] * 32] * 8
+        assert num_workers("auto", CPU, full) == 4
+        assert num_workers("auto", CPU, [[0] * 64] * 3) == 3
+        assert num_workers("auto", CPU, [[0]] * 100) == 1  # not worth it
+        assert num_workers(2, CPU, [[0]] * 3) == 2
+        assert num_workers(8, CPU, [[0]] * 3) == 3
+        assert num_workers(1, CPU, full) == 1
+        assert num_workers(8, CPU, []) == 1
+        assert num_workers(8, torch.device("cuda"), full) == 1
+    finally:
+        torch.set_num_threads(threads)
