@@ -125,10 +125,15 @@ def measure(arguments: argparse.Namespace) -> Iterator[Row]:
                 rates = [len(lines) / each for each in seconds]
                 score = sacrebleu.corpus_bleu(texts, [references]).score
                 yield Row(
-                    *(task.system, model, task.precision, beam),
-                    *(round(value, 1) for value in (median(rates), min(rates), max(rates))),
-                    round(tokens / median(seconds)),
-                    round(score, 2),
+                    system=task.system,
+                    model=model,
+                    precision=task.precision,
+                    beam_size=beam,
+                    sentences_per_second=round(median(rates), 1),
+                    lowest=round(min(rates), 1),
+                    highest=round(max(rates), 1),
+                    output_tokens_per_second=round(tokens / median(seconds)),
+                    bleu=round(score, 2),
                 )
 
 

@@ -122,7 +122,7 @@ def marian(bundle: Bundle) -> Any:
     from transformers import MarianConfig, MarianMTModel
 
     config, size = bundle.config.model, bundle.tokenizer.target_vocab_size
-    model = MarianMTModel(
+    model: Any = MarianMTModel(
         MarianConfig(
             vocab_size=size,
             decoder_vocab_size=size,
@@ -144,7 +144,8 @@ def marian(bundle: Bundle) -> Any:
             tie_word_embeddings=True,
             share_encoder_decoder_embeddings=True,
         )
-    ).eval()
+    )
+    model.eval()
     weights = dict(_marian_weights(bundle))
     embedding = bundle.model.output_weight
     forbidden = torch.zeros(1, size)

@@ -105,7 +105,7 @@ def filter_lines(
 
 def formatted(translation: Translation, number: int, config: TranslateConfig) -> bytes:
     """Returns the output lines for input line `number`, from 1; the module's docstring has their format."""
-    nbest = config.decoding.nbest
+    nbest = config.decoding.num_results
     scored = [(f"{hypothesis.score:.4f}", hypothesis.text) for hypothesis in translation.hypotheses]
     if nbest > 1:
         scored += [("-inf", "")] * (nbest - len(scored))

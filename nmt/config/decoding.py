@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from nmt.config.checks import PROCESSES, between, check, shortened
+from nmt.config.checks import MANY, PROCESSES, above, between, check, shortened
 from nmt.errors import UserError
 
 
@@ -24,6 +24,17 @@ class DecodingConfig:
     """Factor on the source length in the length limit; see `max_length_offset`."""
     nbest: int = 1
     """Hypotheses returned per sentence, best first. At most `beam_size`."""
+    samples: int = 0
+    """Translations that are drawn at random for each sentence, in place of beam search. 0: beam search. All
+    of them are returned, as with `nbest`."""
+    temperature: float = 1.0
+    """Divides the log-probabilities from which samples are drawn. Below 1: more probable tokens."""
+    top_k: int = 0
+    """Samples are drawn from this number of most probable tokens. 0: from all."""
+    top_p: float = 1.0
+    """Samples are drawn from the fewest most probable tokens with this total probability. 1: from all."""
+    seed: int = 1
+    """Seed of samples. The samples of a line depend on it and on the line alone."""
     no_repeat_ngram: int = 0
     """No sequence of this many tokens occurs twice in a translation. 0: repetition is allowed."""
     max_tokens: int = 4096
@@ -60,8 +71,23 @@ class DecodingConfig:
         check("decoding.no_repeat_ngram", self.no_repeat_ngram, between(0, 100))
         check("decoding.length_penalty", self.length_penalty, between(0, 10))
         check("decoding.max_length_factor", self.max_length_factor, between(0, 100))
+        check("decoding.samples", self.samples, between(0, 100_000))
+        check("decoding.temperature", self.temperature, above(0, 1000))
+        check("decoding.top_k", self.top_k, between(0, MANY))
+        check("decoding.top_p", self.top_p, above(0, 1))
+        check("decoding.seed", self.seed, between(0, MANY))
+        if self.samples and self.nbest > 1:
+            raise UserError(
+                f"decoding.nbest={self.nbest}: with decoding.samples={self.samples} all samples are "
+                "returned. Leave decoding.nbest at 1."
+            )
         if self.nbest > self.beam_size:
             raise UserError(
                 f"decoding.nbest={self.nbest}: is more than decoding.beam_size={self.beam_size}. "
                 f"Set decoding.beam_size={self.nbest}, or lower decoding.nbest."
             )
+
+    @property
+    def num_results(self) -> int:
+        """The number of translations per sentence: `samples`, or `nbest` in a beam search."""
+        return self.samples or self.nbest

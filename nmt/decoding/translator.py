@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TypeVar
 
 import torch
@@ -18,6 +19,8 @@ from nmt.data.batches.batching import Batch
 from nmt.data.subwords.tokenizer import BOS_ID, EOS_ID, PAD_ID, UNK_ID, Tokenizer
 from nmt.decoding.ensemble import Ensemble
 from nmt.decoding.processors import Prefix, PrefixOptions, SearchProcessor, configured_processors
+from nmt.decoding.sampling import Sampling, sample
+from nmt.decoding.scorers import LengthPenalty
 from nmt.decoding.scoring import ScoredTarget, forced_score
 from nmt.decoding.search import Hypothesis, beam_search
 from nmt.decoding.windows import full_windows, ready_windows
@@ -50,7 +53,7 @@ class Translation:
     """The result for one line.
 
     Attributes:
-        hypotheses: best first; one or more, at most `decoding.nbest`.
+        hypotheses: best first; one or more, at most `decoding.nbest`, or all samples.
         truncated: number of source tokens if the source was cut, otherwise 0.
         num_tokens: target tokens of the best hypothesis, EOS counted; 0 for a blank line.
         cut_to: maximum number of source tokens: `decoding.max_source_tokens`, or less if a model requires it.
@@ -280,17 +283,22 @@ class Translator:
                 yield from pool.run(jobs)
 
     def _search(self, job: _SearchJob) -> list[list[Hypothesis]]:
-        processors, sources, prefixes = self.processors, job.sources, job.prefixes
+        config, processors, sources, prefixes = self.config, self.processors, job.sources, job.prefixes
         if prefixes is not None:
             processors = (Prefix(PrefixOptions(tuple(map(tuple, prefixes))), self.processors),)
         with self._inference():
             batch = Batch.of(sources, [()] * len(sources)).to(self.device)
-            return beam_search(
+            if config.samples:
+                sampling = Sampling(
+                    config.samples, config.temperature, config.top_k, config.top_p, config.seed
+                )
+                search = partial(sample, options=sampling, scorer=LengthPenalty(config.length_penalty))
+            else:
+                search = partial(beam_search, num_sentences=len(sources), config=config)
+            return search(
                 self._ensemble.step,
                 self._ensemble.start(batch),
-                num_sentences=len(sources),
                 max_lengths=self._max_lengths(batch, prefixes),
-                config=self.config,
                 bos_id=BOS_ID,
                 eos_id=EOS_ID,
                 forbidden=(PAD_ID, BOS_ID, UNK_ID),

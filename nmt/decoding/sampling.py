@@ -1,0 +1,234 @@
+"""Sampling of translations: each id is drawn from the distribution of the model.
+
+Shapes: B unfinished sentences, K samples per sentence, V ids, S positions of the longest source.
+
+The random numbers of a sample depend on the seed, the ids of its source and its number alone. So a line has
+the same samples alone, among other lines, and in any batch.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from nmt.decoding.beams import top_candidates
+from nmt.decoding.processors import SearchInput, SearchProcessor
+from nmt.decoding.scorers import HypothesisScorer
+from nmt.decoding.search import Hypothesis, check_interval
+from nmt.decoding.step import S, Step
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """The distribution to draw from.
+
+    Attributes:
+        samples: K, the number of samples per sentence.
+        temperature: divides the log-probabilities: below 1 the probable ids are drawn more often.
+        top_k: draws from this number of most probable ids; 0: from all.
+        top_p: draws from the smallest set of most probable ids with this total probability (nucleus sampling,
+            Holtzman et al. 2020, section 3.1); 1: from all.
+        seed: of the random numbers.
+    """
+
+    samples: int
+    temperature: float = 1.0
+    top_k: int = 0
+    top_p: float = 1.0
+    seed: int = 1
+
+
+def sample(
+    step: Step[S],
+    state: S,
+    options: Sampling,
+    *,
+    max_lengths: Sequence[int],
+    sources: Sequence[Sequence[int]],
+    scorer: HypothesisScorer,
+    bos_id: int,
+    eos_id: int,
+    forbidden: Sequence[int] = (),
+    processors: Sequence[SearchProcessor] = (),
+    attention: bool = False,
+    device: torch.device | str = "cpu",
+) -> list[list[Hypothesis]]:
+    """Draws translations of each sentence.
+
+    Args:
+        step: the model.
+        state: the state before the first step, with one hypothesis per sentence.
+        options: the number of samples and their distribution.
+        max_lengths: for each sentence the maximum |Y|, EOS counted; 1 or more. The last id is always EOS.
+        sources: source ids of each sentence.
+        scorer: scores the samples.
+        bos_id: the first id of every sample.
+        eos_id: the id that ends a sample.
+        forbidden: ids that are never drawn.
+        processors: change the log-probabilities before the distribution is formed; see `SearchProcessor`.
+        attention: whether to return the attention of the samples.
+        device: the device of the tensors of `step`.
+
+    Returns:
+        For each sentence its samples, the highest score first; a translation may occur several times. Their
+        log-probabilities are those of the model, after the processors, without temperature, `top_k`, `top_p`.
+
+    Raises:
+        FloatingPointError: a log-probability is NaN.
+    """
+    num_sentences, count = len(max_lengths), options.samples
+    assert num_sentences == len(sources)
+    if num_sentences == 0:
+        return []
+    device = torch.device(device)
+    last = max(max_lengths)
+    numbers = torch.stack(
+        [_uniform(options, source, last) for source in sources]  # (B, K, last)
+    ).to(device)
+    limits = torch.tensor(max_lengths, device=device)
+    banned = torch.tensor(list(forbidden), dtype=torch.int64, device=device)
+    start = SearchInput(num_sentences, sources, max_lengths, bos_id, eos_id, device)
+    running = [processor.start(start) for processor in processors]
+    drawn = torch.full((num_sentences, 1, 1), bos_id, device=device)  # (B, K, t)
+    totals = torch.zeros(num_sentences, count, device=device)
+    lengths = torch.zeros(num_sentences, count, dtype=torch.int64, device=device)  # |Y|; 0: not complete
+    weights: list[Tensor] = []  # of each step, (B, K, S)
+    sentences = list(range(num_sentences))  # the sentence of each row of the batch
+    results: list[list[Hypothesis]] = [[] for _ in sentences]
+    interval = check_interval(device)
+    for length in range(1, last + 1):
+        output = step(drawn[:, :, -1], state, attention=attention)
+        state, log_probs = output.state, output.log_probs.float()
+        allowed = _allowed(log_probs, drawn, running, banned)
+        must_end = (limits <= length)[:, None, None]
+        is_end = torch.arange(log_probs.shape[2], device=device) == eos_id
+        allowed = torch.where(
+            must_end, torch.where(is_end, log_probs.clamp(min=_LOWEST), -torch.inf), allowed
+        )
+        chosen, values = _draw(allowed, numbers[:, :, length - 1], options)
+        values = torch.where(allowed.amax(2).isnan(), torch.nan, values)  # even if another id was drawn
+        open_ = lengths == 0
+        totals = torch.where(open_, totals + values, totals)
+        chosen = torch.where(open_, chosen, eos_id)
+        lengths = torch.where(open_ & (chosen == eos_id), length, lengths)
+        if attention:
+            assert output.attention is not None, "the step function returns no attention"
+            weights.append(output.attention.expand(-1, count, -1))
+        width = drawn.shape[1]
+        drawn = torch.cat((drawn.expand(-1, count, -1), chosen[:, :, None]), 2)
+        left = list(range(len(sentences)))
+        if length % interval == 0 or length == last:
+            flags = torch.stack(((lengths > 0).all(1), totals.isnan().any(1)))
+            done, broken = flags.tolist()
+            if any(broken):
+                raise FloatingPointError(f"the log-probability of token {length} is not a number (NaN)")
+            if all(done) or sum(done) * 8 >= len(done):
+                ended = [row for row, is_done in enumerate(done) if is_done]
+                for row in ended:
+                    attended = torch.stack([one[row] for one in weights], 1).cpu() if attention else None
+                    results[sentences[row]] = _hypotheses(
+                        drawn[row, :, 1:], totals[row], lengths[row], attended, scorer
+                    )
+                left = [row for row, is_done in enumerate(done) if not is_done]
+                if not left:
+                    return results
+        if len(left) < len(sentences) or width != count:
+            picked = torch.tensor(left, device=device)
+            parents = picked[:, None] * width + torch.arange(count, device=device).clamp(max=width - 1)
+            state = state.select(parents)
+            running = [processor.select(parents) for processor in running]
+            sentences = [sentences[row] for row in left]
+            drawn, totals, lengths = drawn[picked], totals[picked], lengths[picked]
+            numbers, limits, weights = numbers[picked], limits[picked], [one[picked] for one in weights]
+    raise AssertionError("every sample ends at its maximum length")
+
+
+_LOWEST = -1e30  # EOS at the maximum length is drawn even if its probability is 0
+
+
+def _uniform(options: Sampling, source: Sequence[int], count: int) -> Tensor:
+    """Returns (K, count) float64, uniform in [0, 1); they depend on seed, source and sample number."""
+    rows = []
+    for number in range(options.samples):
+        text = f"{options.seed} {number} {' '.join(map(str, source))}"
+        key = int.from_bytes(hashlib.sha256(text.encode()).digest()[:16], "little")
+        rows.append(np.random.Generator(np.random.Philox(key=key)).random(count))
+    return torch.from_numpy(np.stack(rows))
+
+
+def _allowed(log_probs: Tensor, ids: Tensor, processors: Sequence[SearchProcessor], banned: Tensor) -> Tensor:
+    """Returns the log-probabilities after the processors; without them where they forbid all ids."""
+    plain = log_probs.index_fill(2, banned, -torch.inf)
+    if not processors:
+        return plain
+    processed = log_probs.clone()
+    for processor in processors:
+        processed = processor(processed, ids)
+    processed = processed.index_fill(2, banned, -torch.inf)
+    stuck = processed.amax(2, keepdim=True) == -torch.inf
+    return torch.where(stuck, plain, processed)
+
+
+def _draw(log_probs: Tensor, numbers: Tensor, options: Sampling) -> tuple[Tensor, Tensor]:
+    """Draws an id per sample, by inversion of the distribution function over the ids in a fixed order.
+
+    Args:
+        log_probs: (B, K, V), or (B, 1, V) if all samples share them; -inf for ids that are not allowed.
+        numbers: (B, K), uniform in [0, 1).
+        options: the distribution.
+
+    Returns:
+        (B, K) ids, and (B, K) their log-probabilities.
+    """
+    sentences, _, vocab = log_probs.shape
+    values, ids = log_probs, None
+    if options.top_k or options.top_p < 1:
+        count = min(options.top_k or vocab, vocab)
+        values, ids = top_candidates(log_probs.flatten(0, 1), count)
+        values, ids = values.view(sentences, -1, count), ids.view(sentences, -1, count)
+    shares = (values.double() / options.temperature).softmax(-1)
+    total = shares.cumsum(-1)
+    if options.top_p < 1:
+        # The id that reaches top_p belongs to the nucleus.
+        shares = shares.masked_fill(total - shares >= options.top_p, 0.0)
+        total = shares.cumsum(-1)
+    wanted = numbers[:, :, None] * total[..., -1:]
+    total = total.expand(-1, numbers.shape[1], -1)
+    # The first id whose cumulative probability exceeds the number: it has a probability above 0.
+    places = torch.searchsorted(total.contiguous(), wanted.contiguous(), right=True).clamp(max=vocab - 1)
+    places = places.clamp(max=total.shape[2] - 1)
+    values = values.expand(-1, numbers.shape[1], -1).gather(2, places)[..., 0]
+    if ids is None:
+        return places[..., 0], values
+    return ids.expand(-1, numbers.shape[1], -1).gather(2, places)[..., 0], values
+
+
+def _hypotheses(
+    ids: Tensor, log_probs: Tensor, lengths: Tensor, attention: Tensor | None, scorer: HypothesisScorer
+) -> list[Hypothesis]:
+    """Returns the samples of a sentence, the highest score first.
+
+    Args:
+        ids: (K, t), padded with EOS.
+        log_probs: (K,) float32.
+        lengths: (K,), |Y|.
+        attention: (K, t, S) or None.
+        scorer: scores them.
+    """
+    found = []
+    for number, (row, length) in enumerate(zip(ids.tolist(), lengths.tolist(), strict=True)):
+        log_prob = log_probs[number].view(1, 1)
+        found.append(
+            Hypothesis(
+                ids=tuple(row[: length - 1]),
+                score=float(scorer.score(log_prob, length)),
+                log_prob=float(log_prob),
+                attention=None if attention is None else attention[number, :length].clone(),
+            )
+        )
+    return sorted(found, key=lambda one: -one.score)
