@@ -119,7 +119,7 @@ class WorkerPool(Generic[Job, Result]):
                 f"{killed}. Set decoding.workers=1, or lower decoding.max_tokens or decoding.max_sentences."
             )
         left = len(self._processes)
-        log.warning(f"{killed}; going on with {left} worker{'s' if left > 1 else ''}")
+        log.warning(f"{killed}; continuing with {left} worker{'s' if left > 1 else ''}")
 
     def _end(self, pipe: Connection) -> None:
         process = self._processes.pop(pipe)
@@ -146,7 +146,7 @@ def _start(work: Callable[[Any], Any], number: int) -> tuple[Connection, BasePro
     blocked = signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
     try:
         with warnings.catch_warnings():
-            # Python warns of forks beside other threads, which might hold locks. A worker takes no locks of
+            # Python warns of forks in a process with other threads, which might hold locks. A worker takes no locks of
             # nmt, and computes without threads of torch.
             warnings.simplefilter("ignore", DeprecationWarning)
             process.start()

@@ -113,7 +113,7 @@ def test_the_job_of_a_killed_worker_is_done_again(tmp_path: Path, caplog: pytest
     [message] = caplog.messages
     assert message == (
         "decoding.workers=2: a worker process was killed, probably because memory ran out; "
-        "going on with 1 worker"
+        "continuing with 1 worker"
     )
 
 
