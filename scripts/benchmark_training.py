@@ -469,8 +469,8 @@ def has_gpu() -> bool:
 
 def matrix_product_flops(precision: str, threads: int) -> float:
     """Returns the operations per second of a large matrix product, in the fastest mode of equal accuracy."""
+    from nmt.runtime.fp32_products import speed_up_fp32_products
     from nmt.training.figures.peak_flops import measured_ceiling
-    from nmt.training.update.precision import speed_up_fp32_products
 
     set_threads(threads)
     speed_up_fp32_products(True)

@@ -6,9 +6,13 @@
   nmt-translate "model_dir=[DIR,DIR]" < a.txt > b.txt          with an ensemble of models
 
 Each input line gives one output line. With scores=true it is SCORE<TAB>TRANSLATION; the score is the
-length-normalised log-probability. With decoding.nbest=N each input line gives N output lines, best first:
-NUMBER<TAB>SCORE<TAB>TRANSLATION; the number is that of the input line, from 1. If there are fewer than N
-translations, the remaining lines have the score -inf and no text.
+length-normalised log-probability. With decoding.nbest=N or decoding.samples=N each input line gives N output
+lines, best first: NUMBER<TAB>SCORE<TAB>TRANSLATION; the number is that of the input line, from 1. If there
+are fewer than N translations, the remaining lines have the score -inf and no text.
+
+format=jsonl reads and writes JSON Lines: {"text": ..., "prefix": ..., "tag": ...} gives {"translation": ...,
+"score": ...} and, for several translations, "nbest". column=2 translates the second column of tab-separated
+values and appends the translation.
 """
 
 from __future__ import annotations
@@ -18,11 +22,12 @@ import os
 import stat
 import sys
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
 from nmt.cli.app import run
+from nmt.cli.formats import Lines, Request, format_of
 from nmt.config import TranslateConfig
 from nmt.decoding.loading import load_translator
 from nmt.errors import UserError
@@ -51,6 +56,7 @@ def translate(config: TranslateConfig) -> None:
     Raises:
         UserError: the model, the input or the output can't be used.
     """
+    format_of(config)  # reports contradictory options before the model is loaded
     lines, total = _open_input(config)
     _check_output(config)
     translator = load_translator(config)
@@ -73,14 +79,16 @@ def filter_lines(
 
     Args:
         translator: the translator.
-        config: its `scores`, `output` and `decoding` are used.
+        config: its `scores`, `format`, `column`, `output` and `decoding` are used.
         lines: the input.
         total: the number of lines. None: unknown, because another program or the user is still writing them.
             Then each line is translated as soon as it arrives.
         out: the file for the translations.
     """
+    from nmt.decoding.windows import full_windows, ready_windows
+
     start, num_lines, num_tokens = time.monotonic(), 0, 0
-    window = WINDOW * config.decoding.max_sentences
+    form, window = format_of(config), WINDOW * config.decoding.max_sentences
     hide = total is None or (config.output is None and sys.stdout.isatty())
     with contextlib.ExitStack() as stack:
         bar = (
@@ -88,30 +96,29 @@ def filter_lines(
             if hide
             else stack.enter_context(progress(total=total, unit="lines", description="Translating"))
         )
-        for translation in translator.stream(lines, window, wait=total is not None):
-            num_lines += 1
-            num_tokens += translation.num_tokens
-            out.write(formatted(translation, num_lines, config))
-            if total is None:
-                out.flush()
-            if bar is not None:
-                bar.update(1)
-            _tell_truncation(translation, num_lines)
+        requests = (form.read(line, number) for number, line in enumerate(lines, 1))
+        windows = full_windows(requests, window) if total is not None else ready_windows(requests, window)
+        for part in windows:
+            for request, translation in zip(part, _translated(translator, part), strict=True):
+                num_lines += 1
+                num_tokens += translation.num_tokens
+                out.write(form.write(request, translation, num_lines))
+                if total is None:
+                    out.flush()
+                if bar is not None:
+                    bar.update(1)
+                if request.error is not None:
+                    log.warning(request.error)
+                _tell_truncation(translation, num_lines)
         out.flush()
     seconds = time.monotonic() - start
     rate = num_lines / max(seconds, 1e-9)
     log.info(f"{num_lines:,} lines, {num_tokens:,} tokens, {seconds:,.1f} s, {rate:,.0f} lines/s")
 
 
-def formatted(translation: Translation, number: int, config: TranslateConfig) -> bytes:
-    """Returns the output lines for input line `number`, from 1; the module's docstring has their format."""
-    nbest = config.decoding.num_results
-    scored = [(f"{hypothesis.score:.4f}", hypothesis.text) for hypothesis in translation.hypotheses]
-    if nbest > 1:
-        scored += [("-inf", "")] * (nbest - len(scored))
-        return "".join(f"{number}\t{score}\t{text}\n" for score, text in scored).encode()
-    [(score, text)] = scored
-    return (f"{score}\t{text}\n" if config.scores else f"{text}\n").encode()
+def _translated(translator: Translator, requests: Sequence[Request]) -> list[Translation]:
+    texts, prefixes = [one.text for one in requests], [one.prefix for one in requests]
+    return translator.translate(texts, prefixes=prefixes if any(prefixes) else None)
 
 
 def _tell_truncation(translation: Translation, number: int) -> None:
@@ -222,7 +229,7 @@ def _open_output(config: TranslateConfig) -> Iterator[BinaryIO]:
 def converse(translator: Translator, config: TranslateConfig) -> None:
     """Translates typed lines until Ctrl-D; Ctrl-C cancels a line or its translation."""
     print("Type a sentence and press Enter. Ctrl-C cancels a sentence, Ctrl-D exits.", file=sys.stderr)
-    number = 0
+    form, number = Lines(config), 0
     with _history():
         while True:
             try:
@@ -232,7 +239,7 @@ def converse(translator: Translator, config: TranslateConfig) -> None:
                 for translation in translator.translate(lines):
                     number += 1
                     _tell_truncation(translation, number)
-                    sys.stdout.buffer.write(formatted(translation, number, config))
+                    sys.stdout.buffer.write(form.write(Request(""), translation, number))
                 sys.stdout.buffer.flush()
             except EOFError:
                 print(file=sys.stderr)

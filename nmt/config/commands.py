@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
-from nmt.config.checks import PROCESSES, between, check, check_language
+from nmt.config.checks import PROCESSES, between, check, check_language, shortened
 from nmt.config.data import DataConfig
 from nmt.config.decoding import DecodingConfig
 from nmt.config.evaluation import EvaluationConfig
@@ -90,6 +90,11 @@ class TranslateConfig:
     plugins: list[str] = field(default_factory=list)
     """Python modules to import first, such as `[my_package.encodings]`. They register parts of the model,
     search processors and metrics. See docs/extending.md."""
+    format: str = "text"
+    """Format of input and output: `text`, or `jsonl` (JSON Lines); see docs/translating.md."""
+    column: int | None = None
+    """Column of tab-separated values to translate, from 1. The translation is appended as the last column.
+    null: the whole line."""
     scores: bool = False
     """Write `score<TAB>translation`. The score is the length-normalised log-probability."""
     device: str = "auto"
@@ -104,6 +109,10 @@ class TranslateConfig:
     def __post_init__(self) -> None:
         """Checks the values."""
         check("threads", self.threads, between(0, PROCESSES))
+        if self.format not in ("text", "jsonl"):
+            raise UserError(f"format={shortened(self.format)}: must be text or jsonl.")
+        if self.column is not None:
+            check("column", self.column, between(1, 10_000))
         folders("model_dir", self.model_dir)
 
 

@@ -189,7 +189,7 @@ def _replace_stuck(
     return totals, ids
 
 
-_CHUNK = 64  # neighbouring ids whose maximum is computed first
+_CHUNK = 128  # neighbouring ids whose maximum is computed first
 
 
 def top_of_rows(scores: Tensor, count: int) -> tuple[Tensor, Tensor]:

@@ -19,7 +19,7 @@ from torch import Tensor
 from nmt.decoding.beams import top_candidates
 from nmt.decoding.processors import SearchInput, SearchProcessor
 from nmt.decoding.scorers import HypothesisScorer
-from nmt.decoding.search import Hypothesis, check_interval
+from nmt.decoding.search import Hypothesis, check_interval, remaining
 from nmt.decoding.step import S, Step
 
 
@@ -134,7 +134,7 @@ def sample(
                     results[sentences[row]] = _hypotheses(
                         drawn[row, :, 1:], totals[row], lengths[row], attended, scorer
                     )
-                left = [row for row, is_done in enumerate(done) if not is_done]
+                left = remaining(done)
                 if not left:
                     return results
         if len(left) < len(sentences) or width != count:

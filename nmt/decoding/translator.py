@@ -6,7 +6,7 @@ The results are in the order of the lines.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TypeVar
@@ -23,11 +23,11 @@ from nmt.decoding.sampling import Sampling, sample
 from nmt.decoding.scorers import LengthPenalty
 from nmt.decoding.scoring import ScoredTarget, forced_score
 from nmt.decoding.search import Hypothesis, beam_search
-from nmt.decoding.windows import full_windows, ready_windows
 from nmt.decoding.workers import WorkerPool, num_workers
 from nmt.errors import UserError
 from nmt.model import Seq2Seq
 from nmt.runtime import memory_errors
+from nmt.runtime.fp32_products import fast_fp32_products
 
 _DTYPES = {Precision.bf16: torch.bfloat16, Precision.fp16: torch.float16}
 
@@ -192,22 +192,6 @@ class Translator:
             )
         return translations
 
-    def stream(self, lines: Iterable[str], window: int, *, wait: bool = True) -> Iterator[Translation]:
-        """Translates a stream of lines, window by window.
-
-        Args:
-            lines: any number of lines.
-            window: maximum number of lines that are read before the first of them is yielded. A larger window
-                gives better batches.
-            wait: whether to wait for a full window. False: translates the lines that are available, so that a
-                slow writer gets each translation before its next line.
-
-        Yields:
-            A translation for each line, in order.
-        """
-        for part in full_windows(lines, window) if wait else ready_windows(lines, window):
-            yield from self.translate(part)
-
     def score(
         self, pairs: Sequence[tuple[str, str]], advance: Callable[[int], object] = lambda num_pairs: None
     ) -> list[ScoredTarget]:
@@ -275,7 +259,11 @@ class Translator:
     ) -> Generator[tuple[int, _Result], None, None]:
         """Yields the index and the result of each job, in worker processes if that is faster."""
         count = num_workers(self.config.workers, self.device, batches)
-        with _evaluation_mode(self._ensemble.models):
+        fast = self.device.type == "cpu" and self.dtype is None
+        with (
+            _evaluation_mode(self._ensemble.models),
+            fast_fp32_products() if fast else contextlib.nullcontext(),
+        ):
             if count == 1:
                 yield from enumerate(map(work, jobs))
                 return

@@ -146,8 +146,8 @@ def _start(work: Callable[[Any], Any], number: int) -> tuple[Connection, BasePro
     blocked = signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
     try:
         with warnings.catch_warnings():
-            # Python warns of forks in a process with other threads, which might hold locks. A worker takes no locks of
-            # nmt, and computes without threads of torch.
+            # Python warns of forks in a process with threads, which might hold locks. A worker takes no locks
+            # of nmt, and computes without threads of torch.
             warnings.simplefilter("ignore", DeprecationWarning)
             process.start()
     finally:

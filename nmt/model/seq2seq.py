@@ -31,11 +31,12 @@ class DecoderState(Protocol):
     """The state of a model between two steps of a search."""
 
     def select(self, rows: Tensor) -> Self:
-        """Selects hypotheses in a new order; a hypothesis may be repeated.
+        """Selects hypotheses in a new order; a hypothesis may be repeated. It may overwrite this state.
 
         Args:
             rows: (B', K') int64, indices into the B * K hypotheses. All indices of a row belong to one
-                sentence. The sentences keep their order, and each occurs in one row at most.
+                sentence, and each sentence occurs in one row at most. If all sentences occur, they are in
+                their order.
 
         Returns:
             The state of B' sentences with K' hypotheses each.

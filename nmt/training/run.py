@@ -32,6 +32,7 @@ from nmt.runtime import (
     release_freed_memory,
     set_threads,
 )
+from nmt.runtime.fp32_products import speed_up_fp32_products
 from nmt.training.batch_size import require_number, with_max_tokens
 from nmt.training.finish import finish, finished_results, results_text
 from nmt.training.memory_probe import require_room
@@ -51,7 +52,6 @@ from nmt.training.state.run_folder import RunFolder, fixed_options
 from nmt.training.state.warm_start import with_vocabulary
 from nmt.training.trainer import Trainer
 from nmt.training.update.optimizer import check_optimizer
-from nmt.training.update.precision import speed_up_fp32_products
 from nmt.training.update.schedule import build_schedule
 from nmt.training.validation import validation_metrics
 

@@ -23,6 +23,7 @@ from torch import Tensor
 from nmt.data.batches.batching import Layout
 from nmt.model.attention import Score, attention_weights, normalised
 from nmt.model.positions import TARGET_MARGIN, Places, Positions
+from nmt.runtime.fp32_products import plain_fp32_products
 
 _CHUNK = 32  # the cache has room for at least this number of further target tokens when it grows
 _SHARED = 8  # the hypotheses of a sentence share a cache up to this number
@@ -37,7 +38,8 @@ class CachedDecoderState:
     Attributes:
         cross: (N, 2, B, H, S, E), keys and values of the sources, stored once per sentence.
         mask: (B, H, 1, S), -inf at padding, otherwise 0; None if there is no padding.
-        cache: (N, 2, G, H, T or more, C, E), keys and values of the targets. Unused slots are finite.
+        cache: (N, 2, G, H, T or more, C, E), keys and values of the targets. Unused slots of the T tokens are
+            finite.
         num_hypotheses: K.
         length: T.
         source_lengths: (B,) int64.
@@ -109,14 +111,21 @@ class CachedDecoderState:
 
     def select(self, rows: Tensor) -> CachedDecoderState:
         """See `DecoderState.select`."""
-        cross, mask, lengths = self.cross, self.mask, self.source_lengths
-        sentences = None
-        if len(rows) < self.num_sentences:
-            sentences = rows[:, 0] // self.num_hypotheses
-            cross = cross.index_select(2, sentences)
-            mask = None if mask is None else mask.index_select(0, sentences)
-            lengths = lengths.index_select(0, sentences)
-        cache, ancestors = self._selected(rows, sentences)
+        cross, mask, lengths, cache, ancestors = self._sentences(rows)
+        slots, wanted = cache.shape[5], rows.shape[1]
+        own = self.num_hypotheses == 1 or ancestors is not None  # each sentence has its own cache
+        if own and 1 < max(slots, wanted) <= _SHARED:
+            if ancestors is None:
+                ancestors = rows.new_zeros(len(rows), 1, self.length)
+            # All hypotheses of a sentence are in its row, so their places there suffice.
+            places = rows % self.num_hypotheses
+            ancestors = ancestors.gather(1, places[:, :, None].expand(-1, -1, self.length))
+            if wanted > slots:
+                cache = _widened(cache, self.length, wanted)
+        elif ancestors is not None:
+            cache, ancestors = _separated(cache, ancestors, rows % self.num_hypotheses), None
+        elif not (own and wanted == 1):
+            cache = _copied(self.cache, rows.flatten(), self.length)
         return replace(
             self,
             cross=cross,
@@ -124,41 +133,30 @@ class CachedDecoderState:
             source_lengths=lengths,
             cache=cache,
             ancestors=ancestors,
-            num_hypotheses=rows.shape[1],
+            num_hypotheses=wanted,
         )
 
-    def _selected(self, rows: Tensor, sentences: Tensor | None) -> tuple[Tensor, Tensor | None]:
-        """Returns cache and ancestors of the hypotheses `rows`; `sentences` is None if all B remain."""
-        slots, width, wanted = self.cache.shape[5], self.num_hypotheses, rows.shape[1]
-        shared = slots > 1 or width == 1
-        if shared and 1 < max(slots, wanted) <= _SHARED:
-            ancestors = self.ancestors
-            if ancestors is None:
-                ancestors = rows.new_zeros(self.num_sentences, 1, self.length)
-            return self._copied(sentences, max(slots, wanted)), ancestors.flatten(0, 1)[rows]
-        if slots == 1:
-            return self._copied(rows.flatten(), 1), None
-        return self._separated(rows), None
+    def _sentences(self, rows: Tensor) -> tuple[Tensor, Tensor | None, Tensor, Tensor, Tensor | None]:
+        """Returns `cross`, `mask`, `source_lengths`, `cache`, `ancestors` of the sentences of `rows`.
 
-    def _copied(self, rows: Tensor | None, slots: int) -> Tensor:
-        """Returns the caches `rows`, (G',) int64, with at least the given number of slots; None: all."""
-        layers, two, old, heads, _, old_slots, width = self.cache.shape
-        if rows is None and slots == old_slots:
-            return self.cache
-        count, used = old if rows is None else len(rows), self.cache[:, :, :, :, : self.length]
-        cache = self.cache.new_zeros(layers, two, count, heads, self.length + _CHUNK, slots, width)
-        cache[:, :, :, :, : self.length, :old_slots] = used if rows is None else used.index_select(2, rows)
-        return cache
-
-    def _separated(self, rows: Tensor) -> Tensor:
-        """Returns a cache per hypothesis, with one slot, from a shared cache."""
-        assert self.ancestors is not None
-        layers, two, _, heads, _, _, width = self.cache.shape
-        flat = rows.flatten()
-        places = self.ancestors.flatten(0, 1)[flat].view(1, 1, -1, 1, self.length, 1, 1)
-        used = self.cache[:, :, :, :, : self.length].index_select(2, flat // self.num_hypotheses)
-        found = used.gather(5, places.expand(layers, two, -1, heads, -1, 1, width))
-        return F.pad(found, (0, 0, 0, 0, 0, _CHUNK))
+        Those that remain in their place are not copied: the others are moved, in the memory of this state. A
+        cache per hypothesis is returned unchanged.
+        """
+        unchanged = self.cross, self.mask, self.source_lengths, self.cache, self.ancestors
+        if len(rows) == self.num_sentences:
+            return unchanged
+        sentences = rows[:, 0] // self.num_hypotheses
+        moved = (sentences != torch.arange(len(rows), device=rows.device)).nonzero()[:, 0]
+        sources, cache = sentences[moved], self.cache
+        if self.num_hypotheses == 1 or self.ancestors is not None:
+            cache = cache[:, :, : len(rows)]
+            used = self.cache[:, :, :, :, : self.length]
+            used[:, :, moved] = used.index_select(2, sources)
+        cross = self.cross[:, :, : len(rows)]
+        cross[:, :, moved] = self.cross.index_select(2, sources)
+        mask = None if self.mask is None else self.mask.index_select(0, sentences)
+        ancestors = None if self.ancestors is None else self.ancestors.index_select(0, sentences)
+        return cross, mask, self.source_lengths.index_select(0, sentences), cache, ancestors
 
     def recording(self) -> CachedDecoderState:
         """Returns the state with recording: the next step fills `attention`."""
@@ -169,6 +167,8 @@ class CachedDecoderState:
         cache, ancestors, length = self.cache, self.ancestors, self.length
         if length == cache.shape[4]:
             cache = F.pad(cache, (0, 0, 0, 0, 0, max(_CHUNK, length // 2)))
+        if ancestors is not None and self.num_hypotheses < cache.shape[5]:
+            cache[:, :, :, :, length, self.num_hypotheses :] = 0
         if ancestors is not None:
             newest = torch.arange(self.num_hypotheses, device=cache.device)[:, None]
             newest = newest.expand(self.num_sentences, -1, -1)
@@ -232,7 +232,8 @@ class CachedDecoderState:
         keys, values = seen.flatten(3, 4)
         folded = q.reshape(grouped).transpose(1, 2)  # (G, H, K or 1, E)
         if self.positions is None or not self.positions.acts_on_scores:
-            outputs: Tensor = _weights(folded, keys, self.hidden_slots, score) @ values
+            with plain_fp32_products():
+                outputs: Tensor = _weights(folded, keys, self.hidden_slots, score) @ values
             return outputs.transpose(1, 2).flatten(0, 1).flatten(1)
         places = torch.arange(self._first, self.length + 1, device=q.device)
         added = self.hidden_slots
@@ -241,8 +242,9 @@ class CachedDecoderState:
             bias = bias.expand(len(q), heads, 1, len(places)).reshape(*grouped[:3], -1).transpose(1, 2)
             bias = bias[..., None].expand(-1, -1, -1, -1, slots).flatten(3)
             added = bias if added is None else added + bias
-        weights = _weights(folded, keys, added, score)
-        outputs = (weights @ values).transpose(1, 2).flatten(0, 1)  # (B * K, H, E)
+        with plain_fp32_products():
+            weights = _weights(folded, keys, added, score)
+            outputs = (weights @ values).transpose(1, 2).flatten(0, 1)  # (B * K, H, E)
         by_token = weights.view(*weights.shape[:3], -1, slots).sum(-1).transpose(1, 2).flatten(0, 1)
         extra = self.positions.values(by_token[:, :, None], places[-1:], places, layer)
         return (outputs if extra is None else outputs + extra[:, :, 0].to(outputs.dtype)).flatten(1)
@@ -261,10 +263,11 @@ class CachedDecoderState:
         """
         keys, values = self.cross[layer]
         folded = q.view(self.num_sentences, self.num_hypotheses, *q.shape[1:]).transpose(1, 2)
-        weights = _weights(folded, keys, self.mask, score)
+        with plain_fp32_products():
+            weights = _weights(folded, keys, self.mask, score)
+            outputs: Tensor = weights @ values
         if self.attention is not None:
             self.attention[layer] = weights
-        outputs: Tensor = weights @ values
         return outputs.transpose(1, 2).flatten(0, 1).flatten(1)
 
 
@@ -277,3 +280,37 @@ def _weights(q: Tensor, k: Tensor, added: Tensor | None, score: Score) -> Tensor
     if added is not None:
         added = added.to(q.dtype).expand(*shape[:2], *added.shape[-2:]).flatten(0, 1)
     return attention_weights(q.flatten(0, 1), k.flatten(0, 1), score.scale, added).view(shape)
+
+
+def _copied(cache: Tensor, rows: Tensor, length: int) -> Tensor:
+    """Returns the caches `rows`, (G',) int64, with room for further tokens."""
+    layers, two, _, heads, _, slots, width = cache.shape
+    copy = cache.new_empty(layers, two, len(rows), heads, length + _CHUNK, slots, width)
+    copy[:, :, :, :, :length] = cache[:, :, :, :, :length].index_select(2, rows)
+    return copy
+
+
+def _widened(cache: Tensor, length: int, slots: int) -> Tensor:
+    """Returns the cache with more slots per token."""
+    layers, two, count, heads, _, old, width = cache.shape
+    wider = cache.new_empty(layers, two, count, heads, length + _CHUNK, slots, width)
+    wider[:, :, :, :, :length, :old] = cache[:, :, :, :, :length]
+    wider[:, :, :, :, :length, old:] = 0
+    return wider
+
+
+def _separated(cache: Tensor, ancestors: Tensor, places: Tensor) -> Tensor:
+    """Returns a cache per hypothesis, with one slot, from a cache per sentence.
+
+    Args:
+        cache: (N, 2, B, H, T or more, C, E).
+        ancestors: (B, K, T).
+        places: (B, K'), the hypotheses to select, below K.
+    """
+    layers, two, count, heads, _, _, width = cache.shape
+    length, wanted = ancestors.shape[2], places.shape[1]
+    slots = ancestors.gather(1, places[:, :, None].expand(-1, -1, length)).flatten(0, 1)  # (B * K', T)
+    rows = torch.arange(count, device=cache.device).repeat_interleave(wanted)
+    used = cache[:, :, :, :, :length].index_select(2, rows)
+    index = slots.view(1, 1, -1, 1, length, 1, 1).expand(layers, two, -1, heads, -1, 1, width)
+    return F.pad(used.gather(5, index), (0, 0, 0, 0, 0, _CHUNK))

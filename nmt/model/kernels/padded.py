@@ -19,6 +19,7 @@ from torch import Tensor
 from nmt.model.attention import Score, attention_weights, normalised
 from nmt.model.kernels.padding import PaddingMap, Pattern
 from nmt.model.kernels.windows import Window
+from nmt.runtime.fp32_products import plain_fp32_products
 
 
 def attend_padded(q: Tensor, kv: Tensor | None, pattern: Pattern, score: Score, layer: int) -> Tensor:
@@ -273,20 +274,6 @@ def _at_least_fp32(x: Tensor) -> Tensor:
 
 @contextmanager
 def _fp32_products() -> Iterator[None]:
-    """Disables autocast on the CPU, and bf16 in fp32 matrix products.
-
-    The small batched products of attention are as fast in plain fp32. Otherwise torch passes them to oneDNN,
-    which compiles a kernel for every new shape. In training this compilation took five times as long as the
-    products, and a gigabyte of memory.
-    """
-    matmul: Any = getattr(torch.backends.mkldnn, "matmul", None)
-    before = getattr(matmul, "fp32_precision", None)
-    with torch.autocast("cpu", enabled=False):
-        if before in (None, "none", "ieee"):
-            yield
-            return
-        matmul.fp32_precision = "ieee"
-        try:
-            yield
-        finally:
-            matmul.fp32_precision = before
+    """Disables autocast on the CPU, and oneDNN in fp32 matrix products."""
+    with torch.autocast("cpu", enabled=False), plain_fp32_products():
+        yield

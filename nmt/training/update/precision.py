@@ -1,10 +1,9 @@
-"""Number formats: autocast for matrix products, fast fp32 products on the CPU, and the loss scale of fp16."""
+"""Number formats: autocast for matrix products, and the loss scale of fp16."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any, Protocol
+from typing import Protocol
 
 import torch
 
@@ -21,43 +20,6 @@ def autocast(device: torch.device, precision: Precision) -> AbstractContextManag
     if precision is Precision.fp32:
         return nullcontext()
     return torch.autocast(device.type, _DTYPES[precision])
-
-
-def speed_up_fp32_products(wanted: bool) -> bool:
-    """Lets oneDNN compute the fp32 matrix products of this process on the CPU, if that costs no accuracy.
-
-    With bf16 allowed, oneDNN uses its own kernels. A processor with matrix units (AMX) then rounds to bf16.
-    Other processors still compute in fp32, up to twice as fast as torch's default. The error is measured: if
-    it is larger than that of fp32, the setting is reverted.
-
-    Args:
-        wanted: False: restores torch's default.
-
-    Returns:
-        Whether oneDNN computes them.
-    """
-    available: Callable[[], bool] = torch.backends.mkldnn.is_available
-    matmul: Any = getattr(torch.backends.mkldnn, "matmul", None)
-    if not available() or not hasattr(matmul, "fp32_precision"):
-        return False
-    matmul.fp32_precision = "bf16" if wanted else "none"
-    if wanted and max(map(_error_of_products, _SHAPES)) > _FP32_ERROR:
-        wanted, matmul.fp32_precision = False, "none"
-    return wanted
-
-
-_SHAPES = [(256, 512, 1024), (1000, 128, 128), (64, 2048, 512)]
-_FP32_ERROR = 1e-6  # fp32 has an error of 2e-7 to 6e-7, TF32 of 3e-4, bf16 of 2e-3
-
-
-def _error_of_products(shape: tuple[int, int, int]) -> float:
-    """Returns the relative root mean square error of an (m, k) by (k, n) product."""
-    m, k, n = shape
-    generator = torch.Generator().manual_seed(1)
-    x, weight = torch.randn(m, k, generator=generator), torch.randn(n, k, generator=generator)
-    exact = x.double() @ weight.double().T
-    error = torch.nn.functional.linear(x, weight).double() - exact
-    return float(error.norm() / exact.norm())
 
 
 def product_dtype(precision: Precision) -> torch.dtype:

@@ -11,11 +11,10 @@ import os
 import signal
 import sys
 import termios
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from nmt.cli import translate
-from nmt.decoding.windows import full_windows, ready_windows
 
 
 @dataclass(frozen=True)
@@ -33,7 +32,7 @@ class Shout:
 
 
 class Shouter:
-    def translate(self, lines: Sequence[str]) -> list[Shout]:
+    def translate(self, lines: Sequence[str], *, prefixes: Sequence[str] | None = None) -> list[Shout]:
         if "wait" in lines:
             print("working", file=sys.stderr, flush=True)
             signal.pause()  # a wait of `threading` can fail with another error if it is interrupted early
@@ -41,10 +40,6 @@ class Shouter:
             Shout((Scored(line.upper(), -0.5),), len(line.split()), 2345 if line.startswith("long") else 0)
             for line in lines
         ]
-
-    def stream(self, lines: Iterable[str], window: int, *, wait: bool = True) -> Iterator[Shout]:
-        for part in full_windows(lines, window) if wait else ready_windows(lines, window):
-            yield from self.translate(part)
 
 
 if __name__ == "__main__":

@@ -17,8 +17,9 @@ from typing import IO, Any
 import pytest
 from shouting_translate import Scored, Shout, Shouter
 
+from nmt.cli import formats
 from nmt.cli import translate as command
-from nmt.config import DecodingConfig, TranslateConfig
+from nmt.config import TranslateConfig
 from nmt.errors import UserError
 
 SCRIPT = Path(__file__).with_name("shouting_translate.py")
@@ -28,23 +29,6 @@ LONG_TOLD = "line 2: cut to 1,024 of 2,345 tokens (decoding.max_source_tokens)"
 
 def shout(*scored: tuple[str, float]) -> Shout:
     return Shout(tuple(Scored(text, score) for text, score in scored), 1, 0)
-
-
-@pytest.mark.parametrize(
-    ("options", "translation", "written"),
-    [
-        ({}, shout(("Grüße", -0.25)), "Grüße\n"),
-        ({"scores": True}, shout(("Grüße", -0.25)), "-0.2500\tGrüße\n"),
-        (
-            {"decoding": DecodingConfig(nbest=2)},
-            shout(("a", -1.0), ("b", -2.0)),
-            "7\t-1.0000\ta\n7\t-2.0000\tb\n",
-        ),
-        ({"decoding": DecodingConfig(nbest=3)}, shout(("", 0.0)), "7\t0.0000\t\n7\t-inf\t\n7\t-inf\t\n"),
-    ],
-)
-def test_formatted(options: dict[str, Any], translation: Shout, written: str) -> None:
-    assert command.formatted(translation, 7, TranslateConfig("m", **options)) == written.encode()
 
 
 @pytest.mark.parametrize(
@@ -146,14 +130,11 @@ def test_mistakes_with_files(
 def test_a_failure_leaves_nothing_half_written(
     run: Callable[..., None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def stream(self: Shouter, *arguments: object, **options: object) -> Iterator[Shout]:
-        yield shout(("first", 0.0))
-        raise RuntimeError("a bug")
-
-    monkeypatch.setattr(Shouter, "stream", stream)
+    written = iter([b"FIRST\n"])
+    monkeypatch.setattr(formats.Lines, "write", lambda *_: next(written))  # StopIteration: a bug
     (tmp_path / "in").write_text("a\nb\n")
     (tmp_path / "out").write_text("old")
-    with pytest.raises(RuntimeError):
+    with pytest.raises(StopIteration):
         run(input=str(tmp_path / "in"), output=str(tmp_path / "out"))
     assert (tmp_path / "out").read_text() == "old"
     assert len(list(tmp_path.iterdir())) == 2

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Sequence
 
 import pytest
@@ -105,15 +104,6 @@ def test_batches_by_length(lengths: list[int], max_tokens: int, max_sentences: i
         assert len(batch) == 1 or len(batch) * longest <= max_tokens
     flat = [lengths[index] for batch in batches for index in batch]
     assert flat == sorted(lengths, reverse=True)
-
-
-@pytest.mark.parametrize("wait", [True, False])
-@pytest.mark.parametrize("window", [1, 7, 1000])
-def test_stream_keeps_count_and_order(wait: bool, window: int) -> None:
-    generator = random.Random(1)
-    lines = [" ".join(f"w{generator.randrange(20)}" for _ in range(number % 5)) for number in range(50)]
-    found = list(translator().stream(iter(lines), window, wait=wait))
-    assert [one.hypotheses[0].text for one in found] == lines
 
 
 def test_dropout_is_off_and_training_goes_on() -> None:

@@ -1,0 +1,177 @@
+"""The formats of `nmt-translate`: plain lines, JSON Lines, and a column of tab-separated values.
+
+A format reads each input line into a `Request` and writes the translation of it.
+"""
+
+from __future__ import annotations
+
+import json
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from nmt.config import TranslateConfig
+from nmt.errors import UserError
+
+if TYPE_CHECKING:
+    from nmt.decoding.translator import Translation
+
+
+@dataclass(frozen=True)
+class Request:
+    """An input line.
+
+    Attributes:
+        text: the text to translate.
+        prefix: the beginning of its translation; may be empty.
+        others: what the format copies to the output.
+        error: the reason why the line can't be translated; `text` is then empty. None: it can.
+    """
+
+    text: str
+    prefix: str = ""
+    others: Mapping[str, Any] = field(default_factory=dict)
+    error: str | None = None
+
+
+class Format(ABC):
+    """A format of input and output.
+
+    Args:
+        config: its `scores`, `column` and `decoding` are used.
+    """
+
+    def __init__(self, config: TranslateConfig) -> None:
+        self.config = config
+
+    @abstractmethod
+    def read(self, line: str, number: int) -> Request:
+        """Reads an input line.
+
+        Args:
+            line: without its line break.
+            number: of the line, from 1.
+
+        Raises:
+            UserError: the line has no text to translate.
+        """
+
+    @abstractmethod
+    def write(self, request: Request, translation: Translation, number: int) -> bytes:
+        """Returns the output lines for a request, with their line breaks.
+
+        Args:
+            request: from `read`.
+            translation: of its text.
+            number: of the input line, from 1.
+        """
+
+
+class Lines(Format):
+    """Plain text; scores and n-best lists are in front, separated by tabs."""
+
+    def read(self, line: str, number: int) -> Request:
+        """See `Format.read`."""
+        return Request(line)
+
+    def write(self, request: Request, translation: Translation, number: int) -> bytes:
+        """See `Format.write`."""
+        count = self.config.decoding.num_results
+        scored = [(f"{one.score:.4f}", one.text) for one in translation.hypotheses]
+        if count > 1:
+            scored += [("-inf", "")] * (count - len(scored))
+            return "".join(f"{number}\t{score}\t{text}\n" for score, text in scored).encode()
+        [(score, text)] = scored
+        return (f"{score}\t{text}\n" if self.config.scores else f"{text}\n").encode()
+
+
+class Column(Format):
+    """Tab-separated values: one column is translated, and the translation is appended as the last column."""
+
+    def read(self, line: str, number: int) -> Request:
+        """See `Format.read`."""
+        values, column = line.split("\t"), self.config.column
+        assert column is not None
+        if len(values) < column:
+            found = f"{len(values)} column{'s' if len(values) > 1 else ''}"
+            raise UserError(f"column={column}: line {number} has {found}. Choose another column.")
+        return Request(values[column - 1], others={"line": line})
+
+    def write(self, request: Request, translation: Translation, number: int) -> bytes:
+        """See `Format.write`."""
+        best = translation.hypotheses[0]
+        score = f"\t{best.score:.4f}" if self.config.scores else ""
+        return f"{request.others['line']}{score}\t{best.text}\n".encode()
+
+
+class JsonLines(Format):
+    """JSON Lines: an object with `text`, and optionally `prefix` and `tag`; other members are copied.
+
+    The result of a line that is not such an object has only the member `error`, so that the lines of input
+    and output agree.
+    """
+
+    def read(self, line: str, number: int) -> Request:
+        """See `Format.read`."""
+        try:
+            found = json.loads(line, parse_constant=_refuse)
+        except ValueError as error:
+            return Request("", error=f"line {number}: is not JSON ({error})")
+        except RecursionError:
+            return Request("", error=f"line {number}: is nested too deeply")
+        if not isinstance(found, dict):
+            return Request("", error=f"line {number}: must be an object with the member text")
+        if "text" not in found:
+            return Request("", error=f"line {number}: has no member text")
+        for key in ("text", "prefix", "tag"):
+            value = found.get(key, "")
+            if not isinstance(value, str):
+                return Request("", error=f"line {number}: {key} must be a string")
+            if "\n" in value or any(0xD800 <= ord(character) <= 0xDFFF for character in value):
+                return Request("", error=f"line {number}: {key} has a line break or half a character")
+        text, prefix, tag = found.pop("text"), found.pop("prefix", ""), found.pop("tag", "")
+        return Request(f"{tag} {text}" if tag else text, prefix, found)
+
+    def write(self, request: Request, translation: Translation, number: int) -> bytes:
+        """See `Format.write`."""
+        if request.error is not None:
+            return _line({"error": request.error})
+        best, *_ = translation.hypotheses
+        result = {**request.others, "translation": best.text, "score": round(best.score, 4)}
+        if self.config.decoding.num_results > 1:
+            result["nbest"] = [
+                {"translation": one.text, "score": round(one.score, 4)} for one in translation.hypotheses
+            ]
+        if translation.truncated:
+            result["truncated"] = translation.truncated
+        return _line(result)
+
+
+def _line(value: Mapping[str, Any]) -> bytes:
+    try:
+        return f"{json.dumps(value, ensure_ascii=False)}\n".encode()
+    except UnicodeEncodeError:  # half a character (a lone surrogate) in a copied member
+        return f"{json.dumps(value)}\n".encode()
+
+
+def _refuse(name: str) -> None:
+    raise ValueError(f"{name} is not JSON")
+
+
+def format_of(config: TranslateConfig) -> Format:
+    """Returns the format that the options select.
+
+    Raises:
+        UserError: the options contradict each other.
+    """
+    if config.column is None:
+        return JsonLines(config) if config.format == "jsonl" else Lines(config)
+    if config.format == "jsonl":
+        raise UserError(f"column={config.column}: format=jsonl has no columns. Leave one of them out.")
+    if config.decoding.num_results > 1:
+        raise UserError(
+            f"column={config.column}: takes one translation per line. Leave out decoding.nbest and "
+            "decoding.samples, or use format=jsonl."
+        )
+    return Column(config)

@@ -1,0 +1,170 @@
+"""Formats of nmt-translate: plain lines, JSON Lines and columns."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from shouting_translate import Scored, Shout, Shouter
+
+from nmt.cli import translate as command
+from nmt.cli.formats import JsonLines, Request, format_of
+from nmt.config import DecodingConfig, TranslateConfig
+from nmt.errors import UserError
+
+
+def shout(*scored: tuple[str, float], truncated: int = 0) -> Shout:
+    return Shout(tuple(Scored(text, score) for text, score in scored), 1, truncated)
+
+
+def config(**options: Any) -> TranslateConfig:
+    return TranslateConfig("m", **options)
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., str]:
+    """Translates a file with a model that returns capitals; returns the output."""
+    monkeypatch.setattr(command, "load_translator", lambda config: Shouter())
+
+    def run(text: str, **options: Any) -> str:
+        (tmp_path / "in").write_text(text)
+        files = {"input": str(tmp_path / "in"), "output": str(tmp_path / "out")}
+        command.translate(config(**files, **options))
+        return (tmp_path / "out").read_text()
+
+    return run
+
+
+@pytest.mark.parametrize(
+    ("options", "translation", "written"),
+    [
+        ({}, shout(("Grüße", -0.25)), "Grüße\n"),
+        ({"scores": True}, shout(("Grüße", -0.25)), "-0.2500\tGrüße\n"),
+        (
+            {"decoding": DecodingConfig(nbest=2)},
+            shout(("a", -1.0), ("b", -2.0)),
+            "7\t-1.0000\ta\n7\t-2.0000\tb\n",
+        ),
+        ({"decoding": DecodingConfig(nbest=3)}, shout(("", 0.0)), "7\t0.0000\t\n7\t-inf\t\n7\t-inf\t\n"),
+        (
+            {"decoding": DecodingConfig(samples=2)},
+            shout(("a", -1.0), ("b", -2.0)),
+            "7\t-1.0000\ta\n7\t-2.0000\tb\n",
+        ),
+    ],
+)
+def test_lines(options: dict[str, Any], translation: Shout, written: str) -> None:
+    assert format_of(config(**options)).write(Request(""), translation, 7) == written.encode()
+
+
+@pytest.mark.parametrize(
+    ("line", "request_"),
+    [
+        ('{"text": "Grüße"}', Request("Grüße")),
+        ('{"text": "a", "prefix": "b", "tag": "<2de>", "id": 7}', Request("<2de> a", "b", {"id": 7})),
+        ('{"text": "", "tag": ""}', Request("")),
+        (
+            '{"text": "a", "deep": {"b": [1, null, 2.5]}}',
+            Request("a", others={"deep": {"b": [1, None, 2.5]}}),
+        ),
+    ],
+)
+def test_json_requests(line: str, request_: Request) -> None:
+    assert JsonLines(config()).read(line, 3) == request_
+
+
+@pytest.mark.parametrize(
+    ("line", "error"),
+    [
+        ("", "line 3: is not JSON"),
+        ("{", "line 3: is not JSON"),
+        ("[1]", "line 3: must be an object with the member text"),
+        ('"text"', "line 3: must be an object with the member text"),
+        ("{}", "line 3: has no member text"),
+        ('{"text": 1}', "line 3: text must be a string"),
+        ('{"text": null}', "line 3: text must be a string"),
+        ('{"text": "a", "prefix": []}', "line 3: prefix must be a string"),
+        ('{"text": "a", "tag": 2}', "line 3: tag must be a string"),
+        ('{"text": "a\\nb"}', "line 3: text has a line break or half a character"),
+        ('{"text": "a\\ud800"}', "line 3: text has a line break or half a character"),
+        ('{"text": "a", "x": NaN}', "line 3: is not JSON"),
+        ("[" * 100_000, "line 3: is nested too deeply"),
+        ('{"text": "a", "x": ' + "1" * 5000 + "}", "line 3: is not JSON"),
+    ],
+)
+def test_json_lines_with_errors(line: str, error: str) -> None:
+    found = JsonLines(config()).read(line, 3)
+    assert found.text == "" and found.error is not None and found.error.startswith(error)
+    written = JsonLines(config()).write(found, shout(("", 0.0)), 3)
+    assert json.loads(written) == {"error": found.error}
+
+
+def test_json_results() -> None:
+    form = format_of(config(format="jsonl", decoding=DecodingConfig(nbest=2)))
+    written = form.write(Request("a", others={"id": 7}), shout(("Ä", -1.0), ("B", -2.00006), truncated=9), 1)
+    assert written.decode() == (
+        '{"id": 7, "translation": "Ä", "score": -1.0, "nbest": [{"translation": "Ä", "score": -1.0}, '
+        '{"translation": "B", "score": -2.0001}], "truncated": 9}\n'
+    )
+
+
+@given(st.text() | st.binary().map(lambda data: data.decode("latin1")))
+def test_any_text_gives_one_line(text: str) -> None:
+    form = JsonLines(config())
+    written = form.write(form.read(text, 1), shout(("x", 0.0)), 1)
+    assert written.endswith(b"\n") and written.count(b"\n") == 1
+    assert isinstance(json.loads(written), dict)
+
+
+@given(st.dictionaries(st.text(), st.recursive(st.none() | st.integers() | st.text(), st.lists), max_size=3))
+def test_other_members_are_copied(others: dict[str, Any]) -> None:
+    form = JsonLines(config())
+    line = json.dumps({**others, "text": "a", "prefix": "", "tag": ""})
+    found = json.loads(form.write(form.read(line, 1), shout(("x", -0.5)), 1))
+    known = {"text", "prefix", "tag"}
+    expected = {key: value for key, value in others.items() if key not in known}
+    assert found == {**expected, "translation": "x", "score": -0.5}
+
+
+def test_a_file_of_json_lines(run: Callable[..., str], caplog: pytest.LogCaptureFixture) -> None:
+    found = run('{"text": "ein Hund", "id": "a"}\nnonsense\n{"text": ""}\n', format="jsonl")
+    first, second, third = map(json.loads, found.splitlines())
+    assert first == {"id": "a", "translation": "EIN HUND", "score": -0.5}
+    assert second["error"].startswith("line 2: is not JSON")
+    assert third["translation"] == ""
+    assert any(message.startswith("line 2: is not JSON") for message in caplog.messages)
+
+
+def test_a_column_is_translated(run: Callable[..., str]) -> None:
+    assert run("1\tein Hund\tx\n2\t\t\n", column=2) == "1\tein Hund\tx\tEIN HUND\n2\t\t\t\n"
+    assert run("a\tb\n", column=1, scores=True) == "a\tb\t-0.5000\tA\n"
+
+
+def test_a_missing_column_names_its_line(run: Callable[..., str], tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"^column=2: line 2 has 1 column\. Choose another column\.$"):
+        run("a\tb\nc\n", column=2)
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"column": 2, "format": "jsonl"}, r"column=2: format=jsonl has no columns"),
+        ({"column": 2, "decoding": DecodingConfig(nbest=2)}, r"column=2: takes one translation per line"),
+    ],
+)
+def test_contradictions(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        format_of(config(**options))
+
+
+def test_wrong_values() -> None:
+    with pytest.raises(UserError, match=r"format=xml: must be text or jsonl\."):
+        config(format="xml")
+    with pytest.raises(UserError, match=r"column=0: must be "):
+        config(column=0)
