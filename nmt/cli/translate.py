@@ -9,6 +9,9 @@ Each input line gives one output line. With scores=true it is SCORE<TAB>TRANSLAT
 length-normalised log-probability. With decoding.nbest=N each input line gives N output lines, best first:
 NUMBER<TAB>SCORE<TAB>TRANSLATION; the number is that of the input line, from 1. If there are fewer than N
 translations, the remaining lines have the score -inf and no text.
+
+With terminology=FILE, a file of lines SOURCE TERM<TAB>TARGET TERM, each occurrence of a source term in a line
+adds its target term to the translation. A line whose translation lacks a target term is logged.
 """
 
 from __future__ import annotations
@@ -25,6 +28,8 @@ from typing import TYPE_CHECKING, BinaryIO
 from nmt.cli.app import run
 from nmt.config import TranslateConfig
 from nmt.decoding.loading import load_translator
+from nmt.decoding.phrases import unmet_message
+from nmt.decoding.terminology import Terms, configured_terms
 from nmt.errors import UserError
 from nmt.runtime import (
     cache_folder,
@@ -33,6 +38,7 @@ from nmt.runtime import (
     progress,
     read_errors,
     require_writable,
+    stat_or_none,
     write_errors,
     written,
 )
@@ -53,12 +59,13 @@ def translate(config: TranslateConfig) -> None:
     """
     lines, total = _open_input(config)
     _check_output(config)
+    terms = configured_terms(config)
     translator = load_translator(config)
     if config.input is None and config.output is None and sys.stdin.isatty():
-        converse(translator, config)
+        converse(translator, config, terms)
     else:
         with _open_output(config) as out:
-            filter_lines(translator, config, lines, total, out)
+            filter_lines(translator, config, lines, total, out, terms)
 
 
 def main() -> None:
@@ -67,7 +74,12 @@ def main() -> None:
 
 
 def filter_lines(
-    translator: Translator, config: TranslateConfig, lines: Iterable[str], total: int | None, out: BinaryIO
+    translator: Translator,
+    config: TranslateConfig,
+    lines: Iterable[str],
+    total: int | None,
+    out: BinaryIO,
+    terms: Terms | None = None,
 ) -> None:
     """Writes the translations of `lines` to `out`, and a summary to the log.
 
@@ -78,6 +90,7 @@ def filter_lines(
         total: the number of lines. None: unknown, because another program or the user is still writing them.
             Then each line is translated as soon as it arrives.
         out: the file for the translations.
+        terms: returns the constraints of a line; None: there are none.
     """
     start, num_lines, num_tokens = time.monotonic(), 0, 0
     window = WINDOW * config.decoding.max_sentences
@@ -88,7 +101,7 @@ def filter_lines(
             if hide
             else stack.enter_context(progress(total=total, unit="lines", description="Translating"))
         )
-        for translation in translator.stream(lines, window, wait=total is not None):
+        for translation in translator.stream(lines, window, wait=total is not None, terms=terms):
             num_lines += 1
             num_tokens += translation.num_tokens
             out.write(formatted(translation, num_lines, config))
@@ -96,7 +109,7 @@ def filter_lines(
                 out.flush()
             if bar is not None:
                 bar.update(1)
-            _tell_truncation(translation, num_lines)
+            _warn(translation, num_lines)
         out.flush()
     seconds = time.monotonic() - start
     rate = num_lines / max(seconds, 1e-9)
@@ -114,12 +127,15 @@ def formatted(translation: Translation, number: int, config: TranslateConfig) ->
     return (f"{score}\t{text}\n" if config.scores else f"{text}\n").encode()
 
 
-def _tell_truncation(translation: Translation, number: int) -> None:
+def _warn(translation: Translation, number: int) -> None:
+    """Logs that a source was cut, and the constraints that are not met."""
     if translation.truncated:
         log.warning(
             f"line {number}: cut to {translation.cut_to:,} of {translation.truncated:,} tokens "
             "(decoding.max_source_tokens)"
         )
+    if translation.unmet:
+        log.warning(f"line {number}: {unmet_message(translation.unmet)}")
 
 
 # Input and output
@@ -204,6 +220,9 @@ def _check_output(config: TranslateConfig) -> None:
     source = os.fstat(sys.stdin.fileno()) if config.input is None else expanded(config.input).stat()
     if os.path.samestat(source, path.stat()):
         raise UserError(f"output={config.output}: is also the input. Give another name.")
+    terms = None if config.terminology is None else stat_or_none(expanded(config.terminology))
+    if terms is not None and os.path.samestat(terms, path.stat()):
+        raise UserError(f"output={config.output}: is also the terminology file. Give another name.")
 
 
 @contextlib.contextmanager
@@ -219,7 +238,7 @@ def _open_output(config: TranslateConfig) -> Iterator[BinaryIO]:
 # On a terminal
 
 
-def converse(translator: Translator, config: TranslateConfig) -> None:
+def converse(translator: Translator, config: TranslateConfig, terms: Terms | None = None) -> None:
     """Translates typed lines until Ctrl-D; Ctrl-C cancels a line or its translation."""
     print("Type a sentence and press Enter. Ctrl-C cancels a sentence, Ctrl-D exits.", file=sys.stderr)
     number = 0
@@ -229,9 +248,10 @@ def converse(translator: Translator, config: TranslateConfig) -> None:
                 lines = _ask()
                 if not any(line.strip() for line in lines):
                     continue
-                for translation in translator.translate(lines):
+                constraints = None if terms is None else [*map(terms, lines)]
+                for translation in translator.translate(lines, constraints=constraints):
                     number += 1
-                    _tell_truncation(translation, number)
+                    _warn(translation, number)
                     sys.stdout.buffer.write(formatted(translation, number, config))
                 sys.stdout.buffer.flush()
             except EOFError:

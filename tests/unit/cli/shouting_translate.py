@@ -11,7 +11,7 @@ import os
 import signal
 import sys
 import termios
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from nmt.cli import translate
@@ -30,10 +30,13 @@ class Shout:
     num_tokens: int
     truncated: int
     cut_to: int = 1024
+    unmet: tuple[str, ...] = ()
 
 
 class Shouter:
-    def translate(self, lines: Sequence[str]) -> list[Shout]:
+    def translate(
+        self, lines: Sequence[str], *, constraints: Sequence[Sequence[str]] | None = None
+    ) -> list[Shout]:
         if "wait" in lines:
             print("working", file=sys.stderr, flush=True)
             signal.pause()  # a wait of `threading` can fail with another error if it is interrupted early
@@ -42,9 +45,16 @@ class Shouter:
             for line in lines
         ]
 
-    def stream(self, lines: Iterable[str], window: int, *, wait: bool = True) -> Iterator[Shout]:
+    def stream(
+        self,
+        lines: Iterable[str],
+        window: int,
+        *,
+        wait: bool = True,
+        terms: Callable[[str], Sequence[str]] | None = None,
+    ) -> Iterator[Shout]:
         for part in full_windows(lines, window) if wait else ready_windows(lines, window):
-            yield from self.translate(part)
+            yield from self.translate(part, constraints=None if terms is None else [*map(terms, part)])
 
 
 if __name__ == "__main__":
