@@ -1,8 +1,8 @@
 """Terminology files: the required translations of source terms.
 
-A file has a line `source term<TAB>target term` for each term, in UTF-8. Blank lines and lines that begin with #
-are ignored. A term occurs in a line only as whole words; the number of spaces between them has no effect. A
-term in lower case matches in any case. A term with a capital letter matches exactly.
+A file has a line `source term<TAB>target term` for each term, in UTF-8. Blank lines and lines that begin with
+# are ignored. A term occurs in a line only as whole words; the number of spaces between them has no effect.
+A term in lower case matches in any case. A term with a capital letter matches exactly.
 """
 
 from __future__ import annotations

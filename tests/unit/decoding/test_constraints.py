@@ -92,6 +92,13 @@ def test_matches_by_hand(phrases: list[Ids], ids: Ids, unmet: list[int]) -> None
     assert Automaton(phrases, {9}).unmet(ids) == unmet
 
 
+def test_an_automaton_reads_many_hypotheses() -> None:
+    """The ids outside the phrases share their next states, apart from those that continue a word."""
+    automaton = Automaton([(2,)], {8, 9})
+    assert [automaton.unmet((2, new)) for new in (7, 9, 6, 8)] == [[], [0], [], [0]]
+    assert [automaton.unmet((new, 2)) for new in (7, 9, 6, 8)] == [[]] * 4
+
+
 def test_a_million_matches_are_not_followed() -> None:
     phrases = [(2,) * size for size in range(1, 13)] + [(2,) * 3] * 5
     automaton = Automaton(phrases)
@@ -203,6 +210,15 @@ def test_a_phrase_that_is_met_anyway_changes_nothing() -> None:
 def test_a_beam_of_one_begins_with_the_phrases() -> None:
     [[found]] = run(constant(-9.0, -0.5, -9.0, -9.0), [9], beam_size=1, constraints=[Automaton([(2, 3, 2)])])
     assert found.ids == (2, 3, 2) and found.log_prob == -27.5
+
+
+def test_a_met_phrase_may_end_although_the_best_ids_continue_its_word() -> None:
+    """EOS is not among the best ids of the hypothesis."""
+    automaton = Automaton([(2,)], {3})
+    [[found]] = run(
+        constant(-9.0, -9.0, -10.0, -0.5), [3], beam_size=1, forbidden=(), constraints=[automaton]
+    )
+    assert found.ids == (2,)
 
 
 @pytest.mark.parametrize(
