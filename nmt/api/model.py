@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, overload
 from nmt.api.session import Folder, session
 from nmt.config import DecodingConfig, TrainConfig, TranslateConfig
 from nmt.decoding.loading import Loaded, load_models
+from nmt.decoding.phrases import unmet_message
 from nmt.errors import UserError
 from nmt.options.compose import changed_decoding
 from nmt.runtime import Guest, as_guest, import_plugins, log, progress
@@ -82,13 +83,35 @@ class Model:
         return f"<nmt.Model {self.source_lang}-{self.target_lang} from {names}>"
 
     @overload
-    def translate(self, lines: str, *, progress: bool = False, **decoding: Any) -> str: ...
+    def translate(
+        self,
+        lines: str,
+        *,
+        progress: bool = False,
+        constraints: Sequence[Sequence[str]] | None = None,
+        terminology: Folder | None = None,
+        **decoding: Any,
+    ) -> str: ...
 
     @overload
-    def translate(self, lines: Iterable[str], *, progress: bool = False, **decoding: Any) -> list[str]: ...
+    def translate(
+        self,
+        lines: Iterable[str],
+        *,
+        progress: bool = False,
+        constraints: Sequence[Sequence[str]] | None = None,
+        terminology: Folder | None = None,
+        **decoding: Any,
+    ) -> list[str]: ...
 
     def translate(
-        self, lines: str | Iterable[str], *, progress: bool = False, **decoding: Any
+        self,
+        lines: str | Iterable[str],
+        *,
+        progress: bool = False,
+        constraints: Sequence[Sequence[str]] | None = None,
+        terminology: Folder | None = None,
+        **decoding: Any,
     ) -> str | list[str]:
         """Translates lines, each into one line, or one line given as a string.
 
@@ -96,6 +119,8 @@ class Model:
             lines: raw text, one sentence a line. Line ends are ignored, so an open file is accepted. The
                 translation of a blank line is empty.
             progress: whether to show a progress bar on standard error.
+            constraints: for each line a list of the phrases that its translation must contain.
+            terminology: a file of required translations, as for `nmt-translate`.
             **decoding: options of the section `decoding`.
 
         Returns:
@@ -108,18 +133,26 @@ class Model:
         if "nbest" in decoding:
             raise UserError("decoding.nbest: translate returns only the best one. Use translate_nbest.")
         alone = isinstance(lines, str)
-        found = self._translated([lines] if isinstance(lines, str) else lines, progress, decoding)
+        found = self._translated(lines, progress, decoding, constraints, terminology)
         texts = [translation.hypotheses[0].text for translation in found]
         return texts[0] if alone else texts
 
     def translate_nbest(
-        self, lines: Iterable[str], *, progress: bool = False, **decoding: Any
+        self,
+        lines: Iterable[str],
+        *,
+        progress: bool = False,
+        constraints: Sequence[Sequence[str]] | None = None,
+        terminology: Folder | None = None,
+        **decoding: Any,
     ) -> list[list[ScoredText]]:
         """Returns several translations of each line, at most `nbest=N`, with their scores.
 
         Args:
             lines: as for `translate`.
             progress: as for `translate`.
+            constraints: as for `translate`.
+            terminology: as for `translate`.
             **decoding: options of the section `decoding`, such as `nbest=4, beam_size=8`.
 
         Returns:
@@ -129,7 +162,7 @@ class Model:
         Raises:
             UserError: as for `translate`.
         """
-        found = self._translated([lines] if isinstance(lines, str) else lines, progress, decoding)
+        found = self._translated(lines, progress, decoding, constraints, terminology)
         return [list(translation.hypotheses) for translation in found]
 
     def score(self, pairs: Iterable[tuple[str, str]], *, progress: bool = False) -> list[float]:
@@ -165,14 +198,25 @@ class Model:
         """
         return [scored.token_log_probs for scored in self._scored(pairs, progress)]
 
-    def _translated(self, lines: Iterable[str], shown: bool, decoding: dict[str, Any]) -> list[Translation]:
+    def _translated(
+        self,
+        lines: str | Iterable[str],
+        shown: bool,
+        decoding: dict[str, Any],
+        constraints: Sequence[Sequence[str]] | None,
+        terminology: Folder | None,
+    ) -> list[Translation]:
+        lines = [lines] if isinstance(lines, str) else lines
         texts = [_line(line, f"line {number}") for number, line in enumerate(lines, 1)]
+        phrases = _phrases(texts, constraints, terminology)
         translator = self._translator(decoding)
         with as_guest(Guest(shown)), torch_for_nmt(self._threads):
             with progress(total=len(texts), unit="lines", description="Translating") as bar:
-                found = translator.translate(texts, bar.update)
+                found = translator.translate(texts, bar.update, constraints=phrases)
         for number, translation in enumerate(found, 1):
             _warn_of_cut(translation.truncated, f"line {number}", translator)
+            if translation.unmet:
+                log.warning(f"line {number}: {unmet_message(translation.unmet)}")
         return found
 
     def _scored(self, pairs: Iterable[tuple[str, str]], shown: bool) -> list[ScoredTarget]:
@@ -216,6 +260,36 @@ def _line(text: str, name: str) -> str:
         code = ord(line[error.start])
         raise UserError(f"{name}: not valid Unicode (surrogate U+{code:04X}). Decode it as UTF-8.") from None
     return line
+
+
+def _phrases(
+    lines: Sequence[str], constraints: Sequence[Sequence[str]] | None, terminology: Folder | None
+) -> list[list[str]] | None:
+    """Returns the constraints of each line, those of the terminology included; None if neither is given.
+
+    Raises:
+        TypeError: a phrase is not a string, or the phrases of a line are a string.
+        UserError: there is not one list per line, a phrase contains a line break, or the file is invalid.
+    """
+    if constraints is None and terminology is None:
+        return None
+    given = [[] for _ in lines] if constraints is None else list(constraints)
+    if len(given) != len(lines):
+        raise UserError(
+            f"constraints: {len(given):,} lists for {len(lines):,} lines. Give one list per line; it may be "
+            "empty."
+        )
+    phrases: list[list[str]] = []
+    for number, line in enumerate(given, 1):
+        if isinstance(line, str):
+            raise TypeError(f"constraints of line {number}: must be a list of phrases, not str")
+        phrases.append([_line(phrase, f"constraints of line {number}") for phrase in line])
+    if terminology is not None:
+        from nmt.decoding.terminology import load_terminology
+
+        terms = load_terminology(terminology)
+        phrases = [[*one, *terms.targets(line)] for one, line in zip(phrases, lines, strict=True)]
+    return phrases
 
 
 def _warn_of_cut(truncated: int, name: str, translator: Translator) -> None:

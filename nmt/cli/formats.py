@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -25,12 +25,14 @@ class Request:
     Attributes:
         text: the text to translate.
         prefix: the beginning of its translation; may be empty.
+        constraints: phrases that its translation must contain.
         others: what the format copies to the output.
         error: the reason why the line can't be translated; `text` is then empty. None: it can.
     """
 
     text: str
     prefix: str = ""
+    constraints: Sequence[str] = ()
     others: Mapping[str, Any] = field(default_factory=dict)
     error: str | None = None
 
@@ -106,7 +108,9 @@ class Column(Format):
 
 
 class JsonLines(Format):
-    """JSON Lines: an object with `text`, and optionally `prefix` and `tag`; other members are copied.
+    """JSON Lines: an object with `text`, and optionally `prefix`, `constraints` and `tag`.
+
+    Other members are copied.
 
     The result of a line that is not such an object has only the member `error`, so that the lines of input
     and output agree.
@@ -124,14 +128,25 @@ class JsonLines(Format):
             return Request("", error=f"line {number}: must be an object with the member text")
         if "text" not in found:
             return Request("", error=f"line {number}: has no member text")
-        for key in ("text", "prefix", "tag"):
-            value = found.get(key, "")
+        text, prefix, tag = found.pop("text"), found.pop("prefix", ""), found.pop("tag", "")
+        constraints = found.pop("constraints", [])
+        if not isinstance(constraints, list):
+            return Request("", error=f"line {number}: constraints must be a list of strings")
+        values = [
+            ("text", text),
+            ("prefix", prefix),
+            ("tag", tag),
+            *(("constraints", one) for one in constraints),
+        ]
+        for key, value in values:
             if not isinstance(value, str):
-                return Request("", error=f"line {number}: {key} must be a string")
+                kind = "a list of strings" if key == "constraints" else "a string"
+                return Request("", error=f"line {number}: {key} must be {kind}")
             if "\n" in value or any(0xD800 <= ord(character) <= 0xDFFF for character in value):
                 return Request("", error=f"line {number}: {key} has a line break or half a character")
-        text, prefix, tag = found.pop("text"), found.pop("prefix", ""), found.pop("tag", "")
-        return Request(f"{tag} {text}" if tag else text, prefix, found)
+        if constraints and self.config.decoding.samples:
+            return Request("", error=f"line {number}: samples can't have constraints")
+        return Request(f"{tag} {text}" if tag else text, prefix, constraints, found)
 
     def write(self, request: Request, translation: Translation, number: int) -> bytes:
         """See `Format.write`."""
@@ -143,6 +158,8 @@ class JsonLines(Format):
             result["nbest"] = [
                 {"translation": one.text, "score": round(one.score, 4)} for one in translation.hypotheses
             ]
+        if translation.unmet:
+            result["unmet"] = list(translation.unmet)
         if translation.truncated:
             result["truncated"] = translation.truncated
         return _line(result)

@@ -10,9 +10,12 @@ length-normalised log-probability. With decoding.nbest=N or decoding.samples=N e
 lines, best first: NUMBER<TAB>SCORE<TAB>TRANSLATION; the number is that of the input line, from 1. If there
 are fewer than N translations, the remaining lines have the score -inf and no text.
 
-format=jsonl reads and writes JSON Lines: {"text": ..., "prefix": ..., "tag": ...} gives {"translation": ...,
-"score": ...} and, for several translations, "nbest". column=2 translates the second column of tab-separated
-values and appends the translation.
+format=jsonl reads and writes JSON Lines: {"text": ..., "prefix": ..., "constraints": [...], "tag": ...} gives
+{"translation": ..., "score": ...} and, for several translations, "nbest". column=2 translates the second
+column of tab-separated values and appends the translation.
+
+With terminology=FILE, a file of lines SOURCE TERM<TAB>TARGET TERM, each occurrence of a source term in a line
+adds its target term to the translation. A line whose translation lacks a target term is logged.
 """
 
 from __future__ import annotations
@@ -30,6 +33,8 @@ from nmt.cli.app import run
 from nmt.cli.formats import Lines, Request, format_of
 from nmt.config import TranslateConfig
 from nmt.decoding.loading import load_translator
+from nmt.decoding.phrases import unmet_message
+from nmt.decoding.terminology import Terms, configured_terms
 from nmt.errors import UserError
 from nmt.runtime import (
     cache_folder,
@@ -38,6 +43,7 @@ from nmt.runtime import (
     progress,
     read_errors,
     require_writable,
+    stat_or_none,
     write_errors,
     written,
 )
@@ -59,12 +65,13 @@ def translate(config: TranslateConfig) -> None:
     format_of(config)  # reports contradictory options before the model is loaded
     lines, total = _open_input(config)
     _check_output(config)
+    terms = configured_terms(config)
     translator = load_translator(config)
     if config.input is None and config.output is None and sys.stdin.isatty():
-        converse(translator, config)
+        converse(translator, config, terms)
     else:
         with _open_output(config) as out:
-            filter_lines(translator, config, lines, total, out)
+            filter_lines(translator, config, lines, total, out, terms)
 
 
 def main() -> None:
@@ -73,7 +80,12 @@ def main() -> None:
 
 
 def filter_lines(
-    translator: Translator, config: TranslateConfig, lines: Iterable[str], total: int | None, out: BinaryIO
+    translator: Translator,
+    config: TranslateConfig,
+    lines: Iterable[str],
+    total: int | None,
+    out: BinaryIO,
+    terms: Terms | None = None,
 ) -> None:
     """Writes the translations of `lines` to `out`, and a summary to the log.
 
@@ -84,6 +96,7 @@ def filter_lines(
         total: the number of lines. None: unknown, because another program or the user is still writing them.
             Then each line is translated as soon as it arrives.
         out: the file for the translations.
+        terms: returns the constraints of a line; None: there are none.
     """
     from nmt.decoding.windows import full_windows, ready_windows
 
@@ -99,7 +112,7 @@ def filter_lines(
         requests = (form.read(line, number) for number, line in enumerate(lines, 1))
         windows = full_windows(requests, window) if total is not None else ready_windows(requests, window)
         for part in windows:
-            for request, translation in zip(part, _translated(translator, part), strict=True):
+            for request, translation in zip(part, _translated(translator, part, terms), strict=True):
                 num_lines += 1
                 num_tokens += translation.num_tokens
                 out.write(form.write(request, translation, num_lines))
@@ -109,24 +122,34 @@ def filter_lines(
                     bar.update(1)
                 if request.error is not None:
                     log.warning(request.error)
-                _tell_truncation(translation, num_lines)
+                _warn(translation, num_lines)
         out.flush()
     seconds = time.monotonic() - start
     rate = num_lines / max(seconds, 1e-9)
     log.info(f"{num_lines:,} lines, {num_tokens:,} tokens, {seconds:,.1f} s, {rate:,.0f} lines/s")
 
 
-def _translated(translator: Translator, requests: Sequence[Request]) -> list[Translation]:
-    texts, prefixes = [one.text for one in requests], [one.prefix for one in requests]
-    return translator.translate(texts, prefixes=prefixes if any(prefixes) else None)
+def _translated(
+    translator: Translator, requests: Sequence[Request], terms: Terms | None
+) -> list[Translation]:
+    prefixes = [one.prefix for one in requests]
+    constraints = [[*one.constraints, *(terms(one.text) if terms else ())] for one in requests]
+    return translator.translate(
+        [one.text for one in requests],
+        prefixes=prefixes if any(prefixes) else None,
+        constraints=constraints if any(constraints) else None,
+    )
 
 
-def _tell_truncation(translation: Translation, number: int) -> None:
+def _warn(translation: Translation, number: int) -> None:
+    """Logs that a source was cut, and the constraints that are not met."""
     if translation.truncated:
         log.warning(
             f"line {number}: cut to {translation.cut_to:,} of {translation.truncated:,} tokens "
             "(decoding.max_source_tokens)"
         )
+    if translation.unmet:
+        log.warning(f"line {number}: {unmet_message(translation.unmet)}")
 
 
 # Input and output
@@ -211,6 +234,9 @@ def _check_output(config: TranslateConfig) -> None:
     source = os.fstat(sys.stdin.fileno()) if config.input is None else expanded(config.input).stat()
     if os.path.samestat(source, path.stat()):
         raise UserError(f"output={config.output}: is also the input. Give another name.")
+    terms = None if config.terminology is None else stat_or_none(expanded(config.terminology))
+    if terms is not None and os.path.samestat(terms, path.stat()):
+        raise UserError(f"output={config.output}: is also the terminology file. Give another name.")
 
 
 @contextlib.contextmanager
@@ -226,7 +252,7 @@ def _open_output(config: TranslateConfig) -> Iterator[BinaryIO]:
 # On a terminal
 
 
-def converse(translator: Translator, config: TranslateConfig) -> None:
+def converse(translator: Translator, config: TranslateConfig, terms: Terms | None = None) -> None:
     """Translates typed lines until Ctrl-D; Ctrl-C cancels a line or its translation."""
     print("Type a sentence and press Enter. Ctrl-C cancels a sentence, Ctrl-D exits.", file=sys.stderr)
     form, number = Lines(config), 0
@@ -236,9 +262,10 @@ def converse(translator: Translator, config: TranslateConfig) -> None:
                 lines = _ask()
                 if not any(line.strip() for line in lines):
                     continue
-                for translation in translator.translate(lines):
+                constraints = None if terms is None else [*map(terms, lines)]
+                for translation in translator.translate(lines, constraints=constraints):
                     number += 1
-                    _tell_truncation(translation, number)
+                    _warn(translation, number)
                     sys.stdout.buffer.write(form.write(Request(""), translation, number))
                 sys.stdout.buffer.flush()
             except EOFError:

@@ -87,6 +87,9 @@ class TranslateConfig:
     """Text file with one sentence per line. null: standard input."""
     output: str | None = path_field("file", None)
     """File for the translations. null: standard output."""
+    terminology: str | None = path_field("file", None)
+    """Text file of required translations, a line `source term<TAB>target term` for each. A translation has
+    the target term for each occurrence of a source term. See docs/translating.md."""
     plugins: list[str] = field(default_factory=list)
     """Python modules to import first, such as `[my_package.encodings]`. They register parts of the model,
     search processors and metrics. See docs/extending.md."""

@@ -13,6 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from nmt.decoding.banks import Banks
 from nmt.decoding.scorers import HypothesisScorer
 
 
@@ -84,9 +85,8 @@ class Extension:
 
     beams: Beams  # C open hypotheses of t + 1 tokens
     parents: Tensor  # (B, C) int64: for each of the C candidates the hypothesis that it extends, below K
-    order: (
-        Tensor  # (B, N) int64: the N best complete ones, as indices into N old ones followed by C candidates
-    )
+    order: Tensor  # (B, N) int64: the N best complete ones, as indices into N old ones and C candidates
+    banks: Banks | None  # the constraints after the step
 
     def rows(self, width: int) -> Tensor:
         """Returns the parents as indices into the B * K hypotheses, (B, C) int64; `width` is K."""
@@ -95,7 +95,12 @@ class Extension:
 
 
 def extend(
-    beams: Beams, log_probs: Tensor, length: int, rules: Rules, processed: Tensor | None = None
+    beams: Beams,
+    log_probs: Tensor,
+    length: int,
+    rules: Rules,
+    processed: Tensor | None = None,
+    banks: Banks | None = None,
 ) -> Extension:
     """Does one step: extends K open hypotheses to C.
 
@@ -105,14 +110,20 @@ def extend(
         length: t, the number of ids after BOS that a hypothesis has after this step.
         rules: the settings of the search.
         processed: (B, K, V), `log_probs` after all processors; None if there are no processors.
+        banks: the constraints of the sentences; None: there are none.
     """
-    totals, ids_of = _candidates(beams, log_probs if processed is None else processed, length, rules)
+    allowed = log_probs if processed is None else processed
+    totals, ids_of = _candidates(beams, allowed, length, rules)
     if processed is not None:
         totals, ids_of = _replace_stuck(totals, ids_of, beams, log_probs, length, rules)
 
     width, per_hypothesis = log_probs.shape[1], totals.shape[1] // log_probs.shape[1]
     best, places = top_candidates(totals, min(rules.beam_size, width * log_probs.shape[2]))  # (B, C)
     parents, chosen = places // per_hypothesis, ids_of.gather(1, places)
+    if banks is not None:
+        (best, parents, chosen), banks = banks.select(
+            (best, parents, chosen), totals, ids_of, allowed, beams.log_probs, beams.complete_scores, length
+        )
     ids = torch.cat((_gather_rows(beams.ids, parents), chosen[:, :, None]), 2)  # (B, C, t + 1)
     ends = chosen == rules.eos_id
 
@@ -130,7 +141,7 @@ def extend(
         complete_scores=scores[:, : rules.nbest],
         max_lengths=beams.max_lengths,
     )
-    return Extension(extended, parents, order)
+    return Extension(extended, parents, order, banks)
 
 
 def _candidates(beams: Beams, log_probs: Tensor, length: int, rules: Rules) -> tuple[Tensor, Tensor]:

@@ -16,6 +16,8 @@ These rules apply to each sentence separately:
 - Processors may forbid all extensions of all open hypotheses, for example by forbidding EOS at the maximum
   length. Then the search of the sentence ends with its complete hypotheses. If it has none, this step uses
   the log-probabilities of the model without processors.
+- Constraints add candidates and divide the beam (see `nmt.decoding.banks`). They also apply to the selection
+  among the candidates of the processors.
 - The search ends when no open hypothesis can exceed the score of the N-th best complete hypothesis.
   Log-probabilities never increase, so the scorer can bound the score of an open hypothesis.
 """
@@ -29,7 +31,9 @@ import torch
 from torch import Tensor
 
 from nmt.config import DecodingConfig
+from nmt.decoding.banks import Banks
 from nmt.decoding.beams import AttentionTrace, Beams, Rules, extend
+from nmt.decoding.constraints import Automaton
 from nmt.decoding.processors import SearchInput, SearchProcessor
 from nmt.decoding.scorers import HypothesisScorer, LengthPenalty
 from nmt.decoding.step import S, Step
@@ -66,6 +70,7 @@ def beam_search(
     processors: Sequence[SearchProcessor] = (),
     scorer: HypothesisScorer | None = None,
     sources: Sequence[Sequence[int]] = (),
+    constraints: Sequence[Automaton | None] = (),
     attention: bool = False,
     device: torch.device | str = "cpu",
 ) -> list[list[Hypothesis]]:
@@ -83,6 +88,7 @@ def beam_search(
         processors: applied in this order; see `SearchProcessor`.
         scorer: None: `LengthPenalty(config.length_penalty)`.
         sources: source ids of each sentence; only processors use them.
+        constraints: the phrases of each sentence, None for a sentence without phrases; empty: none at all.
         attention: whether to return the attention of the hypotheses.
         device: the device of the tensors of `step`.
 
@@ -95,6 +101,7 @@ def beam_search(
         FloatingPointError: a log-probability is NaN.
     """
     assert len(max_lengths) == num_sentences
+    assert len(constraints) in (0, num_sentences)
     assert eos_id not in forbidden
     if num_sentences == 0:
         return []
@@ -106,6 +113,7 @@ def beam_search(
     start = SearchInput(num_sentences, sources, max_lengths, bos_id, eos_id, device)
     running = [processor.start(start) for processor in processors]
     beams = Beams.start(rules, device)
+    banks = Banks.start(constraints, max_lengths, eos_id, forbidden)
     trace: AttentionTrace | None = None
     sentences = list(range(num_sentences))  # the sentence of each row of the batch
     limits = tuple(max_lengths)  # the maximum length of each row
@@ -117,8 +125,8 @@ def beam_search(
         output = step(beams.ids[:, :, -1], state, attention=attention)
         state = output.state
         processed = _processed(output.log_probs, beams.ids, running)
-        extension = extend(beams, output.log_probs, length, rules, processed)
-        beams, rows = extension.beams, extension.rows(width)
+        extension = extend(beams, output.log_probs, length, rules, processed, banks)
+        beams, banks, rows = extension.beams, extension.banks, extension.rows(width)
         if attention:
             assert output.attention is not None, "the step function returns no attention"
             trace = trace or AttentionTrace.start(output.attention, rules.nbest)
@@ -136,7 +144,7 @@ def beam_search(
                 sentences, limits = [sentences[row] for row in left], tuple(limits[row] for row in left)
                 picked = torch.tensor(left, device=device)
                 beams, rows = beams.take(picked), rows[picked]
-                trace = trace and trace.take(picked)
+                trace, banks = trace and trace.take(picked), banks and banks.take(left)
                 is_identity = False
         if not is_identity:
             state = state.select(rows)

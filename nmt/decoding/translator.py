@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Generator, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TypeVar
 
@@ -17,12 +17,15 @@ from torch import Tensor
 from nmt.config import DecodingConfig, Precision
 from nmt.data.batches.batching import Batch
 from nmt.data.subwords.tokenizer import BOS_ID, EOS_ID, PAD_ID, UNK_ID, Tokenizer
+from nmt.decoding.constraints import Automaton
 from nmt.decoding.ensemble import Ensemble
+from nmt.decoding.phrases import PhraseIds, Phrases
 from nmt.decoding.processors import Prefix, PrefixOptions, SearchProcessor, configured_processors
 from nmt.decoding.sampling import Sampling, sample
 from nmt.decoding.scorers import LengthPenalty
 from nmt.decoding.scoring import ScoredTarget, forced_score
 from nmt.decoding.search import Hypothesis, beam_search
+from nmt.decoding.word_boundaries import continuing_ids
 from nmt.decoding.workers import WorkerPool, num_workers
 from nmt.errors import UserError
 from nmt.model import Seq2Seq
@@ -57,12 +60,14 @@ class Translation:
         truncated: number of source tokens if the source was cut, otherwise 0.
         num_tokens: target tokens of the best hypothesis, EOS counted; 0 for a blank line.
         cut_to: maximum number of source tokens: `decoding.max_source_tokens`, or less if a model requires it.
+        unmet: the constraints that the best hypothesis does not meet.
     """
 
     hypotheses: tuple[ScoredText, ...]
     truncated: int = 0
     num_tokens: int = 0
     cut_to: int = 0
+    unmet: tuple[str, ...] = ()
 
 
 BLANK = Translation((ScoredText("", 0.0),))
@@ -71,10 +76,18 @@ BLANK = Translation((ScoredText("", 0.0),))
 
 @dataclass(frozen=True)
 class _SearchJob:
-    """A batch to search: source ids, the first target ids of each, and whether to return attention."""
+    """A batch to search.
+
+    Attributes:
+        sources: source ids of each sentence.
+        prefixes: the first target ids of each; None: none has any.
+        phrases: the constraints of each; empty for a sentence without constraints.
+        attention: whether to return attention.
+    """
 
     sources: Sequence[Sequence[int]]
     prefixes: Sequence[Sequence[int]] | None
+    phrases: Sequence[PhraseIds]
     attention: bool
 
 
@@ -124,6 +137,7 @@ class Translator:
         self.max_source_tokens = min([config.max_source_tokens, *sources])
         self._max_target_tokens = min(targets, default=None)
         self.processors = (*configured_processors(config), *processors)
+        self._continuing: frozenset[int] | None = None
 
     def translate(
         self,
@@ -131,6 +145,7 @@ class Translator:
         advance: Callable[[int], object] = lambda num_lines: None,
         *,
         prefixes: Sequence[str] | None = None,
+        constraints: Sequence[Sequence[str]] | None = None,
         attention: bool = False,
     ) -> list[Translation]:
         """Translates lines of any content.
@@ -144,16 +159,21 @@ class Translator:
                 forbid the pieces of a prefix. The limits `decoding.max_length_factor` and
                 `decoding.max_length_offset` do not apply to a prefix, but a maximum length of the model does:
                 a longer prefix is cut. The translation of a blank line is the empty line for any prefix.
+            constraints: for each line the phrases that its translation must contain, with their numbers of
+                occurrences; a list may be empty. The maximum length is raised if they need it. `unmet` of the
+                translation has the phrases that it lacks: those that a processor forbids, those that exceed
+                the maximum length of a model, and all phrases of a blank line.
             attention: whether to return the attention of every hypothesis.
 
         Returns:
             A translation for each line, in order.
 
         Raises:
-            UserError: the probabilities of the model are NaN, it has no attention to return, or a batch does
-                not fit into the memory of the device.
+            UserError: a constraint is blank, samples have constraints, the probabilities of the model are
+                NaN, it has no attention to return, or a batch does not fit into the memory of the device.
         """
         assert prefixes is None or len(prefixes) == len(lines), "there must be one prefix per line"
+        phrases = self._phrases(constraints, len(lines))
         pieces = self._encode_sources(lines)
         prefix_ids = (
             None if prefixes is None else self.tokenizer.encode_target([*map(_empty_if_blank, prefixes)])
@@ -168,6 +188,7 @@ class Translator:
             _SearchJob(
                 [sources[place] for place in batch],
                 None if prefix_ids is None else [prefix_ids[rows[place]] for place in batch],
+                [phrases.ids[rows[place]] for place in batch],
                 attention,
             )
             for batch in batches
@@ -179,7 +200,7 @@ class Translator:
                 advance(len(batches[number]))
 
         texts = iter(self.tokenizer.decode_target([one.ids for hypotheses in found for one in hypotheses]))
-        translations = [BLANK] * len(lines)
+        translations = [replace(BLANK, unmet=tuple(texts)) if texts else BLANK for texts in phrases.texts]
         for row, length, hypotheses in zip(rows, lengths, found, strict=True):
             translations[row] = Translation(
                 hypotheses=tuple(
@@ -189,6 +210,7 @@ class Translator:
                 truncated=self._num_truncated(pieces[row]),
                 num_tokens=len(hypotheses[0].ids) + 1,
                 cut_to=self.max_source_tokens,
+                unmet=phrases.unmet(row, self._automaton(phrases.ids[row]), hypotheses[0].ids),
             )
         return translations
 
@@ -245,12 +267,33 @@ class Translator:
         num_tokens = len(ids) + 1
         return num_tokens if num_tokens > self.max_source_tokens else 0
 
-    def _max_lengths(self, batch: Batch, prefixes: Sequence[Sequence[int]] | None) -> list[int]:
+    def _phrases(self, constraints: Sequence[Sequence[str]] | None, num_lines: int) -> Phrases:
+        """Encodes the constraints of all lines, and prepares the search for them."""
+        if constraints is None:
+            return Phrases([()] * num_lines, self.tokenizer)
+        assert len(constraints) == num_lines, "there must be one list of constraints per line"
+        if self.config.samples:
+            raise UserError(
+                f"decoding.samples={self.config.samples}: samples can't have constraints. "
+                "Set decoding.samples=0."
+            )
+        if self._continuing is None:
+            self._continuing = continuing_ids(self.tokenizer.target_vocabulary())
+        return Phrases(constraints, self.tokenizer)
+
+    def _automaton(self, phrases: PhraseIds) -> Automaton | None:
+        """Returns the automaton of the phrases of a sentence; None if it has none."""
+        return Automaton(phrases, self._continuing or ()) if phrases else None
+
+    def _max_lengths(
+        self, batch: Batch, prefixes: Sequence[Sequence[int]] | None, phrases: Sequence[PhraseIds]
+    ) -> list[int]:
         """Returns for each source the maximum number of tokens of its translation, EOS included."""
         factor, offset = self.config.max_length_factor, self.config.max_length_offset
         lengths = [int(length * factor) + offset for length in batch.source.lengths]
-        if prefixes is not None:
-            lengths = [max(length, len(ids) + 1) for length, ids in zip(lengths, prefixes, strict=True)]
+        begins = prefixes or [()] * len(lengths)
+        needed = [sum(map(len, (begin, *found))) + 1 for begin, found in zip(begins, phrases, strict=True)]
+        lengths = [*map(max, lengths, needed)]
         most = self._max_target_tokens
         return lengths if most is None else [min(length, most) for length in lengths]
 
@@ -282,11 +325,14 @@ class Translator:
                 )
                 search = partial(sample, options=sampling, scorer=LengthPenalty(config.length_penalty))
             else:
-                search = partial(beam_search, num_sentences=len(sources), config=config)
+                constraints = [*map(self._automaton, job.phrases)]
+                search = partial(
+                    beam_search, num_sentences=len(sources), config=config, constraints=constraints
+                )
             return search(
                 self._ensemble.step,
                 self._ensemble.start(batch),
-                max_lengths=self._max_lengths(batch, prefixes),
+                max_lengths=self._max_lengths(batch, prefixes, job.phrases),
                 bos_id=BOS_ID,
                 eos_id=EOS_ID,
                 forbidden=(PAD_ID, BOS_ID, UNK_ID),

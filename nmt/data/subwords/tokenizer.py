@@ -139,6 +139,10 @@ class Tokenizer:
         ids = self._target_words.encode(Side.of_lines([text])).ids
         return list(map(self.target_processor.id_to_piece, ids.tolist()))
 
+    def target_vocabulary(self) -> list[str]:
+        """Returns the pieces of the target side in the order of their ids."""
+        return list(map(self.target_processor.id_to_piece, range(self.target_vocab_size)))
+
     def save(self, folder: Path) -> None:
         """Writes `joint.spm`, or `source.spm` and `target.spm`, to a folder."""
         make_folder(folder)

@@ -29,10 +29,17 @@ class Shout:
     num_tokens: int
     truncated: int
     cut_to: int = 1024
+    unmet: tuple[str, ...] = ()
 
 
 class Shouter:
-    def translate(self, lines: Sequence[str], *, prefixes: Sequence[str] | None = None) -> list[Shout]:
+    def translate(
+        self,
+        lines: Sequence[str],
+        *,
+        prefixes: Sequence[str] | None = None,
+        constraints: Sequence[Sequence[str]] | None = None,
+    ) -> list[Shout]:
         if "wait" in lines:
             print("working", file=sys.stderr, flush=True)
             signal.pause()  # a wait of `threading` can fail with another error if it is interrupted early

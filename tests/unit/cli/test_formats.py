@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -66,7 +67,7 @@ def test_lines(options: dict[str, Any], translation: Shout, written: str) -> Non
     ("line", "request_"),
     [
         ('{"text": "Grüße"}', Request("Grüße")),
-        ('{"text": "a", "prefix": "b", "tag": "<2de>", "id": 7}', Request("<2de> a", "b", {"id": 7})),
+        ('{"text": "a", "prefix": "b", "tag": "<2de>", "id": 7}', Request("<2de> a", "b", (), {"id": 7})),
         ('{"text": "", "tag": ""}', Request("")),
         (
             '{"text": "a", "deep": {"b": [1, null, 2.5]}}',
@@ -75,7 +76,16 @@ def test_lines(options: dict[str, Any], translation: Shout, written: str) -> Non
     ],
 )
 def test_json_requests(line: str, request_: Request) -> None:
-    assert JsonLines(config()).read(line, 3) == request_
+    found = JsonLines(config()).read(line, 3)
+    assert replace(found, constraints=tuple(found.constraints)) == request_
+
+
+def test_json_constraints() -> None:
+    read = JsonLines(config()).read
+    assert read('{"text": "a", "constraints": ["b c", "d"]}', 1).constraints == ["b c", "d"]
+    assert JsonLines(config(decoding=DecodingConfig(samples=2))).read(
+        '{"text": "a", "constraints": ["b"]}', 1
+    ) == Request("", error="line 1: samples can't have constraints")
 
 
 @pytest.mark.parametrize(
@@ -90,6 +100,8 @@ def test_json_requests(line: str, request_: Request) -> None:
         ('{"text": null}', "line 3: text must be a string"),
         ('{"text": "a", "prefix": []}', "line 3: prefix must be a string"),
         ('{"text": "a", "tag": 2}', "line 3: tag must be a string"),
+        ('{"text": "a", "constraints": "b"}', "line 3: constraints must be a list of strings"),
+        ('{"text": "a", "constraints": ["b", 1]}', "line 3: constraints must be a list of strings"),
         ('{"text": "a\\nb"}', "line 3: text has a line break or half a character"),
         ('{"text": "a\\ud800"}', "line 3: text has a line break or half a character"),
         ('{"text": "a", "x": NaN}', "line 3: is not JSON"),
@@ -126,7 +138,7 @@ def test_other_members_are_copied(others: dict[str, Any]) -> None:
     form = JsonLines(config())
     line = json.dumps({**others, "text": "a", "prefix": "", "tag": ""})
     found = json.loads(form.write(form.read(line, 1), shout(("x", -0.5)), 1))
-    known = {"text", "prefix", "tag"}
+    known = {"text", "prefix", "tag", "constraints"}
     expected = {key: value for key, value in others.items() if key not in known}
     assert found == {**expected, "translation": "x", "score": -0.5}
 

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from nmt.config import DecodingConfig
+from nmt.decoding.constraints import Automaton
 from nmt.decoding.processors import SearchProcessor
 from nmt.decoding.scorers import HypothesisScorer
 from nmt.decoding.search import Hypothesis, beam_search
@@ -87,6 +88,7 @@ def run(
     forbidden: Sequence[int] = (BOS,),
     processors: Sequence[SearchProcessor] = (),
     scorer: HypothesisScorer | None = None,
+    constraints: Sequence[Automaton | None] = (),
     attention: bool = False,
     **options: float,
 ) -> list[list[Hypothesis]]:
@@ -104,6 +106,7 @@ def run(
         forbidden=forbidden,
         processors=processors,
         scorer=scorer,
+        constraints=constraints,
         attention=attention,
     )
 

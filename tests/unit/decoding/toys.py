@@ -29,6 +29,9 @@ class WordTokenizer:
     def decode_target(self, ids: Sequence[Sequence[int]]) -> list[str]:
         return [" ".join(self.words[i - FIRST_WORD] for i in sequence) for sequence in ids]
 
+    def target_vocabulary(self) -> list[str]:
+        return ["\u2581special"] * FIRST_WORD + [f"\u2581{word}" for word in self.words]
+
     def _id(self, word: str) -> int:
         if word not in self.words:
             self.words.append(word)

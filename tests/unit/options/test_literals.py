@@ -109,7 +109,7 @@ KEYS = {
         "data.train.corpora.back.hub.path",
         "data.train.corpora.back.tag",
     ),
-    TranslateConfig: ("model_dir", "input", "output"),
+    TranslateConfig: ("model_dir", "input", "output", "terminology"),
     EvalConfig: ("source", "references", "hypotheses", "baseline", "groups", "output", "json"),
 }
 

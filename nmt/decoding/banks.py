@@ -1,0 +1,200 @@
+"""The selection of hypotheses under lexical constraints (dynamic beam allocation, Post & Vilar 2018).
+
+These rules apply to a sentence with constraints:
+
+- The candidates are the best extensions of each open hypothesis, and all ids that continue or begin one of
+  its unmet phrases. EOS is a candidate only if all phrases are met.
+- A bank is the set of candidates with the same progress: the same number of ids of phrases. The beam is
+  divided equally among the banks. The banks with the most progress get the remainder. The best other
+  candidates, from all banks, get the slots that a bank can't fill.
+- If there are more banks than slots, the bank with the most progress gets one slot. The other slots go to the
+  banks with the best candidates. So the most progress never decreases, and it grows in each step until all
+  phrases are met, unless an id is forbidden or has the probability 0.
+- If the sentence has neither candidates nor complete hypotheses, for example at the maximum length, the open
+  hypotheses with the most met phrases may end.
+
+Shapes: B unfinished sentences, K open hypotheses per sentence, M best extensions per hypothesis, C candidates
+that a step retains, V ids.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from nmt.decoding.constraints import Automaton, State
+
+Candidate = tuple[float, int, int]
+"""Negative log-probability, hypothesis and new id; the smallest candidate is the best."""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A sentence with constraints, and the states of its K hypotheses."""
+
+    automaton: Automaton
+    max_length: int
+    states: Sequence[State]
+
+
+@dataclass(frozen=True, slots=True)
+class Banks:
+    """The sentences of a batch that have constraints.
+
+    Attributes:
+        rows: by their row in the batch.
+        eos_id: the id that ends a hypothesis.
+        forbidden: ids that a hypothesis must not have.
+    """
+
+    rows: Mapping[int, Row]
+    eos_id: int
+    forbidden: Collection[int]
+
+    @classmethod
+    def start(
+        cls,
+        automata: Sequence[Automaton | None],
+        max_lengths: Sequence[int],
+        eos_id: int,
+        forbidden: Collection[int],
+    ) -> Banks | None:
+        """Returns the banks before the first step; None if no sentence has constraints.
+
+        Args:
+            automata: of each sentence; None: no constraints. May be empty.
+            max_lengths: of each sentence.
+            eos_id: the id that ends a hypothesis.
+            forbidden: ids that a hypothesis must not have.
+        """
+        rows = {
+            row: Row(automaton, max_lengths[row], [automaton.start])
+            for row, automaton in enumerate(automata)
+            if automaton is not None
+        }
+        return cls(rows, eos_id, frozenset(forbidden)) if rows else None
+
+    def take(self, rows: Iterable[int]) -> Banks | None:
+        """Returns the banks of the sentences `rows`; None if none of them has constraints."""
+        taken = {new: self.rows[old] for new, old in enumerate(rows) if old in self.rows}
+        return Banks(taken, self.eos_id, self.forbidden) if taken else None
+
+    def select(
+        self,
+        selected: tuple[Tensor, Tensor, Tensor],
+        totals: Tensor,
+        ids: Tensor,
+        log_probs: Tensor,
+        open_log_probs: Tensor,
+        complete_scores: Tensor,
+        length: int,
+    ) -> tuple[tuple[Tensor, Tensor, Tensor], Banks]:
+        """Selects the candidates of the sentences with constraints; the other sentences are unchanged.
+
+        Args:
+            selected: (B, C) each, the selection without constraints: log-probabilities, parents, new ids.
+            totals: (B, K * M), the log-probabilities of the best extensions.
+            ids: (B, K * M), their newest ids.
+            log_probs: (B, K, V), of the next id, after the processors.
+            open_log_probs: (B, K), of the open hypotheses.
+            complete_scores: (B, N), best first.
+            length: the number of ids after BOS that a hypothesis has after this step.
+
+        Returns:
+            `selected` with the new selection of the sentences with constraints, and the banks after the step.
+        """
+        best, parents, chosen = selected
+        width, size = log_probs.shape[1], best.shape[1]
+        places = torch.tensor([*self.rows], device=totals.device)
+        wanted = [self._wanted(row, length) for row in self.rows.values()]
+        extra = self._extra(wanted, log_probs, open_log_probs)
+        all_totals, all_ids = totals[places].tolist(), ids[places].tolist()
+        nothing = (complete_scores[places, 0] == -math.inf).tolist()
+        new_rows: dict[int, Row] = {}
+        picked: list[list[Candidate]] = []
+        for number, (place, row) in enumerate(self.rows.items()):
+            values = all_totals[number]
+            if any(map(math.isnan, values)):  # the search fails after this step
+                columns = (best[place].tolist(), parents[place].tolist(), chosen[place].tolist())
+                one = [(-value, parent, new) for value, parent, new in zip(*columns, strict=True)]
+            else:
+                span = len(values) // width
+                pairs = [(at // span, new) for at, new in enumerate(all_ids[number])]
+                # At the maximum length EOS occurs several times, and only the first is possible.
+                found = {pair: value for pair, value in zip(pairs, values, strict=True) if value > -math.inf}
+                found |= zip(wanted[number], extra[number], strict=True)
+                candidates = [(-value, *pair) for pair, value in found.items() if value > -math.inf]
+                one = self._picked(row, candidates, size, nothing[number])
+                one += [(math.inf, 0, self.eos_id)] * (size - len(one))
+            picked.append(one)
+            states = [row.automaton.next(row.states[parent], new) for _, parent, new in one]
+            new_rows[place] = Row(row.automaton, row.max_length, states)
+        costs, new_parents, new_ids = zip(*(zip(*one, strict=True) for one in picked), strict=True)
+        best = best.index_copy(0, places, -best.new_tensor(costs))
+        parents = parents.index_copy(0, places, parents.new_tensor(new_parents))
+        chosen = chosen.index_copy(0, places, chosen.new_tensor(new_ids))
+        return (best, parents, chosen), Banks(new_rows, self.eos_id, self.forbidden)
+
+    def _wanted(self, row: Row, length: int) -> list[tuple[int, int]]:
+        """Returns hypothesis and id of the candidates that the constraints of a sentence add."""
+        pairs = []
+        for hypothesis, state in enumerate(row.states):
+            if state.is_met:
+                pairs.append((hypothesis, self.eos_id))
+            if length < row.max_length:
+                pairs += [(hypothesis, one) for one in state.wanted if one not in self.forbidden]
+        return pairs
+
+    def _extra(
+        self, wanted: Sequence[Sequence[tuple[int, int]]], log_probs: Tensor, open_log_probs: Tensor
+    ) -> list[list[float]]:
+        """Returns the log-probabilities of the added candidates of each sentence with constraints."""
+        flat = [(row, *pair) for row, pairs in zip(self.rows, wanted, strict=True) for pair in pairs]
+        index = torch.tensor(flat, dtype=torch.int64, device=log_probs.device).view(-1, 3)
+        rows, hypotheses, new = index.unbind(1)
+        values = log_probs[rows, hypotheses, new].float() + open_log_probs[rows, hypotheses]
+        left = iter(values.tolist())
+        return [[next(left) for _ in pairs] for pairs in wanted]
+
+    def _picked(
+        self, row: Row, candidates: Sequence[Candidate], size: int, has_no_result: bool
+    ) -> list[Candidate]:
+        """Returns the selected candidates of a sentence, best first, at most `size`."""
+        banks: dict[int, list[Candidate]] = {}
+        for one in sorted(candidates):
+            _, hypothesis, new = one
+            state = row.states[hypothesis]
+            if new != self.eos_id:
+                banks.setdefault(row.automaton.next(state, new).progress, []).append(one)
+            elif state.is_met:
+                banks.setdefault(state.progress, []).append(one)
+        if not banks and has_no_result:
+            most = max((row.states[hypothesis].num_met for _, hypothesis, _ in candidates), default=0)
+            return sorted(one for one in candidates if row.states[one[1]].num_met == most)[:size]
+        return divided(banks, size)
+
+
+def divided(banks: Mapping[int, Sequence[Candidate]], slots: int) -> list[Candidate]:
+    """Divides the slots of a beam among banks, by the rules in the docstring of the module.
+
+    Args:
+        banks: the candidates by their progress, best first; none of them is empty.
+        slots: maximum number of candidates.
+
+    Returns:
+        The selected candidates, best first.
+    """
+    if not banks:
+        return []
+    ranked = [banks[progress] for progress in sorted(banks, reverse=True)]
+    if len(ranked) > slots:
+        return sorted([ranked[0][0], *sorted(bank[0] for bank in ranked[1:])[: slots - 1]])
+    share, remainder = divmod(slots, len(ranked))
+    shares = [share + (place < remainder) for place in range(len(ranked))]
+    picked = [one for bank, count in zip(ranked, shares, strict=True) for one in bank[:count]]
+    others = sorted(one for bank, count in zip(ranked, shares, strict=True) for one in bank[count:])
+    return sorted([*picked, *others[: slots - len(picked)]])

@@ -1,0 +1,53 @@
+"""The constraints of the lines of a text: phrases, their ids, and the phrases that a translation lacks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from nmt.decoding.constraints import Automaton
+from nmt.errors import UserError
+
+if TYPE_CHECKING:
+    from nmt.data.subwords.tokenizer import Tokenizer
+
+PhraseIds = Sequence[Sequence[int]]
+"""The ids of each phrase of a sentence."""
+
+
+class Phrases:
+    """The phrases that the translation of each line must contain.
+
+    Args:
+        texts: for each line its phrases.
+        tokenizer: splits the phrases into target pieces.
+
+    Raises:
+        UserError: a phrase has no pieces, for example because it is blank.
+    """
+
+    def __init__(self, texts: Sequence[Sequence[str]], tokenizer: Tokenizer) -> None:
+        self.texts = texts
+        encoded = iter(tokenizer.encode_target([text for line in texts for text in line]))
+        self.ids: list[PhraseIds] = [[next(encoded) for _ in line] for line in texts]
+        for number, (line, ids) in enumerate(zip(texts, self.ids, strict=True), 1):
+            for text, pieces in zip(line, ids, strict=True):
+                if not pieces:
+                    raise UserError(f"constraints of line {number}: {text!r} has no pieces. Remove it.")
+
+    def unmet(self, line: int, automaton: Automaton | None, ids: Sequence[int]) -> tuple[str, ...]:
+        """Returns the phrases that a translation lacks.
+
+        Args:
+            line: index of the line.
+            automaton: that of the phrases of the line; None: it has no phrases.
+            ids: the ids of the translation, without EOS.
+        """
+        texts = self.texts[line]
+        return () if automaton is None else tuple(texts[index] for index in automaton.unmet(ids))
+
+
+def unmet_message(unmet: Sequence[str]) -> str:
+    """Returns a message about unmet phrases, without the name of the line."""
+    names = ", ".join(f'"{text}"' for text in unmet)
+    return f"the constraint {names} is not met" if len(unmet) == 1 else f"the constraints {names} are not met"

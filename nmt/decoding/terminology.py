@@ -1,0 +1,118 @@
+"""Terminology files: the required translations of source terms.
+
+A file has a line `source term<TAB>target term` for each term, in UTF-8. Blank lines and lines that begin with
+# are ignored. A term occurs in a line only as whole words; the number of spaces between them has no effect.
+A term in lower case matches in any case. A term with a capital letter matches exactly.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+
+from nmt.config import TranslateConfig
+from nmt.decoding.word_boundaries import begins_inside, split_words
+from nmt.errors import UserError
+from nmt.runtime import expanded, read_errors
+
+Parts = tuple[str, ...]
+Terms = Callable[[str], Sequence[str]]
+"""Returns the constraints of a line."""
+
+
+class Terminology:
+    """Finds the terms of a line.
+
+    Args:
+        terms: target terms by their source terms, which are split into words.
+    """
+
+    def __init__(self, terms: Mapping[Parts, str]) -> None:
+        self._terms = terms
+        self._lengths: dict[str, list[int]] = {}  # of the terms with the same first part, longest first
+        for parts in terms:
+            lengths = self._lengths.setdefault(parts[0], [])
+            if len(parts) not in lengths:
+                lengths.append(len(parts))
+                lengths.sort(reverse=True)
+
+    def targets(self, line: str) -> list[str]:
+        """Returns the target terms of the source terms in a line.
+
+        Terms are found from left to right, the longest first. They do not overlap. A term that occurs twice
+        yields its target term twice.
+        """
+        exact = split_words(line)
+        lower = [part.lower() for part in exact]
+        found, place = [], 0
+        while place < len(exact):
+            if place and begins_inside(exact[place - 1], exact[place]):
+                place += 1
+                continue
+            matches = [self._match(exact, place), self._match(lower, place)]
+            length, target = max(matches, key=lambda match: match[0])  # the exact one if both are equal
+            if length:
+                found.append(target)
+            place += length or 1
+        return found
+
+    def _match(self, parts: Sequence[str], place: int) -> tuple[int, str]:
+        """Returns the length and the target of the longest term at a place; the length 0 if there is none."""
+        first = parts[place].removeprefix(" ")
+        for length in self._lengths.get(first, ()):
+            target = self._terms.get((first, *parts[place + 1 : place + length]))
+            if target is not None and place + length <= len(parts):
+                return length, target
+        return 0, ""
+
+
+def configured_terms(config: TranslateConfig) -> Terms | None:
+    """Returns the terms of `config.terminology`; None if the option is not given.
+
+    Raises:
+        UserError: as for `load_terminology`, or the translations are samples.
+    """
+    if config.terminology is None:
+        return None
+    if config.decoding.samples:
+        raise UserError(
+            f"terminology={config.terminology}: samples can't have constraints. Set decoding.samples=0."
+        )
+    return load_terminology(config.terminology).targets
+
+
+def load_terminology(file: str | os.PathLike[str]) -> Terminology:
+    """Reads a terminology file; the module's docstring has its format.
+
+    Raises:
+        UserError: the file can't be read or is not UTF-8, a line is not two terms with a tab between them, or
+            a source term has two target terms.
+    """
+    from nmt.data.corpora.text import read_lines
+
+    path = expanded(os.fspath(file))
+    with read_errors(path):
+        if not path.exists():
+            raise UserError(f"terminology={file}: there is no such file (looked at {path.absolute()}).")
+        if path.is_dir():
+            raise UserError(f"terminology={file}: is a folder. Give a file.")
+    terms: dict[Parts, str] = {}
+    numbers: dict[Parts, int] = {}
+    for number, line in enumerate(read_lines(path), 1):
+        if not line.strip() or line.startswith("#"):
+            continue
+        fields = [" ".join(field.split()) for field in line.split("\t")]
+        if len(fields) != 2 or not all(fields):
+            raise UserError(
+                f"{path}:{number}: must be a source term, a tab and a target term, not {line[:60]!r}."
+            )
+        source, target = fields
+        parts = tuple(split_words(source))
+        if parts in terms and terms[parts] != target:
+            raise UserError(
+                f"{path}:{number}: {source!r} has another target term in line {numbers[parts]}. "
+                "Remove one of the two lines."
+            )
+        terms.setdefault(parts, target)
+        numbers.setdefault(parts, number)
+    return Terminology(terms)
