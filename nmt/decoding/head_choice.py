@@ -79,9 +79,10 @@ def choose_heads(
     for shift in (Shift.predicting, Shift.reading):
         weights, wanted = _weights_of_links(found, links, decoded, shift)
         default = max(default, _agreement(weights[:, -1].mean(1), wanted))
-        heads, agreement = _greedy(weights, wanted)
-        if best is None or agreement > best[1]:
-            best = AlignmentHeads(tuple(heads), shift), agreement
+        # A layer as a whole may be better than the few heads of the greedy search.
+        for heads, agreement in (_greedy(weights, wanted), *_layers(weights, wanted)):
+            if best is None or agreement > best[1]:
+                best = AlignmentHeads(tuple(heads), shift), agreement
     assert best is not None
     return HeadChoice(*best, default, sum(map(len, links)))
 
@@ -138,3 +139,12 @@ def _greedy(weights: Tensor, wanted: Tensor) -> tuple[list[tuple[int, int]], flo
         chosen.append(rest[scores.index(best)])
         summed = summed + weights[:, chosen[-1][0], chosen[-1][1]]
     return chosen, best
+
+
+def _layers(weights: Tensor, wanted: Tensor) -> list[tuple[list[tuple[int, int]], float]]:
+    """Returns all heads of each layer, and the agreement of their mean."""
+    _, layers, heads, _ = weights.shape
+    return [
+        ([(layer, head) for head in range(heads)], _agreement(weights[:, layer].mean(1), wanted))
+        for layer in range(layers)
+    ]
