@@ -9,6 +9,10 @@ Each input line gives one output line. With scores=true it is SCORE<TAB>TRANSLAT
 length-normalised log-probability. With decoding.nbest=N each input line gives N output lines, best first:
 NUMBER<TAB>SCORE<TAB>TRANSLATION; the number is that of the input line, from 1. If there are fewer than N
 translations, the remaining lines have the score -inf and no text.
+
+alignments=FILE writes which words translate each other, one line for each output line, in the format of Moses
+and fast_align: 0-0 2-1 joins source word 0 with target word 0, and 2 with 1. Words are separated by white
+space. The options decoding.alignment_* choose the attention heads.
 """
 
 from __future__ import annotations
@@ -55,10 +59,11 @@ def translate(config: TranslateConfig) -> None:
     _check_output(config)
     translator = load_translator(config)
     if config.input is None and config.output is None and sys.stdin.isatty():
-        converse(translator, config)
+        with _open_alignments(config) as links:
+            converse(translator, config, links)
     else:
-        with _open_output(config) as out:
-            filter_lines(translator, config, lines, total, out)
+        with _open_output(config) as out, _open_alignments(config) as links:
+            filter_lines(translator, config, lines, total, out, links)
 
 
 def main() -> None:
@@ -67,7 +72,12 @@ def main() -> None:
 
 
 def filter_lines(
-    translator: Translator, config: TranslateConfig, lines: Iterable[str], total: int | None, out: BinaryIO
+    translator: Translator,
+    config: TranslateConfig,
+    lines: Iterable[str],
+    total: int | None,
+    out: BinaryIO,
+    links: BinaryIO | None = None,
 ) -> None:
     """Writes the translations of `lines` to `out`, and a summary to the log.
 
@@ -78,6 +88,7 @@ def filter_lines(
         total: the number of lines. None: unknown, because another program or the user is still writing them.
             Then each line is translated as soon as it arrives.
         out: the file for the translations.
+        links: the file for the alignments; None: no alignments.
     """
     start, num_lines, num_tokens = time.monotonic(), 0, 0
     window = WINDOW * config.decoding.max_sentences
@@ -88,12 +99,18 @@ def filter_lines(
             if hide
             else stack.enter_context(progress(total=total, unit="lines", description="Translating"))
         )
-        for translation in translator.stream(lines, window, wait=total is not None):
+        for translation in translator.stream(
+            lines, window, wait=total is not None, alignments=links is not None
+        ):
             num_lines += 1
             num_tokens += translation.num_tokens
             out.write(formatted(translation, num_lines, config))
+            if links is not None:
+                links.write(formatted_alignments(translation, config))
             if total is None:
                 out.flush()
+                if links is not None:
+                    links.flush()
             if bar is not None:
                 bar.update(1)
             _tell_truncation(translation, num_lines)
@@ -112,6 +129,15 @@ def formatted(translation: Translation, number: int, config: TranslateConfig) ->
         return "".join(f"{number}\t{score}\t{text}\n" for score, text in scored).encode()
     [(score, text)] = scored
     return (f"{score}\t{text}\n" if config.scores else f"{text}\n").encode()
+
+
+def formatted_alignments(translation: Translation, config: TranslateConfig) -> bytes:
+    """Returns a line of links for each line of `formatted`; it is empty if there are no links."""
+    from nmt.decoding.alignment import pharaoh
+
+    lines = [pharaoh(hypothesis.alignment) for hypothesis in translation.hypotheses]
+    lines += [""] * (config.decoding.num_results - len(lines))
+    return "".join(f"{line}\n" for line in lines).encode()
 
 
 def _tell_truncation(translation: Translation, number: int) -> None:
@@ -194,16 +220,20 @@ def _byte_lines(descriptor: int) -> Iterator[bytes]:
 
 
 def _check_output(config: TranslateConfig) -> None:
-    """Checks before hours of translating that the output can be written."""
-    if config.output is None:
-        return
-    path = expanded(config.output)
-    require_writable(path, f"output={config.output}")
-    if not path.is_file():
-        return
-    source = os.fstat(sys.stdin.fileno()) if config.input is None else expanded(config.input).stat()
-    if os.path.samestat(source, path.stat()):
-        raise UserError(f"output={config.output}: is also the input. Give another name.")
+    """Checks before hours of translating that the output and the alignments can be written."""
+    for key, name in (("output", config.output), ("alignments", config.alignments)):
+        if name is None:
+            continue
+        path = expanded(name)
+        require_writable(path, f"{key}={name}")
+        if not path.is_file():
+            continue
+        source = os.fstat(sys.stdin.fileno()) if config.input is None else expanded(config.input).stat()
+        if os.path.samestat(source, path.stat()):
+            raise UserError(f"{key}={name}: is also the input. Give another name.")
+    if config.output is not None and config.alignments is not None:
+        if os.path.realpath(expanded(config.output)) == os.path.realpath(expanded(config.alignments)):
+            raise UserError(f"alignments={config.alignments}: is also the output. Give another name.")
 
 
 @contextlib.contextmanager
@@ -216,10 +246,19 @@ def _open_output(config: TranslateConfig) -> Iterator[BinaryIO]:
         yield out
 
 
+@contextlib.contextmanager
+def _open_alignments(config: TranslateConfig) -> Iterator[BinaryIO | None]:
+    if config.alignments is None:
+        yield None
+        return
+    with written(Path(config.alignments)) as links:
+        yield links
+
+
 # On a terminal
 
 
-def converse(translator: Translator, config: TranslateConfig) -> None:
+def converse(translator: Translator, config: TranslateConfig, links: BinaryIO | None = None) -> None:
     """Translates typed lines until Ctrl-D; Ctrl-C cancels a line or its translation."""
     print("Type a sentence and press Enter. Ctrl-C cancels a sentence, Ctrl-D exits.", file=sys.stderr)
     number = 0
@@ -229,10 +268,12 @@ def converse(translator: Translator, config: TranslateConfig) -> None:
                 lines = _ask()
                 if not any(line.strip() for line in lines):
                     continue
-                for translation in translator.translate(lines):
+                for translation in translator.translate(lines, alignments=links is not None):
                     number += 1
                     _tell_truncation(translation, number)
                     sys.stdout.buffer.write(formatted(translation, number, config))
+                    if links is not None:
+                        links.write(formatted_alignments(translation, config))
                 sys.stdout.buffer.flush()
             except EOFError:
                 print(file=sys.stderr)

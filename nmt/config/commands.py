@@ -90,6 +90,9 @@ class TranslateConfig:
     plugins: list[str] = field(default_factory=list)
     """Python modules to import first, such as `[my_package.encodings]`. They register parts of the model,
     search processors and metrics. See docs/extending.md."""
+    alignments: str | None = path_field("file", None)
+    """File for word alignments, one line for each output line: `0-0 2-1` joins source word 0 with target word
+    0, and 2 with 1. null: none."""
     scores: bool = False
     """Write `score<TAB>translation`. The score is the length-normalised log-probability."""
     device: str = "auto"

@@ -33,7 +33,7 @@ class Shout:
 
 
 class Shouter:
-    def translate(self, lines: Sequence[str]) -> list[Shout]:
+    def translate(self, lines: Sequence[str], *, alignments: bool = False) -> list[Shout]:
         if "wait" in lines:
             print("working", file=sys.stderr, flush=True)
             signal.pause()  # a wait of `threading` can fail with another error if it is interrupted early
@@ -42,9 +42,11 @@ class Shouter:
             for line in lines
         ]
 
-    def stream(self, lines: Iterable[str], window: int, *, wait: bool = True) -> Iterator[Shout]:
+    def stream(
+        self, lines: Iterable[str], window: int, *, wait: bool = True, alignments: bool = False
+    ) -> Iterator[Shout]:
         for part in full_windows(lines, window) if wait else ready_windows(lines, window):
-            yield from self.translate(part)
+            yield from self.translate(part, alignments=alignments)
 
 
 if __name__ == "__main__":
