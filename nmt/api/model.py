@@ -13,10 +13,13 @@ from nmt.decoding.loading import Loaded, load_models
 from nmt.decoding.phrases import unmet_message
 from nmt.errors import UserError
 from nmt.options.compose import changed_decoding
-from nmt.runtime import Guest, as_guest, import_plugins, log, progress
+from nmt.runtime import Guest, as_guest, import_plugins, log
+from nmt.runtime import progress as progress_bar
 from nmt.runtime.host_state import torch_for_nmt
 
 if TYPE_CHECKING:
+    from nmt.decoding.alignment import Alignment
+    from nmt.decoding.head_choice import HeadChoice
     from nmt.decoding.scoring import ScoredTarget
     from nmt.decoding.translator import ScoredText, Translation, Translator
 
@@ -144,6 +147,7 @@ class Model:
         progress: bool = False,
         constraints: Sequence[Sequence[str]] | None = None,
         terminology: Folder | None = None,
+        alignments: bool = False,
         **decoding: Any,
     ) -> list[list[ScoredText]]:
         """Returns several translations of each line, at most `nbest=N`, with their scores.
@@ -153,16 +157,18 @@ class Model:
             progress: as for `translate`.
             constraints: as for `translate`.
             terminology: as for `translate`.
+            alignments: whether to align the words of each translation with those of its line.
             **decoding: options of the section `decoding`, such as `nbest=4, beam_size=8`.
 
         Returns:
             For each line its translations, best first. Each has a `text` and a `score`: the natural logarithm
-            of its probability, divided by the length penalty. A short line may have fewer than `nbest`.
+            of its probability, divided by the length penalty. With `alignments`, its `alignment` has pairs of
+            source word and target word, from 0. A short line may have fewer than `nbest`.
 
         Raises:
-            UserError: as for `translate`.
+            UserError: as for `translate`; or a model has no attention to the source.
         """
-        found = self._translated(lines, progress, decoding, constraints, terminology)
+        found = self._translated(lines, progress, decoding, constraints, terminology, alignments=alignments)
         return [list(translation.hypotheses) for translation in found]
 
     def score(self, pairs: Iterable[tuple[str, str]], *, progress: bool = False) -> list[float]:
@@ -198,6 +204,52 @@ class Model:
         """
         return [scored.token_log_probs for scored in self._scored(pairs, progress)]
 
+    def align(
+        self, pairs: Iterable[tuple[str, str]], *, progress: bool = False, **decoding: Any
+    ) -> list[Alignment]:
+        """Aligns the words of given translations.
+
+        Args:
+            pairs: as for `score`.
+            progress: as for `score`.
+            **decoding: options of the section `decoding`, such as `alignment_threshold=0.2`.
+
+        Returns:
+            For each pair its links in the order of the target words, at most one for each: the numbers of the
+            source word and of the target word, from 0. Words are separated by white space.
+
+        Raises:
+            UserError: as for `score`; or a model has no attention to the source.
+        """
+        texts, translator = _pairs(pairs), self._translator(decoding)
+        with as_guest(Guest(progress)), torch_for_nmt(self._threads):
+            with progress_bar(total=len(texts), unit="pairs", description="Aligning") as bar:
+                return translator.align(texts, bar.update)
+
+    def choose_alignment_heads(self, pairs: Iterable[tuple[str, str]]) -> HeadChoice:
+        """Chooses the attention heads that align words best, from sentence pairs without alignments.
+
+        `nmt-train` does the same at its end, with the training and validation pairs.
+
+        Args:
+            pairs: as for `score`; several thousand are best. The first 200 of at most 60 pieces are decoded.
+
+        Returns:
+            The choice. `choice.as_dict()` has the values of `alignment_heads` and `alignment_shift`.
+
+        Raises:
+            UserError: this is an ensemble, the model has no attention to the source, or the pairs are too
+                few.
+        """
+        if len(self.folders) > 1:
+            raise UserError("choose_alignment_heads: needs one model. Load each model alone.")
+        texts, translator = _pairs(pairs), self._translator({})
+        with as_guest(Guest(False)), torch_for_nmt(self._threads):
+            choice = translator.choose_heads(translator.encoded(texts))
+        if choice is None:
+            raise UserError("choose_alignment_heads: the pairs have too few reliable links. Give more pairs.")
+        return choice
+
     def _translated(
         self,
         lines: str | Iterable[str],
@@ -205,14 +257,16 @@ class Model:
         decoding: dict[str, Any],
         constraints: Sequence[Sequence[str]] | None,
         terminology: Folder | None,
+        *,
+        alignments: bool = False,
     ) -> list[Translation]:
         lines = [lines] if isinstance(lines, str) else lines
         texts = [_line(line, f"line {number}") for number, line in enumerate(lines, 1)]
         phrases = _phrases(texts, constraints, terminology)
         translator = self._translator(decoding)
         with as_guest(Guest(shown)), torch_for_nmt(self._threads):
-            with progress(total=len(texts), unit="lines", description="Translating") as bar:
-                found = translator.translate(texts, bar.update, constraints=phrases)
+            with progress_bar(total=len(texts), unit="lines", description="Translating") as bar:
+                found = translator.translate(texts, bar.update, constraints=phrases, alignments=alignments)
         for number, translation in enumerate(found, 1):
             _warn_of_cut(translation.truncated, f"line {number}", translator)
             if translation.unmet:
@@ -220,12 +274,9 @@ class Model:
         return found
 
     def _scored(self, pairs: Iterable[tuple[str, str]], shown: bool) -> list[ScoredTarget]:
-        texts = []
-        for number, (source, target) in enumerate(pairs, 1):
-            texts.append((_line(source, f"source {number}"), _line(target, f"target {number}")))
-        translator = self._translator({})
+        texts, translator = _pairs(pairs), self._translator({})
         with as_guest(Guest(shown)), torch_for_nmt(self._threads):
-            with progress(total=len(texts), unit="pairs", description="Scoring") as bar:
+            with progress_bar(total=len(texts), unit="pairs", description="Scoring") as bar:
                 found = translator.score(texts, bar.update)
         for number, scored in enumerate(found, 1):
             _warn_of_cut(scored.truncated, f"source {number}", translator)
@@ -240,6 +291,14 @@ class Model:
 
     def _decoding(self, changes: dict[str, Any]) -> DecodingConfig:
         return changed_decoding(self.config.decoding, changes)
+
+
+def _pairs(pairs: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
+    """Returns the lines of pairs; see `_line`."""
+    return [
+        (_line(source, f"source {number}"), _line(target, f"target {number}"))
+        for number, (source, target) in enumerate(pairs, 1)
+    ]
 
 
 def _line(text: str, name: str) -> str:

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from nmt.config import TranslateConfig
 from nmt.errors import UserError
@@ -35,6 +35,10 @@ class Request:
     constraints: Sequence[str] = ()
     others: Mapping[str, Any] = field(default_factory=dict)
     error: str | None = None
+
+
+TranslateRequests: TypeAlias = "Callable[[Sequence[Request]], list[Translation]]"
+"""Translates requests, in order."""
 
 
 class Format(ABC):
@@ -158,6 +162,8 @@ class JsonLines(Format):
             result["nbest"] = [
                 {"translation": one.text, "score": round(one.score, 4)} for one in translation.hypotheses
             ]
+        if self.config.alignments is not None:
+            result["alignment"] = best.alignment
         if translation.unmet:
             result["unmet"] = list(translation.unmet)
         if translation.truncated:

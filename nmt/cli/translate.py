@@ -16,6 +16,10 @@ column of tab-separated values and appends the translation.
 
 With terminology=FILE, a file of lines SOURCE TERM<TAB>TARGET TERM, each occurrence of a source term in a line
 adds its target term to the translation. A line whose translation lacks a target term is logged.
+
+alignments=FILE writes which words translate each other, one line for each output line, in the format of Moses
+and fast_align: 0-0 2-1 joins source word 0 with target word 0, and 2 with 1. Words are separated by white
+space. The options decoding.alignment_* choose the attention heads.
 """
 
 from __future__ import annotations
@@ -30,14 +34,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
 from nmt.cli.app import run
-from nmt.cli.formats import Lines, Request, format_of
+from nmt.cli.formats import Request, TranslateRequests, format_of
+from nmt.cli.prompt import converse
 from nmt.config import TranslateConfig
 from nmt.decoding.loading import load_translator
 from nmt.decoding.phrases import unmet_message
 from nmt.decoding.terminology import Terms, configured_terms
 from nmt.errors import UserError
 from nmt.runtime import (
-    cache_folder,
     expanded,
     log,
     progress,
@@ -66,12 +70,21 @@ def translate(config: TranslateConfig) -> None:
     lines, total = _open_input(config)
     _check_output(config)
     terms = configured_terms(config)
-    translator = load_translator(config)
+    translate_all = translation_of_requests(
+        load_translator(config), terms, alignments=config.alignments is not None
+    )
     if config.input is None and config.output is None and sys.stdin.isatty():
-        converse(translator, config, terms)
+        with _open_alignments(config) as links:
+
+            def written_too(translation: Translation, number: int) -> None:
+                warn(translation, number)
+                if links is not None:
+                    links.write(formatted_alignments(translation, config))
+
+            converse(translate_all, config, written_too)
     else:
-        with _open_output(config) as out:
-            filter_lines(translator, config, lines, total, out, terms)
+        with _open_output(config) as out, _open_alignments(config) as links:
+            filter_lines(translate_all, config, lines, total, out, links)
 
 
 def main() -> None:
@@ -79,24 +92,48 @@ def main() -> None:
     run(translate, TranslateConfig, "translate", __doc__ or "")
 
 
+def translation_of_requests(
+    translator: Translator, terms: Terms | None, *, alignments: bool
+) -> TranslateRequests:
+    """Returns a function that translates requests.
+
+    Args:
+        translator: the translator.
+        terms: returns the constraints of a line; None: there are none.
+        alignments: whether to align words.
+    """
+
+    def translate_all(requests: Sequence[Request]) -> list[Translation]:
+        prefixes = [one.prefix for one in requests]
+        constraints = [[*one.constraints, *(terms(one.text) if terms else ())] for one in requests]
+        return translator.translate(
+            [one.text for one in requests],
+            prefixes=prefixes if any(prefixes) else None,
+            constraints=constraints if any(constraints) else None,
+            alignments=alignments,
+        )
+
+    return translate_all
+
+
 def filter_lines(
-    translator: Translator,
+    translate_all: TranslateRequests,
     config: TranslateConfig,
     lines: Iterable[str],
     total: int | None,
     out: BinaryIO,
-    terms: Terms | None = None,
+    links: BinaryIO | None,
 ) -> None:
     """Writes the translations of `lines` to `out`, and a summary to the log.
 
     Args:
-        translator: the translator.
+        translate_all: translates requests.
         config: its `scores`, `format`, `column`, `output` and `decoding` are used.
         lines: the input.
         total: the number of lines. None: unknown, because another program or the user is still writing them.
             Then each line is translated as soon as it arrives.
         out: the file for the translations.
-        terms: returns the constraints of a line; None: there are none.
+        links: the file for the alignments; None: no alignments.
     """
     from nmt.decoding.windows import full_windows, ready_windows
 
@@ -112,36 +149,37 @@ def filter_lines(
         requests = (form.read(line, number) for number, line in enumerate(lines, 1))
         windows = full_windows(requests, window) if total is not None else ready_windows(requests, window)
         for part in windows:
-            for request, translation in zip(part, _translated(translator, part, terms), strict=True):
+            for request, translation in zip(part, translate_all(part), strict=True):
                 num_lines += 1
                 num_tokens += translation.num_tokens
                 out.write(form.write(request, translation, num_lines))
+                if links is not None:
+                    links.write(formatted_alignments(translation, config))
                 if total is None:
                     out.flush()
+                    if links is not None:
+                        links.flush()
                 if bar is not None:
                     bar.update(1)
                 if request.error is not None:
                     log.warning(request.error)
-                _warn(translation, num_lines)
+                warn(translation, num_lines)
         out.flush()
     seconds = time.monotonic() - start
     rate = num_lines / max(seconds, 1e-9)
     log.info(f"{num_lines:,} lines, {num_tokens:,} tokens, {seconds:,.1f} s, {rate:,.0f} lines/s")
 
 
-def _translated(
-    translator: Translator, requests: Sequence[Request], terms: Terms | None
-) -> list[Translation]:
-    prefixes = [one.prefix for one in requests]
-    constraints = [[*one.constraints, *(terms(one.text) if terms else ())] for one in requests]
-    return translator.translate(
-        [one.text for one in requests],
-        prefixes=prefixes if any(prefixes) else None,
-        constraints=constraints if any(constraints) else None,
-    )
+def formatted_alignments(translation: Translation, config: TranslateConfig) -> bytes:
+    """Returns a line of links for each output line of plain text; it is empty if there are no links."""
+    from nmt.decoding.alignment import pharaoh
+
+    lines = [pharaoh(hypothesis.alignment) for hypothesis in translation.hypotheses]
+    lines += [""] * (config.decoding.num_results - len(lines))
+    return "".join(f"{line}\n" for line in lines).encode()
 
 
-def _warn(translation: Translation, number: int) -> None:
+def warn(translation: Translation, number: int) -> None:
     """Logs that a source was cut, and the constraints that are not met."""
     if translation.truncated:
         log.warning(
@@ -224,19 +262,24 @@ def _byte_lines(descriptor: int) -> Iterator[bytes]:
 
 
 def _check_output(config: TranslateConfig) -> None:
-    """Checks before hours of translating that the output can be written."""
-    if config.output is None:
-        return
-    path = expanded(config.output)
-    require_writable(path, f"output={config.output}")
-    if not path.is_file():
-        return
-    source = os.fstat(sys.stdin.fileno()) if config.input is None else expanded(config.input).stat()
-    if os.path.samestat(source, path.stat()):
-        raise UserError(f"output={config.output}: is also the input. Give another name.")
+    """Checks before hours of translating that the output and the alignments can be written."""
+    others = {
+        "the input": os.fstat(sys.stdin.fileno()) if config.input is None else expanded(config.input).stat()
+    }
     terms = None if config.terminology is None else stat_or_none(expanded(config.terminology))
-    if terms is not None and os.path.samestat(terms, path.stat()):
-        raise UserError(f"output={config.output}: is also the terminology file. Give another name.")
+    if terms is not None:
+        others["the terminology file"] = terms
+    for key, name in (("output", config.output), ("alignments", config.alignments)):
+        if name is None:
+            continue
+        path = expanded(name)
+        require_writable(path, f"{key}={name}")
+        for what, other in others.items():
+            if path.is_file() and os.path.samestat(other, path.stat()):
+                raise UserError(f"{key}={name}: is also {what}. Give another name.")
+    if config.output is not None and config.alignments is not None:
+        if os.path.realpath(expanded(config.output)) == os.path.realpath(expanded(config.alignments)):
+            raise UserError(f"alignments={config.alignments}: is also the output. Give another name.")
 
 
 @contextlib.contextmanager
@@ -249,63 +292,13 @@ def _open_output(config: TranslateConfig) -> Iterator[BinaryIO]:
         yield out
 
 
-# On a terminal
-
-
-def converse(translator: Translator, config: TranslateConfig, terms: Terms | None = None) -> None:
-    """Translates typed lines until Ctrl-D; Ctrl-C cancels a line or its translation."""
-    print("Type a sentence and press Enter. Ctrl-C cancels a sentence, Ctrl-D exits.", file=sys.stderr)
-    form, number = Lines(config), 0
-    with _history():
-        while True:
-            try:
-                lines = _ask()
-                if not any(line.strip() for line in lines):
-                    continue
-                constraints = None if terms is None else [*map(terms, lines)]
-                for translation in translator.translate(lines, constraints=constraints):
-                    number += 1
-                    _warn(translation, number)
-                    sys.stdout.buffer.write(form.write(Request(""), translation, number))
-                sys.stdout.buffer.flush()
-            except EOFError:
-                print(file=sys.stderr)
-                return
-            except KeyboardInterrupt:
-                print(file=sys.stderr)
-            except UnicodeError:
-                print("The line is not UTF-8. Set the terminal to UTF-8.", file=sys.stderr)
-
-
-def _ask() -> list[str]:
-    """Returns the typed line, or the lines of a pasted text."""
-    if sys.stdout.isatty():
-        text = input("> ")  # readline prints the prompt, so that it can redraw it
-    else:
-        print("> ", end="", file=sys.stderr, flush=True)
-        text = input()
-    text.encode()  # invalid bytes are lone surrogates, which can't be encoded
-    return text.split("\n")
-
-
 @contextlib.contextmanager
-def _history() -> Iterator[None]:
-    """Enables line editing, with the lines of earlier sessions under the arrow keys."""
-    try:
-        import readline
-    except ImportError:
-        yield  # not available on this machine
+def _open_alignments(config: TranslateConfig) -> Iterator[BinaryIO | None]:
+    if config.alignments is None:
+        yield None
         return
-    path = cache_folder() / "history"
-    with contextlib.suppress(OSError):
-        readline.read_history_file(path)
-    readline.set_history_length(HISTORY_LINES)
-    try:
-        yield
-    finally:
-        with contextlib.suppress(OSError):  # the history is optional
-            path.parent.mkdir(parents=True, exist_ok=True)
-            readline.write_history_file(path)
+    with written(Path(config.alignments)) as links:
+        yield links
 
 
 if __name__ == "__main__":

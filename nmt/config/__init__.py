@@ -14,7 +14,7 @@ from nmt.config.data import (
     TokenizerConfig,
     TrainSplitConfig,
 )
-from nmt.config.decoding import DecodingConfig
+from nmt.config.decoding import DecodingConfig, Shift
 from nmt.config.evaluation import CometConfig, EvaluationConfig
 from nmt.config.model import Activation, ModelConfig, Norm, PositionsConfig, Tie
 from nmt.config.options import typed_options
@@ -52,6 +52,7 @@ __all__ = [
     "ScheduleConfig",
     "Segmentation",
     "Sharding",
+    "Shift",
     "SplitConfig",
     "Tie",
     "TokenizerConfig",

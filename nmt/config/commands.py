@@ -98,6 +98,9 @@ class TranslateConfig:
     column: int | None = None
     """Column of tab-separated values to translate, from 1. The translation is appended as the last column.
     null: the whole line."""
+    alignments: str | None = path_field("file", None)
+    """File for word alignments, one line for each output line: `0-0 2-1` joins source word 0 with target word
+    0, and 2 with 1. null: none."""
     scores: bool = False
     """Write `score<TAB>translation`. The score is the length-normalised log-probability."""
     device: str = "auto"

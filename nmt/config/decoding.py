@@ -3,10 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from enum import Enum
 from typing import Any
 
 from nmt.config.checks import MANY, PROCESSES, above, between, check, shortened
 from nmt.errors import UserError
+
+
+class Shift(Enum):
+    """The step whose attention aligns a target piece: the step that predicts it, or the one that reads it."""
+
+    auto = "auto"
+    predicting = "predicting"
+    reading = "reading"
 
 
 @dataclass
@@ -46,6 +55,15 @@ class DecodingConfig:
     workers: Any = "auto"
     """Processes that translate batches side by side on the CPU, with one thread each. They share the memory
     of the model. 1: one batch at a time, with all threads. `auto`: one process per thread. A GPU has none."""
+    alignment_heads: Any = "auto"
+    """Heads of the decoder whose mean attention aligns words: a list of layers and heads from 0, such as
+    `[[2,1],[3,0]]`. `auto`: those that `nmt-train` chose for the model, or all heads of the last layer."""
+    alignment_shift: Shift = Shift.auto
+    """The step whose attention aligns a target piece. `predicting`: the step that predicts it. `reading`: the
+    step that reads it. `auto`: as `nmt-train` chose for the model, or `predicting`."""
+    alignment_threshold: float = 0.0
+    """A target word is linked to a source word only if this has at least this share of its attention. 0: all
+    target words are linked."""
     processors: dict[str, dict[str, Any] | None] = field(default_factory=dict)
     """Search processors by name, in the order of application; `nmt.decoding.processors` registers them. Each
     has its options: `decoding.processors.mine.strength=2`, or `decoding.processors.mine={}` without any.
@@ -75,6 +93,8 @@ class DecodingConfig:
         check("decoding.temperature", self.temperature, above(0, 1000))
         check("decoding.top_k", self.top_k, between(0, MANY))
         check("decoding.top_p", self.top_p, above(0, 1))
+        _check_heads(self.alignment_heads)
+        check("decoding.alignment_threshold", self.alignment_threshold, between(0, 1))
         check("decoding.seed", self.seed, between(0, MANY))
         if self.samples and self.nbest > 1:
             raise UserError(
@@ -91,3 +111,19 @@ class DecodingConfig:
     def num_results(self) -> int:
         """The number of translations per sentence: `samples`, or `nbest` in a beam search."""
         return self.samples or self.nbest
+
+
+def _check_heads(value: Any) -> None:
+    """Checks `decoding.alignment_heads`: `auto`, or a list of one or more pairs of numbers."""
+    if value == "auto":
+        return
+    pairs = value if isinstance(value, list) else []
+    if not pairs or not all(_is_pair(pair) for pair in pairs):
+        raise UserError(
+            f"decoding.alignment_heads={shortened(value)}: must be auto, or a list of layers and heads "
+            "from 0, such as [[2,1],[3,0]]."
+        )
+
+
+def _is_pair(value: Any) -> bool:
+    return isinstance(value, list) and len(value) == 2 and all(type(one) is int and one >= 0 for one in value)

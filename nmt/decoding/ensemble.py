@@ -12,20 +12,30 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from nmt.config import Shift
 from nmt.data.batches.batching import Batch
+from nmt.decoding.alignment import AlignmentHeads
 from nmt.decoding.step import StepOutput
 from nmt.model import DecoderState, Seq2Seq
 
 
 @dataclass(frozen=True)
 class EnsembleState:
-    """The states of all models between two steps of a search."""
+    """The states of all models between two steps of a search.
+
+    Attributes:
+        states: of each model.
+        delayed: (B, K, S), the attention of the latest step in the models of shift `predicting`; None if
+            there is none. It belongs to the token that the next step reads.
+    """
 
     states: tuple[DecoderState, ...]
+    delayed: tuple[Tensor | None, ...]
 
     def select(self, rows: Tensor) -> EnsembleState:
         """Reorders hypotheses; see `DecoderState.select`."""
-        return EnsembleState(tuple(state.select(rows) for state in self.states))
+        delayed = (None if one is None else one.flatten(0, 1)[rows] for one in self.delayed)
+        return EnsembleState(tuple(state.select(rows) for state in self.states), tuple(delayed))
 
 
 class Ensemble:
@@ -37,15 +47,19 @@ class Ensemble:
 
     Args:
         models: one or more, with the same vocabulary, on one device.
+        heads: for each model the heads that align words. If they are given, the attention of a step is that
+            of the token that the step reads: the mean over the chosen heads, then over the models. Otherwise
+            it is the attention for the choice of the next id.
     """
 
-    def __init__(self, models: Sequence[Seq2Seq]) -> None:
+    def __init__(self, models: Sequence[Seq2Seq], heads: Sequence[AlignmentHeads] = ()) -> None:
         assert models
-        self.models = tuple(models)
+        assert len(heads) in (0, len(models))
+        self.models, self._heads = tuple(models), tuple(heads)
 
     def start(self, batch: Batch) -> EnsembleState:
         """Encodes the sources of a batch with every model; see `Seq2Seq.start`."""
-        return EnsembleState(tuple(model.start(batch) for model in self.models))
+        return EnsembleState(tuple(model.start(batch) for model in self.models), (None,) * len(self.models))
 
     def step(
         self, ids: Tensor, state: EnsembleState, /, *, attention: bool = False
@@ -59,19 +73,44 @@ class Ensemble:
 
         Returns:
             (B, K, V) fp32, the log-probabilities of the next id, at most 0; the state after `ids`; (B, K, S),
-            the attention to the source, averaged over the models.
+            the attention to the source, averaged over the models. With `heads`, it is 0 for BOS in models of
+            shift `predicting`.
         """
-        pairs = zip(self.models, state.states, strict=True)
-        if attention:
-            steps = [StepOutput(*model.step_with_attention(ids, one)) for model, one in pairs]
-        else:
+        pairs = list(zip(self.models, state.states, strict=True))
+        weights, delayed = list[Tensor](), state.delayed
+        if not attention:
             steps = [StepOutput(*model.step(ids, one)) for model, one in pairs]
-        new_state = EnsembleState(tuple(one.state for one in steps))
-        mean_attention = _mean([one.attention for one in steps if one.attention is not None])
+        elif not self._heads:
+            steps = [StepOutput(*model.step_with_attention(ids, one)) for model, one in pairs]
+            weights = [one.attention for one in steps if one.attention is not None]
+        else:
+            heads = [choice.heads for choice in self._heads]
+            steps = [
+                StepOutput(*model.step_with_attention(ids, one, chosen))
+                for (model, one), chosen in zip(pairs, heads, strict=True)
+            ]
+            weights, delayed = self._shifted([one.attention for one in steps], delayed)
+        new_state = EnsembleState(tuple(one.state for one in steps), delayed)
+        mean_attention = _mean(weights)
         if len(steps) == 1:
             return StepOutput(steps[0].log_probs, new_state, mean_attention)
         summed = torch.stack([one.log_probs for one in steps]).logsumexp(0)
         return StepOutput((summed - math.log(len(steps))).clamp(max=0.0), new_state, mean_attention)
+
+    def _shifted(
+        self, found: Sequence[Tensor | None], delayed: Sequence[Tensor | None]
+    ) -> tuple[list[Tensor], tuple[Tensor | None, ...]]:
+        """Returns the attention of the token that this step reads, and what to delay to the next step."""
+        weights, later = [], list[Tensor | None]()
+        for choice, newest, before in zip(self._heads, found, delayed, strict=True):
+            assert newest is not None
+            if choice.shift is Shift.predicting:
+                weights.append(torch.zeros_like(newest) if before is None else before)
+                later.append(newest)
+            else:
+                weights.append(newest)
+                later.append(None)
+        return weights, tuple(later)
 
 
 def _mean(attention: Sequence[Tensor]) -> Tensor | None:

@@ -33,11 +33,15 @@ class Loaded:
 
     def translator(self, decoding: DecodingConfig) -> Translator:
         """Builds a translator with these search options; moves the models to the device."""
+        from nmt.decoding.alignment import AlignmentHeads
         from nmt.decoding.translator import Translator
 
         models, tokenizer = [bundle.model for bundle in self.bundles], self.bundles[0].tokenizer
+        heads = [AlignmentHeads.from_results(bundle.results) for bundle in self.bundles]
         with naming_plugins(self.bundles[0].config.plugins):
-            return Translator(models, tokenizer, decoding, device=self.device, precision=self.precision)
+            return Translator(
+                models, tokenizer, decoding, device=self.device, precision=self.precision, heads=heads
+            )
 
 
 def load_translator(config: TranslateConfig) -> Translator:

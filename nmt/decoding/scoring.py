@@ -1,4 +1,4 @@
-"""Forced scoring: the log-probabilities of given targets, with the same step function as a search.
+"""Forced decoding: log-probabilities and attention of given targets, with the step function of a search.
 
 Shapes: B sentences, T tokens of the longest target, EOS counted, V ids.
 """
@@ -6,12 +6,13 @@ Shapes: B sentences, T tokens of the longest target, EOS counted, V ids.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
+from torch import Tensor
 
-from nmt.decoding.step import S, Step
+from nmt.decoding.step import S, Step, StepOutput
 
 
 def forced_score(
@@ -41,29 +42,90 @@ def forced_score(
     """
     if not targets:
         return []
-    device = torch.device(device)
-    lengths = [len(target) + 1 for target in targets]
-    longest = max(lengths)
-    padded = [[bos_id, *target, *[eos_id] * (longest - len(target))] for target in targets]
-    ids = torch.tensor(padded, device=device)  # (B, T + 1)
-    log_probs = torch.zeros((len(targets), longest), device=device)
-    rows = list(range(len(targets)))  # the targets that have not ended
-    selected = torch.arange(len(targets), device=device)
-    for place in range(longest):
-        output = step(ids[selected, place : place + 1], state)
-        state = output.state
-        following = ids[selected, place + 1 : place + 2]
-        log_probs[selected, place] = output.log_probs[:, 0].float().gather(1, following)[:, 0]
-        unfinished = [number for number, row in enumerate(rows) if lengths[row] > place + 1]
-        if unfinished and len(unfinished) < len(rows):
-            rows = [rows[number] for number in unfinished]
-            indices = torch.tensor(unfinished, device=device)
-            selected, state = selected[indices], state.select(indices[:, None])
+    forced = _Forced(targets, bos_id, eos_id, torch.device(device))
+    log_probs = torch.zeros(len(targets), forced.longest, device=forced.device)
+    for place, rows, output in forced.steps(step, state):
+        following = forced.ids[rows, place + 1 : place + 2]
+        log_probs[rows, place] = output.log_probs[:, 0].float().gather(1, following)[:, 0]
     found: list[list[float]] = log_probs.tolist()
-    scores = [tuple(row[:length]) for row, length in zip(found, lengths, strict=True)]
+    scores = [tuple(row[:length]) for row, length in zip(found, forced.lengths, strict=True)]
     if any(log_prob != log_prob for score in scores for log_prob in score):
         raise FloatingPointError("the log-probability of a target's token is not a number (NaN)")
     return scores
+
+
+def forced_attention(
+    step: Step[S],
+    state: S,
+    targets: Sequence[Sequence[int]],
+    *,
+    bos_id: int,
+    eos_id: int,
+    device: torch.device | str = "cpu",
+) -> list[Tensor]:
+    """Returns the attention of each step that reads a given target.
+
+    Args:
+        step: the model.
+        state: as for `forced_score`.
+        targets: as for `forced_score`.
+        bos_id: as for `forced_score`.
+        eos_id: as for `forced_score`.
+        device: as for `forced_score`.
+
+    Returns:
+        For each target (|Y|, ...) on the CPU: the attention of `step` for each token, EOS included.
+    """
+    forced = _Forced(targets, bos_id, eos_id, torch.device(device))
+    found: list[list[Tensor]] = [[] for _ in targets]
+    if targets:
+        for _, rows, output in forced.steps(step, state, attention=True):
+            assert output.attention is not None, "the step function returns no attention"
+            for row, weights in zip(rows.tolist(), output.attention[:, 0].cpu(), strict=True):
+                found[row].append(weights)
+    return [torch.stack(weights) for weights in found]
+
+
+class _Forced:
+    """Feeds targets to a model, token by token.
+
+    Args:
+        targets: one or more, without BOS and EOS.
+        bos_id: the id before every target.
+        eos_id: the id that ends a target.
+        device: the device of `ids`.
+
+    Attributes:
+        ids: (B, T + 1) int64, BOS first, padded with EOS.
+        lengths: tokens of each target, EOS counted.
+        longest: T.
+        device: see above.
+    """
+
+    def __init__(
+        self, targets: Sequence[Sequence[int]], bos_id: int, eos_id: int, device: torch.device
+    ) -> None:
+        self.device = device
+        self.lengths = [len(target) + 1 for target in targets]
+        self.longest = max(self.lengths, default=0)
+        padded = [[bos_id, *target, *[eos_id] * (self.longest - len(target))] for target in targets]
+        self.ids = torch.tensor(padded, device=device)
+
+    def steps(
+        self, step: Step[S], state: S, *, attention: bool = False
+    ) -> Iterator[tuple[int, Tensor, StepOutput[S]]]:
+        """Yields for each step its number, the (B',) targets that have not ended, and its output for them."""
+        rows = list(range(len(self.lengths)))
+        selected = torch.arange(len(rows), device=self.device)
+        for place in range(self.longest):
+            output = step(self.ids[selected, place : place + 1], state, attention=attention)
+            yield place, selected, output
+            state = output.state
+            unfinished = [number for number, row in enumerate(rows) if self.lengths[row] > place + 1]
+            if unfinished and len(unfinished) < len(rows):
+                rows = [rows[number] for number in unfinished]
+                indices = torch.tensor(unfinished, device=self.device)
+                selected, state = selected[indices], state.select(indices[:, None])
 
 
 @dataclass(frozen=True)

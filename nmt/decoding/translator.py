@@ -17,8 +17,12 @@ from torch import Tensor
 from nmt.config import DecodingConfig, Precision
 from nmt.data.batches.batching import Batch
 from nmt.data.subwords.tokenizer import BOS_ID, EOS_ID, PAD_ID, UNK_ID, Tokenizer
+from nmt.decoding.aligner import Aligner, attention_of_heads
+from nmt.decoding.alignment import Alignment, AlignmentHeads
 from nmt.decoding.constraints import Automaton
 from nmt.decoding.ensemble import Ensemble
+from nmt.decoding.head_choice import HeadChoice, choose_heads
+from nmt.decoding.lexical import Pair
 from nmt.decoding.phrases import PhraseIds, Phrases
 from nmt.decoding.processors import Prefix, PrefixOptions, SearchProcessor, configured_processors
 from nmt.decoding.sampling import Sampling, sample
@@ -44,11 +48,14 @@ class ScoredText:
         score: log-probability divided by the length penalty.
         attention: (target tokens, source tokens) on the CPU, EOS counted on both sides: the attention weights
             of the source tokens for each target token. None if it was not requested, and for a blank line.
+        alignment: links of source word and target word, from 0, at most one per target word. Words are
+            separated by white space. Empty if it was not requested, and for a blank line.
     """
 
     text: str
     score: float
     attention: Tensor | None = field(default=None, compare=False, repr=False)
+    alignment: Alignment = ()
 
 
 @dataclass(frozen=True)
@@ -83,17 +90,19 @@ class _SearchJob:
         prefixes: the first target ids of each; None: none has any.
         phrases: the constraints of each; empty for a sentence without constraints.
         attention: whether to return attention.
+        aligned: whether that is the attention of the heads that align words.
     """
 
     sources: Sequence[Sequence[int]]
     prefixes: Sequence[Sequence[int]] | None
     phrases: Sequence[PhraseIds]
     attention: bool
+    aligned: bool = False
 
 
 @dataclass(frozen=True)
-class _ScoreJob:
-    """A batch to score: source ids and target ids."""
+class _ForcedJob:
+    """A batch of given pairs to score or to align: source ids and target ids."""
 
     sources: Sequence[Sequence[int]]
     targets: Sequence[Sequence[int]]
@@ -114,6 +123,7 @@ class Translator:
         precision: precision of the matrix products; in fp32 the translation of a line does not depend on the
             other lines of its batch.
         processors: applied in every search, after the processors of `config`.
+        heads: for each model the heads that align its words, or None; see `nmt.decoding.alignment`.
     """
 
     def __init__(
@@ -125,8 +135,10 @@ class Translator:
         device: torch.device,
         precision: Precision = Precision.fp32,
         processors: Sequence[SearchProcessor] = (),
+        heads: Sequence[AlignmentHeads | None] | None = None,
     ) -> None:
         self._ensemble = Ensemble([model.to(device) for model in models])
+        self._aligner = Aligner(models, tokenizer, config, [None] * len(models) if heads is None else heads)
         self.tokenizer = tokenizer
         self.config = config
         self.device = device
@@ -147,6 +159,7 @@ class Translator:
         prefixes: Sequence[str] | None = None,
         constraints: Sequence[Sequence[str]] | None = None,
         attention: bool = False,
+        alignments: bool = False,
     ) -> list[Translation]:
         """Translates lines of any content.
 
@@ -164,14 +177,19 @@ class Translator:
                 translation has the phrases that it lacks: those that a processor forbids, those that exceed
                 the maximum length of a model, and all phrases of a blank line.
             attention: whether to return the attention of every hypothesis.
+            alignments: whether to align the words of every hypothesis. It excludes `attention`.
 
         Returns:
             A translation for each line, in order.
 
         Raises:
             UserError: a constraint is blank, samples have constraints, the probabilities of the model are
-                NaN, it has no attention to return, or a batch does not fit into the memory of the device.
+                NaN, it has no attention to return, it lacks a head of `decoding.alignment_heads`, or a batch
+                does not fit into the memory of the device.
         """
+        assert not (attention and alignments)
+        if alignments:
+            self._aligner.prepare()
         assert prefixes is None or len(prefixes) == len(lines), "there must be one prefix per line"
         phrases = self._phrases(constraints, len(lines))
         pieces = self._encode_sources(lines)
@@ -189,23 +207,29 @@ class Translator:
                 [sources[place] for place in batch],
                 None if prefix_ids is None else [prefix_ids[rows[place]] for place in batch],
                 [phrases.ids[rows[place]] for place in batch],
-                attention,
+                attention or alignments,
+                aligned=alignments,
             )
             for batch in batches
         ]
+        links = [list[Alignment]() for _ in sources]
         with contextlib.closing(self._run(self._search, jobs, batches)) as done:
             for number, results in done:
                 for place, hypotheses in zip(batches[number], results, strict=True):
+                    if alignments:
+                        line, num_pieces = lines[rows[place]], len(sources[place])
+                        links[place] = self._aligner.links_of(line, num_pieces, hypotheses)
+                        hypotheses = [replace(one, attention=None) for one in hypotheses]  # needs memory
                     found[place] = hypotheses
                 advance(len(batches[number]))
 
         texts = iter(self.tokenizer.decode_target([one.ids for hypotheses in found for one in hypotheses]))
         translations = [replace(BLANK, unmet=tuple(texts)) if texts else BLANK for texts in phrases.texts]
-        for row, length, hypotheses in zip(rows, lengths, found, strict=True):
+        for row, length, hypotheses, linked in zip(rows, lengths, found, links, strict=True):
             translations[row] = Translation(
                 hypotheses=tuple(
-                    ScoredText(next(texts), one.score, _without_padding(one.attention, length))
-                    for one in hypotheses
+                    ScoredText(next(texts), one.score, _without_padding(one.attention, length), alignment)
+                    for one, alignment in zip(hypotheses, linked or [()] * len(hypotheses), strict=True)
                 ),
                 truncated=self._num_truncated(pieces[row]),
                 num_tokens=len(hypotheses[0].ids) + 1,
@@ -235,25 +259,90 @@ class Translator:
             UserError: the probabilities of the model are NaN, or a batch does not fit into the memory of the
                 device.
         """
-        pieces = self._encode_sources([source for source, _ in pairs])
+        pieces, targets = self._encode_pairs(pairs)
+        scored = [ScoredTarget.of_blank_source(target) for target in targets]
+        for row, log_probs in self._run_forced(self._forced_score, pieces, targets, advance):
+            scored[row] = ScoredTarget(log_probs, self._num_truncated(pieces[row]))
+        return scored
+
+    def align(
+        self, pairs: Sequence[tuple[str, str]], advance: Callable[[int], object] = lambda num_pairs: None
+    ) -> list[Alignment]:
+        """Aligns the words of given translations.
+
+        Args:
+            pairs: source and target, of any content. A blank source or target has no links.
+            advance: called with the number of pairs of each finished batch.
+
+        Returns:
+            The links of each pair, in order; see `ScoredText.alignment`.
+
+        Raises:
+            UserError: as for `translate` with `alignments`.
+        """
+        self._aligner.prepare()
+        pieces, targets = self._encode_pairs(pairs)
+        found: list[Alignment] = [()] * len(pairs)
+        for row, attention in self._run_forced(self._forced_attention, pieces, targets, advance):
+            source, target = pairs[row]
+            num_pieces = len(self._truncate(pieces[row]))
+            found[row] = self._aligner.links_of_pair(source, num_pieces, target, attention)
+        return found
+
+    def choose_heads(self, pairs: Sequence[Pair], more: Sequence[Pair] = ()) -> HeadChoice | None:
+        """Chooses the heads that align words, for a translator with one model; see `choose_heads`.
+
+        Raises:
+            UserError: the model has no attention to the source, or memory ran out.
+        """
+        [model] = self._ensemble.models
+
+        def attention(chosen: Sequence[Pair]) -> list[Tensor]:
+            found: list[Tensor] = []
+            for start in range(0, len(chosen), self.config.max_sentences):
+                sources, targets = zip(*chosen[start : start + self.config.max_sentences], strict=True)
+                found += attention_of_heads(model, sources, targets, self.device)
+            return found
+
+        most, longest = self._max_target_tokens, self.max_source_tokens
+        pairs = [
+            (source, target)
+            for source, target in pairs
+            if len(source) < longest and (most is None or len(target) < most)
+        ]
+        with _evaluation_mode([model]), self._inference():
+            return choose_heads(attention, pairs, more)
+
+    def encoded(self, pairs: Sequence[tuple[str, str]]) -> list[Pair]:
+        """Returns the ids of pairs of texts, for `choose_heads`."""
+        return list(zip(*self._encode_pairs(pairs), strict=True))
+
+    def _encode_pairs(self, pairs: Sequence[tuple[str, str]]) -> tuple[list[list[int]], list[list[int]]]:
+        """Returns the ids of the sources, uncut, and of the targets; none for a blank line."""
         targets = self.tokenizer.encode_target([_empty_if_blank(target) for _, target in pairs])
+        return self._encode_sources([source for source, _ in pairs]), targets
+
+    def _run_forced(
+        self,
+        work: Callable[[_ForcedJob], list[_Result]],
+        pieces: Sequence[list[int]],
+        targets: Sequence[list[int]],
+        advance: Callable[[int], object],
+    ) -> Iterator[tuple[int, _Result]]:
+        """Yields the number and the result of each pair whose source has pieces, batch by batch."""
         rows = [row for row, ids in enumerate(pieces) if ids]
         sources = [self._truncate(pieces[row]) for row in rows]
-        advance(len(pairs) - len(rows))
-        scored = [ScoredTarget.of_blank_source(target) for target in targets]
+        advance(len(pieces) - len(rows))
         lengths = [max(len(ids), len(targets[row])) + 1 for row, ids in zip(rows, sources, strict=True)]
         batches = batches_by_length(lengths, self.config.max_tokens, self.config.max_sentences)
         jobs = [
-            _ScoreJob([sources[place] for place in batch], [targets[rows[place]] for place in batch])
+            _ForcedJob([sources[place] for place in batch], [targets[rows[place]] for place in batch])
             for batch in batches
         ]
-        with contextlib.closing(self._run(self._forced_score, jobs, batches)) as done:
+        with contextlib.closing(self._run(work, jobs, batches)) as done:
             for number, results in done:
-                for place, log_probs in zip(batches[number], results, strict=True):
-                    row = rows[place]
-                    scored[row] = ScoredTarget(log_probs, self._num_truncated(pieces[row]))
+                yield from zip((rows[place] for place in batches[number]), results, strict=True)
                 advance(len(batches[number]))
-        return scored
 
     def _encode_sources(self, lines: Sequence[str]) -> list[list[int]]:
         """Returns the ids of each line, uncut and without EOS; none for a blank line."""
@@ -317,6 +406,7 @@ class Translator:
         config, processors, sources, prefixes = self.config, self.processors, job.sources, job.prefixes
         if prefixes is not None:
             processors = (Prefix(PrefixOptions(tuple(map(tuple, prefixes))), self.processors),)
+        ensemble = self._aligner.ensemble if job.aligned else self._ensemble
         with self._inference():
             batch = Batch.of(sources, [()] * len(sources)).to(self.device)
             if config.samples:
@@ -330,8 +420,8 @@ class Translator:
                     beam_search, num_sentences=len(sources), config=config, constraints=constraints
                 )
             return search(
-                self._ensemble.step,
-                self._ensemble.start(batch),
+                ensemble.step,
+                ensemble.start(batch),
                 max_lengths=self._max_lengths(batch, prefixes, job.phrases),
                 bos_id=BOS_ID,
                 eos_id=EOS_ID,
@@ -342,7 +432,7 @@ class Translator:
                 device=self.device,
             )
 
-    def _forced_score(self, job: _ScoreJob) -> list[tuple[float, ...]]:
+    def _forced_score(self, job: _ForcedJob) -> list[tuple[float, ...]]:
         with self._inference():
             batch = Batch.of(job.sources, [()] * len(job.sources)).to(self.device)
             return forced_score(
@@ -353,6 +443,10 @@ class Translator:
                 eos_id=EOS_ID,
                 device=self.device,
             )
+
+    def _forced_attention(self, job: _ForcedJob) -> list[Tensor]:
+        with self._inference():
+            return self._aligner.forced(job.sources, job.targets, self.device)
 
     @contextlib.contextmanager
     def _inference(self) -> Iterator[None]:

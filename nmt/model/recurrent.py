@@ -142,20 +142,23 @@ class RecurrentModel(Seq2Seq):
     @torch.no_grad()
     def step(self, ids: Tensor, state: RecurrentState) -> tuple[Tensor, RecurrentState]:
         """See `Seq2Seq.step`."""
-        log_probs, state, _ = self.step_with_attention(ids, state)
+        log_probs, state, _ = self.step_with_heads(ids, state)
         return log_probs, state
 
+    @property
+    def attention_shape(self) -> tuple[int, int]:
+        """One layer with one head; see `Seq2Seq.attention_shape`."""
+        return 1, 1
+
     @torch.no_grad()
-    def step_with_attention(
-        self, ids: Tensor, state: RecurrentState
-    ) -> tuple[Tensor, RecurrentState, Tensor]:
-        """See `Seq2Seq.step_with_attention`."""
+    def step_with_heads(self, ids: Tensor, state: RecurrentState) -> tuple[Tensor, RecurrentState, Tensor]:
+        """See `Seq2Seq.step_with_heads`."""
         embedded = self._embed(self.target_embedding, ids.flatten())
         hidden, recurrent, weights = self.decoder.step(embedded, state.recurrent, state.memory)
         scores = nn.functional.linear(hidden, self.output_weight)
         log_probs = scores.to(torch.promote_types(scores.dtype, torch.float32)).log_softmax(-1)
         after = replace(state, recurrent=recurrent)
-        return log_probs.view(*ids.shape, -1), after, weights.view(*ids.shape, -1)
+        return log_probs.view(*ids.shape, -1), after, weights.view(*ids.shape, 1, 1, -1)
 
     def blocks(self) -> list[nn.Module]:
         """Returns the layers of the encoder, then the decoder."""

@@ -3,7 +3,8 @@
 Model folders, training loop, beam search, ensembles, sharding, compilation and memory probe use a model only
 through this interface.
 
-Shapes: T target tokens of a batch, B sentences, K hypotheses per sentence, D d_model, V target vocabulary.
+Shapes: T target tokens of a batch, B sentences, K hypotheses per sentence, D d_model, V target vocabulary, L
+decoder layers, H heads, S tokens of the longest source.
 """
 
 from __future__ import annotations
@@ -121,13 +122,18 @@ class Seq2Seq(nn.Module, ABC):
             (B, K, V) fp32, the log-probabilities of the next id, at most 0; and the state after `ids`.
         """
 
-    def step_with_attention(self, ids: Tensor, state: Any) -> tuple[Tensor, Any, Tensor]:
-        """Does a `step` and returns the attention to the source.
+    @property
+    def attention_shape(self) -> tuple[int, int] | None:
+        """The numbers of decoder layers and of heads with attention to the source; None: it has none."""
+        return None
+
+    def step_with_heads(self, ids: Tensor, state: Any) -> tuple[Tensor, Any, Tensor]:
+        """Does a `step` and returns the attention of every head to the source.
 
         Returns:
-            The two values of `step`, and (B, K, S), the attention weights of each source position for the
-            choice of the next id. The sources are padded to S, the longest. The weights of a hypothesis sum
-            to 1.
+            The two values of `step`, and (B, K, L, H, S), the attention weights of each source position for
+            the choice of the next id; (L, H) is `attention_shape`. The sources are padded to S, the longest.
+            The weights of a head sum to 1.
 
         Raises:
             UserError: the architecture has no attention to the source.
@@ -135,6 +141,28 @@ class Seq2Seq(nn.Module, ABC):
         raise UserError(
             f"model.architecture={self.config.architecture}: this model has no attention to the source."
         )
+
+    def step_with_attention(
+        self, ids: Tensor, state: Any, heads: Sequence[tuple[int, int]] = ()
+    ) -> tuple[Tensor, Any, Tensor]:
+        """Does a `step` and returns the attention to the source, the mean over some heads.
+
+        Args:
+            ids: see `step`.
+            state: see `step`.
+            heads: the layer and the number of each head, from 0. Empty: all heads of the last layer.
+
+        Returns:
+            The two values of `step`, and (B, K, S), the attention weights; see `step_with_heads`.
+
+        Raises:
+            UserError: the architecture has no attention to the source.
+        """
+        log_probs, state, weights = self.step_with_heads(ids, state)
+        if not heads:
+            return log_probs, state, weights[:, :, -1].mean(2)
+        chosen = [weights[:, :, layer, head] for layer, head in heads]
+        return log_probs, state, torch.stack(chosen).mean(0) if len(chosen) > 1 else chosen[0]
 
     def seed_dropout(self, seed: int) -> None:
         """Makes the dropout of all later calls a pure function of `seed` and the order of calls.

@@ -134,14 +134,19 @@ class Transformer(Seq2Seq):
         log_probs = self.logits(self.decoder_norm(x)).log_softmax(-1)
         return log_probs.view(*ids.shape, -1), state.advanced()
 
-    def step_with_attention(
+    @property
+    def attention_shape(self) -> tuple[int, int]:
+        """See `Seq2Seq.attention_shape`."""
+        return len(self.decoder), self.config.heads
+
+    def step_with_heads(
         self, ids: Tensor, state: CachedDecoderState
     ) -> tuple[Tensor, CachedDecoderState, Tensor]:
-        """See `Seq2Seq`; the attention is that of the last decoder layer, averaged over its heads."""
+        """See `Seq2Seq.step_with_heads`."""
         log_probs, state = self.step(ids, state.recording())
         assert state.attention is not None
-        attention = state.attention[max(state.attention)].mean(1)
-        return log_probs, replace(state, attention=None), attention
+        weights = torch.stack([state.attention[layer] for layer in range(len(self.decoder))], 1)
+        return log_probs, replace(state, attention=None), weights.permute(0, 3, 1, 2, 4)
 
     @property
     def output_weight(self) -> Tensor:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
 from nmt.bundle import CONFIG, MOST_RESULTS, RESULTS, read_config, save_bundle
 from nmt.config import Average, Precision, TrainConfig
+from nmt.data.arrays import Side
 from nmt.data.corpora.corpus import HeldOut
 from nmt.data.preparation.prepare import Prepared
 from nmt.decoding.translator import Translator
@@ -59,10 +62,41 @@ def finish(
             results[split] = _scored(translator, held_out, split, config, folder, known)
     results["training"] = _facts(config, run, selection, model.num_parameters)
     results["data"] = prepared.report
+    if (alignment := _alignment(translator, model, prepared)) is not None:
+        results["alignment"] = alignment
     folder.require_present()
     save_bundle(folder.model, config, selection.weights, prepared.tokenizer, results)
     folder.write_results(results)
     return results
+
+
+_LEXICON_PAIRS = 20_000
+
+
+def _alignment(translator: Translator, model: Seq2Seq, prepared: Prepared) -> dict[str, Any] | None:
+    """Chooses the heads that align words, on the validation set; None if there is no choice."""
+    if model.attention_shape is None:
+        return None
+    start, train, valid = time.monotonic(), prepared.train, prepared.valid_store
+    sample = np.random.default_rng(1).integers(0, train.num_pairs, min(train.num_pairs, _LEXICON_PAIRS))
+    more, pairs = train.take(sample), valid.take(np.arange(valid.num_pairs))
+    choice = translator.choose_heads(
+        *(list(zip(*map(_lists, sides), strict=True)) for sides in (pairs, more))
+    )
+    if choice is None:
+        log.info("alignments: the validation set has too few reliable links to choose heads")
+        return None
+    log.info(
+        "alignments: heads %s, shift %s, agree with %.1f %% of %d reliable links; all heads of the last "
+        "layer with %.1f %% (%.1f seconds)",
+        *([list(head) for head in choice.heads.heads], choice.heads.shift.value),
+        *(100 * choice.agreement, choice.links, 100 * choice.default_agreement, time.monotonic() - start),
+    )
+    return choice.as_dict()
+
+
+def _lists(side: Side) -> list[list[int]]:
+    return [ids.tolist() for ids in side]
 
 
 def finished_results(config: TrainConfig, folder: RunFolder) -> dict[str, Any] | None:

@@ -12,8 +12,8 @@ import sentencepiece as spm
 
 from nmt.config import Segmentation
 from nmt.data.arrays import Array, Side
+from nmt.data.subwords.protobuf import protobuf_fields
 from nmt.data.subwords.segmentation import BpeSegmenter, Segmenter, UnigramSegmenter
-from nmt.data.subwords.tokenizer import protobuf_fields
 
 WORD_START = "\u2581"  # SentencePiece's replacement for a space
 

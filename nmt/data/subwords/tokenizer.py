@@ -17,6 +17,8 @@ import sentencepiece as spm
 
 from nmt.config import Segmentation, TokenizerConfig
 from nmt.data.arrays import Side, smallest_dtype
+from nmt.data.subwords.protobuf import protobuf_fields
+from nmt.data.subwords.word_numbers import NO_WORD, piece_begins, words_at, words_of_text
 from nmt.data.subwords.words import Words
 from nmt.errors import UserError
 from nmt.runtime import (
@@ -142,6 +144,29 @@ class Tokenizer:
     def target_vocabulary(self) -> list[str]:
         """Returns the pieces of the target side in the order of their ids."""
         return list(map(self.target_processor.id_to_piece, range(self.target_vocab_size)))
+
+    def source_word_numbers(self, text: str) -> list[int]:
+        """Returns for each id of `encode_source` the number of its word in the text; a tag is a word.
+
+        See `nmt.data.subwords.word_numbers`.
+        """
+        tag, rest = _split_tag(text, self.source_symbols)
+        words = words_of_text(rest, partial(_begins, self.source_processor))
+        return [0] * len(tag) + [word + len(tag) if word != NO_WORD else word for word in words]
+
+    def target_word_numbers(self, text: str) -> list[int]:
+        """Returns for each id of `encode_target` the number of its word in the text."""
+        return words_of_text(text, partial(_begins, self.target_processor))
+
+    def decoded_word_numbers(self, ids: Sequence[int]) -> list[int]:
+        """Returns for each id the number of its word in the text that `decode_target` returns."""
+        normal = [i for i in map(int, ids) if i >= _NUM_SPECIAL]
+        if not normal:
+            return [NO_WORD] * len(ids)
+        message: bytes = self.target_processor.decode(normal, out_type="serialized_proto")
+        text: str = self.target_processor.decode(normal)
+        words = iter(words_at(text, text.translate(_CONTROLS), piece_begins(message)))
+        return [next(words) if i >= _NUM_SPECIAL else NO_WORD for i in ids]
 
     def save(self, folder: Path) -> None:
         """Writes `joint.spm`, or `source.spm` and `target.spm`, to a folder."""
@@ -331,6 +356,12 @@ def _lists(side: Side) -> list[list[int]]:
     return [ids.tolist() for ids in side]
 
 
+def _begins(processor: spm.SentencePieceProcessor, parts: list[str]) -> list[list[int]]:
+    """Returns for each part of a text the first byte of each of its pieces."""
+    messages = processor.encode(parts, out_type="serialized_proto", num_threads=1)
+    return list(map(piece_begins, messages))
+
+
 def _words(processor: spm.SentencePieceProcessor) -> Words:
     # One thread: callers that want more cores use processes.
     return Words(partial(processor.encode, num_threads=1), processor.vocab_size())
@@ -362,30 +393,3 @@ def _submessage(message: bytes, wanted: int) -> bytes:
     if not isinstance(content, bytes):
         raise ValueError("not a SentencePiece model")
     return content
-
-
-def protobuf_fields(message: bytes) -> Iterator[tuple[int, int | bytes]]:
-    """Yields the fields of a protobuf message in order: number, and integer or bytes."""
-    at = 0
-    while at < len(message):
-        tag, at = _varint(message, at)
-        kind = tag & 7
-        if kind == 0:
-            value, at = _varint(message, at)
-            yield tag >> 3, value
-            continue
-        size, at = (8, at) if kind == 1 else (4, at) if kind == 5 else _varint(message, at)
-        yield tag >> 3, message[at : at + size]
-        at += size
-
-
-def _varint(message: bytes, at: int) -> tuple[int, int]:
-    value = shift = 0
-    while True:
-        byte = message[at]
-        value |= (byte & 0x7F) << shift
-        shift, at = shift + 7, at + 1
-        if shift > 70:
-            raise ValueError("not a SentencePiece model")
-        if byte < 0x80:
-            return value, at

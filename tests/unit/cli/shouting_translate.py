@@ -39,6 +39,7 @@ class Shouter:
         *,
         prefixes: Sequence[str] | None = None,
         constraints: Sequence[Sequence[str]] | None = None,
+        alignments: bool = False,
     ) -> list[Shout]:
         if "wait" in lines:
             print("working", file=sys.stderr, flush=True)

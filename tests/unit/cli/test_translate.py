@@ -19,7 +19,8 @@ from shouting_translate import Scored, Shout, Shouter
 
 from nmt.cli import formats
 from nmt.cli import translate as command
-from nmt.config import TranslateConfig
+from nmt.config import DecodingConfig, TranslateConfig
+from nmt.decoding.translator import ScoredText, Translation
 from nmt.errors import UserError
 
 SCRIPT = Path(__file__).with_name("shouting_translate.py")
@@ -143,6 +144,13 @@ def test_a_failure_leaves_nothing_half_written(
 def test_an_unknown_precision() -> None:
     with pytest.raises(UserError, match="precision=int8: must be one of auto, fp32, bf16, fp16"):
         command.load_translator(TranslateConfig("m", precision="int8"))
+
+
+def test_alignments_have_a_line_for_each_output_line() -> None:
+    translation = Translation((ScoredText("B A", -1.0, alignment=((1, 0), (0, 1))), ScoredText("", -2.0)))
+    config = TranslateConfig("m", decoding=DecodingConfig(nbest=3, beam_size=3))
+    assert command.formatted_alignments(translation, config) == b"1-0 0-1\n\n\n"
+    assert command.formatted(translation, 1, config).count(b"\n") == 3
 
 
 # Tests with real processes
