@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, overload
 
 from nmt.api.session import Folder, session
 from nmt.config import DecodingConfig, TrainConfig, TranslateConfig
+from nmt.decoding.constraints.phrases import unmet_message
 from nmt.decoding.loading import Loaded, load_models
-from nmt.decoding.phrases import unmet_message
 from nmt.errors import UserError
 from nmt.options.compose import changed_decoding
 from nmt.runtime import Guest, as_guest, import_plugins, log
@@ -18,8 +18,8 @@ from nmt.runtime import progress as progress_bar
 from nmt.runtime.host_state import torch_for_nmt
 
 if TYPE_CHECKING:
-    from nmt.decoding.alignment import Alignment
-    from nmt.decoding.head_choice import HeadChoice
+    from nmt.decoding.alignment.head_choice import HeadChoice
+    from nmt.decoding.alignment.links import Alignment
     from nmt.decoding.scoring import ScoredTarget
     from nmt.decoding.translator import ScoredText, Translation, Translator
 
@@ -344,7 +344,7 @@ def _phrases(
             raise TypeError(f"constraints of line {number}: must be a list of phrases, not str")
         phrases.append([_line(phrase, f"constraints of line {number}") for phrase in line])
     if terminology is not None:
-        from nmt.decoding.terminology import load_terminology
+        from nmt.decoding.constraints.terminology import load_terminology
 
         terms = load_terminology(terminology)
         phrases = [[*one, *terms.targets(line)] for one, line in zip(phrases, lines, strict=True)]

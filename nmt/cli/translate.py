@@ -37,9 +37,9 @@ from nmt.cli.app import run
 from nmt.cli.formats import Request, TranslateRequests, format_of
 from nmt.cli.prompt import converse
 from nmt.config import TranslateConfig
+from nmt.decoding.constraints.phrases import unmet_message
+from nmt.decoding.constraints.terminology import Terms, configured_terms
 from nmt.decoding.loading import load_translator
-from nmt.decoding.phrases import unmet_message
-from nmt.decoding.terminology import Terms, configured_terms
 from nmt.errors import UserError
 from nmt.runtime import (
     expanded,
@@ -172,7 +172,7 @@ def filter_lines(
 
 def formatted_alignments(translation: Translation, config: TranslateConfig) -> bytes:
     """Returns a line of links for each output line of plain text; it is empty if there are no links."""
-    from nmt.decoding.alignment import pharaoh
+    from nmt.decoding.alignment.links import pharaoh
 
     lines = [pharaoh(hypothesis.alignment) for hypothesis in translation.hypotheses]
     lines += [""] * (config.decoding.num_results - len(lines))

@@ -33,7 +33,7 @@ class Loaded:
 
     def translator(self, decoding: DecodingConfig) -> Translator:
         """Builds a translator with these search options; moves the models to the device."""
-        from nmt.decoding.alignment import AlignmentHeads
+        from nmt.decoding.alignment.links import AlignmentHeads
         from nmt.decoding.translator import Translator
 
         models, tokenizer = [bundle.model for bundle in self.bundles], self.bundles[0].tokenizer

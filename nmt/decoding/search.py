@@ -16,8 +16,8 @@ These rules apply to each sentence separately:
 - Processors may forbid all extensions of all open hypotheses, for example by forbidding EOS at the maximum
   length. Then the search of the sentence ends with its complete hypotheses. If it has none, this step uses
   the log-probabilities of the model without processors.
-- Constraints add candidates and divide the beam (see `nmt.decoding.banks`). They also apply to the selection
-  among the candidates of the processors.
+- Constraints add candidates and divide the beam (see `nmt.decoding.constraints.banks`). They also apply to
+  the selection among the candidates of the processors.
 - The search ends when no open hypothesis can exceed the score of the N-th best complete hypothesis.
   Log-probabilities never increase, so the scorer can bound the score of an open hypothesis.
 """
@@ -31,9 +31,9 @@ import torch
 from torch import Tensor
 
 from nmt.config import DecodingConfig
-from nmt.decoding.banks import Banks
 from nmt.decoding.beams import AttentionTrace, Beams, Rules, extend
-from nmt.decoding.constraints import Automaton
+from nmt.decoding.constraints.automaton import Automaton
+from nmt.decoding.constraints.banks import Banks
 from nmt.decoding.processors import SearchInput, SearchProcessor
 from nmt.decoding.scorers import HypothesisScorer, LengthPenalty
 from nmt.decoding.step import S, Step

@@ -17,19 +17,19 @@ from torch import Tensor
 from nmt.config import DecodingConfig, Precision
 from nmt.data.batches.batching import Batch
 from nmt.data.subwords.tokenizer import BOS_ID, EOS_ID, PAD_ID, UNK_ID, Tokenizer
-from nmt.decoding.aligner import Aligner, attention_of_heads
-from nmt.decoding.alignment import Alignment, AlignmentHeads
-from nmt.decoding.constraints import Automaton
+from nmt.decoding.alignment.aligner import Aligner, attention_of_heads
+from nmt.decoding.alignment.head_choice import HeadChoice, choose_heads
+from nmt.decoding.alignment.lexical import Pair
+from nmt.decoding.alignment.links import Alignment, AlignmentHeads
+from nmt.decoding.constraints.automaton import Automaton
+from nmt.decoding.constraints.phrases import PhraseIds, Phrases
+from nmt.decoding.constraints.word_boundaries import continuing_ids
 from nmt.decoding.ensemble import Ensemble
-from nmt.decoding.head_choice import HeadChoice, choose_heads
-from nmt.decoding.lexical import Pair
-from nmt.decoding.phrases import PhraseIds, Phrases
 from nmt.decoding.processors import Prefix, PrefixOptions, SearchProcessor, configured_processors
 from nmt.decoding.sampling import Sampling, sample
 from nmt.decoding.scorers import LengthPenalty
 from nmt.decoding.scoring import ScoredTarget, forced_score
 from nmt.decoding.search import Hypothesis, beam_search
-from nmt.decoding.word_boundaries import continuing_ids
 from nmt.decoding.workers import WorkerPool, num_workers
 from nmt.errors import UserError
 from nmt.model import Seq2Seq
@@ -123,7 +123,7 @@ class Translator:
         precision: precision of the matrix products; in fp32 the translation of a line does not depend on the
             other lines of its batch.
         processors: applied in every search, after the processors of `config`.
-        heads: for each model the heads that align its words, or None; see `nmt.decoding.alignment`.
+        heads: for each model the heads that align its words, or None; see `nmt.decoding.alignment.links`.
     """
 
     def __init__(

@@ -75,7 +75,7 @@ class FakeTranslator:
     calls: list[Any] = []
 
     def __init__(
-        self, models: Any, tokenizer: Any, config: DecodingConfig, *, device: Any, precision: Any
+        self, models: Any, tokenizer: Any, config: DecodingConfig, *, device: Any, precision: Any, heads: Any
     ) -> None:
         FakeTranslator.calls.append((config, str(device), precision.name))
 

@@ -11,7 +11,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 
 from nmt.config import TranslateConfig
-from nmt.decoding.word_boundaries import begins_inside, split_words
+from nmt.decoding.constraints.word_boundaries import begins_inside, split_words
 from nmt.errors import UserError
 from nmt.runtime import expanded, read_errors
 

@@ -14,7 +14,7 @@ from torch import Tensor
 from nmt.config import DecodingConfig
 from nmt.data.batches.batching import Batch
 from nmt.data.subwords.tokenizer import BOS_ID, EOS_ID, Tokenizer
-from nmt.decoding.alignment import Alignment, AlignmentHeads, heads_of, word_links
+from nmt.decoding.alignment.links import Alignment, AlignmentHeads, heads_of, word_links
 from nmt.decoding.ensemble import Ensemble
 from nmt.decoding.scoring import forced_attention
 from nmt.decoding.search import Hypothesis

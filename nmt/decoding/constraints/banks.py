@@ -26,7 +26,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from nmt.decoding.constraints import Automaton, State
+from nmt.decoding.constraints.automaton import Automaton, State
 
 Candidate = tuple[float, int, int]
 """Negative log-probability, hypothesis and new id; the smallest candidate is the best."""

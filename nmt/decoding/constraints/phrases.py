@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from nmt.decoding.constraints import Automaton
+from nmt.decoding.constraints.automaton import Automaton
 from nmt.errors import UserError
 
 if TYPE_CHECKING:

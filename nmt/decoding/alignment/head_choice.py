@@ -18,8 +18,8 @@ import torch
 from torch import Tensor
 
 from nmt.config import Shift
-from nmt.decoding.alignment import AlignmentHeads
-from nmt.decoding.lexical import Links, Pair, num_cells, reliable_links
+from nmt.decoding.alignment.lexical import Links, Pair, num_cells, reliable_links
+from nmt.decoding.alignment.links import AlignmentHeads
 
 FEWEST_LINKS = 20
 """With fewer reliable links, no heads are chosen."""
