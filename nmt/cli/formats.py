@@ -15,6 +15,7 @@ from nmt.config import TranslateConfig
 from nmt.errors import UserError
 
 if TYPE_CHECKING:
+    from nmt.decoding.alignment.links import Alignment
     from nmt.decoding.translator import Translation
 
 
@@ -27,6 +28,7 @@ class Request:
         prefix: the beginning of its translation; may be empty.
         constraints: phrases that its translation must contain.
         others: what the format copies to the output.
+        added_words: number of words before the text that the format has added.
         error: the reason why the line can't be translated; `text` is then empty. None: it can.
     """
 
@@ -34,6 +36,7 @@ class Request:
     prefix: str = ""
     constraints: Sequence[str] = ()
     others: Mapping[str, Any] = field(default_factory=dict)
+    added_words: int = 0
     error: str | None = None
 
 
@@ -150,7 +153,8 @@ class JsonLines(Format):
                 return Request("", error=f"line {number}: {key} has a line break or half a character")
         if constraints and self.config.decoding.samples:
             return Request("", error=f"line {number}: samples can't have constraints")
-        return Request(f"{tag} {text}" if tag else text, prefix, constraints, found)
+        text = f"{tag} {text}" if tag else text
+        return Request(text, prefix, constraints, found, added_words=len(tag.split()))
 
     def write(self, request: Request, translation: Translation, number: int) -> bytes:
         """See `Format.write`."""
@@ -163,7 +167,7 @@ class JsonLines(Format):
                 {"translation": one.text, "score": round(one.score, 4)} for one in translation.hypotheses
             ]
         if self.config.alignments is not None:
-            result["alignment"] = best.alignment
+            result["alignment"] = without_added_words(best.alignment, request)
         if translation.unmet:
             result["unmet"] = list(translation.unmet)
         if translation.truncated:
@@ -180,6 +184,12 @@ def _line(value: Mapping[str, Any]) -> bytes:
 
 def _refuse(name: str) -> None:
     raise ValueError(f"{name} is not JSON")
+
+
+def without_added_words(alignment: Alignment, request: Request) -> Alignment:
+    """Returns the links of the words that were in the text of the input."""
+    added = request.added_words
+    return tuple((source - added, target) for source, target in alignment if source >= added)
 
 
 def format_of(config: TranslateConfig) -> Format:

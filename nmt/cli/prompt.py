@@ -20,14 +20,14 @@ HISTORY_LINES = 1000
 def converse(
     translate_all: TranslateRequests,
     config: TranslateConfig,
-    written: Callable[[Translation, int], object],
+    found: Callable[[Translation, int], object],
 ) -> None:
     """Translates typed lines until Ctrl-D; Ctrl-C cancels a line or its translation.
 
     Args:
         translate_all: translates requests.
         config: its `scores` and `decoding` are used.
-        written: called with each translation and its number, after it is written.
+        found: called with each translation and its number, before it is written.
     """
     print("Type a sentence and press Enter. Ctrl-C cancels a sentence, Ctrl-D exits.", file=sys.stderr)
     form, number = Lines(config), 0
@@ -40,8 +40,8 @@ def converse(
                 requests = [*map(Request, lines)]
                 for request, translation in zip(requests, translate_all(requests), strict=True):
                     number += 1
+                    found(translation, number)
                     sys.stdout.buffer.write(form.write(request, translation, number))
-                    written(translation, number)
                 sys.stdout.buffer.flush()
             except EOFError:
                 print(file=sys.stderr)

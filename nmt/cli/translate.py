@@ -34,7 +34,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
 from nmt.cli.app import run
-from nmt.cli.formats import Request, TranslateRequests, format_of
+from nmt.cli.formats import Request, TranslateRequests, format_of, without_added_words
 from nmt.cli.prompt import converse
 from nmt.config import TranslateConfig
 from nmt.decoding.constraints.phrases import unmet_message
@@ -76,12 +76,12 @@ def translate(config: TranslateConfig) -> None:
     if config.input is None and config.output is None and sys.stdin.isatty():
         with _open_alignments(config) as links:
 
-            def written_too(translation: Translation, number: int) -> None:
+            def found(translation: Translation, number: int) -> None:
                 warn(translation, number)
                 if links is not None:
-                    links.write(formatted_alignments(translation, config))
+                    links.write(formatted_alignments(translation, config, Request("")))
 
-            converse(translate_all, config, written_too)
+            converse(translate_all, config, found)
     else:
         with _open_output(config) as out, _open_alignments(config) as links:
             filter_lines(translate_all, config, lines, total, out, links)
@@ -154,7 +154,7 @@ def filter_lines(
                 num_tokens += translation.num_tokens
                 out.write(form.write(request, translation, num_lines))
                 if links is not None:
-                    links.write(formatted_alignments(translation, config))
+                    links.write(formatted_alignments(translation, config, request))
                 if total is None:
                     out.flush()
                     if links is not None:
@@ -170,11 +170,13 @@ def filter_lines(
     log.info(f"{num_lines:,} lines, {num_tokens:,} tokens, {seconds:,.1f} s, {rate:,.0f} lines/s")
 
 
-def formatted_alignments(translation: Translation, config: TranslateConfig) -> bytes:
+def formatted_alignments(translation: Translation, config: TranslateConfig, request: Request) -> bytes:
     """Returns a line of links for each output line of plain text; it is empty if there are no links."""
     from nmt.decoding.alignment.links import pharaoh
 
-    lines = [pharaoh(hypothesis.alignment) for hypothesis in translation.hypotheses]
+    lines = [
+        pharaoh(without_added_words(hypothesis.alignment, request)) for hypothesis in translation.hypotheses
+    ]
     lines += [""] * (config.decoding.num_results - len(lines))
     return "".join(f"{line}\n" for line in lines).encode()
 

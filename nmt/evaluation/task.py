@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from nmt.config import DataConfig, EvalConfig, EvaluationConfig, SplitConfig, folders
+from nmt.config import DataConfig, EvalConfig, EvaluationConfig, SplitConfig, folders, storage
 from nmt.decoding.loading import Loaded, set_up
 from nmt.errors import UserError
 from nmt.evaluation.keys import TEXTS, as_option, check_keys
@@ -241,5 +241,5 @@ def _translate(config: EvalConfig, bundles: Sequence[Bundle], task: Task) -> lis
         log.warning(
             f"{truncated:,} of {len(sources):,} sources: cut to {limit:,} tokens (decoding.max_source_tokens)"
         )
-    task.details |= {"decoding": asdict(config.decoding), "precision": loaded.precision.name}
+    task.details |= {"decoding": storage.to_plain(config.decoding), "precision": loaded.precision.name}
     return [translation.hypotheses[0].text for translation in translations]

@@ -16,6 +16,7 @@ from shouting_translate import Scored, Shout, Shouter
 from nmt.cli import translate as command
 from nmt.cli.formats import JsonLines, Request, format_of
 from nmt.config import DecodingConfig, TranslateConfig
+from nmt.decoding.translator import ScoredText, Translation
 from nmt.errors import UserError
 
 
@@ -67,7 +68,10 @@ def test_lines(options: dict[str, Any], translation: Shout, written: str) -> Non
     ("line", "request_"),
     [
         ('{"text": "Grüße"}', Request("Grüße")),
-        ('{"text": "a", "prefix": "b", "tag": "<2de>", "id": 7}', Request("<2de> a", "b", (), {"id": 7})),
+        (
+            '{"text": "a", "prefix": "b", "tag": "<2de>", "id": 7}',
+            Request("<2de> a", "b", (), {"id": 7}, added_words=1),
+        ),
         ('{"text": "", "tag": ""}', Request("")),
         (
             '{"text": "a", "deep": {"b": [1, null, 2.5]}}',
@@ -180,3 +184,11 @@ def test_wrong_values() -> None:
         config(format="xml")
     with pytest.raises(UserError, match=r"column=0: must be "):
         config(column=0)
+
+
+def test_alignments_are_of_the_words_without_the_tag() -> None:
+    form = JsonLines(config(format="jsonl", alignments="links"))
+    request = form.read('{"text": "a b", "tag": "<2de>"}', 1)
+    translation = Translation((ScoredText("B A x", -1.0, alignment=((2, 0), (1, 1), (0, 2))),))
+    assert json.loads(form.write(request, translation, 1))["alignment"] == [[1, 0], [0, 1]]
+    assert command.formatted_alignments(translation, config(), request) == b"1-0 0-1\n"

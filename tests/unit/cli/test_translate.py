@@ -149,8 +149,8 @@ def test_an_unknown_precision() -> None:
 def test_alignments_have_a_line_for_each_output_line() -> None:
     translation = Translation((ScoredText("B A", -1.0, alignment=((1, 0), (0, 1))), ScoredText("", -2.0)))
     config = TranslateConfig("m", decoding=DecodingConfig(nbest=3, beam_size=3))
-    assert command.formatted_alignments(translation, config) == b"1-0 0-1\n\n\n"
-    assert command.formatted(translation, 1, config).count(b"\n") == 3
+    assert command.formatted_alignments(translation, config, formats.Request("")) == b"1-0 0-1\n\n\n"
+    assert formats.Lines(config).write(formats.Request(""), translation, 1).count(b"\n") == 3
 
 
 # Tests with real processes
