@@ -17,6 +17,7 @@ from dry_gpu.cases import CASES
 SCRIPTS = Path(__file__).parents[2] / "scripts"
 
 pytestmark = [
+    pytest.mark.slow,  # builds a stand-in device and compiles; .ci/run runs it
     pytest.mark.skipif(device.compiler() is None, reason="needs a C++ compiler for the stand-in device"),
     pytest.mark.skipif(
         torch.version.cuda is not None,

@@ -30,6 +30,7 @@ def interpreted() -> dict[str, Any]:
     return {record["case"]: record for record in map(json.loads, result.stdout.splitlines())}
 
 
+@pytest.mark.slow  # a minute in Triton's interpreter
 @pytest.mark.parametrize("case", CASES)
 def test_values_and_gradients(case: str, interpreted: dict[str, Any]) -> None:
     record = interpreted[case]
@@ -43,6 +44,7 @@ def test_values_and_gradients(case: str, interpreted: dict[str, Any]) -> None:
         assert size > 0
 
 
+@pytest.mark.slow
 def test_dropout_masks_are_random_and_reproducible(interpreted: dict[str, Any]) -> None:
     facts = interpreted["masks"]
     assert facts["same"] and facts["same_in_a_smaller_batch"]

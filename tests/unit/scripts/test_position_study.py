@@ -96,6 +96,7 @@ def test_a_layer_is_measured(kind: str) -> None:
     assert 0 < seconds < 60 and memory >= 0
 
 
+@pytest.mark.slow
 def test_speeds_are_measured_in_pairs() -> None:
     found = speed.ratios("tiny", "alibi", pairs=2, tokens=100)
     assert len(found) == 2 and all(0.01 < ratio < 100 for ratio in found)
