@@ -412,26 +412,16 @@ def padded_transformer(config: ModelConfig, vocab_size: int) -> nn.Module:
 
 def marian(config: ModelConfig, vocab_size: int) -> nn.Module:
     """Returns Hugging Face's Marian of the same shape; each step reads its mask and so waits for the GPU."""
+    from decoding_peers import marian_config
     from torch import nn
-    from transformers import MarianConfig, MarianMTModel
+    from transformers import MarianMTModel
 
-    shape = MarianConfig(
-        vocab_size=vocab_size,
-        d_model=config.d_model,
-        encoder_layers=config.encoder_layers,
-        decoder_layers=config.decoder_layers,
-        encoder_ffn_dim=config.d_ff,
-        decoder_ffn_dim=config.d_ff,
-        encoder_attention_heads=config.heads,
-        decoder_attention_heads=config.heads,
+    shape = marian_config(
+        config,
+        vocab_size,
         dropout=config.dropout,
         attention_dropout=0.0,
         activation_dropout=0.0,
-        activation_function="relu",
-        scale_embedding=True,
-        pad_token_id=0,
-        eos_token_id=2,
-        decoder_start_token_id=1,
         max_position_embeddings=1024,
         use_cache=False,
     )

@@ -1,7 +1,7 @@
 """The same weights in three programs that translate: nmt, Hugging Face transformers and CTranslate2.
 
 Both others hold a post-norm Transformer with ReLU, sinusoids and one shared embedding matrix; see
-`require_paper`. Used by scripts/benchmark_decoding.py.
+`require_paper`. Used by scripts/benchmark_decoding.py; benchmark_training.py uses `marian_config`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import nmt
 from nmt.bundle import Bundle, load_bundle
-from nmt.config import Activation, Norm, Tie
+from nmt.config import Activation, ModelConfig, Norm, Tie
 from nmt.data.subwords.tokenizer import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 from nmt.model.positions.sinusoidal import sinusoids
 
@@ -119,27 +119,16 @@ def of_ctranslate2(folder: Path, precision: str, threads: int, work: Path) -> Tr
 def marian(bundle: Bundle) -> Any:
     """Returns Hugging Face's Marian with the weights of a model."""
     import torch
-    from transformers import MarianConfig, MarianMTModel
+    from transformers import MarianMTModel
 
     config, size = bundle.config.model, bundle.tokenizer.target_vocab_size
     model: Any = MarianMTModel(
-        MarianConfig(
-            vocab_size=size,
+        marian_config(
+            config,
+            size,
             decoder_vocab_size=size,
-            d_model=config.d_model,
-            encoder_layers=config.encoder_layers,
-            decoder_layers=config.decoder_layers,
-            encoder_attention_heads=config.heads,
-            decoder_attention_heads=config.heads,
-            encoder_ffn_dim=config.d_ff,
-            decoder_ffn_dim=config.d_ff,
-            activation_function="relu",
-            scale_embedding=True,
             max_position_embeddings=LONGEST,
-            pad_token_id=PAD_ID,
-            eos_token_id=EOS_ID,
             bos_token_id=BOS_ID,
-            decoder_start_token_id=BOS_ID,
             forced_eos_token_id=None,
             tie_word_embeddings=True,
             share_encoder_decoder_embeddings=True,
@@ -159,6 +148,34 @@ def marian(bundle: Bundle) -> Any:
             weights[name] = forbidden
     model.load_state_dict(weights)
     return model
+
+
+def marian_config(config: ModelConfig, vocab_size: int, **others: Any) -> Any:
+    """Returns the options of Hugging Face's Marian for a Transformer of the paper.
+
+    Args:
+        config: the shape of the model.
+        vocab_size: number of pieces.
+        **others: further options of `MarianConfig`.
+    """
+    from transformers import MarianConfig
+
+    return MarianConfig(
+        vocab_size=vocab_size,
+        d_model=config.d_model,
+        encoder_layers=config.encoder_layers,
+        decoder_layers=config.decoder_layers,
+        encoder_ffn_dim=config.d_ff,
+        decoder_ffn_dim=config.d_ff,
+        encoder_attention_heads=config.heads,
+        decoder_attention_heads=config.heads,
+        activation_function="relu",
+        scale_embedding=True,
+        pad_token_id=PAD_ID,
+        eos_token_id=EOS_ID,
+        decoder_start_token_id=BOS_ID,
+        **others,
+    )
 
 
 _NORMS = {"self_attn": "self_attention", "encoder_attn": "cross_attention"}

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, overload
 
 from nmt.api.session import Folder, session
 from nmt.config import DecodingConfig, TrainConfig, TranslateConfig
-from nmt.decoding.constraints.phrases import unmet_message
 from nmt.decoding.loading import Loaded, load_models
+from nmt.decoding.translation import problems
 from nmt.errors import UserError
 from nmt.options.compose import changed_decoding
 from nmt.runtime import Guest, as_guest, import_plugins, log
@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from nmt.decoding.alignment.head_choice import HeadChoice
     from nmt.decoding.alignment.links import Alignment
     from nmt.decoding.scoring import ScoredTarget
-    from nmt.decoding.translator import ScoredText, Translation, Translator
+    from nmt.decoding.translation import ScoredText, Translation
+    from nmt.decoding.translator import Translator
 
 
 def load(
@@ -268,9 +269,8 @@ class Model:
             with progress_bar(total=len(texts), unit="lines", description="Translating") as bar:
                 found = translator.translate(texts, bar.update, constraints=phrases, alignments=alignments)
         for number, translation in enumerate(found, 1):
-            _warn_of_cut(translation.truncated, f"line {number}", translator)
-            if translation.unmet:
-                log.warning(f"line {number}: {unmet_message(translation.unmet)}")
+            for problem in problems(translation, number):
+                log.warning(problem)
         return found
 
     def _scored(self, pairs: Iterable[tuple[str, str]], shown: bool) -> list[ScoredTarget]:
@@ -279,7 +279,12 @@ class Model:
             with progress_bar(total=len(texts), unit="pairs", description="Scoring") as bar:
                 found = translator.score(texts, bar.update)
         for number, scored in enumerate(found, 1):
-            _warn_of_cut(scored.truncated, f"source {number}", translator)
+            if scored.truncated:
+                limit = translator.max_source_tokens
+                log.warning(
+                    f"source {number}: cut to {limit:,} of {scored.truncated:,} tokens "
+                    "(decoding.max_source_tokens)"
+                )
         return found
 
     def _translator(self, changes: dict[str, Any]) -> Translator:
@@ -349,9 +354,3 @@ def _phrases(
         terms = load_terminology(terminology)
         phrases = [[*one, *terms.targets(line)] for one, line in zip(phrases, lines, strict=True)]
     return phrases
-
-
-def _warn_of_cut(truncated: int, name: str, translator: Translator) -> None:
-    if truncated:
-        limit = translator.max_source_tokens
-        log.warning(f"{name}: cut to {limit:,} of {truncated:,} tokens (decoding.max_source_tokens)")

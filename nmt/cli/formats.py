@@ -16,7 +16,7 @@ from nmt.errors import UserError
 
 if TYPE_CHECKING:
     from nmt.decoding.alignment.links import Alignment
-    from nmt.decoding.translator import Translation
+    from nmt.decoding.translation import Translation
 
 
 @dataclass(frozen=True)

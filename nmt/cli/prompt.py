@@ -12,7 +12,7 @@ from nmt.config import TranslateConfig
 from nmt.runtime import cache_folder
 
 if TYPE_CHECKING:
-    from nmt.decoding.translator import Translation
+    from nmt.decoding.translation import Translation
 
 HISTORY_LINES = 1000
 

@@ -30,6 +30,7 @@ import stat
 import sys
 import time
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
@@ -37,11 +38,12 @@ from nmt.cli.app import run
 from nmt.cli.formats import Request, TranslateRequests, format_of, without_added_words
 from nmt.cli.prompt import converse
 from nmt.config import TranslateConfig
-from nmt.decoding.constraints.phrases import unmet_message
 from nmt.decoding.constraints.terminology import Terms, configured_terms
 from nmt.decoding.loading import load_translator
+from nmt.decoding.translation import problems
 from nmt.errors import UserError
 from nmt.runtime import (
+    available_cores,
     expanded,
     log,
     progress,
@@ -53,11 +55,12 @@ from nmt.runtime import (
 )
 
 if TYPE_CHECKING:
-    from nmt.decoding.translator import Translation, Translator
+    from nmt.decoding.translation import Translation
+    from nmt.decoding.translator import Translator
 
 WINDOW = 16
-"""Batches of `decoding.max_sentences` lines that are read before their translations are written."""
-HISTORY_LINES = 1000
+"""Batches of `decoding.max_sentences` lines that are read before their translations are written; more of them
+if there are many worker processes."""
 
 
 def translate(config: TranslateConfig) -> None:
@@ -105,13 +108,25 @@ def translation_of_requests(
 
     def translate_all(requests: Sequence[Request]) -> list[Translation]:
         prefixes = [one.prefix for one in requests]
-        constraints = [[*one.constraints, *(terms(one.text) if terms else ())] for one in requests]
-        return translator.translate(
+        phrases = [[*one.constraints, *(terms(one.text) if terms else ())] for one in requests]
+        separated = [possible(line) if line else ([], ()) for line in phrases]
+        constraints = [those for those, _ in separated]
+        found = translator.translate(
             [one.text for one in requests],
             prefixes=prefixes if any(prefixes) else None,
             constraints=constraints if any(constraints) else None,
             alignments=alignments,
         )
+        return [
+            replace(one, unmet=(*one.unmet, *others)) if others else one
+            for one, (_, others) in zip(found, separated, strict=True)
+        ]
+
+    def possible(phrases: Sequence[str]) -> tuple[list[str], tuple[str, ...]]:
+        """Separates the phrases that no translation can contain: they have no pieces, such as a blank."""
+        ids = translator.tokenizer.encode_target(phrases)
+        pairs = [*zip(phrases, ids, strict=True)]
+        return [text for text, pieces in pairs if pieces], tuple(text for text, pieces in pairs if not pieces)
 
     return translate_all
 
@@ -138,7 +153,7 @@ def filter_lines(
     from nmt.decoding.windows import full_windows, ready_windows
 
     start, num_lines, num_tokens = time.monotonic(), 0, 0
-    form, window = format_of(config), WINDOW * config.decoding.max_sentences
+    form, window = format_of(config), _window(config)
     hide = total is None or (config.output is None and sys.stdout.isatty())
     with contextlib.ExitStack() as stack:
         bar = (
@@ -170,6 +185,13 @@ def filter_lines(
     log.info(f"{num_lines:,} lines, {num_tokens:,} tokens, {seconds:,.1f} s, {rate:,.0f} lines/s")
 
 
+def _window(config: TranslateConfig) -> int:
+    """Returns the number of lines that are translated together: some batches for each worker process."""
+    wanted = config.decoding.workers
+    processes = config.threads or available_cores() if wanted == "auto" else int(wanted)
+    return max(WINDOW, 4 * processes) * config.decoding.max_sentences
+
+
 def formatted_alignments(translation: Translation, config: TranslateConfig, request: Request) -> bytes:
     """Returns a line of links for each output line of plain text; it is empty if there are no links."""
     from nmt.decoding.alignment.links import pharaoh
@@ -182,14 +204,9 @@ def formatted_alignments(translation: Translation, config: TranslateConfig, requ
 
 
 def warn(translation: Translation, number: int) -> None:
-    """Logs that a source was cut, and the constraints that are not met."""
-    if translation.truncated:
-        log.warning(
-            f"line {number}: cut to {translation.cut_to:,} of {translation.truncated:,} tokens "
-            "(decoding.max_source_tokens)"
-        )
-    if translation.unmet:
-        log.warning(f"line {number}: {unmet_message(translation.unmet)}")
+    """Logs what is wrong with the translation of a line."""
+    for problem in problems(translation, number):
+        log.warning(problem)
 
 
 # Input and output

@@ -19,7 +19,7 @@ from torch import Tensor
 from nmt.decoding.beams import top_candidates
 from nmt.decoding.processors import SearchInput, SearchProcessor
 from nmt.decoding.scorers import HypothesisScorer
-from nmt.decoding.search import Hypothesis, check_interval, remaining
+from nmt.decoding.search import Hypothesis, check_interval, many_done, remaining
 from nmt.decoding.step import S, Step
 
 
@@ -105,11 +105,11 @@ def sample(
         output = step(drawn[:, :, -1], state, attention=attention)
         state, log_probs = output.state, output.log_probs.float()
         allowed = _allowed(log_probs, drawn, running, banned)
-        must_end = (limits <= length)[:, None, None]
-        is_end = torch.arange(log_probs.shape[2], device=device) == eos_id
-        allowed = torch.where(
-            must_end, torch.where(is_end, log_probs.clamp(min=_LOWEST), -torch.inf), allowed
-        )
+        if length >= min(max_lengths[row] for row in sentences):
+            must_end = (limits <= length)[:, None, None]
+            is_end = torch.arange(log_probs.shape[2], device=device) == eos_id
+            end = torch.where(is_end, log_probs.clamp(min=_LOWEST), -torch.inf)
+            allowed = torch.where(must_end, end, allowed)
         chosen, values = _draw(allowed, numbers[:, :, length - 1], options)
         values = torch.where(allowed.amax(2).isnan(), torch.nan, values)  # even if another id was drawn
         open_ = lengths == 0
@@ -127,7 +127,7 @@ def sample(
             done, broken = flags.tolist()
             if any(broken):
                 raise FloatingPointError(f"the log-probability of token {length} is not a number (NaN)")
-            if all(done) or sum(done) * 8 >= len(done):
+            if many_done(done):
                 ended = [row for row, is_done in enumerate(done) if is_done]
                 for row in ended:
                     attended = torch.stack([one[row] for one in weights], 1).cpu() if attention else None

@@ -136,7 +136,7 @@ def beam_search(
             done, broken = beams.flags(scorer, limits).tolist()
             if any(broken):
                 raise FloatingPointError(f"the log-probability of token {length} is not a number (NaN)")
-            if all(done) or sum(done) * _MANY >= len(done):
+            if many_done(done):
                 _collect(beams, trace, done, sentences, eos_id, results)
                 left = remaining(done)
                 if not left:
@@ -153,6 +153,11 @@ def beam_search(
 
 
 _MANY = 16  # finished sentences leave the batch when they are this fraction of it
+
+
+def many_done(done: Sequence[bool]) -> bool:
+    """Returns whether the finished sentences should leave the batch: to move the others costs time too."""
+    return all(done) or sum(done) * _MANY >= len(done)
 
 
 def remaining(done: Sequence[bool]) -> list[int]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Generator, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TypeVar
 
@@ -30,6 +30,7 @@ from nmt.decoding.sampling import Sampling, sample
 from nmt.decoding.scorers import LengthPenalty
 from nmt.decoding.scoring import ScoredTarget, forced_score
 from nmt.decoding.search import Hypothesis, beam_search
+from nmt.decoding.translation import BLANK, ScoredText, Translation
 from nmt.decoding.workers import WorkerPool, num_workers
 from nmt.errors import UserError
 from nmt.model import Seq2Seq
@@ -37,48 +38,6 @@ from nmt.runtime import memory_errors
 from nmt.runtime.fp32_products import fast_fp32_products
 
 _DTYPES = {Precision.bf16: torch.bfloat16, Precision.fp16: torch.float16}
-
-
-@dataclass(frozen=True)
-class ScoredText:
-    """A translation and its score.
-
-    Attributes:
-        text: one line, without the line break.
-        score: log-probability divided by the length penalty.
-        attention: (target tokens, source tokens) on the CPU, EOS counted on both sides: the attention weights
-            of the source tokens for each target token. None if it was not requested, and for a blank line.
-        alignment: links of source word and target word, from 0, at most one per target word. Words are
-            separated by white space. Empty if it was not requested, and for a blank line.
-    """
-
-    text: str
-    score: float
-    attention: Tensor | None = field(default=None, compare=False, repr=False)
-    alignment: Alignment = ()
-
-
-@dataclass(frozen=True)
-class Translation:
-    """The result for one line.
-
-    Attributes:
-        hypotheses: best first; one or more, at most `decoding.nbest`, or all samples.
-        truncated: number of source tokens if the source was cut, otherwise 0.
-        num_tokens: target tokens of the best hypothesis, EOS counted; 0 for a blank line.
-        cut_to: maximum number of source tokens: `decoding.max_source_tokens`, or less if a model requires it.
-        unmet: the constraints that the best hypothesis does not meet.
-    """
-
-    hypotheses: tuple[ScoredText, ...]
-    truncated: int = 0
-    num_tokens: int = 0
-    cut_to: int = 0
-    unmet: tuple[str, ...] = ()
-
-
-BLANK = Translation((ScoredText("", 0.0),))
-"""The result for a blank line: the empty line with the probability 1."""
 
 
 @dataclass(frozen=True)

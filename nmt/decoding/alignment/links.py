@@ -48,9 +48,11 @@ class AlignmentHeads:
     def from_results(cls, results: Mapping[str, Any]) -> AlignmentHeads | None:
         """Returns the choice in `results.json`; None if there is none that can be used."""
         found = results.get("alignment")
+        if not isinstance(found, Mapping):
+            return None
         try:
-            heads = tuple((int(layer), int(head)) for layer, head in found["heads"])  # type: ignore[index]
-            return cls(heads, Shift(found["shift"]))  # type: ignore[index]
+            heads = tuple((int(layer), int(head)) for layer, head in found["heads"])
+            return cls(heads, Shift(found["shift"]))
         except (KeyError, TypeError, ValueError):
             return None
 

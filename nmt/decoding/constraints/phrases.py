@@ -45,9 +45,3 @@ class Phrases:
         """
         texts = self.texts[line]
         return () if automaton is None else tuple(texts[index] for index in automaton.unmet(ids))
-
-
-def unmet_message(unmet: Sequence[str]) -> str:
-    """Returns a message about unmet phrases, without the name of the line."""
-    names = ", ".join(f'"{text}"' for text in unmet)
-    return f"the constraint {names} is not met" if len(unmet) == 1 else f"the constraints {names} are not met"

@@ -20,7 +20,7 @@ from shouting_translate import Scored, Shout, Shouter
 from nmt.cli import formats
 from nmt.cli import translate as command
 from nmt.config import DecodingConfig, TranslateConfig
-from nmt.decoding.translator import ScoredText, Translation
+from nmt.decoding.translation import ScoredText, Translation
 from nmt.errors import UserError
 
 SCRIPT = Path(__file__).with_name("shouting_translate.py")

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from toys import CopyModel, NanModel, WordTokenizer
 
 from nmt.config import DecodingConfig, Precision
-from nmt.decoding.translator import BLANK, Translator, batches_by_length
+from nmt.decoding.translation import BLANK
+from nmt.decoding.translator import Translator, batches_by_length
 from nmt.errors import UserError
 
 

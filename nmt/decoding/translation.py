@@ -1,0 +1,68 @@
+"""The results of a translator for one line, and what is wrong with them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from nmt.decoding.alignment.links import Alignment
+
+
+@dataclass(frozen=True)
+class ScoredText:
+    """A translation and its score.
+
+    Attributes:
+        text: one line, without the line break.
+        score: log-probability divided by the length penalty.
+        attention: (target tokens, source tokens) on the CPU, EOS counted on both sides: the attention weights
+            of the source tokens for each target token. None if it was not requested, and for a blank line.
+        alignment: links of source word and target word, from 0, at most one per target word. Words are
+            separated by white space. Empty if it was not requested, and for a blank line.
+    """
+
+    text: str
+    score: float
+    attention: Tensor | None = field(default=None, compare=False, repr=False)
+    alignment: Alignment = ()
+
+
+@dataclass(frozen=True)
+class Translation:
+    """The result for one line.
+
+    Attributes:
+        hypotheses: best first; one or more, at most `decoding.nbest`, or all samples.
+        truncated: number of source tokens if the source was cut, otherwise 0.
+        num_tokens: target tokens of the best hypothesis, EOS counted; 0 for a blank line.
+        cut_to: maximum number of source tokens: `decoding.max_source_tokens`, or less if a model requires it.
+        unmet: the constraints that the best hypothesis does not meet.
+    """
+
+    hypotheses: tuple[ScoredText, ...]
+    truncated: int = 0
+    num_tokens: int = 0
+    cut_to: int = 0
+    unmet: tuple[str, ...] = ()
+
+
+BLANK = Translation((ScoredText("", 0.0),))
+"""The result for a blank line: the empty line with the probability 1."""
+
+
+def problems(translation: Translation, number: int) -> list[str]:
+    """Returns messages: that the source of line `number` was cut, and which constraints are not met."""
+    found = []
+    if translation.truncated:
+        found.append(
+            f"line {number}: cut to {translation.cut_to:,} of {translation.truncated:,} tokens "
+            "(decoding.max_source_tokens)"
+        )
+    if unmet := translation.unmet:
+        names = ", ".join(f'"{text}"' for text in unmet)
+        subject = f"constraint {names} is" if len(unmet) == 1 else f"constraints {names} are"
+        found.append(f"line {number}: the {subject} not met")
+    return found
