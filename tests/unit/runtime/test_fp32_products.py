@@ -13,8 +13,9 @@ from nmt.runtime.fp32_products import fast_fp32_products, plain_fp32_products, s
 
 @pytest.fixture(autouse=True)
 def setting() -> Iterator[None]:
-    """Restores the process-wide setting after a test."""
+    """Begins each test with torch's default, which another test of this process may have changed."""
     before = torch.backends.mkldnn.matmul.fp32_precision
+    torch.backends.mkldnn.matmul.fp32_precision = "none"
     yield
     torch.backends.mkldnn.matmul.fp32_precision = before
 
