@@ -17,6 +17,7 @@ import sentencepiece as spm
 
 from nmt.config import Segmentation, TokenizerConfig
 from nmt.data.arrays import Side, smallest_dtype
+from nmt.data.subwords.placeholders import PLACEHOLDERS
 from nmt.data.subwords.words import Words
 from nmt.errors import UserError
 from nmt.runtime import (
@@ -70,6 +71,8 @@ class Tokenizer:
     source_symbols: dict[str, int]
     """The strings that are always one piece of the source side, with their ids: `data.tokenizer.user_symbols`
     and the tags of the corpora."""
+    placeholders: range
+    """The ids of the placeholders, the same on both sides. Empty without `data.placeholders`."""
 
     def __init__(self, source_model: bytes, target_model: bytes | None = None) -> None:
         """Takes SentencePiece models as bytes. Without `target_model` both sides use `source_model`.
@@ -87,7 +90,9 @@ class Tokenizer:
         self.target_vocab_size = self.target_processor.vocab_size()
         self.segmentation = _segmentation(source_model)
         symbols = _user_symbols(source_model)
-        self.source_symbols = {symbol: self.source_processor.piece_to_id(symbol) for symbol in symbols}
+        ids = {symbol: self.source_processor.piece_to_id(symbol) for symbol in symbols}
+        self.source_symbols = {symbol: ids[symbol] for symbol in symbols if symbol not in PLACEHOLDERS}
+        self.placeholders = _placeholders(processors)
         digest = hashlib.sha256()
         for model in self._models:
             digest.update(len(model).to_bytes(8, "little") + model)
@@ -321,6 +326,17 @@ def _processor(model: bytes) -> spm.SentencePieceProcessor:
     if not processor.is_byte(processor.piece_to_id("<0x00>")):
         raise ValueError("it was trained without byte fallback")
     return processor
+
+
+def _placeholders(processors: Sequence[spm.SentencePieceProcessor]) -> range:
+    """Returns the ids of the placeholders, which are consecutive in a vocabulary that has them."""
+    ids = [[processor.piece_to_id(symbol) for symbol in PLACEHOLDERS] for processor in processors]
+    if all(one == UNK_ID for side in ids for one in side):
+        return range(0)
+    found = range(ids[0][0], ids[0][0] + len(PLACEHOLDERS))
+    if any(side != list(found) for side in ids):
+        raise ValueError("its placeholders are incomplete or not in order")
+    return found
 
 
 def _lists(side: Side) -> list[list[int]]:
