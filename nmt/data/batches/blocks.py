@@ -91,7 +91,7 @@ class Plan:
         self._samplers = _samplers(tokenizer, data.sampling.alpha) if data.sampling.alpha > 0.0 else None
         self._mixture = Mixture.of(store.sizes, data)
         self._concatenate = data.concatenate
-        self._inserter = Inserter(tokenizer) if data.placeholders else None
+        self._inserter = Inserter(tokenizer, store) if data.placeholders else None
         self._tags = _tag_ids(tokenizer, data) if data.concatenate or data.placeholders else None
         longer = store.count_longer(self._max_source - 1, self._max_target - 1)
         if longer == store.num_pairs:

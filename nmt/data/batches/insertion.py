@@ -1,8 +1,9 @@
 """Insertion of placeholders into training pairs, resampled in each epoch, so that copying them is learnt.
 
 Corpora have few strings such as URLs. Placeholders are therefore inserted at places that correspond to each
-other on both sides: the beginning and the end of a pair, and words that occur once on each side with the same
-letters, such as numbers and names. These words may also be replaced.
+other on both sides: the beginning and the end of a pair, and words. Two words correspond if each occurs once
+in its sentence, and they have the same letters, such as numbers and names, or translate each other according
+to a lexicon. Numbers and names may also be replaced.
 
 Shapes: n pairs, N pieces of one side of them, V pieces of the vocabulary, A places, E inserted placeholders.
 """
@@ -15,7 +16,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from nmt.data.arrays import Array, Side, offsets_of
+from nmt.data.batches.lexicon import Lexicon
 from nmt.data.batches.units import Pieces, Units, equal_units, rows_of
+from nmt.data.store import Store
 from nmt.data.subwords.placeholders import NUM_PLACEHOLDERS
 from nmt.data.subwords.tokenizer import Tokenizer
 
@@ -25,7 +28,8 @@ SHARE = 0.4
 _NOTHING, _BEFORE, _AFTER, _AROUND, _REPLACED = range(5)
 # Cumulative probabilities of these five at a place of a chosen pair.
 _AT_PAIR = np.cumsum([0.25, 0.25, 0.25, 0.25, 0.0])
-_AT_WORD = np.cumsum([0.2, 0.15, 0.15, 0.25, 0.25])
+_AT_WORD = np.cumsum([0.0, 0.2, 0.2, 0.35, 0.25])
+_WORDS = 1.5  # mean number of words of a chosen pair at which something is done, if it has enough
 _DELETED = np.iinfo(np.int64).min
 
 
@@ -34,14 +38,16 @@ class Inserter:
 
     Args:
         tokenizer: the tokenizer of the pairs; it must have placeholders.
+        store: the pairs from which the lexicon is counted.
     """
 
-    def __init__(self, tokenizer: Tokenizer) -> None:
+    def __init__(self, tokenizer: Tokenizer, store: Store) -> None:
         self.first = tokenizer.placeholders[0]
         symbols = [*tokenizer.source_symbols.values(), *tokenizer.placeholders]
         source = Pieces(tokenizer.source_processor, symbols)
         target = source if tokenizer.joint else Pieces(tokenizer.target_processor, symbols)
         self._pieces = (source, target)
+        self._lexicon = Lexicon.counted(store, self._pieces)
 
     def insert(
         self, source: Side, target: Side, tagged: Array, limits: tuple[int, int], seed: int
@@ -63,7 +69,7 @@ class Inserter:
         if not len(rows):
             return source, target
         sides = [source.take(rows), target.take(rows)]
-        edits = _Edits.drawn(_Places.of(sides, tagged[rows], self._pieces), random)
+        edits = _Edits.drawn(_Places.of(sides, tagged[rows], self._pieces, self._lexicon), random)
         edited = [self._edited(side, edits, number) for number, side in enumerate(sides)]
         fits = np.bincount(rows_of(edited[0])[edited[0].ids < 0], minlength=len(rows)) <= NUM_PLACEHOLDERS
         for side, limit in zip(edited, limits, strict=True):
@@ -112,7 +118,7 @@ class _Places:
         begins: (2, A) its first piece in the flat ids of the source and of the target.
         ends: (2, A) the piece after its last.
         is_word: (A,) bool; False: the place is a whole pair.
-        is_name: (A,) bool, whether a word has a digit or an upper-case letter.
+        is_name: (A,) bool, whether a word has a digit or an upper-case letter, and is the same on both sides.
         is_closed: (A,) bool, whether both sides of a whole pair end with punctuation.
     """
 
@@ -124,10 +130,10 @@ class _Places:
     is_closed: Array
 
     @classmethod
-    def of(cls, sides: Sequence[Side], tagged: Array, pieces: Sequence[Pieces]) -> _Places:
+    def of(cls, sides: Sequence[Side], tagged: Array, pieces: Sequence[Pieces], lexicon: Lexicon) -> _Places:
         """Finds the places: first all pairs, then their words."""
         units = [Units.of(*both) for both in zip(sides, pieces, strict=True)]
-        places = equal_units(*units)
+        places = equal_units(units[0], lexicon.translated(units[0].letters), units[1])
         is_whole = units[0].whole[places[0]] & units[1].whole[places[1]]
         words = [places[0][is_whole], places[1][is_whole]]
         offsets = np.array([side.offsets - side.offsets[0] for side in sides], np.int64)
@@ -137,13 +143,14 @@ class _Places:
             kind.closing[side.flat()[end - 1]] for kind, side, end in zip(pieces, sides, ends, strict=True)
         ]
         both = list(zip(units, words, strict=True))
+        is_same = units[0].letters[words[0]] == units[1].letters[words[1]]
         no_pair, no_word = np.zeros(len(tagged), np.bool_), np.zeros(len(words[0]), np.bool_)
         return cls(
             rows=np.concatenate([np.arange(len(tagged)), units[0].rows[words[0]]]),
             begins=np.concatenate([begins, np.array([one.begins[chosen] for one, chosen in both])], 1),
             ends=np.concatenate([ends, np.array([one.ends[chosen] for one, chosen in both])], 1),
             is_word=np.concatenate([no_pair, ~no_word]),
-            is_name=np.concatenate([no_pair, units[0].names[words[0]]]),
+            is_name=np.concatenate([no_pair, units[0].names[words[0]] & is_same]),
             is_closed=np.concatenate([closed[0] & closed[1], no_word]),
         )
 
@@ -174,7 +181,9 @@ class _Edits:
         numbers = random.random(len(places.rows))
         actions = np.searchsorted(_AT_PAIR, numbers, "right")
         at_words = np.searchsorted(_AT_WORD, numbers, "right")
-        at_words[(at_words == _REPLACED) & ~places.is_name] = _NOTHING
+        at_words[(at_words == _REPLACED) & ~places.is_name] = _AROUND
+        counts = np.bincount(places.rows, places.is_word)[places.rows]
+        at_words[random.random(len(places.rows)) * counts >= _WORDS] = _NOTHING
         actions = np.where(places.is_word, at_words, actions)
         opening = np.flatnonzero(np.isin(actions, (_BEFORE, _AROUND, _REPLACED)))
         ending = np.flatnonzero(np.isin(actions, (_AFTER, _AROUND)))

@@ -70,7 +70,7 @@ class Units:
         rows: (U,) the sentence of each unit.
         begins: (U,) its first piece in the flat ids of the sentences.
         ends: (U,) the piece after its last.
-        keys: (U,) uint64, equal for units of equal letters in sentences of the same row.
+        letters: (U,) uint64, a hash of its letters, which does not depend on their pieces.
         names: (U,) bool, whether it has a digit or an upper-case letter.
         whole: (U,) bool, whether it begins a word, and the next word or punctuation follows it.
     """
@@ -78,7 +78,7 @@ class Units:
     rows: Array
     begins: Array
     ends: Array
-    keys: Array
+    letters: Array
     names: Array
     whole: Array
 
@@ -98,23 +98,29 @@ class Units:
         hashes = pieces.hashes[ids] * _powers(int(offsets.max(initial=0)) + 1)[offsets]
         chosen = text[begins] & (np.add.reduceat(pieces.sizes[ids], begins) > 0)
         rows = rows_of(side)[begins]
-        keys = (np.add.reduceat(hashes, begins) ^ (rows.astype(np.uint64) * _ROW)) * _BASE
+        letters = np.add.reduceat(hashes, begins)
         ends = cuts[1:]
         following = np.append(ids, 0)[ends]
         is_whole = starts[begins] & (first[ends] | pieces.starts[following] | pieces.closing[following])
         names = np.logical_or.reduceat(pieces.names[ids], begins)
-        return cls(*(part[chosen] for part in (rows, begins, ends, keys, names, is_whole)))
+        return cls(*(part[chosen] for part in (rows, begins, ends, letters, names, is_whole)))
 
 
-def equal_units(one: Units, other: Units) -> tuple[Array, Array]:
+def equal_units(one: Units, letters: Array, other: Units) -> tuple[Array, Array]:
     """Finds the units that occur once in a sentence of both sides with the same letters.
+
+    Args:
+        one: units of n sentences.
+        letters: (U,) their letters, or those of their translations.
+        other: units of the other side.
 
     Returns:
         (A,) their indices in `one`, ascending, and (A,) those in `other`.
     """
     sole = []
-    for units in (one, other):
-        keys, first, counts = np.unique(units.keys, return_index=True, return_counts=True)
+    for rows, own in ((one.rows, letters), (other.rows, other.letters)):
+        keys = (own ^ (rows.astype(np.uint64) * _ROW)) * _BASE
+        keys, first, counts = np.unique(keys, return_index=True, return_counts=True)
         sole.append((keys[counts == 1], first[counts == 1]))
     _, left, right = np.intersect1d(sole[0][0], sole[1][0], assume_unique=True, return_indices=True)
     places, others = sole[0][1][left], sole[1][1][right]
