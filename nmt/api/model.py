@@ -173,6 +173,8 @@ class Model:
                 found = translator.translate(texts, bar.update)
         for number, translation in enumerate(found, 1):
             _warn_of_cut(translation.truncated, f"line {number}", translator)
+            for problem in translation.placeholder_warnings():
+                log.warning(f"line {number}: {problem}")
         return found
 
     def _scored(self, pairs: Iterable[tuple[str, str]], shown: bool) -> list[ScoredTarget]:

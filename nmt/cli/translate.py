@@ -96,7 +96,7 @@ def filter_lines(
                 out.flush()
             if bar is not None:
                 bar.update(1)
-            _tell_truncation(translation, num_lines)
+            _warn_of(translation, num_lines)
         out.flush()
     seconds = time.monotonic() - start
     rate = num_lines / max(seconds, 1e-9)
@@ -114,12 +114,14 @@ def formatted(translation: Translation, number: int, config: TranslateConfig) ->
     return (f"{score}\t{text}\n" if config.scores else f"{text}\n").encode()
 
 
-def _tell_truncation(translation: Translation, number: int) -> None:
+def _warn_of(translation: Translation, number: int) -> None:
     if translation.truncated:
         log.warning(
             f"line {number}: cut to {translation.cut_to:,} of {translation.truncated:,} tokens "
             "(decoding.max_source_tokens)"
         )
+    for problem in translation.placeholder_warnings():
+        log.warning(f"line {number}: {problem}")
 
 
 # Input and output
@@ -231,7 +233,7 @@ def converse(translator: Translator, config: TranslateConfig) -> None:
                     continue
                 for translation in translator.translate(lines):
                     number += 1
-                    _tell_truncation(translation, number)
+                    _warn_of(translation, number)
                     sys.stdout.buffer.write(formatted(translation, number, config))
                 sys.stdout.buffer.flush()
             except EOFError:

@@ -16,8 +16,10 @@ from torch import Tensor
 
 from nmt.config import DecodingConfig, Precision
 from nmt.data.batches.batching import Batch
+from nmt.data.subwords.placeholders import NUM_PLACEHOLDERS
 from nmt.data.subwords.tokenizer import BOS_ID, EOS_ID, PAD_ID, UNK_ID, Tokenizer
 from nmt.decoding.ensemble import Ensemble
+from nmt.decoding.placeholders import Placeholders, needs_no_model
 from nmt.decoding.processors import Prefix, PrefixOptions, SearchProcessor, configured_processors
 from nmt.decoding.sampling import Sampling, sample
 from nmt.decoding.scorers import LengthPenalty
@@ -57,12 +59,29 @@ class Translation:
         truncated: number of source tokens if the source was cut, otherwise 0.
         num_tokens: target tokens of the best hypothesis, EOS counted; 0 for a blank line.
         cut_to: maximum number of source tokens: `decoding.max_source_tokens`, or less if a model requires it.
+        appended: number of URLs, tags and variables that are at the end of the best hypothesis because the
+            search did not place them.
+        skipped: number of characters that are not translated because the line has too many such strings.
     """
 
     hypotheses: tuple[ScoredText, ...]
     truncated: int = 0
     num_tokens: int = 0
     cut_to: int = 0
+    appended: int = 0
+    skipped: int = 0
+
+    def placeholder_warnings(self) -> list[str]:
+        """Returns a warning for `appended` and for `skipped`, without the name of the line."""
+        found = []
+        if self.appended:
+            found.append(f"{self.appended:,} URLs, tags or variables appended at the end of the translation")
+        if self.skipped:
+            found.append(
+                f"more than {NUM_PLACEHOLDERS} URLs, tags or variables; {self.skipped:,} characters between "
+                "them not translated"
+            )
+        return found
 
 
 BLANK = Translation((ScoredText("", 0.0),))
@@ -124,6 +143,7 @@ class Translator:
         self.max_source_tokens = min([config.max_source_tokens, *sources])
         self._max_target_tokens = min(targets, default=None)
         self.processors = (*configured_processors(config), *processors)
+        self._placeholders = Placeholders(tokenizer, config.placeholders)
 
     def translate(
         self,
@@ -137,7 +157,7 @@ class Translator:
 
         Args:
             lines: if a line is blank or has no pieces, its translation is the empty line; the model does not
-                read it.
+                read it. With placeholders, a line of URLs, tags and variables alone is its own translation.
             advance: called with the number of lines of each finished batch, for example to update a progress
                 bar.
             prefixes: for each line the beginning of its translation, which may be empty. Processors can't
@@ -154,10 +174,18 @@ class Translator:
                 not fit into the memory of the device.
         """
         assert prefixes is None or len(prefixes) == len(lines), "there must be one prefix per line"
-        pieces = self._encode_sources(lines)
-        prefix_ids = (
-            None if prefixes is None else self.tokenizer.encode_target([*map(_empty_if_blank, prefixes)])
+        masked = self._placeholders.masked(lines)
+        copied = [
+            needs_no_model(line) and not (prefixes and prefixes[row].strip())
+            for row, line in enumerate(masked)
+        ]
+        pieces = self._encode_sources(
+            ["" if copies else line.text for copies, line in zip(copied, masked, strict=True)]
         )
+        prefix_ids = None
+        if prefixes is not None:
+            starts = self._placeholders.masked_prefixes(prefixes, masked)
+            prefix_ids = self.tokenizer.encode_target([*map(_empty_if_blank, starts)])
         rows = [row for row, ids in enumerate(pieces) if ids]
         sources = [self._truncate(pieces[row]) for row in rows]
         advance(len(lines) - len(rows))
@@ -179,16 +207,22 @@ class Translator:
                 advance(len(batches[number]))
 
         texts = iter(self.tokenizer.decode_target([one.ids for hypotheses in found for one in hypotheses]))
-        translations = [BLANK] * len(lines)
+        translations = [
+            Translation((ScoredText(line, 0.0),)) if copies else BLANK
+            for copies, line in zip(copied, lines, strict=True)
+        ]
         for row, length, hypotheses in zip(rows, lengths, found, strict=True):
+            restored = [self._placeholders.restored(next(texts), masked[row]) for _ in hypotheses]
             translations[row] = Translation(
                 hypotheses=tuple(
-                    ScoredText(next(texts), one.score, _without_padding(one.attention, length))
-                    for one in hypotheses
+                    ScoredText(text, one.score, _without_padding(one.attention, length))
+                    for (text, _), one in zip(restored, hypotheses, strict=True)
                 ),
                 truncated=self._num_truncated(pieces[row]),
                 num_tokens=len(hypotheses[0].ids) + 1,
                 cut_to=self.max_source_tokens,
+                appended=restored[0][1],
+                skipped=masked[row].skipped,
             )
         return translations
 
@@ -220,6 +254,8 @@ class Translator:
             pairs: source and target, of any content. The model does not read a source that is blank or has no
                 pieces. `translate` returns the empty line for it, so an empty target has the probability 1,
                 any other target 0. A target that is blank or has no pieces is EOS alone.
+                With placeholders, the URLs, tags and variables that both sides have in common are replaced,
+                as in training.
             advance: called with the number of pairs of each finished batch.
 
         Returns:
@@ -229,6 +265,7 @@ class Translator:
             UserError: the probabilities of the model are NaN, or a batch does not fit into the memory of the
                 device.
         """
+        pairs = self._placeholders.masked_pairs(pairs)
         pieces = self._encode_sources([source for source, _ in pairs])
         targets = self.tokenizer.encode_target([_empty_if_blank(target) for _, target in pairs])
         rows = [row for row, ids in enumerate(pieces) if ids]
@@ -283,9 +320,10 @@ class Translator:
                 yield from pool.run(jobs)
 
     def _search(self, job: _SearchJob) -> list[list[Hypothesis]]:
-        config, processors, sources, prefixes = self.config, self.processors, job.sources, job.prefixes
+        config, sources, prefixes = self.config, job.sources, job.prefixes
+        processors = (*self.processors, *self._placeholders.processors(sources))
         if prefixes is not None:
-            processors = (Prefix(PrefixOptions(tuple(map(tuple, prefixes))), self.processors),)
+            processors = (Prefix(PrefixOptions(tuple(map(tuple, prefixes))), processors),)
         with self._inference():
             batch = Batch.of(sources, [()] * len(sources)).to(self.device)
             if config.samples:

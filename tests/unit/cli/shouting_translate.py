@@ -31,6 +31,9 @@ class Shout:
     truncated: int
     cut_to: int = 1024
 
+    def placeholder_warnings(self) -> list[str]:
+        return []
+
 
 class Shouter:
     def translate(self, lines: Sequence[str]) -> list[Shout]:
