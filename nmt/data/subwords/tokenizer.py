@@ -8,7 +8,7 @@ import re
 import resource
 import signal
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -92,7 +92,7 @@ class Tokenizer:
         symbols = _user_symbols(source_model)
         ids = {symbol: self.source_processor.piece_to_id(symbol) for symbol in symbols}
         self.source_symbols = {symbol: ids[symbol] for symbol in symbols if symbol not in PLACEHOLDERS}
-        self.placeholders = _placeholders(processors)
+        self.placeholders = _placeholders(symbols, processors)
         digest = hashlib.sha256()
         for model in self._models:
             digest.update(len(model).to_bytes(8, "little") + model)
@@ -328,14 +328,17 @@ def _processor(model: bytes) -> spm.SentencePieceProcessor:
     return processor
 
 
-def _placeholders(processors: Sequence[spm.SentencePieceProcessor]) -> range:
-    """Returns the ids of the placeholders, which are consecutive in a vocabulary that has them."""
-    ids = [[processor.piece_to_id(symbol) for symbol in PLACEHOLDERS] for processor in processors]
-    if all(one == UNK_ID for side in ids for one in side):
+def _placeholders(symbols: Collection[str], processors: Sequence[spm.SentencePieceProcessor]) -> range:
+    """Returns the ids of the placeholders if they are among the user symbols of a vocabulary.
+
+    Without `data.placeholders` the same characters may be ordinary pieces.
+    """
+    if not set(symbols).issuperset(PLACEHOLDERS):
         return range(0)
-    found = range(ids[0][0], ids[0][0] + len(PLACEHOLDERS))
-    if any(side != list(found) for side in ids):
-        raise ValueError("its placeholders are incomplete or not in order")
+    first = processors[0].piece_to_id(PLACEHOLDERS[0])
+    found = range(first, first + len(PLACEHOLDERS))
+    if any([one.piece_to_id(symbol) for symbol in PLACEHOLDERS] != list(found) for one in processors):
+        raise ValueError("its placeholders are not in order")
     return found
 
 
