@@ -208,8 +208,8 @@ class Translator:
 
         texts = iter(self.tokenizer.decode_target([one.ids for hypotheses in found for one in hypotheses]))
         translations = [
-            Translation((ScoredText(line, 0.0),)) if copies else BLANK
-            for copies, line in zip(copied, lines, strict=True)
+            Translation((ScoredText(line, 0.0),), skipped=masked[row].skipped) if copied[row] else BLANK
+            for row, line in enumerate(lines)
         ]
         for row, length, hypotheses in zip(rows, lengths, found, strict=True):
             restored = [self._placeholders.restored(next(texts), masked[row]) for _ in hypotheses]

@@ -62,7 +62,16 @@ def lines_with_strings() -> tuple[list[str], list[list[str]]]:
 def test_every_string_is_there_once(run: Path, toy: Toy, option: str, copies: int) -> None:
     lines, strings = lines_with_strings()
     urls = " ".join(f"https://a.b/{number}" for number in range(10_000))
-    hostile = ["<" * 5000, "{" * 5000, "\u202e\u200f<b", "\x1b<i>\x00", urls, f"bo {urls} ba", "", "%" * 999]
+    hostile = [
+        "<" * 5000,
+        "{" * 5000,
+        "\u202e\u200f<b",
+        "\x1b<i>\x00",
+        urls,
+        f"bo {urls.replace(' ', ' bi ')} ba",
+        "",
+        "%" * 999,
+    ]
     result = toy.run(
         "nmt-translate", "model_dir=masked", "threads=1", "decoding.max_length_offset=5",
         "decoding.max_sentences=16", option, text="".join(f"{line}\n" for line in [*lines, *hostile]),
@@ -77,7 +86,7 @@ def test_every_string_is_there_once(run: Path, toy: Toy, option: str, copies: in
     last = [text.split("\t")[-1] for text in texts[copies * len(lines) :: copies]]
     assert last[4] == urls
     assert all(last[5].count(f"https://a.b/{number}") for number in range(10_000))
-    assert re.search(r"line 66: more than 64 URLs.* 9,936 characters", result.stderr.decode())
+    assert re.search(r"line 66: more than 64 URLs.* 39,744 characters", result.stderr.decode())
 
 
 def test_from_python(run: Path, toy: Toy, said: pytest.LogCaptureFixture) -> None:

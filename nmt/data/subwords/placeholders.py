@@ -15,6 +15,7 @@ from collections import defaultdict
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from itertools import pairwise
 
 VERSION = 1
 """Part of the fingerprint of prepared data. Increase it if the same text gives other placeholders."""
@@ -87,8 +88,8 @@ class Masked:
     Attributes:
         text: the line with placeholders.
         strings: the string of each placeholder, by number.
-        skipped: number of characters between strings that the last placeholder hides, because the line has
-            more strings than there are placeholders.
+        skipped: number of characters that the last placeholder hides although they should be translated,
+            because the line has more strings than there are placeholders.
     """
 
     text: str
@@ -136,9 +137,9 @@ def mask(text: str, tags: Collection[str] = ()) -> Masked:
     skipped = 0
     if len(spans) > NUM_PLACEHOLDERS:
         rest = spans[NUM_PLACEHOLDERS - 1 :]
-        whole = (rest[0][0], rest[-1][1])
-        skipped = whole[1] - whole[0] - sum(end - start for start, end in rest)
-        spans = [*spans[: NUM_PLACEHOLDERS - 1], whole]
+        gaps = [text[end:start] for (_, end), (start, _) in pairwise(rest)]
+        skipped = sum(len(gap) for gap in gaps if has_words(gap))
+        spans = [*spans[: NUM_PLACEHOLDERS - 1], (rest[0][0], rest[-1][1])]
     masked, strings = _replaced(text, spans, range(len(spans)))
     return Masked(masked, tuple(strings), skipped)
 

@@ -161,6 +161,9 @@ def test_lines_of_strings_alone_are_not_translated() -> None:
     model = CopyModel(tokenizer().source_vocab_size)
     lines = ["https://a.b", " <p>", "{a}: {b}", " ".join(f"https://a.b/{i}" for i in range(10_000))]
     assert texts(translator(model).translate(lines)) == lines
+    hidden = "{a}" * NUM_PLACEHOLDERS + " words {b}"  # the model would see placeholders alone
+    [found] = translator(model).translate([hidden])
+    assert (found.hypotheses[0].text, found.skipped) == (hidden, 7)
     assert model.batches == []
     assert translator(model).translate(["", " "]) == [BLANK] * 2
 
