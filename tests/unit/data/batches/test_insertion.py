@@ -37,8 +37,10 @@ from nmt.data.subwords.placeholders import NUM_PLACEHOLDERS, PLACEHOLDERS, mask_
 from nmt.data.subwords.tokenizer import Tokenizer, train_tokenizer
 from nmt.training.memory_probe import largest_batches
 
-ENGLISH = "the small big red dog cat man sees hears London 1999 Bob house tree bird fish hand".split()
-GERMAN = "der kleine große rote Hund Katze Mann sieht hört London 1999 Bob Haus Baum Vogel Fisch Arm".split()
+ENGLISH = "the small big red dog cat man sees hears London 1999 Bob house tree bird fish Munich".split()
+GERMAN = (
+    "der kleine große rote Hund Katze Mann sieht hört London 1999 Bob Haus Baum Vogel Fisch München".split()
+)
 
 
 def texts(count: int = 400) -> list[tuple[str, str]]:
@@ -127,12 +129,14 @@ def test_places_correspond() -> None:
 
 def test_numbers_and_names_are_replaced_on_both_sides() -> None:
     own = tokenizer()
-    pairs = [("Bob sees 1999, dog", "1999, Hund sieht Bob")] * 60
+    pairs = [("Bob sees 1999, dog Munich", "1999, Hund sieht Bob München")] * 60
     found = inserted(pairs, own)
     assert any("Bob" not in x and "Bob" not in y for x, y in found)
     assert any("1999" not in x and "1999" not in y and ", dog" in x for x, y in found)
     assert all(("Bob" in x) == ("Bob" in y) and ("1999" in x) == ("1999" in y) for x, y in found)
-    assert all("dog" in x and "Hund" in y for x, y in found)
+    # Words that only translate each other are never replaced.
+    assert all("dog" in x and "Hund" in y and "Munich" in x and "München" in y for x, y in found)
+    assert any(re.search(r"⟦\d+⟧ Munich", x) and re.search(r"⟦\d+⟧ München", y) for x, y in found)
 
 
 def test_a_tag_stays_in_front() -> None:
@@ -296,6 +300,17 @@ def test_batches_of_two_epochs() -> None:
         for one in block.source.flat().tolist()
         if one in own.placeholders
     )
+
+
+def test_each_block_is_drawn_anew() -> None:
+    own, pairs = tokenizer(), [("the dog sees", "der Hund sieht")] * 400
+    plan = Plan(stored(pairs, own), data(block_pairs=200), 1, own)
+    counts = [
+        count_placeholders(plan.block(epoch, number).source, own.placeholders[0]) > 0
+        for epoch, number in ((0, 0), (0, 1), (1, 0))
+    ]
+    assert all(0.2 < one.mean() < 0.5 for one in counts)
+    assert np.logical_or.reduce(counts).mean() > 0.6  # with the same draws it would be at most 0.5
 
 
 def test_a_corpus_with_a_tag() -> None:

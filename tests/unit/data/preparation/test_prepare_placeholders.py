@@ -118,3 +118,15 @@ def test_a_given_vocabulary_must_fit(config: DataConfig, tmp_path: Path, has: bo
         prepare(replace(given, placeholders=not has), shard_pairs=SHARD)
     fix = f"Set data.placeholders={str(has).lower()}."
     assert str(caught.value) == f"data.placeholders={shown}: the vocabulary of {path} {words}. {fix}"
+
+
+def test_other_patterns_make_other_ids(
+    config: DataConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    prepare(on(config), shard_pairs=SHARD).tokenizer.save(tmp_path / "pieces")
+    given = on(replace(config, tokenizer=TokenizerConfig(path=str(tmp_path / "pieces"))))
+    first = prepare(given, shard_pairs=SHARD)
+    monkeypatch.setattr(preparation, "VERSION", preparation.VERSION + 1)
+    second = prepare(given, shard_pairs=SHARD)
+    assert second.tokenizer.fingerprint == first.tokenizer.fingerprint
+    assert second.fingerprint != first.fingerprint
