@@ -263,8 +263,16 @@ class Model:
     ) -> list[Translation]:
         lines = [lines] if isinstance(lines, str) else lines
         texts = [_line(line, f"line {number}") for number, line in enumerate(lines, 1)]
-        phrases = _phrases(texts, constraints, terminology)
+        phrases, terms = _phrases(texts, constraints), None
+        if terminology is not None:
+            from nmt.decoding.constraints.terminology import load_terminology
+
+            terms = load_terminology(terminology)
         translator = self._translator(decoding)
+        if terms is not None:
+            visible = map(translator.translatable, texts)
+            given = phrases or [[] for _ in texts]
+            phrases = [[*one, *terms.targets(text)] for one, text in zip(given, visible, strict=True)]
         with as_guest(Guest(shown)), torch_for_nmt(self._threads):
             with progress_bar(total=len(texts), unit="lines", description="Translating") as bar:
                 found = translator.translate(texts, bar.update, constraints=phrases, alignments=alignments)
@@ -326,18 +334,16 @@ def _line(text: str, name: str) -> str:
     return line
 
 
-def _phrases(
-    lines: Sequence[str], constraints: Sequence[Sequence[str]] | None, terminology: Folder | None
-) -> list[list[str]] | None:
-    """Returns the constraints of each line, those of the terminology included; None if neither is given.
+def _phrases(lines: Sequence[str], constraints: Sequence[Sequence[str]] | None) -> list[list[str]] | None:
+    """Returns the constraints of each line; None if there are none.
 
     Raises:
         TypeError: a phrase is not a string, or the phrases of a line are a string.
-        UserError: there is not one list per line, a phrase contains a line break, or the file is invalid.
+        UserError: there is not one list per line, or a phrase contains a line break.
     """
-    if constraints is None and terminology is None:
+    if constraints is None:
         return None
-    given = [[] for _ in lines] if constraints is None else list(constraints)
+    given = list(constraints)
     if len(given) != len(lines):
         raise UserError(
             f"constraints: {len(given):,} lists for {len(lines):,} lines. Give one list per line; it may be "
@@ -348,9 +354,4 @@ def _phrases(
         if isinstance(line, str):
             raise TypeError(f"constraints of line {number}: must be a list of phrases, not str")
         phrases.append([_line(phrase, f"constraints of line {number}") for phrase in line])
-    if terminology is not None:
-        from nmt.decoding.constraints.terminology import load_terminology
-
-        terms = load_terminology(terminology)
-        phrases = [[*one, *terms.targets(line)] for one, line in zip(phrases, lines, strict=True)]
     return phrases

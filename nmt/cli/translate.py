@@ -108,7 +108,11 @@ def translation_of_requests(
 
     def translate_all(requests: Sequence[Request]) -> list[Translation]:
         prefixes = [one.prefix for one in requests]
-        phrases = [[*one.constraints, *(terms(one.text) if terms else ())] for one in requests]
+        visible = [translator.translatable(one.text) if terms else "" for one in requests]
+        phrases = [
+            [*one.constraints, *(terms(text) if terms else ())]
+            for one, text in zip(requests, visible, strict=True)
+        ]
         separated = [possible(line) if line else ([], ()) for line in phrases]
         constraints = [those for those, _ in separated]
         found = translator.translate(

@@ -231,6 +231,10 @@ class DataConfig:
     concatenate: float = 0.0
     """Fraction of the training pairs that are appended to another pair of their corpus, at random in each
     epoch, while the result has at most `cleaning.max_pieces` pieces. It teaches longer sentences."""
+    placeholders: bool = False
+    """Replace URLs, e-mail addresses, tags and variables by placeholders in training, so that they are
+    unchanged in translations. Placeholders are also inserted into a part of the other pairs, at random in
+    each epoch."""
     # `max_tokens` and `loaders` are a number or `auto`. OmegaConf has no union types in an optional section,
     # and `data` is optional in `nmt-eval`.
     max_tokens: Any = 4096

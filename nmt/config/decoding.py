@@ -46,6 +46,9 @@ class DecodingConfig:
     """Seed of samples. The samples of a line depend on it and on the line alone."""
     no_repeat_ngram: int = 0
     """No sequence of this many tokens occurs twice in a translation. 0: repetition is allowed."""
+    placeholders: bool = True
+    """Copy URLs, e-mail addresses, tags and variables unchanged into the translation. Only for models that
+    were trained with `data.placeholders=true`."""
     max_tokens: int = 4096
     """Largest number of source tokens per batch, padding included."""
     max_sentences: int = 64

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from nmt.data.subwords.placeholders import NUM_PLACEHOLDERS
+
 if TYPE_CHECKING:
     from torch import Tensor
 
@@ -40,6 +42,9 @@ class Translation:
         num_tokens: target tokens of the best hypothesis, EOS counted; 0 for a blank line.
         cut_to: maximum number of source tokens: `decoding.max_source_tokens`, or less if a model requires it.
         unmet: the constraints that the best hypothesis does not meet.
+        appended: number of URLs, tags and variables that are at the end of the best hypothesis because the
+            search did not place them.
+        skipped: number of characters that are not translated because the line has too many such strings.
     """
 
     hypotheses: tuple[ScoredText, ...]
@@ -47,6 +52,8 @@ class Translation:
     num_tokens: int = 0
     cut_to: int = 0
     unmet: tuple[str, ...] = ()
+    appended: int = 0
+    skipped: int = 0
 
 
 BLANK = Translation((ScoredText("", 0.0),))
@@ -54,7 +61,7 @@ BLANK = Translation((ScoredText("", 0.0),))
 
 
 def problems(translation: Translation, number: int) -> list[str]:
-    """Returns messages: that the source of line `number` was cut, and which constraints are not met."""
+    """Returns messages about line `number`: a cut source, unmet constraints, strings that were not placed."""
     found = []
     if translation.truncated:
         found.append(
@@ -65,4 +72,14 @@ def problems(translation: Translation, number: int) -> list[str]:
         names = ", ".join(f'"{text}"' for text in unmet)
         subject = f"constraint {names} is" if len(unmet) == 1 else f"constraints {names} are"
         found.append(f"line {number}: the {subject} not met")
+    if translation.appended:
+        found.append(
+            f"line {number}: {translation.appended:,} URLs, tags or variables appended at the end of the "
+            "translation"
+        )
+    if translation.skipped:
+        found.append(
+            f"line {number}: more than {NUM_PLACEHOLDERS} URLs, tags or variables; {translation.skipped:,} "
+            "characters between them not translated"
+        )
     return found

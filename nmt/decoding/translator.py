@@ -16,15 +16,18 @@ from torch import Tensor
 
 from nmt.config import DecodingConfig, Precision
 from nmt.data.batches.batching import Batch
+from nmt.data.subwords.placeholders import Masked, MaskedPair
 from nmt.data.subwords.tokenizer import BOS_ID, EOS_ID, PAD_ID, UNK_ID, Tokenizer
 from nmt.decoding.alignment.aligner import Aligner, attention_of_heads
 from nmt.decoding.alignment.head_choice import HeadChoice, choose_heads
 from nmt.decoding.alignment.lexical import Pair
 from nmt.decoding.alignment.links import Alignment, AlignmentHeads
+from nmt.decoding.alignment.raw_words import RawWords, identity_links, raw_links
 from nmt.decoding.constraints.automaton import Automaton
 from nmt.decoding.constraints.phrases import PhraseIds, Phrases
 from nmt.decoding.constraints.word_boundaries import continuing_ids
 from nmt.decoding.ensemble import Ensemble
+from nmt.decoding.placeholders import Placeholders, needs_no_model
 from nmt.decoding.processors import Prefix, PrefixOptions, SearchProcessor, configured_processors
 from nmt.decoding.sampling import Sampling, sample
 from nmt.decoding.scorers import LengthPenalty
@@ -108,6 +111,7 @@ class Translator:
         self.max_source_tokens = min([config.max_source_tokens, *sources])
         self._max_target_tokens = min(targets, default=None)
         self.processors = (*configured_processors(config), *processors)
+        self._placeholders = Placeholders(tokenizer, config.placeholders)
         self._continuing: frozenset[int] | None = None
 
     def translate(
@@ -124,7 +128,7 @@ class Translator:
 
         Args:
             lines: if a line is blank or has no pieces, its translation is the empty line; the model does not
-                read it.
+                read it. With placeholders, a line of URLs, tags and variables alone is its own translation.
             advance: called with the number of lines of each finished batch, for example to update a progress
                 bar.
             prefixes: for each line the beginning of its translation, which may be empty. Processors can't
@@ -150,11 +154,19 @@ class Translator:
         if alignments:
             self._aligner.prepare()
         assert prefixes is None or len(prefixes) == len(lines), "there must be one prefix per line"
-        phrases = self._phrases(constraints, len(lines))
-        pieces = self._encode_sources(lines)
-        prefix_ids = (
-            None if prefixes is None else self.tokenizer.encode_target([*map(_empty_if_blank, prefixes)])
+        masked = self._placeholders.masked(lines)
+        phrases = self._phrases(constraints, masked)
+        copied = [
+            needs_no_model(line) and not phrases.ids[row] and not (prefixes and prefixes[row].strip())
+            for row, line in enumerate(masked)
+        ]
+        pieces = self._encode_sources(
+            ["" if copies else line.text for copies, line in zip(copied, masked, strict=True)]
         )
+        prefix_ids = None
+        if prefixes is not None:
+            starts = self._placeholders.masked_prefixes(prefixes, masked)
+            prefix_ids = self.tokenizer.encode_target([*map(_empty_if_blank, starts)])
         rows = [row for row, ids in enumerate(pieces) if ids]
         sources = [self._truncate(pieces[row]) for row in rows]
         advance(len(lines) - len(rows))
@@ -176,24 +188,40 @@ class Translator:
             for number, results in done:
                 for place, hypotheses in zip(batches[number], results, strict=True):
                     if alignments:
-                        line, num_pieces = lines[rows[place]], len(sources[place])
-                        links[place] = self._aligner.links_of(line, num_pieces, hypotheses)
+                        text, num_pieces = masked[rows[place]].text, len(sources[place])
+                        links[place] = self._aligner.links_of(text, num_pieces, hypotheses)
                         hypotheses = [replace(one, attention=None) for one in hypotheses]  # needs memory
                     found[place] = hypotheses
                 advance(len(batches[number]))
 
         texts = iter(self.tokenizer.decode_target([one.ids for hypotheses in found for one in hypotheses]))
-        translations = [replace(BLANK, unmet=tuple(texts)) if texts else BLANK for texts in phrases.texts]
+        decoded = self.tokenizer.decode_target([one.ids for hypotheses in found for one in hypotheses])
+        texts = iter(decoded)
+        translations = [
+            Translation(
+                (ScoredText(line, 0.0, alignment=identity_links(line) if alignments else ()),),
+                skipped=masked[row].skipped,
+            )
+            if copied[row]
+            else replace(BLANK, unmet=tuple(phrases.texts[row]))
+            for row, line in enumerate(lines)
+        ]
         for row, length, hypotheses, linked in zip(rows, lengths, found, links, strict=True):
+            restored = [
+                self._placeholders.restored(next(texts), lines[row], masked[row], alignment)
+                for alignment in linked or [()] * len(hypotheses)
+            ]
             translations[row] = Translation(
                 hypotheses=tuple(
-                    ScoredText(next(texts), one.score, _without_padding(one.attention, length), alignment)
-                    for one, alignment in zip(hypotheses, linked or [()] * len(hypotheses), strict=True)
+                    ScoredText(text.text, one.score, _without_padding(one.attention, length), text.alignment)
+                    for text, one in zip(restored, hypotheses, strict=True)
                 ),
                 truncated=self._num_truncated(pieces[row]),
                 num_tokens=len(hypotheses[0].ids) + 1,
                 cut_to=self.max_source_tokens,
                 unmet=phrases.unmet(row, self._automaton(phrases.ids[row]), hypotheses[0].ids),
+                appended=restored[0].appended,
+                skipped=masked[row].skipped,
             )
         return translations
 
@@ -209,6 +237,8 @@ class Translator:
             pairs: source and target, of any content. The model does not read a source that is blank or has no
                 pieces. `translate` returns the empty line for it, so an empty target has the probability 1,
                 any other target 0. A target that is blank or has no pieces is EOS alone.
+                With placeholders, the URLs, tags and variables that both sides have in common are replaced,
+                as in training.
             advance: called with the number of pairs of each finished batch.
 
         Returns:
@@ -218,7 +248,7 @@ class Translator:
             UserError: the probabilities of the model are NaN, or a batch does not fit into the memory of the
                 device.
         """
-        pieces, targets = self._encode_pairs(pairs)
+        pieces, targets = self._encode_pairs(self._placeholders.masked_pairs(pairs))
         scored = [ScoredTarget.of_blank_source(target) for target in targets]
         for row, log_probs in self._run_forced(self._forced_score, pieces, targets, advance):
             scored[row] = ScoredTarget(log_probs, self._num_truncated(pieces[row]))
@@ -240,12 +270,17 @@ class Translator:
             UserError: as for `translate` with `alignments`.
         """
         self._aligner.prepare()
-        pieces, targets = self._encode_pairs(pairs)
+        masked = self._placeholders.masked_pairs(pairs)
+        pieces, targets = self._encode_pairs(masked)
         found: list[Alignment] = [()] * len(pairs)
         for row, attention in self._run_forced(self._forced_attention, pieces, targets, advance):
-            source, target = pairs[row]
+            source, target, strings = masked[row]
             num_pieces = len(self._truncate(pieces[row]))
-            found[row] = self._aligner.links_of_pair(source, num_pieces, target, attention)
+            links = self._aligner.links_of_pair(source, num_pieces, target, attention)
+            if pairs[row] != (source, target):
+                raw = zip((source, target), pairs[row], strict=True)
+                links = raw_links(links, *(RawWords.of(text, line, strings) for text, line in raw))
+            found[row] = links
         return found
 
     def choose_heads(self, pairs: Sequence[Pair], more: Sequence[Pair] = ()) -> HeadChoice | None:
@@ -274,12 +309,12 @@ class Translator:
 
     def encoded(self, pairs: Sequence[tuple[str, str]]) -> list[Pair]:
         """Returns the ids of pairs of texts, for `choose_heads`."""
-        return list(zip(*self._encode_pairs(pairs), strict=True))
+        return list(zip(*self._encode_pairs(self._placeholders.masked_pairs(pairs)), strict=True))
 
-    def _encode_pairs(self, pairs: Sequence[tuple[str, str]]) -> tuple[list[list[int]], list[list[int]]]:
+    def _encode_pairs(self, pairs: Sequence[MaskedPair]) -> tuple[list[list[int]], list[list[int]]]:
         """Returns the ids of the sources, uncut, and of the targets; none for a blank line."""
-        targets = self.tokenizer.encode_target([_empty_if_blank(target) for _, target in pairs])
-        return self._encode_sources([source for source, _ in pairs]), targets
+        targets = self.tokenizer.encode_target([_empty_if_blank(pair.target) for pair in pairs])
+        return self._encode_sources([pair.source for pair in pairs]), targets
 
     def _run_forced(
         self,
@@ -303,6 +338,10 @@ class Translator:
                 yield from zip((rows[place] for place in batches[number]), results, strict=True)
                 advance(len(batches[number]))
 
+    def translatable(self, line: str) -> str:
+        """Returns a line with placeholders in place of the strings that its translation copies."""
+        return self._placeholders.masked([line])[0].text
+
     def _encode_sources(self, lines: Sequence[str]) -> list[list[int]]:
         """Returns the ids of each line, uncut and without EOS; none for a blank line."""
         return self.tokenizer.encode_source([_empty_if_blank(line) for line in lines])
@@ -315,11 +354,11 @@ class Translator:
         num_tokens = len(ids) + 1
         return num_tokens if num_tokens > self.max_source_tokens else 0
 
-    def _phrases(self, constraints: Sequence[Sequence[str]] | None, num_lines: int) -> Phrases:
+    def _phrases(self, constraints: Sequence[Sequence[str]] | None, lines: Sequence[Masked]) -> Phrases:
         """Encodes the constraints of all lines, and prepares the search for them."""
         if constraints is None:
-            return Phrases([()] * num_lines, self.tokenizer)
-        assert len(constraints) == num_lines, "there must be one list of constraints per line"
+            return Phrases([()] * len(lines), self.tokenizer)
+        assert len(constraints) == len(lines), "there must be one list of constraints per line"
         if self.config.samples:
             raise UserError(
                 f"decoding.samples={self.config.samples}: samples can't have constraints. "
@@ -327,20 +366,28 @@ class Translator:
             )
         if self._continuing is None:
             self._continuing = continuing_ids(self.tokenizer.target_vocabulary())
-        return Phrases(constraints, self.tokenizer)
+        pairs = [*map(self._placeholders.masked_phrases, constraints, lines)]
+        texts, masked = ([[pair[side] for pair in line] for line in pairs] for side in (0, 1))
+        return Phrases(texts, self.tokenizer, masked)
 
     def _automaton(self, phrases: PhraseIds) -> Automaton | None:
         """Returns the automaton of the phrases of a sentence; None if it has none."""
         return Automaton(phrases, self._continuing or ()) if phrases else None
 
     def _max_lengths(
-        self, batch: Batch, prefixes: Sequence[Sequence[int]] | None, phrases: Sequence[PhraseIds]
+        self,
+        sources: Sequence[Sequence[int]],
+        prefixes: Sequence[Sequence[int]] | None,
+        phrases: Sequence[PhraseIds],
     ) -> list[int]:
         """Returns for each source the maximum number of tokens of its translation, EOS included."""
         factor, offset = self.config.max_length_factor, self.config.max_length_offset
-        lengths = [int(length * factor) + offset for length in batch.source.lengths]
+        lengths = [int((len(source) + 1) * factor) + offset for source in sources]
         begins = prefixes or [()] * len(lengths)
-        needed = [sum(map(len, (begin, *found))) + 1 for begin, found in zip(begins, phrases, strict=True)]
+        needed = [
+            sum(map(len, (begin, *found))) + (self._placeholders.count(source) if found else 0) + 1
+            for begin, found, source in zip(begins, phrases, sources, strict=True)
+        ]
         lengths = [*map(max, lengths, needed)]
         most = self._max_target_tokens
         return lengths if most is None else [min(length, most) for length in lengths]
@@ -362,9 +409,10 @@ class Translator:
                 yield from pool.run(jobs)
 
     def _search(self, job: _SearchJob) -> list[list[Hypothesis]]:
-        config, processors, sources, prefixes = self.config, self.processors, job.sources, job.prefixes
+        config, sources, prefixes = self.config, job.sources, job.prefixes
+        processors = (*self.processors, *self._placeholders.processors(sources))
         if prefixes is not None:
-            processors = (Prefix(PrefixOptions(tuple(map(tuple, prefixes))), self.processors),)
+            processors = (Prefix(PrefixOptions(tuple(map(tuple, prefixes))), processors),)
         ensemble = self._aligner.ensemble if job.aligned else self._ensemble
         with self._inference():
             batch = Batch.of(sources, [()] * len(sources)).to(self.device)
@@ -381,7 +429,7 @@ class Translator:
             return search(
                 ensemble.step,
                 ensemble.start(batch),
-                max_lengths=self._max_lengths(batch, prefixes, job.phrases),
+                max_lengths=self._max_lengths(sources, prefixes, job.phrases),
                 bos_id=BOS_ID,
                 eos_id=EOS_ID,
                 forbidden=(PAD_ID, BOS_ID, UNK_ID),

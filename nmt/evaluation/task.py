@@ -241,5 +241,7 @@ def _translate(config: EvalConfig, bundles: Sequence[Bundle], task: Task) -> lis
         log.warning(
             f"{truncated:,} of {len(sources):,} sources: cut to {limit:,} tokens (decoding.max_source_tokens)"
         )
+    if appended := sum(translation.appended > 0 for translation in translations):
+        log.warning(f"{appended:,} of {len(sources):,} translations: URLs, tags or variables appended")
     task.details |= {"decoding": storage.to_plain(config.decoding), "precision": loaded.precision.name}
     return [translation.hypotheses[0].text for translation in translations]

@@ -35,11 +35,12 @@ def largest_batches(store: Store, data: DataConfig) -> list[Batch]:
 
     Args:
         store: the training pairs; only their lengths are used.
-        data: the token budgets, and whether sampling or concatenation makes sentences longer than they are
-            in the store.
+        data: the token budgets, and whether sampling, concatenation or placeholders make sentences longer
+            than they are in the store.
     """
     target_budget, source_budget = budgets(data)
-    grown = most_pieces(data) if data.sampling.alpha > 0.0 or data.concatenate > 0.0 else 0
+    grows = data.sampling.alpha > 0.0 or data.concatenate > 0.0 or data.placeholders
+    grown = most_pieces(data) if grows else 0
     sides = [
         _Lengths.of(source_budget, (source for source, _ in store.sides()), grown),
         _Lengths.of(target_budget, (target for _, target in store.sides()), grown),

@@ -61,6 +61,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
         "concatenate": 0.5,
         "max_tokens": 256,
     },
+    "placeholders inserted": {"placeholders": True, "sampling": 0.2, "concatenate": 0.3, "max_tokens": 256},
     "R-Drop, a running mean": {
         "rdrop": 5.0,
         "ema": 0.9,

@@ -45,6 +45,7 @@ def toy_config(
     max_tokens: int = 512,
     sampling: float = 0.0,
     concatenate: float = 0.0,
+    placeholders: bool = False,
     **training: object,
 ) -> TrainConfig:
     """Returns the options of a run of a few seconds; `training` overrides options of its section."""
@@ -69,9 +70,10 @@ def toy_config(
             train=TrainSplitConfig(source=str(data / "train.src"), target=str(data / "train.tgt")),
             valid=SplitConfig(source=str(data / "valid.src"), target=str(data / "valid.tgt")),
             test=SplitConfig(source=str(data / "test.src"), target=str(data / "test.tgt")),
-            tokenizer=TokenizerConfig(vocab_size=360),
+            tokenizer=TokenizerConfig(vocab_size=424 if placeholders else 360),
             sampling=SamplingConfig(alpha=sampling),
             concatenate=concatenate,
+            placeholders=placeholders,
             max_tokens=max_tokens,
             block_pairs=300,
             workers=1,

@@ -10,7 +10,8 @@ import numpy as np
 
 from nmt.config import DataConfig
 from nmt.data.arrays import Array, Side, offsets_of
-from nmt.data.batches.concatenation import begins_with, chains, concatenated
+from nmt.data.batches.concatenation import begins_with, chains, concatenated, steps_in_chains
+from nmt.data.batches.insertion import Inserter, count_placeholders, drawn_steps, renumbered
 from nmt.data.batches.packing import pack
 from nmt.data.corpora.mixture import Mixture
 from nmt.data.shuffle import Shuffle
@@ -21,7 +22,7 @@ from nmt.errors import UserError
 from nmt.runtime import log, mix
 
 # Streams of random numbers at a place; corpora.mixture uses 0 and 4.
-_BATCHES, _SOURCE, _TARGET, _CHAINS = 1, 2, 3, 5
+_BATCHES, _SOURCE, _TARGET, _CHAINS, _INSERTED, _STEPS = 1, 2, 3, 5, 6, 7
 
 
 def budgets(data: DataConfig) -> tuple[int, int]:
@@ -75,14 +76,14 @@ class Plan:
             store: the training pairs.
             data: the budgets, the size of a block, and the options of sampling.
             seed: seed of the run.
-            tokenizer: tokenizer of the pairs, for sampling.
+            tokenizer: tokenizer of the pairs, for sampling and placeholders.
 
         Raises:
             UserError: no pair fits into a batch.
         """
         self._store, self._seed, self._block_pairs = store, seed, data.block_pairs
         self._max_target, self._max_source = budgets(data)
-        # Pieces of a pair that sampling or concatenation makes longer; EOS not counted.
+        # Pieces of a pair that sampling, placeholders or concatenation make longer; EOS not counted.
         self._limits = (
             min(most_pieces(data), self._max_source - 1),
             min(most_pieces(data), self._max_target - 1),
@@ -90,7 +91,8 @@ class Plan:
         self._samplers = _samplers(tokenizer, data.sampling.alpha) if data.sampling.alpha > 0.0 else None
         self._mixture = Mixture.of(store.sizes, data)
         self._concatenate = data.concatenate
-        self._tags = _tag_ids(tokenizer, data) if data.concatenate else None
+        self._inserter = Inserter(tokenizer, store) if data.placeholders else None
+        self._tags = _tag_ids(tokenizer, data) if data.concatenate or data.placeholders else None
         longer = store.count_longer(self._max_source - 1, self._max_target - 1)
         if longer == store.num_pairs:
             raise UserError(
@@ -124,8 +126,13 @@ class Plan:
         drawn = self._mixture.rows(self._seed, epoch, start, stop)
         source, target = self._sampled(*self._store.take(drawn), epoch, block)
         rows = Side(drawn, np.arange(len(drawn) + 1))
-        if self._tags is not None:
-            rows, source, target = self._concatenated(self._tags, rows, source, target, epoch, block)
+        if self._inserter is not None:
+            source, target = self._inserted(self._inserter, drawn, source, target, epoch, block)
+        if self._concatenate:
+            rows, source, target = self._concatenated(rows, source, target, epoch, block)
+        if self._inserter is not None:
+            steps = drawn_steps(len(source), mix(self._seed, _STEPS, epoch, block))
+            source, target = (renumbered(side, self._inserter.first, steps) for side in (source, target))
         lengths = source.lengths(), target.lengths()
         fits = np.flatnonzero((lengths[0] < self._max_source) & (lengths[1] < self._max_target))
         packed = pack(*lengths, fits, self._max_target, self._max_source)
@@ -135,11 +142,21 @@ class Plan:
         joined = np.concatenate([np.zeros(0, np.int64), *batches])
         return Block(rows, source, target, Side(joined, offsets_of(sizes)))
 
+    def _inserted(
+        self, inserter: Inserter, rows: Array, source: Side, target: Side, epoch: int, block: int
+    ) -> tuple[Side, Side]:
+        """Inserts placeholders, with the numbers 0, 1 and so on in each pair."""
+        assert self._tags is not None
+        tagged = begins_with(source, self._tags[self._mixture.corpora_of(rows)])
+        seed = mix(self._seed, _INSERTED, epoch, block)
+        return inserter.insert(source, target, tagged, self._limits, seed)
+
     def _concatenated(
-        self, tags: Array, rows: Side, source: Side, target: Side, epoch: int, block: int
+        self, rows: Side, source: Side, target: Side, epoch: int, block: int
     ) -> tuple[Side, Side, Side]:
+        assert self._tags is not None
         corpora = self._mixture.corpora_of(rows.flat())
-        tagged = begins_with(source, tags[corpora])
+        tagged = begins_with(source, self._tags[corpora])
         members = chains(
             source.lengths(),
             target.lengths(),
@@ -149,6 +166,9 @@ class Plan:
             limits=self._limits,
             seed=mix(self._seed, _CHAINS, epoch, block),
         )
+        if self._inserter is not None:
+            steps = steps_in_chains(count_placeholders(source, self._inserter.first), members)
+            source, target = (renumbered(side, self._inserter.first, steps) for side in (source, target))
         return (
             concatenated(rows, members),
             concatenated(source, members, tagged),

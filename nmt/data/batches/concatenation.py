@@ -67,6 +67,21 @@ def begins_with(side: Side, ids: Array) -> Array:
     return found
 
 
+def steps_in_chains(counts: Array, members: Side) -> Array:
+    """Returns the number of placeholders before each pair in its chain: (n,).
+
+    Args:
+        counts: (n,), number of placeholders of each pair.
+        members: (m,), as `chains` returns them.
+    """
+    order = members.flat()
+    before = np.cumsum(counts[order]) - counts[order]
+    begins = members.offsets[:-1] - members.offsets[0]
+    steps = np.empty(len(counts), np.int64)
+    steps[order] = before - np.repeat(before[begins], members.lengths())
+    return steps
+
+
 def concatenated(side: Side, members: Side, tagged: Array | None = None) -> Side:
     """Concatenates sentences.
 

@@ -28,7 +28,9 @@ from nmt.data.corpora.mixture import apportioned, mean_draws
 from nmt.data.corpora.sources import Source, open_sources
 from nmt.data.corpora.tags import check_pieces, check_tags, known_tags
 from nmt.data.preparation.counts import Counts
+from nmt.data.preparation.masking import check_placeholders, masked_lines, masked_pairs, masked_sides
 from nmt.data.store import Shard, Store
+from nmt.data.subwords.placeholders import PLACEHOLDERS, VERSION
 from nmt.data.subwords.tokenizer import Tokenizer, find_tokenizer, train_tokenizer
 from nmt.data.subwords.vocabulary_size import num_characters, recommended_size
 from nmt.data.workers import run_ordered
@@ -90,6 +92,7 @@ def prepare(config: DataConfig, *, shard_pairs: int = SHARD_PAIRS, checked: bool
     if config.tokenizer.path is not None:
         given = find_tokenizer(config.tokenizer.path)
         check_pieces(sources, given.source_symbols, config.tokenizer.path)
+        check_placeholders(config, given)
         config = replace(config, tokenizer=replace(config.tokenizer, user_symbols=list(given.source_symbols)))
     held_out = {"valid": read_held_out(config.valid, config, "data.valid")}
     if is_given(config.test):
@@ -171,7 +174,8 @@ class _Stages:
         """The options of the tokenizer, with a number in place of `vocab_size=auto`."""
         options = self._config.tokenizer
         size = self._vocab_size() if options.vocab_size == "auto" else options.vocab_size
-        return replace(options, user_symbols=self._tags, vocab_size=size)
+        symbols = [*self._tags, *PLACEHOLDERS] if self._config.placeholders else self._tags
+        return replace(options, user_symbols=symbols, vocab_size=size)
 
     def _vocab_size(self) -> int:
         if self._given is not None:
@@ -208,9 +212,9 @@ class _Stages:
             if self._given is not None:
                 self._given.save(part)
                 return {}
-            train_tokenizer(
-                partial(_sample, self._nonempty_texts(), self._config), self.tokenizer_options, part
-            )
+            sample = partial(_sample, self._nonempty_texts(), self._config)
+            pairs = partial(masked_pairs, sample) if self._config.placeholders else sample
+            train_tokenizer(pairs, self.tokenizer_options, part)
             return {}
 
         made(self._tokenizer_folder, build, checked=self._checked)
@@ -305,7 +309,13 @@ class _Stages:
         """Returns a fingerprint of the given tokenizer, or of everything that the training depends on."""
         if self._given is not None:
             return fingerprint([FORMAT, self._given.fingerprint])
-        return fingerprint([FORMAT, spm.__version__, self._mixture, asdict(self.tokenizer_options)])
+        facts = [FORMAT, spm.__version__, self._mixture, asdict(self.tokenizer_options)]
+        return fingerprint([*facts, *self._placeholder_facts])
+
+    @property
+    def _placeholder_facts(self) -> list[Any]:
+        """Facts that identify the replacement of strings by placeholders; none without it."""
+        return [{"placeholders": VERSION}] if self._config.placeholders else []
 
     @property
     def _mixture(self) -> Any:
@@ -332,7 +342,7 @@ class _Stages:
             facts.append({"tag": source.tag})
         if self._repeats_file(index):
             facts.append({"after": self._text_fingerprints[:index]})
-        return fingerprint(facts)
+        return fingerprint([*facts, *self._placeholder_facts])
 
     @property
     def _repeats_folder(self) -> Path:
@@ -378,7 +388,7 @@ def _encode(encoder: _Encoder, path: Path) -> int:
     slices: list[tuple[Side, Side]] = []
     for begin in range(0, max(len(rows), 1), _SLICE):
         chosen = rows[begin : begin + _SLICE]
-        sources, targets = encoder.texts.sides(shard, chosen)
+        sources, targets = masked_sides(*encoder.texts.sides(shard, chosen), tokenizer)
         source, target = tokenizer.source_ids(sources), tokenizer.target_ids(targets)
         if encoder.tag is not None:
             source = _tagged(source, encoder.tag)
@@ -403,7 +413,8 @@ def _tagged(side: Side, tag: int) -> Side:
 
 
 def _valid_store(tokenizer: Tokenizer, valid: HeldOut) -> Store:
-    sources, targets = tokenizer.encode_source(valid.inputs), tokenizer.encode_target(valid.references)
+    inputs, references = masked_lines(valid.inputs, valid.references, tokenizer)
+    sources, targets = tokenizer.encode_source(inputs), tokenizer.encode_target(references)
     longer = sum(max(map(len, pair)) > VALID_PIECES for pair in zip(sources, targets, strict=True))
     if longer:
         log.warning(

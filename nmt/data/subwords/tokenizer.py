@@ -8,7 +8,7 @@ import re
 import resource
 import signal
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -17,6 +17,7 @@ import sentencepiece as spm
 
 from nmt.config import Segmentation, TokenizerConfig
 from nmt.data.arrays import Side, smallest_dtype
+from nmt.data.subwords.placeholders import PLACEHOLDERS
 from nmt.data.subwords.protobuf import protobuf_fields
 from nmt.data.subwords.word_numbers import NO_WORD, piece_begins, words_at, words_of_text
 from nmt.data.subwords.words import Words
@@ -72,6 +73,8 @@ class Tokenizer:
     source_symbols: dict[str, int]
     """The strings that are always one piece of the source side, with their ids: `data.tokenizer.user_symbols`
     and the tags of the corpora."""
+    placeholders: range
+    """The ids of the placeholders, the same on both sides. Empty without `data.placeholders`."""
 
     def __init__(self, source_model: bytes, target_model: bytes | None = None) -> None:
         """Takes SentencePiece models as bytes. Without `target_model` both sides use `source_model`.
@@ -89,7 +92,9 @@ class Tokenizer:
         self.target_vocab_size = self.target_processor.vocab_size()
         self.segmentation = _segmentation(source_model)
         symbols = _user_symbols(source_model)
-        self.source_symbols = {symbol: self.source_processor.piece_to_id(symbol) for symbol in symbols}
+        ids = {symbol: self.source_processor.piece_to_id(symbol) for symbol in symbols}
+        self.source_symbols = {symbol: ids[symbol] for symbol in symbols if symbol not in PLACEHOLDERS}
+        self.placeholders = _placeholders(symbols, processors)
         digest = hashlib.sha256()
         for model in self._models:
             digest.update(len(model).to_bytes(8, "little") + model)
@@ -350,6 +355,20 @@ def _processor(model: bytes) -> spm.SentencePieceProcessor:
     if not processor.is_byte(processor.piece_to_id("<0x00>")):
         raise ValueError("it was trained without byte fallback")
     return processor
+
+
+def _placeholders(symbols: Collection[str], processors: Sequence[spm.SentencePieceProcessor]) -> range:
+    """Returns the ids of the placeholders if they are among the user symbols of a vocabulary.
+
+    Without `data.placeholders` the same characters may be ordinary pieces.
+    """
+    if not set(symbols).issuperset(PLACEHOLDERS):
+        return range(0)
+    first = processors[0].piece_to_id(PLACEHOLDERS[0])
+    found = range(first, first + len(PLACEHOLDERS))
+    if any([one.piece_to_id(symbol) for symbol in PLACEHOLDERS] != list(found) for one in processors):
+        raise ValueError("its placeholders are not in order")
+    return found
 
 
 def _lists(side: Side) -> list[list[int]]:

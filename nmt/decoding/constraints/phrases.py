@@ -21,14 +21,20 @@ class Phrases:
     Args:
         texts: for each line its phrases.
         tokenizer: splits the phrases into target pieces.
+        masked: the phrases with placeholders in place of strings of the line; None: they have none.
 
     Raises:
         UserError: a phrase has no pieces, for example because it is blank.
     """
 
-    def __init__(self, texts: Sequence[Sequence[str]], tokenizer: Tokenizer) -> None:
+    def __init__(
+        self,
+        texts: Sequence[Sequence[str]],
+        tokenizer: Tokenizer,
+        masked: Sequence[Sequence[str]] | None = None,
+    ) -> None:
         self.texts = texts
-        encoded = iter(tokenizer.encode_target([text for line in texts for text in line]))
+        encoded = iter(tokenizer.encode_target([text for line in masked or texts for text in line]))
         self.ids: list[PhraseIds] = [[next(encoded) for _ in line] for line in texts]
         for number, (line, ids) in enumerate(zip(texts, self.ids, strict=True), 1):
             for text, pieces in zip(line, ids, strict=True):

@@ -30,6 +30,8 @@ class Shout:
     truncated: int
     cut_to: int = 1024
     unmet: tuple[str, ...] = ()
+    appended: int = 0
+    skipped: int = 0
 
 
 class Shouter:

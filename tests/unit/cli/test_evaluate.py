@@ -85,6 +85,7 @@ class FakeTranslator:
             SimpleNamespace(
                 hypotheses=(SimpleNamespace(text=line.lower(), score=0.0),),
                 truncated=4 if len(line) > 20 else 0,
+                appended=0,
                 cut_to=1024,
             )
             for line in lines

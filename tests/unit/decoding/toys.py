@@ -17,6 +17,9 @@ FIRST_WORD = 4
 class WordTokenizer:
     """A new word gets the next id; words in `nothing` have no pieces."""
 
+    placeholders = range(0)
+    source_symbols: dict[str, int] = {}
+
     def __init__(self, nothing: Sequence[str] = ()) -> None:
         self.words: list[str] = []
         self.nothing = set(nothing)

@@ -1,0 +1,259 @@
+"""Insertion of placeholders into training pairs, resampled in each epoch, so that copying them is learnt.
+
+Corpora have few strings such as URLs. Placeholders are therefore inserted at places that correspond to each
+other on both sides: the beginning and the end of a pair, and words. Two words correspond if each occurs once
+in its sentence, and they have the same letters, such as numbers and names, or translate each other according
+to a lexicon. Numbers and names may also be replaced.
+
+Shapes: n pairs, N pieces of one side of them, V pieces of the vocabulary, A places, E inserted placeholders.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from nmt.data.arrays import Array, Side, offsets_of
+from nmt.data.batches.lexicon import Lexicon
+from nmt.data.batches.units import Pieces, Units, equal_units, rows_of
+from nmt.data.store import Store
+from nmt.data.subwords.placeholders import NUM_PLACEHOLDERS
+from nmt.data.subwords.tokenizer import Tokenizer
+
+SHARE = 0.4
+"""Fraction of the pairs into which placeholders may be inserted."""
+
+_NOTHING, _BEFORE, _AFTER, _AROUND, _REPLACED = range(5)
+# Cumulative probabilities of these five at a place of a chosen pair.
+_AT_PAIR = np.cumsum([0.25, 0.25, 0.25, 0.25, 0.0])
+_AT_WORD = np.cumsum([0.0, 0.2, 0.2, 0.35, 0.25])
+_WORDS = 1.5  # mean number of words of a chosen pair at which something is done, if it has enough
+_DELETED = np.iinfo(np.int64).min
+
+
+class Inserter:
+    """Inserts placeholders into pairs of ids.
+
+    Args:
+        tokenizer: the tokenizer of the pairs; it must have placeholders.
+        store: the pairs from which the lexicon is counted.
+    """
+
+    def __init__(self, tokenizer: Tokenizer, store: Store) -> None:
+        self.first = tokenizer.placeholders[0]
+        symbols = [*tokenizer.source_symbols.values(), *tokenizer.placeholders]
+        source = Pieces(tokenizer.source_processor, symbols)
+        target = source if tokenizer.joint else Pieces(tokenizer.target_processor, symbols)
+        self._pieces = (source, target)
+        self._lexicon = Lexicon.counted(store, self._pieces)
+
+    def insert(
+        self, source: Side, target: Side, tagged: Array, limits: tuple[int, int], seed: int
+    ) -> tuple[Side, Side]:
+        """Returns the pairs with more placeholders, numbered in the order of the source.
+
+        A pair that would exceed a limit remains unchanged.
+
+        Args:
+            source: n sources. Each placeholder of a pair occurs once on each side.
+            target: n targets.
+            tagged: (n,) bool, whether a source begins with a tag, which stays at the beginning.
+            limits: largest number of pieces of a source and of a target.
+            seed: the result is a pure function of the arguments.
+        """
+        random = np.random.Generator(np.random.SFC64(seed))
+        is_chosen = random.random(len(source)) < SHARE
+        rows = np.flatnonzero(is_chosen & (source.lengths() > tagged) & (target.lengths() > 0))
+        if not len(rows):
+            return source, target
+        sides = [source.take(rows), target.take(rows)]
+        edits = _Edits.drawn(_Places.of(sides, tagged[rows], self._pieces, self._lexicon), random)
+        edited = [self._edited(side, edits, number) for number, side in enumerate(sides)]
+        fits = np.bincount(rows_of(edited[0])[edited[0].ids < 0], minlength=len(rows)) <= NUM_PLACEHOLDERS
+        for side, limit in zip(edited, limits, strict=True):
+            fits &= side.lengths() <= limit
+        order = np.arange(len(source))
+        order[rows[fits]] = len(source) + np.flatnonzero(fits)
+        new = _numbered(edited, self.first)
+        return _merged(source, new[0]).take(order), _merged(target, new[1]).take(order)
+
+    def _edited(self, side: Side, edits: _Edits, number: int) -> Side:
+        """Applies edits to the source, number 0, or the target, number 1.
+
+        Returns:
+            The sentences, with a negative number for each placeholder, the same on both sides.
+        """
+        ids = side.flat().astype(np.int64)
+        is_placeholder = (ids >= self.first) & (ids < self.first + NUM_PLACEHOLDERS)
+        ids[is_placeholder] = self.first - ids[is_placeholder] - 1
+        changes = np.zeros(len(ids) + 1, np.int64)  # of the number of words to delete at a piece
+        changes[edits.begins[number]] += 1
+        changes[edits.ends[number]] -= 1
+        ids[np.cumsum(changes)[:-1] > 0] = _DELETED
+        order = np.lexsort((edits.ranks, edits.positions[number]))
+        space = self._pieces[number].space
+        counts = 1 + edits.spaced[order] * (space is not None)
+        values = np.full(int(counts.sum()), -1 if space is None else space, np.int64)
+        values[np.cumsum(counts) - 1] = -1 - NUM_PLACEHOLDERS - order
+        ids = np.insert(ids, np.repeat(edits.positions[number][order], counts), values)
+        lengths = side.lengths() + np.bincount(edits.rows[order], counts, len(side)).astype(np.int64)
+        remains = ids != _DELETED
+        rows = np.repeat(np.arange(len(side)), lengths)[remains]
+        return Side(ids[remains], offsets_of(np.bincount(rows, minlength=len(side))))
+
+
+def _merged(old: Side, new: Side) -> Side:
+    """Concatenates two sides; the result has the ids' type of the first."""
+    return Side.concatenated([old, Side(new.ids.astype(old.ids.dtype), new.offsets)])
+
+
+@dataclass(frozen=True, eq=False)
+class _Places:
+    """Places that correspond to each other on both sides.
+
+    Attributes:
+        rows: (A,) the pair of each place.
+        begins: (2, A) its first piece in the flat ids of the source and of the target.
+        ends: (2, A) the piece after its last.
+        is_word: (A,) bool; False: the place is a whole pair.
+        is_name: (A,) bool, whether a word has a digit or an upper-case letter, and is the same on both sides.
+        is_closed: (A,) bool, whether both sides of a whole pair end with punctuation.
+    """
+
+    rows: Array
+    begins: Array
+    ends: Array
+    is_word: Array
+    is_name: Array
+    is_closed: Array
+
+    @classmethod
+    def of(cls, sides: Sequence[Side], tagged: Array, pieces: Sequence[Pieces], lexicon: Lexicon) -> _Places:
+        """Finds the places: first all pairs, then their words."""
+        units = [Units.of(*both) for both in zip(sides, pieces, strict=True)]
+        places = equal_units(units[0], lexicon.translated(units[0].letters), units[1])
+        is_whole = units[0].whole[places[0]] & units[1].whole[places[1]]
+        words = [places[0][is_whole], places[1][is_whole]]
+        offsets = np.array([side.offsets - side.offsets[0] for side in sides], np.int64)
+        begins, ends = offsets[:, :-1].copy(), offsets[:, 1:]
+        begins[0] += tagged
+        closed = [
+            kind.closing[side.flat()[end - 1]] for kind, side, end in zip(pieces, sides, ends, strict=True)
+        ]
+        both = list(zip(units, words, strict=True))
+        is_same = units[0].letters[words[0]] == units[1].letters[words[1]]
+        no_pair, no_word = np.zeros(len(tagged), np.bool_), np.zeros(len(words[0]), np.bool_)
+        return cls(
+            rows=np.concatenate([np.arange(len(tagged)), units[0].rows[words[0]]]),
+            begins=np.concatenate([begins, np.array([one.begins[chosen] for one, chosen in both])], 1),
+            ends=np.concatenate([ends, np.array([one.ends[chosen] for one, chosen in both])], 1),
+            is_word=np.concatenate([no_pair, ~no_word]),
+            is_name=np.concatenate([no_pair, units[0].names[words[0]] & is_same]),
+            is_closed=np.concatenate([closed[0] & closed[1], no_word]),
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class _Edits:
+    """Placeholders to insert, and text to delete.
+
+    Attributes:
+        rows: (E,) the pair of each placeholder.
+        positions: (2, E) the piece before which it is inserted, in the source and in the target.
+        ranks: (E,) the order of placeholders at the same position.
+        spaced: (E,) 1 if a space precedes the placeholder, else 0.
+        begins: (2, D) the first piece of each deleted word in the source and in the target.
+        ends: (2, D) the piece after its last.
+    """
+
+    rows: Array
+    positions: Array
+    ranks: Array
+    spaced: Array
+    begins: Array
+    ends: Array
+
+    @classmethod
+    def drawn(cls, places: _Places, random: np.random.Generator) -> _Edits:
+        """Draws what is done at each place."""
+        numbers = random.random(len(places.rows))
+        actions = np.searchsorted(_AT_PAIR, numbers, "right")
+        at_words = np.searchsorted(_AT_WORD, numbers, "right")
+        at_words[(at_words == _REPLACED) & ~places.is_name] = _AROUND
+        counts = np.bincount(places.rows, places.is_word)[places.rows]
+        at_words[random.random(len(places.rows)) * counts >= _WORDS] = _NOTHING
+        actions = np.where(places.is_word, at_words, actions)
+        opening = np.flatnonzero(np.isin(actions, (_BEFORE, _AROUND, _REPLACED)))
+        ending = np.flatnonzero(np.isin(actions, (_AFTER, _AROUND)))
+        replaced = np.flatnonzero(actions == _REPLACED)
+        chosen = np.concatenate([opening, ending])
+        # Half of the placeholders after the punctuation at the end of a pair follow it without a space.
+        is_attached = places.is_closed & (random.random(len(places.rows)) < 0.5)
+        is_attached[opening] = False
+        # At the same position: after a word, after a pair, before a pair, before a word.
+        is_word = places.is_word
+        return cls(
+            rows=places.rows[chosen],
+            positions=np.concatenate([places.begins[:, opening], places.ends[:, ending]], 1),
+            ranks=np.concatenate([2 + is_word[opening], 1 - is_word[ending]]),
+            spaced=np.concatenate([np.ones(len(opening), np.int64), 1 - is_attached[ending]]),
+            begins=places.begins[:, replaced],
+            ends=places.ends[:, replaced],
+        )
+
+
+def _numbered(sides: Sequence[Side], first: int) -> list[Side]:
+    """Numbers placeholders in the order of the source.
+
+    Args:
+        sides: source and target. A placeholder is a negative number, the same on both sides of its pair.
+        first: the id of placeholder 0.
+    """
+    codes, places, rows = [], [], []
+    for side in sides:
+        at = np.flatnonzero(side.ids < 0)
+        row = rows_of(side)[at]
+        order = np.lexsort((side.ids[at], row))
+        codes.append(side.ids[at][order])
+        places.append(at[order])
+        rows.append(row[order])
+    assert np.array_equal(codes[0], codes[1]) and np.array_equal(rows[0], rows[1]), "sides do not correspond"
+    order = np.argsort(places[0])  # the order of the source
+    begins = np.searchsorted(rows[0][order], np.arange(len(sides[0])))
+    numbers = np.empty(len(order), np.int64)
+    numbers[order] = np.arange(len(order)) - begins[rows[0][order]]
+    numbered = []
+    for side, place in zip(sides, places, strict=True):
+        ids = side.ids.copy()
+        ids[place] = first + numbers
+        numbered.append(Side(ids, side.offsets))
+    return numbered
+
+
+def count_placeholders(side: Side, first: int) -> Array:
+    """Returns the number of placeholders in each of n sentences: (n,); `first` is the id of placeholder 0."""
+    is_placeholder = (side.flat() >= first) & (side.flat() < first + NUM_PLACEHOLDERS)
+    return np.bincount(rows_of(side)[is_placeholder], minlength=len(side))
+
+
+def renumbered(side: Side, first: int, steps: Array) -> Side:
+    """Increases the numbers of the placeholders of each sentence, modulo their count.
+
+    Args:
+        side: n sentences.
+        first: the id of placeholder 0.
+        steps: (n,), the increase in each sentence.
+    """
+    ids = side.flat().copy()
+    at = np.flatnonzero((ids >= first) & (ids < first + NUM_PLACEHOLDERS))
+    numbers = (ids[at].astype(np.int64) - first + steps[rows_of(side)[at]]) % NUM_PLACEHOLDERS
+    ids[at] = first + numbers
+    return Side(ids, side.offsets - side.offsets[0])
+
+
+def drawn_steps(count: int, seed: int) -> Array:
+    """Draws steps for `renumbered`: (count,). Small steps are more frequent: a quarter is 0, half below 8."""
+    numbers = np.random.Generator(np.random.SFC64(seed)).random(count)
+    return (NUM_PLACEHOLDERS * numbers**3).astype(np.int64)

@@ -1,0 +1,317 @@
+"""Placeholders: characters that replace strings which a translation leaves unchanged, such as URLs and tags.
+
+A placeholder is one character of a private-use area of Unicode, and one piece of the vocabulary. Text that
+has such a character itself is not a special case: the character is one of the strings that are replaced.
+
+The patterns take linear time for every text. An unlimited repetition is possessive, so that it never gives
+back a character that it has matched. A repetition ends at a character with which the next match may begin.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections import defaultdict
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from itertools import pairwise
+from typing import NamedTuple
+
+VERSION = 1
+"""Part of the fingerprint of prepared data. Increase it if the same text gives other placeholders."""
+NUM_PLACEHOLDERS = 64
+PLACEHOLDERS = tuple(chr(0xF0000 + number) for number in range(NUM_PLACEHOLDERS))
+"""The characters by number."""
+
+_OWN = f"[{PLACEHOLDERS[0]}-{PLACEHOLDERS[-1]}]"
+# As in the cleaning rule about addresses: letters of other scripts may follow an address without a space.
+_LETTERS = "A-Za-z0-9À-ÖØ-öø-\u037d\u037f-\u0386\u0388-\u052f"
+_PATH = rf"{_LETTERS}._~:/?#@!$&'*+,;=%|-"
+_URL = (
+    rf"(?:(?<![A-Za-z0-9+.-])[A-Za-z][A-Za-z0-9+.-]{{1,15}}://|(?<![{_LETTERS}])www\.)(?=[/{_LETTERS}{{%\[])"
+    rf"(?:[{_PATH}]++|\([{_PATH}]*+\)|\[[{_PATH}]*+\]|\{{[{_PATH}]*+\}})++"
+)
+# The part before an @ is matched only from its first letter: matching from every letter takes quadratic time.
+_EMAIL = rf"(?<![{_LETTERS}_.+-])[{_LETTERS}_.+-]++@[{_LETTERS}_-]++(?:\.[{_LETTERS}_-]++)++"
+_CONTROL = r"\x00-\x08\x0a-\x1f\x7f-\x9f\u2028\u2029"  # without the tab
+_TAG = (
+    r"<(?:[/?!]?[A-Za-z0-9][\w:.-]*+"
+    r"(?:[ \t]++[\w:@][\w:.@-]*+[ \t]*+=[ \t]*+"
+    rf"(?:\"[^\"<>{_CONTROL}]*+\"|'[^'<>{_CONTROL}]*+'|[^\s\"'<>=`{_CONTROL}]++))*+[ \t]*+[/?]?"
+    rf"|!--(?:[^<>{_CONTROL}-]++|-(?!->))*+--)>"
+)
+_VARIABLE = rf"[$%#]?\{{(?:\{{[^{{}}{_CONTROL}]*+\}}\}}|[^{{}}\s{_CONTROL}]*+\}})"
+_FORMAT = (
+    r"%(?:\([^()%\s]++\)|\d{1,3}\$)?[-+#0]{0,4}(?:\d{1,9}|\*)?(?:\.\d{0,9})?(?:hh|h|ll|l|L|q|j|z|t)?"
+    r"[sdifuxXoeEgGcprR@](?![A-Za-z0-9])"
+)
+STRING = re.compile("|".join((_URL, _EMAIL, _TAG, _VARIABLE, _FORMAT, _OWN)))
+"""The strings that are replaced. A URL may have punctuation at its end that `find` does not include."""
+_HINT = re.compile(rf"[<{{%@]|://|www\.|{_OWN}")
+_ONE = re.compile(f"({_OWN})")
+_CONTROLS = frozenset(map(chr, (*range(9), *range(10, 32), *range(127, 160), 0x2028, 0x2029)))
+_AFTER_URL = ".,;:!?'*|"
+
+
+class Next(Enum):
+    """What is next to a string in its line."""
+
+    letter = "letter"
+    """A letter or a digit. `mask` inserts a space between it and the placeholder."""
+    string = "string"
+    """Another string. `mask` inserts a space between the two placeholders."""
+    space = "space"
+    """White space, or the beginning or the end of the line."""
+    other = "other"
+    """Punctuation or another character, which stays next to the placeholder."""
+
+
+@dataclass(frozen=True)
+class Original:
+    """A string that a placeholder stands for.
+
+    Attributes:
+        text: the string.
+        before: what is before it.
+        after: what is after it.
+    """
+
+    text: str
+    before: Next
+    after: Next
+
+
+@dataclass(frozen=True)
+class Masked:
+    """A line with placeholders in place of its strings.
+
+    Attributes:
+        text: the line with placeholders.
+        strings: the string of each placeholder, by number.
+        skipped: number of characters that the last placeholder hides although they should be translated,
+            because the line has more strings than there are placeholders.
+    """
+
+    text: str
+    strings: tuple[Original, ...] = ()
+    skipped: int = 0
+
+
+def find(text: str, begin: int = 0) -> list[tuple[int, int]]:
+    """Returns the beginning and the end of each string that placeholders replace, in order.
+
+    Args:
+        text: the text.
+        begin: strings before this position are not found.
+    """
+    if not _HINT.search(text):
+        return []
+    found = []
+    for match in STRING.finditer(text, begin):
+        start, end = match.span()
+        if match[0][0] in _STARTS_URL:
+            end = start + len(match[0].rstrip(_AFTER_URL))
+        found.append((start, end))
+    return found
+
+
+_STARTS_URL = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz")
+
+
+def mask(text: str, tags: Collection[str] = ()) -> Masked:
+    """Replaces the strings of a line by placeholders 0, 1 and so on.
+
+    A space is inserted between a placeholder and a letter, so that the words next to it have their usual
+    pieces. `restore` removes it. If a line has too many strings, the last placeholder stands for all text
+    from its string to the last string.
+
+    Args:
+        text: the line.
+        tags: the first word is not replaced if it is one of these.
+    """
+    first = text.split(None, 1)[:1]
+    begin = text.index(first[0]) + len(first[0]) if first and first[0] in tags else 0
+    spans = find(text, begin)
+    if not spans:
+        return Masked(text)
+    skipped = 0
+    if len(spans) > NUM_PLACEHOLDERS:
+        rest = spans[NUM_PLACEHOLDERS - 1 :]
+        gaps = [text[end:start] for (_, end), (start, _) in pairwise(rest)]
+        skipped = sum(len(gap) for gap in gaps if has_words(gap))
+        spans = [*spans[: NUM_PLACEHOLDERS - 1], (rest[0][0], rest[-1][1])]
+    masked, strings = _replaced(text, spans, range(len(spans)))
+    return Masked(masked, tuple(strings), skipped)
+
+
+class MaskedPair(NamedTuple):
+    """A pair with placeholders in place of the strings that both sides have in common.
+
+    Attributes:
+        source: the source with placeholders.
+        target: the target with placeholders.
+        strings: the string of each placeholder, by number, as it is in the source.
+    """
+
+    source: str
+    target: str
+    strings: tuple[Original, ...] = ()
+
+
+def mask_pair(source: str, target: str, tags: Collection[str] = ()) -> MaskedPair:
+    """Replaces the strings that both sides have equally often, by the same placeholders on both sides.
+
+    The numbers are in the order of the source. At most `NUM_PLACEHOLDERS` strings are replaced. Afterwards
+    the text has no other placeholder characters: those that it had become U+FFFD.
+
+    Args:
+        source: the source.
+        target: the target.
+        tags: the first word of the source is not replaced if it is one of these.
+    """
+    if not (_HINT.search(source) or _HINT.search(target)):
+        return MaskedPair(source, target)
+    first = source.split(None, 1)[:1]
+    begin = source.index(first[0]) + len(first[0]) if first and first[0] in tags else 0
+    sides = (source, target)
+    spans = (find(source, begin), find(target))
+    places: list[dict[str, list[int]]] = []  # of each side: string → its places in the list of spans
+    for text, found in zip(sides, spans, strict=True):
+        by_string = defaultdict(list)
+        for place, (start, end) in enumerate(found):
+            by_string[text[start:end]].append(place)
+        places.append(by_string)
+    partners = {
+        place: other
+        for string, own in places[0].items()
+        if len(own) == len(others := places[1].get(string, []))
+        for place, other in zip(own, others, strict=True)
+    }
+    chosen = sorted(partners)[:NUM_PLACEHOLDERS]
+    numbers = {partners[place]: number for number, place in enumerate(chosen)}
+    ordered = sorted(numbers)
+    masked, strings = _replaced(source, [spans[0][place] for place in chosen], range(len(chosen)))
+    other, _ = _replaced(
+        target, [spans[1][place] for place in ordered], [numbers[place] for place in ordered]
+    )
+    return MaskedPair(masked, other, tuple(strings))
+
+
+def restore(text: str, strings: Sequence[Original]) -> tuple[str, int]:
+    """Puts the strings back in place of the placeholders. Each is in the result exactly once.
+
+    A placeholder that is unknown or repeated is removed. Strings without a placeholder are appended.
+
+    Args:
+        text: a translation with placeholders.
+        strings: as `mask` returns them.
+
+    Returns:
+        The text, and the number of appended strings.
+    """
+    if not strings and not _ONE.search(text):
+        return text, 0
+    parts = _ONE.split(text)  # text and placeholders in turn
+    numbers = [ord(part) - ord(PLACEHOLDERS[0]) for part in parts[1::2]]
+    missing = dict(enumerate(strings))
+    for place, number in enumerate(numbers):
+        at = 2 * place + 1
+        original = missing.pop(number, None)
+        if original is None:
+            parts[at - 1], parts[at] = parts[at - 1].removesuffix(" "), ""
+            continue
+        parts[at] = original.text
+        follows = place > 0 and numbers[place - 1] == number - 1
+        is_followed = place + 1 < len(numbers) and numbers[place + 1] == number + 1
+        if _joined(original.before, parts[at - 1].strip(" "), follows):
+            parts[at - 1] = parts[at - 1].removesuffix(" ")
+        elif original.before is Next.space and _touches(parts[at - 1][-1:], place > 0):
+            parts[at - 1] += " "
+        if _joined(original.after, parts[at + 1].strip(" "), is_followed):
+            parts[at + 1] = parts[at + 1].removeprefix(" ")
+        elif original.after is Next.space and _touches(parts[at + 1][:1], place + 1 < len(numbers)):
+            parts[at + 1] = f" {parts[at + 1]}"
+    whole = "".join(parts)
+    for original in missing.values():
+        whole += original.text if not whole or whole[-1].isspace() else f" {original.text}"
+    return whole, len(missing)
+
+
+def _joined(neighbour: Next, text: str, is_same_string: bool) -> bool:
+    """Returns whether a string joins its neighbour in the translation, as it does in the source."""
+    return neighbour is Next.letter and bool(text) or neighbour is Next.string and not text and is_same_string
+
+
+def _touches(character: str, is_string: bool) -> bool:
+    """Returns whether a string would join a letter or another string, unlike in the source."""
+    return _is_letter(character) if character else is_string
+
+
+def has_words(text: str) -> bool:
+    """Returns whether a masked line has something to translate: a letter, a digit or a control character."""
+    return any(unicodedata.category(character)[0] in "LMN" or character in _CONTROLS for character in text)
+
+
+def mask_texts(texts: Sequence[str], strings: Sequence[Original]) -> list[str]:
+    """Replaces the strings of a line in parts of its translation by the placeholders of the line.
+
+    Each string of the line is replaced at most once. Other strings remain, except placeholder characters,
+    which become U+FFFD.
+
+    Args:
+        texts: the parts, such as the beginning of the translation or phrases that it must contain.
+        strings: the strings of the source, as `mask` returns them.
+    """
+    left = {number: original.text for number, original in enumerate(strings)}
+    masked = []
+    for text in texts:
+        spans, numbers = [], []
+        for start, end in find(text):
+            number = next((number for number, string in left.items() if string == text[start:end]), None)
+            if number is not None:
+                del left[number]
+                spans.append((start, end))
+                numbers.append(number)
+        masked.append(_replaced(text, spans, numbers)[0])
+    return masked
+
+
+def number_of(character: str) -> int | None:
+    """Returns the number of a placeholder; None for any other character."""
+    number = ord(character) - ord(PLACEHOLDERS[0])
+    return number if 0 <= number < NUM_PLACEHOLDERS else None
+
+
+def _replaced(
+    text: str, spans: Sequence[tuple[int, int]], numbers: Sequence[int]
+) -> tuple[str, list[Original]]:
+    """Replaces spans by the placeholders of these numbers; other placeholder characters become U+FFFD."""
+    parts: list[str] = []
+    strings: list[Original] = []
+    edges = [0, *(end for _, end in spans)], [*(start for start, _ in spans), len(text)]
+    between = [text[start:end] for start, end in zip(*edges, strict=True)]
+    for (start, end), number, left, right in zip(spans, numbers, between, between[1:], strict=False):
+        before = _neighbour(left[-1:], bool(strings))
+        after = _neighbour(right[:1], end < len(text))
+        strings.append(Original(text[start:end], before, after))
+        # The space between two placeholders is inserted with the second one.
+        parts += [_ONE.sub("\ufffd", left), " " * (before in _APART), PLACEHOLDERS[number]]
+        parts += [" " * (after is Next.letter)]
+    return "".join([*parts, _ONE.sub("\ufffd", between[-1])]), strings
+
+
+_APART = (Next.letter, Next.string)
+
+
+def _neighbour(character: str, is_string: bool) -> Next:
+    """Returns what is next to a string: a character, or if there is none, perhaps another string."""
+    if not character:
+        return Next.string if is_string else Next.space
+    if _is_letter(character):
+        return Next.letter
+    return Next.space if character.isspace() else Next.other
+
+
+def _is_letter(character: str) -> bool:
+    return unicodedata.category(character)[0] in "LMN"
