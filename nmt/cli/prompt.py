@@ -3,45 +3,64 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import sys
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
+from nmt.cli.attention_table import attention_table
 from nmt.cli.formats import Lines, Request, TranslateRequests
+from nmt.cli.prompt_commands import Settings, is_command, respond, without_escape
 from nmt.config import TranslateConfig
-from nmt.runtime import cache_folder
+from nmt.errors import UserError
+from nmt.options.malformed_words import one_line
+from nmt.runtime import cache_folder, printable
 
 if TYPE_CHECKING:
     from nmt.decoding.translation import Translation
 
 HISTORY_LINES = 1000
+DEFAULT_WIDTH = 80
+"""Columns of a terminal that does not report its width."""
 
 
 def converse(
-    translate_all: TranslateRequests,
+    translate_with: Callable[[Settings], TranslateRequests],
     config: TranslateConfig,
-    found: Callable[[Translation, int], object],
+    found: Callable[[Translation, int, TranslateConfig], object],
 ) -> None:
     """Translates typed lines until Ctrl-D; Ctrl-C cancels a line or its translation.
 
     Args:
-        translate_all: translates requests.
-        config: its `scores` and `decoding` are used.
-        found: called with each translation and its number, before it is written.
+        translate_with: returns a function that translates requests with these settings.
+        config: its `scores` and `decoding` are used until a command changes them.
+        found: called with each translation, its number and the options, before the translation is written.
     """
-    print("Type a sentence and press Enter. Ctrl-C cancels a sentence, Ctrl-D exits.", file=sys.stderr)
-    form, number = Lines(config), 0
+    print(
+        "Type a sentence and press Enter. Ctrl-C cancels a sentence, Ctrl-D exits. :help lists the commands.",
+        file=sys.stderr,
+    )
+    settings, number = Settings(config), 0
+    translate_all, form = translate_with(settings), Lines(config)
     with _history():
         while True:
             try:
                 lines = _ask()
+                if is_command(lines[0]):
+                    settings = _responded(lines.pop(0), settings)
+                    translate_all, form = translate_with(settings), Lines(settings.config)
+                else:
+                    lines[0] = without_escape(lines[0])
                 if not any(line.strip() for line in lines):
                     continue
-                requests = [*map(Request, lines)]
+                requests = [Request(line, settings.prefix) for line in lines]
                 for request, translation in zip(requests, translate_all(requests), strict=True):
                     number += 1
-                    found(translation, number)
+                    found(translation, number, settings.config)
                     sys.stdout.buffer.write(form.write(request, translation, number))
+                    if settings.attention:
+                        sys.stdout.buffer.flush()
+                        _show_attention(translation)
                 sys.stdout.buffer.flush()
             except EOFError:
                 print(file=sys.stderr)
@@ -50,6 +69,34 @@ def converse(
                 print(file=sys.stderr)
             except UnicodeError:
                 print("The line is not UTF-8. Set the terminal to UTF-8.", file=sys.stderr)
+            except UserError as error:  # such as a beam that does not fit into memory: a command lowers it
+                print(one_line(str(error)), file=sys.stderr)
+
+
+def _responded(line: str, settings: Settings) -> Settings:
+    """Prints the answer to a command; returns the settings after it."""
+    try:
+        settings, answer = respond(line, settings)
+    except UserError as error:
+        answer = one_line(str(error))
+    print(printable(answer), file=sys.stderr)
+    return settings
+
+
+def _show_attention(translation: Translation) -> None:
+    """Prints the attention of the best translation, if it has any; a blank line has none."""
+    best = translation.hypotheses[0]
+    if best.attention is not None:
+        weights = best.attention.tolist()
+        table = attention_table(translation.source_pieces, best.pieces, weights, _terminal_width())
+        print(table, end="", file=sys.stderr)
+
+
+def _terminal_width() -> int:
+    try:
+        return os.get_terminal_size(sys.stderr.fileno()).columns or DEFAULT_WIDTH
+    except (OSError, ValueError):
+        return DEFAULT_WIDTH
 
 
 def _ask() -> list[str]:

@@ -5,6 +5,9 @@
   nmt-translate model_dir=DIR input=a.txt output=b.txt         from file to file; b.txt appears when complete
   nmt-translate "model_dir=[DIR,DIR]" < a.txt > b.txt          with an ensemble of models
 
+On a terminal, a line that begins with a colon is a command: :nbest 3, :beam 8, :prefix TEXT, :score and
+:attention change the settings. :help lists the commands.
+
 Each input line gives one output line. With scores=true it is SCORE<TAB>TRANSLATION; the score is the
 length-normalised log-probability. With decoding.nbest=N or decoding.samples=N each input line gives N output
 lines, best first: NUMBER<TAB>SCORE<TAB>TRANSLATION; the number is that of the input line, from 1. If there
@@ -37,6 +40,7 @@ from typing import TYPE_CHECKING, BinaryIO
 from nmt.cli.app import run
 from nmt.cli.formats import Request, TranslateRequests, format_of, without_added_words
 from nmt.cli.prompt import converse
+from nmt.cli.prompt_commands import Settings
 from nmt.config import TranslateConfig
 from nmt.decoding.constraints.terminology import Terms, configured_terms
 from nmt.decoding.loading import load_translator
@@ -73,19 +77,24 @@ def translate(config: TranslateConfig) -> None:
     lines, total = _open_input(config)
     _check_output(config)
     terms = configured_terms(config)
-    translate_all = translation_of_requests(
-        load_translator(config), terms, alignments=config.alignments is not None
-    )
+    translator, alignments = load_translator(config), config.alignments is not None
     if config.input is None and config.output is None and sys.stdin.isatty():
         with _open_alignments(config) as links:
 
-            def found(translation: Translation, number: int) -> None:
+            def translate_with(settings: Settings) -> TranslateRequests:
+                changed = translator.with_options(settings.config.decoding)
+                return translation_of_requests(
+                    changed, terms, alignments=alignments, attention=settings.attention
+                )
+
+            def found(translation: Translation, number: int, current: TranslateConfig) -> None:
                 warn(translation, number)
                 if links is not None:
-                    links.write(formatted_alignments(translation, config, Request("")))
+                    links.write(formatted_alignments(translation, current, Request("")))
 
-            converse(translate_all, config, found)
+            converse(translate_with, config, found)
     else:
+        translate_all = translation_of_requests(translator, terms, alignments=alignments)
         with _open_output(config) as out, _open_alignments(config) as links:
             filter_lines(translate_all, config, lines, total, out, links)
 
@@ -96,7 +105,7 @@ def main() -> None:
 
 
 def translation_of_requests(
-    translator: Translator, terms: Terms | None, *, alignments: bool
+    translator: Translator, terms: Terms | None, *, alignments: bool, attention: bool = False
 ) -> TranslateRequests:
     """Returns a function that translates requests.
 
@@ -104,6 +113,7 @@ def translation_of_requests(
         translator: the translator.
         terms: returns the constraints of a line; None: there are none.
         alignments: whether to align words.
+        attention: whether to return attention. It excludes `alignments`.
     """
 
     def translate_all(requests: Sequence[Request]) -> list[Translation]:
@@ -120,6 +130,7 @@ def translation_of_requests(
             prefixes=prefixes if any(prefixes) else None,
             constraints=constraints if any(constraints) else None,
             alignments=alignments,
+            attention=attention,
         )
         return [
             replace(one, unmet=(*one.unmet, *others)) if others else one

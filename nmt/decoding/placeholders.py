@@ -98,6 +98,16 @@ class Placeholders:
             links = raw_links(links, source, RawWords.of(text, whole, masked.strings))
         return Restored(whole, links, appended)
 
+    def shown_pieces(self, pieces: Sequence[str], masked: Masked) -> tuple[str, ...]:
+        """Returns pieces of a line or of its translation with the strings of the line, and EOS at the end."""
+        numbers = {character: number_of(character) for character in set("".join(pieces))}
+        strings: dict[str, str | int | None] = {
+            character: masked.strings[number].text
+            for character, number in numbers.items()
+            if number is not None and number < len(masked.strings)
+        }
+        return (*(piece.translate(str.maketrans(strings)) for piece in pieces), "</s>")
+
     def count(self, source: Sequence[int]) -> int:
         """Returns the number of placeholders in the ids of a source."""
         return sum(one in self._ids for one in source) if self._enabled else 0

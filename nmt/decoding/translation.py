@@ -24,12 +24,14 @@ class ScoredText:
             of the source tokens for each target token. None if it was not requested, and for a blank line.
         alignment: links of source word and target word, from 0, at most one per target word. Words are
             separated by white space. Empty if it was not requested, and for a blank line.
+        pieces: the target tokens of `attention`, EOS last; empty if there is none.
     """
 
     text: str
     score: float
     attention: Tensor | None = field(default=None, compare=False, repr=False)
     alignment: Alignment = ()
+    pieces: tuple[str, ...] = field(default=(), compare=False, repr=False)
 
 
 @dataclass(frozen=True)
@@ -45,6 +47,7 @@ class Translation:
         appended: number of URLs, tags and variables that are at the end of the best hypothesis because the
             search did not place them.
         skipped: number of characters that are not translated because the line has too many such strings.
+        source_pieces: the source tokens of the attention of the hypotheses, EOS last; empty if there is none.
     """
 
     hypotheses: tuple[ScoredText, ...]
@@ -54,6 +57,7 @@ class Translation:
     unmet: tuple[str, ...] = ()
     appended: int = 0
     skipped: int = 0
+    source_pieces: tuple[str, ...] = field(default=(), compare=False, repr=False)
 
 
 BLANK = Translation((ScoredText("", 0.0),))

@@ -100,11 +100,13 @@ class Translator:
         heads: Sequence[AlignmentHeads | None] | None = None,
     ) -> None:
         self._ensemble = Ensemble([model.to(device) for model in models])
-        self._aligner = Aligner(models, tokenizer, config, [None] * len(models) if heads is None else heads)
+        self._heads = [None] * len(models) if heads is None else heads
+        self._aligner = Aligner(models, tokenizer, config, self._heads)
         self.tokenizer = tokenizer
         self.config = config
         self.device = device
         self.dtype = _DTYPES.get(precision)
+        self._precision, self._given_processors = precision, processors
         limits = [model.max_source_len for model in models], [model.max_target_len for model in models]
         sources, targets = ([limit for limit in side if limit is not None] for side in limits)
         # Longer sources are cut: `decoding.max_source_tokens`, or less if a model requires it.
@@ -113,6 +115,24 @@ class Translator:
         self.processors = (*configured_processors(config), *processors)
         self._placeholders = Placeholders(tokenizer, config.placeholders)
         self._continuing: frozenset[int] | None = None
+
+    def with_options(self, config: DecodingConfig) -> Translator:
+        """Returns a translator with other options and the same models, which are not loaded again.
+
+        Raises:
+            UserError: a processor of `config` is not registered, or has a wrong option.
+        """
+        other = Translator(
+            self._ensemble.models,
+            self.tokenizer,
+            config,
+            device=self.device,
+            precision=self._precision,
+            processors=self._given_processors,
+            heads=self._heads,
+        )
+        other._continuing = self._continuing
+        return other
 
     def translate(
         self,
@@ -139,7 +159,7 @@ class Translator:
                 occurrences; a list may be empty. The maximum length is raised if they need it. `unmet` of the
                 translation has the phrases that it lacks: those that a processor forbids, those that exceed
                 the maximum length of a model, and all phrases of a blank line.
-            attention: whether to return the attention of every hypothesis.
+            attention: whether to return the attention of every hypothesis, and the pieces that it joins.
             alignments: whether to align the words of every hypothesis. It excludes `attention`.
 
         Returns:
@@ -194,7 +214,6 @@ class Translator:
                     found[place] = hypotheses
                 advance(len(batches[number]))
 
-        texts = iter(self.tokenizer.decode_target([one.ids for hypotheses in found for one in hypotheses]))
         decoded = self.tokenizer.decode_target([one.ids for hypotheses in found for one in hypotheses])
         texts = iter(decoded)
         translations = [
@@ -206,14 +225,22 @@ class Translator:
             else replace(BLANK, unmet=tuple(phrases.texts[row]))
             for row, line in enumerate(lines)
         ]
-        for row, length, hypotheses, linked in zip(rows, lengths, found, links, strict=True):
+        for row, source, hypotheses, linked in zip(rows, sources, found, links, strict=True):
             restored = [
                 self._placeholders.restored(next(texts), lines[row], masked[row], alignment)
                 for alignment in linked or [()] * len(hypotheses)
             ]
             translations[row] = Translation(
                 hypotheses=tuple(
-                    ScoredText(text.text, one.score, _without_padding(one.attention, length), text.alignment)
+                    ScoredText(
+                        text.text,
+                        one.score,
+                        _without_padding(one.attention, len(source) + 1),
+                        text.alignment,
+                        self._placeholders.shown_pieces(self.tokenizer.target_pieces_of(one.ids), masked[row])
+                        if attention
+                        else (),
+                    )
                     for text, one in zip(restored, hypotheses, strict=True)
                 ),
                 truncated=self._num_truncated(pieces[row]),
@@ -222,6 +249,11 @@ class Translator:
                 unmet=phrases.unmet(row, self._automaton(phrases.ids[row]), hypotheses[0].ids),
                 appended=restored[0].appended,
                 skipped=masked[row].skipped,
+                source_pieces=self._placeholders.shown_pieces(
+                    self.tokenizer.source_pieces_of(source), masked[row]
+                )
+                if attention
+                else (),
             )
         return translations
 

@@ -146,6 +146,14 @@ class Tokenizer:
         ids = self._target_words.encode(Side.of_lines([text])).ids
         return list(map(self.target_processor.id_to_piece, ids.tolist()))
 
+    def source_pieces_of(self, ids: Sequence[int]) -> list[str]:
+        """Returns the pieces of the source side with these ids."""
+        return list(map(self.source_processor.id_to_piece, ids))
+
+    def target_pieces_of(self, ids: Sequence[int]) -> list[str]:
+        """Returns the pieces of the target side with these ids."""
+        return list(map(self.target_processor.id_to_piece, ids))
+
     def target_vocabulary(self) -> list[str]:
         """Returns the pieces of the target side in the order of their ids."""
         return list(map(self.target_processor.id_to_piece, range(self.target_vocab_size)))

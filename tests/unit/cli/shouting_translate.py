@@ -1,7 +1,7 @@
 """nmt-translate with a model that returns upper-case text, for tests of pipes and terminals without torch.
 
-The line `wait` is never translated; only Ctrl-C ends it. A terminal becomes the controlling one, so
-that Ctrl-C reaches the process.
+Its attention looks at the source word of the same number. The line `wait` is never translated; only
+Ctrl-C ends it. A terminal becomes the controlling one, so that Ctrl-C reaches the process.
 """
 
 from __future__ import annotations
@@ -13,14 +13,20 @@ import sys
 import termios
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from nmt.cli import translate
+from nmt.config import DecodingConfig
+from nmt.errors import UserError
 
 
 @dataclass(frozen=True)
 class Scored:
     text: str
     score: float
+    attention: Any = None
+    pieces: tuple[str, ...] = ()
+    alignment: tuple[tuple[int, int], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -32,9 +38,23 @@ class Shout:
     unmet: tuple[str, ...] = ()
     appended: int = 0
     skipped: int = 0
+    source_pieces: tuple[str, ...] = ()
+
+
+class Weights(list[list[float]]):
+    def tolist(self) -> list[list[float]]:
+        return list(self)
 
 
 class Shouter:
+    """A translation is the prefix and the line; further hypotheses have exclamation marks at their ends."""
+
+    def __init__(self, config: DecodingConfig | None = None) -> None:
+        self.config = config or DecodingConfig()
+
+    def with_options(self, config: DecodingConfig) -> Shouter:
+        return Shouter(config)
+
     def translate(
         self,
         lines: Sequence[str],
@@ -42,14 +62,32 @@ class Shouter:
         prefixes: Sequence[str] | None = None,
         constraints: Sequence[Sequence[str]] | None = None,
         alignments: bool = False,
+        attention: bool = False,
     ) -> list[Shout]:
         if "wait" in lines:
             print("working", file=sys.stderr, flush=True)
             signal.pause()  # a wait of `threading` can fail with another error if it is interrupted early
+        if self.config.beam_size > 100:
+            raise UserError(
+                "decoding.max_tokens=4096: a batch does not fit into the memory of cpu. Lower it."
+            )
         return [
-            Shout((Scored(line.upper(), -0.5),), len(line.split()), 2345 if line.startswith("long") else 0)
-            for line in lines
+            self._shout(line, prefix, attention)
+            for line, prefix in zip(lines, prefixes or [""] * len(lines), strict=True)
         ]
+
+    def _shout(self, line: str, prefix: str, attention: bool) -> Shout:
+        words = line.split()
+        text = " ".join(filter(None, [prefix, line.upper()]))
+        pieces = (*words, "</s>") if attention and words else ()
+        weights = Weights(
+            [float(place == other) for other in range(len(pieces))] for place in range(len(pieces))
+        )
+        hypotheses = tuple(
+            Scored(text + "!" * number, -0.5 - number, weights if pieces else None, pieces)
+            for number in range(self.config.num_results)
+        )
+        return Shout(hypotheses, len(words), 2345 if line.startswith("long") else 0, source_pieces=pieces)
 
 
 if __name__ == "__main__":

@@ -17,8 +17,9 @@ from typing import IO, Any
 import pytest
 from shouting_translate import Scored, Shout, Shouter
 
-from nmt.cli import formats
+from nmt.cli import formats, prompt
 from nmt.cli import translate as command
+from nmt.cli.prompt_commands import Settings
 from nmt.config import DecodingConfig, TranslateConfig
 from nmt.decoding.translation import ScoredText, Translation
 from nmt.errors import UserError
@@ -372,6 +373,88 @@ def test_only_translations_go_to_a_redirected_output(terminal: Terminal) -> None
     terminal.type("\x04")
     assert process.stdout.read() == b""
     assert process.wait(PATIENCE) == 0
+
+
+def test_commands_at_a_prompt(terminal: Terminal) -> None:
+    process = start("decoding.beam_size=2", stdin=terminal.theirs, stderr=terminal.theirs)
+    assert process.stdout is not None
+    dialogue = [
+        ("one", "", b"ONE\n"),
+        (":nbest 3", "decoding.nbest=3 decoding.beam_size=3 (raised from 2)", b""),
+        ("one", "", b"2\t-0.5000\tONE\n2\t-1.5000\tONE!\n2\t-2.5000\tONE!!\n"),
+        (":nbst 1", ":nbst: is not a command. Did you mean :nbest N?", b""),
+        (":beam 0", "decoding.beam_size=0: must be between 1 and 1,000.", b""),
+        (":nbest 1", "decoding.nbest=1", b""),
+        (":score", "scores=true", b""),
+        (":prefix Ein Mann", 'Each translation begins with "Ein Mann".', b""),
+        ("one", "", b"-0.5000\tEin Mann ONE\n"),
+        (":prefix", "Translations have no prefix.", b""),
+        (":score", "scores=false", b""),
+        ("::nbest", "", b":NBEST\n"),
+        (":beam 101", "decoding.beam_size=101", b""),
+        ("one", "a batch does not fit into the memory of cpu", b""),
+        (":beam 2", "decoding.beam_size=2", b""),
+        (":attention", "is shown", b""),
+        ("a b", "a    100   .    .\r\nb      . 100    .\r\n</s>   .   .  100\r\n", b"A B\n"),
+        (":help", "::TEXT          translate the line :TEXT", b""),
+    ]
+    for line, answer, translations in dialogue:
+        terminal.expect("> ")
+        terminal.type(f"{line}\n")
+        for translation in translations.splitlines(keepends=True):
+            assert process.stdout.readline() == translation
+        if answer:
+            terminal.expect(answer)
+    terminal.expect("> ")
+    terminal.type("\x04")
+    assert process.stdout.read() == b""
+    assert process.wait(PATIENCE) == 0
+
+
+def test_only_the_first_line_of_a_pasted_text_is_a_command(
+    monkeypatch: pytest.MonkeyPatch, capfdbinary: pytest.CaptureFixture[bytes], own_cache: Path
+) -> None:
+    pasted = iter([[":score", "one", ":beam 8", "::x"], [":typo", "two"], [""]])
+
+    def ask() -> list[str]:
+        try:
+            return next(pasted)
+        except StopIteration:
+            raise EOFError from None
+
+    monkeypatch.setattr(prompt, "_ask", ask)
+
+    def translate_with(settings: Settings) -> formats.TranslateRequests:
+        model: Any = Shouter(settings.config.decoding)
+        return command.translation_of_requests(model, None, alignments=False)
+
+    prompt.converse(translate_with, TranslateConfig("m"), lambda *given: None)
+    out, err = capfdbinary.readouterr()
+    assert out == b"-0.5000\tONE\n-0.5000\t:BEAM 8\n-0.5000\t::X\n-0.5000\tTWO\n"
+    assert err.decode().splitlines()[1:] == [
+        "scores=true",
+        ":typo: is not a command. :help lists the commands. ::TEXT translates :TEXT.",
+        "",
+    ]
+
+
+def test_alignments_follow_the_number_of_translations(terminal: Terminal, tmp_path: Path) -> None:
+    links = tmp_path / "links"
+    process = start(f"alignments={links}", stdin=terminal.theirs, stderr=terminal.theirs)
+    assert process.stdout is not None
+    terminal.expect("> ")
+    terminal.type(":nbest 2\n")
+    terminal.expect("decoding.nbest=2")
+    terminal.expect("> ")
+    terminal.type("one\n")
+    assert len([process.stdout.readline() for _ in range(2)]) == 2
+    terminal.expect("> ")
+    terminal.type(":attention\n")
+    terminal.expect(f":attention: is not available with alignments={links}.")
+    terminal.expect("> ")
+    terminal.type("\x04")
+    assert process.wait(PATIENCE) == 0
+    assert links.read_text() == "\n\n"
 
 
 def test_standard_input_that_is_a_folder(tmp_path: Path) -> None:

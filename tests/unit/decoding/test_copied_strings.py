@@ -277,3 +277,15 @@ def test_a_constraint_that_is_a_string_of_the_line_is_met_by_its_copy() -> None:
 def test_terms_do_not_match_inside_strings() -> None:
     assert translator().translatable("see https://words.com/see") == f"see {PLACEHOLDERS[0]}"
     assert translator(placeholders=False).translatable("see {words}") == "see {words}"
+
+
+def test_the_pieces_of_attention_have_the_strings_of_the_line() -> None:
+    class Looking(CopyModel):
+        def step_with_attention(self, ids: torch.Tensor, state: CopyState) -> Any:
+            return *self.step(ids, state), torch.ones(*ids.shape, len(state.sources[0]))
+
+    line = "words {name} of <b>"
+    [found] = translator(Looking(tokenizer().source_vocab_size)).translate([line], attention=True)
+    pieces = found.source_pieces
+    assert "".join(pieces).replace("\u2581", " ").strip() == f"{line}</s>"
+    assert {"{name}", "<b>"} <= set(pieces) and found.hypotheses[0].pieces == pieces

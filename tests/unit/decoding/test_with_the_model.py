@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nmt.config import DecodingConfig, ModelConfig, Precision, Tie, TokenizerConfig
+from nmt.config import DecodingConfig, ModelConfig, Precision, Shift, Tie, TokenizerConfig
 from nmt.data.batches.batching import Batch
 from nmt.data.subwords.tokenizer import BOS_ID, EOS_ID, PAD_ID, UNK_ID, Tokenizer, train_tokenizer
+from nmt.decoding.alignment.links import AlignmentHeads
 from nmt.decoding.ensemble import Ensemble
 from nmt.decoding.scoring import forced_score
 from nmt.decoding.search import Hypothesis, beam_search
@@ -251,3 +253,41 @@ def test_attention_of_a_line_does_not_depend_on_its_batch(model: Transformer, to
                 hypothesis.attention.sum(1), torch.ones(len(hypothesis.attention)), atol=1e-5, rtol=0.0
             )
         assert len(one.hypotheses[0].attention) == one.num_tokens
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_a_translator_with_other_options_is_that_of_its_constructor(
+    count: int, model: Transformer, tokenizer: Tokenizer
+) -> None:
+    models, lines = [model, untrained(tokenizer, seed=5)][:count], some_lines(8, 4)
+    before = DecodingConfig(beam_size=2, max_source_tokens=5)
+    heads = [AlignmentHeads(((0, 1),), Shift.reading)] * count
+    first = Translator(models, tokenizer, before, device=CPU, precision=Precision.bf16, heads=heads)
+    first.translate(lines, constraints=[["cat"]] * len(lines))
+    for changes in (
+        {"beam_size": 4, "nbest": 3, "max_source_tokens": 100, "no_repeat_ngram": 1},
+        {"samples": 2},
+    ):
+        config = replace(before, **changes)
+        changed = first.with_options(config)
+        fresh = Translator(models, tokenizer, config, device=CPU, precision=Precision.bf16, heads=heads)
+        assert (changed.max_source_tokens, changed.dtype) == (fresh.max_source_tokens, fresh.dtype)
+        assert changed.translate(lines, alignments=True) == fresh.translate(lines, alignments=True)
+        assert changed._ensemble.models == first._ensemble.models
+    assert first.config == before and first.max_source_tokens == 5
+
+
+def test_attention_has_the_pieces_that_it_joins(model: Transformer, tokenizer: Tokenizer) -> None:
+    config = DecodingConfig(beam_size=2, nbest=2, max_source_tokens=6)
+    [found, blank] = Translator([model], tokenizer, config, device=CPU).translate(
+        ["the red cat sees the old house", ""], prefixes=["the old cat", ""], attention=True
+    )
+    pieces = tokenizer.source_pieces("the red cat sees the old house")
+    prefix = tokenizer.target_pieces("the old cat")
+    assert found.source_pieces == (*pieces[:5], "</s>") and found.truncated
+    for one in found.hypotheses:
+        assert one.attention.shape == (len(one.pieces), 6)
+        assert one.pieces[: len(prefix)] == (*prefix,) and one.pieces[-1] == "</s>"
+    assert (blank.source_pieces, blank.hypotheses[0].pieces) == ((), ())
+    [plain] = Translator([model], tokenizer, config, device=CPU).translate(["the cat"])
+    assert (plain.source_pieces, plain.hypotheses[0].pieces) == ((), ())

@@ -32,6 +32,11 @@ class WordTokenizer:
     def decode_target(self, ids: Sequence[Sequence[int]]) -> list[str]:
         return [" ".join(self.words[i - FIRST_WORD] for i in sequence) for sequence in ids]
 
+    def source_pieces_of(self, ids: Sequence[int]) -> list[str]:
+        return [f"\u2581{self.words[i - FIRST_WORD]}" for i in ids]
+
+    target_pieces_of = source_pieces_of
+
     def target_vocabulary(self) -> list[str]:
         return ["\u2581special"] * FIRST_WORD + [f"\u2581{word}" for word in self.words]
 
