@@ -95,6 +95,8 @@ def evaluate(
         for key in ("output", "json"):
             if getattr(config, key) is not None:
                 raise UserError(f"{key}: nmt.evaluate writes no files. Write its result yourself.")
+        if config.score:
+            raise UserError("score: nmt.evaluate returns no such scores. Call nmt.load(DIR).score(pairs).")
         import_plugins(config.plugins)
         return evaluated(config, texts)
 

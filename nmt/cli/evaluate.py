@@ -6,20 +6,31 @@
   nmt-eval "model_dir=[DIR,DIR]"                          an ensemble of models
   nmt-eval hypotheses=FILE references=FILE target_lang=de existing translations
   nmt-eval hypotheses=FILE "references=[FILE,FILE]"       several references of each sentence
+  nmt-eval model_dir=DIR source=FILE references=FILE score=true > scores
+                                                          the probabilities of given translations
 
 baseline=FILE adds a significance test against other translations. groups=FILE adds a row for each label.
 json=FILE writes the report, output=FILE the translations. evaluation.metrics=[bleu,chrfpp] selects metrics.
+
+score=true translates nothing. It writes a line for each pair of source and reference: the log-probability
+of the reference (natural logarithm, its end included), its number of tokens, and the log-probability per
+token, separated by tabs. A summary with the perplexity goes to standard error. If the source is blank, an
+empty reference has the log-probability 0, any other -inf. Of the section decoding, the sizes of batches and
+max_source_tokens apply.
 """
 
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from nmt.cli.app import put, run
 from nmt.config import EvalConfig
+from nmt.evaluation.forced import score_references
 from nmt.evaluation.task import evaluate as evaluated
-from nmt.runtime import written
+from nmt.runtime import log, written
 
 
 def evaluate(config: EvalConfig) -> None:
@@ -28,6 +39,9 @@ def evaluate(config: EvalConfig) -> None:
     Raises:
         UserError: as `nmt.evaluation.task.evaluate`, or a file can't be written.
     """
+    if config.score:
+        _score(config)
+        return
     report = evaluated(config)
     try:
         put(report.table())  # first: a file that can't be written must not lose the scores
@@ -35,12 +49,31 @@ def evaluate(config: EvalConfig) -> None:
         if config.output is not None:
             _write(config.output, "".join(f"{line}\n" for line in report.hypotheses))
         if config.json is not None:
-            _write(config.json, json.dumps(report.as_dict(), ensure_ascii=False, indent=2) + "\n")
+            _write_json(config.json, report.as_dict())
+
+
+def _score(config: EvalConfig) -> None:
+    """Scores the references; see `nmt.evaluation.forced`."""
+    report = score_references(config)
+    text = "".join(f"{line}\n" for line in report.lines())
+    log.info(report.summary())
+    try:
+        if config.output is None:
+            put(text)
+        else:
+            _write(config.output, text)
+    finally:
+        if config.json is not None:
+            _write_json(config.json, report.as_dict())
 
 
 def main() -> None:
     """Entry point of `nmt-eval`."""
     run(evaluate, EvalConfig, "eval", __doc__ or "")
+
+
+def _write_json(value: str, content: Mapping[str, Any]) -> None:
+    _write(value, json.dumps(content, ensure_ascii=False, indent=2) + "\n")
 
 
 def _write(value: str, text: str) -> None:

@@ -147,8 +147,12 @@ class EvalConfig:
     """Language of the references if no model is given. It selects BLEU's tokeniser."""
     groups: str | None = path_field("file", None)
     """Text file with one label per line. Each label is also scored separately."""
+    score: bool = False
+    """Instead of translating, score the references with the model (forced decoding). Each pair gives a line:
+    log-probability, tokens, log-probability per token, separated by tabs."""
     output: str | None = path_field("file", None)
-    """File for the translations of `model_dir`."""
+    """File for the translations of `model_dir`. With `score=true`: file for the scores; null: standard
+    output."""
     plugins: list[str] = field(default_factory=list)
     """Python modules to import first, such as `[my_package.encodings]`. They register parts of the model,
     search processors and metrics. See docs/extending.md."""

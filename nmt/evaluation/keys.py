@@ -7,7 +7,7 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
-from nmt.config import DecodingConfig, EvalConfig, Precision
+from nmt.config import DecodingConfig, EvalConfig, EvaluationConfig, Precision
 from nmt.errors import UserError
 from nmt.evaluation.metrics import metric_kinds
 from nmt.runtime import expanded, require_writable
@@ -30,6 +30,8 @@ def check_keys(config: EvalConfig, in_memory: Collection[str] = ()) -> None:
     given = {key for key in (*TEXTS, "model_dir", "data", "output") if getattr(config, key) is not None}
     given |= set(in_memory)
     hypotheses = as_option("hypotheses", config.hypotheses)
+    if config.score:
+        _check_forced(config)
     if not given & {"model_dir", "hypotheses"}:
         raise UserError("nothing to score. Give model_dir=DIR, or hypotheses=FILE and references=FILE.")
     if {"model_dir", "hypotheses"} <= given:
@@ -60,6 +62,20 @@ def check_keys(config: EvalConfig, in_memory: Collection[str] = ()) -> None:
     if config.precision not in Precision.__members__:
         raise UserError(f"precision={config.precision}: must be one of {', '.join(Precision.__members__)}.")
     _check_outputs(config)
+
+
+def _check_forced(config: EvalConfig) -> None:
+    """Refuses options that have no meaning with `score=true`."""
+    for key in ("hypotheses", "baseline", "groups", "target_lang"):
+        if (value := getattr(config, key)) is not None:
+            raise UserError(
+                f"{as_option(key, value)}: has no meaning with score=true, which scores references with a "
+                "model. Leave one of them out."
+            )
+    if config.evaluation != EvaluationConfig():
+        raise UserError("evaluation: score=true computes no metrics. Leave one of them out.")
+    if config.model_dir is None:
+        raise UserError("score=true: model_dir=DIR is missing.")
 
 
 def as_option(key: str, value: Any) -> str:

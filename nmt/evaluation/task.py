@@ -35,8 +35,8 @@ def evaluate(config: EvalConfig, texts: Mapping[str, Sequence[list[str]]] | None
     """
     texts = texts or {}
     check_keys(config, texts)
-    task = _read_files(config, texts)
-    bundles = _load(config, task)
+    task = read_files(config, texts)
+    bundles = load_models(config, task)
     task.check()
     if bundles:
         task.texts["hypotheses"] = _translate(config, bundles, task)
@@ -104,7 +104,12 @@ class Task:
         return Report(self.title, scores, groups, comparison, self.details, hypotheses)
 
 
-def _read_files(config: EvalConfig, in_memory: Mapping[str, Sequence[list[str]]]) -> Task:
+def read_files(config: EvalConfig, in_memory: Mapping[str, Sequence[list[str]]]) -> Task:
+    """Reads the texts that the options name, and takes the others from memory.
+
+    Raises:
+        UserError: a file can't be read.
+    """
     from nmt.data.corpora.text import expand, read_lines
 
     task = Task(target_lang=config.target_lang or "", options=config.evaluation)
@@ -133,8 +138,12 @@ def _title_files(key: str, config: EvalConfig) -> str:
     return as_option(key, getattr(config, key)).removeprefix(f"{key}=")
 
 
-def _load(config: EvalConfig, task: Task) -> list[Bundle]:
-    """Loads the models, if any, and adds the data and languages of the (first) model to the task."""
+def load_models(config: EvalConfig, task: Task) -> list[Bundle]:
+    """Loads the models, if any, and adds the data and languages of the (first) model to the task.
+
+    Raises:
+        UserError: a model can't be loaded, or its data are no longer available.
+    """
     paths = folders("model_dir", config.model_dir)
     if not paths:
         return []
@@ -236,12 +245,22 @@ def _translate(config: EvalConfig, bundles: Sequence[Bundle], task: Task) -> lis
     sources = task.texts["source"]
     with progress(total=len(sources), unit="sentences", description="Translating") as bar:
         translations = translator.translate(sources, bar.update)
-    if truncated := sum(translation.truncated > 0 for translation in translations):
-        limit = max(translation.cut_to for translation in translations)
-        log.warning(
-            f"{truncated:,} of {len(sources):,} sources: cut to {limit:,} tokens (decoding.max_source_tokens)"
-        )
+    limit = max((translation.cut_to for translation in translations), default=0)
+    warn_of_cut_sources([translation.truncated for translation in translations], limit)
     if appended := sum(translation.appended > 0 for translation in translations):
         log.warning(f"{appended:,} of {len(sources):,} translations: URLs, tags or variables appended")
     task.details |= {"decoding": storage.to_plain(config.decoding), "precision": loaded.precision.name}
     return [translation.hypotheses[0].text for translation in translations]
+
+
+def warn_of_cut_sources(truncated: Sequence[int], limit: int) -> None:
+    """Logs how many sources were cut.
+
+    Args:
+        truncated: for each source its number of tokens if it was cut, otherwise 0.
+        limit: the number of tokens to which a longer source is cut.
+    """
+    if cut := sum(tokens > 0 for tokens in truncated):
+        log.warning(
+            f"{cut:,} of {len(truncated):,} sources: cut to {limit:,} tokens (decoding.max_source_tokens)"
+        )

@@ -120,6 +120,7 @@ _UNKNOWN = (
     ("nmt-translate", "model_dir={a:model}", ("model_dir",)),
     ("nmt-translate", "training.max_updates=1", ("training",)),
     ("nmt-eval", "split=train", ("split",)),
+    ("nmt-eval", "score=perhaps", ("score",)),
     ("nmt-eval", "hypotheses=nowhere", ("nowhere",)),
     ("nmt-eval", "references=nowhere", ("nowhere",)),
     ("nmt-eval", "baseline=nowhere", ("nowhere",)),
