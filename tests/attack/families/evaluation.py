@@ -77,6 +77,29 @@ def cases() -> Iterator[Case]:
                 setup=lambda room, make=make: make(room.work / "odd"),
             )
     yield from _together()
+    yield from _forced()
+
+
+def _forced() -> Iterator[Case]:
+    def score(name: str, expected: Expected, *arguments: str, content: bytes | None = None) -> Case:
+        def setup(room: Room) -> None:
+            room.put_model()
+            if content is not None:
+                (room.work / "odd.txt").write_bytes(content)
+
+        options = ("model_dir=model", "score=true", "threads=1", *arguments)
+        return evaluate(f"evaluation/score {name}", expected, *options, setup=setup)
+
+    odd = ("source=odd.txt", "references=odd.txt")
+    yield score("test set", works(_N, "report.json", check=_report), "json=report.json")
+    yield score("output", works(0, "out"), "output=out")
+    yield score("full disk", replace(refused("full"), silent=False), "output=/dev/full")
+    yield score("without model", refused("model_dir"), "model_dir=null")
+    whole = ("blank lines", "crlf", "nul", "u+2028", "controls", "tabs", "one character", "digits", "emoji")
+    for name in whole:
+        yield score(name, works(_N), *odd, content=TEXTS[name][0])
+    for name in ("empty", "latin-1", "gzip cut"):
+        yield score(name, refused("odd.txt"), *odd, content=TEXTS[name][0])
 
 
 def _together() -> Iterator[Case]:

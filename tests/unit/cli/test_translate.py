@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import fcntl
 import logging
 import os
 import pty
 import select
 import signal
+import struct
 import subprocess
 import sys
+import termios
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -408,6 +411,23 @@ def test_commands_at_a_prompt(terminal: Terminal) -> None:
     terminal.expect("> ")
     terminal.type("\x04")
     assert process.stdout.read() == b""
+    assert process.wait(PATIENCE) == 0
+
+
+def test_the_attention_table_fits_the_terminal(terminal: Terminal) -> None:
+    fcntl.ioctl(terminal.ours, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 13, 0, 0))
+    process = start(stdin=terminal.theirs, stderr=terminal.theirs)
+    terminal.expect("> ")
+    terminal.type(":attention\n")
+    terminal.expect("is shown.")
+    terminal.expect("> ")
+    terminal.type("a b\n")
+    terminal.expect(
+        "       a   b\r\na    100   .\r\nb      . 100\r\n</s>   .   .\r\n\r\n"
+        "     </s>\r\na       .\r\nb       .\r\n</s>  100\r\n"
+    )
+    terminal.expect("> ")
+    terminal.type("\x04")
     assert process.wait(PATIENCE) == 0
 
 
