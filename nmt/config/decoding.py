@@ -44,6 +44,9 @@ class DecodingConfig:
     """Samples are drawn from the fewest most probable tokens with this total probability. 1: from all."""
     seed: int = 1
     """Seed of samples. The samples of a line depend on it and on the line alone."""
+    mbr: str | None = None
+    """Metric of minimum Bayes risk decoding, such as `chrf`: of the samples or of the n-best list, the
+    translation is the one that agrees best with all others. null: the translation with the best score."""
     no_repeat_ngram: int = 0
     """No sequence of this many tokens occurs twice in a translation. 0: repetition is allowed."""
     placeholders: bool = True
@@ -104,6 +107,12 @@ class DecodingConfig:
                 f"decoding.nbest={self.nbest}: with decoding.samples={self.samples} all samples are "
                 "returned. Leave decoding.nbest at 1."
             )
+        if self.mbr is not None:
+            if max(self.samples, self.nbest) < 2:
+                raise UserError(
+                    f"decoding.mbr={self.mbr}: has one candidate to choose from. Set decoding.samples=32, or "
+                    "decoding.nbest."
+                )
         if self.nbest > self.beam_size:
             raise UserError(
                 f"decoding.nbest={self.nbest}: is more than decoding.beam_size={self.beam_size}. "
@@ -112,8 +121,8 @@ class DecodingConfig:
 
     @property
     def num_results(self) -> int:
-        """The number of translations per sentence: `samples`, or `nbest` in a beam search."""
-        return self.samples or self.nbest
+        """The number of translations per sentence: `samples`, or `nbest` in a beam search; 1 with `mbr`."""
+        return 1 if self.mbr else self.samples or self.nbest
 
 
 def _check_heads(value: Any) -> None:

@@ -27,6 +27,7 @@ from nmt.decoding.constraints.automaton import Automaton
 from nmt.decoding.constraints.phrases import PhraseIds, Phrases
 from nmt.decoding.constraints.word_boundaries import continuing_ids
 from nmt.decoding.ensemble import Ensemble
+from nmt.decoding.mbr import Utility, best_candidates, expected_utilities
 from nmt.decoding.placeholders import Placeholders, needs_no_model
 from nmt.decoding.processors import Prefix, PrefixOptions, SearchProcessor, configured_processors
 from nmt.decoding.sampling import Sampling, sample
@@ -70,6 +71,8 @@ class _ForcedJob:
     targets: Sequence[Sequence[int]]
 
 
+_SENTENCES_PER_CHOICE = 16  # sentences of one job of minimum Bayes risk decoding
+
 _Job = TypeVar("_Job")
 _Result = TypeVar("_Result")
 
@@ -86,6 +89,7 @@ class Translator:
             other lines of its batch.
         processors: applied in every search, after the processors of `config`.
         heads: for each model the heads that align its words, or None; see `nmt.decoding.alignment.links`.
+        utility: the metric of `decoding.mbr`; None if that is not set.
     """
 
     def __init__(
@@ -98,7 +102,10 @@ class Translator:
         precision: Precision = Precision.fp32,
         processors: Sequence[SearchProcessor] = (),
         heads: Sequence[AlignmentHeads | None] | None = None,
+        utility: Utility | None = None,
     ) -> None:
+        assert (config.mbr is None) == (utility is None), "decoding.mbr needs a utility"
+        self._utility = utility
         self._ensemble = Ensemble([model.to(device) for model in models])
         self._aligner = Aligner(models, tokenizer, config, [None] * len(models) if heads is None else heads)
         self.tokenizer = tokenizer
@@ -197,6 +204,19 @@ class Translator:
         texts = iter(self.tokenizer.decode_target([one.ids for hypotheses in found for one in hypotheses]))
         decoded = self.tokenizer.decode_target([one.ids for hypotheses in found for one in hypotheses])
         texts = iter(decoded)
+        restored = [
+            [
+                self._placeholders.restored(next(texts), lines[row], masked[row], alignment)
+                for alignment in linked or [()] * len(hypotheses)
+            ]
+            for row, hypotheses, linked in zip(rows, found, links, strict=True)
+        ]
+        if self._utility is not None:
+            candidates = [[one.text for one in those] for those in restored]
+            chosen = self._choose(candidates, [lines[row] for row in rows], self._utility)
+            for place, (index, expected) in enumerate(chosen):
+                found[place] = [replace(found[place][index], score=expected)]
+                restored[place] = [restored[place][index]]
         translations = [
             Translation(
                 (ScoredText(line, 0.0, alignment=identity_links(line) if alignments else ()),),
@@ -206,21 +226,17 @@ class Translator:
             else replace(BLANK, unmet=tuple(phrases.texts[row]))
             for row, line in enumerate(lines)
         ]
-        for row, length, hypotheses, linked in zip(rows, lengths, found, links, strict=True):
-            restored = [
-                self._placeholders.restored(next(texts), lines[row], masked[row], alignment)
-                for alignment in linked or [()] * len(hypotheses)
-            ]
+        for row, length, hypotheses, best in zip(rows, lengths, found, restored, strict=True):
             translations[row] = Translation(
                 hypotheses=tuple(
                     ScoredText(text.text, one.score, _without_padding(one.attention, length), text.alignment)
-                    for text, one in zip(restored, hypotheses, strict=True)
+                    for text, one in zip(best, hypotheses, strict=True)
                 ),
                 truncated=self._num_truncated(pieces[row]),
                 num_tokens=len(hypotheses[0].ids) + 1,
                 cut_to=self.max_source_tokens,
                 unmet=phrases.unmet(row, self._automaton(phrases.ids[row]), hypotheses[0].ids),
-                appended=restored[0].appended,
+                appended=best[0].appended,
                 skipped=masked[row].skipped,
             )
         return translations
@@ -337,6 +353,24 @@ class Translator:
             for number, results in done:
                 yield from zip((rows[place] for place in batches[number]), results, strict=True)
                 advance(len(batches[number]))
+
+    def _choose(
+        self, candidates: Sequence[Sequence[str]], sources: Sequence[str], utility: Utility
+    ) -> list[tuple[int, float]]:
+        """Returns for each sentence the index of the best candidate, and its expected utility."""
+        size = _SENTENCES_PER_CHOICE if utility.one_by_one else len(sources)
+        places = range(len(sources))
+        chunks = [places[begin : begin + size] for begin in places[:: max(size, 1)]]
+
+        def choose(chunk: range) -> list[tuple[int, float]]:
+            texts = [candidates[place] for place in chunk]
+            expected = expected_utilities(texts, [sources[place] for place in chunk], utility)
+            return [(best, one[best]) for best, one in zip(best_candidates(expected), expected, strict=True)]
+
+        found: dict[int, list[tuple[int, float]]] = {}
+        with contextlib.closing(self._run(choose, chunks, chunks)) as done:
+            found.update(done)
+        return [one for number in range(len(chunks)) for one in found[number]]
 
     def translatable(self, line: str) -> str:
         """Returns a line with placeholders in place of the strings that its translation copies."""
