@@ -32,6 +32,7 @@ class Shout:
     unmet: tuple[str, ...] = ()
     appended: int = 0
     skipped: int = 0
+    retried: bool = False
 
 
 class Shouter:
