@@ -12,6 +12,7 @@ from nmt.config import DecodingConfig, TrainConfig, TranslateConfig
 from nmt.decoding.loading import Loaded, load_models
 from nmt.decoding.translation import problems
 from nmt.errors import UserError
+from nmt.evaluation.utility import configured_utility
 from nmt.options.compose import changed_decoding
 from nmt.runtime import Guest, as_guest, import_plugins, log
 from nmt.runtime import progress as progress_bar
@@ -299,7 +300,9 @@ class Model:
         key = tuple(sorted((name, repr(value)) for name, value in changes.items()))
         if key not in self._translators:
             decoding = self._decoding(changes) if changes else self.config.decoding
-            self._translators[key] = self._loaded.translator(decoding)
+            self._translators[key] = self._loaded.translator(
+                decoding, configured_utility(decoding, self.target_lang)
+            )
         return self._translators[key]
 
     def _decoding(self, changes: dict[str, Any]) -> DecodingConfig:

@@ -43,9 +43,10 @@ from nmt.cli.prompt import converse
 from nmt.cli.prompt_commands import Settings
 from nmt.config import TranslateConfig
 from nmt.decoding.constraints.terminology import Terms, configured_terms
-from nmt.decoding.loading import load_translator
+from nmt.decoding.loading import load_models
 from nmt.decoding.translation import problems
 from nmt.errors import UserError
+from nmt.evaluation.utility import configured_utility
 from nmt.runtime import (
     available_cores,
     expanded,
@@ -102,6 +103,17 @@ def translate(config: TranslateConfig) -> None:
 def main() -> None:
     """Entry point of `nmt-translate`."""
     run(translate, TranslateConfig, "translate", __doc__ or "")
+
+
+def load_translator(config: TranslateConfig) -> Translator:
+    """Loads the models of `config.model_dir` into a translator.
+
+    Raises:
+        UserError: as for `load_models`, or the metric of `decoding.mbr` is not available.
+    """
+    loaded = load_models(config)
+    utility = configured_utility(config.decoding, loaded.bundles[0].config.data.target_lang)
+    return loaded.translator(config.decoding, utility)
 
 
 def translation_of_requests(

@@ -59,6 +59,11 @@ class TrainConfig:
     def __post_init__(self) -> None:
         """Checks the values."""
         check("seed", self.seed, between(0, 2**32 - 1))
+        if self.decoding.mbr is not None:
+            raise UserError(
+                f"decoding.mbr={self.decoding.mbr}: is not available in training. Remove it, and give it to "
+                "nmt-translate or nmt-eval."
+            )
 
 
 def folders(key: str, value: Any, kind: str = "folder") -> list[str]:

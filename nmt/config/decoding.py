@@ -44,6 +44,18 @@ class DecodingConfig:
     """Samples are drawn from the fewest most probable tokens with this total probability. 1: from all."""
     seed: int = 1
     """Seed of samples. The samples of a line depend on it and on the line alone."""
+    mbr: str | None = None
+    """Metric of minimum Bayes risk decoding, such as `chrf`: of the samples or of the n-best list, the
+    translation is the one that agrees best with all others. null: the translation with the best score."""
+    diversity: float = 0.0
+    """Makes the n-best list more varied: each extension of a hypothesis is lowered by this number for every
+    extension of the same hypothesis that is more probable (Li et al. 2016). 0: no difference."""
+    coverage_penalty: float = 0.0
+    """GNMT's beta: lowers the scores of translations that attend too little to some source tokens (Wu et al.
+    2016, eq. 14). The hypotheses that the beam search returns are ranked again. 0: no penalty."""
+    retry_loops: bool = False
+    """Translate a line again without repeated sequences of 3 tokens if its translation repeats the same
+    tokens again and again, and the source does not. A warning names the line."""
     no_repeat_ngram: int = 0
     """No sequence of this many tokens occurs twice in a translation. 0: repetition is allowed."""
     placeholders: bool = True
@@ -98,12 +110,26 @@ class DecodingConfig:
         check("decoding.top_p", self.top_p, above(0, 1))
         _check_heads(self.alignment_heads)
         check("decoding.alignment_threshold", self.alignment_threshold, between(0, 1))
+        check("decoding.diversity", self.diversity, between(0, 1000))
+        check("decoding.coverage_penalty", self.coverage_penalty, between(0, 1000))
         check("decoding.seed", self.seed, between(0, MANY))
         if self.samples and self.nbest > 1:
             raise UserError(
                 f"decoding.nbest={self.nbest}: with decoding.samples={self.samples} all samples are "
                 "returned. Leave decoding.nbest at 1."
             )
+        for key in ("diversity", "coverage_penalty", "retry_loops"):
+            if self.samples and (value := getattr(self, key)):
+                raise UserError(
+                    f"decoding.{key}={str(value).lower()}: is for beam search, and decoding.samples="
+                    f"{self.samples} draws translations at random. Remove one of them."
+                )
+        if self.mbr is not None:
+            if max(self.samples, self.nbest) < 2:
+                raise UserError(
+                    f"decoding.mbr={self.mbr}: has one candidate to choose from. Set decoding.samples=32, or "
+                    "decoding.nbest."
+                )
         if self.nbest > self.beam_size:
             raise UserError(
                 f"decoding.nbest={self.nbest}: is more than decoding.beam_size={self.beam_size}. "
@@ -112,8 +138,8 @@ class DecodingConfig:
 
     @property
     def num_results(self) -> int:
-        """The number of translations per sentence: `samples`, or `nbest` in a beam search."""
-        return self.samples or self.nbest
+        """The number of translations per sentence: `samples`, or `nbest` in a beam search; 1 with `mbr`."""
+        return 1 if self.mbr else self.samples or self.nbest
 
 
 def _check_heads(value: Any) -> None:

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     import torch
 
     from nmt.bundle import Bundle
+    from nmt.decoding.mbr import Utility
     from nmt.decoding.translator import Translator
 
 
@@ -31,8 +32,13 @@ class Loaded:
     device: torch.device
     precision: Precision
 
-    def translator(self, decoding: DecodingConfig) -> Translator:
-        """Builds a translator with these search options; moves the models to the device."""
+    def translator(self, decoding: DecodingConfig, utility: Utility | None = None) -> Translator:
+        """Builds a translator with these search options; moves the models to the device.
+
+        Args:
+            decoding: the options.
+            utility: of `decoding.mbr`; None if that is not set.
+        """
         from nmt.decoding.alignment.links import AlignmentHeads
         from nmt.decoding.translator import Translator
 
@@ -40,13 +46,14 @@ class Loaded:
         heads = [AlignmentHeads.from_results(bundle.results) for bundle in self.bundles]
         with naming_plugins(self.bundles[0].config.plugins):
             return Translator(
-                models, tokenizer, decoding, device=self.device, precision=self.precision, heads=heads
+                models,
+                tokenizer,
+                decoding,
+                device=self.device,
+                precision=self.precision,
+                heads=heads,
+                utility=utility,
             )
-
-
-def load_translator(config: TranslateConfig) -> Translator:
-    """Loads the models of `config.model_dir` into a translator; see `load_models`."""
-    return load_models(config).translator(config.decoding)
 
 
 def load_models(config: TranslateConfig) -> Loaded:

@@ -98,7 +98,7 @@ class Placeholders:
             links = raw_links(links, source, RawWords.of(text, whole, masked.strings))
         return Restored(whole, links, appended)
 
-    def shown_pieces(self, pieces: Sequence[str], masked: Masked) -> tuple[str, ...]:
+    def shown_pieces(self, masked: Masked, pieces: Sequence[str]) -> tuple[str, ...]:
         """Returns pieces of a line or of its translation with the strings of the line, and EOS at the end."""
         numbers = {character: number_of(character) for character in set("".join(pieces))}
         strings: dict[str, str | int | None] = {

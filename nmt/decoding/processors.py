@@ -18,6 +18,7 @@ from torch import Tensor
 
 from nmt.config import DecodingConfig, typed_options
 from nmt.config.checks import between, check
+from nmt.decoding.beams import top_of_rows
 from nmt.runtime import Registry
 
 
@@ -27,12 +28,15 @@ def configured_processors(config: DecodingConfig) -> list[SearchProcessor]:
     Raises:
         UserError: a processor is not registered, or one of its options is unknown or has a wrong value.
     """
-    processors = []
+    processors: list[SearchProcessor] = []
     if config.no_repeat_ngram:
         processors.append(build_processor("no_repeat_ngram", {"size": config.no_repeat_ngram}))
     for name, options in config.processors.items():
         if options is not None:
             processors.append(build_processor(name, options))
+    if config.diversity:
+        # The search retains at most `beam_size` extensions of a hypothesis, besides a few forbidden ids.
+        processors.append(Diversity(DiversityOptions(config.diversity, config.beam_size + 4)))
     return processors
 
 
@@ -155,6 +159,36 @@ class NoRepeatNgram(SearchProcessor):
         repeats = (ngrams[..., :-1] == newest).all(-1)
         highest = torch.where(repeats, -torch.inf, torch.inf)
         return log_probs.scatter_reduce_(2, ngrams[..., -1], highest, "amin")
+
+
+@dataclass(frozen=True)
+class DiversityOptions:
+    """Options of `Diversity`."""
+
+    rate: float
+    """Subtracted once for each more probable id of the same hypothesis."""
+    ranked: int
+    """The number of ids that are ranked. All others have the rank after them."""
+
+
+class Diversity(SearchProcessor):
+    """Lowers the extensions of a hypothesis by their ranks, so that the beam has more different beginnings.
+
+    The most probable extension of each hypothesis is not lowered, the second by `rate`, the third by twice
+    `rate`, and so on (Li, Monroe & Jurafsky 2016, section 3.2). This processor is not registered, since it
+    depends on the beam; see `configured_processors`.
+    """
+
+    Options = DiversityOptions
+    options: DiversityOptions
+
+    def __call__(self, log_probs: Tensor, ids: Tensor) -> Tensor:
+        """Subtracts the rank of each id times the rate."""
+        rows, ranked = log_probs.flatten(0, 1), min(self.options.ranked, log_probs.shape[2])
+        values, best = top_of_rows(rows, ranked)
+        ranks = torch.arange(ranked, dtype=rows.dtype, device=rows.device)
+        lowered = (rows - self.options.rate * ranked).scatter_(1, best, values - self.options.rate * ranks)
+        return lowered.view_as(log_probs)
 
 
 @dataclass(frozen=True)

@@ -46,6 +46,7 @@ class Translation:
         unmet: the constraints that the best hypothesis does not meet.
         appended: number of URLs, tags and variables that are at the end of the best hypothesis because the
             search did not place them.
+        retried: whether the search was repeated because its first result was a loop (`decoding.retry_loops`).
         skipped: number of characters that are not translated because the line has too many such strings.
         source_pieces: the source tokens of the attention of the hypotheses, EOS last; empty if there is none.
     """
@@ -57,6 +58,7 @@ class Translation:
     unmet: tuple[str, ...] = ()
     appended: int = 0
     skipped: int = 0
+    retried: bool = False
     source_pieces: tuple[str, ...] = field(default=(), compare=False, repr=False)
 
 
@@ -71,6 +73,11 @@ def problems(translation: Translation, number: int) -> list[str]:
         found.append(
             f"line {number}: cut to {translation.cut_to:,} of {translation.truncated:,} tokens "
             "(decoding.max_source_tokens)"
+        )
+    if translation.retried:
+        found.append(
+            f"line {number}: the translation repeated the same tokens again and again; translated again "
+            "without repetition (decoding.retry_loops)"
         )
     if unmet := translation.unmet:
         names = ", ".join(f'"{text}"' for text in unmet)

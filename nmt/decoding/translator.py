@@ -6,8 +6,8 @@ The results are in the order of the lines.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Generator, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import TypeVar
 
@@ -26,9 +26,19 @@ from nmt.decoding.alignment.raw_words import RawWords, identity_links, raw_links
 from nmt.decoding.constraints.automaton import Automaton
 from nmt.decoding.constraints.phrases import PhraseIds, Phrases
 from nmt.decoding.constraints.word_boundaries import continuing_ids
+from nmt.decoding.coverage import ranked_by_coverage
 from nmt.decoding.ensemble import Ensemble
+from nmt.decoding.jobs import ForcedJob, Found, SearchJob, Sentences, Wanted, batches_by_length
+from nmt.decoding.loops import has_loop
+from nmt.decoding.mbr import Utility, best_candidates, expected_utilities
 from nmt.decoding.placeholders import Placeholders, needs_no_model
-from nmt.decoding.processors import Prefix, PrefixOptions, SearchProcessor, configured_processors
+from nmt.decoding.processors import (
+    NoRepeatNgram,
+    Prefix,
+    PrefixOptions,
+    SearchProcessor,
+    configured_processors,
+)
 from nmt.decoding.sampling import Sampling, sample
 from nmt.decoding.scorers import LengthPenalty
 from nmt.decoding.scoring import ScoredTarget, forced_score
@@ -43,32 +53,7 @@ from nmt.runtime.fp32_products import fast_fp32_products
 _DTYPES = {Precision.bf16: torch.bfloat16, Precision.fp16: torch.float16}
 
 
-@dataclass(frozen=True)
-class _SearchJob:
-    """A batch to search.
-
-    Attributes:
-        sources: source ids of each sentence.
-        prefixes: the first target ids of each; None: none has any.
-        phrases: the constraints of each; empty for a sentence without constraints.
-        attention: whether to return attention.
-        aligned: whether that is the attention of the heads that align words.
-    """
-
-    sources: Sequence[Sequence[int]]
-    prefixes: Sequence[Sequence[int]] | None
-    phrases: Sequence[PhraseIds]
-    attention: bool
-    aligned: bool = False
-
-
-@dataclass(frozen=True)
-class _ForcedJob:
-    """A batch of given pairs to score or to align: source ids and target ids."""
-
-    sources: Sequence[Sequence[int]]
-    targets: Sequence[Sequence[int]]
-
+_SENTENCES_PER_CHOICE = 16  # sentences of one job of minimum Bayes risk decoding
 
 _Job = TypeVar("_Job")
 _Result = TypeVar("_Result")
@@ -86,6 +71,7 @@ class Translator:
             other lines of its batch.
         processors: applied in every search, after the processors of `config`.
         heads: for each model the heads that align its words, or None; see `nmt.decoding.alignment.links`.
+        utility: the metric of `decoding.mbr`; None if that is not set.
     """
 
     def __init__(
@@ -98,7 +84,10 @@ class Translator:
         precision: Precision = Precision.fp32,
         processors: Sequence[SearchProcessor] = (),
         heads: Sequence[AlignmentHeads | None] | None = None,
+        utility: Utility | None = None,
     ) -> None:
+        assert (config.mbr is None) == (utility is None), "decoding.mbr needs a utility"
+        self._utility = utility
         self._ensemble = Ensemble([model.to(device) for model in models])
         self._heads = [None] * len(models) if heads is None else heads
         self._aligner = Aligner(models, tokenizer, config, self._heads)
@@ -119,6 +108,9 @@ class Translator:
     def with_options(self, config: DecodingConfig) -> Translator:
         """Returns a translator with other options and the same models, which are not loaded again.
 
+        Args:
+            config: the options; `mbr` must be that of this translator.
+
         Raises:
             UserError: a processor of `config` is not registered, or has a wrong option.
         """
@@ -130,6 +122,7 @@ class Translator:
             precision=self._precision,
             processors=self._given_processors,
             heads=self._heads,
+            utility=self._utility,
         )
         other._continuing = self._continuing
         return other
@@ -188,34 +181,34 @@ class Translator:
             starts = self._placeholders.masked_prefixes(prefixes, masked)
             prefix_ids = self.tokenizer.encode_target([*map(_empty_if_blank, starts)])
         rows = [row for row, ids in enumerate(pieces) if ids]
-        sources = [self._truncate(pieces[row]) for row in rows]
+        sentences = Sentences(
+            texts=[masked[row].text for row in rows],
+            sources=[self._truncate(pieces[row]) for row in rows],
+            prefixes=None if prefix_ids is None else [prefix_ids[row] for row in rows],
+            phrases=[phrases.ids[row] for row in rows],
+        )
         advance(len(lines) - len(rows))
-        found: list[list[Hypothesis]] = [[] for _ in sources]
-        lengths = [len(source) + 1 for source in sources]
-        batches = batches_by_length(lengths, self.config.max_tokens, self.config.max_sentences)
-        jobs = [
-            _SearchJob(
-                [sources[place] for place in batch],
-                None if prefix_ids is None else [prefix_ids[rows[place]] for place in batch],
-                [phrases.ids[rows[place]] for place in batch],
-                attention or alignments,
-                aligned=alignments,
-            )
-            for batch in batches
-        ]
-        links = [list[Alignment]() for _ in sources]
-        with contextlib.closing(self._run(self._search, jobs, batches)) as done:
-            for number, results in done:
-                for place, hypotheses in zip(batches[number], results, strict=True):
-                    if alignments:
-                        text, num_pieces = masked[rows[place]].text, len(sources[place])
-                        links[place] = self._aligner.links_of(text, num_pieces, hypotheses)
-                        hypotheses = [replace(one, attention=None) for one in hypotheses]  # needs memory
-                    found[place] = hypotheses
-                advance(len(batches[number]))
+        wanted = Wanted(attention, alignments)
+        results = dict(self._search_all(sentences, range(len(rows)), wanted, advance))
+        loops = self._loops(sentences, results) if self.config.retry_loops else []
+        retried = dict(self._search_all(sentences, loops, replace(wanted, stricter=True)))
+        results |= retried
 
-        decoded = self.tokenizer.decode_target([one.ids for hypotheses in found for one in hypotheses])
-        texts = iter(decoded)
+        found = [results[place].hypotheses for place in range(len(rows))]
+        texts = iter(self.tokenizer.decode_target([one.ids for hypotheses in found for one in hypotheses]))
+        restored = [
+            [
+                self._placeholders.restored(next(texts), lines[row], masked[row], alignment)
+                for alignment in results[place].alignments
+            ]
+            for place, row in enumerate(rows)
+        ]
+        if self._utility is not None:
+            candidates = [[one.text for one in those] for those in restored]
+            chosen = self._choose(candidates, [lines[row] for row in rows], self._utility)
+            for place, (index, expected) in enumerate(chosen):
+                found[place] = [replace(found[place][index], score=expected)]
+                restored[place] = [restored[place][index]]
         translations = [
             Translation(
                 (ScoredText(line, 0.0, alignment=identity_links(line) if alignments else ()),),
@@ -225,11 +218,9 @@ class Translator:
             else replace(BLANK, unmet=tuple(phrases.texts[row]))
             for row, line in enumerate(lines)
         ]
-        for row, source, hypotheses, linked in zip(rows, sources, found, links, strict=True):
-            restored = [
-                self._placeholders.restored(next(texts), lines[row], masked[row], alignment)
-                for alignment in linked or [()] * len(hypotheses)
-            ]
+        for place, (row, hypotheses, best) in enumerate(zip(rows, found, restored, strict=True)):
+            source, shown = sentences.sources[place], partial(self._placeholders.shown_pieces, masked[row])
+            target_pieces = self.tokenizer.target_pieces_of
             translations[row] = Translation(
                 hypotheses=tuple(
                     ScoredText(
@@ -237,25 +228,54 @@ class Translator:
                         one.score,
                         _without_padding(one.attention, len(source) + 1),
                         text.alignment,
-                        self._placeholders.shown_pieces(self.tokenizer.target_pieces_of(one.ids), masked[row])
-                        if attention
-                        else (),
+                        shown(target_pieces(one.ids)) if attention else (),
                     )
-                    for text, one in zip(restored, hypotheses, strict=True)
+                    for text, one in zip(best, hypotheses, strict=True)
                 ),
                 truncated=self._num_truncated(pieces[row]),
                 num_tokens=len(hypotheses[0].ids) + 1,
                 cut_to=self.max_source_tokens,
                 unmet=phrases.unmet(row, self._automaton(phrases.ids[row]), hypotheses[0].ids),
-                appended=restored[0].appended,
+                appended=best[0].appended,
                 skipped=masked[row].skipped,
-                source_pieces=self._placeholders.shown_pieces(
-                    self.tokenizer.source_pieces_of(source), masked[row]
-                )
-                if attention
-                else (),
+                retried=place in retried,
+                source_pieces=shown(self.tokenizer.source_pieces_of(source)) if attention else (),
             )
         return translations
+
+    def _search_all(
+        self,
+        sentences: Sentences,
+        places: Sequence[int],
+        wanted: Wanted,
+        advance: Callable[[int], object] = lambda num_sentences: None,
+    ) -> Iterator[tuple[int, Found]]:
+        """Yields the place and the result of each sentence in `places`, batch by batch."""
+        lengths = [len(sentences.sources[place]) + 1 for place in places]
+        batches = batches_by_length(lengths, self.config.max_tokens, self.config.max_sentences)
+        batches = [[places[index] for index in batch] for batch in batches]
+        jobs = [SearchJob(sentences.take(batch), wanted) for batch in batches]
+        with contextlib.closing(self._run(self._search, jobs, batches)) as done:
+            for number, results in done:
+                yield from zip(batches[number], self._with_links(jobs[number], results), strict=True)
+                advance(len(batches[number]))
+
+    def _with_links(self, job: SearchJob, results: list[list[Hypothesis]]) -> Iterator[Found]:
+        """Yields the results of a batch, with the links of words if they are wanted."""
+        for text, source, hypotheses in zip(job.sentences.texts, job.sentences.sources, results, strict=True):
+            if not job.wanted.alignments:
+                yield Found(hypotheses, [()] * len(hypotheses))
+                continue
+            links = self._aligner.links_of(text, len(source), hypotheses)
+            yield Found([replace(one, attention=None) for one in hypotheses], links)  # it needs memory
+
+    def _loops(self, sentences: Sentences, results: Mapping[int, Found]) -> list[int]:
+        """Returns the places of the sentences whose best hypothesis has a loop, and whose source has none."""
+        return [
+            place
+            for place, found in results.items()
+            if has_loop(found.hypotheses[0].ids) and not has_loop(sentences.sources[place])
+        ]
 
     def score(
         self, pairs: Sequence[tuple[str, str]], advance: Callable[[int], object] = lambda num_pairs: None
@@ -350,7 +370,7 @@ class Translator:
 
     def _run_forced(
         self,
-        work: Callable[[_ForcedJob], list[_Result]],
+        work: Callable[[ForcedJob], list[_Result]],
         pieces: Sequence[list[int]],
         targets: Sequence[list[int]],
         advance: Callable[[int], object],
@@ -362,13 +382,31 @@ class Translator:
         lengths = [max(len(ids), len(targets[row])) + 1 for row, ids in zip(rows, sources, strict=True)]
         batches = batches_by_length(lengths, self.config.max_tokens, self.config.max_sentences)
         jobs = [
-            _ForcedJob([sources[place] for place in batch], [targets[rows[place]] for place in batch])
+            ForcedJob([sources[place] for place in batch], [targets[rows[place]] for place in batch])
             for batch in batches
         ]
         with contextlib.closing(self._run(work, jobs, batches)) as done:
             for number, results in done:
                 yield from zip((rows[place] for place in batches[number]), results, strict=True)
                 advance(len(batches[number]))
+
+    def _choose(
+        self, candidates: Sequence[Sequence[str]], sources: Sequence[str], utility: Utility
+    ) -> list[tuple[int, float]]:
+        """Returns for each sentence the index of the best candidate, and its expected utility."""
+        size = _SENTENCES_PER_CHOICE if utility.one_by_one else len(sources)
+        places = range(len(sources))
+        chunks = [places[begin : begin + size] for begin in places[:: max(size, 1)]]
+
+        def choose(chunk: range) -> list[tuple[int, float]]:
+            texts = [candidates[place] for place in chunk]
+            expected = expected_utilities(texts, [sources[place] for place in chunk], utility)
+            return [(best, one[best]) for best, one in zip(best_candidates(expected), expected, strict=True)]
+
+        found: dict[int, list[tuple[int, float]]] = {}
+        with contextlib.closing(self._run(choose, chunks, chunks)) as done:
+            found.update(done)
+        return [one for number in range(len(chunks)) for one in found[number]]
 
     def translatable(self, line: str) -> str:
         """Returns a line with placeholders in place of the strings that its translation copies."""
@@ -440,12 +478,43 @@ class Translator:
             with WorkerPool(work, count) as pool:
                 yield from pool.run(jobs)
 
-    def _search(self, job: _SearchJob) -> list[list[Hypothesis]]:
-        config, sources, prefixes = self.config, job.sources, job.prefixes
+    def _search(self, job: SearchJob) -> list[list[Hypothesis]]:
+        """Searches a batch; the attention of the hypotheses is what `job.wanted` says."""
+        config, wanted, sources = self.config, job.wanted, job.sentences.sources
+        if not config.coverage_penalty:
+            return self._search_batch(job.sentences, wanted, config)
+        # The alignment of words must not change the translations, so coverage has its own attention.
+        covered = self._search_batch(
+            job.sentences, Wanted(True, stricter=wanted.stricter), replace(config, nbest=config.beam_size)
+        )
+        found = [
+            ranked_by_coverage(hypotheses, len(source), config.coverage_penalty, config.nbest)
+            for source, hypotheses in zip(sources, covered, strict=True)
+        ]
+        if wanted.alignments:
+            return [self._aligned(source, one) for source, one in zip(sources, found, strict=True)]
+        if wanted.attention:
+            return found
+        return [[replace(one, attention=None) for one in hypotheses] for hypotheses in found]
+
+    def _aligned(self, source: Sequence[int], hypotheses: Sequence[Hypothesis]) -> list[Hypothesis]:
+        """Returns the hypotheses of a sentence with the attention of the heads that align words."""
+        with self._inference():
+            attention = self._aligner.forced(
+                [source] * len(hypotheses), [one.ids for one in hypotheses], self.device
+            )
+        return [replace(one, attention=weights) for one, weights in zip(hypotheses, attention, strict=True)]
+
+    def _search_batch(
+        self, sentences: Sentences, wanted: Wanted, config: DecodingConfig
+    ) -> list[list[Hypothesis]]:
+        sources, prefixes = sentences.sources, sentences.prefixes
         processors = (*self.processors, *self._placeholders.processors(sources))
+        if wanted.stricter:
+            processors = (NoRepeatNgram(), *processors)
         if prefixes is not None:
             processors = (Prefix(PrefixOptions(tuple(map(tuple, prefixes))), processors),)
-        ensemble = self._aligner.ensemble if job.aligned else self._ensemble
+        ensemble = self._aligner.ensemble if wanted.alignments else self._ensemble
         with self._inference():
             batch = Batch.of(sources, [()] * len(sources)).to(self.device)
             if config.samples:
@@ -454,24 +523,24 @@ class Translator:
                 )
                 search = partial(sample, options=sampling, scorer=LengthPenalty(config.length_penalty))
             else:
-                constraints = [*map(self._automaton, job.phrases)]
+                constraints = [*map(self._automaton, sentences.phrases)]
                 search = partial(
                     beam_search, num_sentences=len(sources), config=config, constraints=constraints
                 )
             return search(
                 ensemble.step,
                 ensemble.start(batch),
-                max_lengths=self._max_lengths(sources, prefixes, job.phrases),
+                max_lengths=self._max_lengths(sources, prefixes, sentences.phrases),
                 bos_id=BOS_ID,
                 eos_id=EOS_ID,
                 forbidden=(PAD_ID, BOS_ID, UNK_ID),
                 processors=processors,
                 sources=sources,
-                attention=job.attention,
+                attention=wanted.attention or wanted.alignments,
                 device=self.device,
             )
 
-    def _forced_score(self, job: _ForcedJob) -> list[tuple[float, ...]]:
+    def _forced_score(self, job: ForcedJob) -> list[tuple[float, ...]]:
         with self._inference():
             batch = Batch.of(job.sources, [()] * len(job.sources)).to(self.device)
             return forced_score(
@@ -483,7 +552,7 @@ class Translator:
                 device=self.device,
             )
 
-    def _forced_attention(self, job: _ForcedJob) -> list[Tensor]:
+    def _forced_attention(self, job: ForcedJob) -> list[Tensor]:
         with self._inference():
             return self._aligner.forced(job.sources, job.targets, self.device)
 
@@ -505,29 +574,6 @@ class Translator:
             f"decoding.max_tokens={self.config.max_tokens}: a batch does not fit into the memory of "
             f"{self.device}. Lower it, or decoding.max_sentences={self.config.max_sentences}."
         )
-
-
-def batches_by_length(lengths: Sequence[int], max_tokens: int, max_sentences: int) -> list[list[int]]:
-    """Groups sentences of similar length into batches.
-
-    The longest sentences come first, so that a batch that does not fit into memory fails at once.
-
-    Args:
-        lengths: number of tokens of each sentence.
-        max_tokens: maximum number of tokens of a batch, padding counted. A longer sentence is a batch alone.
-        max_sentences: maximum number of sentences of a batch.
-
-    Returns:
-        The sentence indices of each batch; every index is in exactly one batch.
-    """
-    batches: list[list[int]] = []
-    for index in sorted(range(len(lengths)), key=lambda index: -lengths[index]):
-        room = min(max_sentences, max_tokens // lengths[batches[-1][0]]) if batches else 0
-        if batches and len(batches[-1]) < room:
-            batches[-1].append(index)
-        else:
-            batches.append([index])
-    return batches
 
 
 def _without_padding(attention: Tensor | None, length: int) -> Tensor | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from nmt.config import EvalConfig, storage
@@ -111,14 +111,15 @@ def score_references(config: EvalConfig) -> ForcedReport:
     bundles = load_models(config, task)
     require_equal_counts(task.counts)
     loaded = Loaded(bundles, *set_up(config))
-    translator = loaded.translator(config.decoding)
+    decoding = replace(config.decoding, mbr=None)  # nothing is searched
+    translator = loaded.translator(decoding)
     pairs = list(zip(task.texts["source"], task.references[0], strict=True))
     start = time.monotonic()
     with progress(total=len(pairs), unit="pairs", description="Scoring") as bar:
         scored = translator.score(pairs, bar.update)
     seconds = time.monotonic() - start
     warn_of_cut_sources([one.truncated for one in scored], translator.max_source_tokens)
-    task.details |= {"decoding": storage.to_plain(config.decoding), "precision": loaded.precision.name}
+    task.details |= {"decoding": storage.to_plain(decoding), "precision": loaded.precision.name}
     report = ForcedReport(task.title, scored, seconds, task.details)
     if impossible := len(scored) - len(report.possible):
         log.warning(

@@ -15,6 +15,7 @@ from nmt.evaluation.metrics import metrics_for
 from nmt.evaluation.report import Report
 from nmt.evaluation.scores import lacks_spaces, looks_tokenized, require_equal_counts, score, score_groups
 from nmt.evaluation.significance import compare
+from nmt.evaluation.utility import configured_utility
 from nmt.runtime import log, printable, progress
 
 if TYPE_CHECKING:
@@ -241,7 +242,8 @@ def _changed(facts: Mapping[str, Any], recorded: Mapping[str, Any]) -> bool:
 
 def _translate(config: EvalConfig, bundles: Sequence[Bundle], task: Task) -> list[str]:
     loaded = Loaded(bundles, *set_up(config))
-    translator = loaded.translator(config.decoding)
+    utility = configured_utility(config.decoding, task.target_lang, config.evaluation)
+    translator = loaded.translator(config.decoding, utility)
     sources = task.texts["source"]
     with progress(total=len(sources), unit="sentences", description="Translating") as bar:
         translations = translator.translate(sources, bar.update)

@@ -123,8 +123,9 @@ def _resolved(key: str, value: str) -> str:
 
 
 def _default(key: str, value: Any) -> Setting:
-    """Returns an implied setting; its value is a number or a name."""
-    return Setting(key, str(value), value, f"{key}={value}")
+    """Returns an implied setting; its value is a number, a name or None."""
+    written = "null" if value is None else str(value)
+    return Setting(key, written, value, f"{key}={written}")
 
 
 def _decoding_of(model_dir: str) -> list[Setting]:

@@ -54,6 +54,7 @@ class Metric(ABC):
         higher_is_better: the direction.
         digits: decimal places in tables.
         needs_sources: whether `score` reads the sources. Otherwise they may be missing.
+        is_batched: whether one call with many sentences is much faster than many calls.
         limit: the reason why `left_out` excludes sets, for tables; empty if it excludes none.
         interrupted: a slow metric calls this repeatedly, and raises `ScoringStopped` when it returns true.
     """
@@ -64,6 +65,7 @@ class Metric(ABC):
     higher_is_better: ClassVar[bool] = True
     digits: ClassVar[int] = 2
     needs_sources: ClassVar[bool] = False
+    is_batched: ClassVar[bool] = False
     limit: ClassVar[str] = ""
 
     interrupted: Callable[[], bool]
@@ -112,6 +114,24 @@ class Metric(ABC):
         With these scores the significance test is fast. Without them it scores every resampled corpus.
         """
         return None
+
+    def sentence_utilities(self, hypotheses: Text, references: Text, sources: Text) -> Sequence[float]:
+        """Returns how good each hypothesis is by itself, for minimum Bayes risk decoding. Higher is better.
+
+        By default it is the score of a corpus of one sentence, negative if a lower score is better.
+
+        Args:
+            hypotheses: one line a sentence.
+            references: the reference of each sentence.
+            sources: the source of each sentence.
+        """
+        scores = self.sentence_scores(hypotheses, [references], sources)
+        if scores is None:
+            scores = [
+                self.score([hypothesis], [[reference]], [source])
+                for hypothesis, reference, source in zip(hypotheses, references, sources, strict=True)
+            ]
+        return [score if self.higher_is_better else -score for score in scores]
 
     def paired_test(
         self, hypotheses: Text, baseline: Text, references: Sequence[Text], sources: Text, resamples: int

@@ -31,7 +31,7 @@ class Comet(Metric):
     With several references, the score is the mean of the scores against each of them.
     """
 
-    key, name, digits, needs_sources = "comet", "COMET", 4, True
+    key, name, digits, needs_sources, is_batched = "comet", "COMET", 4, True, True
 
     def __init__(self, target_lang: str, options: EvaluationConfig) -> None:
         super().__init__(target_lang, options)

@@ -81,6 +81,16 @@ class Bleu(SacreBleuMetric):
 
     key, name = "bleu", "BLEU"
 
+    def sentence_utilities(self, hypotheses: Text, references: Text, sources: Text) -> Sequence[float]:
+        """Returns smoothed BLEU of each sentence, without n-grams that are longer than the sentence."""
+        from sacrebleu.metrics.bleu import BLEU
+
+        metric = BLEU(tokenize=tokenizer_for(self.target_lang), force=True, effective_order=True)
+        return [
+            float(metric.sentence_score(hypothesis, [reference]).score)
+            for hypothesis, reference in zip(hypotheses, references, strict=True)
+        ]
+
     def build(self) -> Any:
         """Creates BLEU with the tokenizer of the target language.
 

@@ -38,6 +38,7 @@ class Shout:
     unmet: tuple[str, ...] = ()
     appended: int = 0
     skipped: int = 0
+    retried: bool = False
     source_pieces: tuple[str, ...] = ()
 
 

@@ -74,6 +74,12 @@ def test_numbers(line: str, changes: dict[str, int], answer: str) -> None:
             "decoding.nbest=3: with decoding.samples=5 all samples are returned. Leave decoding.nbest at 1.",
         ),
         (":nbest x", {"samples": 5}, "decoding.nbest: must be a whole number, not x."),
+        (
+            ":nbest 1",
+            {"mbr": "chrf", "nbest": 3},
+            "decoding.mbr=chrf: has one candidate to choose from. Set decoding.samples=32, or "
+            "decoding.nbest.",
+        ),
         (":nbst 3", {}, ":nbst: is not a command. Did you mean :nbest N? ::TEXT translates :TEXT."),
         (":nbest=3", {}, ":nbest=3: is not a command. Did you mean :nbest N? ::TEXT translates :TEXT."),
         (":SCORE", {}, ":SCORE: is not a command. Did you mean :score? ::TEXT translates :TEXT."),
@@ -92,6 +98,14 @@ def test_a_beam_with_samples_has_no_effect() -> None:
     after, answer = respond(":beam 8", settings(samples=5))
     assert answer == "decoding.beam_size=8 (has no effect with decoding.samples=5)"
     assert after == settings(samples=5, beam_size=8)
+
+
+def test_an_n_best_list_with_minimum_bayes_risk_has_the_candidates() -> None:
+    after, answer = respond(":nbest 4", settings(mbr="chrf", nbest=3))
+    assert answer == "decoding.nbest=4 (the candidates of decoding.mbr=chrf)"
+    assert after == settings(mbr="chrf", nbest=4) and after.config.decoding.num_results == 1
+    with pytest.raises(UserError, match=r"^decoding\.nbest=2: with decoding\.samples=5 all samples"):
+        respond(":nbest 2", settings(mbr="chrf", samples=5))
 
 
 def test_a_prefix_begins_translations_until_it_is_removed() -> None:

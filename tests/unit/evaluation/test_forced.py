@@ -124,6 +124,12 @@ def test_the_scores_go_to_a_file(model: TrainConfig, capsys: pytest.CaptureFixtu
     assert Path("scores").read_text(encoding="utf-8").splitlines() == LINES
 
 
+def test_options_of_the_search_have_no_effect(model: TrainConfig, capsys: pytest.CaptureFixture[str]) -> None:
+    forced(decoding=DecodingConfig(mbr="chrf", samples=4))
+    assert capsys.readouterr().out.splitlines() == LINES
+    assert Stub.calls == [(DecodingConfig(samples=4), "fp32")]
+
+
 def test_the_test_set_of_the_model(model: TrainConfig, capsys: pytest.CaptureFixture[str]) -> None:
     data = DataConfig("other", "en", "de", test=SplitConfig(source="src", target="ref"))
     forced(source=None, references=None, data=data)

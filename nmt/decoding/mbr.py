@@ -1,0 +1,67 @@
+"""Minimum Bayes risk decoding: chooses the candidate that agrees best with the others.
+
+The candidates of a sentence are samples or an n-best list. The expected utility of a candidate is the mean of
+its utility against every candidate as the reference, itself included (Eikema & Aziz 2020, section 5).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Utility:
+    """A measure of how good a hypothesis is if another text is the reference.
+
+    Attributes:
+        score: takes hypotheses, references and sources, line for line; returns the utility of each
+            hypothesis. Higher is better.
+        one_by_one: whether the time is that of the pairs. Then worker processes can share the work. Otherwise
+            few calls with many pairs are faster, as for a metric that runs a command.
+    """
+
+    score: Callable[[Sequence[str], Sequence[str], Sequence[str]], Sequence[float]]
+    one_by_one: bool = True
+
+
+def expected_utilities(
+    candidates: Sequence[Sequence[str]], sources: Sequence[str], utility: Utility
+) -> list[list[float]]:
+    """Returns the expected utility of each candidate of each sentence.
+
+    Equal candidates are compared once, and count as often as they occur.
+
+    Args:
+        candidates: one or more texts for each sentence.
+        sources: the source of each sentence.
+        utility: compares two candidates.
+    """
+    counts = [Counter(texts) for texts in candidates]
+    triples = [
+        (hypothesis, reference, source)
+        for count, source in zip(counts, sources, strict=True)
+        for hypothesis in count
+        for reference in count
+    ]
+    if not triples:
+        return [[] for _ in candidates]
+    values = iter(utility.score(*(list(column) for column in zip(*triples, strict=True))))
+    expected = []
+    for texts, count in zip(candidates, counts, strict=True):
+        means = {
+            hypothesis: sum(next(values) * times for times in count.values()) / len(texts)
+            for hypothesis in count
+        }
+        expected.append([means[text] for text in texts])
+    return expected
+
+
+def best_candidates(expected: Sequence[Sequence[float]]) -> list[int]:
+    """Returns for each sentence the index of the candidate with the highest expected utility.
+
+    Args:
+        expected: as `expected_utilities` returns it. Among equal values the first candidate is the best.
+    """
+    return [max(range(len(values)), key=lambda index: (values[index], -index)) for values in expected]
