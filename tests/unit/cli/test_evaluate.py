@@ -75,8 +75,17 @@ class FakeTranslator:
     calls: list[Any] = []
 
     def __init__(
-        self, models: Any, tokenizer: Any, config: DecodingConfig, *, device: Any, precision: Any, heads: Any
+        self,
+        models: Any,
+        tokenizer: Any,
+        config: DecodingConfig,
+        *,
+        device: Any,
+        precision: Any,
+        heads: Any,
+        utility: Any,
     ) -> None:
+        assert utility is None
         FakeTranslator.calls.append((config, str(device), precision.name))
 
     def translate(self, lines: Sequence[str], advance: Callable[[int], object]) -> list[Any]:

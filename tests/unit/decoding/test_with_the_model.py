@@ -16,6 +16,7 @@ from nmt.data.batches.batching import Batch
 from nmt.data.subwords.tokenizer import BOS_ID, EOS_ID, PAD_ID, UNK_ID, Tokenizer, train_tokenizer
 from nmt.decoding.alignment.links import AlignmentHeads
 from nmt.decoding.ensemble import Ensemble
+from nmt.decoding.mbr import Utility
 from nmt.decoding.scoring import forced_score
 from nmt.decoding.search import Hypothesis, beam_search
 from nmt.decoding.translator import Translator
@@ -275,6 +276,14 @@ def test_a_translator_with_other_options_is_that_of_its_constructor(
         assert changed.translate(lines, alignments=True) == fresh.translate(lines, alignments=True)
         assert changed._ensemble.models == first._ensemble.models
     assert first.config == before and first.max_source_tokens == 5
+
+
+def test_other_options_retain_the_utility(model: Transformer, tokenizer: Tokenizer) -> None:
+    shortest = Utility(lambda hypotheses, references, sources: [-len(one) for one in hypotheses])
+    config, lines = DecodingConfig(nbest=4, mbr="shortest"), some_lines(8, 2)
+    few = Translator([model], tokenizer, replace(config, nbest=2), device=CPU, utility=shortest)
+    fresh = Translator([model], tokenizer, config, device=CPU, utility=shortest)
+    assert few.with_options(config).translate(lines) == fresh.translate(lines)
 
 
 def test_attention_has_the_pieces_that_it_joins(model: Transformer, tokenizer: Tokenizer) -> None:
