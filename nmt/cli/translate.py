@@ -177,7 +177,7 @@ def filter_lines(
         out: the file for the translations.
         links: the file for the alignments; None: no alignments.
     """
-    from nmt.decoding.windows import full_windows, ready_windows
+    from nmt.decoding.batches.windows import full_windows, ready_windows
 
     start, num_lines, num_tokens = time.monotonic(), 0, 0
     form, window = format_of(config), _window(config)

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     import torch
 
     from nmt.bundle import Bundle
-    from nmt.decoding.mbr import Utility
+    from nmt.decoding.selection.mbr import Utility
     from nmt.decoding.translator import Translator
 
 

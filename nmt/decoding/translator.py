@@ -6,7 +6,7 @@ The results are in the order of the lines.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TypeVar
@@ -15,47 +15,28 @@ import torch
 from torch import Tensor
 
 from nmt.config import DecodingConfig, Precision
-from nmt.data.batches.batching import Batch
 from nmt.data.subwords.placeholders import Masked, MaskedPair
-from nmt.data.subwords.tokenizer import BOS_ID, EOS_ID, PAD_ID, UNK_ID, Tokenizer
+from nmt.data.subwords.tokenizer import Tokenizer
 from nmt.decoding.alignment.aligner import Aligner, attention_of_heads
 from nmt.decoding.alignment.head_choice import HeadChoice, choose_heads
 from nmt.decoding.alignment.lexical import Pair
 from nmt.decoding.alignment.links import Alignment, AlignmentHeads
 from nmt.decoding.alignment.raw_words import RawWords, identity_links, raw_links
-from nmt.decoding.constraints.automaton import Automaton
-from nmt.decoding.constraints.phrases import PhraseIds, Phrases
-from nmt.decoding.constraints.word_boundaries import continuing_ids
-from nmt.decoding.coverage import ranked_by_coverage
-from nmt.decoding.ensemble import Ensemble
-from nmt.decoding.jobs import ForcedJob, Found, SearchJob, Sentences, Wanted, batches_by_length
-from nmt.decoding.loops import has_loop
-from nmt.decoding.mbr import Utility, best_candidates, expected_utilities
+from nmt.decoding.batches.batch_decoder import BatchDecoder, evaluation_mode
+from nmt.decoding.batches.jobs import ForcedJob, Found, SearchJob, Sentences, Wanted, batches_by_length
+from nmt.decoding.constraints.phrases import Phrases
 from nmt.decoding.placeholders import Placeholders, needs_no_model
-from nmt.decoding.processors import (
-    NoRepeatNgram,
-    Prefix,
-    PrefixOptions,
-    SearchProcessor,
-    configured_processors,
-)
-from nmt.decoding.sampling import Sampling, sample
-from nmt.decoding.scorers import LengthPenalty
-from nmt.decoding.scoring import ScoredTarget, forced_score
-from nmt.decoding.search import Hypothesis, beam_search
+from nmt.decoding.processors import SearchProcessor, configured_processors
+from nmt.decoding.scoring import ScoredTarget
+from nmt.decoding.search import Hypothesis
+from nmt.decoding.selection.loops import has_loop
+from nmt.decoding.selection.mbr import Utility, best_candidates, expected_utilities
 from nmt.decoding.translation import BLANK, ScoredText, Translation
-from nmt.decoding.workers import WorkerPool, num_workers
 from nmt.errors import UserError
 from nmt.model import Seq2Seq
-from nmt.runtime import memory_errors
-from nmt.runtime.fp32_products import fast_fp32_products
-
-_DTYPES = {Precision.bf16: torch.bfloat16, Precision.fp16: torch.float16}
-
 
 _SENTENCES_PER_CHOICE = 16  # sentences of one job of minimum Bayes risk decoding
 
-_Job = TypeVar("_Job")
 _Result = TypeVar("_Result")
 
 
@@ -88,22 +69,27 @@ class Translator:
     ) -> None:
         assert (config.mbr is None) == (utility is None), "decoding.mbr needs a utility"
         self._utility = utility
-        self._ensemble = Ensemble([model.to(device) for model in models])
         self._heads = [None] * len(models) if heads is None else heads
         self._aligner = Aligner(models, tokenizer, config, self._heads)
         self.tokenizer = tokenizer
         self.config = config
         self.device = device
-        self.dtype = _DTYPES.get(precision)
         self._precision, self._given_processors = precision, processors
-        limits = [model.max_source_len for model in models], [model.max_target_len for model in models]
-        sources, targets = ([limit for limit in side if limit is not None] for side in limits)
         # Longer sources are cut: `decoding.max_source_tokens`, or less if a model requires it.
-        self.max_source_tokens = min([config.max_source_tokens, *sources])
-        self._max_target_tokens = min(targets, default=None)
+        limits = [model.max_source_len for model in models if model.max_source_len is not None]
+        self.max_source_tokens = min([config.max_source_tokens, *limits])
         self.processors = (*configured_processors(config), *processors)
         self._placeholders = Placeholders(tokenizer, config.placeholders)
-        self._continuing: frozenset[int] | None = None
+        self._decoder = BatchDecoder(
+            models,
+            self._aligner,
+            tokenizer,
+            config,
+            device=device,
+            precision=precision,
+            processors=self.processors,
+            placeholders=self._placeholders,
+        )
 
     def with_options(self, config: DecodingConfig) -> Translator:
         """Returns a translator with other options and the same models, which are not loaded again.
@@ -114,8 +100,8 @@ class Translator:
         Raises:
             UserError: a processor of `config` is not registered, or has a wrong option.
         """
-        other = Translator(
-            self._ensemble.models,
+        return Translator(
+            self._decoder.ensemble.models,
             self.tokenizer,
             config,
             device=self.device,
@@ -124,8 +110,6 @@ class Translator:
             heads=self._heads,
             utility=self._utility,
         )
-        other._continuing = self._continuing
-        return other
 
     def translate(
         self,
@@ -235,7 +219,7 @@ class Translator:
                 truncated=self._num_truncated(pieces[row]),
                 num_tokens=len(hypotheses[0].ids) + 1,
                 cut_to=self.max_source_tokens,
-                unmet=phrases.unmet(row, self._automaton(phrases.ids[row]), hypotheses[0].ids),
+                unmet=phrases.unmet(row, self._decoder.automaton(phrases.ids[row]), hypotheses[0].ids),
                 appended=best[0].appended,
                 skipped=masked[row].skipped,
                 retried=place in retried,
@@ -255,7 +239,7 @@ class Translator:
         batches = batches_by_length(lengths, self.config.max_tokens, self.config.max_sentences)
         batches = [[places[index] for index in batch] for batch in batches]
         jobs = [SearchJob(sentences.take(batch), wanted) for batch in batches]
-        with contextlib.closing(self._run(self._search, jobs, batches)) as done:
+        with contextlib.closing(self._decoder.run(self._decoder.search, jobs, batches)) as done:
             for number, results in done:
                 yield from zip(batches[number], self._with_links(jobs[number], results), strict=True)
                 advance(len(batches[number]))
@@ -302,7 +286,7 @@ class Translator:
         """
         pieces, targets = self._encode_pairs(self._placeholders.masked_pairs(pairs))
         scored = [ScoredTarget.of_blank_source(target) for target in targets]
-        for row, log_probs in self._run_forced(self._forced_score, pieces, targets, advance):
+        for row, log_probs in self._run_forced(self._decoder.forced_score, pieces, targets, advance):
             scored[row] = ScoredTarget(log_probs, self._num_truncated(pieces[row]))
         return scored
 
@@ -325,7 +309,7 @@ class Translator:
         masked = self._placeholders.masked_pairs(pairs)
         pieces, targets = self._encode_pairs(masked)
         found: list[Alignment] = [()] * len(pairs)
-        for row, attention in self._run_forced(self._forced_attention, pieces, targets, advance):
+        for row, attention in self._run_forced(self._decoder.forced_attention, pieces, targets, advance):
             source, target, strings = masked[row]
             num_pieces = len(self._truncate(pieces[row]))
             links = self._aligner.links_of_pair(source, num_pieces, target, attention)
@@ -341,7 +325,7 @@ class Translator:
         Raises:
             UserError: the model has no attention to the source, or memory ran out.
         """
-        [model] = self._ensemble.models
+        [model] = self._decoder.ensemble.models
 
         def attention(chosen: Sequence[Pair]) -> list[Tensor]:
             found: list[Tensor] = []
@@ -350,13 +334,13 @@ class Translator:
                 found += attention_of_heads(model, sources, targets, self.device)
             return found
 
-        most, longest = self._max_target_tokens, self.max_source_tokens
+        most, longest = self._decoder.max_target_tokens, self.max_source_tokens
         pairs = [
             (source, target)
             for source, target in pairs
             if len(source) < longest and (most is None or len(target) < most)
         ]
-        with _evaluation_mode([model]), self._inference():
+        with evaluation_mode([model]), self._decoder.inference():
             return choose_heads(attention, pairs, more)
 
     def encoded(self, pairs: Sequence[tuple[str, str]]) -> list[Pair]:
@@ -385,7 +369,7 @@ class Translator:
             ForcedJob([sources[place] for place in batch], [targets[rows[place]] for place in batch])
             for batch in batches
         ]
-        with contextlib.closing(self._run(work, jobs, batches)) as done:
+        with contextlib.closing(self._decoder.run(work, jobs, batches)) as done:
             for number, results in done:
                 yield from zip((rows[place] for place in batches[number]), results, strict=True)
                 advance(len(batches[number]))
@@ -404,7 +388,7 @@ class Translator:
             return [(best, one[best]) for best, one in zip(best_candidates(expected), expected, strict=True)]
 
         found: dict[int, list[tuple[int, float]]] = {}
-        with contextlib.closing(self._run(choose, chunks, chunks)) as done:
+        with contextlib.closing(self._decoder.run(choose, chunks, chunks)) as done:
             found.update(done)
         return [one for number in range(len(chunks)) for one in found[number]]
 
@@ -434,146 +418,10 @@ class Translator:
                 f"decoding.samples={self.config.samples}: samples can't have constraints. "
                 "Set decoding.samples=0."
             )
-        if self._continuing is None:
-            self._continuing = continuing_ids(self.tokenizer.target_vocabulary())
+        _ = self._decoder.continuing  # computed once, before worker processes are forked
         pairs = [*map(self._placeholders.masked_phrases, constraints, lines)]
         texts, masked = ([[pair[side] for pair in line] for line in pairs] for side in (0, 1))
         return Phrases(texts, self.tokenizer, masked)
-
-    def _automaton(self, phrases: PhraseIds) -> Automaton | None:
-        """Returns the automaton of the phrases of a sentence; None if it has none."""
-        return Automaton(phrases, self._continuing or ()) if phrases else None
-
-    def _max_lengths(
-        self,
-        sources: Sequence[Sequence[int]],
-        prefixes: Sequence[Sequence[int]] | None,
-        phrases: Sequence[PhraseIds],
-    ) -> list[int]:
-        """Returns for each source the maximum number of tokens of its translation, EOS included."""
-        factor, offset = self.config.max_length_factor, self.config.max_length_offset
-        lengths = [int((len(source) + 1) * factor) + offset for source in sources]
-        begins = prefixes or [()] * len(lengths)
-        needed = [
-            sum(map(len, (begin, *found))) + (self._placeholders.count(source) if found else 0) + 1
-            for begin, found, source in zip(begins, phrases, sources, strict=True)
-        ]
-        lengths = [*map(max, lengths, needed)]
-        most = self._max_target_tokens
-        return lengths if most is None else [min(length, most) for length in lengths]
-
-    def _run(
-        self, work: Callable[[_Job], _Result], jobs: Sequence[_Job], batches: Sequence[Sequence[int]]
-    ) -> Generator[tuple[int, _Result], None, None]:
-        """Yields the index and the result of each job, in worker processes if that is faster."""
-        count = num_workers(self.config.workers, self.device, batches)
-        fast = self.device.type == "cpu" and self.dtype is None
-        with (
-            _evaluation_mode(self._ensemble.models),
-            fast_fp32_products() if fast else contextlib.nullcontext(),
-        ):
-            if count == 1:
-                yield from enumerate(map(work, jobs))
-                return
-            with WorkerPool(work, count) as pool:
-                yield from pool.run(jobs)
-
-    def _search(self, job: SearchJob) -> list[list[Hypothesis]]:
-        """Searches a batch; the attention of the hypotheses is what `job.wanted` says."""
-        config, wanted, sources = self.config, job.wanted, job.sentences.sources
-        if not config.coverage_penalty:
-            return self._search_batch(job.sentences, wanted, config)
-        # The alignment of words must not change the translations, so coverage has its own attention.
-        covered = self._search_batch(
-            job.sentences, Wanted(True, stricter=wanted.stricter), replace(config, nbest=config.beam_size)
-        )
-        found = [
-            ranked_by_coverage(hypotheses, len(source), config.coverage_penalty, config.nbest)
-            for source, hypotheses in zip(sources, covered, strict=True)
-        ]
-        if wanted.alignments:
-            return [self._aligned(source, one) for source, one in zip(sources, found, strict=True)]
-        if wanted.attention:
-            return found
-        return [[replace(one, attention=None) for one in hypotheses] for hypotheses in found]
-
-    def _aligned(self, source: Sequence[int], hypotheses: Sequence[Hypothesis]) -> list[Hypothesis]:
-        """Returns the hypotheses of a sentence with the attention of the heads that align words."""
-        with self._inference():
-            attention = self._aligner.forced(
-                [source] * len(hypotheses), [one.ids for one in hypotheses], self.device
-            )
-        return [replace(one, attention=weights) for one, weights in zip(hypotheses, attention, strict=True)]
-
-    def _search_batch(
-        self, sentences: Sentences, wanted: Wanted, config: DecodingConfig
-    ) -> list[list[Hypothesis]]:
-        sources, prefixes = sentences.sources, sentences.prefixes
-        processors = (*self.processors, *self._placeholders.processors(sources))
-        if wanted.stricter:
-            processors = (NoRepeatNgram(), *processors)
-        if prefixes is not None:
-            processors = (Prefix(PrefixOptions(tuple(map(tuple, prefixes))), processors),)
-        ensemble = self._aligner.ensemble if wanted.alignments else self._ensemble
-        with self._inference():
-            batch = Batch.of(sources, [()] * len(sources)).to(self.device)
-            if config.samples:
-                sampling = Sampling(
-                    config.samples, config.temperature, config.top_k, config.top_p, config.seed
-                )
-                search = partial(sample, options=sampling, scorer=LengthPenalty(config.length_penalty))
-            else:
-                constraints = [*map(self._automaton, sentences.phrases)]
-                search = partial(
-                    beam_search, num_sentences=len(sources), config=config, constraints=constraints
-                )
-            return search(
-                ensemble.step,
-                ensemble.start(batch),
-                max_lengths=self._max_lengths(sources, prefixes, sentences.phrases),
-                bos_id=BOS_ID,
-                eos_id=EOS_ID,
-                forbidden=(PAD_ID, BOS_ID, UNK_ID),
-                processors=processors,
-                sources=sources,
-                attention=wanted.attention or wanted.alignments,
-                device=self.device,
-            )
-
-    def _forced_score(self, job: ForcedJob) -> list[tuple[float, ...]]:
-        with self._inference():
-            batch = Batch.of(job.sources, [()] * len(job.sources)).to(self.device)
-            return forced_score(
-                self._ensemble.step,
-                self._ensemble.start(batch),
-                job.targets,
-                bos_id=BOS_ID,
-                eos_id=EOS_ID,
-                device=self.device,
-            )
-
-    def _forced_attention(self, job: ForcedJob) -> list[Tensor]:
-        with self._inference():
-            return self._aligner.forced(job.sources, job.targets, self.device)
-
-    @contextlib.contextmanager
-    def _inference(self) -> Iterator[None]:
-        """Disables gradients, sets the precision, turns NaN and exhausted memory into `UserError`s."""
-        autocast = torch.autocast(self.device.type, self.dtype, enabled=self.dtype is not None)
-        try:
-            with memory_errors(self._memory_error), torch.inference_mode(), autocast:
-                yield
-        except FloatingPointError as error:
-            raise UserError(
-                "the probabilities of the model are NaN: its weights are damaged, or its values are too "
-                "large for fp16. Try precision=fp32."
-            ) from error
-
-    def _memory_error(self) -> UserError:
-        return UserError(
-            f"decoding.max_tokens={self.config.max_tokens}: a batch does not fit into the memory of "
-            f"{self.device}. Lower it, or decoding.max_sentences={self.config.max_sentences}."
-        )
 
 
 def _without_padding(attention: Tensor | None, length: int) -> Tensor | None:
@@ -583,16 +431,3 @@ def _without_padding(attention: Tensor | None, length: int) -> Tensor | None:
 
 def _empty_if_blank(line: str) -> str:
     return line if line.strip() else ""
-
-
-@contextlib.contextmanager
-def _evaluation_mode(models: Sequence[Seq2Seq]) -> Iterator[None]:
-    """Sets the models to evaluation mode; restores the mode of each at the end."""
-    were_training = [model.training for model in models]
-    for model in models:
-        model.eval()
-    try:
-        yield
-    finally:
-        for model, was_training in zip(models, were_training, strict=True):
-            model.train(was_training)

@@ -19,8 +19,8 @@ from hypothesis import strategies as st
 from toys import CopyModel, NanModel, WordTokenizer
 
 from nmt.config import DecodingConfig, Precision
+from nmt.decoding.batches.workers import WorkerPool, num_workers
 from nmt.decoding.translator import Translator
-from nmt.decoding.workers import WorkerPool, num_workers
 from nmt.errors import UserError
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux has worker processes")
@@ -156,7 +156,7 @@ def test_an_error_that_cannot_be_sent_is_described() -> None:
 def test_workers_end_with_their_parent() -> None:
     program = (
         "import os, time\n"
-        "from nmt.decoding.workers import WorkerPool\n"
+        "from nmt.decoding.batches.workers import WorkerPool\n"
         "def work(job):\n"
         "    print(os.getpid(), flush=True)\n"
         "    time.sleep(600)\n"

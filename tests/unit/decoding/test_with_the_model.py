@@ -16,9 +16,9 @@ from nmt.data.batches.batching import Batch
 from nmt.data.subwords.tokenizer import BOS_ID, EOS_ID, PAD_ID, UNK_ID, Tokenizer, train_tokenizer
 from nmt.decoding.alignment.links import AlignmentHeads
 from nmt.decoding.ensemble import Ensemble
-from nmt.decoding.mbr import Utility
 from nmt.decoding.scoring import forced_score
 from nmt.decoding.search import Hypothesis, beam_search
+from nmt.decoding.selection.mbr import Utility
 from nmt.decoding.translator import Translator
 from nmt.model import Transformer
 
@@ -272,9 +272,10 @@ def test_a_translator_with_other_options_is_that_of_its_constructor(
         config = replace(before, **changes)
         changed = first.with_options(config)
         fresh = Translator(models, tokenizer, config, device=CPU, precision=Precision.bf16, heads=heads)
-        assert (changed.max_source_tokens, changed.dtype) == (fresh.max_source_tokens, fresh.dtype)
+        assert changed.max_source_tokens == fresh.max_source_tokens
+        assert changed._decoder.dtype == fresh._decoder.dtype == torch.bfloat16
         assert changed.translate(lines, alignments=True) == fresh.translate(lines, alignments=True)
-        assert changed._ensemble.models == first._ensemble.models
+        assert changed._decoder.ensemble.models == first._decoder.ensemble.models
     assert first.config == before and first.max_source_tokens == 5
 
 

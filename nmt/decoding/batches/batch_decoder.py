@@ -1,0 +1,232 @@
+"""The decoder of batches: searches, scores and aligns sentences that are ids already, on the device."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Generator, Iterator, Sequence
+from dataclasses import replace
+from functools import cached_property, partial
+from typing import TypeVar
+
+import torch
+from torch import Tensor
+
+from nmt.config import DecodingConfig, Precision
+from nmt.data.batches.batching import Batch
+from nmt.data.subwords.tokenizer import BOS_ID, EOS_ID, PAD_ID, UNK_ID, Tokenizer
+from nmt.decoding.alignment.aligner import Aligner
+from nmt.decoding.batches.jobs import ForcedJob, SearchJob, Sentences, Wanted
+from nmt.decoding.batches.workers import WorkerPool, num_workers
+from nmt.decoding.constraints.automaton import Automaton
+from nmt.decoding.constraints.phrases import PhraseIds
+from nmt.decoding.constraints.word_boundaries import continuing_ids
+from nmt.decoding.ensemble import Ensemble
+from nmt.decoding.placeholders import Placeholders
+from nmt.decoding.processors import NoRepeatNgram, Prefix, PrefixOptions, SearchProcessor
+from nmt.decoding.sampling import Sampling, sample
+from nmt.decoding.scorers import LengthPenalty
+from nmt.decoding.scoring import forced_score
+from nmt.decoding.search import Hypothesis, beam_search
+from nmt.decoding.selection.coverage import ranked_by_coverage
+from nmt.errors import UserError
+from nmt.model import Seq2Seq
+from nmt.runtime import memory_errors
+from nmt.runtime.fp32_products import fast_fp32_products
+
+_DTYPES = {Precision.bf16: torch.bfloat16, Precision.fp16: torch.float16}
+_Job = TypeVar("_Job")
+_Result = TypeVar("_Result")
+
+
+class BatchDecoder:
+    """Decodes batches with one model or an ensemble, in worker processes if that is faster.
+
+    Args:
+        models: one or more; they are moved to `device`.
+        aligner: of the same models.
+        tokenizer: of the models.
+        config: options of the search.
+        device: the device to compute on.
+        precision: precision of the matrix products.
+        processors: applied in every search.
+        placeholders: of the tokenizer.
+
+    Attributes:
+        ensemble: the models.
+        max_target_tokens: the maximum length of a translation that a model requires; None: none does.
+    """
+
+    def __init__(
+        self,
+        models: Sequence[Seq2Seq],
+        aligner: Aligner,
+        tokenizer: Tokenizer,
+        config: DecodingConfig,
+        *,
+        device: torch.device,
+        precision: Precision,
+        processors: Sequence[SearchProcessor],
+        placeholders: Placeholders,
+    ) -> None:
+        self.ensemble = Ensemble([model.to(device) for model in models])
+        self.config, self.device, self.dtype = config, device, _DTYPES.get(precision)
+        self.max_target_tokens = min(
+            (model.max_target_len for model in models if model.max_target_len is not None), default=None
+        )
+        self._aligner, self._tokenizer = aligner, tokenizer
+        self._processors, self._placeholders = processors, placeholders
+
+    @cached_property
+    def continuing(self) -> frozenset[int]:
+        """The ids of the target pieces that continue a word."""
+        return continuing_ids(self._tokenizer.target_vocabulary())
+
+    def run(
+        self, work: Callable[[_Job], _Result], jobs: Sequence[_Job], batches: Sequence[Sequence[int]]
+    ) -> Generator[tuple[int, _Result], None, None]:
+        """Yields the index and the result of each job, in worker processes if that is faster."""
+        count = num_workers(self.config.workers, self.device, batches)
+        fast = self.device.type == "cpu" and self.dtype is None
+        with (
+            evaluation_mode(self.ensemble.models),
+            fast_fp32_products() if fast else contextlib.nullcontext(),
+        ):
+            if count == 1:
+                yield from enumerate(map(work, jobs))
+                return
+            with WorkerPool(work, count) as pool:
+                yield from pool.run(jobs)
+
+    def search(self, job: SearchJob) -> list[list[Hypothesis]]:
+        """Searches a batch; the attention of the hypotheses is what `job.wanted` says."""
+        config, wanted, sources = self.config, job.wanted, job.sentences.sources
+        if not config.coverage_penalty:
+            return self._search_batch(job.sentences, wanted, config)
+        # The alignment of words must not change the translations, so coverage has its own attention.
+        covered = self._search_batch(
+            job.sentences, Wanted(True, stricter=wanted.stricter), replace(config, nbest=config.beam_size)
+        )
+        found = [
+            ranked_by_coverage(hypotheses, len(source), config.coverage_penalty, config.nbest)
+            for source, hypotheses in zip(sources, covered, strict=True)
+        ]
+        if wanted.alignments:
+            return [self._aligned(source, one) for source, one in zip(sources, found, strict=True)]
+        if wanted.attention:
+            return found
+        return [[replace(one, attention=None) for one in hypotheses] for hypotheses in found]
+
+    def _aligned(self, source: Sequence[int], hypotheses: Sequence[Hypothesis]) -> list[Hypothesis]:
+        """Returns the hypotheses of a sentence with the attention of the heads that align words."""
+        with self.inference():
+            attention = self._aligner.forced(
+                [source] * len(hypotheses), [one.ids for one in hypotheses], self.device
+            )
+        return [replace(one, attention=weights) for one, weights in zip(hypotheses, attention, strict=True)]
+
+    def _search_batch(
+        self, sentences: Sentences, wanted: Wanted, config: DecodingConfig
+    ) -> list[list[Hypothesis]]:
+        sources, prefixes = sentences.sources, sentences.prefixes
+        processors = (*self._processors, *self._placeholders.processors(sources))
+        if wanted.stricter:
+            processors = (NoRepeatNgram(), *processors)
+        if prefixes is not None:
+            processors = (Prefix(PrefixOptions(tuple(map(tuple, prefixes))), processors),)
+        ensemble = self._aligner.ensemble if wanted.alignments else self.ensemble
+        with self.inference():
+            batch = Batch.of(sources, [()] * len(sources)).to(self.device)
+            if config.samples:
+                sampling = Sampling(
+                    config.samples, config.temperature, config.top_k, config.top_p, config.seed
+                )
+                search = partial(sample, options=sampling, scorer=LengthPenalty(config.length_penalty))
+            else:
+                constraints = [*map(self.automaton, sentences.phrases)]
+                search = partial(
+                    beam_search, num_sentences=len(sources), config=config, constraints=constraints
+                )
+            return search(
+                ensemble.step,
+                ensemble.start(batch),
+                max_lengths=self._max_lengths(sources, prefixes, sentences.phrases),
+                bos_id=BOS_ID,
+                eos_id=EOS_ID,
+                forbidden=(PAD_ID, BOS_ID, UNK_ID),
+                processors=processors,
+                sources=sources,
+                attention=wanted.attention or wanted.alignments,
+                device=self.device,
+            )
+
+    def forced_score(self, job: ForcedJob) -> list[tuple[float, ...]]:
+        """Returns the log-probability of each target token of each pair, EOS included."""
+        with self.inference():
+            batch = Batch.of(job.sources, [()] * len(job.sources)).to(self.device)
+            return forced_score(
+                self.ensemble.step,
+                self.ensemble.start(batch),
+                job.targets,
+                bos_id=BOS_ID,
+                eos_id=EOS_ID,
+                device=self.device,
+            )
+
+    def forced_attention(self, job: ForcedJob) -> list[Tensor]:
+        """Returns the attention of the heads that align words, (|Y|, S) for each pair."""
+        with self.inference():
+            return self._aligner.forced(job.sources, job.targets, self.device)
+
+    @contextlib.contextmanager
+    def inference(self) -> Iterator[None]:
+        """Disables gradients, sets the precision, turns NaN and exhausted memory into `UserError`s."""
+        autocast = torch.autocast(self.device.type, self.dtype, enabled=self.dtype is not None)
+        try:
+            with memory_errors(self._memory_error), torch.inference_mode(), autocast:
+                yield
+        except FloatingPointError as error:
+            raise UserError(
+                "the probabilities of the model are NaN: its weights are damaged, or its values are too "
+                "large for fp16. Try precision=fp32."
+            ) from error
+
+    def _memory_error(self) -> UserError:
+        return UserError(
+            f"decoding.max_tokens={self.config.max_tokens}: a batch does not fit into the memory of "
+            f"{self.device}. Lower it, or decoding.max_sentences={self.config.max_sentences}."
+        )
+
+    def automaton(self, phrases: PhraseIds) -> Automaton | None:
+        """Returns the automaton of the phrases of a sentence; None if it has none."""
+        return Automaton(phrases, self.continuing) if phrases else None
+
+    def _max_lengths(
+        self,
+        sources: Sequence[Sequence[int]],
+        prefixes: Sequence[Sequence[int]] | None,
+        phrases: Sequence[PhraseIds],
+    ) -> list[int]:
+        """Returns for each source the maximum number of tokens of its translation, EOS included."""
+        factor, offset = self.config.max_length_factor, self.config.max_length_offset
+        lengths = [int((len(source) + 1) * factor) + offset for source in sources]
+        begins = prefixes or [()] * len(lengths)
+        needed = [
+            sum(map(len, (begin, *found))) + (self._placeholders.count(source) if found else 0) + 1
+            for begin, found, source in zip(begins, phrases, sources, strict=True)
+        ]
+        lengths = [*map(max, lengths, needed)]
+        most = self.max_target_tokens
+        return lengths if most is None else [min(length, most) for length in lengths]
+
+
+@contextlib.contextmanager
+def evaluation_mode(models: Sequence[Seq2Seq]) -> Iterator[None]:
+    """Sets the models to evaluation mode; restores the mode of each at the end."""
+    were_training = [model.training for model in models]
+    for model in models:
+        model.eval()
+    try:
+        yield
+    finally:
+        for model, was_training in zip(models, were_training, strict=True):
+            model.train(was_training)
