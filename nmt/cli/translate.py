@@ -64,7 +64,7 @@ if TYPE_CHECKING:
     from nmt.decoding.translator import Translator
 
 WINDOW = 16
-"""Batches of `decoding.max_sentences` lines that are read before their translations are written; more of them
+"""Batches of the largest number of lines that are read before their translations are written; more of them
 if there are many worker processes."""
 
 
@@ -216,7 +216,7 @@ def _window(config: TranslateConfig) -> int:
     """Returns the number of lines that are translated together: some batches for each worker process."""
     wanted = config.decoding.workers
     processes = config.threads or available_cores() if wanted == "auto" else int(wanted)
-    return max(WINDOW, 4 * processes) * config.decoding.max_sentences
+    return max(WINDOW, 4 * processes) * config.decoding.sentences_per_batch
 
 
 def formatted_alignments(translation: Translation, config: TranslateConfig, request: Request) -> bytes:

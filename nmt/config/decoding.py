@@ -61,10 +61,11 @@ class DecodingConfig:
     placeholders: bool = True
     """Copy URLs, e-mail addresses, tags and variables unchanged into the translation. Only for models that
     were trained with `data.placeholders=true`."""
-    max_tokens: int = 4096
+    max_tokens: int = 8192
     """Largest number of source tokens per batch, padding included."""
-    max_sentences: int = 64
-    """Largest number of sentences per batch."""
+    max_sentences: Any = "auto"
+    """Largest number of sentences per batch. `auto`: 512 divided by the hypotheses of a sentence, at least 64
+    and at most 256; fewer if worker processes share the sentences."""
     max_source_tokens: int = 1024
     """Longest source in tokens. A longer source is cut, with a warning on standard error."""
     workers: Any = "auto"
@@ -90,11 +91,16 @@ class DecodingConfig:
             ("beam_size", 1000),
             ("nbest", 1000),
             ("max_tokens", 10_000_000),
-            ("max_sentences", 1_000_000),
             ("max_source_tokens", 100_000),
             ("max_length_offset", 100_000),
         ):
             check(f"decoding.{key}", getattr(self, key), between(1, high))
+        if type(self.max_sentences) is int:
+            check("decoding.max_sentences", self.max_sentences, between(1, 1_000_000))
+        elif self.max_sentences != "auto":
+            raise UserError(
+                f"decoding.max_sentences={shortened(self.max_sentences)}: must be auto or a number."
+            )
         if type(self.workers) is int:
             check("decoding.workers", self.workers, between(1, PROCESSES))
         elif self.workers != "auto":
@@ -135,6 +141,13 @@ class DecodingConfig:
                 f"decoding.nbest={self.nbest}: is more than decoding.beam_size={self.beam_size}. "
                 f"Set decoding.beam_size={self.nbest}, or lower decoding.nbest."
             )
+
+    @property
+    def sentences_per_batch(self) -> int:
+        """The largest number of sentences per batch: `max_sentences`, or its choice for `auto`."""
+        if self.max_sentences != "auto":
+            return int(self.max_sentences)
+        return min(max(512 // (self.samples or self.beam_size), 64), 256)
 
     @property
     def num_results(self) -> int:

@@ -23,7 +23,7 @@ from nmt.decoding.alignment.lexical import Pair
 from nmt.decoding.alignment.links import Alignment, AlignmentHeads
 from nmt.decoding.alignment.raw_words import RawWords, identity_links, raw_links
 from nmt.decoding.batches.batch_decoder import BatchDecoder, evaluation_mode
-from nmt.decoding.batches.jobs import ForcedJob, Found, SearchJob, Sentences, Wanted, batches_by_length
+from nmt.decoding.batches.jobs import ForcedJob, Found, SearchJob, Sentences, Wanted
 from nmt.decoding.constraints.phrases import Phrases
 from nmt.decoding.placeholders import Placeholders, needs_no_model
 from nmt.decoding.processors import SearchProcessor, configured_processors
@@ -36,6 +36,7 @@ from nmt.errors import UserError
 from nmt.model import Seq2Seq
 
 _SENTENCES_PER_CHOICE = 16  # sentences of one job of minimum Bayes risk decoding
+_PAIRS_PER_CHOICE = 64  # pairs whose attention in all heads is computed at once
 
 _Result = TypeVar("_Result")
 
@@ -236,8 +237,7 @@ class Translator:
     ) -> Iterator[tuple[int, Found]]:
         """Yields the place and the result of each sentence in `places`, batch by batch."""
         lengths = [len(sentences.sources[place]) + 1 for place in places]
-        batches = batches_by_length(lengths, self.config.max_tokens, self.config.max_sentences)
-        batches = [[places[index] for index in batch] for batch in batches]
+        batches = [[places[index] for index in batch] for batch in self._decoder.batches(lengths)]
         jobs = [SearchJob(sentences.take(batch), wanted) for batch in batches]
         with contextlib.closing(self._decoder.run(self._decoder.search, jobs, batches)) as done:
             for number, results in done:
@@ -329,8 +329,8 @@ class Translator:
 
         def attention(chosen: Sequence[Pair]) -> list[Tensor]:
             found: list[Tensor] = []
-            for start in range(0, len(chosen), self.config.max_sentences):
-                sources, targets = zip(*chosen[start : start + self.config.max_sentences], strict=True)
+            for start in range(0, len(chosen), _PAIRS_PER_CHOICE):
+                sources, targets = zip(*chosen[start : start + _PAIRS_PER_CHOICE], strict=True)
                 found += attention_of_heads(model, sources, targets, self.device)
             return found
 
@@ -364,7 +364,7 @@ class Translator:
         sources = [self._truncate(pieces[row]) for row in rows]
         advance(len(pieces) - len(rows))
         lengths = [max(len(ids), len(targets[row])) + 1 for row, ids in zip(rows, sources, strict=True)]
-        batches = batches_by_length(lengths, self.config.max_tokens, self.config.max_sentences)
+        batches = self._decoder.batches(lengths)
         jobs = [
             ForcedJob([sources[place] for place in batch], [targets[rows[place]] for place in batch])
             for batch in batches

@@ -15,8 +15,8 @@ from nmt.config import DecodingConfig, Precision
 from nmt.data.batches.batching import Batch
 from nmt.data.subwords.tokenizer import BOS_ID, EOS_ID, PAD_ID, UNK_ID, Tokenizer
 from nmt.decoding.alignment.aligner import Aligner
-from nmt.decoding.batches.jobs import ForcedJob, SearchJob, Sentences, Wanted
-from nmt.decoding.batches.workers import WorkerPool, num_workers
+from nmt.decoding.batches.jobs import ForcedJob, SearchJob, Sentences, Wanted, batches_by_length
+from nmt.decoding.batches.workers import WorkerPool, num_workers, possible_workers, shared_size
 from nmt.decoding.constraints.automaton import Automaton
 from nmt.decoding.constraints.phrases import PhraseIds
 from nmt.decoding.constraints.word_boundaries import continuing_ids
@@ -80,6 +80,17 @@ class BatchDecoder:
     def continuing(self) -> frozenset[int]:
         """The ids of the target pieces that continue a word."""
         return continuing_ids(self._tokenizer.target_vocabulary())
+
+    def batches(self, lengths: Sequence[int]) -> list[list[int]]:
+        """Groups sentences into batches; see `batches_by_length`.
+
+        Args:
+            lengths: number of tokens of each sentence.
+        """
+        config, size = self.config, self.config.sentences_per_batch
+        if config.max_sentences == "auto":
+            size = shared_size(size, len(lengths), possible_workers(config.workers, self.device))
+        return batches_by_length(lengths, config.max_tokens, size)
 
     def run(
         self, work: Callable[[_Job], _Result], jobs: Sequence[_Job], batches: Sequence[Sequence[int]]
@@ -193,7 +204,7 @@ class BatchDecoder:
     def _memory_error(self) -> UserError:
         return UserError(
             f"decoding.max_tokens={self.config.max_tokens}: a batch does not fit into the memory of "
-            f"{self.device}. Lower it, or decoding.max_sentences={self.config.max_sentences}."
+            f"{self.device}. Lower it, or decoding.max_sentences={self.config.sentences_per_batch}."
         )
 
     def automaton(self, phrases: PhraseIds) -> Automaton | None:

@@ -9,6 +9,7 @@ results.
 from __future__ import annotations
 
 import gc
+import math
 import multiprocessing
 import pickle
 import signal
@@ -32,6 +33,7 @@ Result = TypeVar("Result")
 
 AUTO = "auto"
 _SENTENCES_EACH = 32  # for fewer, `auto` does not start processes
+_BATCHES_EACH = 2  # of a small call: two workers with batches of different length end at about the same time
 
 
 def num_workers(wanted: int | str, device: torch.device, batches: Sequence[Sequence[int]]) -> int:
@@ -42,13 +44,36 @@ def num_workers(wanted: int | str, device: torch.device, batches: Sequence[Seque
         device: the device of the model. Only the CPU has workers.
         batches: the batches of the call. Each worker gets at least one.
     """
-    can_fork = sys.platform == "linux" and not multiprocessing.current_process().daemon
-    if device.type != "cpu" or not can_fork:
-        return 1
-    count = torch.get_num_threads() if wanted == AUTO else int(wanted)
+    count = possible_workers(wanted, device)
     if wanted == AUTO and sum(map(len, batches)) < _SENTENCES_EACH * count:
         return 1
     return max(1, min(count, len(batches)))
+
+
+def possible_workers(wanted: int | str, device: torch.device) -> int:
+    """Returns the number of worker processes for a call with any number of batches.
+
+    Args:
+        wanted: see `num_workers`.
+        device: see `num_workers`.
+    """
+    can_fork = sys.platform == "linux" and not multiprocessing.current_process().daemon
+    if device.type != "cpu" or not can_fork:
+        return 1
+    return torch.get_num_threads() if wanted == AUTO else int(wanted)
+
+
+def shared_size(size: int, num_sentences: int, workers: int) -> int:
+    """Returns the number of sentences per batch with which all workers have work until the end.
+
+    Args:
+        size: the number for one process.
+        num_sentences: the number of sentences of the call.
+        workers: the number of worker processes.
+    """
+    if workers == 1:
+        return size
+    return min(size, max(_SENTENCES_EACH, math.ceil(num_sentences / (_BATCHES_EACH * workers))))
 
 
 class WorkerPool(Generic[Job, Result]):

@@ -128,7 +128,7 @@ def test_too_little_memory_is_told_in_words(error: Exception) -> None:
         def start(self, batch):
             raise error
 
-    with pytest.raises(UserError, match=r"decoding\.max_tokens=4096: .* Lower it"):
+    with pytest.raises(UserError, match=r"decoding\.max_tokens=8192: .* Lower it"):
         translator(Large()).translate(["w1"])
 
 

@@ -128,5 +128,5 @@ def test_too_little_memory_is_told_in_words() -> None:
         def start(self, batch):
             raise torch.OutOfMemoryError
 
-    with pytest.raises(UserError, match=r"decoding\.max_tokens=4096: .* Lower it"):
+    with pytest.raises(UserError, match=r"decoding\.max_tokens=8192: .* Lower it"):
         translator(Large()).score([("w1", "w1")])
