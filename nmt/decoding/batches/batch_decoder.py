@@ -30,10 +30,11 @@ from nmt.decoding.search import Hypothesis, beam_search
 from nmt.decoding.selection.coverage import ranked_by_coverage
 from nmt.errors import UserError
 from nmt.model import Seq2Seq
-from nmt.runtime import memory_errors
+from nmt.runtime import kept_freed_memory, memory_errors
 from nmt.runtime.fp32_products import fast_fp32_products
 
 _DTYPES = {Precision.bf16: torch.bfloat16, Precision.fp16: torch.float16}
+_LONG = 32  # sentences of a call from which on it gains time to retain freed memory
 _Job = TypeVar("_Job")
 _Result = TypeVar("_Result")
 
@@ -97,10 +98,12 @@ class BatchDecoder:
     ) -> Generator[tuple[int, _Result], None, None]:
         """Yields the index and the result of each job, in worker processes if that is faster."""
         count = num_workers(self.config.workers, self.device, batches)
-        fast = self.device.type == "cpu" and self.dtype is None
+        on_cpu = self.device.type == "cpu"
+        fast, is_long = on_cpu and self.dtype is None, sum(map(len, batches)) >= _LONG
         with (
             evaluation_mode(self.ensemble.models),
             fast_fp32_products() if fast else contextlib.nullcontext(),
+            kept_freed_memory() if on_cpu and is_long else contextlib.nullcontext(),
         ):
             if count == 1:
                 yield from enumerate(map(work, jobs))
