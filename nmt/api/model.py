@@ -264,14 +264,11 @@ class Model:
     ) -> list[Translation]:
         lines = [lines] if isinstance(lines, str) else lines
         texts = [_line(line, f"line {number}") for number, line in enumerate(lines, 1)]
-        phrases, terms = _phrases(texts, constraints), None
+        phrases, translator = _phrases(texts, constraints), self._translator(decoding)
         if terminology is not None:
             from nmt.decoding.constraints.terminology import load_terminology
 
-            terms = load_terminology(terminology)
-        translator = self._translator(decoding)
-        if terms is not None:
-            visible = map(translator.translatable, texts)
+            terms, visible = load_terminology(terminology), map(translator.translatable, texts)
             given = phrases or [[] for _ in texts]
             phrases = [[*one, *terms.targets(text)] for one, text in zip(given, visible, strict=True)]
         with as_guest(Guest(shown)), torch_for_nmt(self._threads):

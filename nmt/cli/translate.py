@@ -64,8 +64,7 @@ if TYPE_CHECKING:
     from nmt.decoding.translator import Translator
 
 WINDOW = 16
-"""Batches of the largest number of lines that are read before their translations are written; more of them
-if there are many worker processes."""
+"""Full batches that are read before their translations are written; more with many worker processes."""
 
 
 def translate(config: TranslateConfig) -> None:
@@ -130,10 +129,9 @@ def translation_of_requests(
 
     def translate_all(requests: Sequence[Request]) -> list[Translation]:
         prefixes = [one.prefix for one in requests]
-        visible = [translator.translatable(one.text) if terms else "" for one in requests]
         phrases = [
-            [*one.constraints, *(terms(text) if terms else ())]
-            for one, text in zip(requests, visible, strict=True)
+            [*one.constraints, *(terms(translator.translatable(one.text)) if terms else ())]
+            for one in requests
         ]
         separated = [possible(line) if line else ([], ()) for line in phrases]
         constraints = [those for those, _ in separated]

@@ -176,7 +176,7 @@ class Translator:
         wanted = Wanted(attention, alignments)
         results = dict(self._search_all(sentences, range(len(rows)), wanted, advance))
         loops = self._loops(sentences, results) if self.config.retry_loops else []
-        retried = dict(self._search_all(sentences, loops, replace(wanted, stricter=True)))
+        retried = dict(self._search_all(sentences, loops, replace(wanted, stricter=True))) if loops else {}
         results |= retried
 
         found = [results[place].hypotheses for place in range(len(rows))]
@@ -380,7 +380,7 @@ class Translator:
         """Returns for each sentence the index of the best candidate, and its expected utility."""
         size = _SENTENCES_PER_CHOICE if utility.one_by_one else len(sources)
         places = range(len(sources))
-        chunks = [places[begin : begin + size] for begin in places[:: max(size, 1)]]
+        chunks = [places[begin : begin + size] for begin in range(0, len(sources), size or 1)]
 
         def choose(chunk: range) -> list[tuple[int, float]]:
             texts = [candidates[place] for place in chunk]

@@ -125,18 +125,20 @@ class BatchDecoder:
             for source, hypotheses in zip(sources, covered, strict=True)
         ]
         if wanted.alignments:
-            return [self._aligned(source, one) for source, one in zip(sources, found, strict=True)]
+            return self._aligned(sources, found)
         if wanted.attention:
             return found
         return [[replace(one, attention=None) for one in hypotheses] for hypotheses in found]
 
-    def _aligned(self, source: Sequence[int], hypotheses: Sequence[Hypothesis]) -> list[Hypothesis]:
-        """Returns the hypotheses of a sentence with the attention of the heads that align words."""
+    def _aligned(
+        self, sources: Sequence[Sequence[int]], found: Sequence[Sequence[Hypothesis]]
+    ) -> list[list[Hypothesis]]:
+        """Returns the hypotheses of each sentence with the attention of the heads that align words."""
+        repeated = [source for source, those in zip(sources, found, strict=True) for _ in those]
+        targets = [one.ids for those in found for one in those]
         with self.inference():
-            attention = self._aligner.forced(
-                [source] * len(hypotheses), [one.ids for one in hypotheses], self.device
-            )
-        return [replace(one, attention=weights) for one, weights in zip(hypotheses, attention, strict=True)]
+            attention = iter(self._aligner.forced(repeated, targets, self.device))
+        return [[replace(one, attention=next(attention)) for one in those] for those in found]
 
     def _search_batch(
         self, sentences: Sentences, wanted: Wanted, config: DecodingConfig

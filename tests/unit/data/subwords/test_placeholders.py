@@ -1,4 +1,4 @@
-"""Placeholders in text: which strings they replace, the way back, and the work for hostile text."""
+"""Placeholders in text: the strings that they replace, restoring them, and hostile text."""
 
 from __future__ import annotations
 
