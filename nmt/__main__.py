@@ -1,4 +1,4 @@
-"""The commands without the installed scripts: `python -m nmt train`, `translate` and `eval`."""
+"""The commands without the installed scripts: `python -m nmt train`, `translate`, `eval` and `serve`."""
 
 from __future__ import annotations
 
@@ -9,15 +9,21 @@ from importlib import import_module
 from nmt.cli.app import end_with, put
 from nmt.errors import UserError
 
-COMMANDS = {"train": "nmt.cli.train", "translate": "nmt.cli.translate", "eval": "nmt.cli.evaluate"}
+COMMANDS = {
+    "train": "nmt.cli.train",
+    "translate": "nmt.cli.translate",
+    "eval": "nmt.cli.evaluate",
+    "serve": "nmt.cli.serve",
+}
 """Name of each command → its module, which is imported only to run the command."""
 
 OVERVIEW = """\
-nmt trains neural machine translation models from sentence pairs, translates with them and scores them.
+nmt trains neural machine translation models from sentence pairs, translates with them and serves them.
 
   nmt-train       python -m nmt train        train and test a model; the same command resumes it
   nmt-translate   python -m nmt translate    translate a file, a pipe or typed lines with a model
   nmt-eval        python -m nmt eval         score a model on a test set, or translations in files
+  nmt-serve       python -m nmt serve        translate over HTTP, with a page to try it
 
 Both columns run the same commands. Each command lists its options with --help.
   --version       print the version

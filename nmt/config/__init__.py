@@ -18,6 +18,7 @@ from nmt.config.decoding import DecodingConfig, Shift
 from nmt.config.evaluation import CometConfig, EvaluationConfig
 from nmt.config.model import Activation, ModelConfig, Norm, PositionsConfig, Tie
 from nmt.config.options import typed_options
+from nmt.config.serving import LimitsConfig, ServeConfig
 from nmt.config.training import (
     Average,
     AveragingConfig,
@@ -40,6 +41,7 @@ __all__ = [
     "EvalConfig",
     "EvaluationConfig",
     "HubConfig",
+    "LimitsConfig",
     "ModelConfig",
     "Norm",
     "Normalization",
@@ -51,6 +53,7 @@ __all__ = [
     "SamplingConfig",
     "ScheduleConfig",
     "Segmentation",
+    "ServeConfig",
     "Sharding",
     "Shift",
     "SplitConfig",

@@ -10,7 +10,7 @@ import re
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
-from nmt.config import EvalConfig, TrainConfig, TranslateConfig
+from nmt.config import EvalConfig, ServeConfig, TrainConfig, TranslateConfig
 from nmt.config.paths import schema_keys
 
 
@@ -313,7 +313,12 @@ FOREIGN: dict[str, Word] = {
 }
 """The meaning of each name."""
 
-COMMANDS = {"nmt-train": TrainConfig, "nmt-translate": TranslateConfig, "nmt-eval": EvalConfig}
+COMMANDS = {
+    "nmt-train": TrainConfig,
+    "nmt-translate": TranslateConfig,
+    "nmt-eval": EvalConfig,
+    "nmt-serve": ServeConfig,
+}
 
 
 def meant(name: str, known: Collection[str]) -> str | None:

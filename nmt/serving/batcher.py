@@ -1,0 +1,242 @@
+"""Batches over requests: translating threads take the lines that wait and translate them together.
+
+A request is a *ticket* with one or more lines. Tickets wait in the order of their arrival, in groups with
+equal options, since one batch has one set of options. A free thread takes the group of the oldest ticket. If
+a ticket has more lines than a batch takes, it returns to the end of its group, so that a long text does not
+block the short ones behind it.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import threading
+import time
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass, field
+from typing import Generic, TypeVar
+
+from nmt.runtime import log
+
+Options = TypeVar("Options", bound=Hashable)
+Result = TypeVar("Result")
+
+_FEWEST = 16  # lines of a batch from which on it gains time to share them with another free thread
+
+
+class QueueFull(Exception):
+    """The lines of a request do not fit into the queue."""
+
+
+class Closed(Exception):
+    """The batcher accepts no requests any more."""
+
+
+@dataclass(eq=False)
+class Ticket(Generic[Options, Result]):
+    """The lines of a request, and their results.
+
+    Attributes:
+        lines: one or more lines.
+        options: the options of their translation.
+        finished: called once when all results or an error are there, in a translating thread. It is not
+            called after `Batcher.cancel`.
+        results: the result of each line, in order, when finished without an error.
+        error: the exception of a batch that had lines of this ticket.
+    """
+
+    lines: Sequence[str]
+    options: Options
+    finished: Callable[[], None]
+    results: list[Result | None] = field(init=False)
+    error: Exception | None = field(default=None, init=False)
+    _taken: int = field(default=0, init=False)  # lines that batches have taken
+    _missing: int = field(init=False)  # lines without a result
+    _number: int = field(default=0, init=False)  # place in the queue
+    _since: float = field(default=0.0, init=False)  # time of arrival in seconds
+    _open: bool = field(default=True, init=False)  # neither finished nor cancelled
+
+    def __post_init__(self) -> None:
+        """Prepares the results."""
+        assert self.lines, "a ticket has one or more lines"
+        self.results, self._missing = [None] * len(self.lines), len(self.lines)
+
+
+class Batcher(Generic[Options, Result]):
+    """Translates the lines of many requests in batches, in threads of its own.
+
+    Args:
+        translate: translates the lines of a batch with its options and returns a result for each, in order.
+            If there are several threads, they call it at the same time.
+        size: the largest number of lines of a batch with these options.
+        max_waiting: the largest number of lines that wait.
+        threads: the number of translating threads.
+        wait: seconds that the oldest ticket waits for others before a free thread takes it.
+        observe: called with the number of lines and the seconds of every translated batch.
+    """
+
+    def __init__(
+        self,
+        translate: Callable[[Sequence[str], Options], Sequence[Result]],
+        size: Callable[[Options], int],
+        *,
+        max_waiting: int,
+        threads: int = 1,
+        wait: float = 0.0,
+        observe: Callable[[int, float], None] = lambda lines, seconds: None,
+    ) -> None:
+        self._translate, self._size, self._observe = translate, size, observe
+        self._max_waiting, self._wait = max_waiting, wait
+        self._groups: dict[Options, dict[int, Ticket[Options, Result]]] = {}
+        self._waiting = 0  # lines
+        self._numbers = 0  # of tickets
+        self._free = 0  # threads that wait for lines
+        self._closed = False
+        self._changed = threading.Condition()
+        self._threads = [
+            threading.Thread(target=self._run, name=f"translate-{number}", daemon=True)
+            for number in range(threads)
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    @property
+    def waiting(self) -> int:
+        """The number of lines that wait and are in no batch yet."""
+        return self._waiting
+
+    def submit(self, ticket: Ticket[Options, Result]) -> None:
+        """Adds a ticket to the queue.
+
+        Raises:
+            QueueFull: its lines do not fit into the queue.
+            Closed: `close` has been called.
+        """
+        with self._changed:
+            if self._closed:
+                raise Closed
+            if self._waiting + len(ticket.lines) > self._max_waiting:
+                raise QueueFull
+            ticket._since = time.monotonic()
+            self._waiting += len(ticket.lines)
+            self._append(ticket)
+            self._changed.notify()
+
+    def cancel(self, ticket: Ticket[Options, Result]) -> None:
+        """Drops the lines of a ticket that still wait; `finished` is not called any more.
+
+        Lines that a batch has taken are translated, and their results are dropped. A ticket that is finished
+        or cancelled stays unchanged.
+        """
+        with self._changed:
+            ticket._open = False
+            self._drop(ticket)
+
+    def close(self) -> None:
+        """Accepts no more tickets, translates those that wait, and ends the threads."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
+        for thread in self._threads:
+            thread.join()
+
+    def _append(self, ticket: Ticket[Options, Result]) -> None:
+        self._numbers += 1
+        ticket._number = self._numbers
+        self._groups.setdefault(ticket.options, {})[ticket._number] = ticket
+
+    def _remove(self, ticket: Ticket[Options, Result]) -> bool:
+        """Removes a ticket from the queue; returns whether it was there."""
+        group = self._groups.get(ticket.options, {})
+        if group.pop(ticket._number, None) is None:
+            return False
+        if not group:
+            del self._groups[ticket.options]
+        return True
+
+    def _drop(self, ticket: Ticket[Options, Result]) -> None:
+        if self._remove(ticket):
+            self._waiting -= len(ticket.lines) - ticket._taken
+
+    def _run(self) -> None:
+        """Translates batch after batch until the batcher is closed and nothing waits."""
+        while True:
+            with self._changed:
+                self._free += 1
+                while not self._ready():
+                    if self._closed and not self._groups:
+                        return
+                    self._changed.wait(self._pause())
+                batch = self._take()
+                self._free -= 1
+                if self._groups:
+                    self._changed.notify()
+            self._translate_batch(batch)
+
+    def _oldest(self) -> Ticket[Options, Result]:
+        """Returns the ticket that is first in the queue. Within a group the order is that of the numbers."""
+        return min((next(iter(group.values())) for group in self._groups.values()), key=_number_of)
+
+    def _ready(self) -> bool:
+        """Returns whether to take a batch now: there is a ticket, and it has waited for others."""
+        return bool(self._groups) and (
+            self._closed
+            or self._waiting >= self._size(self._oldest().options)
+            or time.monotonic() >= self._oldest()._since + self._wait
+        )
+
+    def _pause(self) -> float | None:
+        """Returns the seconds until `_ready` may hold; None: until something changes."""
+        return max(self._oldest()._since + self._wait - time.monotonic(), 0) if self._groups else None
+
+    def _take(self) -> list[tuple[Ticket[Options, Result], int]]:
+        """Takes the tickets and the numbers of the lines of the next batch."""
+        first = self._oldest()
+        group = self._groups[first.options]
+        share = math.ceil(self._waiting / max(self._free, 1))
+        room = min(self._size(first.options), max(share, _FEWEST))
+        batch: list[tuple[Ticket[Options, Result], int]] = []
+        for ticket in [*itertools.islice(group.values(), room)]:
+            begin = ticket._taken
+            ticket._taken = min(begin + room - len(batch), len(ticket.lines))
+            batch += [(ticket, line) for line in range(begin, ticket._taken)]
+            self._remove(ticket)
+            if ticket._taken < len(ticket.lines):
+                self._append(ticket)
+            if len(batch) == room:
+                break
+        self._waiting -= len(batch)
+        return batch
+
+    def _translate_batch(self, batch: Sequence[tuple[Ticket[Options, Result], int]]) -> None:
+        """Translates a batch and finishes the tickets that have all results."""
+        lines, options = [ticket.lines[line] for ticket, line in batch], batch[0][0].options
+        start, error = time.monotonic(), None
+        results: Sequence[Result] = ()
+        try:
+            results = self._translate(lines, options)
+            assert len(results) == len(lines), "there must be a result for each line"
+        except Exception as raised:  # the thread must continue: other requests wait for it
+            log.error("a batch failed: %s", raised, exc_info=not isinstance(raised, ValueError))
+            error = raised
+        finished = []
+        with self._changed:
+            for place, (ticket, line) in enumerate(batch):
+                if not ticket._open:
+                    continue
+                if error is None:
+                    ticket.results[line] = results[place]
+                    ticket._missing -= 1
+                else:
+                    ticket.error = error
+                    self._drop(ticket)
+                if error is not None or not ticket._missing:
+                    ticket._open = False
+                    finished.append(ticket)
+        self._observe(len(lines), time.monotonic() - start)
+        for ticket in finished:
+            ticket.finished()
+
+
+def _number_of(ticket: Ticket[Options, Result]) -> int:
+    return ticket._number

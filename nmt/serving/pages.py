@@ -1,0 +1,92 @@
+"""The pages of the server: the one to translate, and the documentation. They fetch nothing from elsewhere."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import re
+from collections.abc import Iterator, Mapping
+from html import escape
+from importlib.resources import files
+from typing import Any
+
+
+def translation_page() -> bytes:
+    """Returns the page at `/`."""
+    return _read("page.html").encode()
+
+
+def documentation(openapi: Mapping[str, Any]) -> bytes:
+    """Returns the page at `/docs`, from the description of the server."""
+    content = "\n".join(_sections(openapi))
+    return _read("docs.html").replace("<!-- content -->", content).encode()
+
+
+def _sections(openapi: Mapping[str, Any]) -> Iterator[str]:
+    yield f"<p>{escape(openapi['info']['description'])}</p>"
+    for path, methods in openapi["paths"].items():
+        for method, operation in methods.items():
+            yield f"<section><h2><span>{method.upper()}</span> {escape(path)}</h2>"
+            yield f"<p>{_words(operation['summary'])}</p>"
+            body = operation.get("requestBody")
+            if body is not None:
+                yield _table("Field of the request", body["content"]["application/json"]["schema"])
+                yield _table(
+                    "Field of the answer",
+                    operation["responses"]["200"]["content"]["application/json"]["schema"],
+                )
+                yield "<table><thead><tr><th>Status</th><th>Meaning</th></tr></thead><tbody>"
+                for status, response in operation["responses"].items():
+                    yield f"<tr><td>{status}</td><td>{_words(response['description'])}</td></tr>"
+                yield "</tbody></table>"
+            yield "</section>"
+
+
+def _table(title: str, schema: Mapping[str, Any]) -> str:
+    rows = [
+        f"<tr><td><code>{escape(name)}</code>{' (required)' if name in schema['required'] else ''}</td>"
+        f"<td>{_words(field.get('description', ''))}{_choices(field)}</td></tr>"
+        for name, field in schema["properties"].items()
+    ]
+    head = f"<tr><th>{escape(title)}</th><th>Meaning</th></tr>"
+    return f"<table><thead>{head}</thead><tbody>{''.join(rows)}</tbody></table>"
+
+
+def _choices(field: Mapping[str, Any]) -> str:
+    if "enum" in field:
+        return f" One of {', '.join(f'<code>{escape(one)}</code>' for one in field['enum'])}."
+    if "maximum" in field:
+        return f" Between {field['minimum']} and {field['maximum']}."
+    return ""
+
+
+def _words(text: str) -> str:
+    return re.sub(r"`([^`]*)`", r"<code>\1</code>", escape(text))
+
+
+def _read(name: str) -> str:
+    return (files("nmt.serving") / name).read_text(encoding="utf-8")
+
+
+def _policy(*names: str) -> str:
+    """Returns the Content-Security-Policy of pages: only their own styles and scripts, only this server."""
+    hashes: dict[str, list[str]] = {"style": [], "script": []}
+    for name in names:
+        for tag, content in re.findall(r"<(style|script)>(.*?)</\1>", _read(name), re.DOTALL):
+            digest = base64.b64encode(hashlib.sha256(content.encode()).digest()).decode()
+            hashes[tag].append(f"'sha256-{digest}'")
+    return (
+        f"default-src 'none'; style-src {' '.join(hashes['style'])}; "
+        f"script-src {' '.join(hashes['script'])}; "
+        "connect-src 'self'; img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    )
+
+
+PAGE_HEADERS: Mapping[str, str] = {
+    "content-security-policy": _policy("page.html", "docs.html"),
+    "x-content-type-options": "nosniff",
+    "x-frame-options": "DENY",
+    "referrer-policy": "no-referrer",
+    "cache-control": "no-cache",
+}
+"""The headers of the pages."""

@@ -1,0 +1,245 @@
+"""Requests of translations: the fields of their bodies, checked, and the lines of their texts."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import parse_qsl
+
+from nmt.config.serving import LimitsConfig
+from nmt.serving.backend import SearchOptions
+
+_TRUE, _FALSE = ("true", "1", "yes", "on"), ("false", "0", "no", "off", "")
+_FIELDS = 10_000  # most fields of a form
+
+
+class Refused(Exception):
+    """A request that is answered with an error.
+
+    Args:
+        status: HTTP status code.
+        message: one sentence for the client.
+    """
+
+    def __init__(self, status: int, message: str) -> None:
+        super().__init__(message)
+        self.status, self.message = status, message
+
+
+@dataclass(frozen=True)
+class Text:
+    r"""A text as lines. Only `\n` and `\r\n` end a line.
+
+    Attributes:
+        lines: the lines without their ends, one or more.
+        ends: the end of each line; the last one may be empty.
+    """
+
+    lines: Sequence[str]
+    ends: Sequence[str]
+
+    @classmethod
+    def of(cls, text: str) -> Text:
+        """Splits a text into lines."""
+        parts = text.split("\n")
+        lines = [part.removesuffix("\r") for part in parts]
+        ends = [
+            ("\r" if line != part else "") + ("\n" if number < len(parts) else "")
+            for number, (part, line) in enumerate(zip(parts, lines, strict=True), 1)
+        ]
+        return cls(lines, ends)
+
+    def joined(self, lines: Sequence[str]) -> str:
+        """Returns other lines, such as translations, with the line ends of this text."""
+        return "".join(line + end for line, end in zip(lines, self.ends, strict=True))
+
+
+@dataclass(frozen=True)
+class TranslateRequest:
+    """A request of translations.
+
+    Attributes:
+        texts: one or more texts, or none if the client gave an empty list.
+        is_list: whether the client gave a list, so that the answer has lists, too.
+        source: code of the source language; None or `auto`: any.
+        target: code of the target language; None: any.
+        options: the options of the search.
+        scores: whether the answer has the score of every line.
+    """
+
+    texts: Sequence[Text]
+    is_list: bool
+    source: str | None
+    target: str | None
+    options: SearchOptions
+    scores: bool
+
+    @property
+    def lines(self) -> list[str]:
+        """The lines of all texts."""
+        return [line for text in self.texts for line in text.lines]
+
+
+def read_body(body: bytes, content_type: str) -> dict[str, Any]:
+    """Returns the fields of a body: a JSON object, or a form.
+
+    Args:
+        body: the body.
+        content_type: the header Content-Type; without it the body is JSON.
+
+    Raises:
+        Refused: the body is not valid (400), or has another type (415).
+    """
+    kind = content_type.partition(";")[0].strip().lower()
+    if kind == "application/x-www-form-urlencoded":
+        return _read_form(body)
+    if kind not in ("", "application/json", "text/json", "text/plain"):
+        raise Refused(
+            415,
+            f"Content-Type {kind[:80]!a} is not supported. Use application/json or "
+            "application/x-www-form-urlencoded.",
+        )
+    try:
+        fields = json.loads(body.decode(), parse_constant=_not_json)
+    except UnicodeDecodeError:
+        raise Refused(400, "The body is not valid UTF-8.") from None
+    except RecursionError:
+        raise Refused(400, "The body is not valid JSON: it is nested too deeply.") from None
+    except ValueError as error:
+        raise Refused(400, f"The body is not valid JSON: {error}.") from None
+    if not isinstance(fields, dict):
+        raise Refused(400, 'The body must be a JSON object, such as {"q": "text"}.')
+    return fields
+
+
+def _not_json(name: str) -> Any:
+    raise ValueError(f"{name} is not a JSON value")
+
+
+def _read_form(body: bytes) -> dict[str, Any]:
+    try:
+        pairs = parse_qsl(
+            body.decode(), keep_blank_values=True, errors="strict", max_num_fields=_FIELDS, separator="&"
+        )
+    except UnicodeDecodeError:
+        raise Refused(400, "The form is not valid UTF-8.") from None
+    except ValueError:
+        raise Refused(400, f"The form has more than {_FIELDS:,} fields.") from None
+    fields: dict[str, Any] = {}
+    for name, value in pairs:
+        if name in fields and name == "q":
+            before = fields["q"]
+            fields["q"] = [*before, value] if isinstance(before, list) else [before, value]
+        else:
+            fields[name] = value
+    return fields
+
+
+def read_request(fields: Mapping[str, Any], limits: LimitsConfig) -> TranslateRequest:
+    """Returns a checked request. Unknown fields are ignored, as LibreTranslate does.
+
+    Args:
+        fields: of the body.
+        limits: of the server.
+
+    Raises:
+        Refused: a field is missing or wrong (400), or a text is too long (413). The message names the field.
+    """
+    given = fields.get("q")
+    if given is None:
+        raise Refused(400, "q: is missing. Give the text to translate.")
+    is_list = isinstance(given, list)
+    texts = [_unicode("q", text) for text in (given if is_list else [given])]
+    if (form := _text(fields, "format")) not in (None, "text"):
+        raise Refused(400, f"format: {form[:40]!a} is not supported. Use text.")
+    characters = sum(map(len, texts))
+    if characters > limits.characters:
+        raise Refused(
+            413, f"q: has {characters:,} characters, and at most {limits.characters:,} are allowed."
+        )
+    split = [Text.of(text) for text in texts]
+    lines = sum(len(text.lines) for text in split)
+    if lines > limits.sentences:
+        raise Refused(413, f"q: has {lines:,} lines, and at most {limits.sentences:,} are allowed.")
+    attention = _truth(fields, "attention")
+    if attention and characters > limits.attention_characters:
+        raise Refused(
+            413,
+            f"attention: q has {characters:,} characters, and at most {limits.attention_characters:,} are "
+            "allowed with attention.",
+        )
+    penalty = _number(fields, "length_penalty", 0, 10)
+    return TranslateRequest(
+        texts=split,
+        is_list=is_list,
+        source=_text(fields, "source"),
+        target=_text(fields, "target"),
+        options=SearchOptions(
+            beam_size=_integer(fields, "beam_size", 1, limits.beam_size),
+            length_penalty=penalty,
+            nbest=1 + (_integer(fields, "alternatives", 0, limits.alternatives) or 0),
+            attention=attention,
+        ),
+        scores=_truth(fields, "scores"),
+    )
+
+
+def _unicode(name: str, value: Any) -> str:
+    if not isinstance(value, str):
+        raise Refused(400, f"{name}: must be text or a list of texts, not {_kind(value)}.")
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        raise Refused(400, f"{name}: is not valid Unicode: it contains half of a surrogate pair.") from None
+    return value
+
+
+def _text(fields: Mapping[str, Any], name: str) -> str | None:
+    value = fields.get(name)
+    if value is None or value == "":
+        return None
+    if not isinstance(value, str):
+        raise Refused(400, f"{name}: must be text, not {_kind(value)}.")
+    return _unicode(name, value)
+
+
+def _truth(fields: Mapping[str, Any], name: str) -> bool:
+    """Returns a field that is true or false; a form has it as text."""
+    value = fields.get(name)
+    if value is None or isinstance(value, bool):
+        return bool(value)
+    if isinstance(value, str) and value.lower() in _TRUE + _FALSE:
+        return value.lower() in _TRUE
+    raise Refused(400, f"{name}: must be true or false.")
+
+
+def _number(fields: Mapping[str, Any], name: str, low: float, high: float) -> float | None:
+    """Returns a field that is a number; a form has it as text."""
+    value = fields.get(name)
+    if value is None or value == "":
+        return None
+    try:
+        if isinstance(value, bool) or not isinstance(value, int | float | str) or len(str(value)) > 40:
+            raise ValueError
+        number = float(value)
+    except ValueError:
+        raise Refused(400, f"{name}: must be a number.") from None
+    if not low <= number <= high:
+        raise Refused(400, f"{name}: must be between {low:g} and {high:g}.")
+    return number
+
+
+def _integer(fields: Mapping[str, Any], name: str, low: int, high: int) -> int | None:
+    number = _number(fields, name, low, high)
+    if number is None:
+        return None
+    if number != int(number):
+        raise Refused(400, f"{name}: must be a whole number.")
+    return int(number)
+
+
+def _kind(value: Any) -> str:
+    names = {bool: "true or false", int: "a number", float: "a number", dict: "an object", list: "a list"}
+    return names.get(type(value), "null")
