@@ -29,7 +29,7 @@ class Metrics:
     """
 
     def __init__(self, waiting: Callable[[], int], connections: Callable[[], int]) -> None:
-        disable_created_metrics()  # times of creation: half of all lines, and of no use here
+        disable_created_metrics()  # type: ignore[no-untyped-call]  # times of creation: half of all lines, and of no use here
         self._registry = registry = CollectorRegistry()
         self._requests = Counter(
             "nmt_requests", "Requests by path and status.", ("path", "status"), registry=registry
