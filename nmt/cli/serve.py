@@ -13,14 +13,14 @@ programs. Requests that arrive at the same time are translated in one batch. The
 clients may ask. Translations are those of nmt-translate with the same options.
 
 SIGTERM and Ctrl-C stop the server in order: it accepts no connections any more, answers the requests that
-have arrived, and exits with status 0. A second signal ends it at once.
+have arrived, and exits with status 0. A second signal ends it at once, with the status 128 + its number.
 
 It needs the extra packages of nmt[serve].
 """
 
 from __future__ import annotations
 
-from importlib.util import find_spec
+from importlib import import_module
 
 from nmt.cli.app import run
 from nmt.config import ServeConfig
@@ -35,11 +35,11 @@ def serve(config: ServeConfig) -> None:
     Raises:
         UserError: a package of the extra `serve` is missing, or the models or the address can't be used.
     """
-    missing = [name for name in _PACKAGES if find_spec(name) is None]
-    if missing:
-        raise UserError(
-            f'nmt-serve needs the package {missing[0]}, which is not installed. Run pip install "nmt[serve]".'
-        )
+    for name in _PACKAGES:
+        try:
+            import_module(name)
+        except ImportError:
+            raise UserError(f'the package {name} is not installed. Run pip install "nmt[serve]".') from None
     from nmt.serving.server import serve
 
     serve(config)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import logging
+import os
 import signal
 import socket
 from collections.abc import Iterator
@@ -14,7 +15,7 @@ import uvicorn
 
 from nmt.config import ServeConfig
 from nmt.errors import UserError
-from nmt.runtime import STOP_SIGNALS, Terminated, log, unignored
+from nmt.runtime import STOP_SIGNALS, log, unignored
 from nmt.serving.access import read_api_key
 from nmt.serving.app import App
 from nmt.serving.backend import load_backends
@@ -29,11 +30,10 @@ def serve(config: ServeConfig) -> None:
     """Serves until a signal stops the server.
 
     SIGTERM and SIGINT (Ctrl-C) stop it in order: it accepts no connections any more, answers the requests
-    that it has, and returns. A second signal ends it at once.
+    that it has, and returns. A second signal ends the process at once, with the status 128 + its number.
 
     Raises:
         UserError: the models, the key or the address can't be used.
-        Terminated: a second signal has arrived.
     """
     key = read_api_key(config)
     if config.port:
@@ -42,7 +42,6 @@ def serve(config: ServeConfig) -> None:
     connections: set[object] = set()
     metrics = Metrics(lambda: service.waiting, lambda: len(connections))
     service = Service(backends, config.limits, wait=config.batch_wait_ms / 1000, observe=metrics.batch)
-    server: _Server | None = None
     try:
         app = App(service, config, key, metrics)
         listening = _listening_socket(config)
@@ -52,19 +51,12 @@ def serve(config: ServeConfig) -> None:
         log.info("Listening on http://%s:%d", f"[{host}]" if ":" in host else host, port)
         asyncio.run(server.serve([listening]))
     finally:
-        if server is None or server.stopped_by is None:
-            service.close()
-    if server.stopped_by is not None:
-        raise Terminated(server.stopped_by)
+        service.close()
     log.info("Stopped.")
 
 
 class _Server(uvicorn.Server):
-    """uvicorn with the signals of nmt.
-
-    Attributes:
-        stopped_by: the second signal, which ended the server at once; None: it stopped in order.
-    """
+    """uvicorn with the signals of nmt."""
 
     def __init__(self, config: ServeConfig, app: App) -> None:
         logging.getLogger("uvicorn").setLevel(logging.ERROR)  # its warnings are about wrong requests
@@ -86,7 +78,6 @@ class _Server(uvicorn.Server):
             )
         )
         self._app = app
-        self.stopped_by: int | None = None
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -103,9 +94,9 @@ class _Server(uvicorn.Server):
 
     def _stop(self, signum: signal.Signals) -> None:
         if self.should_exit:
-            self.stopped_by = signum
-            self.force_exit = True
-            return
+            log.info("Stopped (%s).", signum.name)
+            # Worker processes end with this process. At a normal exit Python would wait for their searches.
+            os._exit(128 + signum)
         log.info("Stopping (%s): answering the requests that have arrived.", signum.name)
         self._app.draining = self.should_exit = True
 

@@ -8,7 +8,12 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-MODULES = {"nmt-train": "train", "nmt-translate": "translate", "nmt-eval": "evaluate"}
+MODULES = {
+    "nmt-train": "train",
+    "nmt-translate": "translate",
+    "nmt-eval": "evaluate",
+    "nmt-serve": "serve",
+}
 
 SMALL = (
     "data.tokenizer.vocab_size=320",

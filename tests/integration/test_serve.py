@@ -1,0 +1,491 @@
+"""nmt-serve: a real server answers as nmt-translate does, and survives clients of every kind."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlencode
+
+import pytest
+from commands import Toy
+from serving import JSON, Answer, Server, rest, serving
+from waiting import wait_until
+
+from nmt.config import LimitsConfig
+from nmt.serving.openapi import description
+
+SMALL_LIMITS = (
+    "limits.body_bytes=20000",
+    "limits.held_bytes=30000",
+    "limits.waiting_sentences=40",
+    "limits.header_seconds=0.5",
+    "limits.body_seconds=0.5",
+    "limits.header_bytes=4096",
+    "limits.connections=12",
+)
+
+
+@pytest.fixture(scope="module")
+def server(toy: Toy, trained: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """A server with the default limits, two threads that translate, and no key."""
+    options = (f"model_dir={trained}", "threads=2")
+    with serving(toy, tmp_path_factory.mktemp("server"), *options) as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def strict(toy: Toy, trained: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """A server with small limits and a key."""
+    folder = tmp_path_factory.mktemp("strict")
+    (folder / "key").write_text("open sesame\n")
+    options = (f"model_dir={trained}", f"api_key_file={folder / 'key'}", *SMALL_LIMITS)
+    with serving(toy, folder, *options, "cors_origins=[https://example.org]") as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def expected(toy: Toy, trained: Path) -> dict[str, str]:
+    """The translations of nmt-translate."""
+    lines = [*(toy.folder / "train.src").read_text().split("\n")[:200], "Hello, wörld! 你好", ""]
+    text = "".join(f"{line}\n" for line in lines)
+    found = toy.run("nmt-translate", f"model_dir={trained}", text=text).stdout.decode().split("\n")[:-1]
+    return dict(zip(lines, found, strict=True))
+
+
+def test_the_answers_are_those_of_the_command(server: Server, expected: dict[str, str]) -> None:
+    lines = [*expected]
+    answer = server.translate(q=lines, source="xx", target="yy", format="text", api_key="not needed")
+    assert (answer.status, answer.json) == (200, {"translatedText": [expected[line] for line in lines]})
+    first, second, last = lines[0], lines[1], lines[-2]
+    text = f"{first}\r\n\n{second}\n{last}"
+    joined = f"{expected[first]}\r\n\n{expected[second]}\n{expected[last]}"
+    assert server.translate(q=text).json == {"translatedText": joined}
+    form = server.request(
+        "POST",
+        "/translate",
+        urlencode({"q": text, "source": "auto"}).encode(),
+        {"content-type": "application/x-www-form-urlencoded"},
+    )
+    assert form.json == {"translatedText": joined}
+    assert server.translate(q="").json == {"translatedText": ""}
+    assert server.translate(q=[]).json == {"translatedText": []}
+
+
+def test_options_of_a_request_are_those_of_the_command(
+    server: Server, toy: Toy, trained: Path, expected: dict[str, str]
+) -> None:
+    lines = [*expected][:5]
+    options = ("decoding.beam_size=5", "decoding.nbest=3", "decoding.length_penalty=1.2")
+    written = toy.run(
+        "nmt-translate", f"model_dir={trained}", *options, text="".join(f"{x}\n" for x in lines)
+    )
+    rows = [row.split("\t") for row in written.stdout.decode().splitlines()]
+    answer = server.translate(q=lines, beam_size=5, alternatives=2, length_penalty=1.2, scores=True).json
+    flat = [one for text in answer["lines"] for line in text for one in line["translations"]]
+    assert [one["text"] for one in flat] == [row[2] for row in rows]
+    assert [one["score"] for one in flat] == pytest.approx([float(row[1]) for row in rows], abs=2e-4)
+    assert answer["alternatives"][0] == [rows[1][2], rows[2][2]]
+
+
+def test_attention_has_a_row_for_each_piece(server: Server, expected: dict[str, str]) -> None:
+    line = [*expected][0]
+    answer = server.translate(q=f"{line}\n", attention=True).json
+    found, blank = answer["lines"]
+    [best] = found["translations"]
+    assert best["text"] == expected[line]
+    assert found["pieces"][-1] == best["pieces"][-1] == "</s>"
+    assert len(best["attention"]) == len(best["pieces"])
+    for row in best["attention"]:
+        assert len(row) == len(found["pieces"])
+        assert sum(row) == pytest.approx(1, abs=0.02)
+    assert blank == {
+        "translations": [{"text": "", "score": 0.0, "pieces": [], "attention": []}],
+        "pieces": [],
+    }
+
+
+def test_fifty_clients_get_their_own_answers(server: Server, expected: dict[str, str]) -> None:
+    lines = [*expected]
+
+    def client(number: int) -> list[tuple[str, str]]:
+        own = [lines[(7 * number + step) % len(lines)] for step in range(6)]
+        options = [{}, {"alternatives": 1}, {"beam_size": 2}][number % 3]
+        return [(line, server.translate(q=line, **options).json["translatedText"]) for line in own]
+
+    with ThreadPoolExecutor(50) as pool:
+        for found in pool.map(client, range(50)):
+            for line, answer in found:
+                assert answer == expected[line]
+    assert server.figure("nmt_waiting_lines") == 0
+    assert server.figure("nmt_batch_lines_count") < server.figure("nmt_lines_total")  # lines shared batches
+
+
+def test_the_other_paths(server: Server) -> None:
+    assert server.request("GET", "/languages").json == [
+        {"code": "xx", "name": "xx", "targets": ["yy"]},
+        {"code": "yy", "name": "yy", "targets": []},
+    ]
+    assert server.request("GET", "/health").json == {"status": "ready"}
+    assert server.request("GET", "/frontend/settings").json["keyRequired"] is False
+    openapi = server.request("GET", "/openapi.json").json
+    assert openapi == description(server.request("GET", "/languages").json, LimitsConfig(), needs_key=False)
+    for path in ("/", "/docs"):
+        page = server.request("GET", path)
+        assert (page.status, page.headers["content-type"]) == (200, "text/html; charset=utf-8")
+        assert "default-src 'none'" in page.headers["content-security-policy"]
+        assert not re.findall(rb"(?:src|href|url)\s*[=(]\s*[\"']?(?:https?:)?//", page.body)
+    missing = server.request("GET", "/nothing")
+    assert (missing.status, list(missing.json)) == (404, ["error"])
+    wrong = server.request("GET", "/translate")
+    assert (wrong.status, wrong.headers["allow"], list(wrong.json)) == (405, "POST", ["error"])
+    assert (
+        "access-control-allow-origin"
+        not in server.request("GET", "/health", headers={"origin": "http://a"}).headers
+    )
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "message"),
+    [
+        (b'{"q": "ba"', 400, "The body is not valid JSON"),
+        (b'{"q": 3}', 400, "q: must be text or a list of texts, not a number."),
+        (b'{"q": "ba", "alternatives": "many"}', 400, "alternatives: must be a number."),
+        (
+            b'{"q": "ba", "source": "qq"}',
+            400,
+            "source: 'qq' is not supported. The server translates xx to yy.",
+        ),
+        (
+            b'{"q": "ba", "target": "zz"}',
+            400,
+            "target: 'zz' is not supported. The server translates xx to yy.",
+        ),
+        (b'{"q": "ba", "source": "yy", "target": "xx"}', 400, "source: 'yy' is not supported."),
+        (b'{"q": "\\ud800"}', 400, "q: is not valid Unicode"),
+        (b"[" * 100_000, 400, "The body is not valid JSON: it is nested too deeply."),
+    ],
+)
+def test_wrong_requests(server: Server, body: bytes, status: int, message: str) -> None:
+    answer = server.request("POST", "/translate", body, JSON)
+    assert (answer.status, list(answer.json)) == (status, ["error"])
+    assert answer.json["error"].startswith(message)
+    assert server.translate(q="").status == 200
+
+
+def test_a_large_body(server: Server) -> None:
+    body = b'{"q": "' + b"a" * 10_000_000 + b'"}'
+    answer = server.request("POST", "/translate", body, JSON)
+    assert (answer.status, answer.json) == (413, {"error": "The body has more than 1,048,576 bytes."})
+
+    def parts() -> Iterator[bytes]:
+        for _ in range(100):
+            yield b"a" * 100_000
+
+    answer = server.request("POST", "/translate", parts(), JSON)  # type: ignore[arg-type]
+    assert answer.status == 413  # chunked: no Content-Length
+
+
+def test_keys(strict: Server) -> None:
+    for key in ({}, {"api_key": "wrong"}, {"api_key": 5}):
+        answer = strict.translate(q="ba", **key)
+        assert answer.status == 403
+        assert answer.json == {
+            "error": "api_key: is missing or wrong. Ask the operator of the server for one."
+        }
+    assert strict.translate(q="ba", api_key="open sesame").status == 200
+    assert strict.request("GET", "/frontend/settings").json["keyRequired"] is True
+
+
+def test_cors(strict: Server) -> None:
+    allowed = strict.request("GET", "/health", headers={"origin": "https://example.org"})
+    assert allowed.headers["access-control-allow-origin"] == "https://example.org"
+    other = strict.request("GET", "/health", headers={"origin": "https://example.com"})
+    assert "access-control-allow-origin" not in other.headers
+
+
+HEAD = b"POST /translate HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: 100\r\n"
+
+
+@pytest.mark.parametrize(
+    ("sent", "status"),
+    [
+        (b"", 408),
+        (b"\r\n", 408),
+        (b"POST /tra", 408),
+        (HEAD, 408),
+        (HEAD + b"\r\n", 408),
+        (HEAD + b'\r\n{"q": "ba', 408),
+        (b"GET / HTTP/1.1\r\nhost: " + b"x" * 70_000, 431),
+        (b"\x16\x03\x01\x02\x00\x01", 400),
+        (b"GET / HTTP/9.9\r\n\r\n", 400),
+    ],
+)
+def test_slow_and_strange_clients_are_cut(strict: Server, sent: bytes, status: int) -> None:
+    with strict.connect() as connection:
+        connection.sendall(sent)
+        answer = rest(connection)
+    assert answer.startswith(f"HTTP/1.1 {status} ".encode())
+    assert list(json.loads(answer.partition(b"\r\n\r\n")[2])) == ["error"]
+
+
+def test_too_many_connections(strict: Server) -> None:
+    connections = [strict.connect() for _ in range(20)]
+    answers = [rest(connection) for connection in connections]
+    refused = [answer for answer in answers if answer.startswith(b"HTTP/1.1 503 ")]
+    assert len(refused) == 8
+    assert all(b"retry-after: 1\r\n" in answer for answer in refused)
+    for connection in connections:
+        connection.close()
+    wait_until(lambda: _status(strict) == 200)
+
+
+def _status(server: Server) -> int:
+    try:
+        return server.request("GET", "/health").status
+    except OSError:
+        return 0
+
+
+def test_a_full_queue_and_too_many_bytes(strict: Server) -> None:
+    answer = strict.translate(q=["ba"] * 41, api_key="open sesame")
+    assert (answer.status, answer.headers["retry-after"]) == (503, "1")
+    assert answer.json == {"error": "Too many texts are waiting. Try again later."}
+    assert strict.translate(q=["ba"] * 40, api_key="open sesame").status == 200
+    with strict.connect() as one, strict.connect() as other:
+        for connection in (one, other):
+            connection.sendall(HEAD.replace(b"100", b"19000") + b"\r\n" + b"x" * 18_000)
+        answers = [rest(connection)[9:12] for connection in (one, other)]
+    assert sorted(answers) == [b"408", b"503"]
+
+
+PLUGIN = '''
+import os, signal, time
+from nmt.decoding.processors import PROCESSORS, SearchProcessor
+
+class Gate(SearchProcessor):
+    """Stops every search while the file `closed` exists; the file `fatal` kills the process, `bug` raises."""
+    def start(self, search):
+        open("begun", "w").close()
+        while os.path.exists("closed"):
+            time.sleep(0.005)
+        if os.path.exists("fatal"):
+            os.remove("fatal")
+            os.kill(os.getpid(), signal.SIGKILL)
+        if os.path.exists("bug"):
+            os.remove("bug")
+            raise RuntimeError("a bug")
+        return self
+    def __call__(self, log_probs, ids):
+        return log_probs
+
+PROCESSORS["gate"] = Gate
+'''
+"""A search processor with which a test decides how long a translation takes."""
+
+
+class Gated:
+    """A server whose translations stop while the gate is closed."""
+
+    def __init__(self, server: Server, folder: Path) -> None:
+        self.server, self.folder = server, folder
+        self._pool = ThreadPoolExecutor(64)
+
+    def close(self) -> None:
+        """Closes the gate, and sends a request that waits behind it."""
+        (self.folder / "begun").unlink(missing_ok=True)
+        (self.folder / "closed").touch()
+        self.first = self.ask("ba")
+        wait_until((self.folder / "begun").exists)
+
+    def ask(self, *texts: str) -> Future[Answer]:
+        """Asks for translations in another thread."""
+        return self._pool.submit(lambda: self.server.translate(q=list(texts)))
+
+    def open(self) -> None:
+        """Opens the gate."""
+        (self.folder / "closed").unlink()
+
+    def waiting(self) -> float:
+        """The number of lines that wait."""
+        return self.server.figure("nmt_waiting_lines")
+
+
+@pytest.fixture
+def gated(toy: Toy, trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
+    """Returns a context manager of a server whose translations a test can stop; it has these options."""
+    (tmp_path / "gate_plugin.py").write_text(PLUGIN)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
+
+    @contextmanager
+    def started(*options: str) -> Iterator[Gated]:
+        plugin = ("plugins=[gate_plugin]", "decoding.processors.gate={}")
+        there = Toy(tmp_path, toy.cache)
+        with serving(there, tmp_path, f"model_dir={trained}", *plugin, *options) as server:
+            yield Gated(server, tmp_path)
+
+    return started
+
+
+ONE_THREAD = ("decoding.workers=1", "threads=1")
+
+
+def test_sigterm_finishes_what_was_accepted(gated: Callable[..., Any], expected: dict[str, str]) -> None:
+    lines = [*expected][:20]
+    with gated() as gate:
+        gate.close()
+        waiting = [gate.ask(line) for line in lines]
+        wait_until(lambda: gate.server.figure("nmt_connections") >= 22)  # this request, too
+        gate.server.process.send_signal(signal.SIGTERM)
+        wait_until(lambda: "Stopping (SIGTERM)" in gate.server.log.read_text())
+        wait_until(lambda: _status(gate.server) == 0)  # new connections are refused
+        gate.open()
+        assert gate.first.result().status == 200
+        answers = [one.result() for one in waiting]
+        assert [one.json for one in answers] == [{"translatedText": [expected[line]]} for line in lines]
+        assert gate.server.process.wait(30) == 0
+        assert gate.server.process.stdout.read() == b""
+    log = gate.server.log.read_text().splitlines()
+    assert log[0].startswith("Listening on http://127.0.0.1:")
+    assert log[1:] == ["Stopping (SIGTERM): answering the requests that have arrived.", "Stopped."]
+
+
+def test_a_second_signal_ends_it_at_once(gated: Callable[..., Any]) -> None:
+    with gated() as gate:
+        gate.close()
+        gate.server.process.send_signal(signal.SIGINT)
+        wait_until(lambda: "Stopping (SIGINT)" in gate.server.log.read_text())
+        gate.server.process.send_signal(signal.SIGTERM)
+        assert gate.server.process.wait(30) == 128 + signal.SIGTERM
+    assert gate.server.log.read_text().splitlines()[-1] == "Stopped (SIGTERM)."
+
+
+def test_a_request_that_takes_too_long(gated: Callable[..., Any]) -> None:
+    with gated(*ONE_THREAD, "limits.request_seconds=0.3") as gate:
+        gate.close()
+        second = gate.ask("ba be", "bi")
+        for late in (gate.first, second):
+            assert late.result().status == 504
+            assert late.result().json == {"error": "The translation took longer than 0.3 seconds."}
+        assert gate.waiting() == 0  # dropped
+        gate.open()
+        wait_until(lambda: gate.server.translate(q="ba").status == 200)
+
+
+def test_a_full_queue_and_clients_that_vanish(gated: Callable[..., Any]) -> None:
+    with gated(*ONE_THREAD, "limits.waiting_sentences=10", "decoding.max_sentences=5") as gate:
+        gate.close()
+        vanishing = [gate.server.connect() for _ in range(8)]
+        for connection in vanishing:
+            body = b'{"q": "ba"}'
+            connection.sendall(HEAD.replace(b"100", str(len(body)).encode()) + b"\r\n" + body)
+        wait_until(lambda: gate.waiting() == 8)
+        refused = gate.server.translate(q=["ba", "be", "bi"])
+        assert (refused.status, refused.headers["retry-after"]) == (503, "1")
+        for connection in vanishing:
+            connection.close()
+        wait_until(lambda: gate.waiting() == 0)
+        assert gate.server.figure('nmt_requests_total{path="/translate",status="499"}') == 8
+        served = gate.ask("ba", "be", "bi")
+        wait_until(lambda: gate.waiting() == 3)
+        gate.open()
+        assert served.result().status == gate.first.result().status == 200
+        assert gate.server.figure("nmt_batch_lines_sum") == 4  # those of the clients that stayed
+
+
+@pytest.mark.parametrize(
+    ("cause", "message"),
+    [("fatal", "decoding.workers=1: a worker process was killed"), ("bug", "The translation failed.")],
+)
+def test_a_batch_that_fails(gated: Callable[..., Any], cause: str, message: str) -> None:
+    with gated("threads=2") as gate:
+        before = gate.server.translate(q="ba").json
+        (gate.folder / cause).touch()
+        failed = gate.server.translate(q="ba")
+        assert failed.status == 500
+        assert failed.json["error"].startswith(message)
+        assert [gate.server.translate(q="ba").json for _ in range(4)] == [before] * 4
+
+
+def test_a_closed_connection_is_closed_while_worker_processes_run(gated: Callable[..., Any]) -> None:
+    with gated("threads=2") as gate, gate.server.connect() as connection:
+        (gate.folder / "fatal").touch()
+        assert (
+            gate.server.translate(q="ba").status == 500
+        )  # a new process starts, and inherits the connection
+        connection.sendall(b"GET /health HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n")
+        assert rest(connection).endswith(b'{"status":"ready"}')  # returns when the connection is closed
+
+
+def test_several_models(server: Server, toy: Toy, trained: Path, tmp_path: Path) -> None:
+    other = shutil.copytree(trained / "model", tmp_path / "other")
+    text = (other / "config.yaml").read_text()
+    assert "target_lang: yy" in text
+    (other / "config.yaml").write_text(text.replace("target_lang: yy", "target_lang: zz"))
+    (other / "SHA256SUMS").unlink(missing_ok=True)
+    with serving(toy, tmp_path, f"model_dir=[{trained},{other}]", *ONE_THREAD) as both:
+        [language, *_] = both.request("GET", "/languages").json
+        assert language == {"code": "xx", "name": "xx", "targets": ["yy", "zz"]}
+        one = both.translate(q="ba", target="yy").json
+        assert one == both.translate(q="ba", source="auto", target="zz").json
+        answer = both.translate(q="ba", source="xx")
+        assert (answer.status, answer.json) == (
+            400,
+            {"error": "target: must be given. The server translates xx to yy, xx to zz."},
+        )
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("model_dir=nowhere",), "model_dir=nowhere: "),
+        (
+            ("model_dir=[trained,trained]",),
+            "model_dir=trained: translates from xx into yy, as trained does. ",
+        ),
+        (
+            ("model_dir=trained", "host=no.such.host.invalid"),
+            "host=no.such.host.invalid: is not a known address",
+        ),
+        (("model_dir=trained", "host=203.0.113.1"), "host=203.0.113.1: can't listen there: "),
+        (("model_dir=trained", "port=70000"), "port=70000: must be between 0 and 65,535."),
+        (("model_dir=trained", "api_key_file=none"), "none: "),
+        (("model_dir=trained", "decoding.samples=3"), "decoding.samples=3: is not available in nmt-serve."),
+        (("model_dir=trained", "limits.sentences=0"), "limits.sentences=0: must be between"),
+    ],
+)
+def test_wrong_options(toy: Toy, trained: Path, options: tuple[str, ...], message: str) -> None:
+    refused = toy.run("nmt-serve", "port=0", *options)
+    assert (refused.returncode, refused.stdout) == (2, b"")
+    [line] = refused.stderr.decode().splitlines()
+    assert line.startswith(f"nmt-serve: {message}")
+
+
+def test_a_port_in_use(toy: Toy, trained: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        port = listening.getsockname()[1]
+        refused = toy.run("nmt-serve", f"model_dir={trained}", f"port={port}")
+    assert (refused.returncode, refused.stderr.decode()) == (
+        2,
+        f"nmt-serve: port={port}: this port is in use. Give another one, or port=0 for a free one.\n",
+    )
+
+
+def test_without_the_extra(toy: Toy, trained: Path, tmp_path: Path) -> None:
+    code = (
+        "import sys; sys.modules['uvicorn'] = None; sys.argv = ['nmt-serve', 'model_dir=trained'];"
+        "from nmt.cli.serve import main; main()"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=toy.folder, capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == ('nmt-serve: the package uvicorn is not installed. Run pip install "nmt[serve]".\n')

@@ -1,0 +1,200 @@
+"""Batches over requests: every ticket gets its results, in order, whatever else happens."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from waiting import wait_until
+
+from nmt.serving.batcher import Batcher, Closed, QueueFull, Ticket
+
+TICKETS = st.lists(st.tuples(st.integers(1, 9), st.sampled_from("ab")), min_size=1, max_size=12)
+"""The number of lines and the options of each ticket."""
+
+
+def ticket(
+    lines: Sequence[str], options: str = "a", finished: Callable[[], None] | None = None
+) -> Ticket[str, str]:
+    """A ticket; without `finished`, nothing is called."""
+    return Ticket(lines, options, finished or (lambda: None))
+
+
+class Gate:
+    """A translation that waits until it is opened, and records its batches."""
+
+    def __init__(self) -> None:
+        self.batches: list[tuple[list[str], str]] = []
+        self.opened, self.begun = threading.Event(), threading.Event()
+
+    def __call__(self, lines: Sequence[str], options: str) -> list[str]:
+        self.batches.append(([*lines], options))
+        self.begun.set()
+        assert self.opened.wait(20)
+        if "bad" in lines:
+            raise ValueError("bad line")
+        return [f"{line}/{options}" for line in lines]
+
+
+def blocked(gate: Gate, size: int = 4, **options: Any) -> Batcher[str, str]:
+    """A batcher whose thread is busy with a batch of one line, until the gate is opened."""
+    batcher = Batcher(gate, lambda _: size, **{"max_waiting": 1000} | options)
+    batcher.submit(ticket(["first"]))
+    assert gate.begun.wait(20)
+    return batcher
+
+
+@given(TICKETS, st.integers(1, 7), st.integers(1, 3), st.sampled_from([0.0, 0.001]))
+def test_every_ticket_gets_its_results_in_order(
+    shapes: list[tuple[int, str]], size: int, threads: int, wait: float
+) -> None:
+    sizes, lock = list[int](), threading.Lock()
+
+    def translate(lines: Sequence[str], options: str) -> list[str]:
+        with lock:
+            sizes.append(len(lines))
+        return [f"{line}/{options}" for line in lines]
+
+    batcher = Batcher(translate, lambda _: size, max_waiting=1000, threads=threads, wait=wait)
+    finished = list[int]()
+    tickets = [
+        ticket([f"{number}.{line}" for line in range(count)], options, lambda n=number: finished.append(n))
+        for number, (count, options) in enumerate(shapes)
+    ]
+    for one in tickets:
+        batcher.submit(one)
+    batcher.close()
+    for one in tickets:
+        assert one.results == [f"{line}/{one.options}" for line in one.lines]
+        assert one.error is None
+    assert sorted(finished) == [*range(len(tickets))]
+    assert sum(sizes) == sum(count for count, _ in shapes)
+    assert max(sizes) <= size
+    assert batcher.waiting == 0
+
+
+@given(TICKETS, st.sets(st.integers(0, 11)), st.integers(1, 7))
+def test_cancelled_tickets_are_dropped_and_the_others_are_not(
+    shapes: list[tuple[int, str]], cancelled: set[int], size: int
+) -> None:
+    gate = Gate()
+    batcher = blocked(gate, size)
+    finished = list[int]()
+    tickets = [
+        ticket([f"{number}.{line}" for line in range(count)], options, lambda n=number: finished.append(n))
+        for number, (count, options) in enumerate(shapes)
+    ]
+    for one in tickets:
+        batcher.submit(one)
+    for number in cancelled & {*range(len(tickets))}:
+        batcher.cancel(tickets[number])
+        batcher.cancel(tickets[number])
+    left = [number for number in range(len(tickets)) if number not in cancelled]
+    assert batcher.waiting == sum(len(tickets[number].lines) for number in left)
+    gate.opened.set()
+    batcher.close()
+    assert sorted(finished) == left
+    for number in left:
+        assert tickets[number].results == [
+            f"{line}/{tickets[number].options}" for line in tickets[number].lines
+        ]
+    translated = [line for lines, _ in gate.batches[1:] for line in lines]
+    assert sorted(translated) == sorted(line for number in left for line in tickets[number].lines)
+
+
+def test_a_batch_has_one_set_of_options_and_begins_with_the_oldest_ticket() -> None:
+    gate = Gate()
+    batcher = blocked(gate)
+    for lines, options in ((["1"], "b"), (["2"], "a"), (["3", "4"], "b"), (["5"], "a")):
+        batcher.submit(ticket(lines, options))
+    gate.opened.set()
+    batcher.close()
+    assert gate.batches[1:] == [(["1", "3", "4"], "b"), (["2", "5"], "a")]
+
+
+def test_a_long_ticket_lets_short_ones_pass() -> None:
+    gate = Gate()
+    batcher = blocked(gate, 2)
+    batcher.submit(ticket(["1", "2", "3", "4", "5"]))
+    batcher.submit(ticket(["short"]))
+    gate.opened.set()
+    batcher.close()
+    assert [lines for lines, _ in gate.batches[1:]] == [["1", "2"], ["short", "3"], ["4", "5"]]
+
+
+def test_an_error_reaches_only_the_tickets_of_its_batch() -> None:
+    gate = Gate()
+    batcher = blocked(gate, 2)
+    done = list[str]()
+    bad = ticket(["bad", "x", "y", "z"], finished=lambda: done.append("bad"))
+    good = ticket(["good"], "b", lambda: done.append("good"))
+    batcher.submit(bad)
+    batcher.submit(good)
+    gate.opened.set()
+    wait_until(lambda: len(done) == 2)
+    assert str(bad.error) == "bad line"
+    assert (good.error, good.results) == (None, ["good/b"])
+    later = ticket(["later"])
+    batcher.submit(later)  # the thread lives
+    batcher.close()
+    assert later.results == ["later/a"]
+    assert [lines for lines, _ in gate.batches] == [
+        ["first"],
+        ["bad", "x"],
+        ["good"],
+        ["later"],
+    ]  # y, z dropped
+
+
+def test_a_batch_with_too_few_results_is_an_error() -> None:
+    batcher = Batcher(lambda lines, options: ["one"], lambda _: 8, max_waiting=10)
+    failed = ticket(["1", "2"])
+    batcher.submit(failed)
+    batcher.close()
+    assert isinstance(failed.error, AssertionError)
+
+
+def test_a_full_queue_refuses_whole_tickets() -> None:
+    gate = Gate()
+    batcher = blocked(gate, max_waiting=3)
+    batcher.submit(ticket(["1", "2"]))
+    with pytest.raises(QueueFull):
+        batcher.submit(ticket(["3", "4"]))
+    assert batcher.waiting == 2
+    batcher.submit(ticket(["5"]))
+    gate.opened.set()
+    batcher.close()
+    assert [lines for lines, _ in gate.batches[1:]] == [["1", "2", "5"]]
+    with pytest.raises(Closed):
+        batcher.submit(ticket(["6"]))
+
+
+def test_a_ticket_cancelled_during_its_batch_is_not_finished() -> None:
+    gate = Gate()
+    batcher = Batcher(gate, lambda _: 2, max_waiting=10)
+    done = list[str]()
+    begun = ticket(["1", "2", "3"], finished=lambda: done.append("begun"))
+    batcher.submit(begun)
+    assert gate.begun.wait(20)
+    batcher.cancel(begun)
+    gate.opened.set()
+    batcher.close()
+    assert (done, batcher.waiting) == ([], 0)
+    assert [lines for lines, _ in gate.batches] == [["1", "2"]]
+
+
+def test_free_threads_share_what_waits() -> None:
+    gate, sizes = Gate(), list[int]()
+    batcher = Batcher(
+        gate, lambda _: 100, max_waiting=1000, threads=2, wait=0.2, observe=lambda n, _: sizes.append(n)
+    )
+    for number in range(60):
+        batcher.submit(ticket([str(number)]))
+    wait_until(lambda: len(gate.batches) == 2)
+    gate.opened.set()
+    batcher.close()
+    assert sorted(sizes) == [30, 30]

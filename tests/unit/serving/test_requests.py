@@ -1,0 +1,202 @@
+"""Requests of translations: fields, lines, and answers to wrong ones."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nmt.config import DecodingConfig, LimitsConfig, ServeConfig
+from nmt.decoding.translation import ScoredText, Translation
+from nmt.errors import UserError
+from nmt.serving.access import allowed, read_api_key
+from nmt.serving.answers import answer
+from nmt.serving.backend import SearchOptions, decoding_of
+from nmt.serving.languages import NAMES, language_name
+from nmt.serving.requests import Refused, Text, read_body, read_request
+
+JSON, FORM = "application/json; charset=utf-8", "application/x-www-form-urlencoded"
+
+
+@given(st.text(alphabet="ab \r\n\u2028\x0b\x85"))
+def test_lines_and_their_ends_are_the_text(text: str) -> None:
+    split = Text.of(text)
+    assert split.joined(split.lines) == text
+    assert len(split.lines) == text.count("\n") + 1
+    assert not any("\n" in line for line in split.lines)
+
+
+@pytest.mark.parametrize(
+    ("text", "joined"),
+    [("a", "A"), ("", ""), ("a\r\n\nb\n", "A\r\n\nB\n"), ("a\r", "A\r"), ("\n", "\n"), ("a\rb", "A\rB")],
+)
+def test_line_ends_stay(text: str, joined: str) -> None:
+    split = Text.of(text)
+    assert split.joined([line.upper() for line in split.lines]) == joined
+
+
+@pytest.mark.parametrize(
+    ("body", "kind", "fields"),
+    [
+        (b'{"q": "a", "x": [1]}', JSON, {"q": "a", "x": [1]}),
+        (b'{"q": "a"}', "", {"q": "a"}),
+        (b"q=a+b%0A%C3%BC&target=de&q2=", FORM, {"q": "a b\nü", "target": "de", "q2": ""}),
+        (b"q=a&q=b&q=", FORM, {"q": ["a", "b", ""]}),
+    ],
+)
+def test_bodies(body: bytes, kind: str, fields: dict[str, Any]) -> None:
+    assert read_body(body, kind) == fields
+
+
+@pytest.mark.parametrize(
+    ("body", "kind", "status", "words"),
+    [
+        (b"{", JSON, 400, "not valid JSON"),
+        (b"", JSON, 400, "not valid JSON"),
+        (b'{"q": NaN}', JSON, 400, "NaN is not a JSON value"),
+        (b"[1]", JSON, 400, "must be a JSON object"),
+        (b'"text"', JSON, 400, "must be a JSON object"),
+        (b'{"q": "\xff"}', JSON, 400, "not valid UTF-8"),
+        (b"[" * 100_000, JSON, 400, "nested too deeply"),
+        (b'{"q": ' + b"1" * 5000 + b"}", JSON, 400, "not valid JSON"),
+        (b"q=%FF", FORM, 400, "not valid UTF-8"),
+        (b"q=%s" % b"\xff", FORM, 400, "not valid UTF-8"),
+        (b"a=1&" * 20_000, FORM, 400, "more than 10,000 fields"),
+        (b"q", "multipart/form-data; boundary=x", 415, "multipart/form-data"),
+    ],
+)
+def test_wrong_bodies(body: bytes, kind: str, status: int, words: str) -> None:
+    with pytest.raises(Refused, match=words) as raised:
+        read_body(body, kind)
+    assert raised.value.status == status
+
+
+def test_a_complete_request() -> None:
+    fields = {"q": ["a\nb", ""], "source": "en", "target": "de", "format": "text", "unknown": 1}
+    fields |= {
+        "alternatives": "2",
+        "scores": "true",
+        "attention": True,
+        "beam_size": 6,
+        "length_penalty": "1.5",
+    }
+    request = read_request(fields, LimitsConfig())
+    assert request.lines == ["a", "b", ""]
+    assert (request.is_list, request.source, request.target, request.scores) == (True, "en", "de", True)
+    assert request.options == SearchOptions(beam_size=6, length_penalty=1.5, nbest=3, attention=True)
+
+
+def test_the_fields_of_a_form_may_be_empty() -> None:
+    fields = dict.fromkeys(["source", "target", "format", "alternatives", "scores", "beam_size"], "")
+    request = read_request({"q": "a"} | fields, LimitsConfig())
+    assert request.options == SearchOptions()
+    assert (request.source, request.scores) == (None, False)
+
+
+@pytest.mark.parametrize(
+    ("fields", "status", "message"),
+    [
+        ({}, 400, "q: is missing. Give the text to translate."),
+        ({"q": 1}, 400, "q: must be text or a list of texts, not a number."),
+        ({"q": ["a", None]}, 400, "q: must be text or a list of texts, not null."),
+        ({"q": "\ud800"}, 400, "q: is not valid Unicode: it contains half of a surrogate pair."),
+        ({"q": "a", "source": 3}, 400, "source: must be text, not a number."),
+        ({"q": "a", "target": ["de"]}, 400, "target: must be text, not a list."),
+        ({"q": "a", "format": "html"}, 400, "format: 'html' is not supported. Use text."),
+        ({"q": "a", "alternatives": 10}, 400, "alternatives: must be between 0 and 9."),
+        ({"q": "a", "alternatives": -1}, 400, "alternatives: must be between 0 and 9."),
+        ({"q": "a", "alternatives": 1.5}, 400, "alternatives: must be a whole number."),
+        ({"q": "a", "alternatives": True}, 400, "alternatives: must be a number."),
+        ({"q": "a", "alternatives": {}}, 400, "alternatives: must be a number."),
+        ({"q": "a", "beam_size": 17}, 400, "beam_size: must be between 1 and 16."),
+        ({"q": "a", "beam_size": "x"}, 400, "beam_size: must be a number."),
+        ({"q": "a", "length_penalty": "nan"}, 400, "length_penalty: must be between 0 and 10."),
+        ({"q": "a", "length_penalty": 10**400}, 400, "length_penalty: must be a number."),
+        ({"q": "a", "scores": "perhaps"}, 400, "scores: must be true or false."),
+        ({"q": "a", "attention": 1}, 400, "attention: must be true or false."),
+        ({"q": "a" * 100_001}, 413, "q: has 100,001 characters, and at most 100,000 are allowed."),
+        ({"q": "\n" * 2000}, 413, "q: has 2,001 lines, and at most 2,000 are allowed."),
+        (
+            {"q": "a" * 1001, "attention": True},
+            413,
+            "attention: q has 1,001 characters, and at most 1,000 are allowed with attention.",
+        ),
+    ],
+)
+def test_wrong_fields(fields: dict[str, Any], status: int, message: str) -> None:
+    with pytest.raises(Refused) as raised:
+        read_request(fields, LimitsConfig())
+    assert (raised.value.status, raised.value.message) == (status, message)
+
+
+def translation(*texts: str) -> Translation:
+    """A translation with these hypotheses, with the scores -1, -2 and so on."""
+    return Translation(tuple(ScoredText(text, -float(rank)) for rank, text in enumerate(texts, 1)))
+
+
+def test_the_answer_to_a_text() -> None:
+    request = read_request({"q": "a\r\n\nb"}, LimitsConfig())
+    results = [translation("A"), translation(""), translation("B")]
+    assert answer(request, results) == {"translatedText": "A\r\n\nB"}
+
+
+def test_the_answer_to_a_list_with_alternatives_and_scores() -> None:
+    request = read_request({"q": ["a\n", "b"], "alternatives": 2, "scores": True}, LimitsConfig())
+    results = [translation("A", "AA"), translation(""), translation("B", "BB", "BBB")]
+    assert answer(request, results) == {
+        "translatedText": ["A\n", "B"],
+        "alternatives": [["AA\n"], ["BB", "BBB"]],
+        "lines": [
+            [
+                {"translations": [{"text": "A", "score": -1.0}, {"text": "AA", "score": -2.0}]},
+                {"translations": [{"text": "", "score": -1.0}]},
+            ],
+            [{"translations": [{"text": "B" * n, "score": -float(n)} for n in (1, 2, 3)]}],
+        ],
+    }
+
+
+def test_an_empty_list_has_an_empty_answer() -> None:
+    assert answer(read_request({"q": []}, LimitsConfig()), []) == {"translatedText": []}
+
+
+def test_a_cut_line_is_a_warning() -> None:
+    cut = Translation((ScoredText("A", -1.0),), truncated=2000, cut_to=1024)
+    assert answer(read_request({"q": "a"}, LimitsConfig()), [cut])["warnings"] == [
+        "line 1: cut to 1,024 of 2,000 tokens (decoding.max_source_tokens)"
+    ]
+
+
+def test_the_beam_has_room_for_all_translations() -> None:
+    config = DecodingConfig(beam_size=4, length_penalty=0.6)
+    assert decoding_of(config, SearchOptions()).beam_size == 4
+    assert decoding_of(config, SearchOptions(nbest=6)).beam_size == 6
+    changed = decoding_of(config, SearchOptions(beam_size=2, length_penalty=0.0, nbest=2))
+    assert (changed.beam_size, changed.length_penalty, changed.nbest) == (2, 0.0, 2)
+
+
+def test_keys(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert allowed(None, None) and allowed("x", None) and allowed("ü", "ü")
+    assert not any(allowed(given, "key") for given in (None, "", "ke", "key ", 3, ["key"], "\ud800"))
+    (tmp_path / "key").write_text("secret\n")
+    assert read_api_key(ServeConfig("m", api_key_file=str(tmp_path / "key"))) == "secret"
+    monkeypatch.setenv("MY_KEY", "other")
+    assert read_api_key(ServeConfig("m", api_key_variable="MY_KEY")) == "other"
+    assert read_api_key(ServeConfig("m")) is None
+    (tmp_path / "empty").write_text("\n")
+    for options in (
+        {"api_key_file": str(tmp_path / "none")},
+        {"api_key_file": str(tmp_path / "empty")},
+        {"api_key_variable": "NO_SUCH_VARIABLE"},
+    ):
+        with pytest.raises(UserError):
+            read_api_key(ServeConfig("m", **options))
+
+
+def test_names_of_languages() -> None:
+    assert language_name("de") == "German"
+    assert language_name("pt_BR") == "Portuguese (BR)"
+    assert language_name("xx") == "xx"
+    assert len(NAMES) == 98
