@@ -20,6 +20,8 @@ def read_api_key(config: ServeConfig) -> str | None:
     """
     if config.api_key_file is not None:
         path = expanded(config.api_key_file)
+        if not path.exists():
+            raise UserError(f"api_key_file={config.api_key_file}: there is no such file. Check the name.")
         with read_errors(path):
             key = read_text(path, _LONGEST).strip()
         if not key:

@@ -15,6 +15,7 @@ from contextlib import suppress
 from typing import Generic, TypeVar
 
 from nmt.decoding.batches.workers import WorkerPool
+from nmt.errors import UserError
 
 Job = TypeVar("Job")
 Result = TypeVar("Result")
@@ -59,6 +60,13 @@ class Workers(Generic[Job, Result]):
             assert result is not None
             healthy = pool
             return result
+        except UserError as error:
+            if pool.alive:
+                raise
+            raise UserError(
+                "A worker process of the server was killed, probably because memory ran out. "
+                "Translate fewer or shorter lines at once."
+            ) from error
         finally:
             if healthy is None:
                 pool.__exit__()

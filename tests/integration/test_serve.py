@@ -405,7 +405,7 @@ def test_a_full_queue_and_clients_that_vanish(gated: Callable[..., Any]) -> None
 
 @pytest.mark.parametrize(
     ("cause", "message"),
-    [("fatal", "decoding.workers=1: a worker process was killed"), ("bug", "The translation failed.")],
+    [("fatal", "A worker process of the server was killed"), ("bug", "The translation failed.")],
 )
 def test_a_batch_that_fails(gated: Callable[..., Any], cause: str, message: str) -> None:
     with gated("threads=2") as gate:
@@ -459,7 +459,7 @@ def test_several_models(server: Server, toy: Toy, trained: Path, tmp_path: Path)
         ),
         (("model_dir=trained", "host=203.0.113.1"), "host=203.0.113.1: can't listen there: "),
         (("model_dir=trained", "port=70000"), "port=70000: must be between 0 and 65,535."),
-        (("model_dir=trained", "api_key_file=none"), "none: "),
+        (("model_dir=trained", "api_key_file=none"), "api_key_file=none: there is no such file."),
         (("model_dir=trained", "decoding.samples=3"), "decoding.samples=3: is not available in nmt-serve."),
         (("model_dir=trained", "limits.sentences=0"), "limits.sentences=0: must be between"),
     ],

@@ -100,6 +100,11 @@ class WorkerPool(Generic[Job, Result]):
         for pipe in [*self._processes]:
             self._end(pipe)
 
+    @property
+    def alive(self) -> int:
+        """The number of processes that have not ended."""
+        return len(self._processes)
+
     def run(self, jobs: Sequence[Job]) -> Iterator[tuple[int, Result]]:
         """Yields the index and the result of each job, in the order in which they are done.
 

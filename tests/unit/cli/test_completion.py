@@ -16,11 +16,16 @@ import pytest
 
 from nmt.cli.app import run
 from nmt.cli.completion import completed, script
-from nmt.config import EvalConfig, TrainConfig, TranslateConfig
+from nmt.config import EvalConfig, ServeConfig, TrainConfig, TranslateConfig
 from nmt.errors import UserError
 
-COMMANDS = {"nmt-train": "train", "nmt-translate": "translate", "nmt-eval": "eval"}
-SCHEMAS = {"train": TrainConfig, "translate": TranslateConfig, "eval": EvalConfig}
+COMMANDS = {"nmt-train": "train", "nmt-translate": "translate", "nmt-eval": "eval", "nmt-serve": "serve"}
+SCHEMAS = {
+    "train": TrainConfig,
+    "translate": TranslateConfig,
+    "eval": EvalConfig,
+    "serve": ServeConfig,
+}
 
 
 @pytest.mark.parametrize(

@@ -49,7 +49,13 @@ def test_the_overview(
         (["evaluate"], 2, "nmt: evaluate: there is no such command. Did you mean eval? "),
         (["training"], 2, "nmt: training: there is no such command. Did you mean train? "),
         (["translation"], 2, "nmt: translation: there is no such command. Did you mean translate? "),
-        (["serve"], 2, "nmt: serve: there is no such command. The commands are train, translate, eval.\n"),
+        (["serve", "--help"], 0, "Serves translations"),
+        (["serve"], 2, "nmt-serve: model_dir: must be given."),
+        (
+            ["export"],
+            2,
+            "nmt: export: there is no such command. The commands are train, translate, eval, serve.\n",
+        ),
         ([""], 2, "nmt: : there is no such command. The commands are"),
         (
             ["seed=1"],

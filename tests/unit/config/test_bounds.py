@@ -13,7 +13,15 @@ from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from nmt.bundle import config_from_yaml
-from nmt.config import CleaningConfig, DecodingConfig, EvalConfig, ModelConfig, TrainConfig, TranslateConfig
+from nmt.config import (
+    CleaningConfig,
+    DecodingConfig,
+    EvalConfig,
+    ModelConfig,
+    ServeConfig,
+    TrainConfig,
+    TranslateConfig,
+)
 from nmt.config.checks import above, between, check, shortened
 from nmt.config.paths import text_option
 from nmt.errors import UserError
@@ -28,6 +36,7 @@ COMMANDS: dict[type[Any], tuple[str, dict[str, Any]]] = {
     TrainConfig: ("train", {"data": DATA}),
     TranslateConfig: ("translate", {"model_dir": "m"}),
     EvalConfig: ("eval", {"data": DATA}),
+    ServeConfig: ("serve", {"model_dir": "m"}),
 }
 """The commands: their names and required options."""
 

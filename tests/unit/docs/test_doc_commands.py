@@ -1,6 +1,6 @@
 """Every command that the pages show has valid options.
 
-The options of `nmt-train`, `nmt-translate` and `nmt-eval` are read and composed as the commands do it,
+The options of `nmt-train`, `nmt-translate`, `nmt-eval` and `nmt-serve` are read and composed as the commands do it,
 without data and without a model. Options of scripts are compared with their parsers. Nothing is run here.
 Other tests run the experiments (tests/integration/test_experiments.py) and the Python examples of
 docs/python.md and docs/extending.md (test_python_api.py and test_plugins.py).
@@ -22,12 +22,17 @@ from doc_commands import ELLIPSIS, Command, commands, simple_commands
 from doc_pages import ROOT
 
 from nmt.cli.arguments import read_arguments
-from nmt.config import EvalConfig, TrainConfig, TranslateConfig
+from nmt.config import EvalConfig, ServeConfig, TrainConfig, TranslateConfig
 from nmt.config.paths import text_option
 from nmt.errors import UserError
 from nmt.options.compose import compose_jobs
 
-SCHEMAS: dict[str, type[Any]] = {"train": TrainConfig, "translate": TranslateConfig, "eval": EvalConfig}
+SCHEMAS: dict[str, type[Any]] = {
+    "train": TrainConfig,
+    "translate": TranslateConfig,
+    "eval": EvalConfig,
+    "serve": ServeConfig,
+}
 
 NEEDS_HUB = {"multi30k", "wmt14_en_de_base", "wmt14_en_de_big"}
 """Experiments that the pages train and that read the hub."""
