@@ -42,9 +42,14 @@ class Workers(Generic[Job, Result]):
 
         self._work, self._count = do, count
         self._idle: queue.SimpleQueue[WorkerPool[Job | None, Result | None] | None] = queue.SimpleQueue()
-        pools = [self._started() for _ in range(count)]
-        for pool in pools:
-            self._idle.put(pool)
+        try:
+            for _ in range(count):
+                self._idle.put(self._started())
+        except BaseException:  # also a signal: at its exit, Python would wait for the processes
+            while not self._idle.empty():
+                if (pool := self._idle.get()) is not None:
+                    pool.__exit__()
+            raise
 
     def __call__(self, job: Job) -> Result:
         """Does a job in a free process; waits for one if there is none.

@@ -1,8 +1,7 @@
 """Every command that the pages show has valid options.
 
-The options of `nmt-train`, `nmt-translate`, `nmt-eval` and `nmt-serve` are read and composed as the commands do it,
-without data and without a model. Options of scripts are compared with their parsers. Nothing is run here.
-Other tests run the experiments (tests/integration/test_experiments.py) and the Python examples of
+The options of our commands, such as `nmt-train`, are read and composed as the commands do it, without data
+and without a model. Options of scripts are compared with their parsers. Nothing is run here. Other tests run the experiments (tests/integration/test_experiments.py) and the Python examples of
 docs/python.md and docs/extending.md (test_python_api.py and test_plugins.py).
 """
 
@@ -42,7 +41,21 @@ CHOICES = ("experiment", "data")
 NEEDED = ("model_dir", "hypotheses")
 """Commands that differ in the value of a choice, or in whether they have one of these, are composed apart."""
 NOT_OURS = {
-    *("cat", "diff", "du", "head", "iconv", "python", "python3", "sed", "sha256sum", "source", "wc", "xxd"),
+    *(
+        "cat",
+        "curl",
+        "diff",
+        "du",
+        "head",
+        "iconv",
+        "python",
+        "python3",
+        "sed",
+        "sha256sum",
+        "source",
+        "wc",
+        "xxd",
+    ),
     *("pip", "comet/bin/pip", ".venv/bin/pre-commit", "nvidia-smi"),
 }
 """Other programs; their options are not checked."""

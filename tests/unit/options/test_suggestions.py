@@ -7,14 +7,16 @@ from typing import Any
 import pytest
 
 from nmt.cli.arguments import read_arguments
-from nmt.config import EvalConfig, TrainConfig, TranslateConfig
+from nmt.config import EvalConfig, ServeConfig, TrainConfig, TranslateConfig
 from nmt.config.paths import schema_keys
 from nmt.errors import UserError
 from nmt.options.arguments import Arguments
 from nmt.options.compose import compose_jobs
 from nmt.options.suggestions import COMMANDS, FOREIGN, corrected_flag, meant
 
-KNOWN = {schema: list(schema_keys(schema)) for schema in (TrainConfig, TranslateConfig, EvalConfig)}
+KNOWN = {
+    schema: list(schema_keys(schema)) for schema in (TrainConfig, TranslateConfig, EvalConfig, ServeConfig)
+}
 
 
 def test_every_suggested_option_exists() -> None:
