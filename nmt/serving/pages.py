@@ -65,7 +65,7 @@ def _words(text: str) -> str:
 
 
 def _read(name: str) -> str:
-    return (files("nmt.serving") / name).read_text(encoding="utf-8")
+    return (files("nmt.serving") / "templates" / name).read_text(encoding="utf-8")
 
 
 def _policy(*names: str) -> str:
