@@ -1,0 +1,137 @@
+"""The service with another engine than nmt's: the choice of the model, errors, time, and vanished clients."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+
+from nmt.config import LimitsConfig
+from nmt.decoding.translation import ScoredText, Translation
+from nmt.errors import UserError
+from nmt.serving.backend import SearchOptions
+from nmt.serving.requests import Refused, read_request
+from nmt.serving.service import Service, Vanished
+
+
+class Engine:
+    """An engine that writes the target language before each line; it needs nothing of nmt's models."""
+
+    threads = 2
+
+    def __init__(self, source_lang: str, target_lang: str) -> None:
+        self.source_lang, self.target_lang = source_lang, target_lang
+        self.go, self.closed = threading.Event(), False
+        self.go.set()
+
+    def batch_size(self, options: SearchOptions) -> int:
+        return 4
+
+    def translate(self, lines: Sequence[str], options: SearchOptions) -> Sequence[Translation]:
+        assert self.go.wait(20)
+        if "bad" in lines:
+            raise UserError("the engine is out of memory")
+        if "bug" in lines:
+            raise KeyError("internal")
+        return [Translation((ScoredText(f"{self.target_lang}:{line}", -1.0),)) for line in lines]
+
+    def close(self) -> None:
+        self.closed = True
+
+
+ENGINES = (("en", "de"), ("en", "fr"), ("fi", "fr"))
+
+
+def service(*engines: Engine, **limits: float) -> Service:
+    """A service with these engines."""
+    return Service(engines, replace(LimitsConfig(), **limits), wait=0, observe=lambda lines, seconds: None)
+
+
+async def forever() -> None:
+    """The client does not vanish."""
+    await asyncio.Event().wait()
+
+
+def translated(served: Service, **fields: object) -> str:
+    """The translation of a request of one line."""
+    request = read_request({"q": "a", **fields}, LimitsConfig())
+    [found] = asyncio.run(served.translate(request, forever))
+    return found.hypotheses[0].text
+
+
+@pytest.mark.parametrize(
+    ("fields", "found"),
+    [
+        ({"source": "en", "target": "de"}, "de:a"),
+        ({"source": "fi", "target": "fr"}, "fr:a"),
+        ({"source": "fi"}, "fr:a"),
+        ({"source": "auto", "target": "de"}, "de:a"),
+        ({"target": "de"}, "de:a"),
+        ({}, "source: must be given."),
+        ({"source": "auto"}, "source: must be given."),
+        ({"target": "fr"}, "source: must be given."),
+        ({"source": "en"}, "target: must be given."),
+        ({"source": "xx", "target": "de"}, "source: 'xx' is not supported."),
+        ({"source": "fi", "target": "de"}, "target: 'de' is not supported."),
+        ({"source": "fi", "target": "xx"}, "target: 'xx' is not supported."),
+        ({"source": "de", "target": "en"}, "source: 'de' is not supported."),
+        ({"source": "xx"}, "source: 'xx' is not supported."),
+    ],
+)
+def test_the_model_of_the_languages(fields: dict[str, str], found: str) -> None:
+    served = service(*(Engine(*pair) for pair in ENGINES))
+    if ":" in found and not found.endswith("."):
+        assert translated(served, **fields) == found
+    else:
+        with pytest.raises(Refused) as raised:
+            translated(served, **fields)
+        assert raised.value.status == 400
+        assert raised.value.message == f"{found} The server translates en to de, en to fr, fi to fr."
+    served.close()
+
+
+def test_languages_have_their_targets() -> None:
+    served = service(*(Engine(*pair) for pair in ENGINES))
+    assert served.languages() == [
+        {"code": "de", "name": "German", "targets": []},
+        {"code": "en", "name": "English", "targets": ["de", "fr"]},
+        {"code": "fi", "name": "Finnish", "targets": ["fr"]},
+        {"code": "fr", "name": "French", "targets": []},
+    ]
+    served.close()
+
+
+def test_errors_of_an_engine() -> None:
+    engine = Engine("en", "de")
+    served = service(engine)
+    for line, message in (("bad", "the engine is out of memory"), ("bug", "The translation failed.")):
+        with pytest.raises(Refused, match=message) as raised:
+            translated(served, q=line)
+        assert raised.value.status == 500
+    assert translated(served) == "de:a"
+    served.close()
+    assert engine.closed
+    with pytest.raises(Refused, match="The server is stopping") as raised:
+        translated(served)
+    assert raised.value.status == 503
+
+
+def test_time_and_clients_that_vanish() -> None:
+    engine = Engine("en", "de")
+    engine.go.clear()
+    served = service(engine, request_seconds=0.05)
+    with pytest.raises(Refused, match=r"took longer than 0\.05 seconds") as raised:
+        translated(served)
+    assert raised.value.status == 504
+
+    async def vanish() -> None:
+        return None
+
+    with pytest.raises(Vanished):
+        asyncio.run(served.translate(read_request({"q": "a"}, LimitsConfig()), vanish))
+    engine.go.set()
+    served.close()
+    assert served.waiting == 0
