@@ -101,6 +101,10 @@ class Connection(asyncio.Protocol):
         self._transport.write(request)
         return await self._answer
 
+    def is_open(self) -> bool:
+        """Returns whether the server has not closed the connection, as it does after some seconds."""
+        return self._transport is not None and not self._transport.is_closing()
+
     def close(self) -> None:
         """Closes the connection."""
         if self._transport is not None:
@@ -159,6 +163,8 @@ async def open_loop(target: Target, rate: float, seconds: float) -> Load:
     tasks: set[asyncio.Task[None]] = set()
 
     async def one(number: int, planned: float) -> None:
+        while idle and not idle[-1].is_open():
+            idle.pop()
         connection = idle.pop() if idle else await target.connect()
         if await target.ask(connection, number, load, planned):
             idle.append(connection)
