@@ -111,6 +111,11 @@ class ServeConfig:
             raise UserError(f"host={shortened(self.host)}: must be an address or a name, such as 127.0.0.1.")
         if self.api_key_file is not None and self.api_key_variable is not None:
             raise UserError("api_key_variable: the key is already in api_key_file. Give one of them.")
+        if self.decoding.nbest > 1:
+            raise UserError(
+                f"decoding.nbest={self.decoding.nbest}: a request chooses its number of translations, with "
+                "alternatives. Set decoding.nbest=1."
+            )
         for key in ("samples", "mbr"):
             if value := getattr(self.decoding, key):
                 raise UserError(

@@ -461,6 +461,7 @@ def test_several_models(server: Server, toy: Toy, trained: Path, tmp_path: Path)
         (("model_dir=trained", "port=70000"), "port=70000: must be between 0 and 65,535."),
         (("model_dir=trained", "api_key_file=none"), "api_key_file=none: there is no such file."),
         (("model_dir=trained", "decoding.samples=3"), "decoding.samples=3: is not available in nmt-serve."),
+        (("model_dir=trained", "decoding.nbest=2"), "decoding.nbest=2: a request chooses its number"),
         (("model_dir=trained", "limits.sentences=0"), "limits.sentences=0: must be between"),
     ],
 )

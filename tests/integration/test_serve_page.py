@@ -194,6 +194,11 @@ def test_errors_are_words(page: Page, server: Server) -> None:
     wait_until(lambda: page.text("#error") == "The server is busy. Trying again …")
     expected = server.translate(q="ba de", target="yy").json["translatedText"]
     wait_until(lambda: page.text("#result") == expected and page.text("#error") == "")
+    page.browser.execute_script("settings.charLimit = 6")
+    page.find("#text").send_keys(" ki")
+    wait_until(lambda: page.text("#error") == "The text has 8 characters, and at most 6 are allowed.")
+    assert page.text("#result") == ""  # not the translation of the shorter text
+    page.browser.execute_script("settings.charLimit = 100")
     page.browser.execute_script("window.fetch = () => Promise.reject(new TypeError('network'))")
     page.find("#text").send_keys(" ki")
     wait_until(lambda: page.text("#error") == "The server does not answer. Is it running?")
