@@ -1,4 +1,4 @@
-"""The commands without the installed scripts: `python -m nmt train`, `translate`, `eval` and `serve`."""
+"""The commands without the installed scripts: `python -m nmt train` and the others."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ COMMANDS = {
     "train": "nmt.cli.train",
     "translate": "nmt.cli.translate",
     "eval": "nmt.cli.evaluate",
+    "export": "nmt.cli.export",
     "serve": "nmt.cli.serve",
 }
 """Name of each command → its module, which is imported only to run the command."""
@@ -23,6 +24,7 @@ nmt trains neural machine translation models from sentence pairs, translates wit
   nmt-train       python -m nmt train        train and test a model; the same command resumes it
   nmt-translate   python -m nmt translate    translate a file, a pipe or typed lines with a model
   nmt-eval        python -m nmt eval         score a model on a test set, or translations in files
+  nmt-export      python -m nmt export       export a model to another engine, compared with the original
   nmt-serve       python -m nmt serve        translate over HTTP, with a page to try it
 
 Both columns run the same commands. Each command lists its options with --help.

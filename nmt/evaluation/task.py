@@ -162,7 +162,7 @@ def load_models(config: EvalConfig, task: Task) -> list[Bundle]:
     task.target_lang = config.target_lang or data.target_lang
     scored_on = _title_files("references", config)
     if not task.references:
-        _read_data(config, bundle, data, task)
+        read_data(config, bundle, data, task)
         scored_on = f"{data.name} ({config.split}), {data.source_lang}-{data.target_lang}"
     task.title = printable(f"{' + '.join(paths)} on {scored_on}")
     task.details["model_dir"] = config.model_dir
@@ -176,7 +176,18 @@ def languages_of(data: DataConfig) -> set[tuple[str, str]]:
     return pairs | {(data.source_lang, data.target_lang)}
 
 
-def _read_data(config: EvalConfig, bundle: Bundle, data: DataConfig, task: Task) -> None:
+def read_data(config: EvalConfig, bundle: Bundle, data: DataConfig, task: Task) -> None:
+    """Adds the text of a split of `data` to the task.
+
+    Args:
+        config: its `split`, and `data` if these are not the data of the model.
+        bundle: the model.
+        data: the data.
+        task: the task.
+
+    Raises:
+        UserError: there is no such split, or it is no longer available.
+    """
     from nmt.data.corpora.corpus import is_given, read_held_out
     from nmt.data.corpora.recorded import NotRecorded, require_recorded
 

@@ -106,6 +106,8 @@ def _defaults(config_name: str, settings: Sequence[Setting]) -> list[Setting]:
     if config_name == "train":
         # The default is the quickstart experiment, unless other data or another experiment are chosen.
         return [] if {"experiment", "data"} & set(given) else [_default("experiment", "quickstart")]
+    if config_name == "export":  # it has no options of decoding
+        return []
     loose = next((key for key in given if key.startswith("data.")), None)
     if loose and "data" not in given:
         raise UserError(f"{loose}: no data are chosen. Add some, such as data=local or data=wmt14_de_en.")

@@ -10,7 +10,7 @@ import re
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
-from nmt.config import EvalConfig, ServeConfig, TrainConfig, TranslateConfig
+from nmt.config import EvalConfig, ExportConfig, ServeConfig, TrainConfig, TranslateConfig
 from nmt.config.paths import schema_keys
 
 
@@ -317,6 +317,7 @@ COMMANDS = {
     "nmt-train": TrainConfig,
     "nmt-translate": TranslateConfig,
     "nmt-eval": EvalConfig,
+    "nmt-export": ExportConfig,
     "nmt-serve": ServeConfig,
 }
 

@@ -12,6 +12,7 @@ MODULES = {
     "nmt-train": "train",
     "nmt-translate": "translate",
     "nmt-eval": "evaluate",
+    "nmt-export": "export",
     "nmt-serve": "serve",
 }
 

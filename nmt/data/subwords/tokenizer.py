@@ -40,7 +40,8 @@ PAD_ID, BOS_ID, EOS_ID, UNK_ID = 0, 1, 2, 3
 
 JOINT_FILE, SOURCE_FILE, TARGET_FILE = "joint.spm", "source.spm", "target.spm"
 
-_NUM_SPECIAL = 4
+NUM_SPECIAL = 4
+"""Number of special pieces; their ids come first."""
 _MAX_BYTES = 1 << 26  # of a model; a model of a million pieces has about 25 million
 _SPECIAL_PIECES = ("<pad>", "<s>", "</s>", "<unk>")
 # The threads share the sums over sentences, so the number of threads affects their rounding. It must not
@@ -132,7 +133,7 @@ class Tokenizer:
         Special pieces are skipped. Bytes that are not UTF-8 become U+FFFD. Control characters other than tabs
         become spaces.
         """
-        normal = [[i for i in map(int, sequence) if i >= _NUM_SPECIAL] for sequence in ids]
+        normal = [[i for i in map(int, sequence) if i >= NUM_SPECIAL] for sequence in ids]
         texts: list[str] = self.target_processor.decode(normal, num_threads=1) if normal else []
         return [text.translate(_CONTROLS) for text in texts]
 
@@ -173,13 +174,13 @@ class Tokenizer:
 
     def decoded_word_numbers(self, ids: Sequence[int]) -> list[int]:
         """Returns for each id the number of its word in the text that `decode_target` returns."""
-        normal = [i for i in map(int, ids) if i >= _NUM_SPECIAL]
+        normal = [i for i in map(int, ids) if i >= NUM_SPECIAL]
         if not normal:
             return [NO_WORD] * len(ids)
         message: bytes = self.target_processor.decode(normal, out_type="serialized_proto")
         text: str = self.target_processor.decode(normal)
         words = iter(words_at(text, text.translate(_CONTROLS), piece_begins(message)))
-        return [next(words) if i >= _NUM_SPECIAL else NO_WORD for i in ids]
+        return [next(words) if i >= NUM_SPECIAL else NO_WORD for i in ids]
 
     def save(self, folder: Path) -> None:
         """Writes `joint.spm`, or `source.spm` and `target.spm`, to a folder."""

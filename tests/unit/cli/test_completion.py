@@ -16,14 +16,21 @@ import pytest
 
 from nmt.cli.app import run
 from nmt.cli.completion import completed, script
-from nmt.config import EvalConfig, ServeConfig, TrainConfig, TranslateConfig
+from nmt.config import EvalConfig, ExportConfig, ServeConfig, TrainConfig, TranslateConfig
 from nmt.errors import UserError
 
-COMMANDS = {"nmt-train": "train", "nmt-translate": "translate", "nmt-eval": "eval", "nmt-serve": "serve"}
+COMMANDS = {
+    "nmt-train": "train",
+    "nmt-translate": "translate",
+    "nmt-eval": "eval",
+    "nmt-export": "export",
+    "nmt-serve": "serve",
+}
 SCHEMAS = {
     "train": TrainConfig,
     "translate": TranslateConfig,
     "eval": EvalConfig,
+    "export": ExportConfig,
     "serve": ServeConfig,
 }
 

@@ -52,9 +52,9 @@ def test_the_overview(
         (["serve", "--help"], 0, "Serves translations"),
         (["serve"], 2, "nmt-serve: model_dir: must be given."),
         (
-            ["export"],
+            ["import"],
             2,
-            "nmt: export: there is no such command. The commands are train, translate, eval, serve.\n",
+            "nmt: import: there is no such command. Did you mean export?",
         ),
         ([""], 2, "nmt: : there is no such command. The commands are"),
         (

@@ -17,6 +17,7 @@ from nmt.config import (
     CleaningConfig,
     DecodingConfig,
     EvalConfig,
+    ExportConfig,
     ModelConfig,
     ServeConfig,
     TrainConfig,
@@ -36,6 +37,7 @@ COMMANDS: dict[type[Any], tuple[str, dict[str, Any]]] = {
     TrainConfig: ("train", {"data": DATA}),
     TranslateConfig: ("translate", {"model_dir": "m"}),
     EvalConfig: ("eval", {"data": DATA}),
+    ExportConfig: ("export", {"model_dir": "m", "output": "o"}),
     ServeConfig: ("serve", {"model_dir": "m"}),
 }
 """The commands: their names and required options."""

@@ -1,0 +1,37 @@
+"""Exports a model to another engine, and proves that it translates the same.
+
+  nmt-export model_dir=runs/quickstart output=exported                       for CTranslate2, exact
+  nmt-export model_dir=DIR output=exported quantization=int8                 smaller and faster
+  nmt-export model_dir=DIR output=exported check=a.en references=a.de        compared on this text
+
+The export is loaded by its engine and compared with the model, by default on the validation data: the ids
+of the text, the log-probability of each token, and the text of greedy search. A difference deletes the export
+and is an error. A quantised export is compared by BLEU after its exact version has passed.
+
+It needs the extra packages of nmt[export].
+"""
+
+from __future__ import annotations
+
+from nmt.cli.app import run
+from nmt.config import ExportConfig
+
+
+def export(config: ExportConfig) -> None:
+    """Exports as `config` says.
+
+    Raises:
+        UserError: as for `nmt.export.task.export`.
+    """
+    from nmt.export.task import export
+
+    export(config)
+
+
+def main() -> None:
+    """Entry point of `nmt-export`."""
+    run(export, ExportConfig, "export", __doc__ or "")
+
+
+if __name__ == "__main__":
+    main()

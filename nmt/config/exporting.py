@@ -1,0 +1,53 @@
+"""The options of `nmt-export`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from nmt.config.checks import PROCESSES, between, check
+from nmt.config.choices import registered_name
+from nmt.config.paths import path_field
+from nmt.errors import UserError
+
+
+@dataclass
+class ExportConfig:
+    """Options of `nmt-export`: a model, a format, and the text for the comparison."""
+
+    model_dir: str = path_field("folder", "???")
+    """Model folder, run folder or checkpoint."""
+    output: str = path_field("folder", "???")
+    """Folder for the export. It must not exist, or be empty."""
+    format: str = registered_name("ctranslate2", "ctranslate2")
+    """Format of the export, as registered in `nmt.export.EXPORTERS`."""
+    quantization: str = "float32"
+    """Number format of the weights: `float32`, `int8`, `int8_float32`, `int8_float16`, `int8_bfloat16`,
+    `int16`, `float16` or `bfloat16`."""
+    max_length: int = 1024
+    """Positions of an absolute positional encoding in the export: the maximum number of tokens of a sentence,
+    EOS counted."""
+    check: str | None = path_field("file", None)
+    """Text file of sources to compare the export with the model. null: the validation data of the model; if
+    they are no longer there, the bundled sentences."""
+    references: str | None = path_field("file", None)
+    """Text file of the translations of `check`, line for line."""
+    check_sentences: int = 1000
+    """Maximum number of sentences to compare."""
+    max_bleu_loss: float = 0.5
+    """Largest loss of BLEU of a quantised export against the model, on the sentences of the comparison."""
+    licence: str | None = None
+    """Licence of the model, for its card: an identifier such as `apache-2.0` or `cc-by-4.0`."""
+    plugins: list[str] = field(default_factory=list)
+    """Python modules to import first, such as `[my_package.formats]`. See docs/extending.md."""
+    threads: int = 0
+    """CPU threads. 0: one per core."""
+
+    def __post_init__(self) -> None:
+        """Checks the values."""
+        check("threads", self.threads, between(0, PROCESSES))
+        check("max_length", self.max_length, between(1, 1_000_000))
+        check("check_sentences", self.check_sentences, between(1, 10_000_000))
+        check("max_bleu_loss", self.max_bleu_loss, between(0, 100))
+        if (self.check is None) != (self.references is None):
+            missing, given = ("references", "check") if self.references is None else ("check", "references")
+            raise UserError(f"{missing}: must be given with {given}, its file line for line.")

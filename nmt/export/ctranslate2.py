@@ -1,0 +1,289 @@
+"""Export to CTranslate2, an engine for CPUs and GPUs (github.com/OpenNMT/CTranslate2)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import sentencepiece as spm
+import torch
+from torch import Tensor
+
+from nmt.bundle import Bundle
+from nmt.config import Activation, ModelConfig, Norm, Tie
+from nmt.data.subwords.tokenizer import BOS_ID, EOS_ID, JOINT_FILE, PAD_ID, SOURCE_FILE, TARGET_FILE, UNK_ID
+from nmt.export.engine import Exporter
+from nmt.model.positions import Places, Positions
+from nmt.model.transformer import Transformer
+
+_TABLES = ("sinusoidal", "learned", "none", "integer", "binary")
+_ENCODINGS = (*_TABLES, "rotary", "relative", "t5")
+_SPECIAL = {PAD_ID: "<pad>", BOS_ID: "<s>", EOS_ID: "</s>", UNK_ID: "<unk>"}
+_BATCH_TOKENS = 2048
+_TIE = 1e-5  # of the sum of log-probabilities of pieces, which SentencePiece adds in fp32
+_THREADS = 4  # of one operation; the sums in fp32 depend on it slightly
+
+
+class CTranslate2(Exporter):
+    """Writes `model.bin` and its vocabulary for `ctranslate2.Translator`, next to the SentencePiece models.
+
+    The pieces keep their names. So the pieces of SentencePiece can be given to the engine as they are.
+    """
+
+    packages: ClassVar[tuple[str, ...]] = ("ctranslate2",)
+    quantizations: ClassVar[tuple[str, ...]] = (
+        *("float32", "int8", "int8_float32", "int8_float16", "int8_bfloat16", "int16"),
+        *("float16", "bfloat16"),
+    )
+
+    def reason_against(self, bundle: Bundle) -> str | None:
+        """See `Exporter.reason_against`."""
+        config, positions = bundle.config.model, bundle.config.model.positions
+        if not isinstance(bundle.model, Transformer):
+            return f"model.architecture={config.architecture}: CTranslate2 has no such architecture"
+        for key, name in (("name", positions.name), ("decoder", positions.decoder or positions.name)):
+            if name not in _ENCODINGS:
+                return (
+                    f"model.positions.{key}={name}: CTranslate2 has no such encoding; it has "
+                    f"{', '.join(_ENCODINGS)}"
+                )
+        if config.attention not in ("scaled_dot", "dot"):
+            return f"model.attention={config.attention}: CTranslate2 has scaled_dot and dot alone"
+        if config.attention_window is not None:
+            return f"model.attention_window={config.attention_window}: CTranslate2 has no such window"
+        if not config.residual:
+            return "model.residual=false: CTranslate2 always has residual connections"
+        return None
+
+    def write(self, bundle: Bundle, folder: Path, *, quantization: str, max_length: int) -> None:
+        """See `Exporter.write`."""
+        model = bundle.model
+        assert isinstance(model, Transformer)
+        spec = _specification(model, bundle.config.model, max_length)
+        tokenizer = bundle.tokenizer
+        spec.register_source_vocabulary(
+            _names(tokenizer.source_pieces_of(range(tokenizer.source_vocab_size)))
+        )
+        spec.register_target_vocabulary(_names(tokenizer.target_vocabulary()))
+        spec.config.bos_token, spec.config.eos_token = _SPECIAL[BOS_ID], _SPECIAL[EOS_ID]
+        spec.config.unk_token, spec.config.decoder_start_token = _SPECIAL[UNK_ID], _SPECIAL[BOS_ID]
+        spec.config.add_source_eos, spec.config.layer_norm_epsilon = True, 1e-5
+        spec.validate()
+        spec.optimize(quantization=quantization)
+        spec.save(str(folder))
+        tokenizer.save(folder)
+
+    def load(self, folder: Path, quantization: str) -> _Loaded:
+        """See `Exporter.load`."""
+        return _Loaded(folder, quantization)
+
+    def usage(self, quantization: str) -> str:
+        """See `Exporter.usage`."""
+        return _USAGE.replace("QUANTIZATION", quantization)
+
+
+_USAGE = """\
+For `pip install ctranslate2 sentencepiece`. The maximum length, the pieces that must not be written and the
+search are options of the call; without them, other translations may result.
+
+```python
+import ctranslate2
+import sentencepiece
+
+source = sentencepiece.SentencePieceProcessor(model_file="SOURCE_MODEL")
+target = sentencepiece.SentencePieceProcessor(model_file="TARGET_MODEL")
+translator = ctranslate2.Translator(".", compute_type="QUANTIZATION")
+pieces = source.encode(["A sentence."], out_type=str)
+results = translator.translate_batch(
+    pieces, beam_size=4, max_input_length=0, max_decoding_length=256,
+    suppress_sequences=[["<pad>"], ["<s>"], ["<unk>"]],
+)
+print([target.decode(result.hypotheses[0]) for result in results])
+```
+"""
+
+
+class _Loaded:
+    """An export, loaded on the CPU; see `Engine`."""
+
+    def __init__(self, folder: Path, quantization: str) -> None:
+        import ctranslate2
+
+        joint = (folder / JOINT_FILE).exists()
+        files = [JOINT_FILE] * 2 if joint else [SOURCE_FILE, TARGET_FILE]
+        self._source, self._target = (
+            spm.SentencePieceProcessor(model_file=str(folder / name)) for name in files
+        )
+        # A CPU computes 16-bit formats in fp32; `auto` chooses what it has.
+        kind = quantization if quantization in ctranslate2.get_supported_compute_types("cpu") else "auto"
+        self._translator = ctranslate2.Translator(
+            str(folder), device="cpu", compute_type=kind, intra_threads=_THREADS
+        )
+
+    def encode(self, lines: Sequence[str]) -> list[list[int]]:
+        found: list[list[int]] = self._source.encode(list(lines))
+        return found
+
+    def encodings_tie(self, line: str, ids: Sequence[int]) -> bool:
+        found = self._source.encode(line)
+        if self._source.decode(found) != self._source.decode(list(ids)):
+            return False
+        scores = [sum(map(self._source.get_score, one)) for one in (found, ids)]
+        return abs(scores[0] - scores[1]) <= _TIE * max(1.0, abs(scores[1]))
+
+    def translate(self, sources: Sequence[Sequence[int]], limits: Sequence[int]) -> list[list[int]]:
+        pieces = self._pieces(self._source, sources)
+        found: list[list[int]] = [[] for _ in sources]
+        for limit in sorted(set(limits)):  # the engine has one limit for a call
+            rows = [row for row, one in enumerate(limits) if one == limit]
+            results = self._translator.translate_batch(
+                [pieces[row] for row in rows],
+                beam_size=1,
+                max_input_length=0,
+                max_decoding_length=limit,
+                max_batch_size=_BATCH_TOKENS,
+                batch_type="tokens",
+                suppress_sequences=[[_SPECIAL[id]] for id in (PAD_ID, BOS_ID, UNK_ID)],
+            )
+            for row, result in zip(rows, results, strict=True):
+                found[row] = [self._target.piece_to_id(piece) for piece in result.hypotheses[0]]
+        return found
+
+    def score(self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]) -> list[list[float]]:
+        results = self._translator.score_batch(
+            self._pieces(self._source, sources),
+            self._pieces(self._target, targets),
+            max_batch_size=_BATCH_TOKENS,
+            batch_type="tokens",
+            max_input_length=0,
+        )
+        return [list(result.log_probs) for result in results]
+
+    @staticmethod
+    def _pieces(processor: Any, ids: Sequence[Sequence[int]]) -> list[list[str]]:
+        return [[processor.id_to_piece(id) for id in sentence] for sentence in ids]
+
+
+def _names(pieces: Sequence[str]) -> list[str]:
+    return [_SPECIAL.get(id, piece) for id, piece in enumerate(pieces)]
+
+
+def _specification(model: Transformer, config: ModelConfig, max_length: int) -> Any:
+    """Returns the `TransformerSpec` of a model, with its weights in fp32."""
+    from ctranslate2 import specs
+    from ctranslate2.specs import transformer_spec
+
+    names = {Activation.relu: "RELU", Activation.gelu: "GELU", Activation.silu: "SWISH"}
+    options = {
+        "pre_norm": config.norm is Norm.pre,
+        "activation": getattr(specs.common_spec.Activation, names[config.activation]),
+    }
+    encoding, decoder_encoding = config.positions.name, config.positions.decoder or config.positions.name
+    encoder = transformer_spec.TransformerEncoderSpec(
+        config.encoder_layers, config.heads, **options, **_encoding_options(encoding, model.encoder_positions)
+    )
+    decoder = transformer_spec.TransformerDecoderSpec(
+        config.decoder_layers,
+        config.heads,
+        **options,
+        **_encoding_options(decoder_encoding, model.decoder_positions),
+    )
+    fill = _Filler(model, config)
+    target = model.target_embedding.weight
+    source = target if model.source_embedding is None else model.source_embedding.weight
+    for stack, positions, embeddings, weight in (
+        (encoder, model.encoder_positions, encoder.embeddings[0], source),
+        (decoder, model.decoder_positions, decoder.embeddings, target),
+    ):
+        embeddings.weight, embeddings.multiply_by_sqrt_depth = _array(weight), True
+        side = "encoder" if stack is encoder else "decoder"
+        name = encoding if stack is encoder else decoder_encoding
+        for number, layer in enumerate(stack.layer):
+            fill.layer(layer, f"{side}.{number}", cross=stack is decoder)
+            _ENCODING_WEIGHTS.get(name, _no_weights)(layer.self_attention, positions, number)
+        if name in _TABLES:
+            stack.position_encodings.encodings = _array(_table(positions, config.d_model, max_length))
+        if config.norm is Norm.pre:
+            fill.norm(stack.layer_norm, f"{side}_norm")
+    decoder.projection.weight = _array(target if config.tie is not Tie.none else model.output_weight)
+    return transformer_spec.TransformerSpec(encoder, decoder)
+
+
+class _Filler:
+    """Copies the weights of layers into a specification."""
+
+    def __init__(self, model: Transformer, config: ModelConfig) -> None:
+        self._own = {name: _array(weight) for name, weight in model.state_dict().items()}
+        self._unscaled = config.attention == "dot"
+
+    def layer(self, layer: Any, name: str, *, cross: bool) -> None:
+        """Copies the layer `name`; `cross`: it has cross-attention."""
+        self._attention(layer.self_attention, f"{name}.self_attention", ("qkv", "out"))
+        if cross:
+            self._attention(layer.attention, f"{name}.cross_attention", ("q", "kv", "out"))
+        self._linear(layer.ffn.linear_0, f"{name}.feed_forward.inner")
+        self._linear(layer.ffn.linear_1, f"{name}.feed_forward.outer")
+        self.norm(layer.ffn.layer_norm, f"{name}.feed_forward_norm")
+
+    def norm(self, norm: Any, name: str) -> None:
+        """Copies the norm `name`."""
+        norm.gamma, norm.beta = self._own[f"{name}.weight"], self._own[f"{name}.bias"]
+
+    def _attention(self, attention: Any, name: str, parts: Sequence[str]) -> None:
+        for linear, part in zip(attention.linear, parts, strict=True):
+            self._linear(linear, f"{name}.{part}")
+        self.norm(attention.layer_norm, f"{name}_norm")
+        if self._unscaled:
+            attention.queries_scale = np.float32(1)
+
+    def _linear(self, linear: Any, name: str) -> None:
+        linear.weight, linear.bias = self._own[f"{name}.weight"], self._own[f"{name}.bias"]
+
+
+def _encoding_options(name: str, positions: Positions) -> dict[str, Any]:
+    """Returns the options of an encoder or decoder specification for an encoding."""
+    if name == "relative":
+        return {"relative_position": True}
+    if name == "t5":
+        return {"relative_attention_bias": True}
+    if name == "rotary":
+        # Dimensions i and i + E/2 form a pair.
+        return {"rotary_dim": 0, "rotary_interleave": False, "rotary_base": positions.options.base}
+    return {}
+
+
+def _relative_weights(attention: Any, positions: Any, layer: int) -> None:
+    attention.relative_position_keys = _array(positions.keys[layer])
+    outputs = positions.outputs
+    # The engine always has vectors for the values.
+    values = torch.zeros_like(positions.keys[layer]) if outputs is None else outputs[layer]
+    attention.relative_position_values = _array(values)
+
+
+def _t5_weights(attention: Any, positions: Any, layer: int) -> None:
+    attention.relative_attention_bias = _array(positions.table)
+    attention.relative_attention_max_distance = np.int32(positions.options.max_distance)
+
+
+def _no_weights(attention: Any, positions: Any, layer: int) -> None:
+    pass
+
+
+_ENCODING_WEIGHTS: dict[str, Callable[[Any, Any, int], None]] = {
+    "relative": _relative_weights,
+    "t5": _t5_weights,
+}
+
+
+def _table(positions: Positions, d_model: int, max_length: int) -> Tensor:
+    """Returns what an absolute encoding adds at each position: (max_length, D), or fewer if it has fewer."""
+    length = min(max_length, getattr(positions, "max_len", None) or max_length)
+    places = Places(torch.arange(length), length, lambda: torch.full((length,), length))
+    with torch.no_grad():
+        return positions.embed(torch.zeros(length, d_model), places)
+
+
+def _array(tensor: Tensor) -> np.ndarray[Any, Any]:
+    return tensor.detach().float().contiguous().numpy()

@@ -1,0 +1,222 @@
+"""Compares an exported model with the original.
+
+The original reads what the engine has translated by greedy search. If each id has the highest probability of
+the original, too, then both translations are the same, by induction over the positions. Where the two highest
+log-probabilities differ by less than `MARGIN`, rounding decides; such positions are counted.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+
+from nmt.data.batches.batching import Batch
+from nmt.data.subwords.tokenizer import BOS_ID, NUM_SPECIAL, PAD_ID, UNK_ID
+from nmt.export.engine import Engine
+from nmt.model import Seq2Seq
+
+TOLERANCE = 1e-4
+"""Largest difference of the log-probabilities of a token in fp32; a tenth of it relative to those below -10."""
+MARGIN = 1e-3
+"""Log-probabilities that are closer than this may be in another order."""
+
+_BATCH_TOKENS = 2048
+_PIECES = 25  # of a sentence of `every_piece`, as in usual text
+
+
+@dataclass(frozen=True)
+class Parity:
+    """What the comparison of an exact export found.
+
+    Attributes:
+        sentences: compared sentences.
+        tokens: compared target tokens, EOS counted: of the references and of the translations.
+        largest_difference: of the log-probabilities of a token.
+        segmentation_ties: sentences whose text the engine cuts into other, equally probable pieces.
+        near_ties: positions at which the engine chose another id and the difference was below `MARGIN`.
+    """
+
+    sentences: int
+    tokens: int
+    largest_difference: float
+    segmentation_ties: int
+    near_ties: int
+
+    def as_dict(self) -> dict[str, Any]:
+        """Returns the attributes."""
+        return asdict(self)
+
+    def summary(self) -> str:
+        """Returns the result in one line."""
+        return (
+            f"{self.sentences:,} sentences, {self.tokens:,} tokens: the same pieces "
+            f"({self.segmentation_ties:,} ties), log-probabilities within {self.largest_difference:.1e}, "
+            f"the same text by greedy search ({self.near_ties:,} near ties)"
+        )
+
+
+class Difference(Exception):
+    """The export differs from the original; the message says where."""
+
+
+@dataclass(frozen=True)
+class Forced:
+    """The original's view of a target.
+
+    Attributes:
+        log_probs: the log-probability of each token, EOS last.
+        shortfall: how much it lacks to the highest log-probability of an id that may be written.
+    """
+
+    log_probs: list[float]
+    shortfall: list[float]
+
+
+def compare(
+    model: Seq2Seq,
+    engine: Engine,
+    lines: Sequence[str],
+    sources: Sequence[Sequence[int]],
+    targets: Sequence[Sequence[int]],
+    limits: Sequence[int],
+    vocab_sizes: tuple[int, int],
+    longest: int,
+    advance: Callable[[int], object] = lambda count: None,
+) -> Parity:
+    """Compares an export in fp32 with the original.
+
+    Args:
+        model: the original, in evaluation mode on the CPU.
+        engine: the export.
+        lines: the sources as text.
+        sources: the ids of `lines`, without EOS.
+        targets: the ids of given translations, without EOS.
+        limits: the maximum number of tokens of each translation, EOS counted.
+        vocab_sizes: the numbers of source and target pieces.
+        longest: the maximum number of tokens of a sentence, EOS counted.
+        advance: called with numbers of compared sentences, of `2 * len(lines)` in all.
+
+    Raises:
+        Difference: they differ.
+    """
+    segmentation_ties = _compare_ids(engine, lines, sources)
+    largest = _compare_scores(
+        "of a reference", engine.score(sources, targets), forced(model, sources, targets, advance)
+    )
+    all_sources, all_targets = every_piece(*vocab_sizes, longest)
+    _compare_scores(
+        "of a sentence of all pieces",
+        engine.score(all_sources, all_targets),
+        forced(model, all_sources, all_targets),
+    )
+    translations = engine.translate(sources, limits)
+    seen = forced(model, sources, translations, advance)
+    scores = engine.score(sources, translations)
+    largest = max(largest, _compare_scores("of its own translation", scores, seen))
+    near_ties = 0
+    for number, (one, translation, limit) in enumerate(zip(seen, translations, limits, strict=True), 1):
+        cut = len(translation) >= limit  # the search ended there without EOS
+        for place, shortfall in enumerate(one.shortfall[: -1 if cut else None], 1):
+            if not shortfall <= MARGIN:
+                raise Difference(
+                    f"sentence {number}: at token {place} it writes another piece, which is less probable "
+                    f"by {shortfall:.1e}"
+                )
+            near_ties += shortfall > 0
+    tokens = sum(len(ids) + 1 for side in (targets, translations) for ids in side)
+    return Parity(len(lines), tokens, largest, segmentation_ties, near_ties)
+
+
+def every_piece(source_size: int, target_size: int, longest: int) -> tuple[list[list[int]], list[list[int]]]:
+    """Returns pairs of ids that have every piece of both sides, and every position in one pair.
+
+    Text for the comparison has frequent pieces alone, and few long sentences. An error in another row of an
+    embedding or of a table of positions would remain.
+    """
+    sides = []
+    for size in (source_size, target_size):
+        # A stride that has no common factor with the size mixes pieces of like ids.
+        ids = [NUM_SPECIAL + i * 7919 % (size - NUM_SPECIAL) for i in range(size - NUM_SPECIAL)]
+        ids = ids if len(set(ids)) == len(ids) else list(range(NUM_SPECIAL, size))
+        repeated = (ids * (longest // len(ids) + 1))[: longest - 1]
+        sides.append([repeated, *(ids[i : i + _PIECES] for i in range(0, len(ids), _PIECES))])
+    count = max(map(len, sides))
+    source, target = ([side[i % len(side)] for i in range(count)] for side in sides)
+    return source, target
+
+
+def _compare_ids(engine: Engine, lines: Sequence[str], wanted: Sequence[Sequence[int]]) -> int:
+    """Returns the number of lines that have other, equally probable pieces."""
+    ties = 0
+    for number, (line, theirs, ours) in enumerate(zip(lines, engine.encode(lines), wanted, strict=True), 1):
+        if list(theirs) != list(ours):
+            if engine.encodings_tie(line, ours):
+                ties += 1
+                continue
+            place = next((i for i, (a, b) in enumerate(zip(theirs, ours, strict=False)) if a != b), 0)
+            raise Difference(f"sentence {number}: its text has other pieces from piece {place + 1} on")
+    return ties
+
+
+def _compare_scores(what: str, theirs: Sequence[Sequence[float]], ours: Sequence[Forced]) -> float:
+    """Returns the largest difference of a token."""
+    largest = 0.0
+    for number, (found, wanted) in enumerate(zip(theirs, ours, strict=True), 1):
+        if len(found) != len(wanted.log_probs):
+            raise Difference(
+                f"sentence {number}: it scores {len(found)} tokens {what} in place of {len(wanted.log_probs)}"
+            )
+        for place, (a, b) in enumerate(zip(found, wanted.log_probs, strict=True), 1):
+            difference = abs(a - b)
+            if not difference <= TOLERANCE * max(1, abs(b) / 10):  # NaN, too
+                raise Difference(
+                    f"sentence {number}: the log-probability of token {place} {what} is {a:.5f} in place of "
+                    f"{b:.5f}"
+                )
+            largest = max(largest, difference)
+    return largest
+
+
+@torch.inference_mode()
+def forced(
+    model: Seq2Seq,
+    sources: Sequence[Sequence[int]],
+    targets: Sequence[Sequence[int]],
+    advance: Callable[[int], object] = lambda count: None,
+) -> list[Forced]:
+    """Returns the log-probabilities of given targets, computed as in training, in fp32.
+
+    Args:
+        model: the model.
+        sources: ids without EOS.
+        targets: ids without BOS and EOS.
+        advance: called with the number of sentences of each batch.
+    """
+    found: list[Forced] = [Forced([], [])] * len(sources)
+    for rows in _batches([max(len(a), len(b)) + 1 for a, b in zip(sources, targets, strict=True)]):
+        batch = Batch.of([sources[row] for row in rows], [targets[row] for row in rows])
+        log_probs = F.linear(model(batch), model.output_weight).float().log_softmax(-1)
+        own = log_probs.gather(1, batch.target_out[:, None].long())[:, 0]
+        log_probs[:, [PAD_ID, BOS_ID, UNK_ID]] = -math.inf
+        shortfall = log_probs.amax(-1) - own
+        lengths = [len(targets[row]) + 1 for row in rows]
+        for row, a, b in zip(rows, torch.split(own, lengths), torch.split(shortfall, lengths), strict=True):
+            found[row] = Forced(a.tolist(), b.tolist())
+        advance(len(rows))
+    return found
+
+
+def _batches(lengths: Sequence[int]) -> list[list[int]]:
+    """Returns numbers of sentences in batches of similar lengths."""
+    batches: list[list[int]] = []
+    for row in sorted(range(len(lengths)), key=lengths.__getitem__):
+        if batches and (len(batches[-1]) + 1) * lengths[row] <= _BATCH_TOKENS:
+            batches[-1].append(row)
+        else:
+            batches.append([row])
+    return batches

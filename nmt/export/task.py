@@ -1,0 +1,229 @@
+"""The task of `nmt-export`: writes an export, compares it with the model, and only then hands it over."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from nmt import __version__
+from nmt.bundle import Bundle, load_bundle
+from nmt.config import EvalConfig, ExportConfig
+from nmt.data.corpora.text import bundled_folder, read_lines
+from nmt.errors import UserError
+from nmt.evaluation.metrics import metrics_for
+from nmt.evaluation.scores import require_equal_counts, score_of
+from nmt.evaluation.task import Task, read_data
+from nmt.export import EXPORTERS, Engine, Exporter
+from nmt.export.card import card
+from nmt.export.parity import Difference, compare
+from nmt.runtime import expanded, fsync_folder, log, make_folder, progress, remove, set_threads, write_errors
+
+REPORT, CARD = "export.json", "README.md"
+
+
+@dataclass(frozen=True)
+class Sentences:
+    """The text of the comparison.
+
+    Attributes:
+        name: where it is from.
+        lines: the sources.
+        references: their translations.
+    """
+
+    name: str
+    lines: Sequence[str]
+    references: Sequence[str]
+
+
+def export(config: ExportConfig) -> dict[str, Any]:
+    """Exports a model as `config` says; returns the content of `export.json`.
+
+    Raises:
+        UserError: the model can't be read or the engine can't compute it, a package is missing, the folder is
+            not empty or not writable, or the export translates differently. Nothing is left behind.
+    """
+    exporter = _exporter(config)
+    output = expanded(config.output)
+    _require_empty(output, config.output)
+    set_threads(config.threads)
+    bundle = load_bundle(config.model_dir)
+    if reason := exporter.reason_against(bundle):
+        raise UserError(f"format={config.format}: {bundle.folder} can't be exported: {reason}.")
+    sentences = _sentences(config, bundle)
+    with _fresh_folder(output) as fresh:
+        result = _Comparison(config, exporter, bundle, sentences).write(fresh)
+        (fresh / REPORT).write_text(json.dumps(result, indent=2, ensure_ascii=False) + "\n", "utf-8")
+        usage = exporter.usage(config.quantization)
+        (fresh / CARD).write_text(card(bundle, result, usage, config.licence), "utf-8")
+    log.info("%s: written. Its %s shows how to use it.", output, CARD)
+    return result
+
+
+def _exporter(config: ExportConfig) -> Exporter:
+    exporter = EXPORTERS.find(config.format, f"format={config.format}")()
+    if config.quantization not in exporter.quantizations:
+        raise UserError(
+            f"quantization={config.quantization}: must be one of {', '.join(exporter.quantizations)}."
+        )
+    exporter.require_packages(config.format)
+    return exporter
+
+
+def _require_empty(output: Path, given: str) -> None:
+    with write_errors(output):
+        if output.exists() and (not output.is_dir() or any(output.iterdir())):
+            raise UserError(f"output={given}: already exists. Choose another name, or remove it.")
+
+
+@contextmanager
+def _fresh_folder(output: Path) -> Iterator[Path]:
+    """Yields a temporary folder that becomes `output`; if anything fails, it is removed."""
+    fresh = output.with_name(f".{output.name}.tmp")
+    remove(fresh)
+    try:
+        make_folder(fresh)
+        with write_errors(output):
+            yield fresh
+            if output.exists():
+                output.rmdir()
+            fresh.rename(output)
+            fsync_folder(output.parent)
+    finally:
+        remove(fresh)
+
+
+def _sentences(config: ExportConfig, bundle: Bundle) -> Sentences:
+    if config.check is not None and config.references is not None:
+        lines = list(read_lines(expanded(config.check)))
+        references = list(read_lines(expanded(config.references)))
+        require_equal_counts(
+            {f"check={config.check}": len(lines), f"references={config.references}": len(references)}
+        )
+        name = " and ".join(Path(one).name for one in (config.check, config.references))
+        return _chosen(name, lines, references, config, bundle)
+    try:
+        task = Task()
+        evaluation = EvalConfig(model_dir=config.model_dir, split="valid")
+        read_data(evaluation, bundle, bundle.config.data, task)
+        name = "validation data of the model"
+        return _chosen(name, task.texts["source"], task.references[0], config, bundle)
+    except UserError as error:
+        log.warning(
+            "The validation data of the model can't be read (%s) The comparison uses the bundled sentences.",
+            error,
+        )
+    folder = bundled_folder() / "quickstart"
+    lines, references = (list(read_lines(folder / f"valid.{side}.gz")) for side in ("en", "de"))
+    return _chosen("bundled sentences", lines, references, config, bundle)
+
+
+def _chosen(
+    name: str, lines: Sequence[str], references: Sequence[str], config: ExportConfig, bundle: Bundle
+) -> Sentences:
+    """Returns the sentences that the export can hold and that no tag begins, up to `check_sentences`."""
+    limit = min(config.max_length, bundle.config.decoding.max_source_tokens) - 1
+    limits = bundle.model.max_source_len, bundle.model.max_target_len
+    limit = min([limit, *(one - 1 for one in limits if one is not None)])
+    tokenizer = bundle.tokenizer
+    sides = tokenizer.encode_source(lines), tokenizer.encode_target(references)
+    kept = [
+        (line, reference)
+        for line, reference, source, target in zip(lines, references, *sides, strict=True)
+        if source
+        and max(len(source), len(target)) <= limit
+        and line.split(maxsplit=1)[0] not in tokenizer.source_symbols
+    ][: config.check_sentences]
+    if not kept:
+        raise UserError(f"{name}: has no sentence that the export can translate. Give check and references.")
+    return Sentences(name, [line for line, _ in kept], [reference for _, reference in kept])
+
+
+class _Comparison:
+    """Writes an export and compares it with the model."""
+
+    def __init__(
+        self, config: ExportConfig, exporter: Exporter, bundle: Bundle, sentences: Sentences
+    ) -> None:
+        self._config, self._exporter, self._bundle, self._sentences = config, exporter, bundle, sentences
+        tokenizer = bundle.tokenizer
+        self._sources = tokenizer.encode_source(sentences.lines)
+        self._targets = tokenizer.encode_target(sentences.references)
+        longest = min(config.max_length, bundle.model.max_target_len or config.max_length) - 1
+        self._limits = [min(len(ids) + 1 + 50, longest) for ids in self._sources]
+
+    def write(self, folder: Path) -> dict[str, Any]:
+        """Writes the export into an empty folder; returns the content of `export.json`."""
+        config, exact = self._config, self._exporter.quantizations[0]
+        result: dict[str, Any] = {
+            "nmt": __version__,
+            "format": config.format,
+            "quantization": config.quantization,
+            "compared_on": self._sentences.name,
+            "sentences": len(self._sentences.lines),
+        }
+        # A quantised export begins with an exact one: then quantisation alone can make a difference.
+        place = folder if config.quantization == exact else make_folder(folder / exact)
+        engine = self._written(place, exact)
+        result["exact"] = self._compare(engine)
+        if config.quantization != exact:
+            before = self._bleu(engine)
+            shutil.rmtree(place)
+            after = self._bleu(self._written(folder, config.quantization))
+            result |= {"bleu_of_the_model": before, "bleu": after}
+            log.info(
+                "quantization=%s: BLEU %.2f, and %.2f of the model, with greedy search",
+                config.quantization, after, before,
+            )  # fmt: skip
+            if not before - after <= config.max_bleu_loss:
+                raise UserError(
+                    f"quantization={config.quantization}: loses {before - after:.2f} BLEU "
+                    f"({before:.2f} to {after:.2f} on {self._sentences.name}), more than "
+                    f"max_bleu_loss={config.max_bleu_loss:g}. The export was deleted. Choose another "
+                    "quantization, or allow it."
+                )
+        return result
+
+    def _written(self, folder: Path, quantization: str) -> Engine:
+        log.info("Writing %s, %s", self._config.format, quantization)
+        self._exporter.write(
+            self._bundle, folder, quantization=quantization, max_length=self._config.max_length
+        )
+        return self._exporter.load(folder, quantization)
+
+    def _compare(self, engine: Engine) -> dict[str, Any]:
+        lines, tokenizer, model = self._sentences.lines, self._bundle.tokenizer, self._bundle.model
+        sizes = tokenizer.source_vocab_size, tokenizer.target_vocab_size
+        limits = [self._config.max_length, model.max_source_len, model.max_target_len]
+        longest = min(one for one in limits if one is not None)
+        try:
+            with progress(total=2 * len(lines), unit="sentences", description="Comparing") as bar:
+                parity = compare(
+                    model,
+                    engine,
+                    lines,
+                    self._sources,
+                    self._targets,
+                    self._limits,
+                    sizes,
+                    longest,
+                    bar.update,
+                )
+        except Difference as difference:
+            raise UserError(
+                f"format={self._config.format}: the export differs from the model on "
+                f"{self._sentences.name}, {difference}. The export was deleted."
+            ) from None
+        log.info("Compared on %s: %s", self._sentences.name, parity.summary())
+        return parity.as_dict()
+
+    def _bleu(self, engine: Engine) -> float:
+        metrics = metrics_for(self._bundle.config.data.target_lang, keys=["bleu"])
+        found = self._bundle.tokenizer.decode_target(engine.translate(self._sources, self._limits))
+        value = score_of(metrics["bleu"], found, [self._sentences.references], self._sentences.lines)
+        return 0.0 if value is None else value

@@ -1,0 +1,298 @@
+"""Exports to CTranslate2, loaded by the engine itself and compared with the model."""
+
+from __future__ import annotations
+
+import json
+import random
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from nmt.bundle import Bundle, load_bundle, save_bundle
+from nmt.config import (
+    DataConfig,
+    ExportConfig,
+    ModelConfig,
+    PositionsConfig,
+    Tie,
+    TokenizerConfig,
+    TrainConfig,
+)
+from nmt.config.model import Activation, Norm
+from nmt.data.subwords.tokenizer import Tokenizer, train_tokenizer
+from nmt.errors import UserError
+from nmt.export import EXPORTERS
+from nmt.export.ctranslate2 import CTranslate2
+from nmt.export.parity import Difference, Parity, compare
+from nmt.export.task import export
+from nmt.model import build_model
+
+pytest.importorskip("ctranslate2", reason="the extra export is not installed")
+
+WORDS = [a + b for a in "bdfgklmn" for b in "aeiou"]
+
+
+def sentences(count: int, seed: int) -> list[str]:
+    chance = random.Random(seed)
+    return [" ".join(chance.choices(WORDS, k=chance.randint(1, 20))) for _ in range(count)]
+
+
+LINES, REFERENCES = [*sentences(30, 1), "Größe 不 \t  x", "a"], [*sentences(30, 2), "不 ok", ""]
+
+POST = ModelConfig(encoder_layers=2, decoder_layers=3, d_model=32, d_ff=48, heads=4)
+
+
+def positions(name: str, decoder: str | None = None, **options: Any) -> ModelConfig:
+    return replace(POST, positions=PositionsConfig(name=name, options=options, decoder=decoder))
+
+
+VARIANTS: dict[str, ModelConfig] = {
+    "as in the paper": POST,
+    "pre-norm": replace(POST, norm=Norm.pre),
+    "two vocabularies": replace(POST, tie=Tie.target),
+    "untied": replace(POST, tie=Tie.none),
+    "untied, pre-norm": replace(POST, tie=Tie.none, norm=Norm.pre),
+    "gelu": replace(POST, activation=Activation.gelu),
+    "silu": replace(POST, activation=Activation.silu),
+    "unscaled": replace(POST, attention="dot"),
+    "halves": positions("sinusoidal", layout="halves"),
+    "tensor2tensor": positions("sinusoidal", layout="tensor2tensor"),
+    "learned": positions("learned", max_positions=100),
+    "none": positions("none"),
+    "rotary": positions("rotary"),
+    "rotary with another base": positions("rotary", base=500.0),
+    "relative": positions("relative", clip=3),
+    "relative without values": positions("relative", clip=3, values=False),
+    "t5": positions("t5", buckets=8, max_distance=10),
+    "t5, pre-norm": replace(positions("t5", buckets=8, max_distance=10), norm=Norm.pre),
+    "rotary, then sinusoidal": positions("rotary", "sinusoidal"),
+    "sinusoidal, then t5": positions("sinusoidal", "t5"),
+}
+
+
+@pytest.fixture(scope="module")
+def tokenizers(tmp_path_factory: pytest.TempPathFactory) -> dict[bool, Tokenizer]:
+    pairs = [*zip(sentences(300, 3), sentences(300, 4), strict=True)]
+    return {
+        joint: train_tokenizer(
+            lambda: iter(pairs),
+            TokenizerConfig(vocab_size=320, joint=joint),
+            tmp_path_factory.mktemp("pieces"),
+        )
+        for joint in (True, False)
+    }
+
+
+@pytest.fixture(scope="module")
+def bundle_of(
+    tokenizers: dict[bool, Tokenizer], tmp_path_factory: pytest.TempPathFactory
+) -> Callable[[ModelConfig], Bundle]:
+    """Saves a random model; its weights are larger than initial ones, so that its choices are clear."""
+
+    def build(config: ModelConfig) -> Bundle:
+        tokenizer = tokenizers[config.tie is Tie.all]
+        torch.manual_seed(1)
+        model = build_model(config, tokenizer.source_vocab_size, tokenizer.target_vocab_size)
+        with torch.no_grad():
+            for name, weight in model.named_parameters():
+                weight.mul_(1.5)
+                if "norm" in name or name.endswith("bias"):
+                    weight.add_(torch.randn_like(weight) * 0.1)
+        folder = tmp_path_factory.mktemp("model") / "m"
+        data = DataConfig(name="toy", source_lang="en", target_lang="de")
+        whole = TrainConfig(name="toy", data=data, model=config)
+        save_bundle(folder, whole, model.state_dict(), tokenizer, {})
+        return load_bundle(folder)
+
+    return build
+
+
+def comparison(exported: Bundle, original: Bundle, folder: Path, max_length: int = 256) -> Parity:
+    folder.mkdir(parents=True)
+    exporter = CTranslate2()
+    assert exporter.reason_against(exported) is None
+    exporter.write(exported, folder, quantization="float32", max_length=max_length)
+    engine = exporter.load(folder, "float32")
+    tokenizer = original.tokenizer
+    sources, targets = tokenizer.encode_source(LINES), tokenizer.encode_target(REFERENCES)
+    return compare(
+        original.model,
+        engine,
+        LINES,
+        sources,
+        targets,
+        [len(ids) + 20 for ids in sources],
+        (tokenizer.source_vocab_size, tokenizer.target_vocab_size),
+        min(max_length, original.model.max_source_len or max_length),
+    )
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+def test_an_export_computes_the_same(
+    name: str, bundle_of: Callable[[ModelConfig], Bundle], tmp_path: Path
+) -> None:
+    bundle = bundle_of(VARIANTS[name])
+    parity = comparison(bundle, bundle, tmp_path / "out")
+    assert parity.sentences == 32
+    assert parity.largest_difference <= 1e-4
+    assert parity.near_ties <= 2
+
+
+def larger(weights: dict[str, torch.Tensor]) -> None:
+    weights["decoder.1.feed_forward.outer.weight"] *= 1.01
+
+
+def swapped(weights: dict[str, torch.Tensor]) -> None:
+    rows = weights["target_embedding.weight"]
+    rows[[-3, -2]] = rows[[-2, -3]]
+
+
+def last_position(weights: dict[str, torch.Tensor]) -> None:
+    weights["encoder_positions.table"][-2] += 0.1
+
+
+@pytest.mark.parametrize("damage", [larger, swapped, last_position])
+def test_a_damaged_export_is_refused(
+    damage: Callable[[dict[str, torch.Tensor]], None],
+    bundle_of: Callable[[ModelConfig], Bundle],
+    tmp_path: Path,
+) -> None:
+    config = positions("learned", max_positions=100)
+    original, exported = bundle_of(config), bundle_of(config)
+    damage(exported.model.state_dict())
+    with pytest.raises(Difference, match=r"^sentence \d+: the log-probability of token \d+ of "):
+        comparison(exported, original, tmp_path / "out")
+
+
+def test_shifted_positions_are_refused(
+    bundle_of: Callable[[ModelConfig], Bundle], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from nmt.export import ctranslate2 as module
+
+    table = module._table
+
+    def shifted(encoding: Any, d_model: int, max_length: int) -> torch.Tensor:
+        return table(encoding, d_model, max_length + 1)[1:]
+
+    monkeypatch.setattr(module, "_table", shifted)
+    bundle = bundle_of(POST)
+    with pytest.raises(Difference, match="the log-probability of token 1 of a reference"):
+        comparison(bundle, bundle, tmp_path / "out")
+
+
+@pytest.mark.parametrize(
+    ("config", "reason"),
+    [
+        (
+            positions("alibi"),
+            "model.positions.name=alibi: CTranslate2 has no such encoding; it has sinusoidal, learned",
+        ),
+        (positions("rotary", "alibi"), "model.positions.decoder=alibi: CTranslate2 has no such encoding"),
+        (replace(POST, attention="additive"), "model.attention=additive: CTranslate2 has scaled_dot and dot"),
+        (replace(POST, attention_window=3), "model.attention_window=3: CTranslate2 has no such window"),
+        (replace(POST, residual=False), "model.residual=false: CTranslate2 always has residual"),
+        (
+            replace(POST, architecture="rnn_attention", tie=Tie.all),
+            "model.architecture=rnn_attention: CTranslate2 has no such architecture",
+        ),
+    ],
+)
+def test_models_that_the_engine_lacks_are_refused(
+    config: ModelConfig, reason: str, bundle_of: Callable[[ModelConfig], Bundle]
+) -> None:
+    found = CTranslate2().reason_against(bundle_of(config))
+    assert found is not None and found.startswith(reason)
+
+
+def files(tmp_path: Path) -> dict[str, str]:
+    (tmp_path / "a.en").write_text("\n".join(LINES) + "\n", encoding="utf-8")
+    (tmp_path / "a.de").write_text("\n".join(REFERENCES) + "\n", encoding="utf-8")
+    return {"check": str(tmp_path / "a.en"), "references": str(tmp_path / "a.de")}
+
+
+def test_the_card_shows_how_to_translate(bundle_of: Callable[[ModelConfig], Bundle], tmp_path: Path) -> None:
+    bundle = bundle_of(replace(POST, tie=Tie.none))
+    output = tmp_path / "out"
+    result = export(ExportConfig(str(bundle.folder), str(output), licence="cc-by-4.0", **files(tmp_path)))
+    assert json.loads((output / "export.json").read_text()) == result
+    assert result["compared_on"] == "a.en and a.de" and result["exact"]["sentences"] == 32
+    assert {path.name for path in output.iterdir()} == {
+        *("README.md", "config.json", "export.json", "model.bin", "source.spm", "target.spm"),
+        *("source_vocabulary.json", "target_vocabulary.json"),
+    }
+    card = (output / "README.md").read_text()
+    assert card.startswith("---\nlanguage:\n- en\n- de\npipeline_tag: translation\n")
+    assert "license: cc-by-4.0\n" in card
+    code = card.split("```python\n")[1].split("```")[0].replace("A sentence.", LINES[0])
+    run = subprocess.run([sys.executable, "-c", code], cwd=output, capture_output=True, text=True)
+    assert run.returncode == 0, run.stderr
+    assert run.stdout.startswith("['") or run.stdout.startswith('["')
+
+
+def test_a_quantised_export_that_loses_too_much_is_deleted(
+    bundle_of: Callable[[ModelConfig], Bundle], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from nmt.export.task import _Comparison
+
+    bundle, output, bleu = bundle_of(POST), tmp_path / "out", iter([30.0, 29.4, 30.0, 29.6])
+    monkeypatch.setattr(_Comparison, "_bleu", lambda self, engine: next(bleu))
+    config = ExportConfig(str(bundle.folder), str(output), quantization="int8", **files(tmp_path))
+    with pytest.raises(UserError) as error:
+        export(config)
+    assert str(error.value) == (
+        "quantization=int8: loses 0.60 BLEU (30.00 to 29.40 on a.en and a.de), more than max_bleu_loss=0.5. "
+        "The export was deleted. Choose another quantization, or allow it."
+    )
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.de", "a.en"]
+    result = export(config)
+    assert (result["bleu"], result["bleu_of_the_model"]) == (29.6, 30.0)
+    fp32_bytes = 4 * (sum(p.numel() for p in bundle.model.parameters()) + 2 * 1024 * 32)  # and two tables
+    assert (output / "model.bin").stat().st_size < 0.5 * fp32_bytes
+    assert not (output / "float32").exists()
+
+
+def test_a_different_export_is_deleted(
+    bundle_of: Callable[[ModelConfig], Bundle], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Damaging(CTranslate2):
+        def write(self, bundle: Bundle, folder: Path, **options: Any) -> None:
+            other = bundle_of(bundle.config.model)
+            larger(other.model.state_dict())
+            super().write(other, folder, **options)
+
+    monkeypatch.setitem(EXPORTERS, "damaging", Damaging)
+    bundle, output = bundle_of(POST), tmp_path / "out"
+    with pytest.raises(UserError, match=r"^format=damaging: the export differs from the model on a\.en and"):
+        export(ExportConfig(str(bundle.folder), str(output), "damaging", **files(tmp_path)))
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.de", "a.en"]
+
+
+def test_without_validation_data_the_bundled_sentences_are_compared(
+    bundle_of: Callable[[ModelConfig], Bundle], tmp_path: Path
+) -> None:
+    bundle = bundle_of(POST)
+    result = export(ExportConfig(str(bundle.folder), str(tmp_path / "out"), check_sentences=20))
+    assert (result["compared_on"], result["sentences"]) == ("bundled sentences", 20)
+
+
+def test_an_existing_folder_is_kept(bundle_of: Callable[[ModelConfig], Bundle], tmp_path: Path) -> None:
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "mine").touch()
+    with pytest.raises(UserError, match="already exists. Choose another name, or remove it.$"):
+        export(ExportConfig(str(bundle_of(POST).folder), str(tmp_path / "out")))
+    assert [path.name for path in (tmp_path / "out").iterdir()] == ["mine"]
+
+
+def test_wrong_options() -> None:
+    with pytest.raises(UserError, match="^references: must be given with check, its file line for line.$"):
+        ExportConfig("m", "o", check="a")
+    with pytest.raises(UserError, match=r"^quantization=int4: must be one of float32, int8, "):
+        export(ExportConfig("m", "o", quantization="int4"))
+    with pytest.raises(UserError, match=r"^format=onnx: there is no export format onnx. Choose from ctr"):
+        export(ExportConfig("m", "o", format="onnx"))
