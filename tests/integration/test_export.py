@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
+import sentencepiece
 from commands import Toy
 
 ctranslate2 = pytest.importorskip("ctranslate2", reason="the extra export is not installed")
@@ -20,10 +21,8 @@ def test_an_export_translates_like_the_model(toy: Toy, trained: Path, tmp_path: 
     assert report["compared_on"] == "validation data of the model" and report["sentences"] == 20
 
     lines = (toy.folder / "test.src").read_text()
-    own = toy.run("nmt-translate", f"model_dir={trained}", "decoding.beam_size=1", stdin=lines.encode())
+    own = toy.run("nmt-translate", f"model_dir={trained}", "decoding.beam_size=1", text=lines)
     assert own.returncode == 0, own.stderr.decode()
-    import sentencepiece
-
     pieces = sentencepiece.SentencePieceProcessor(model_file=str(output / "joint.spm"))
     found = ctranslate2.Translator(str(output)).translate_batch(
         pieces.encode(lines.splitlines(), out_type=str),
