@@ -21,6 +21,7 @@ from nmt.config.options import typed_options
 from nmt.config.training import (
     Average,
     AveragingConfig,
+    Exchange,
     OptimizerConfig,
     Precision,
     ScheduleConfig,
@@ -39,6 +40,7 @@ __all__ = [
     "DecodingConfig",
     "EvalConfig",
     "EvaluationConfig",
+    "Exchange",
     "HubConfig",
     "ModelConfig",
     "Norm",

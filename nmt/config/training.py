@@ -27,6 +27,13 @@ class Sharding(Enum):
     full = "full"
 
 
+class Exchange(Enum):
+    """The number format in which processes exchange gradients."""
+
+    fp32 = "fp32"
+    bf16 = "bf16"
+
+
 class Average(Enum):
     """The checkpoints whose mean is the final model."""
 
@@ -123,6 +130,9 @@ class TrainingConfig:
     sharding: Sharding = Sharding.none
     """`full`: weights, gradients and optimizer state are sharded across the processes (FSDP2), for models too
     large for one GPU. Memory is lowest with as many `micro_batches` as processes."""
+    gradient_exchange: Exchange = Exchange.fp32
+    """Number format in which processes send and sum gradients. `bf16` sends half as many bytes, for slow
+    connections between GPUs. It changes rounding, so it is fixed for the whole run."""
     max_restarts: int = 0
     """Number of times that the processes are restarted from the last checkpoint after one of them is killed
     or fails because of a bug. With `torchrun`, use its `--max-restarts`."""

@@ -93,6 +93,16 @@ class Ranks:
         if self.world > 1:
             dist.all_reduce(tensor)
 
+    def start_sum(self, tensor: Tensor) -> dist.Work:
+        """Starts to sum the tensor over all processes, in place; there must be two or more.
+
+        Returns:
+            Its `wait` waits for the sum, on a GPU without the host.
+        """
+        work: dist.Work | None = dist.all_reduce(tensor, async_op=True)
+        assert work is not None
+        return work
+
     def copy_(self, tensors: Iterable[Tensor]) -> None:
         """Overwrites the tensors with those of rank 0."""
         if self.world > 1:

@@ -75,11 +75,13 @@ class FlatGradients:
         buffer: (size,) fp32: the gradients, then the extras.
         gradients: the part of `buffer` that holds gradients.
         extras: (num_extras,), the extra numbers.
+        starts: the place of the gradient of each parameter in `buffer`.
     """
 
     def __init__(self, parameters: Iterable[nn.Parameter], num_extras: int) -> None:
         parameters = list(parameters)
-        starts, end = [], 0
+        starts: list[int] = []
+        end = 0
         for parameter in parameters:
             starts.append(end)
             end += -(-parameter.numel() // _ALIGNMENT) * _ALIGNMENT
@@ -87,6 +89,7 @@ class FlatGradients:
         self.buffer = torch.zeros(end + num_extras, dtype=torch.float32, device=parameters[0].device)
         self.gradients = self.buffer[:end]
         self.extras = self.buffer[end:]
+        self.starts = starts
         for parameter, start in zip(parameters, starts, strict=True):
             parameter.grad = self.buffer[start : start + parameter.numel()].view_as(parameter)
 
