@@ -80,16 +80,19 @@ class Update:
     trainer: Trainer
 
     @classmethod
-    def of(cls, config: TrainConfig, vocab_size: int, ledger: Ledger | None = None) -> Update:
+    def of(
+        cls, config: TrainConfig, vocab_size: int, ledger: Ledger | None = None, processes: int = 1
+    ) -> Update:
         """Builds a trainer. Call it within `device.fake_tensors()`.
 
         Args:
             config: its sections `model` and `training`.
             vocab_size: of a joint vocabulary.
             ledger: counts compiled functions, if `training.compile` is true.
+            processes: of which this is the first. If there are several, their process group exists.
         """
         trainer = Trainer.__new__(Trainer)
-        trainer.config, trainer.options, trainer.ranks = config, config.training, Ranks(0, 1, GPU)
+        trainer.config, trainer.options, trainer.ranks = config, config.training, Ranks(0, processes, GPU)
         model, training = config.model, config.training
         with GPU:
             network = build_model(model, vocab_size, vocab_size)

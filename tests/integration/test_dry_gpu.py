@@ -89,6 +89,12 @@ def test_flash_attention_runs_where_it_is_supported(found: dict[str, dict[str, A
             assert operators.get("_varlen_attn", 0) == expected[case], case
 
 
+def test_several_processes_exchange_all_gradients_without_waiting(found: dict[str, dict[str, Any]]) -> None:
+    assert found["bf16"]["operators"].get("allreduce_", 0) == 0
+    for case in ("two processes", "two processes exchange gradients in bf16"):
+        assert found[case]["operators"]["allreduce_"] == 2, case  # the gradients in one bucket, the extras
+
+
 BREAKS = {
     "the host reads a value before the step": (
         """
