@@ -25,6 +25,7 @@ from nmt.decoding.ensemble import Ensemble
 from nmt.decoding.scorers import LengthPenalty
 from nmt.decoding.search import check_interval
 from nmt.model import build_model
+from nmt.model.kernels import varlen
 from nmt.options.arguments import Arguments
 from nmt.options.compose import compose_jobs
 from nmt.training.processes.ranks import Ranks
@@ -37,6 +38,8 @@ from nmt.training.update.precision import first_loss_scale, residual_dtype
 from nmt.training.update.schedule import build_schedule
 
 GPU = torch.device("cuda", 0)
+# No kernel can be tried on the stand-in device.
+varlen.runs = lambda *arguments: True  # type: ignore[assignment]
 BOS, EOS = 2, 3
 
 
