@@ -25,6 +25,7 @@ from nmt.runtime import (
     available_cores,
     choose_device,
     choose_precision,
+    expandable_segments,
     keep_freed_memory,
     log,
     mark_line,
@@ -162,6 +163,7 @@ def with_choices(config: TrainConfig, folder: RunFolder, processes: int) -> Trai
 def set_up_machine(config: TrainConfig, processes: int) -> None:
     """Sets memory, threads and determinism of this process, one of `processes` on this machine."""
     keep_freed_memory()
+    expandable_segments()  # for callers from Python, whose process no command has set up
     set_threads(config.training.threads or max(1, available_cores() // processes))
     # In a sweep, one process does several runs: the next run may need a setting of this one switched off.
     speed_up_fp32_products(config.training.precision is Precision.fp32 and config.training.onednn_fp32)
