@@ -124,6 +124,10 @@ class TrainingConfig:
     """Training ends after this many minutes, counting earlier sessions of the run. null: no limit."""
     micro_batches: int = 1
     """Micro-batches per update, over all processes."""
+    fit_micro_batches: bool = False
+    """On GPUs: divide an update of `data.max_tokens` times `micro_batches` target tokens into as few
+    micro-batches as fit into memory, the same number for each process; few large ones are faster. The numbers
+    found are in `config.yaml`, and the run is resumed with them. On CPUs it has no effect."""
     devices: str = "auto"
     """Number of processes, at most `micro_batches`. `auto`: one per GPU, or without GPUs the number of cores
     divided by `threads` (by 1 if `threads` is 0)."""

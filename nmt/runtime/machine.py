@@ -47,6 +47,8 @@ def wanted_processes(config: TrainingConfig, gpus: int) -> int:
     """Returns the number of processes that `training.devices` gives on a machine with this many GPUs."""
     if config.devices != "auto":
         return int(config.devices)
+    if gpus and config.fit_micro_batches:
+        return gpus
     return min(gpus or max(1, available_cores() // (config.threads or 1)), config.micro_batches)
 
 
