@@ -24,7 +24,7 @@ from nmt.model.dropout import Dropout, DropoutSource
 from nmt.model.flops import training_flops
 from nmt.model.kernels import Pattern, cross_attend, self_attend
 from nmt.model.kernels.cached import CachedDecoderState
-from nmt.model.linear import Linear
+from nmt.model.linear import Linear, rounded
 from nmt.model.positions import Places, Positions, Shape, build_positions
 from nmt.model.seq2seq import Backend, Seq2Seq
 from nmt.model.size import num_weights
@@ -261,7 +261,7 @@ class _ConvertedOnce(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, count: int, dtype: torch.dtype) -> tuple[Tensor, ...]:
         ctx.dtype = x.dtype
-        converted = x.to(dtype)
+        converted = rounded(x, dtype)
         return tuple(converted.view_as(converted) for _ in range(count))
 
     @staticmethod

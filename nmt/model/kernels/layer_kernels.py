@@ -25,7 +25,7 @@ _PROGRAMS = 1056  # of the kernels that sum over tokens: eight for each multipro
 @torch.library.custom_op("nmt::residual_norm", mutates_args=())
 def residual_norm(
     y: Tensor, bias: Tensor, x: Tensor, weight: Tensor, shift: Tensor, epsilon: float, rate: float, seed: int
-) -> tuple[Tensor, Tensor, Tensor]:
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Computes LayerNorm(x + dropout(y + bias)).
 
     Args:
@@ -40,35 +40,38 @@ def residual_norm(
 
     Returns:
         (N, D), the result; (N, D), the sum before the norm; both with the dtype of `x`. (N, 2) fp32, the mean
-        and the inverse standard deviation of each token's sum.
+        and the inverse standard deviation of each token's sum. (N, D), the result with the dtype of `y`, for
+        the next product; (0, D) if that is the dtype of `x`.
     """
-    out, total, statistics = _results(y, bias, x, weight, shift)
+    out, total, statistics, rounded = _results(y, bias, x, weight, shift)
     if len(x):
         block = triton.next_power_of_2(x.shape[1])
         _residual_norm[(len(x),)](
-            *(y, bias, x, weight, shift, out, total, statistics, x.shape[1], epsilon, rate, 1 / (1 - rate)),
-            seed,
+            *(y, bias, x, weight, shift, out, total, statistics, rounded),
+            *(x.shape[1], epsilon, rate, 1 / (1 - rate), seed),
+            ROUNDS=len(rounded) > 0,
             BLOCK=block,
             num_warps=_warps(block),
         )
-    return out, total, statistics
+    return out, total, statistics, rounded
 
 
 @residual_norm.register_fake
 def _(
     y: Tensor, bias: Tensor, x: Tensor, weight: Tensor, shift: Tensor, epsilon: float, rate: float, seed: int
-) -> tuple[Tensor, Tensor, Tensor]:
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     return _results(y, bias, x, weight, shift)
 
 
 def _results(
     y: Tensor, bias: Tensor, x: Tensor, weight: Tensor, shift: Tensor
-) -> tuple[Tensor, Tensor, Tensor]:
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Checks the arguments of `residual_norm`, and allocates its results."""
     _check(
         x, y=(y, x.shape), bias=(bias, x.shape[1:]), weight=(weight, x.shape[1:]), shift=(shift, x.shape[1:])
     )
-    return torch.empty_like(x), torch.empty_like(x), x.new_empty(len(x), 2, dtype=torch.float32)
+    rounded = torch.empty_like(y) if y.dtype is not x.dtype else y.new_empty(0, y.shape[1])
+    return torch.empty_like(x), torch.empty_like(x), x.new_empty(len(x), 2, dtype=torch.float32), rounded
 
 
 def _check(x: Tensor, **others: tuple[Tensor, tuple[int, ...]]) -> None:
@@ -202,11 +205,13 @@ def _residual_norm(
     out,
     total,
     statistics,
+    rounded,
     width,
     epsilon,
     rate,
     scale,
     seed,
+    ROUNDS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
     row = tl.program_id(0)
@@ -224,6 +229,8 @@ def _residual_norm(
     gain = tl.load(weight + columns, mask=inside, other=0.0).to(tl.float32)
     result = centred * deviation * gain + tl.load(shift + columns, mask=inside, other=0.0).to(tl.float32)
     tl.store(out + start + columns, result.to(out.dtype.element_ty), mask=inside)
+    if ROUNDS:
+        tl.store(rounded + start + columns, result.to(rounded.dtype.element_ty), mask=inside)
     tl.store(total + start + columns, values.to(total.dtype.element_ty), mask=inside)
     tl.store(statistics + 2 * row, mean)
     tl.store(statistics + 2 * row + 1, deviation)

@@ -113,6 +113,21 @@ def mask_of(shape: torch.Size, rate: float, seed: int) -> Tensor:
     return total > 0
 
 
+def facts_of_rounding() -> dict[str, Any]:
+    """Whether the kernel rounds its result as torch does, and only if the formats differ."""
+    random = torch.Generator().manual_seed(3)
+    y, x = (torch.randn(40, 24, generator=random) for _ in "yx")
+    gain, shift = torch.rand(24, generator=random), torch.randn(24, generator=random)
+    from nmt.model.kernels.layer_kernels import residual_norm
+
+    out, _, _, rounded = residual_norm(y.half(), shift, x, gain, shift, 1e-5, 0.0, 0)
+    *_, none = residual_norm(y, shift, x, gain, shift, 1e-5, 0.0, 0)
+    return {
+        "rounded": rounded.dtype is torch.float16 and torch.equal(rounded, out.half()),
+        "none": list(none.shape),
+    }
+
+
 def facts_of_masks() -> dict[str, Any]:
     shape = torch.Size((600, 96))
     first, again, other = (mask_of(shape, 0.2, seed) for seed in (7, 7, 8))
@@ -133,4 +148,5 @@ if __name__ == "__main__":
     os.environ["TRITON_INTERPRET"] = "1"  # nothing has imported Triton yet
     for name, case in CASES.items():
         print(json.dumps({"case": name, **asdict(case), **run(case)}))
+    print(json.dumps({"case": "rounding", **facts_of_rounding()}))
     print(json.dumps({"case": "masks", **facts_of_masks()}))

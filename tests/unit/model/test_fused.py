@@ -45,6 +45,12 @@ def test_values_and_gradients(case: str, interpreted: dict[str, Any]) -> None:
 
 
 @pytest.mark.slow
+def test_the_kernel_of_a_norm_rounds_for_the_next_product(interpreted: dict[str, Any]) -> None:
+    assert interpreted["rounding"]["rounded"] is True
+    assert interpreted["rounding"]["none"] == [0, 24]
+
+
+@pytest.mark.slow
 def test_dropout_masks_are_random_and_reproducible(interpreted: dict[str, Any]) -> None:
     facts = interpreted["masks"]
     assert facts["same"] and facts["same_in_a_smaller_batch"]
@@ -94,7 +100,8 @@ def test_the_kernels_compile_for_gpus(capability: int, width: int, residual: str
     signatures = {
         layer_kernels._residual_norm: {
             **{"y": half, "bias": "*fp32", "x": wide, "weight": "*fp32", "shift": "*fp32", "out": wide},
-            **{"total": wide, "statistics": "*fp32", "width": "i32", "epsilon": number, **dropout},
+            **{"total": wide, "statistics": "*fp32", "rounded": half, "width": "i32", "epsilon": number},
+            **dropout,
         },
         layer_kernels._residual_norm_backward: {
             **{"grad": wide, "total": wide, "statistics": "*fp32", "weight": "*fp32", "grad_y": half},
@@ -105,8 +112,11 @@ def test_the_kernels_compile_for_gpus(capability: int, width: int, residual: str
         },
     }
     for function, signature in signatures.items():
+        constants: dict[str, int | bool] = {"BLOCK": width}
+        if function is layer_kernels._residual_norm:
+            constants["ROUNDS"] = residual == "fp32"
         compiled = triton.compile(
-            ASTSource(function, {**signature, "BLOCK": "constexpr"}, {"BLOCK": width}),
+            ASTSource(function, {**signature, **dict.fromkeys(constants, "constexpr")}, constants),
             target=GPUTarget("cuda", capability, 32),
             options={"num_warps": 4},
         )
