@@ -167,4 +167,4 @@ class Replicated:
         if begun:
             tensors = self._optimizer.tensors()
             self._ranks.copy_(tensors.values())
-            self._optimizer.load(tensors, "the main process")  # copies the step count to all parameters
+            self._optimizer.load(tensors, "the main process")  # an optimizer may derive more from its state
