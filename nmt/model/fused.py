@@ -196,3 +196,78 @@ class _End(torch.autograd.Function):
 
 
 _apply_end: Callable[..., Any] = _End.apply
+
+
+def embed(
+    weight: Tensor,
+    ids: Tensor,
+    table: Tensor,
+    positions: Tensor,
+    factor: float,
+    dropout: Dropout,
+    dtype: torch.dtype,
+    rounded_dtype: torch.dtype,
+) -> Tensor:
+    """Returns dropout(factor * weight[ids] + table[positions]), (N, D).
+
+    Args:
+        weight: (V, D), the embeddings.
+        ids: (N,) int64.
+        table: (L, D), the encodings of positions.
+        positions: (N,) int64.
+        factor: on the embeddings.
+        dropout: of the sum.
+        dtype: of the result.
+        rounded_dtype: of the products that read the result; see `nmt.model.linear.rounded`.
+    """
+    rate = dropout.rate if dropout.threshold else 0.0
+    seed = dropout.source.draw_seed() if rate else 0
+    embedded: Tensor
+    embedded, in_16_bits = _apply_embed(
+        weight, ids, table, positions, factor, rate, seed, dtype, rounded_dtype
+    )
+    if len(in_16_bits):
+        note_rounded(embedded, in_16_bits)
+    return embedded
+
+
+class _Embed(torch.autograd.Function):
+    """`layer_kernels.embed`, with a gradient for the embeddings only."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        weight: Tensor,
+        ids: Tensor,
+        table: Tensor,
+        positions: Tensor,
+        factor: float,
+        rate: float,
+        seed: int,
+        dtype: torch.dtype,
+        rounded_dtype: torch.dtype,
+    ) -> tuple[Tensor, Tensor]:
+        from nmt.model.kernels import layer_kernels  # a local import: it needs Triton
+
+        out, rounded = layer_kernels.embed(
+            weight, ids, table, positions, factor, rate, seed, dtype, rounded_dtype
+        )
+        ctx.save_for_backward(ids)
+        ctx.pieces, ctx.factor, ctx.rate, ctx.seed = len(weight), factor, rate, seed
+        ctx.mark_non_differentiable(rounded)
+        ctx.set_materialize_grads(False)
+        return out, rounded
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor | None, _: None) -> tuple[Tensor | None, ...]:
+        from nmt.model.kernels import layer_kernels
+
+        if grad is None:
+            return (None,) * 9
+        (ids,) = ctx.saved_tensors
+        rows = layer_kernels.embed_backward(grad.contiguous(), ctx.factor, ctx.rate, ctx.seed)
+        grad_weight = torch.ops.aten.embedding_dense_backward(rows, ids, ctx.pieces, -1, False)
+        return grad_weight, *(None,) * 8
+
+
+_apply_embed: Callable[..., Any] = _Embed.apply

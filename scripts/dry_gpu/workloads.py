@@ -218,6 +218,8 @@ def declared_costs(batch: Batch) -> Mapping[str, Callable[[tuple[Any, ...], Any]
     return {
         "_varlen_attn": forward,
         "_varlen_attn_backward": backward,
+        # Of weights and encodings, only the rows that are read are counted.
+        "embed": lambda args, out: Cost(1, sum(map(nbytes, out)) + 2 * len(args[1]) * args[0].shape[1] * 4),
         # Every read of a row is counted, although all but the first may hit the cache.
         "cross_entropy_": loss(passes=1, reads=2),
         "rdrop_": loss(passes=2, reads=3),
