@@ -13,6 +13,7 @@ from typing import NoReturn, TypeVar
 from nmt.errors import UserError
 from nmt.runtime import (
     Terminated,
+    expandable_segments,
     load_plugins,
     log_to_stderr,
     mark_line,
@@ -61,6 +62,7 @@ def end_with(program: str, work: Callable[[], None]) -> NoReturn:
     steady_streams()
     raise_on_stop_signals()  # by default signals end the process without cleanup
     short_spins()  # before anything imports torch
+    expandable_segments()  # before torch uses a GPU
     sys.exit(_guarded(program, work))
 
 

@@ -23,6 +23,7 @@ from nmt.config.serving import LimitsConfig, ServeConfig
 from nmt.config.training import (
     Average,
     AveragingConfig,
+    Exchange,
     OptimizerConfig,
     Precision,
     ScheduleConfig,
@@ -41,6 +42,7 @@ __all__ = [
     "DecodingConfig",
     "EvalConfig",
     "EvaluationConfig",
+    "Exchange",
     "ExportConfig",
     "HubConfig",
     "LimitsConfig",

@@ -27,6 +27,13 @@ class Sharding(Enum):
     full = "full"
 
 
+class Exchange(Enum):
+    """The number format in which processes exchange gradients."""
+
+    fp32 = "fp32"
+    bf16 = "bf16"
+
+
 class Average(Enum):
     """The checkpoints whose mean is the final model."""
 
@@ -117,12 +124,19 @@ class TrainingConfig:
     """Training ends after this many minutes, counting earlier sessions of the run. null: no limit."""
     micro_batches: int = 1
     """Micro-batches per update, over all processes."""
+    fit_micro_batches: bool = False
+    """On GPUs: divide an update of `data.max_tokens` times `micro_batches` target tokens into as few
+    micro-batches as fit into memory, the same number for each process; few large ones are faster. The numbers
+    found are in `config.yaml`, and the run is resumed with them. On CPUs it has no effect."""
     devices: str = "auto"
     """Number of processes, at most `micro_batches`. `auto`: one per GPU, or without GPUs the number of cores
     divided by `threads` (by 1 if `threads` is 0)."""
     sharding: Sharding = Sharding.none
     """`full`: weights, gradients and optimizer state are sharded across the processes (FSDP2), for models too
     large for one GPU. Memory is lowest with as many `micro_batches` as processes."""
+    gradient_exchange: Exchange = Exchange.fp32
+    """Number format in which processes send and sum gradients. `bf16` sends half as many bytes, for slow
+    connections between GPUs. It changes rounding, so it is fixed for the whole run."""
     max_restarts: int = 0
     """Number of times that the processes are restarted from the last checkpoint after one of them is killed
     or fails because of a bug. With `torchrun`, use its `--max-restarts`."""

@@ -21,7 +21,8 @@ from nmt.export.engine import Engine
 from nmt.model import Seq2Seq
 
 TOLERANCE = 1e-4
-"""Largest difference of the log-probabilities of a token in fp32; a tenth of it relative to those below -10."""
+"""Largest difference of the log-probabilities of a token in fp32; below -10, a tenth of it times their
+value."""
 MARGIN = 1e-3
 """Log-probabilities that are closer than this may be in another order."""
 

@@ -1,8 +1,9 @@
 """Transformer layers with Triton kernels, for training in bf16 or fp16 on a GPU.
 
-The operations between two matrix products (bias, dropout, residual connection and norm) take one kernel in
-each direction, in place of eight and eleven. Each product adds its gradient to that of the residual
-connection, which saves another kernel. Unlike `nmt.model.compiled`, this needs no compilation for each model.
+The operations between two matrix products (bias, dropout, residual connection, norm, and the conversion to
+16 bits) take one kernel in each direction, in place of nine and eleven. Each product adds its gradient to
+that of the residual connection, which saves another kernel. Unlike `nmt.model.compiled`, this needs no
+compilation for each model.
 
 Supported are the layers of the paper: post-norm, residual connections and ReLU, and no dropout in the
 feed-forward network. All other layers use the plain methods of `nmt.model.transformer`.
@@ -22,7 +23,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from nmt.model.dropout import Dropout
-from nmt.model.linear import Linear
+from nmt.model.linear import Linear, note_rounded, rounded
 from nmt.model.transformer import DecoderLayer, Layer, Passes
 
 _WIDEST = 8192  # D that one program of the kernels can hold
@@ -82,7 +83,8 @@ def _fork(x: Tensor, linear: Linear, *, relu: bool) -> tuple[Tensor, Tensor]:
     assert linear.copies is not None
     weight, bias = linear.copies
     assert bias is not None
-    forked: tuple[Tensor, Tensor] = _apply_fork(x, weight, linear.bias, bias.detach(), relu)
+    factor = rounded(x, weight.dtype)
+    forked: tuple[Tensor, Tensor] = _apply_fork(x, factor, weight, linear.bias, bias.detach(), relu)
     return forked
 
 
@@ -91,22 +93,21 @@ class _Fork(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, x: Tensor, weight: Tensor, bias: Tensor, rounded_bias: Tensor, relu: bool
+        ctx: Any, x: Tensor, factor: Tensor, weight: Tensor, bias: Tensor, rounded_bias: Tensor, relu: bool
     ) -> tuple[Tensor, Tensor]:
-        """`bias` receives the gradient, and `rounded_bias`, of the dtype of `weight`, is added."""
-        rounded = x.to(weight.dtype)
+        """`x` and `bias` receive the gradients; `factor` and `rounded_bias` have the dtype of `weight`."""
         product = torch._addmm_activation if relu else torch.addmm
-        out = product(rounded_bias, rounded, weight.t())
-        ctx.save_for_backward(rounded, weight, out if relu else None)
+        out = product(rounded_bias, factor, weight.t())
+        ctx.save_for_backward(factor, weight, out if relu else None)
         ctx.set_materialize_grads(False)
         ctx.dtype = x.dtype
         return x.view_as(x), out
 
     @staticmethod
     def backward(ctx: Any, grad_x: Tensor | None, grad: Tensor | None) -> tuple[Tensor | None, ...]:
-        rounded, weight, out = ctx.saved_tensors
+        factor, weight, out = ctx.saved_tensors
         if grad is None:
-            return grad_x, None, None, None, None
+            return grad_x, None, None, None, None, None
         grad = grad.contiguous()
         if out is None:
             grad_bias = grad.sum(0, dtype=torch.float32)
@@ -114,10 +115,10 @@ class _Fork(torch.autograd.Function):
             from nmt.model.kernels import layer_kernels  # a local import: it needs Triton
 
             grad_bias = layer_kernels.relu_backward_(grad, out).sum(0)
-        grad_weight = grad.t() @ rounded
+        grad_weight = grad.t() @ factor
         if grad_x is None:
-            return (grad @ weight).to(ctx.dtype), grad_weight, grad_bias, None, None
-        return _add_product(grad_x, grad, weight), grad_weight, grad_bias, None, None
+            return (grad @ weight).to(ctx.dtype), None, grad_weight, grad_bias, None, None
+        return _add_product(grad_x, grad, weight), None, grad_weight, grad_bias, None, None
 
 
 _apply_fork: Callable[..., Any] = _Fork.apply
@@ -147,7 +148,10 @@ def _end(inner: Tensor, linear: Linear, dropout: Dropout, x: Tensor, norm: nn.La
     rate = dropout.rate if dropout.threshold else 0.0
     seed = dropout.source.draw_seed() if rate else 0
     y = F.linear(inner, linear.copies[0])
-    ended: Tensor = _apply_end(y, linear.bias, x, norm.weight, norm.bias, norm.eps, rate, seed)
+    ended: Tensor
+    ended, in_16_bits = _apply_end(y, linear.bias, x, norm.weight, norm.bias, norm.eps, rate, seed)
+    if len(in_16_bits):
+        note_rounded(ended, in_16_bits)
     return ended
 
 
@@ -165,19 +169,24 @@ class _End(torch.autograd.Function):
         epsilon: float,
         rate: float,
         seed: int,
-    ) -> Tensor:
+    ) -> tuple[Tensor, Tensor]:
         from nmt.model.kernels import layer_kernels  # a local import: it needs Triton
 
-        out: Tensor
-        out, total, statistics = layer_kernels.residual_norm(y, bias, x, weight, shift, epsilon, rate, seed)
+        out, total, statistics, rounded = layer_kernels.residual_norm(
+            y, bias, x, weight, shift, epsilon, rate, seed
+        )
         ctx.save_for_backward(total, statistics, weight)
+        ctx.mark_non_differentiable(rounded)
+        ctx.set_materialize_grads(False)
         ctx.y_dtype, ctx.rate, ctx.seed = y.dtype, rate, seed
-        return out
+        return out, rounded
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Any, grad: Tensor | None, _: None) -> tuple[Tensor | None, ...]:
         from nmt.model.kernels import layer_kernels
 
+        if grad is None:
+            return (None,) * 8
         total, statistics, weight = ctx.saved_tensors
         grad_y, grad_x, sums = layer_kernels.residual_norm_backward(
             grad.contiguous(), total, statistics, weight, ctx.y_dtype, ctx.rate, ctx.seed
@@ -187,3 +196,78 @@ class _End(torch.autograd.Function):
 
 
 _apply_end: Callable[..., Any] = _End.apply
+
+
+def embed(
+    weight: Tensor,
+    ids: Tensor,
+    table: Tensor,
+    positions: Tensor,
+    factor: float,
+    dropout: Dropout,
+    dtype: torch.dtype,
+    rounded_dtype: torch.dtype,
+) -> Tensor:
+    """Returns dropout(factor * weight[ids] + table[positions]), (N, D).
+
+    Args:
+        weight: (V, D), the embeddings.
+        ids: (N,) int64.
+        table: (L, D), the encodings of positions.
+        positions: (N,) int64.
+        factor: on the embeddings.
+        dropout: of the sum.
+        dtype: of the result.
+        rounded_dtype: of the products that read the result; see `nmt.model.linear.rounded`.
+    """
+    rate = dropout.rate if dropout.threshold else 0.0
+    seed = dropout.source.draw_seed() if rate else 0
+    embedded: Tensor
+    embedded, in_16_bits = _apply_embed(
+        weight, ids, table, positions, factor, rate, seed, dtype, rounded_dtype
+    )
+    if len(in_16_bits):
+        note_rounded(embedded, in_16_bits)
+    return embedded
+
+
+class _Embed(torch.autograd.Function):
+    """`layer_kernels.embed`, with a gradient for the embeddings only."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        weight: Tensor,
+        ids: Tensor,
+        table: Tensor,
+        positions: Tensor,
+        factor: float,
+        rate: float,
+        seed: int,
+        dtype: torch.dtype,
+        rounded_dtype: torch.dtype,
+    ) -> tuple[Tensor, Tensor]:
+        from nmt.model.kernels import layer_kernels  # a local import: it needs Triton
+
+        out, rounded = layer_kernels.embed(
+            weight, ids, table, positions, factor, rate, seed, dtype, rounded_dtype
+        )
+        ctx.save_for_backward(ids)
+        ctx.pieces, ctx.factor, ctx.rate, ctx.seed = len(weight), factor, rate, seed
+        ctx.mark_non_differentiable(rounded)
+        ctx.set_materialize_grads(False)
+        return out, rounded
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor | None, _: None) -> tuple[Tensor | None, ...]:
+        from nmt.model.kernels import layer_kernels
+
+        if grad is None:
+            return (None,) * 9
+        (ids,) = ctx.saved_tensors
+        rows = layer_kernels.embed_backward(grad.contiguous(), ctx.factor, ctx.rate, ctx.seed)
+        grad_weight = torch.ops.aten.embedding_dense_backward(rows, ids, ctx.pieces, -1, False)
+        return grad_weight, *(None,) * 8
+
+
+_apply_embed: Callable[..., Any] = _Embed.apply

@@ -29,6 +29,20 @@ class Linear(nn.Linear):
         return F.linear(input, weight, bias)
 
 
+def rounded(x: Tensor, dtype: torch.dtype) -> Tensor:
+    """Returns `x` converted to `dtype`, without a gradient; without an operator if `note_rounded` has it."""
+    noted: Tensor | None = getattr(x, _ROUNDED, None)
+    return noted if noted is not None and noted.dtype is dtype else x.detach().to(dtype)
+
+
+def note_rounded(x: Tensor, converted: Tensor) -> None:
+    """Notes the values of `x` in another number format, which the kernel that computed `x` has written."""
+    setattr(x, _ROUNDED, converted)
+
+
+_ROUNDED = "_nmt_rounded"
+
+
 def copy_weights(model: nn.Module, dtype: torch.dtype) -> list[tuple[Tensor, Tensor]]:
     """Gives all instances of `Linear` in a model copies of their weights.
 

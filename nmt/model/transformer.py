@@ -24,8 +24,9 @@ from nmt.model.dropout import Dropout, DropoutSource
 from nmt.model.flops import training_flops
 from nmt.model.kernels import Pattern, cross_attend, self_attend
 from nmt.model.kernels.cached import CachedDecoderState
-from nmt.model.linear import Linear
+from nmt.model.linear import Linear, rounded
 from nmt.model.positions import Places, Positions, Shape, build_positions
+from nmt.model.positions.sinusoidal import Sinusoidal
 from nmt.model.seq2seq import Backend, Seq2Seq
 from nmt.model.size import num_weights
 
@@ -209,9 +210,37 @@ class Transformer(Seq2Seq):
         return self._embed(self.target_embedding, ids, self.decoder_positions, places)
 
     def _embed(self, embedding: nn.Embedding, ids: Tensor, positions: Positions, places: Places) -> Tensor:
+        if self._embeds_fused(embedding.weight, positions):
+            return self._embed_fused(embedding.weight, ids, positions, places)
         x = self.word_dropout(embedding(ids)) * math.sqrt(self.config.d_model)
         y: Tensor = self.dropout(positions.embed(x, places))
         return y.to(self.residual_dtype) if self.training and self.residual_dtype else y
+
+    def _embeds_fused(self, weight: Tensor, positions: Positions) -> bool:
+        """Whether `nmt.model.fused` computes the embeddings: where it computes the layers of the encoder."""
+        from nmt.model import fused  # a local import, since that module imports this one
+
+        return (
+            cast(Layer, self.encoder[0]).passes_for(weight) is fused.PASSES
+            and type(positions) is Sinusoidal
+            and self.word_dropout.threshold == 0
+        )
+
+    def _embed_fused(self, weight: Tensor, ids: Tensor, positions: Positions, places: Places) -> Tensor:
+        from nmt.model import fused
+
+        copies = cast(Layer, self.encoder[0]).self_attention.qkv.copies
+        assert copies is not None and isinstance(positions, Sinusoidal)
+        return fused.embed(
+            weight,
+            ids,
+            positions.rows(places),
+            places.positions,
+            math.sqrt(self.config.d_model),
+            self.dropout,
+            self.residual_dtype or weight.dtype,
+            copies[0].dtype,
+        )
 
     def _pattern(self, layout: Layout, positions: Positions, *, causal: bool) -> Pattern:
         config = self.config
@@ -261,7 +290,7 @@ class _ConvertedOnce(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, count: int, dtype: torch.dtype) -> tuple[Tensor, ...]:
         ctx.dtype = x.dtype
-        converted = x.to(dtype)
+        converted = rounded(x, dtype)
         return tuple(converted.view_as(converted) for _ in range(count))
 
     @staticmethod
@@ -416,7 +445,8 @@ class Layer(nn.Module):
         normalised: Tensor = norm(added).to(x.dtype)
         return normalised
 
-    def _passes(self, x: Tensor) -> Passes:
+    def passes_for(self, x: Tensor) -> Passes:
+        """Returns the implementation of the methods for tensors on the device of `x`."""
         if not self.training:
             return _PLAIN
         if self.passes is _PLAIN and x.is_cuda:
@@ -434,7 +464,7 @@ class EncoderLayer(Layer):
 
     def forward(self, x: Tensor, self_pattern: Pattern) -> Tensor:
         """(S, D) → (S, D)."""
-        passes, attention = self._passes(x), self.self_attention
+        passes, attention = self.passes_for(x), self.self_attention
         x, qkv = passes.project(self, x)
         attended = self_attend(attention.split(qkv), self_pattern, attention.score, self.number)
         return passes.finish(self, attended, x)
@@ -452,7 +482,11 @@ class DecoderLayer(Layer):
 
     def forward(self, x: Tensor, context: DecoderContext, memory: Tensor | None = None) -> Tensor:
         """(N, D) → (N, D); `memory` is (S, D), or None if the context already has its keys and values."""
-        passes, self_attention, cross_attention = self._passes(x), self.self_attention, self.cross_attention
+        passes, self_attention, cross_attention = (
+            self.passes_for(x),
+            self.self_attention,
+            self.cross_attention,
+        )
         x, qkv = passes.project(self, x)
         attended = context.attend_targets(self.number, self_attention.split(qkv), self_attention.score)
         x, q = passes.between(self, attended, x)

@@ -16,7 +16,7 @@ from typing import Any
 from nmt.runtime.machine import set_threads
 
 _VARIABLES = (
-    *("NMT_", "CUBLAS_", "CUDA_HOME", "KMP_", "TORCH", "_TORCH", "TRITON_"),
+    *("NMT_", "CUBLAS_", "CUDA_HOME", "KMP_", "PYTORCH_", "TORCH", "_TORCH", "TRITON_"),
     *("DISABLE_CUPTI", "TEARDOWN_CUPTI"),
 )
 """Prefixes of the environment variables that nmt and torch set; other threads may set others."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import os
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -46,6 +47,8 @@ def wanted_processes(config: TrainingConfig, gpus: int) -> int:
     """Returns the number of processes that `training.devices` gives on a machine with this many GPUs."""
     if config.devices != "auto":
         return int(config.devices)
+    if gpus and config.fit_micro_batches:
+        return gpus
     return min(gpus or max(1, available_cores() // (config.threads or 1)), config.micro_batches)
 
 
@@ -64,6 +67,21 @@ def short_spins() -> None:
 
 _SPIN_VARIABLES = {"OMP_WAIT_POLICY", "GOMP_SPINCOUNT"}
 _SPINS = 1000  # 20 to 50 microseconds: libgomp's default if there are more threads than cores
+
+
+def expandable_segments() -> None:
+    """Lets torch's memory on a GPU grow in place, unless the user has set options of its allocator.
+
+    Flat batches have ever other sizes. By default the allocator retains a block for each, the free parts
+    between them are too small for a new one, and a run that fits into memory may run out of it days later.
+    The allocator reads the variable at its first use, so this function must be called before. It supports
+    this on Linux only.
+    """
+    if sys.platform == "linux" and not _ALLOCATOR_VARIABLES.intersection(os.environ):
+        os.environ["PYTORCH_ALLOC_CONF"] = "expandable_segments:True"
+
+
+_ALLOCATOR_VARIABLES = {"PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_HIP_ALLOC_CONF"}
 
 
 def set_threads(threads: int) -> None:

@@ -1,4 +1,7 @@
-"""`data.max_tokens=auto`: finds the largest batches that fit into memory, once for each run."""
+"""Finds the largest batches that fit into memory, once for each run.
+
+For `data.max_tokens=auto` and `training.fit_micro_batches`.
+"""
 
 from __future__ import annotations
 
@@ -10,8 +13,8 @@ from nmt.errors import UserError
 from nmt.runtime import choose_device, log
 from nmt.training.figures.memory import MemoryMeter
 from nmt.training.memory_probe import OutOfMemory, largest_batches, logged_if_slow
-from nmt.training.processes.ranks import Ranks
-from nmt.training.state.run_folder import RunFolder
+from nmt.training.processes.ranks import Ranks, num_processes
+from nmt.training.state.run_folder import RunFolder, split_evenly, with_split
 from nmt.training.trainer import Trainer
 
 LARGEST = 25_000  # target tokens of an update in the paper; larger batches rarely help
@@ -56,19 +59,76 @@ def with_max_tokens(
     """
     if config.data.max_tokens != "auto":
         return config
-    ranks = Ranks.join(0, 1, 0, choose_device("auto"))
-    trainer = Trainer(config, prepared, folder, ranks, bool)
-    meter = MemoryMeter(ranks.device, processes)
-    with logged_if_slow("data.max_tokens=auto: searching for the largest batches that fit into memory"):
-        tokens = largest_max_tokens(trainer, meter)
-    del trainer
-    meter.release()
+    tokens = _found(config, prepared, folder, processes, "data.max_tokens=auto", LARGEST)
     log.info("data.max_tokens=auto: %d target tokens fit into a micro-batch", tokens)
     return replace(config, data=replace(config.data, max_tokens=tokens))
 
 
-def largest_max_tokens(trainer: Trainer, meter: MemoryMeter) -> int:
-    """Returns the largest `data.max_tokens` with which the largest batches fit into memory.
+def with_former_split(config: TrainConfig, folder: RunFolder) -> TrainConfig:
+    """Returns the options without `training.fit_micro_batches`, unless a split is still to be found.
+
+    A run in the folder has its split already. `data.max_tokens=auto` has the largest micro-batches anyway,
+    and on a CPU the micro-batches are as given.
+    """
+    if not config.training.fit_micro_batches:
+        return config
+    if config.data.max_tokens == "auto":
+        return with_split(config)
+    config = folder.with_found_split(config, num_processes(config.training))
+    return config if choose_device("auto").type == "cuda" else with_split(config)
+
+
+def with_fitted_split(
+    config: TrainConfig, prepared: Prepared, folder: RunFolder, processes: int
+) -> TrainConfig:
+    """Returns the options with as few micro-batches per update as fit into memory, if they are to be found.
+
+    Every process has the same number. With `training.sharding=full` on several processes the batches can't be
+    tried (see `require_number`); the micro-batches are as given, but at least one per process.
+
+    Args:
+        config: the options of the run, every `auto` replaced.
+        prepared: the data of the run.
+        folder: the folder of the run.
+        processes: how many processes share the memory of this machine.
+
+    Raises:
+        UserError: not even the smallest batch fits into memory.
+    """
+    options = config.training
+    if not options.fit_micro_batches:
+        return config
+    world = int(options.devices)
+    if options.sharding is Sharding.full and world > 1:
+        parts = max(world, options.micro_batches)
+    else:
+        most = split_evenly(config, world)
+        largest = _found(config, prepared, folder, processes, "training.fit_micro_batches=true", most)
+        parts = world * -(-most // largest)
+    tokens = split_evenly(config, parts)
+    log.info(
+        "training.fit_micro_batches=true: data.max_tokens=%d training.micro_batches=%d",
+        *(tokens, parts),
+    )
+    return with_split(config, tokens, parts)
+
+
+def _found(
+    config: TrainConfig, prepared: Prepared, folder: RunFolder, processes: int, option: str, largest: int
+) -> int:
+    """Returns the largest `data.max_tokens` up to `largest` that fits; `option` is for the log."""
+    ranks = Ranks.join(0, 1, 0, choose_device("auto"))
+    trainer = Trainer(config, prepared, folder, ranks, bool)
+    meter = MemoryMeter(ranks.device, processes)
+    with logged_if_slow(f"{option}: searching for the largest batches that fit into memory"):
+        tokens = largest_max_tokens(trainer, meter, largest)
+    del trainer
+    meter.release()
+    return tokens
+
+
+def largest_max_tokens(trainer: Trainer, meter: MemoryMeter, largest: int = LARGEST) -> int:
+    """Returns the largest `data.max_tokens` up to `largest` with which the largest batches fit into memory.
 
     For given sentence lengths, the memory of a batch grows linearly with its tokens. Two small batches
     therefore predict the memory of large ones. The prediction is tried, and lowered until it fits.
@@ -76,7 +136,7 @@ def largest_max_tokens(trainer: Trainer, meter: MemoryMeter) -> int:
     Raises:
         OutOfMemory: not even the smallest batch fits.
     """
-    tokens = _estimate(trainer, meter)
+    tokens = min(largest, _estimate(trainer, meter))
     while True:
         try:
             trainer.probe_memory(tokens)

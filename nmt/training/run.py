@@ -25,6 +25,7 @@ from nmt.runtime import (
     available_cores,
     choose_device,
     choose_precision,
+    expandable_segments,
     keep_freed_memory,
     log,
     mark_line,
@@ -33,7 +34,7 @@ from nmt.runtime import (
     set_threads,
 )
 from nmt.runtime.fp32_products import speed_up_fp32_products
-from nmt.training.batch_size import require_number, with_max_tokens
+from nmt.training.batch_size import require_number, with_fitted_split, with_former_split, with_max_tokens
 from nmt.training.finish import finish, finished_results, results_text
 from nmt.training.memory_probe import require_room
 from nmt.training.processes.launcher import launch
@@ -102,10 +103,11 @@ def run(config: TrainConfig) -> TrainResult | None:
     """
     if launched_by_torchrun():
         return _train_under_torchrun(config)
+    folder = RunFolder(Path(config.run_dir))
+    config = with_former_split(config, folder)
     processes = num_processes(config.training)
     log_idle_gpus(config.training, config.data.max_tokens)
     warn_of_crowded_cores(config.training, processes)
-    folder = RunFolder(Path(config.run_dir))
     config = with_choices(config, folder, processes)
     set_up_machine(config, 1)
     config, prepared = _checked_and_prepared(config, folder, processes)
@@ -162,6 +164,7 @@ def with_choices(config: TrainConfig, folder: RunFolder, processes: int) -> Trai
 def set_up_machine(config: TrainConfig, processes: int) -> None:
     """Sets memory, threads and determinism of this process, one of `processes` on this machine."""
     keep_freed_memory()
+    expandable_segments()  # for callers from Python, whose process no command has set up
     set_threads(config.training.threads or max(1, available_cores() // processes))
     # In a sweep, one process does several runs: the next run may need a setting of this one switched off.
     speed_up_fp32_products(config.training.precision is Precision.fp32 and config.training.onednn_fp32)
@@ -199,6 +202,7 @@ def _checked_and_prepared(
     config = replace(config, data=replace(config.data, tokenizer=pieces))
     if not config.prepare_only:
         config = with_max_tokens(config, prepared, folder, processes)
+        config = with_fitted_split(config, prepared, folder, processes)
     return config, prepared
 
 
@@ -288,7 +292,8 @@ def _train_under_torchrun(config: TrainConfig) -> TrainResult | None:
         with watched(ranks):
             local = int(os.environ.get("LOCAL_WORLD_SIZE", ranks.world))
             if ranks.is_main:
-                config = with_choices(config, RunFolder(Path(config.run_dir)), ranks.world)
+                folder = RunFolder(Path(config.run_dir))
+                config = with_choices(with_former_split(config, folder), folder, ranks.world)
             # All machines use the choices of the first one, whatever their hardware.
             config = config_from_yaml(ranks.share(config_to_yaml(config)), "the first process's options")
             set_up_machine(config, local)

@@ -41,6 +41,30 @@ def update(
     return run
 
 
+def exchange(*options: str) -> Callable[[], Mapping[str, Any]]:
+    """Returns a case: an update of the first of two processes, with three micro-batches of all."""
+
+    def run() -> Mapping[str, Any]:
+        import torch.distributed as dist
+        from torch.testing._internal.distributed.fake_pg import FakeStore
+
+        from dry_gpu import workloads
+        from dry_gpu.ledger import Ledger
+
+        device.capability = (9, 0)
+        config = workloads.train_config("model=tiny", "training.micro_batches=3", *options)
+        batch = workloads.sentences(1500, VOCAB_SIZE)
+        ledger = Ledger((), workloads.declared_costs(batch))
+        dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=2)
+        try:
+            workloads.Update.of(config, VOCAB_SIZE, ledger, processes=2).run(batch, 2, ledger)
+        finally:
+            dist.destroy_process_group()
+        return _figures(ledger)
+
+    return run
+
+
 def search(*options: str, precision: str = "fp32") -> Callable[[], Mapping[str, Any]]:
     """Returns a case: eight steps of a search."""
 
@@ -84,6 +108,10 @@ CASES: Mapping[str, Callable[[], Mapping[str, Any]]] = {
     "AdamW, clipping, EMA": update(
         *("training.precision=bf16", "training.clip_norm=1", "training.ema=0.999"),
         *("training.optimizer.name=adamw", "training.optimizer.weight_decay=0.1"),
+    ),
+    "two processes": exchange("training.precision=bf16"),
+    "two processes exchange gradients in bf16": exchange(
+        *("training.precision=bf16", "training.gradient_exchange=bf16")
     ),
     "no label smoothing": update("training.precision=bf16", "training.label_smoothing=0"),
     "two matrices of embeddings": update("training.precision=bf16", "model.tie=none"),

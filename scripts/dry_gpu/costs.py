@@ -106,6 +106,8 @@ def cost_of(name: str, args: Sequence[Any], kwargs: dict[str, Any], out: Any) ->
     inputs, outputs = tensors((args, {**kwargs, "out": None})), tensors(out)  # `out=` is written, not read
     if name in VIEWS or not any(x.device.type == "cuda" for x in inputs + outputs):
         return None
+    if not any(x.numel() for x in outputs) and outputs:
+        return None  # such as zeroing the padding where there is none
     flops, inner, half = _products(name, inputs)
     launches = _launches(name, args)
     return Cost(launches, _bytes(name, args, inputs, outputs), flops, inner, half)

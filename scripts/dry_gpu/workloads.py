@@ -25,6 +25,7 @@ from nmt.decoding.ensemble import Ensemble
 from nmt.decoding.scorers import LengthPenalty
 from nmt.decoding.search import check_interval
 from nmt.model import build_model
+from nmt.model.kernels import varlen
 from nmt.options.arguments import Arguments
 from nmt.options.compose import compose_jobs
 from nmt.training.processes.ranks import Ranks
@@ -37,6 +38,8 @@ from nmt.training.update.precision import first_loss_scale, residual_dtype
 from nmt.training.update.schedule import build_schedule
 
 GPU = torch.device("cuda", 0)
+# No kernel can be tried on the stand-in device.
+varlen.runs = lambda *arguments: True  # type: ignore[assignment]
 BOS, EOS = 2, 3
 
 
@@ -80,16 +83,19 @@ class Update:
     trainer: Trainer
 
     @classmethod
-    def of(cls, config: TrainConfig, vocab_size: int, ledger: Ledger | None = None) -> Update:
+    def of(
+        cls, config: TrainConfig, vocab_size: int, ledger: Ledger | None = None, processes: int = 1
+    ) -> Update:
         """Builds a trainer. Call it within `device.fake_tensors()`.
 
         Args:
             config: its sections `model` and `training`.
             vocab_size: of a joint vocabulary.
             ledger: counts compiled functions, if `training.compile` is true.
+            processes: of which this is the first. If there are several, their process group exists.
         """
         trainer = Trainer.__new__(Trainer)
-        trainer.config, trainer.options, trainer.ranks = config, config.training, Ranks(0, 1, GPU)
+        trainer.config, trainer.options, trainer.ranks = config, config.training, Ranks(0, processes, GPU)
         model, training = config.model, config.training
         with GPU:
             network = build_model(model, vocab_size, vocab_size)
@@ -212,6 +218,8 @@ def declared_costs(batch: Batch) -> Mapping[str, Callable[[tuple[Any, ...], Any]
     return {
         "_varlen_attn": forward,
         "_varlen_attn_backward": backward,
+        # Of weights and encodings, only the rows that are read are counted.
+        "embed": lambda args, out: Cost(1, sum(map(nbytes, out)) + 2 * len(args[1]) * args[0].shape[1] * 4),
         # Every read of a row is counted, although all but the first may hit the cache.
         "cross_entropy_": loss(passes=1, reads=2),
         "rdrop_": loss(passes=2, reads=3),

@@ -75,6 +75,10 @@ def test_a_cuda_branch_runs_without_a_host_synchronisation(
 def test_the_layers_of_the_paper_are_fused(found: dict[str, dict[str, Any]]) -> None:
     # Two micro-batches of four encoder layers with two sub-layers, and four decoder layers with three.
     expected = {"bf16": 40, "fp16 on sm75": 40, "rotary": 40, "fp32": 0, "pre-norm, gelu, all dropouts": 0}
+    embedded = {"bf16": 4, "fp16 on sm75": 4, "rotary": 0, "fp32": 0, "pre-norm, gelu, all dropouts": 0}
+    for case, count in embedded.items():  # two micro-batches of two sides
+        assert found[case]["operators"].get("embed", 0) == count, case
+        assert found[case]["operators"].get("embed_backward", 0) == count, case
     for case, count in expected.items():
         assert found[case]["operators"].get("residual_norm", 0) == count, case
         assert found[case]["operators"].get("residual_norm_backward", 0) == count, case
@@ -87,6 +91,12 @@ def test_flash_attention_runs_where_it_is_supported(found: dict[str, dict[str, A
         expected = {"bf16": 24, "fp16": 24, "fp32": 0, "fp16 on sm75": 0, "bf16 on sm70": 0, "alibi": 8}
         if case in expected:
             assert operators.get("_varlen_attn", 0) == expected[case], case
+
+
+def test_several_processes_exchange_all_gradients_without_waiting(found: dict[str, dict[str, Any]]) -> None:
+    assert found["bf16"]["operators"].get("allreduce_", 0) == 0
+    for case in ("two processes", "two processes exchange gradients in bf16"):
+        assert found[case]["operators"]["allreduce_"] == 2, case  # the gradients in one bucket, the extras
 
 
 BREAKS = {

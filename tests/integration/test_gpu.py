@@ -11,7 +11,7 @@ import torch
 from commands import Toy
 from toy import toy_config, write_toy
 
-from nmt.bundle import read_weights
+from nmt.bundle import read_config, read_weights
 from nmt.config import ModelConfig, OptimizerConfig, Precision, Sharding, TrainingConfig
 from nmt.data.preparation.prepare import prepare
 from nmt.model.transformer import Transformer
@@ -119,6 +119,13 @@ def test_a_step_is_asked_for_without_waiting_and_is_that_of_the_cpu(finite: bool
         weights.append({name: tensor.detach().cpu() for name, tensor in {**state, **tensors}.items()})
     assert weights[0]["step"].item() == finite
     torch.testing.assert_close(weights[1], weights[0], rtol=1e-5, atol=1e-6)
+
+
+def test_an_update_that_fits_is_one_micro_batch(data: Path, tmp_path: Path) -> None:
+    options: dict[str, Any] = {"micro_batches": 4, "max_tokens": 128, "fit_micro_batches": True}
+    train(toy_config(data, tmp_path / "run", max_updates=2, **options))
+    found = read_config(tmp_path / "run/config.yaml")
+    assert (found.data.max_tokens, found.training.micro_batches) == (512, 1)
 
 
 def test_an_update_waits_for_nothing_but_its_verdict(data: Path, tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ from torch.distributed.tensor import DTensor
 from toy import toy_config, write_toy
 
 from nmt.bundle import config_from_yaml, config_to_yaml, read_weights
-from nmt.config import OptimizerConfig, Sharding, TrainConfig
+from nmt.config import Exchange, OptimizerConfig, Sharding, TrainConfig
 from nmt.data.batches.batching import Batch
 from nmt.data.batches.stream import Cursor
 from nmt.data.preparation.prepare import prepare
@@ -39,7 +39,9 @@ from nmt.training.processes.stopping import StopRequest
 from nmt.training.run import train, train_rank
 from nmt.training.state.run_folder import RunFolder
 from nmt.training.trainer import Trainer
+from nmt.training.update import exchange
 from nmt.training.update.counters import Counters
+from nmt.training.update.exchange import BucketedExchange
 
 PATIENCE = 300.0
 STEADY = OptimizerConfig(epsilon=1e-5)
@@ -345,14 +347,62 @@ def test_sigterm_to_all_stops_a_run_that_is_still_starting() -> None:
     assert not launch(terminated, "", 1, stop, quiet)
 
 
+def plain_rank(argument: str, stop: Callable[[], bool]) -> bool:
+    """Trains with one sum of all gradients after the backward pass, in place of buckets during it."""
+
+    def backward(self: BucketedExchange, loss: torch.Tensor) -> None:
+        torch.autograd.backward(loss)
+        for part in self._parts:
+            self._sums.append((self._ranks.start_sum(part), part, part))
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(exchange, "BUCKET_SIZE", 1 << 40)
+        patch.setattr(BucketedExchange, "backward", backward)
+        return train_rank(argument, stop)
+
+
+def bucketed_rank(argument: str, stop: Callable[[], bool]) -> bool:
+    """Trains with many buckets."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(exchange, "BUCKET_SIZE", 1000)
+        return train_rank(argument, stop)
+
+
+@pytest.mark.slow
+def test_buckets_give_the_bits_of_one_sum(data: Path, tmp_path: Path) -> None:
+    found = []
+    for work in (plain_rank, bucketed_rank):
+        run = tmp_path / work.__name__
+        config = toy_config(data, run, micro_batches=3, max_updates=10, devices="2", dropout=0.2)
+        run.mkdir()
+        assert launch(work, config_to_yaml(config), 2, StopRequest(), quiet)
+        found.append(read_weights(run / "checkpoints/update-00000010/model.safetensors"))
+    assert all(torch.equal(weight, found[1][name]) for name, weight in found[0].items())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("sharding", list(Sharding))
+def test_gradients_in_bf16_are_close_and_reproducible(sharding: Sharding, data: Path, tmp_path: Path) -> None:
+    found = []
+    options: dict[str, Any] = {"micro_batches": 2, "max_updates": 4, "optimizer": STEADY}
+    for run, gradients in (("fp32", Exchange.fp32), ("bf16", Exchange.bf16), ("again", Exchange.bf16)):
+        options["gradient_exchange"] = gradients
+        train(toy_config(data, tmp_path / run, devices="2", sharding=sharding, **options))
+        found.append(read_weights(tmp_path / run / "checkpoints/update-00000004/model.safetensors"))
+    fp32, bf16, again = found
+    assert all(torch.equal(weight, again[name]) for name, weight in bf16.items())
+    assert not all(torch.equal(weight, fp32[name]) for name, weight in bf16.items())
+    assert all((weight - fp32[name]).abs().max() < 1e-3 for name, weight in bf16.items())
+
+
 def poisoned_rank(argument: str, stop: Callable[[], bool]) -> bool:
     """The gradient of ten consecutive updates is NaN, in the second of two processes only."""
     original = Trainer._micro_batch
 
     def poisoned(self: Trainer, batch: Batch, number: int) -> None:
-        original(self, batch, number)
         if number == 1 and Cursor(0, 0, 12) <= self.progress.cursor < Cursor(0, 0, 32):
-            self.parallel.gradients.gradients[0] = float("nan")
+            self.parallel.gradients.gradients[0] = float("nan")  # the backward pass adds to it
+        original(self, batch, number)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Trainer, "_micro_batch", poisoned)

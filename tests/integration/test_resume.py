@@ -16,8 +16,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from toy import toy_config, write_toy
 
+from nmt.bundle import read_config, read_weights
 from nmt.config import (
     Average,
     AveragingConfig,
@@ -28,7 +30,9 @@ from nmt.config import (
 )
 from nmt.data.batches.stream import Cursor
 from nmt.errors import UserError
+from nmt.training import batch_size
 from nmt.training.run import train
+from nmt.training.state.run_folder import RunFolder
 from nmt.training.trainer import Trainer
 from nmt.training.update import precision
 from nmt.training.validation import Validator
@@ -254,6 +258,27 @@ def test_crash_goes_back_to_the_last_checkpoint(
         file.write('{"kind": "train", "upd')
     train(config)
     assert_same_run(tmp_path / "run", whole[name])
+
+
+def test_the_split_of_an_update_is_found_once(
+    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on a GPU: the second session could have larger micro-batches, and does not use them."""
+    monkeypatch.setattr(batch_size, "choose_device", lambda name: torch.device("cuda"))
+
+    def run(name: str, max_updates: int, fitting: int) -> RunFolder:
+        monkeypatch.setattr(batch_size, "_found", lambda *arguments: fitting)
+        options = {"micro_batches": 4, "max_tokens": 128, "fit_micro_batches": True}
+        train(toy_config(data, tmp_path / name, max_updates=max_updates, **options))
+        return RunFolder(tmp_path / name)
+
+    whole, parts = run("whole", 8, 300), run("parts", 4, 300)
+    run("parts", 8, 512)
+    for folder in (whole, parts):
+        there = read_config(folder.config)
+        assert (there.data.max_tokens, there.training.micro_batches) == (256, 2)
+    a, b = (read_weights(f.checkpoints / "update-00000008/model.safetensors") for f in (whole, parts))
+    assert all(torch.equal(weight, b[name]) for name, weight in a.items())
 
 
 def nan_between(monkeypatch: pytest.MonkeyPatch, first: Cursor, last: Cursor) -> None:

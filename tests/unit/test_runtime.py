@@ -20,6 +20,7 @@ from nmt.runtime import (
     choose_device,
     choose_precision,
     control_groups,
+    expandable_segments,
     files,
     locked,
     machine,
@@ -207,6 +208,43 @@ def test_commands_choose_it_before_they_import_torch() -> None:
     environment.pop("GOMP_SPINCOUNT", None)
     result = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True)
     assert result.stdout == "1000 False\n"
+
+
+GROWING = {"PYTORCH_ALLOC_CONF": "expandable_segments:True"}
+
+
+@pytest.mark.parametrize(
+    ("platform", "there", "after"),
+    [
+        ("linux", {}, GROWING),
+        ("linux", {"HOME": "/x"}, {"HOME": "/x", **GROWING}),
+        ("darwin", {}, {}),
+        ("win32", {}, {}),
+        *(
+            ("linux", {name: "max_split_size_mb:128"}, {name: "max_split_size_mb:128"})
+            for name in ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_HIP_ALLOC_CONF")
+        ),
+    ],
+)
+def test_gpu_memory_grows_in_place_unless_the_user_has_chosen(
+    platform: str, there: dict[str, str], after: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "environ", dict(there))
+    monkeypatch.setattr("sys.platform", platform)
+    expandable_segments()
+    assert os.environ == after
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux supports it")
+def test_commands_choose_it_before_torch_uses_a_gpu() -> None:
+    code = (
+        "import os, sys\n"
+        "from nmt.cli.app import end_with\n"
+        "end_with('nmt-x', lambda: print(os.environ['PYTORCH_ALLOC_CONF'], 'torch' in sys.modules))"
+    )
+    environment = {key: value for key, value in os.environ.items() if "ALLOC_CONF" not in key}
+    result = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True)
+    assert result.stdout == "expandable_segments:True False\n"
 
 
 def test_the_tightest_quota_of_the_control_groups_counts(

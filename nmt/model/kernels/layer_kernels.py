@@ -1,7 +1,8 @@
-"""Triton kernels for the parts of a layer between its matrix products; `nmt.model.fused` calls them.
+"""Triton kernels for the parts of a model between its matrix products; `nmt.model.fused` calls them.
 
 - `residual_norm`: LayerNorm(x + dropout(y + bias)), the end of a sub-layer with post-norm; both directions.
 - `relu_backward_`: the gradient before a ReLU and its bias.
+- `embed`: dropout(factor * embedding + position), the input of the first layer; both directions.
 
 Each is one pass over the activations: the dropout mask is computed twice instead of stored. Sums over tokens
 (the gradients of biases and norms) are computed per program, in a fixed order, and then added up.
@@ -25,7 +26,7 @@ _PROGRAMS = 1056  # of the kernels that sum over tokens: eight for each multipro
 @torch.library.custom_op("nmt::residual_norm", mutates_args=())
 def residual_norm(
     y: Tensor, bias: Tensor, x: Tensor, weight: Tensor, shift: Tensor, epsilon: float, rate: float, seed: int
-) -> tuple[Tensor, Tensor, Tensor]:
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Computes LayerNorm(x + dropout(y + bias)).
 
     Args:
@@ -40,35 +41,38 @@ def residual_norm(
 
     Returns:
         (N, D), the result; (N, D), the sum before the norm; both with the dtype of `x`. (N, 2) fp32, the mean
-        and the inverse standard deviation of each token's sum.
+        and the inverse standard deviation of each token's sum. (N, D), the result with the dtype of `y`, for
+        the next product; (0, D) if that is the dtype of `x`.
     """
-    out, total, statistics = _results(y, bias, x, weight, shift)
+    out, total, statistics, rounded = _results(y, bias, x, weight, shift)
     if len(x):
         block = triton.next_power_of_2(x.shape[1])
         _residual_norm[(len(x),)](
-            *(y, bias, x, weight, shift, out, total, statistics, x.shape[1], epsilon, rate, 1 / (1 - rate)),
-            seed,
+            *(y, bias, x, weight, shift, out, total, statistics, rounded),
+            *(x.shape[1], epsilon, rate, 1 / (1 - rate), seed),
+            ROUNDS=len(rounded) > 0,
             BLOCK=block,
             num_warps=_warps(block),
         )
-    return out, total, statistics
+    return out, total, statistics, rounded
 
 
 @residual_norm.register_fake
 def _(
     y: Tensor, bias: Tensor, x: Tensor, weight: Tensor, shift: Tensor, epsilon: float, rate: float, seed: int
-) -> tuple[Tensor, Tensor, Tensor]:
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     return _results(y, bias, x, weight, shift)
 
 
 def _results(
     y: Tensor, bias: Tensor, x: Tensor, weight: Tensor, shift: Tensor
-) -> tuple[Tensor, Tensor, Tensor]:
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Checks the arguments of `residual_norm`, and allocates its results."""
     _check(
         x, y=(y, x.shape), bias=(bias, x.shape[1:]), weight=(weight, x.shape[1:]), shift=(shift, x.shape[1:])
     )
-    return torch.empty_like(x), torch.empty_like(x), x.new_empty(len(x), 2, dtype=torch.float32)
+    rounded = torch.empty_like(y) if y.dtype is not x.dtype else y.new_empty(0, y.shape[1])
+    return torch.empty_like(x), torch.empty_like(x), x.new_empty(len(x), 2, dtype=torch.float32), rounded
 
 
 def _check(x: Tensor, **others: tuple[Tensor, tuple[int, ...]]) -> None:
@@ -176,6 +180,113 @@ def _sums(grad: Tensor, out: Tensor) -> Tensor:
     return grad.new_empty(min(_PROGRAMS, len(grad)), grad.shape[1], dtype=torch.float32)
 
 
+@torch.library.custom_op("nmt::embed", mutates_args=())
+def embed(
+    weight: Tensor,
+    ids: Tensor,
+    table: Tensor,
+    positions: Tensor,
+    factor: float,
+    rate: float,
+    seed: int,
+    dtype: torch.dtype,
+    rounded_dtype: torch.dtype,
+) -> tuple[Tensor, Tensor]:
+    """Computes dropout(factor * weight[ids] + table[positions]).
+
+    Args:
+        weight: (V, D), the embeddings; contiguous.
+        ids: (N,) int64.
+        table: (L, D), the encodings of positions; contiguous.
+        positions: (N,) int64.
+        factor: on the embeddings.
+        rate: see `residual_norm`.
+        seed: see `residual_norm`.
+        dtype: of the result.
+        rounded_dtype: of the second result.
+
+    Returns:
+        (N, D), the result of `dtype`; the same of `rounded_dtype`, (0, D) if that is `dtype`.
+    """
+    out, rounded = _embedded(weight, ids, table, positions, dtype, rounded_dtype)
+    if len(ids):
+        block = triton.next_power_of_2(weight.shape[1])
+        _embed[(len(ids),)](
+            *(weight, ids, table, positions, out, rounded, weight.shape[1], factor, rate, 1 / (1 - rate)),
+            seed,
+            ROUNDS=len(rounded) > 0,
+            BLOCK=block,
+            num_warps=_warps(block),
+        )
+    return out, rounded
+
+
+@embed.register_fake
+def _(
+    weight: Tensor,
+    ids: Tensor,
+    table: Tensor,
+    positions: Tensor,
+    factor: float,
+    rate: float,
+    seed: int,
+    dtype: torch.dtype,
+    rounded_dtype: torch.dtype,
+) -> tuple[Tensor, Tensor]:
+    return _embedded(weight, ids, table, positions, dtype, rounded_dtype)
+
+
+def _embedded(
+    weight: Tensor,
+    ids: Tensor,
+    table: Tensor,
+    positions: Tensor,
+    dtype: torch.dtype,
+    rounded_dtype: torch.dtype,
+) -> tuple[Tensor, Tensor]:
+    """Checks the arguments of `embed`, and allocates its results."""
+    width = weight.shape[1]
+    _check(
+        weight,
+        table=(table, (len(table), width)),
+        ids=(ids, ids.shape),
+        positions=(positions, (len(ids),)),
+    )
+    rows = len(ids) if rounded_dtype is not dtype else 0
+    return weight.new_empty(len(ids), width, dtype=dtype), weight.new_empty(rows, width, dtype=rounded_dtype)
+
+
+@torch.library.custom_op("nmt::embed_backward", mutates_args=())
+def embed_backward(grad: Tensor, factor: float, rate: float, seed: int) -> Tensor:
+    """Computes the gradient of the rows of `weight` that `embed` has read.
+
+    Args:
+        grad: (N, D), of the result; contiguous.
+        factor: see `embed`.
+        rate: see `embed`.
+        seed: see `embed`.
+
+    Returns:
+        (N, D) fp32.
+    """
+    _check(grad)
+    rows = torch.empty_like(grad, dtype=torch.float32)
+    if len(grad):
+        block = triton.next_power_of_2(grad.shape[1])
+        _embed_backward[(len(grad),)](
+            *(grad, rows, grad.shape[1], factor, rate, 1 / (1 - rate), seed),
+            BLOCK=block,
+            num_warps=_warps(block),
+        )
+    return rows
+
+
+@embed_backward.register_fake
+def _(grad: Tensor, factor: float, rate: float, seed: int) -> Tensor:
+    _check(grad)
+    return torch.empty_like(grad, dtype=torch.float32)
+
+
 def _warps(block: int) -> int:
     return 1 if block <= 256 else 4 if block <= 2048 else 8
 
@@ -202,11 +313,13 @@ def _residual_norm(
     out,
     total,
     statistics,
+    rounded,
     width,
     epsilon,
     rate,
     scale,
     seed,
+    ROUNDS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
     row = tl.program_id(0)
@@ -224,6 +337,8 @@ def _residual_norm(
     gain = tl.load(weight + columns, mask=inside, other=0.0).to(tl.float32)
     result = centred * deviation * gain + tl.load(shift + columns, mask=inside, other=0.0).to(tl.float32)
     tl.store(out + start + columns, result.to(out.dtype.element_ty), mask=inside)
+    if ROUNDS:
+        tl.store(rounded + start + columns, result.to(rounded.dtype.element_ty), mask=inside)
     tl.store(total + start + columns, values.to(total.dtype.element_ty), mask=inside)
     tl.store(statistics + 2 * row, mean)
     tl.store(statistics + 2 * row + 1, deviation)
@@ -289,3 +404,45 @@ def _relu_backward(grad, out, sums, rows, width, BLOCK: tl.constexpr):
         tl.store(grad + start + columns, values.to(grad.dtype.element_ty), mask=inside)
         total += values
     tl.store(sums + program * width + columns, total, mask=inside)
+
+
+@triton.jit
+def _embed(
+    weight,
+    ids,
+    table,
+    positions,
+    out,
+    rounded,
+    width,
+    factor,
+    rate,
+    scale,
+    seed,
+    ROUNDS: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    row = tl.program_id(0)
+    columns = tl.arange(0, BLOCK)
+    inside = columns < width
+    piece, place = tl.load(ids + row), tl.load(positions + row)
+    values = tl.load(weight + piece * width + columns, mask=inside, other=0.0).to(tl.float32) * factor
+    values += tl.load(table + place * width + columns, mask=inside, other=0.0).to(tl.float32)
+    if rate > 0:
+        values = tl.where(_kept(row, rate, seed, BLOCK), values * scale, 0.0)
+    start = tl.cast(row, tl.int64) * width
+    tl.store(out + start + columns, values.to(out.dtype.element_ty), mask=inside)
+    if ROUNDS:
+        tl.store(rounded + start + columns, values.to(rounded.dtype.element_ty), mask=inside)
+
+
+@triton.jit
+def _embed_backward(grad, rows, width, factor, rate, scale, seed, BLOCK: tl.constexpr):
+    row = tl.program_id(0)
+    columns = tl.arange(0, BLOCK)
+    inside = columns < width
+    start = tl.cast(row, tl.int64) * width
+    values = tl.load(grad + start + columns, mask=inside, other=0.0).to(tl.float32)
+    if rate > 0:
+        values = tl.where(_kept(row, rate, seed, BLOCK), values * scale, 0.0)
+    tl.store(rows + start + columns, values * factor, mask=inside)

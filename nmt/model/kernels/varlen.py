@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from nmt.data.batches.batching import Layout
+from nmt.runtime import log
 
 
 def supports_varlen(x: Tensor) -> bool:
@@ -22,7 +23,38 @@ def supports_varlen(x: Tensor) -> bool:
         and x.shape[-1] <= 256
         and torch.cuda.get_device_capability(x.device) >= (8, 0)
         and kernel() is not None
+        and runs(x.device, x.dtype, x.shape[-1])
     )
+
+
+@cache
+def runs(device: torch.device, dtype: torch.dtype, width: int) -> bool:
+    """Whether the kernel runs on this device, tried once on a sentence of two tokens, with its gradient.
+
+    A build of torch may have the function but not the kernel, or not for the GPU at hand. The memory probe
+    tries it first, so that the warning comes before the first batch.
+
+    Args:
+        device: of the tensors.
+        dtype: of the tensors.
+        width: E.
+    """
+    layout = Layout.of([2]).to(device)
+    try:
+        with torch.inference_mode(False), torch.enable_grad(), torch.autocast(device.type, enabled=False):
+            q, k, v = (torch.ones(2, 1, width, dtype=dtype, device=device, requires_grad=True) for _ in "qkv")
+            out = attend_varlen(q, k, v, layout, layout, causal=True)
+            torch.autograd.grad(out, (q, k, v), torch.ones_like(out))
+    except torch.OutOfMemoryError:
+        raise
+    except RuntimeError as error:
+        log.warning(
+            "this build of torch has no flash attention for %s with heads of %d on %s (%s). Attention pads "
+            "the sentences of a batch instead, which is slower",
+            *(f"{dtype}".removeprefix("torch."), width, device, str(error).partition("\n")[0]),
+        )
+        return False
+    return True
 
 
 def supports_window() -> bool:

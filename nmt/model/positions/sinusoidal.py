@@ -50,9 +50,13 @@ class Sinusoidal(Positions):
 
     def embed(self, embedded: Tensor, places: Places) -> Tensor:
         """Adds the encoding; see `Positions.embed`."""
+        return embedded + self.rows(places).index_select(0, places.positions).to(embedded.dtype)
+
+    def rows(self, places: Places) -> Tensor:
+        """Returns the encodings of positions 0 to at least the last one of `places`: (length, d_model)."""
         if places.max_len > len(self.table):
             self.table = self._table(2 ** math.ceil(math.log2(places.max_len))).to(self.table)
-        return embedded + self.table.index_select(0, places.positions).to(embedded.dtype)
+        return self.table
 
     def _table(self, length: int) -> Tensor:
         options: Sinusoidal.Options = self.options

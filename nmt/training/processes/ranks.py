@@ -93,6 +93,16 @@ class Ranks:
         if self.world > 1:
             dist.all_reduce(tensor)
 
+    def start_sum(self, tensor: Tensor) -> dist.Work:
+        """Starts to sum the tensor over all processes, in place; there must be two or more.
+
+        Returns:
+            Its `wait` waits for the sum, on a GPU without the host.
+        """
+        work: dist.Work | None = dist.all_reduce(tensor, async_op=True)
+        assert work is not None
+        return work
+
     def copy_(self, tensors: Iterable[Tensor]) -> None:
         """Overwrites the tensors with those of rank 0."""
         if self.world > 1:
@@ -133,7 +143,7 @@ def num_processes(config: TrainingConfig) -> int:
 def log_idle_gpus(config: TrainingConfig, max_tokens: int | str) -> None:
     """Logs how to use all GPUs if `training.devices=auto` leaves some idle, for lack of micro-batches."""
     gpus = _usable_gpus()
-    if config.devices == "auto" and config.micro_batches < gpus:
+    if config.devices == "auto" and config.micro_batches < gpus and not config.fit_micro_batches:
         log.warning(
             "%d of the %d GPUs of this machine are used: an update has only training.micro_batches=%d. "
             "To use all GPUs for an update of the same size, give %s",
@@ -153,8 +163,11 @@ def warn_of_crowded_cores(config: TrainingConfig, processes: int) -> None:
 
 
 def require_work(config: TrainingConfig, max_tokens: int | str, processes: int) -> None:
-    """Raises `UserError` if an update has fewer micro-batches than there are processes."""
-    if config.micro_batches < processes:
+    """Raises `UserError` if an update has fewer micro-batches than there are processes.
+
+    With `training.fit_micro_batches`, the number of micro-batches is still to be found.
+    """
+    if config.micro_batches < processes and not config.fit_micro_batches:
         raise UserError(
             f"training.devices={processes}: more processes than "
             f"training.micro_batches={config.micro_batches}. "

@@ -198,6 +198,28 @@ class RunFolder:
             data = replace(data, max_tokens=found.max_tokens)
         return replace(config, data=data)
 
+    def with_found_split(self, config: TrainConfig, processes: int) -> TrainConfig:
+        """Returns the options with the micro-batches of the run in this folder, if an update is as large.
+
+        A run without a checkpoint may start again with other options. Then its micro-batches are used only if
+        all options are the same and there are enough for all processes.
+
+        Args:
+            config: has `training.fit_micro_batches`, and a number as `data.max_tokens`.
+            processes: number of processes now.
+        """
+        try:
+            there = read_config(self.config)
+        except UserError:
+            return config  # nothing to resume, or `check` reports the error
+        tokens, parts = there.data.max_tokens, there.training.micro_batches
+        found = with_split(config, tokens, parts)
+        if self.holds_checkpoints():
+            # Otherwise `check` reports the difference.
+            return found if tokens == split_evenly(config, parts) else with_split(config)
+        same = _options_as_given(there, found) == fixed_options(found)
+        return found if same and tokens == split_evenly(config, parts) and parts >= processes else config
+
     @contextmanager
     def claimed(self, config: TrainConfig) -> Iterator[None]:
         """Holds the lock of the folder; writes `config.yaml` and logs to `train.log`.
@@ -286,6 +308,33 @@ def require_run_folder(path: Path) -> None:
             f"{path}: was moved or removed while the run was writing to it. Move it back, and the same "
             "command resumes from its last checkpoint."
         )
+
+
+def split_evenly(config: TrainConfig, parts: int) -> int:
+    """Returns the target tokens of a micro-batch if an update of the same size had `parts` of them."""
+    tokens: int = config.data.max_tokens * config.training.micro_batches
+    return max(16, tokens // parts)
+
+
+def with_split(
+    config: TrainConfig, max_tokens: int | str | None = None, micro_batches: int | None = None
+) -> TrainConfig:
+    """Returns the options with these micro-batches, and without `training.fit_micro_batches`.
+
+    Args:
+        config: the options.
+        max_tokens: target tokens of a micro-batch; None: as given.
+        micro_batches: micro-batches of an update; None: as given.
+    """
+    return replace(
+        config,
+        data=replace(config.data, max_tokens=max_tokens or config.data.max_tokens),
+        training=replace(
+            config.training,
+            micro_batches=micro_batches or config.training.micro_batches,
+            fit_micro_batches=False,
+        ),
+    )
 
 
 def fixed_options(config: TrainConfig) -> dict[str, Any]:

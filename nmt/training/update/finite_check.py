@@ -34,7 +34,7 @@ class UpdateCheck:
     ) -> None:
         scale = tokens.double() * loss_scale
         norm = sums[-1].double() / scale
-        self.finite = objective.isfinite() & norm.isfinite()
+        self.finite = (objective + norm).isfinite()  # in fp64, where finite fp32 numbers have a finite sum
         # A tensor in place of the number: torch computes number / tensor as reciprocal times number and so
         # rounds twice.
         largest = torch.full_like(norm, clip_norm or math.inf)

@@ -32,6 +32,7 @@ class HalfWeights:
         pairs = model.copy_weights(dtype)
         self._copies = [copy for _, copy in pairs]
         self._copied = [numbers[id(weight)] for weight, _ in pairs]  # the number of the weight of each copy
+        self._copy_of = dict(zip(self._copied, self._copies, strict=True))
         self._has_gradient: set[int] = set()  # the numbers of the weights whose sum is not 0
 
     @torch.no_grad()
@@ -41,13 +42,28 @@ class HalfWeights:
         self._has_gradient.clear()
         self._detach()
 
+    def leaves(self) -> list[list[Tensor]]:
+        """Returns the tensors whose gradients autograd computes, for each parameter: itself and its copy."""
+        copies = self._copy_of
+        return [
+            [weight, *([copies[number]] if number in copies else [])]
+            for number, weight in enumerate(self._weights)
+        ]
+
     @torch.no_grad()
-    def add_gradients(self) -> None:
-        """Adds the gradients of a micro-batch to the sums, after its backward pass."""
+    def add_gradients(self, numbers: range | None = None) -> None:
+        """Adds the gradients of a micro-batch to the sums, after its backward pass.
+
+        Args:
+            numbers: of the parameters whose gradients are computed already; None: all.
+        """
         # Autograd has left each gradient as it was computed, since there was none before.
-        self._add(enumerate(weight.grad for weight in self._weights))
-        self._add(zip(self._copied, (copy.grad for copy in self._copies), strict=True))
-        self._detach()
+        numbers = range(len(self._weights)) if numbers is None else numbers
+        copied = [number for number in self._copied if number in numbers]
+        self._add((number, self._weights[number].grad) for number in numbers)
+        self._add((number, self._copy_of[number].grad) for number in copied)
+        for tensor in (*(self._weights[n] for n in numbers), *(self._copy_of[n] for n in copied)):
+            tensor.grad = None
 
     def end(self) -> None:
         """Ends an update: the `grad` of each parameter is its sum again."""

@@ -12,7 +12,6 @@ from typing import Any, ClassVar, cast
 
 import torch
 from torch import Tensor, nn
-from torch.optim.adam import adam
 
 from nmt.config import OptimizerConfig, typed_options
 from nmt.errors import UserError
@@ -75,11 +74,13 @@ class FlatGradients:
         buffer: (size,) fp32: the gradients, then the extras.
         gradients: the part of `buffer` that holds gradients.
         extras: (num_extras,), the extra numbers.
+        starts: the place of the gradient of each parameter in `buffer`.
     """
 
     def __init__(self, parameters: Iterable[nn.Parameter], num_extras: int) -> None:
         parameters = list(parameters)
-        starts, end = [], 0
+        starts: list[int] = []
+        end = 0
         for parameter in parameters:
             starts.append(end)
             end += -(-parameter.numel() // _ALIGNMENT) * _ALIGNMENT
@@ -87,6 +88,7 @@ class FlatGradients:
         self.buffer = torch.zeros(end + num_extras, dtype=torch.float32, device=parameters[0].device)
         self.gradients = self.buffer[:end]
         self.extras = self.buffer[end:]
+        self.starts = starts
         for parameter, start in zip(parameters, starts, strict=True):
             parameter.grad = self.buffer[start : start + parameter.numel()].view_as(parameter)
 
@@ -180,8 +182,9 @@ class Optimizer(ABC):
 class Adam(Optimizer):
     """Adam (Kingma & Ba 2015), without weight decay for biases and norms.
 
-    Calls the function that `torch.optim.Adam` calls, not the class. The class imports torch's compiler, which
-    takes a second at every start, and takes the learning rate and the flag to skip a step as attributes only.
+    Calls the operators that `torch.optim.Adam` calls, not the class. The class imports torch's compiler,
+    which takes a second at every start, and takes the learning rate and the flag to skip a step as attributes
+    only. It also counts the steps of each parameter separately, in some hundred tensors.
     """
 
     floats_per_weight = 2
@@ -195,46 +198,42 @@ class Adam(Optimizer):
             for name, parameter in self.parameters.items()
             for key in _MOMENTS
         }
-        self._steps = {name: torch.zeros((), device=p.device) for name, p in self.parameters.items()}
-        self._groups = [
-            ([name for name, p in self.parameters.items() if p.ndim >= 2], config.weight_decay),
-            ([name for name, p in self.parameters.items() if p.ndim < 2], 0.0),
-        ]
+        self._step = torch.zeros((), device=next(iter(self.parameters.values())).device)
+        self._groups = [(list(self.parameters), 0.0)]
+        if config.weight_decay:
+            self._groups = [
+                ([name for name, p in self.parameters.items() if p.ndim >= 2], config.weight_decay),
+                ([name for name, p in self.parameters.items() if p.ndim < 2], 0.0),
+            ]
 
     @torch.no_grad()
     def step(self, rate: float, finite: Tensor | None = None) -> None:
-        """Makes one fused call for the weights with decay and one for those without."""
+        """Makes one fused call; with weight decay, one for the weights that decay and one for the others."""
         config = self.config
+        self._step.add_(1.0 if finite is None else finite)
+        fused = torch._fused_adamw_ if self._decoupled else torch._fused_adam_
+        skipped = None if finite is None else 1.0 - finite.float()
         for names, decay in self._groups:
-            adam(
-                params=[self.parameters[name] for name in names],
-                grads=[cast(Tensor, self.parameters[name].grad) for name in names],
-                exp_avgs=[self._moments[f"exp_avg.{name}"] for name in names],
-                exp_avg_sqs=[self._moments[f"exp_avg_sq.{name}"] for name in names],
-                max_exp_avg_sqs=[],
-                state_steps=[self._steps[name] for name in names],
-                fused=True,
-                found_inf=None if finite is None else 1.0 - finite.float(),
-                decoupled_weight_decay=self._decoupled,
-                amsgrad=False,
+            fused(
+                [self.parameters[name] for name in names],
+                [cast(Tensor, self.parameters[name].grad) for name in names],
+                [self._moments[f"exp_avg.{name}"] for name in names],
+                [self._moments[f"exp_avg_sq.{name}"] for name in names],
+                [],
+                [self._step] * len(names),
+                lr=rate,
                 beta1=config.beta1,
                 beta2=config.beta2,
-                lr=rate,
                 weight_decay=decay,
                 eps=config.epsilon,
+                amsgrad=False,
                 maximize=False,
+                found_inf=skipped,
             )
 
     def tensors(self) -> dict[str, Tensor]:
         """Returns the state by name: `step`, and `exp_avg.NAME` and `exp_avg_sq.NAME` of each parameter."""
-        step = next(iter(self._steps.values()))  # all parameters make the same steps
-        return {"step": step, **self._moments}
-
-    def load(self, tensors: Mapping[str, Tensor], where: str) -> None:
-        """Restores the state, and copies the step count to all parameters."""
-        super().load(tensors, where)
-        for step in self._steps.values():
-            step.copy_(tensors["step"])
+        return {"step": self._step, **self._moments}
 
 
 class AdamW(Adam):

@@ -12,9 +12,10 @@ from nmt.bundle import load_weights
 from nmt.config import Precision, Sharding, TrainingConfig
 from nmt.model import Seq2Seq
 from nmt.training.processes.ranks import Ranks
+from nmt.training.update.exchange import BucketedExchange
 from nmt.training.update.half_weights import HalfWeights
 from nmt.training.update.optimizer import FlatGradients, build_optimizer
-from nmt.training.update.precision import product_dtype
+from nmt.training.update.precision import exchange_dtype, product_dtype
 
 State: TypeAlias = tuple[dict[str, Tensor], dict[str, Tensor]]
 """Unsharded weights by name, and the optimizer's tensors by the names of `Optimizer.tensors`."""
@@ -37,7 +38,7 @@ class Parallel(Protocol):
         """Returns the weights by name, to read or change; of a sharded model, the shards of this process."""
 
     def zero(self) -> None:
-        """Begins an update: sets gradients and extras to 0."""
+        """Begins an update, also if `sums` did not end the one before: sets gradients and extras to 0."""
 
     def backward(self, loss: Tensor, *, last: bool) -> None:
         """Adds the gradient of a micro-batch; `last`: it is the last one of this process in the update."""
@@ -86,12 +87,13 @@ def spread(model: Seq2Seq, options: TrainingConfig, ranks: Ranks, num_extras: in
 
         # One micro-batch per rank: weights are resharded after each layer. More: they are gathered once.
         always = options.micro_batches == ranks.world
-        return Sharded(model, options.optimizer, ranks, num_extras, always=always)
+        exchange = exchange_dtype(options.gradient_exchange)
+        return Sharded(model, options.optimizer, ranks, num_extras, always=always, exchange=exchange)
     return Replicated(model, options, ranks, num_extras)
 
 
 class Replicated:
-    """A full copy in every process; gradients are summed once per update, in one buffer. See `Parallel`."""
+    """A full copy in every process; gradients are summed once per update. See `Parallel`."""
 
     def __init__(self, model: Seq2Seq, options: TrainingConfig, ranks: Ranks, num_extras: int) -> None:
         self.model = self.whole = model.to(ranks.device)
@@ -101,6 +103,16 @@ class Replicated:
         self._ranks = ranks
         half = ranks.device.type == "cuda" and options.precision is not Precision.fp32
         self._half = HalfWeights(self.model, product_dtype(options.precision)) if half else None
+        self._exchange = None
+        if ranks.world > 1:
+            leaves = [[weight] for weight in self.model.parameters()]
+            self._exchange = BucketedExchange(
+                self.gradients,
+                leaves if self._half is None else self._half.leaves(),
+                ranks,
+                self._collect,
+                exchange_dtype(options.gradient_exchange),
+            )
 
     def held(self) -> dict[str, Tensor]:
         """Returns all weights."""
@@ -108,21 +120,28 @@ class Replicated:
 
     def zero(self) -> None:
         """Sets all gradients to 0, in one call."""
+        if self._exchange is not None:
+            self._exchange.finish()  # that of a memory probe
         self.gradients.zero()
         if self._half is not None:
             self._half.begin()
 
     def backward(self, loss: Tensor, *, last: bool) -> None:
-        """Adds the gradient of a micro-batch, without communication."""
+        """Adds the gradient of a micro-batch; during the last one, starts the sum over the processes."""
+        if last and self._exchange is not None:
+            self._exchange.backward(loss)
+            return
         torch.autograd.backward(loss)
         if self._half is not None:
             self._half.add_gradients()
 
     def sums(self) -> Tensor:
-        """Sums the buffer over the processes, in one call."""
+        """Finishes the sums of the gradients, and sums the extras."""
+        if self._exchange is not None:
+            self._exchange.finish()
+            self._ranks.sum_(self.extras)
         if self._half is not None:
             self._half.end()
-        self._ranks.sum_(self.gradients.buffer)
         return torch.cat([self.extras, self.gradients.norm()[None]])
 
     def step(self, rate: float, factor: Tensor, finite: Tensor) -> None:
@@ -134,6 +153,11 @@ class Replicated:
         """Returns the tensors themselves, not copies."""
         return self.model.state_dict(), self._optimizer.tensors() if optimizer else {}
 
+    def _collect(self, numbers: range) -> None:
+        """Adds the gradients of these parameters, which the backward pass has computed, to the buffer."""
+        if self._half is not None:
+            self._half.add_gradients(numbers)
+
     def restore(self, state: State | None, begun: bool, where: Path) -> None:
         """Loads the state in rank 0, then copies it to the others; copies the initial weights too."""
         if state:
@@ -143,4 +167,4 @@ class Replicated:
         if begun:
             tensors = self._optimizer.tensors()
             self._ranks.copy_(tensors.values())
-            self._optimizer.load(tensors, "the main process")  # copies the step count to all parameters
+            self._optimizer.load(tensors, "the main process")  # an optimizer may derive more from its state

@@ -7,7 +7,7 @@ from typing import Protocol
 
 import torch
 
-from nmt.config import Precision, TrainingConfig
+from nmt.config import Exchange, Precision, TrainingConfig
 
 _DTYPES = {Precision.bf16: torch.bfloat16, Precision.fp16: torch.float16}
 _GROWTH_INTERVAL = 2000
@@ -30,6 +30,11 @@ def product_dtype(precision: Precision) -> torch.dtype:
 def residual_dtype(options: TrainingConfig) -> torch.dtype | None:
     """Returns the number format of hidden states between sub-layers; None: that of the weights."""
     return product_dtype(options.precision) if options.half_residual else None
+
+
+def exchange_dtype(exchange: Exchange) -> torch.dtype:
+    """Returns the number format in which processes exchange gradients."""
+    return torch.bfloat16 if exchange is Exchange.bf16 else torch.float32
 
 
 def first_loss_scale(precision: Precision) -> float:

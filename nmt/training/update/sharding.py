@@ -10,7 +10,7 @@ from typing import cast
 import torch
 from torch import Tensor
 from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.fsdp import FSDPModule, fully_shard
+from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor import DTensor, distribute_tensor
 
 from nmt.bundle import load_weights
@@ -31,20 +31,30 @@ class Sharded:
         config: of the optimizer.
         ranks: the processes.
         num_extras: length of `extras`.
+        exchange: the number format in which gradients are sent and summed.
         always: reshard weights as soon as a layer is done, which needs least memory. Otherwise weights and
             gradients stay unsharded from the first micro-batch of an update to the last. Processes may then
             have unequal numbers of micro-batches, since they communicate in the first and the last only.
     """
 
     def __init__(
-        self, model: Seq2Seq, config: OptimizerConfig, ranks: Ranks, num_extras: int, *, always: bool
+        self,
+        model: Seq2Seq,
+        config: OptimizerConfig,
+        ranks: Ranks,
+        num_extras: int,
+        *,
+        always: bool,
+        exchange: torch.dtype = torch.float32,
     ) -> None:
         self._ranks = ranks
         # Beam search needs unsharded weights.
         self.whole = copy.deepcopy(model).to(ranks.device) if ranks.is_main else model
         mesh = init_device_mesh(ranks.device.type, (ranks.world,))
+        formats = MixedPrecisionPolicy(reduce_dtype=exchange)
         for unit in (*model.blocks(), model):
-            sharded = fully_shard(unit, mesh=mesh, reshard_after_forward=always and unit is not model)
+            reshard = always and unit is not model
+            sharded = fully_shard(unit, mesh=mesh, reshard_after_forward=reshard, mp_policy=formats)
             # Sums, since the divisor is the number of tokens of all processes. Gloo's means are also wrong
             # (pytorch issue 162338).
             sharded.set_gradient_divide_factor(1.0)
@@ -72,7 +82,7 @@ class Sharded:
 
     def sums(self) -> Tensor:
         """Sums the extras and the squared norms of the shards; the gradients are summed already."""
-        norms = [torch.linalg.vector_norm(shard, dtype=torch.float64) for shard in self._gradients()]
+        norms = torch._foreach_norm(self._gradients(), 2, dtype=torch.float64)
         sums = torch.cat([self.extras.double(), torch.stack(norms).square().sum()[None]])
         self._ranks.sum_(sums)
         sums[-1].sqrt_()

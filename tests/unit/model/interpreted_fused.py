@@ -16,6 +16,8 @@ from torch import Tensor
 from nmt.config import ModelConfig
 from nmt.data.batches.batching import Batch
 from nmt.model import fused
+from nmt.model.dropout import Dropout, DropoutSource
+from nmt.model.linear import rounded
 from nmt.model.transformer import Transformer
 
 BATCH = Batch.of([[4, 5, 6, 7], [6], [8, 9]], [[5, 4], [4, 6, 7, 8, 9], [10]])
@@ -113,6 +115,53 @@ def mask_of(shape: torch.Size, rate: float, seed: int) -> Tensor:
     return total > 0
 
 
+def facts_of_rounding() -> dict[str, Any]:
+    """Whether the kernel rounds its result as torch does, and only if the formats differ."""
+    random = torch.Generator().manual_seed(3)
+    y, x = (torch.randn(40, 24, generator=random) for _ in "yx")
+    gain, shift = torch.rand(24, generator=random), torch.randn(24, generator=random)
+    from nmt.model.kernels.layer_kernels import residual_norm
+
+    out, _, _, rounded = residual_norm(y.half(), shift, x, gain, shift, 1e-5, 0.0, 0)
+    *_, none = residual_norm(y, shift, x, gain, shift, 1e-5, 0.0, 0)
+    return {
+        "rounded": rounded.dtype is torch.float16 and torch.equal(rounded, out.half()),
+        "none": list(none.shape),
+    }
+
+
+def facts_of_embedding() -> dict[str, Any]:
+    """The kernel of the embeddings against torch's operators, with the mask that it shows for ones."""
+    random = torch.Generator().manual_seed(4)
+    weight = torch.randn(11, 24, generator=random, requires_grad=True)
+    table = torch.randn(9, 24, generator=random)
+    ids, places = torch.tensor([3, 10, 3, 0, 7]), torch.tensor([0, 1, 8, 0, 5])
+    dropout = Dropout(0.4, DropoutSource())
+    ones, zeros = torch.ones(11, 24), torch.zeros(9, 24)
+    facts = {}
+    for half in (False, True):
+        dtype = torch.float16 if half else torch.float32
+        options = (2.0, dropout, dtype, torch.float16)
+        dropout.source.seed(9)
+        kept = fused.embed(ones, ids, zeros, places, *options).float() > 0
+        dropout.source.seed(9)
+        found = fused.embed(weight, ids, table, places, *options)
+        plain = (2.0 * weight[ids] + table[places]) * kept / (1 - dropout.rate)
+        outer = torch.randn(5, 24, generator=random).to(dtype)
+        gradients = [
+            torch.autograd.grad(out, weight, outer.to(out.dtype), retain_graph=True)[0]
+            for out in (found, plain)
+        ]
+        facts[str(dtype)] = {
+            "error": (found - plain).abs().max().item(),
+            "error_of_gradient": (gradients[0] - gradients[1]).abs().max().item(),
+            "kept": kept.float().mean().item(),
+            "rounded": torch.equal(rounded(found, torch.float16), found.detach().half()),
+            "noted": hasattr(found, "_nmt_rounded"),
+        }
+    return facts
+
+
 def facts_of_masks() -> dict[str, Any]:
     shape = torch.Size((600, 96))
     first, again, other = (mask_of(shape, 0.2, seed) for seed in (7, 7, 8))
@@ -133,4 +182,6 @@ if __name__ == "__main__":
     os.environ["TRITON_INTERPRET"] = "1"  # nothing has imported Triton yet
     for name, case in CASES.items():
         print(json.dumps({"case": name, **asdict(case), **run(case)}))
+    print(json.dumps({"case": "embedding", **facts_of_embedding()}))
+    print(json.dumps({"case": "rounding", **facts_of_rounding()}))
     print(json.dumps({"case": "masks", **facts_of_masks()}))

@@ -45,6 +45,22 @@ def test_values_and_gradients(case: str, interpreted: dict[str, Any]) -> None:
 
 
 @pytest.mark.slow
+def test_the_kernel_of_the_embeddings(interpreted: dict[str, Any]) -> None:
+    fp32, fp16 = (interpreted["embedding"][f"torch.{name}"] for name in ("float32", "float16"))
+    assert fp32["error"] <= 1e-5 and fp32["error_of_gradient"] <= 1e-5
+    assert fp16["error"] <= 1e-2 and fp16["error_of_gradient"] <= 1e-4
+    assert fp32["kept"] == fp16["kept"] == pytest.approx(0.6, abs=0.1)
+    assert fp32["rounded"] and fp16["rounded"]
+    assert fp32["noted"] and not fp16["noted"]
+
+
+@pytest.mark.slow
+def test_the_kernel_of_a_norm_rounds_for_the_next_product(interpreted: dict[str, Any]) -> None:
+    assert interpreted["rounding"]["rounded"] is True
+    assert interpreted["rounding"]["none"] == [0, 24]
+
+
+@pytest.mark.slow
 def test_dropout_masks_are_random_and_reproducible(interpreted: dict[str, Any]) -> None:
     facts = interpreted["masks"]
     assert facts["same"] and facts["same_in_a_smaller_batch"]
@@ -94,19 +110,30 @@ def test_the_kernels_compile_for_gpus(capability: int, width: int, residual: str
     signatures = {
         layer_kernels._residual_norm: {
             **{"y": half, "bias": "*fp32", "x": wide, "weight": "*fp32", "shift": "*fp32", "out": wide},
-            **{"total": wide, "statistics": "*fp32", "width": "i32", "epsilon": number, **dropout},
+            **{"total": wide, "statistics": "*fp32", "rounded": half, "width": "i32", "epsilon": number},
+            **dropout,
         },
         layer_kernels._residual_norm_backward: {
             **{"grad": wide, "total": wide, "statistics": "*fp32", "weight": "*fp32", "grad_y": half},
             **{"grad_x": wide, "sums": "*fp32", "rows": "i32", "width": "i32", **dropout},
+        },
+        layer_kernels._embed: {
+            **{"weight": "*fp32", "ids": "*i64", "table": "*fp32", "positions": "*i64", "out": wide},
+            **{"rounded": half, "width": "i32", "factor": number, **dropout},
+        },
+        layer_kernels._embed_backward: {
+            **{"grad": wide, "rows": "*fp32", "width": "i32", "factor": number, **dropout},
         },
         layer_kernels._relu_backward: {
             **{"grad": half, "out": half, "sums": "*fp32", "rows": "i32", "width": "i32"},
         },
     }
     for function, signature in signatures.items():
+        constants: dict[str, int | bool] = {"BLOCK": width}
+        if function in (layer_kernels._residual_norm, layer_kernels._embed):
+            constants["ROUNDS"] = residual == "fp32"
         compiled = triton.compile(
-            ASTSource(function, {**signature, "BLOCK": "constexpr"}, {"BLOCK": width}),
+            ASTSource(function, {**signature, **dict.fromkeys(constants, "constexpr")}, constants),
             target=GPUTarget("cuda", capability, 32),
             options={"num_warps": 4},
         )

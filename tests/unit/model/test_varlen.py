@@ -12,6 +12,7 @@ from torch import Tensor
 from nmt.data.batches.batching import Layout
 from nmt.model.kernels import Pattern, cross_attend, self_attend, varlen
 from nmt.model.reference import naive_attention
+from nmt.runtime import log
 
 calls: list[dict[str, Any]] = []
 
@@ -90,6 +91,60 @@ def test_this_torch_takes_the_argument() -> None:
 
 def test_the_cpu_is_never_offered_it() -> None:
     assert not varlen.supports_varlen(torch.zeros(1, 2, 8, dtype=torch.bfloat16))
+
+
+@pytest.fixture
+def said(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> pytest.LogCaptureFixture:
+    """The log records of the program."""
+    monkeypatch.setattr(log, "propagate", True)
+    return caplog
+
+
+def without_gradient(q: Tensor, *others: object, **options: object) -> Tensor:
+    """A kernel whose backward pass does not exist."""
+    return q.detach()
+
+
+def missing(error: type[Exception]) -> Callable[..., Tensor]:
+    def kernel(*arguments: object, window_size: object = None) -> Tensor:
+        raise error("USE_FLASH_ATTENTION was not enabled for build.\nA second line.")
+
+    return kernel
+
+
+def attending(q: Tensor, k: Tensor, v: Tensor, *rest: object, window_size: object = None) -> Tensor:
+    assert q.shape == (2, 1, 16)
+    return q + k + v
+
+
+@pytest.mark.parametrize(
+    ("kernel", "runs"),
+    [(attending, True), (missing(RuntimeError), False), (without_gradient, False)],
+)
+@pytest.mark.parametrize("grad", [True, False])
+def test_a_kernel_that_does_not_run_is_reported_once_and_not_used(
+    kernel: Callable[..., Tensor],
+    runs: bool,
+    grad: bool,
+    monkeypatch: pytest.MonkeyPatch,
+    said: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setattr(varlen, "kernel", lambda: kernel)
+    varlen.runs.cache_clear()
+    with torch.inference_mode(not grad), torch.autocast("cpu", torch.bfloat16):
+        for _ in range(2):
+            assert varlen.runs(torch.device("cpu"), torch.bfloat16, 16) is runs
+    varlen.runs.cache_clear()
+    start = "this build of torch has no flash attention for bfloat16 with heads of 16 on cpu ("
+    assert len(said.messages) == (not runs)
+    assert all(line.startswith(start) and "\n" not in line for line in said.messages)
+
+
+def test_a_kernel_without_memory_is_not_a_missing_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(varlen, "kernel", lambda: missing(torch.OutOfMemoryError))
+    varlen.runs.cache_clear()
+    with pytest.raises(torch.OutOfMemoryError):
+        varlen.runs(torch.device("cpu"), torch.bfloat16, 16)
 
 
 needs_a_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")

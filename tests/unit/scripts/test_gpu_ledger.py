@@ -49,6 +49,7 @@ def test_elementwise_operators_read_each_tensor_once() -> None:
 def test_views_and_host_tensors_cost_nothing() -> None:
     x = on_gpu(10, 10)
     assert costs.cost_of("view", (x, (100,)), {}, x) is None
+    assert costs.cost_of("zero_", (on_gpu(0, 5),), {}, on_gpu(0, 5)) is None
     host = torch.empty(10)
     assert costs.cost_of("add", (host, host), {}, host) is None
 

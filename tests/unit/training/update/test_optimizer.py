@@ -85,6 +85,31 @@ def test_steps_follow_the_formula(name: str) -> None:
     assert [*model.weight.flatten().tolist(), model.bias.item()] == pytest.approx(w, rel=1e-5)
 
 
+@pytest.mark.parametrize(("name", "kind"), [("adam", torch.optim.Adam), ("adamw", torch.optim.AdamW)])
+@pytest.mark.parametrize("decay", [0.0, 0.1])
+def test_steps_are_those_of_torch_bit_for_bit(name: str, kind: type[torch.optim.Adam], decay: float) -> None:
+    model, twin = tiny(), tiny()
+    FlatGradients(model.parameters(), num_extras=0)
+    optimizer = build_optimizer(model, OptimizerConfig(name=name, weight_decay=decay))
+    matrices = [p for p in twin.parameters() if p.ndim >= 2]
+    vectors = [{"params": [p for p in twin.parameters() if p.ndim < 2], "weight_decay": 0.0}]
+    options = {"betas": (0.9, 0.98), "eps": 1e-9, "weight_decay": decay, "fused": True}
+    expected = kind([{"params": matrices}, *vectors], **options)
+    for update in range(5):
+        for parameter, other in zip(model.parameters(), twin.parameters(), strict=True):
+            assert parameter.grad is not None
+            parameter.grad.copy_(torch.randn(parameter.shape))
+            other.grad = parameter.grad.clone()
+        for group in expected.param_groups:
+            group["lr"] = 0.01 * (update + 1)
+        if update != 2:
+            expected.step()
+        optimizer.step(0.01 * (update + 1), torch.tensor(update != 2))
+        for parameter, other in zip(model.parameters(), twin.parameters(), strict=True):
+            assert torch.equal(parameter, other)
+    assert optimizer.tensors()["step"].item() == 4
+
+
 def test_state_put_back_goes_on_bit_for_bit() -> None:
     def trained(
         updates: range, tensors: dict[str, torch.Tensor] | None = None, model: nn.Module | None = None

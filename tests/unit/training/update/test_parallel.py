@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 from torch._dynamo import lookup_backend
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from nmt.config import ModelConfig, OptimizerConfig, Sharding, TrainingConfig
 from nmt.data.batches.batching import Batch
@@ -87,6 +90,31 @@ def test_sharded_steps_are_those_of_the_naive_twin(always: bool) -> None:
     assert sums[0] == 9  # target tokens, including EOS
     assert_alike(state, twin)
     assert_alike((parallel.whole.state_dict(), {}), (twin[0], {}))
+
+
+class Operators(TorchDispatchMode):
+    """Counts operators by name."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.counts: Counter[str] = Counter()
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.counts[func.overloadpacket.__name__] += 1
+        return func(*args, **(kwargs or {}))
+
+
+def test_the_sharded_step_reads_no_value_on_the_host() -> None:
+    parallel = sharded()
+    updated(parallel, 1)
+    operators = Operators()
+    with operators:
+        sums = parallel.sums()
+        parallel.step(0.01, torch.tensor(0.1, dtype=torch.float64), sums[-1].isfinite())
+    counts = operators.counts
+    assert counts["_local_scalar_dense"] == counts["item"] == counts["is_nonzero"] == 0
+    assert counts["_foreach_norm"] == counts["_foreach_mul_"] == 1  # one call for all shards
+    assert counts["_fused_adam_"] == 1 and counts["linalg_vector_norm"] == 0
 
 
 class Momentum(Optimizer):
