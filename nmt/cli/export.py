@@ -2,6 +2,7 @@
 
   nmt-export model_dir=runs/quickstart output=exported                       for CTranslate2, exact
   nmt-export model_dir=DIR output=exported quantization=int8                 smaller and faster
+  nmt-export model_dir=DIR output=exported format=marian                     for transformers
   nmt-export model_dir=DIR output=exported check=a.en references=a.de        compared on this text
 
 The export is loaded by its engine and compared with the model, by default on the validation data: the ids

@@ -18,7 +18,7 @@ class ExportConfig:
     """Model folder, run folder or checkpoint."""
     output: str = path_field("folder", "???")
     """Folder for the export. It must not exist, or be empty."""
-    format: str = registered_name("ctranslate2", "ctranslate2")
+    format: str = registered_name("ctranslate2", "ctranslate2", "marian")
     """Format of the export, as registered in `nmt.export.EXPORTERS`."""
     quantization: str = "float32"
     """Number format of the weights: `float32`, `int8`, `int8_float32`, `int8_float16`, `int8_bfloat16`,

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from nmt.export.ctranslate2 import CTranslate2
 from nmt.export.engine import EXPORTERS, Engine, Exporter
+from nmt.export.marian import Marian
 
 EXPORTERS["ctranslate2"] = CTranslate2
+EXPORTERS["marian"] = Marian
 
 __all__ = ["EXPORTERS", "Engine", "Exporter"]

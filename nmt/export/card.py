@@ -27,7 +27,7 @@ def card(bundle: Bundle, result: Mapping[str, Any], usage: str, licence: str | N
     header: dict[str, Any] = {
         "language": list(dict.fromkeys(one for one in (data.source_lang, data.target_lang) if one)),
         "pipeline_tag": "translation",
-        "library_name": result["format"],
+        "library_name": {"marian": "transformers"}.get(result["format"], result["format"]),
         "tags": ["translation", "nmt"],
     }
     if licence is not None:

@@ -15,6 +15,7 @@ from nmt.bundle import Bundle
 from nmt.config import Activation, ModelConfig, Norm, Tie
 from nmt.data.subwords.tokenizer import BOS_ID, EOS_ID, JOINT_FILE, PAD_ID, SOURCE_FILE, TARGET_FILE, UNK_ID
 from nmt.export.engine import Exporter
+from nmt.export.sentences import equally_probable
 from nmt.model.positions import Places, Positions
 from nmt.model.transformer import Transformer
 
@@ -22,7 +23,6 @@ _TABLES = ("sinusoidal", "learned", "none", "integer", "binary")
 _ENCODINGS = (*_TABLES, "rotary", "relative", "t5")
 _SPECIAL = {PAD_ID: "<pad>", BOS_ID: "<s>", EOS_ID: "</s>", UNK_ID: "<unk>"}
 _BATCH_TOKENS = 2048
-_TIE = 1e-5  # of the sum of log-probabilities of pieces, which SentencePiece adds in fp32
 _THREADS = 4  # of one operation; the sums in fp32 depend on it slightly
 
 
@@ -127,11 +127,7 @@ class _Loaded:
         return found
 
     def encodings_tie(self, line: str, ids: Sequence[int]) -> bool:
-        found = self._source.encode(line)
-        if self._source.decode(found) != self._source.decode(list(ids)):
-            return False
-        scores = [sum(map(self._source.get_score, one)) for one in (found, ids)]
-        return abs(scores[0] - scores[1]) <= _TIE * max(1.0, abs(scores[1]))
+        return equally_probable(self._source, line, ids)
 
     def translate(self, sources: Sequence[Sequence[int]], limits: Sequence[int]) -> list[list[int]]:
         pieces = self._pieces(self._source, sources)

@@ -18,6 +18,7 @@ import torch.nn.functional as F
 from nmt.data.batches.batching import Batch
 from nmt.data.subwords.tokenizer import BOS_ID, NUM_SPECIAL, PAD_ID, UNK_ID
 from nmt.export.engine import Engine
+from nmt.export.sentences import batches_of
 from nmt.model import Seq2Seq
 
 TOLERANCE = 1e-4
@@ -26,7 +27,6 @@ value."""
 MARGIN = 1e-3
 """Log-probabilities that are closer than this may be in another order."""
 
-_BATCH_TOKENS = 2048
 _PIECES = 25  # of a sentence of `every_piece`, as in usual text
 
 
@@ -199,7 +199,7 @@ def forced(
         advance: called with the number of sentences of each batch.
     """
     found: list[Forced] = [Forced([], [])] * len(sources)
-    for rows in _batches([max(len(a), len(b)) + 1 for a, b in zip(sources, targets, strict=True)]):
+    for rows in batches_of([max(len(a), len(b)) + 1 for a, b in zip(sources, targets, strict=True)]):
         batch = Batch.of([sources[row] for row in rows], [targets[row] for row in rows])
         log_probs = F.linear(model(batch), model.output_weight).float().log_softmax(-1)
         own = log_probs.gather(1, batch.target_out[:, None].long())[:, 0]
@@ -210,14 +210,3 @@ def forced(
             found[row] = Forced(a.tolist(), b.tolist())
         advance(len(rows))
     return found
-
-
-def _batches(lengths: Sequence[int]) -> list[list[int]]:
-    """Returns numbers of sentences in batches of similar lengths."""
-    batches: list[list[int]] = []
-    for row in sorted(range(len(lengths)), key=lengths.__getitem__):
-        if batches and (len(batches[-1]) + 1) * lengths[row] <= _BATCH_TOKENS:
-            batches[-1].append(row)
-        else:
-            batches.append([row])
-    return batches

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import random
 import subprocess
 import sys
 from collections.abc import Callable
@@ -13,44 +12,22 @@ from typing import Any
 
 import pytest
 import torch
+from exported_models import LINES, POST, comparison, files, positions
 
-from nmt.bundle import Bundle, load_bundle, save_bundle
+from nmt.bundle import Bundle
 from nmt.config import (
-    DataConfig,
     ExportConfig,
     ModelConfig,
-    PositionsConfig,
     Tie,
-    TokenizerConfig,
-    TrainConfig,
 )
 from nmt.config.model import Activation, Norm
-from nmt.data.subwords.tokenizer import Tokenizer, train_tokenizer
 from nmt.errors import UserError
 from nmt.export import EXPORTERS
 from nmt.export.ctranslate2 import CTranslate2
-from nmt.export.parity import Difference, Parity, compare
+from nmt.export.parity import Difference
 from nmt.export.task import export
-from nmt.model import build_model
 
 pytest.importorskip("ctranslate2", reason="the extra export is not installed")
-
-WORDS = [a + b for a in "bdfgklmn" for b in "aeiou"]
-
-
-def sentences(count: int, seed: int) -> list[str]:
-    chance = random.Random(seed)
-    return [" ".join(chance.choices(WORDS, k=chance.randint(1, 20))) for _ in range(count)]
-
-
-LINES, REFERENCES = [*sentences(30, 1), "Größe 不 \t  x", "a"], [*sentences(30, 2), "不 ok", ""]
-
-POST = ModelConfig(encoder_layers=2, decoder_layers=3, d_model=32, d_ff=48, heads=4)
-
-
-def positions(name: str, decoder: str | None = None, **options: Any) -> ModelConfig:
-    return replace(POST, positions=PositionsConfig(name=name, options=options, decoder=decoder))
-
 
 VARIANTS: dict[str, ModelConfig] = {
     "as in the paper": POST,
@@ -76,69 +53,12 @@ VARIANTS: dict[str, ModelConfig] = {
 }
 
 
-@pytest.fixture(scope="module")
-def tokenizers(tmp_path_factory: pytest.TempPathFactory) -> dict[bool, Tokenizer]:
-    pairs = [*zip(sentences(300, 3), sentences(300, 4), strict=True)]
-    return {
-        joint: train_tokenizer(
-            lambda: iter(pairs),
-            TokenizerConfig(vocab_size=320, joint=joint),
-            tmp_path_factory.mktemp("pieces"),
-        )
-        for joint in (True, False)
-    }
-
-
-@pytest.fixture(scope="module")
-def bundle_of(
-    tokenizers: dict[bool, Tokenizer], tmp_path_factory: pytest.TempPathFactory
-) -> Callable[[ModelConfig], Bundle]:
-    """Saves a random model; its weights are larger than initial ones, so that its choices are clear."""
-
-    def build(config: ModelConfig) -> Bundle:
-        tokenizer = tokenizers[config.tie is Tie.all]
-        torch.manual_seed(1)
-        model = build_model(config, tokenizer.source_vocab_size, tokenizer.target_vocab_size)
-        with torch.no_grad():
-            for name, weight in model.named_parameters():
-                weight.mul_(1.5)
-                if "norm" in name or name.endswith("bias"):
-                    weight.add_(torch.randn_like(weight) * 0.1)
-        folder = tmp_path_factory.mktemp("model") / "m"
-        data = DataConfig(name="toy", source_lang="en", target_lang="de")
-        whole = TrainConfig(name="toy", data=data, model=config)
-        save_bundle(folder, whole, model.state_dict(), tokenizer, {})
-        return load_bundle(folder)
-
-    return build
-
-
-def comparison(exported: Bundle, original: Bundle, folder: Path, max_length: int = 256) -> Parity:
-    folder.mkdir(parents=True)
-    exporter = CTranslate2()
-    assert exporter.reason_against(exported) is None
-    exporter.write(exported, folder, quantization="float32", max_length=max_length)
-    engine = exporter.load(folder, "float32")
-    tokenizer = original.tokenizer
-    sources, targets = tokenizer.encode_source(LINES), tokenizer.encode_target(REFERENCES)
-    return compare(
-        original.model,
-        engine,
-        LINES,
-        sources,
-        targets,
-        [len(ids) + 20 for ids in sources],
-        (tokenizer.source_vocab_size, tokenizer.target_vocab_size),
-        min(max_length, original.model.max_source_len or max_length),
-    )
-
-
 @pytest.mark.parametrize("name", VARIANTS)
 def test_an_export_computes_the_same(
     name: str, bundle_of: Callable[[ModelConfig], Bundle], tmp_path: Path
 ) -> None:
     bundle = bundle_of(VARIANTS[name])
-    parity = comparison(bundle, bundle, tmp_path / "out")
+    parity = comparison(CTranslate2(), bundle, bundle, tmp_path / "out")
     assert parity.sentences == 32
     assert parity.largest_difference <= 1e-4
     assert parity.near_ties <= 2
@@ -167,7 +87,7 @@ def test_a_damaged_export_is_refused(
     original, exported = bundle_of(config), bundle_of(config)
     damage(exported.model.state_dict())
     with pytest.raises(Difference, match=r"^sentence \d+: the log-probability of token \d+ of "):
-        comparison(exported, original, tmp_path / "out")
+        comparison(CTranslate2(), exported, original, tmp_path / "out")
 
 
 def test_shifted_positions_are_refused(
@@ -183,7 +103,7 @@ def test_shifted_positions_are_refused(
     monkeypatch.setattr(module, "_table", shifted)
     bundle = bundle_of(POST)
     with pytest.raises(Difference, match="the log-probability of token 1 of a reference"):
-        comparison(bundle, bundle, tmp_path / "out")
+        comparison(CTranslate2(), bundle, bundle, tmp_path / "out")
 
 
 @pytest.mark.parametrize(
@@ -208,12 +128,6 @@ def test_models_that_the_engine_lacks_are_refused(
 ) -> None:
     found = CTranslate2().reason_against(bundle_of(config))
     assert found is not None and found.startswith(reason)
-
-
-def files(tmp_path: Path) -> dict[str, str]:
-    (tmp_path / "a.en").write_text("\n".join(LINES) + "\n", encoding="utf-8")
-    (tmp_path / "a.de").write_text("\n".join(REFERENCES) + "\n", encoding="utf-8")
-    return {"check": str(tmp_path / "a.en"), "references": str(tmp_path / "a.de")}
 
 
 def test_the_card_shows_how_to_translate(bundle_of: Callable[[ModelConfig], Bundle], tmp_path: Path) -> None:
@@ -294,5 +208,7 @@ def test_wrong_options() -> None:
         ExportConfig("m", "o", check="a")
     with pytest.raises(UserError, match=r"^quantization=int4: must be one of float32, int8, "):
         export(ExportConfig("m", "o", quantization="int4"))
-    with pytest.raises(UserError, match=r"^format=onnx: there is no export format onnx. Choose from ctr"):
+    with pytest.raises(
+        UserError, match=r"^format=onnx: there is no export format onnx. Choose from ctranslate2, marian.$"
+    ):
         export(ExportConfig("m", "o", format="onnx"))

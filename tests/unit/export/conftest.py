@@ -1,0 +1,51 @@
+"""Fixtures: two tokenizers, and random models in model folders."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from exported_models import sentences
+
+from nmt.bundle import Bundle, load_bundle, save_bundle
+from nmt.config import DataConfig, ModelConfig, Tie, TokenizerConfig, TrainConfig
+from nmt.data.subwords.tokenizer import Tokenizer, train_tokenizer
+from nmt.model import build_model
+
+
+@pytest.fixture(scope="session")
+def tokenizers(tmp_path_factory: pytest.TempPathFactory) -> dict[bool, Tokenizer]:
+    pairs = [*zip(sentences(300, 3), sentences(300, 4), strict=True)]
+    return {
+        joint: train_tokenizer(
+            lambda: iter(pairs),
+            TokenizerConfig(vocab_size=320, joint=joint),
+            tmp_path_factory.mktemp("pieces"),
+        )
+        for joint in (True, False)
+    }
+
+
+@pytest.fixture(scope="session")
+def bundle_of(
+    tokenizers: dict[bool, Tokenizer], tmp_path_factory: pytest.TempPathFactory
+) -> Callable[[ModelConfig], Bundle]:
+    """Saves a random model; its weights are larger than initial ones, so that its choices are clear."""
+
+    def build(config: ModelConfig) -> Bundle:
+        tokenizer = tokenizers[config.tie is Tie.all]
+        torch.manual_seed(1)
+        model = build_model(config, tokenizer.source_vocab_size, tokenizer.target_vocab_size)
+        with torch.no_grad():
+            for name, weight in model.named_parameters():
+                weight.mul_(1.5)
+                if "norm" in name or name.endswith("bias"):
+                    weight.add_(torch.randn_like(weight) * 0.1)
+        folder = tmp_path_factory.mktemp("model") / "m"
+        data = DataConfig(name="toy", source_lang="en", target_lang="de")
+        whole = TrainConfig(name="toy", data=data, model=config)
+        save_bundle(folder, whole, model.state_dict(), tokenizer, {})
+        return load_bundle(folder)
+
+    return build
