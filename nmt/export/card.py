@@ -61,7 +61,7 @@ def _comparison(result: Mapping[str, Any]) -> str:
     text = (
         f"On {exact['sentences']:,} sentences ({result['compared_on']}) the float32 export reads the same "
         f"pieces as the model. The log-probabilities of {exact['tokens']:,} tokens differ by at most "
-        f"{exact['largest_difference']:.1e}. Greedy search writes the same text, but for "
+        f"{exact['largest_difference']:.1e}. Greedy search writes the same text, except at "
         f"{exact['near_ties']:,} positions where two pieces are equally probable up to rounding."
     )
     if "bleu" in result:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from nmt.cli.arguments import read_arguments
-from nmt.config import EvalConfig, ServeConfig, TrainConfig, TranslateConfig
+from nmt.config import EvalConfig, ExportConfig, ServeConfig, TrainConfig, TranslateConfig
 from nmt.config.paths import schema_keys
 from nmt.errors import UserError
 from nmt.options.arguments import Arguments
@@ -15,7 +15,8 @@ from nmt.options.compose import compose_jobs
 from nmt.options.suggestions import COMMANDS, FOREIGN, corrected_flag, meant
 
 KNOWN = {
-    schema: list(schema_keys(schema)) for schema in (TrainConfig, TranslateConfig, EvalConfig, ServeConfig)
+    schema: list(schema_keys(schema))
+    for schema in (TrainConfig, TranslateConfig, EvalConfig, ExportConfig, ServeConfig)
 }
 
 
