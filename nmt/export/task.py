@@ -107,17 +107,18 @@ def _sentences(config: ExportConfig, bundle: Bundle) -> Sentences:
         )
         name = " and ".join(Path(one).name for one in (config.check, config.references))
         return _chosen(name, lines, references, config, bundle)
+    task = Task()
+    evaluation = EvalConfig(model_dir=config.model_dir, split="valid")
     try:
-        task = Task()
-        evaluation = EvalConfig(model_dir=config.model_dir, split="valid")
         read_data(evaluation, bundle, bundle.config.data, task)
-        name = "validation data of the model"
-        return _chosen(name, task.texts["source"], task.references[0], config, bundle)
     except UserError as error:
         log.warning(
             "The validation data of the model can't be read (%s) The comparison uses the bundled sentences.",
             error,
         )
+    else:
+        name = "validation data of the model"
+        return _chosen(name, task.texts["source"], task.references[0], config, bundle)
     folder = bundled_folder() / "quickstart"
     lines, references = (list(read_lines(folder / f"valid.{side}.gz")) for side in ("en", "de"))
     return _chosen("bundled sentences", lines, references, config, bundle)
