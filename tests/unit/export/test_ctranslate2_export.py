@@ -42,6 +42,8 @@ VARIANTS: dict[str, ModelConfig] = {
     "tensor2tensor": positions("sinusoidal", layout="tensor2tensor"),
     "learned": positions("learned", max_positions=100),
     "none": positions("none"),
+    "integer": positions("integer"),
+    "binary": positions("binary"),
     "rotary": positions("rotary"),
     "rotary with another base": positions("rotary", base=500.0),
     "relative": positions("relative", clip=3),
