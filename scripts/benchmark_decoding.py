@@ -98,7 +98,7 @@ def main() -> None:
 
 def measure(arguments: argparse.Namespace) -> Iterator[Row]:
     """Yields all rows, one model after the other."""
-    from decoding_peers import require_paper
+    from decoding_peers import require_exportable
 
     lines, references = (path.read_text(encoding="utf-8").splitlines() for path in arguments.text)
     lines, references = lines[: arguments.sentences], references[: arguments.sentences]
@@ -109,7 +109,7 @@ def measure(arguments: argparse.Namespace) -> Iterator[Row]:
             train(folder, model, arguments)
         bundle = load_bundle(folder)
         if len(arguments.systems) > 1:
-            require_paper(bundle)
+            require_exportable(bundle)
         tasks = [
             Task(system, precision, folder, arguments.beams, lines, threads, arguments.workers)
             for precision in arguments.precisions
@@ -166,7 +166,7 @@ def run(task: Task) -> list[tuple[float, list[str]]]:
         if task.system == "nmt":
             translate = of_nmt(task.folder, task.precision, task.threads, task.workers)
         elif task.system == "transformers":
-            translate = of_transformers(task.folder, task.precision, task.threads)
+            translate = of_transformers(task.folder, task.precision, task.threads, Path(work))
         else:
             translate = of_ctranslate2(task.folder, task.precision, task.threads, Path(work))
         results = []

@@ -412,19 +412,13 @@ def padded_transformer(config: ModelConfig, vocab_size: int) -> nn.Module:
 
 def marian(config: ModelConfig, vocab_size: int) -> nn.Module:
     """Returns Hugging Face's Marian of the same shape; each step reads its mask and so waits for the GPU."""
-    from decoding_peers import marian_config
     from torch import nn
     from transformers import MarianMTModel
 
-    shape = marian_config(
-        config,
-        vocab_size,
-        dropout=config.dropout,
-        attention_dropout=0.0,
-        activation_dropout=0.0,
-        max_position_embeddings=1024,
-        use_cache=False,
-    )
+    from nmt.export.marian import marian_config
+
+    shape = marian_config(config, vocab_size, vocab_size, max_length=1024)
+    shape.use_cache = False
 
     class Marian(nn.Module):
         def __init__(self) -> None:

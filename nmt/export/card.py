@@ -13,26 +13,25 @@ import yaml
 from nmt.bundle import Bundle
 
 
-def card(bundle: Bundle, result: Mapping[str, Any], usage: str, licence: str | None) -> str:
+def card(bundle: Bundle, result: Mapping[str, Any], library: str, usage: str, licence: str | None) -> str:
     """Returns the card of an export.
 
     Args:
         bundle: the model.
         result: the content of `export.json`.
+        library: see `Exporter.library`.
         usage: from `Exporter.usage`.
         licence: an identifier, such as `apache-2.0`; None: not stated.
     """
     data, model = bundle.config.data, bundle.config.model
-    names = ["joint.spm"] * 2 if bundle.tokenizer.joint else ["source.spm", "target.spm"]
     header: dict[str, Any] = {
         "language": list(dict.fromkeys(one for one in (data.source_lang, data.target_lang) if one)),
         "pipeline_tag": "translation",
-        "library_name": {"marian": "transformers"}.get(result["format"], result["format"]),
+        "library_name": library,
         "tags": ["translation", "nmt"],
     }
     if licence is not None:
         header["license"] = licence
-    usage = usage.replace("SOURCE_MODEL", names[0]).replace("TARGET_MODEL", names[1])
     sections = [
         f"---\n{yaml.safe_dump(header, sort_keys=False, allow_unicode=True)}---",
         f"# Translation from {data.source_lang} to {data.target_lang}",

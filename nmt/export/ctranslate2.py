@@ -12,10 +12,10 @@ import torch
 from torch import Tensor
 
 from nmt.bundle import Bundle
-from nmt.config import Activation, ModelConfig, Norm, Tie
+from nmt.config import Activation, ModelConfig, Norm
 from nmt.data.subwords.tokenizer import BOS_ID, EOS_ID, JOINT_FILE, PAD_ID, SOURCE_FILE, TARGET_FILE, UNK_ID
 from nmt.export.engine import Exporter
-from nmt.export.sentences import equally_probable
+from nmt.export.segmentation import equally_probable
 from nmt.model.positions import Places, Positions
 from nmt.model.transformer import Transformer
 
@@ -32,6 +32,7 @@ class CTranslate2(Exporter):
     The pieces keep their names. So the pieces of SentencePiece can be given to the engine as they are.
     """
 
+    library: ClassVar[str] = "ctranslate2"
     packages: ClassVar[tuple[str, ...]] = ("ctranslate2",)
     quantizations: ClassVar[tuple[str, ...]] = (
         *("float32", "int8", "int8_float32", "int8_float16", "int8_bfloat16", "int16"),
@@ -79,9 +80,11 @@ class CTranslate2(Exporter):
         """See `Exporter.load`."""
         return _Loaded(folder, quantization)
 
-    def usage(self, quantization: str) -> str:
+    def usage(self, bundle: Bundle, quantization: str) -> str:
         """See `Exporter.usage`."""
-        return _USAGE.replace("QUANTIZATION", quantization)
+        names = _model_files(joint=bundle.tokenizer.joint)
+        text = _USAGE.replace("SOURCE_MODEL", names[0]).replace("TARGET_MODEL", names[1])
+        return text.replace("QUANTIZATION", quantization)
 
 
 _USAGE = """\
@@ -111,8 +114,7 @@ class _Loaded:
     def __init__(self, folder: Path, quantization: str) -> None:
         import ctranslate2
 
-        joint = (folder / JOINT_FILE).exists()
-        files = [JOINT_FILE] * 2 if joint else [SOURCE_FILE, TARGET_FILE]
+        files = _model_files(joint=(folder / JOINT_FILE).exists())
         self._source, self._target = (
             spm.SentencePieceProcessor(model_file=str(folder / name)) for name in files
         )
@@ -162,6 +164,11 @@ class _Loaded:
         return [[processor.id_to_piece(id) for id in sentence] for sentence in ids]
 
 
+def _model_files(*, joint: bool) -> list[str]:
+    """Returns the names of the SentencePiece models of both sides."""
+    return [JOINT_FILE] * 2 if joint else [SOURCE_FILE, TARGET_FILE]
+
+
 def _names(pieces: Sequence[str]) -> list[str]:
     return [_SPECIAL.get(id, piece) for id, piece in enumerate(pieces)]
 
@@ -203,7 +210,7 @@ def _specification(model: Transformer, config: ModelConfig, max_length: int) -> 
             stack.position_encodings.encodings = _array(_table(positions, config.d_model, max_length))
         if config.norm is Norm.pre:
             fill.norm(stack.layer_norm, f"{side}_norm")
-    decoder.projection.weight = _array(target if config.tie is not Tie.none else model.output_weight)
+    decoder.projection.weight = _array(model.output_weight)
     return transformer_spec.TransformerSpec(encoder, decoder)
 
 

@@ -49,10 +49,12 @@ class Exporter(ABC):
     A subclass is registered in `EXPORTERS` under the name of the option `format`.
 
     Attributes:
+        library: the name of the engine on the Hugging Face hub, for the model card.
         packages: the Python packages that it needs, as they are imported.
         quantizations: the number formats of weights that it can write, the exact one first.
     """
 
+    library: ClassVar[str]
     packages: ClassVar[tuple[str, ...]]
     quantizations: ClassVar[tuple[str, ...]]
 
@@ -97,7 +99,7 @@ class Exporter(ABC):
         """Loads what `write` has written."""
 
     @abstractmethod
-    def usage(self, quantization: str) -> str:
+    def usage(self, bundle: Bundle, quantization: str) -> str:
         """Returns a paragraph and an example in Markdown: how a program translates with the export."""
 
 

@@ -20,20 +20,23 @@ import torch
 from torch import Tensor
 
 from nmt.bundle import Bundle
-from nmt.config import Activation, Norm, Tie
+from nmt.config import Activation, ModelConfig, Norm, Tie
 from nmt.data.subwords.tokenizer import BOS_ID, EOS_ID, PAD_ID, UNK_ID
+from nmt.decoding.batches.jobs import batches_by_length
 from nmt.export.engine import Exporter
-from nmt.export.sentences import batches_of, equally_probable
+from nmt.export.segmentation import equally_probable
 from nmt.model.positions.sinusoidal import Layout, Sinusoidal
 from nmt.model.transformer import Transformer
 
 _ACTIVATIONS = {Activation.relu: "relu", Activation.gelu: "gelu", Activation.silu: "silu"}
+_BATCH_TOKENS = 2048
 _FORBIDDEN = [PAD_ID, BOS_ID, UNK_ID]
 
 
 class Marian(Exporter):
     """Writes a folder for `MarianMTModel.from_pretrained` and `MarianTokenizer.from_pretrained`."""
 
+    library: ClassVar[str] = "transformers"
     packages: ClassVar[tuple[str, ...]] = ("transformers",)
     quantizations: ClassVar[tuple[str, ...]] = ("float32", "float16", "bfloat16")
 
@@ -73,8 +76,9 @@ class Marian(Exporter):
         """See `Exporter.write`."""
         from transformers import GenerationConfig, MarianMTModel
 
-        config = marian_config(bundle, max_length)
-        model: Any = MarianMTModel(config)
+        tokenizer = bundle.tokenizer
+        sizes = tokenizer.source_vocab_size, tokenizer.target_vocab_size
+        model: Any = MarianMTModel(marian_config(bundle.config.model, *sizes, max_length))
         model.load_state_dict(_state(bundle, model))
         options: Any = GenerationConfig  # it has no annotations
         model.generation_config = options(
@@ -94,7 +98,7 @@ class Marian(Exporter):
         """See `Exporter.load`."""
         return _Loaded(folder)
 
-    def usage(self, quantization: str) -> str:
+    def usage(self, bundle: Bundle, quantization: str) -> str:
         """See `Exporter.usage`."""
         return _USAGE
 
@@ -113,14 +117,15 @@ print(tokenizer.batch_decode(model.generate(**batch), skip_special_tokens=True))
 """
 
 
-def marian_config(bundle: Bundle, max_length: int) -> Any:
+def marian_config(
+    config: ModelConfig, source_vocab_size: int, target_vocab_size: int, max_length: int
+) -> Any:
     """Returns the `MarianConfig` of a model; `max_length` is the number of positions."""
     from transformers import MarianConfig
 
-    config, tokenizer = bundle.config.model, bundle.tokenizer
     return MarianConfig(
-        vocab_size=tokenizer.source_vocab_size,
-        decoder_vocab_size=tokenizer.target_vocab_size,
+        vocab_size=source_vocab_size,
+        decoder_vocab_size=target_vocab_size,
         max_position_embeddings=max_length,
         d_model=config.d_model,
         encoder_layers=config.encoder_layers,
@@ -262,7 +267,11 @@ class _Loaded:
     @torch.inference_mode()
     def translate(self, sources: Sequence[Sequence[int]], limits: Sequence[int]) -> list[list[int]]:
         found: list[list[int]] = [[] for _ in sources]
-        for rows in batches_of([max(len(ids), limit) for ids, limit in zip(sources, limits, strict=True)]):
+        for rows in batches_by_length(
+            [max(len(ids), limit) for ids, limit in zip(sources, limits, strict=True)],
+            _BATCH_TOKENS,
+            _BATCH_TOKENS,
+        ):
             ids, mask = _padded([[*sources[row], EOS_ID] for row in rows])
             longest = max(limits[row] for row in rows)
             output = self._model.generate(
@@ -276,7 +285,11 @@ class _Loaded:
     @torch.inference_mode()
     def score(self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]) -> list[list[float]]:
         found: list[list[float]] = [[] for _ in sources]
-        for rows in batches_of([max(len(a), len(b)) + 1 for a, b in zip(sources, targets, strict=True)]):
+        for rows in batches_by_length(
+            [max(len(a), len(b)) + 1 for a, b in zip(sources, targets, strict=True)],
+            _BATCH_TOKENS,
+            _BATCH_TOKENS,
+        ):
             ids, mask = _padded([[*sources[row], EOS_ID] for row in rows])
             read, _ = _padded([[BOS_ID, *targets[row]] for row in rows])
             written, _ = _padded([[*targets[row], EOS_ID] for row in rows])

@@ -17,8 +17,8 @@ import torch.nn.functional as F
 
 from nmt.data.batches.batching import Batch
 from nmt.data.subwords.tokenizer import BOS_ID, NUM_SPECIAL, PAD_ID, UNK_ID
+from nmt.decoding.batches.jobs import batches_by_length
 from nmt.export.engine import Engine
-from nmt.export.sentences import batches_of
 from nmt.model import Seq2Seq
 
 TOLERANCE = 1e-4
@@ -27,6 +27,7 @@ value."""
 MARGIN = 1e-3
 """Log-probabilities that are closer than this may be in another order."""
 
+_BATCH_TOKENS = 2048
 _PIECES = 25  # of a sentence of `every_piece`, as in usual text
 
 
@@ -199,7 +200,9 @@ def forced(
         advance: called with the number of sentences of each batch.
     """
     found: list[Forced] = [Forced([], [])] * len(sources)
-    for rows in batches_of([max(len(a), len(b)) + 1 for a, b in zip(sources, targets, strict=True)]):
+    for rows in batches_by_length(
+        [max(len(a), len(b)) + 1 for a, b in zip(sources, targets, strict=True)], _BATCH_TOKENS, _BATCH_TOKENS
+    ):
         batch = Batch.of([sources[row] for row in rows], [targets[row] for row in rows])
         log_probs = F.linear(model(batch), model.output_weight).float().log_softmax(-1)
         own = log_probs.gather(1, batch.target_out[:, None].long())[:, 0]

@@ -34,11 +34,15 @@ class Sentences:
         name: where it is from.
         lines: the sources.
         references: their translations.
+        sources: the ids of `lines`.
+        targets: the ids of `references`.
     """
 
     name: str
     lines: Sequence[str]
     references: Sequence[str]
+    sources: Sequence[list[int]]
+    targets: Sequence[list[int]]
 
 
 def export(config: ExportConfig) -> dict[str, Any]:
@@ -59,8 +63,9 @@ def export(config: ExportConfig) -> dict[str, Any]:
     with _fresh_folder(output) as fresh:
         result = _Comparison(config, exporter, bundle, sentences).write(fresh)
         (fresh / REPORT).write_text(json.dumps(result, indent=2, ensure_ascii=False) + "\n", "utf-8")
-        usage = exporter.usage(config.quantization)
-        (fresh / CARD).write_text(card(bundle, result, usage, config.licence), "utf-8")
+        usage = exporter.usage(bundle, config.quantization)
+        text = card(bundle, result, exporter.library, usage, config.licence)
+        (fresh / CARD).write_text(text, "utf-8")
     log.info("%s: written. Its %s shows how to use it.", output, CARD)
     return result
 
@@ -134,7 +139,7 @@ def _chosen(
     tokenizer = bundle.tokenizer
     sides = tokenizer.encode_source(lines), tokenizer.encode_target(references)
     kept = [
-        (line, reference)
+        (line, reference, source, target)
         for line, reference, source, target in zip(lines, references, *sides, strict=True)
         if source
         and max(len(source), len(target)) <= limit
@@ -142,7 +147,7 @@ def _chosen(
     ][: config.check_sentences]
     if not kept:
         raise UserError(f"{name}: has no sentence that the export can translate. Give check and references.")
-    return Sentences(name, [line for line, _ in kept], [reference for _, reference in kept])
+    return Sentences(name, *(list(one) for one in zip(*kept, strict=True)))
 
 
 class _Comparison:
@@ -152,11 +157,12 @@ class _Comparison:
         self, config: ExportConfig, exporter: Exporter, bundle: Bundle, sentences: Sentences
     ) -> None:
         self._config, self._exporter, self._bundle, self._sentences = config, exporter, bundle, sentences
-        tokenizer = bundle.tokenizer
-        self._sources = tokenizer.encode_source(sentences.lines)
-        self._targets = tokenizer.encode_target(sentences.references)
-        longest = min(config.max_length, bundle.model.max_target_len or config.max_length) - 1
-        self._limits = [min(len(ids) + 1 + 50, longest) for ids in self._sources]
+        model, tokenizer = bundle.model, bundle.tokenizer
+        self._sizes = tokenizer.source_vocab_size, tokenizer.target_vocab_size
+        limits = [config.max_length, model.max_source_len, model.max_target_len]
+        self._longest = min(one for one in limits if one is not None)
+        # As in the paper, a translation has at most 50 tokens more than its source.
+        self._limits = [min(len(ids) + 1 + 50, self._longest - 1) for ids in sentences.sources]
 
     def write(self, folder: Path) -> dict[str, Any]:
         """Writes the export into an empty folder; returns the content of `export.json`."""
@@ -198,21 +204,13 @@ class _Comparison:
         return self._exporter.load(folder, quantization)
 
     def _compare(self, engine: Engine) -> dict[str, Any]:
-        lines, tokenizer, model = self._sentences.lines, self._bundle.tokenizer, self._bundle.model
-        sizes = tokenizer.source_vocab_size, tokenizer.target_vocab_size
-        limits = [self._config.max_length, model.max_source_len, model.max_target_len]
-        longest = min(one for one in limits if one is not None)
+        text = self._sentences
         try:
-            with progress(total=2 * len(lines), unit="sentences", description="Comparing") as bar:
+            with progress(total=2 * len(text.lines), unit="sentences", description="Comparing") as bar:
                 parity = compare(
-                    model,
+                    self._bundle.model,
                     engine,
-                    lines,
-                    self._sources,
-                    self._targets,
-                    self._limits,
-                    sizes,
-                    longest,
+                    *(text.lines, text.sources, text.targets, self._limits, self._sizes, self._longest),
                     bar.update,
                 )
         except Difference as difference:
@@ -225,6 +223,6 @@ class _Comparison:
 
     def _bleu(self, engine: Engine) -> float:
         metrics = metrics_for(self._bundle.config.data.target_lang, keys=["bleu"])
-        found = self._bundle.tokenizer.decode_target(engine.translate(self._sources, self._limits))
+        found = self._bundle.tokenizer.decode_target(engine.translate(self._sentences.sources, self._limits))
         value = score_of(metrics["bleu"], found, [self._sentences.references], self._sentences.lines)
         return 0.0 if value is None else value

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import fields
 from typing import Any, TypeVar
 
 from hydra import compose
@@ -46,7 +47,7 @@ def compose_jobs(schema: type[C], config_name: str, arguments: Arguments) -> lis
         jobs = []
         for given in settings:
             with folder.located([f"{setting.key}={setting.written}" for setting in given]):
-                whole = [*_defaults(config_name, given), *given]
+                whole = [*_defaults(schema, config_name, given), *given]
                 jobs.append(_finish(schema, _compose(schema, config_name, folder, whole)))
     return with_distinct_folders(jobs, settings)
 
@@ -100,17 +101,17 @@ def to_yaml(config: Any) -> str:
     return storage.to_yaml(config)
 
 
-def _defaults(config_name: str, settings: Sequence[Setting]) -> list[Setting]:
+def _defaults(schema: type[Any], config_name: str, settings: Sequence[Setting]) -> list[Setting]:
     """Returns the settings that the given ones imply. They go first, since later settings win."""
     given = {setting.key: setting.value for setting in settings}
     if config_name == "train":
         # The default is the quickstart experiment, unless other data or another experiment are chosen.
         return [] if {"experiment", "data"} & set(given) else [_default("experiment", "quickstart")]
-    if config_name == "export":  # it has no options of decoding
-        return []
     loose = next((key for key in given if key.startswith("data.")), None)
     if loose and "data" not in given:
         raise UserError(f"{loose}: no data are chosen. Add some, such as data=local or data=wmt14_de_en.")
+    if "decoding" not in {one.name for one in fields(schema)}:
+        return []
     named = folders("model_dir", given.get("model_dir"))
     # Of several models, the first one decides.
     return _decoding_of(_resolved("model_dir", named[0])) if named else []
