@@ -48,6 +48,8 @@ from nmt.runtime.checksums import SUMS, file_sum, file_sums, read_sums, require_
 from nmt.runtime.tensors import read_header, read_tensors
 
 CONFIG, WEIGHTS, RESULTS = "config.yaml", "model.safetensors", "results.json"
+EXPORT_REPORT = "export.json"
+"""The file of an export that has the result of its comparison with the model."""
 _STATE = "state.json"
 _MOST_STATE = 1 << 26
 
@@ -252,6 +254,8 @@ def _missing_model_reason(given: Path, path: str, key: str) -> str:
         return f"holds checkpoints. Name one of them: {key}={Path(path) / names[-1]}"
     if enclosing_run(given) is not None:
         return f"this checkpoint is not in its run: there is no {config_file(given)}. Move it back there."
+    if (given / EXPORT_REPORT).is_file():
+        return "is an export for another program. Give the model that it was made from."
     if (given / "checkpoints").is_dir():
         names = checkpoint_names(given / "checkpoints")
         last = f", or name a checkpoint: {key}={Path(path) / 'checkpoints' / names[-1]}" if names else ""

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from nmt import __version__
-from nmt.bundle import Bundle, load_bundle
+from nmt.bundle import EXPORT_REPORT, Bundle, load_bundle
 from nmt.config import EvalConfig, ExportConfig
 from nmt.data.corpora.text import bundled_folder, read_lines
 from nmt.errors import UserError
@@ -23,7 +23,7 @@ from nmt.export.card import card
 from nmt.export.parity import Difference, compare
 from nmt.runtime import expanded, fsync_folder, log, make_folder, progress, remove, set_threads, write_errors
 
-REPORT, CARD = "export.json", "README.md"
+CARD = "README.md"
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ def export(config: ExportConfig) -> dict[str, Any]:
     sentences = _sentences(config, bundle)
     with _fresh_folder(output) as fresh:
         result = _Comparison(config, exporter, bundle, sentences).write(fresh)
-        (fresh / REPORT).write_text(json.dumps(result, indent=2, ensure_ascii=False) + "\n", "utf-8")
+        (fresh / EXPORT_REPORT).write_text(json.dumps(result, indent=2, ensure_ascii=False) + "\n", "utf-8")
         usage = exporter.usage(bundle, config.quantization)
         text = card(bundle, result, exporter.library, usage, config.licence)
         (fresh / CARD).write_text(text, "utf-8")

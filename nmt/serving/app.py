@@ -184,7 +184,7 @@ class App:
         assert isinstance(error, HTTPException)
         self._metrics.request("other", error.status_code)
         message = {
-            404: "There is no such page. /docs lists those that there are.",
+            404: "There is no such page. /docs lists all pages.",
             405: "This method is not allowed here. /docs lists the methods.",
         }.get(error.status_code, error.detail)
         return _error(error.status_code, message, error.headers)

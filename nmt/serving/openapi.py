@@ -89,7 +89,7 @@ def _request_fields(
             enum=["auto", *sources],
         ),
         "target": _string(
-            "Language of the translation. It may be left out if there is no choice.", enum=[*targets]
+            "Language of the translation. Not needed if only one model matches.", enum=[*targets]
         ),
         "format": _string("Format of the text.", enum=["text"]),
         "alternatives": {

@@ -26,6 +26,13 @@ def test_an_export_and_its_report(toy: Toy, trained: Path, tmp_path: Path) -> No
     (found,) = translator.translate_batch([pieces.encode("bada feno", out_type=str)], max_decoding_length=9)
     assert 0 < len(found.hypotheses[0]) <= 9
 
+    read = toy.run("nmt-translate", f"model_dir={output}", text="bada\n")
+    assert read.returncode == 2
+    assert read.stderr.decode() == (
+        f"nmt-translate: model_dir={output}: is an export for another program. Give the model "
+        "that it was made from.\n"
+    )
+
     again = toy.run("nmt-export", f"model_dir={trained}", f"output={output}")
     assert again.returncode == 2
     assert again.stderr.decode() == (
