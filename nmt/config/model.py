@@ -88,6 +88,8 @@ class ModelConfig:
     tie: Tie = Tie.all
     """Shared matrices. `all`: both embeddings and the softmax; `target`: the embedding and the softmax of the
     target."""
+    output_bias: bool = False
+    """A bias for each piece is added to the logits. Not in the paper; models of Marian have it."""
     positions: PositionsConfig = field(default_factory=PositionsConfig)
     dropout: float = 0.1
     """Dropout on embeddings and sub-layer outputs (section 5.4 of the paper)."""

@@ -211,6 +211,8 @@ def _specification(model: Transformer, config: ModelConfig, max_length: int) -> 
         if config.norm is Norm.pre:
             fill.norm(stack.layer_norm, f"{side}_norm")
     decoder.projection.weight = _array(model.output_weight)
+    if model.output_bias is not None:
+        decoder.projection.bias = _array(model.output_bias)
     return transformer_spec.TransformerSpec(encoder, decoder)
 
 

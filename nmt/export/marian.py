@@ -166,12 +166,13 @@ def _state(bundle: Bundle, theirs: Any) -> dict[str, Tensor]:
     known = dict(_layers(model, order))
     target = model.target_embedding.weight.detach()[:, order]
     source = target if model.source_embedding is None else model.source_embedding.weight.detach()[:, order]
+    bias = model.output_bias
     embeddings = {
         "model.shared.weight": source,
         "model.encoder.embed_tokens.weight": source,
         "model.decoder.embed_tokens.weight": target,
         "lm_head.weight": model.output_weight.detach()[:, order],
-        "final_logits_bias": torch.zeros(1, len(target)),
+        "final_logits_bias": torch.zeros(1, len(target)) if bias is None else bias.detach()[None],
     }
     for name in state:
         if name in known:

@@ -13,7 +13,6 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 
 from nmt.data.batches.batching import Batch
 from nmt.data.subwords.tokenizer import BOS_ID, NUM_SPECIAL, PAD_ID, UNK_ID
@@ -204,7 +203,7 @@ def forced(
         [max(len(a), len(b)) + 1 for a, b in zip(sources, targets, strict=True)], _BATCH_TOKENS, _BATCH_TOKENS
     ):
         batch = Batch.of([sources[row] for row in rows], [targets[row] for row in rows])
-        log_probs = F.linear(model(batch), model.output_weight).float().log_softmax(-1)
+        log_probs = model.logits(model(batch)).log_softmax(-1)
         own = log_probs.gather(1, batch.target_out[:, None].long())[:, 0]
         log_probs[:, [PAD_ID, BOS_ID, UNK_ID]] = -math.inf
         shortfall = log_probs.amax(-1) - own

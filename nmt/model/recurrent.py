@@ -84,6 +84,7 @@ class RecurrentModel(Seq2Seq):
         self.target_embedding = nn.Embedding(target_vocab_size, d_model)
         self.source_embedding = None if config.tie is Tie.all else nn.Embedding(source_vocab_size, d_model)
         self.output = nn.Linear(d_model, target_vocab_size, bias=False) if config.tie is Tie.none else None
+        self.logit_bias = nn.Parameter(torch.zeros(target_vocab_size)) if config.output_bias else None
         self.word_dropout = Dropout(config.word_dropout, self.randomness, rows=True)
         self.dropout = Dropout(config.dropout, self.randomness)
         self.encoder = nn.ModuleList(
@@ -132,6 +133,11 @@ class RecurrentModel(Seq2Seq):
         """(V, D), the weights of the output projection."""
         return self.target_embedding.weight if self.output is None else self.output.weight
 
+    @property
+    def output_bias(self) -> Tensor | None:
+        """(V,), the bias of the output projection with `model.output_bias`."""
+        return self.logit_bias
+
     @torch.no_grad()
     def start(self, batch: Batch) -> RecurrentState:
         """Encodes the sources, once per search."""
@@ -155,8 +161,7 @@ class RecurrentModel(Seq2Seq):
         """See `Seq2Seq.step_with_heads`."""
         embedded = self._embed(self.target_embedding, ids.flatten())
         hidden, recurrent, weights = self.decoder.step(embedded, state.recurrent, state.memory)
-        scores = nn.functional.linear(hidden, self.output_weight)
-        log_probs = scores.to(torch.promote_types(scores.dtype, torch.float32)).log_softmax(-1)
+        log_probs = self.logits(hidden).log_softmax(-1)
         after = replace(state, recurrent=recurrent)
         return log_probs.view(*ids.shape, -1), after, weights.view(*ids.shape, 1, 1, -1)
 

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol, Self, TypeAlias
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from nmt.config import ModelConfig, typed_options
@@ -91,13 +92,26 @@ class Seq2Seq(nn.Module, ABC):
         """Encodes the sources and decodes the targets with teacher forcing and a causal mask.
 
         Returns:
-            (T, D) hidden states. `hidden @ output_weight.T` are the logits of `batch.target_out`.
+            (T, D) hidden states; `logits` turns them into the logits of `batch.target_out`.
         """
 
     @property
     @abstractmethod
     def output_weight(self) -> Tensor:
-        """(V, D), the weights of the output projection: the logits are `hidden @ output_weight.T`."""
+        """(V, D), the weights of the output projection; see `logits`."""
+
+    @property
+    def output_bias(self) -> Tensor | None:
+        """(V,), the bias of the output projection; None: it has none."""
+        return None
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        """(N, D) hidden states → (N, V), the logits of the next piece, in fp32 or wider.
+
+        They are `hidden @ output_weight.T + output_bias`, as the training loss computes them.
+        """
+        scores = F.linear(hidden, self.output_weight, self.output_bias)
+        return scores.to(torch.promote_types(scores.dtype, torch.float32))
 
     @abstractmethod
     def start(self, batch: Batch) -> DecoderState:

@@ -19,4 +19,5 @@ def num_weights(config: ModelConfig, source_vocab_size: int, target_vocab_size: 
     last_norms = 2 * norm if config.norm is Norm.pre else 0
     sources = 0 if config.tie is Tie.all else source_vocab_size
     targets = target_vocab_size * (2 if config.tie is Tie.none else 1)
-    return encoder + decoder + last_norms + (sources + targets) * d_model
+    bias = target_vocab_size if config.output_bias else 0
+    return encoder + decoder + last_norms + (sources + targets) * d_model + bias

@@ -54,6 +54,7 @@ class Transformer(Seq2Seq):
         self.target_embedding = nn.Embedding(target_vocab_size, d_model)
         self.source_embedding = None if config.tie is Tie.all else nn.Embedding(source_vocab_size, d_model)
         self.output = nn.Linear(d_model, target_vocab_size, bias=False) if config.tie is Tie.none else None
+        self.logit_bias = nn.Parameter(torch.zeros(target_vocab_size)) if config.output_bias else None
         self.encoder_positions = build_positions(config.positions, _shape(config, causal=False))
         self.decoder_positions = build_positions(config.positions, _shape(config, causal=True))
         self.word_dropout = Dropout(config.word_dropout, self.randomness, rows=True)
@@ -84,11 +85,6 @@ class Transformer(Seq2Seq):
             x = layer(x, context, shared)
         hidden: Tensor = self.decoder_norm(x)
         return hidden
-
-    def logits(self, hidden: Tensor) -> Tensor:
-        """(N, D) hidden states → (N, V), the logits of the next piece, in fp32 or wider."""
-        scores = F.linear(hidden, self.output_weight)
-        return scores.to(torch.promote_types(scores.dtype, torch.float32))
 
     def encode(self, source_ids: Tensor, source: Layout) -> Tensor:
         """Encodes the sources.
@@ -153,6 +149,11 @@ class Transformer(Seq2Seq):
     def output_weight(self) -> Tensor:
         """(V, D), the weights of the output projection."""
         return self.target_embedding.weight if self.output is None else self.output.weight
+
+    @property
+    def output_bias(self) -> Tensor | None:
+        """(V,), the bias of the output projection with `model.output_bias`."""
+        return self.logit_bias
 
     @property
     def max_source_len(self) -> int | None:

@@ -196,6 +196,7 @@ class Trainer:
             hidden,
             self.model.output_weight,
             batch.target_out[: batch.num_target_tokens],
+            self.model.output_bias,
             smoothing=options.label_smoothing,
             rdrop=options.rdrop,
             scale=self.progress.loss_scale,

@@ -120,6 +120,7 @@ class Validator:
                     hidden,
                     self._model.output_weight,
                     batch.target_out[: batch.num_target_tokens],
+                    self._model.output_bias,
                     smoothing=self._config.training.label_smoothing,
                     dtype=product_dtype(self._precision),
                 )

@@ -35,6 +35,7 @@ def training_loss(
     hidden: Tensor,
     weight: Tensor,
     target: Tensor,
+    bias: Tensor | None = None,
     *,
     smoothing: float,
     rdrop: float = 0.0,
@@ -59,15 +60,17 @@ def training_loss(
             the first N of each.
         weight: (V, D), of the softmax.
         target: (N,) int64 ids.
+        bias: (V,), of the softmax; None: it has none.
         smoothing: share of the probability that is distributed uniformly; 0: plain cross-entropy.
         rdrop: weight of the divergence; 0: one pass only.
         scale: factor of the objective, and so of its gradient, applied before it is rounded to `dtype`.
         dtype: of the matrix products; default: that of `hidden`. Softmax and loss use at least fp32.
     """
-    dtype = dtype or hidden.dtype
-    if torch.is_grad_enabled() and (hidden.requires_grad or weight.requires_grad):
-        return Losses(*_apply(hidden, weight, target, _Options(smoothing, rdrop, scale, dtype)))
-    losses, _ = _losses(hidden, weight, target, _Options(smoothing, rdrop, scale, dtype), gradient=False)
+    options = _Options(smoothing, rdrop, scale, dtype or hidden.dtype)
+    learnt = (one for one in (hidden, weight, bias) if one is not None)
+    if torch.is_grad_enabled() and any(one.requires_grad for one in learnt):
+        return Losses(*_apply(hidden, weight, bias, target, options))
+    losses, _ = _losses(hidden, weight, bias, target, options, gradient=False)
     return losses
 
 
@@ -82,47 +85,63 @@ class _Loss(torch.autograd.Function):
     """The forward pass computes the gradients; the backward pass returns them."""
 
     @staticmethod
-    def forward(ctx: Any, hidden: Tensor, weight: Tensor, target: Tensor, options: _Options) -> Losses:
-        losses, gradients = _losses(hidden, weight, target, options, gradient=True)
+    def forward(
+        ctx: Any, hidden: Tensor, weight: Tensor, bias: Tensor | None, target: Tensor, options: _Options
+    ) -> Losses:
+        losses, gradients = _losses(hidden, weight, bias, target, options, gradient=True)
         ctx.save_for_backward(*gradients)
-        ctx.dtypes = hidden.dtype, weight.dtype
+        ctx.dtypes = tuple(one.dtype for one in (hidden, weight, bias) if one is not None)
         ctx.mark_non_differentiable(losses.loss, losses.nll)
         return losses
 
     @staticmethod
     def backward(ctx: Any, *outer: Tensor) -> tuple[Tensor | None, ...]:
-        gradients = (
-            gradient.to(dtype) for gradient, dtype in zip(ctx.saved_tensors, ctx.dtypes, strict=True)
-        )
-        return *(_scaled(gradient, outer[0]) for gradient in gradients), None, None
+        gradients = [
+            _scaled(gradient.to(dtype), outer[0])
+            for gradient, dtype in zip(ctx.saved_tensors, ctx.dtypes, strict=True)
+        ]
+        hidden, weight, *bias = gradients
+        return hidden, weight, bias[0] if bias else None, None, None
 
 
-_apply: Callable[[Tensor, Tensor, Tensor, _Options], tuple[Tensor, ...]] = _Loss.apply
+_apply: Callable[..., tuple[Tensor, ...]] = _Loss.apply
 
 
 def _losses(
-    hidden: Tensor, weight: Tensor, target: Tensor, options: _Options, *, gradient: bool
+    hidden: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    target: Tensor,
+    options: _Options,
+    *,
+    gradient: bool,
 ) -> tuple[Losses, tuple[Tensor, ...]]:
-    """Returns the losses, and the objective's gradient with respect to `hidden` and `weight`.
+    """Returns the losses, and the objective's gradient with respect to `hidden`, `weight` and the bias.
 
     Label smoothing needs no pass over the logits. With h a token's hidden state and w_v the rows of `weight`,
     its part of the loss is smoothing * h . (w_target - mean over v of w_v). Its gradient is the same row for
-    every h, and the same row for every w_v except the target's.
+    every h, and the same row for every w_v except the target's. With a bias b, the logit of the target has
+    b_target, and the mean of all logits has the mean of b.
     """
     smoothing, rdrop, scale, dtype = options
     passes = hidden.detach().to(dtype).view(2 if rdrop else 1, -1, hidden.shape[1])
     weight = weight.detach().to(dtype)
     mean = weight.mean(0, dtype=_wide(dtype))
     summed = passes[:, : len(target)].sum((0, 1), dtype=_wide(dtype)) / len(passes)
-    grad_hidden, grad_weight = passes, weight  # unused without a gradient
+    added = None if bias is None else bias.detach().to(dtype)
+    mean_added = None if added is None else added.mean(dtype=_wide(dtype))
+    grad_hidden, grad_weight, grad_bias = passes, weight, added  # unused without a gradient
     if gradient:
         grad_hidden = torch.zeros_like(passes)
         grad_weight = (summed * (-smoothing * scale / len(weight))).expand_as(weight).contiguous()
         each_hidden = (mean * (-smoothing * scale / len(passes))).to(dtype)
+        if added is not None:
+            each = -smoothing * scale * len(target) / len(weight)
+            grad_bias = torch.full_like(added, each, dtype=_wide(dtype))
     tokens = summed.new_zeros(3, len(target))  # for each token: -log p, its logit, the divergence
     differentiate = _in_one_kernel if weight.device.type == "cuda" and _has_triton() else _in_parts
     for part in _parts(len(target), _rows_of_products(weight)):
-        scores = [F.linear(x[part], weight) for x in passes]
+        scores = [F.linear(x[part], weight, added) for x in passes]
         count = len(target[part])
         logits = [score[:count] for score in scores]
         differentiate(logits, target[part], tokens[:, part], options, gradient=gradient)
@@ -132,9 +151,17 @@ def _losses(
                 torch.addmm(each_hidden, grad, weight, out=out[part])
                 out[part][count:].zero_()
                 _add_product(grad_weight, grad, x[part])
+                if grad_bias is not None:
+                    grad_bias += grad.sum(0, dtype=grad_bias.dtype)
     nll, target_logit, divergence = tokens.sum(1)
-    loss = nll + smoothing * (target_logit - summed @ mean)
-    return Losses((loss + divergence) * scale, loss, nll), (grad_hidden.flatten(0, 1), grad_weight)
+    mean_logit = summed @ mean  # summed over the tokens
+    if mean_added is not None:
+        mean_logit = mean_logit + mean_added * len(target)
+    loss = nll + smoothing * (target_logit - mean_logit)
+    gradients = [grad_hidden.flatten(0, 1), grad_weight]
+    if grad_bias is not None:
+        gradients.append(grad_bias)
+    return Losses((loss + divergence) * scale, loss, nll), tuple(gradients)
 
 
 def _in_parts(

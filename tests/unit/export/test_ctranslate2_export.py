@@ -33,7 +33,7 @@ VARIANTS: dict[str, ModelConfig] = {
     "as in the paper": POST,
     "pre-norm": replace(POST, norm=Norm.pre),
     "two vocabularies": replace(POST, tie=Tie.target),
-    "untied": replace(POST, tie=Tie.none),
+    "untied, with a bias": replace(POST, tie=Tie.none, output_bias=True),
     "untied, pre-norm": replace(POST, tie=Tie.none, norm=Norm.pre),
     "gelu": replace(POST, activation=Activation.gelu),
     "silu": replace(POST, activation=Activation.silu),

@@ -26,7 +26,7 @@ pytest.importorskip("transformers", reason="the extra export is not installed")
 VARIANTS: dict[str, ModelConfig] = {
     "as in the paper": POST,
     "two vocabularies": replace(POST, tie=Tie.target),
-    "untied": replace(POST, tie=Tie.none),
+    "untied, with a bias": replace(POST, tie=Tie.none, output_bias=True),
     "gelu": replace(POST, activation=Activation.gelu),
     "silu": replace(POST, activation=Activation.silu),
     "halves": positions("sinusoidal", layout="halves"),

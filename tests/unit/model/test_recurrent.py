@@ -27,7 +27,12 @@ TINY = ModelConfig(
 VARIANTS = pytest.mark.parametrize(
     "config",
     [
-        replace(TINY, options={"cell": cell, "attention": attention}, tie=tie)
+        replace(
+            TINY,
+            options={"cell": cell, "attention": attention},
+            tie=tie,
+            output_bias=cell == "lstm",
+        )
         for cell, attention, tie in (
             ("gru", "bahdanau", Tie.all),
             ("lstm", "bahdanau", Tie.target),
@@ -77,14 +82,15 @@ def naive(model: RecurrentModel, source: list[int], target: list[int]) -> Tensor
         else:
             weights = torch.stack([step @ decoder.key(m) for m in memory]).softmax(0)
             output = torch.tanh(decoder.out(torch.cat([weights @ memory, step])))
-        found.append((model.output_weight @ output).log_softmax(0))
+        bias = 0 if model.output_bias is None else model.output_bias
+        found.append((model.output_weight @ output + bias).log_softmax(0))
     return torch.stack(found)
 
 
 def log_probs(model: RecurrentModel) -> list[Tensor]:
     batch = batch_of(PAIRS)
     hidden = model(batch)
-    return list((hidden @ model.output_weight.T).log_softmax(-1).split(batch.target.lengths))
+    return list(model.logits(hidden).log_softmax(-1).split(batch.target.lengths))
 
 
 @VARIANTS

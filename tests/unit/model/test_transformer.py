@@ -32,10 +32,10 @@ VARIANTS = pytest.mark.parametrize(
         replace(TINY, norm=Norm.pre),
         replace(TINY, residual=False),
         replace(TINY, norm=Norm.pre, residual=False),
-        replace(TINY, tie=Tie.target, activation=Activation.gelu),
+        replace(TINY, tie=Tie.target, activation=Activation.gelu, output_bias=True),
         replace(TINY, tie=Tie.none, norm=Norm.pre, activation=Activation.silu, encoder_layers=1),
     ],
-    ids=["paper", "pre", "no residual", "pre no residual", "target gelu", "none silu"],
+    ids=["paper", "pre", "no residual", "pre no residual", "target gelu bias", "none silu"],
 )
 
 

@@ -25,13 +25,14 @@ def naive(
     hidden: Tensor,
     weight: Tensor,
     target: Tensor,
+    bias: Tensor | None = None,
     *,
     smoothing: float,
     rdrop: float = 0.0,
     scale: float = 1.0,
 ) -> Losses:
     """The formulas of the docstring, with all logits at once; the R-Drop term is half of the paper's."""
-    logits = F.linear(hidden, weight).to(torch.promote_types(hidden.dtype, torch.float32))
+    logits = F.linear(hidden, weight, bias).to(torch.promote_types(hidden.dtype, torch.float32))
     passes = logits.chunk(2) if rdrop else [logits]
     losses, nlls = zip(*(naive_loss(part, target, smoothing) for part in passes), strict=True)
     loss, nll = (torch.stack(parts).mean() for parts in (losses, nlls))
@@ -49,11 +50,12 @@ def run(
     weight: Tensor,
     target: Tensor,
     outer: float,
+    bias: Tensor | None = None,
     **options: float,
 ) -> list[Tensor]:
-    """Returns all sums, and the gradients of hidden states and weights."""
-    leaves = [x.detach().clone().requires_grad_() for x in (hidden, weight)]
-    losses = function(*leaves, target, **options)
+    """Returns all sums, and the gradients of hidden states, weights and bias."""
+    leaves = [x.detach().clone().requires_grad_() for x in (hidden, weight, bias) if x is not None]
+    losses = function(*leaves[:2], target, *leaves[2:], **options)
     gradients = torch.autograd.grad(losses.objective * outer, leaves)
     return [x.detach() for x in (*losses, *gradients)]
 
@@ -64,7 +66,9 @@ TARGET = torch.tensor([0, 10, 3, 3, 7, 1, 0])
 @pytest.mark.parametrize(("smoothing", "rdrop"), [(0.0, 0.0), (0.1, 0.0), (0.9, 0.0), (0.0, 5.0), (0.1, 0.5)])
 @pytest.mark.parametrize(("outer", "scale"), [(1.0, 1.0), (3.5, 1.0), (1.0, 64.0)])
 @pytest.mark.parametrize(("products", "losses"), [(1, 1), (3, 2), (512, 2), (512, 512)])
+@pytest.mark.parametrize("biased", [False, True])
 def test_losses_and_gradients_match_the_formulas(
+    biased: bool,
     smoothing: float,
     rdrop: float,
     outer: float,
@@ -77,14 +81,16 @@ def test_losses_and_gradients_match_the_formulas(
     monkeypatch.setattr(module, "_rows_of_losses", lambda weight: losses)
     torch.manual_seed(1)
     hidden, weight = torch.randn(14 if rdrop else 7, 5), torch.randn(11, 5)
+    bias = torch.randn(11) if biased else None
     options = {"smoothing": smoothing, "rdrop": rdrop, "scale": scale}
-    fast = run(training_loss, hidden, weight, TARGET, outer, **options)
-    exact = run(naive, hidden.double(), weight.double(), TARGET, outer, **options)
+    fast = run(training_loss, hidden, weight, TARGET, outer, bias, **options)
+    hidden, weight, bias = hidden.double(), weight.double(), None if bias is None else bias.double()
+    exact = run(naive, hidden, weight, TARGET, outer, bias, **options)
+    assert len(fast) == (6 if biased else 5)
     for found, expected in zip(fast, exact, strict=True):
         torch.testing.assert_close(found.double(), expected, rtol=2e-6, atol=2e-6 * scale)
-    hidden, weight = hidden.double(), weight.double()
     pairs = zip(
-        *(run(f, hidden, weight, TARGET, outer, **options) for f in (training_loss, naive)), strict=True
+        *(run(f, hidden, weight, TARGET, outer, bias, **options) for f in (training_loss, naive)), strict=True
     )
     for fast, slow in pairs:
         torch.testing.assert_close(fast, slow, rtol=1e-12, atol=1e-12 * scale)
@@ -135,10 +141,12 @@ def test_loss_matches_cross_entropy_of_torch() -> None:
 
 
 @pytest.mark.parametrize("rdrop", [0.0, 5.0])
-def test_products_in_bf16(rdrop: float) -> None:
+@pytest.mark.parametrize("biased", [False, True])
+def test_products_in_bf16(rdrop: float, biased: bool) -> None:
     """As under autocast: logits and weight gradients from bf16; the loss and its gradient in fp32."""
     torch.manual_seed(5)
     hidden, weight, target = torch.randn(40, 8), torch.randn(50, 8), torch.randint(50, (20 if rdrop else 40,))
+    bias = torch.randn(50) if biased else None
 
     def bf16(*args: Tensor, **options: float) -> Losses:
         return training_loss(*args, **options, dtype=torch.bfloat16)
@@ -148,12 +156,12 @@ def test_products_in_bf16(rdrop: float) -> None:
             return naive(*args, **options)
 
     results = [
-        run(f, hidden, weight, target, 1.0, smoothing=0.1, rdrop=rdrop) for f in (bf16, under_autocast)
+        run(f, hidden, weight, target, 1.0, bias, smoothing=0.1, rdrop=rdrop) for f in (bf16, under_autocast)
     ]
     for fast, slow in zip(*results, strict=True):
         assert fast.dtype is torch.float32
         assert (fast - slow).norm() <= 1e-2 * slow.norm()
-    exact = run(naive, hidden, weight, target, 1.0, smoothing=0.1, rdrop=rdrop)
+    exact = run(naive, hidden, weight, target, 1.0, bias, smoothing=0.1, rdrop=rdrop)
     assert (results[0][0] - exact[0]).abs() > 0  # the products were not in fp32
 
 
