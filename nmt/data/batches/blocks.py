@@ -202,15 +202,15 @@ def _tag_ids(tokenizer: Tokenizer, data: DataConfig) -> Array:
     """Returns the id of the tag of each corpus; -1: none."""
     corpora = data.train.corpora.values()
     tags = [corpus.tag for corpus in corpora] if corpora else [data.train.tag]
-    return np.array([-1 if tag is None else tokenizer.source_processor.piece_to_id(tag) for tag in tags])
+    return np.array([-1 if tag is None else tokenizer.source_symbols[tag] for tag in tags])
 
 
 def _samplers(tokenizer: Tokenizer, alpha: float) -> tuple[Sampler, Sampler]:
     """Returns one sampler per side; with a joint vocabulary, both are the same object."""
-    source = Sampler(tokenizer.source_processor, tokenizer.segmentation, alpha)
+    source = Sampler(tokenizer.source, tokenizer.segmentation, alpha)
     if tokenizer.joint:
         return source, source
-    return source, Sampler(tokenizer.target_processor, tokenizer.segmentation, alpha)
+    return source, Sampler(tokenizer.target, tokenizer.segmentation, alpha)
 
 
 def every_nth_block(plan: Plan, epoch: int, block: int, first: int, step: int) -> Iterator[list[Array]]:

@@ -44,8 +44,8 @@ class Inserter:
     def __init__(self, tokenizer: Tokenizer, store: Store) -> None:
         self.first = tokenizer.placeholders[0]
         symbols = [*tokenizer.source_symbols.values(), *tokenizer.placeholders]
-        source = Pieces(tokenizer.source_processor, symbols)
-        target = source if tokenizer.joint else Pieces(tokenizer.target_processor, symbols)
+        source = Pieces(tokenizer.source, symbols)
+        target = source if tokenizer.joint else Pieces(tokenizer.target, symbols)
         self._pieces = (source, target)
         self._lexicon = Lexicon.counted(store, self._pieces)
 

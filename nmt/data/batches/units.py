@@ -10,11 +10,10 @@ from collections.abc import Collection
 from dataclasses import dataclass
 
 import numpy as np
-import sentencepiece as spm
 
 from nmt.data.arrays import Array, Side
 from nmt.data.subwords.sampling import WORD_START
-from nmt.data.subwords.tokenizer import BOS_ID, EOS_ID, PAD_ID, UNK_ID
+from nmt.data.subwords.vocabulary import BOS_ID, EOS_ID, PAD_ID, UNK_ID, Vocabulary
 
 _CLOSING = frozenset(".,;:!?…)]}\"'»”’。，、；：！？）")
 _BASE = np.uint64(0x9E3779B97F4A7C15)  # of the polynomial hash of a unit; odd
@@ -36,15 +35,14 @@ class Pieces:
         space: the id of the mark of a word alone; None if it is not a piece.
     """
 
-    def __init__(self, processor: spm.SentencePieceProcessor, symbols: Collection[int]) -> None:
+    def __init__(self, vocabulary: Vocabulary, symbols: Collection[int]) -> None:
         """Reads a vocabulary; `symbols` are the ids of the pieces that are not text, such as placeholders."""
-        count = processor.vocab_size()
-        pieces = [processor.id_to_piece(number) for number in range(count)]
+        pieces = vocabulary.names
         letters = [piece.removeprefix(WORD_START) for piece in pieces]
         self.starts = np.array([piece.startswith(WORD_START) for piece in pieces])
         self.text = np.array([any(map(_is_letter, part)) for part in letters])
         self.names = np.array([any(one.isdigit() or one.isupper() for one in part) for part in letters])
-        is_byte = np.array([processor.is_byte(number) for number in range(count)])
+        is_byte = np.array([vocabulary.is_byte(number) for number in range(len(pieces))])
         self.names[is_byte] = False
         self.closing = np.array([bool(piece) and _CLOSING.issuperset(piece) for piece in pieces])
         codes = [
@@ -56,9 +54,9 @@ class Pieces:
         self.hashes = np.array(
             [(np.array(part, np.uint64) * powers[: len(part)]).sum() for part in codes], np.uint64
         )
-        space = processor.piece_to_id(WORD_START)
-        self.space: int | None = None if space == UNK_ID else space
-        self.text[space] = True  # the beginning of a word whose letters are other pieces
+        self.space = pieces.index(WORD_START) if WORD_START in pieces else None
+        if self.space is not None:
+            self.text[self.space] = True  # the beginning of a word whose letters are other pieces
         self.text[[PAD_ID, BOS_ID, EOS_ID, UNK_ID, *symbols]] = False
 
 

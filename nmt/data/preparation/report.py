@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import sentencepiece as spm
 
 from nmt.data.arrays import Array
 from nmt.data.cleaning.cleaner import DUPLICATE, NEAR_DUPLICATE, option_of
@@ -18,6 +17,7 @@ from nmt.data.preparation.prepare import Prepared
 from nmt.data.preparation.report_page import page
 from nmt.data.preparation.report_samples import kept_pairs, vocabulary
 from nmt.data.subwords.tokenizer import Tokenizer
+from nmt.data.subwords.vocabulary import Vocabulary
 from nmt.runtime import log, make_folder, parse_json, read_text, replaced
 
 JSON_FILE, HTML_FILE = "data_report.json", "data_report.html"
@@ -58,8 +58,8 @@ def data_report(prepared: Prepared) -> dict[str, Any]:
     facts, tokenizer = prepared.report, prepared.tokenizer
     dropped: dict[str, int] = facts["cleaning"]["dropped"]
     counts = Counts.summed(prepared.train.more())
-    source = _side_statistics(counts.source, tokenizer.source_processor)
-    target = _side_statistics(counts.target, tokenizer.target_processor)
+    source = _side_statistics(counts.source, tokenizer.source)
+    target = _side_statistics(counts.target, tokenizer.target)
     corpora = list(facts["train"].get("corpora", [facts["train"].get("corpus")]))
     return {
         "format": FORMAT,
@@ -94,10 +94,10 @@ def _vocabularies(counts: Counts, tokenizer: Tokenizer) -> dict[str, Any]:
     """Returns a sample of the pieces under `both`, or under `source` and `target`."""
     source, target = counts.source.pieces, counts.target.pieces
     if tokenizer.joint:
-        return {"both": vocabulary(source + target, tokenizer.source_processor)}
+        return {"both": vocabulary(source + target, tokenizer.source)}
     return {
-        "source": vocabulary(source, tokenizer.source_processor),
-        "target": vocabulary(target, tokenizer.target_processor),
+        "source": vocabulary(source, tokenizer.source),
+        "target": vocabulary(target, tokenizer.target),
     }
 
 
@@ -114,10 +114,10 @@ def _languages(facts: dict[str, Any], key: str) -> str:
     return ", ".join(dict.fromkeys(corpus[key] for corpus in corpora.values()))
 
 
-def _side_statistics(side: SideCounts, processor: spm.SentencePieceProcessor) -> dict[str, Any]:
+def _side_statistics(side: SideCounts, vocabulary: Vocabulary) -> dict[str, Any]:
     """Returns the statistics of one side."""
     tokens = int(side.pieces.sum())
-    is_byte = np.array([processor.is_byte(i) for i in range(len(side.pieces))])
+    is_byte = np.array([vocabulary.is_byte(i) for i in range(len(side.pieces))])
     num_bytes = int(side.pieces[is_byte].sum())
     return {
         "tokens": tokens,

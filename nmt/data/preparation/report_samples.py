@@ -6,13 +6,13 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
-import sentencepiece as spm
 
 from nmt.data.arrays import Array
 from nmt.data.cleaning.cleaner import EXAMPLE_CHARACTERS
 from nmt.data.shuffle import Shuffle
 from nmt.data.store import Store
 from nmt.data.subwords.tokenizer import Tokenizer
+from nmt.data.subwords.vocabulary import NUM_SPECIAL, Vocabulary
 
 NUM_PAIRS = 10
 """Number of pairs shown of a single corpus. Of each of several corpora, half as many are shown."""
@@ -43,18 +43,18 @@ def kept_pairs(store: Store, tokenizer: Tokenizer, corpora: Sequence[str]) -> It
         for source, target in zip(*store.take(rows), strict=True):
             yield {
                 "corpus": corpus,
-                "source": _shown(source, tokenizer.source_processor),
-                "target": _shown(target, tokenizer.target_processor),
+                "source": _shown(source, tokenizer.source),
+                "target": _shown(target, tokenizer.target),
             }
         start += size
 
 
-def vocabulary(counts: Array, processor: spm.SentencePieceProcessor) -> dict[str, Any]:
+def vocabulary(counts: Array, side: Vocabulary) -> dict[str, Any]:
     """Returns pieces with their counts: the most frequent, of middle frequency, the rarest and the longest.
 
     Args:
         counts: (V,) number of occurrences of each piece.
-        processor: processor of the pieces.
+        side: the pieces.
 
     Returns:
         `size`, the number of pieces, special pieces and bytes included; `unused`, the number of pieces that
@@ -62,10 +62,10 @@ def vocabulary(counts: Array, processor: spm.SentencePieceProcessor) -> dict[str
         lists of `[piece, count]`. The lists contain only pieces that occur. They are in the order of rank,
         except `longest`. They contain no special pieces, and bytes only in `most_frequent`.
     """
-    pieces: list[str] = [processor.id_to_piece(i) for i in range(len(counts))]
-    normal = [i for i in range(len(counts)) if not (processor.is_control(i) or processor.is_unknown(i))]
+    pieces = side.names
+    normal = range(NUM_SPECIAL, len(counts))
     used = sorted((i for i in normal if counts[i]), key=lambda i: (-int(counts[i]), i))
-    words = [i for i in used if not processor.is_byte(i)]
+    words = [i for i in used if not side.is_byte(i)]
     middle = max(0, (len(words) - NUM_PIECES) // 2)
     chosen = {
         "most_frequent": used[:NUM_PIECES],
@@ -75,16 +75,16 @@ def vocabulary(counts: Array, processor: spm.SentencePieceProcessor) -> dict[str
     }
     return {
         "size": len(counts),
-        "unused": sum(not counts[i] and not processor.is_byte(i) for i in normal),
+        "unused": sum(not counts[i] and not side.is_byte(i) for i in normal),
         **{kind: [[pieces[i], int(counts[i])] for i in ids] for kind, ids in chosen.items()},
     }
 
 
-def _shown(ids: Array, processor: spm.SentencePieceProcessor) -> list[str]:
+def _shown(ids: Array, side: Vocabulary) -> list[str]:
     """Returns the pieces of a sentence, truncated with "…" to `EXAMPLE_CHARACTERS` characters."""
     shown: list[str] = []
     room = EXAMPLE_CHARACTERS
-    for piece in map(processor.id_to_piece, ids.tolist()):
+    for piece in (side.names[id] for id in ids.tolist()):
         room -= len(piece)
         if room < 1:  # one character is reserved for the "…"
             return [*shown, "…"]

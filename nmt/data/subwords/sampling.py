@@ -8,35 +8,29 @@ each word is sampled alone. The letters of a word are those of its pieces, so th
 from __future__ import annotations
 
 import numpy as np
-import sentencepiece as spm
 
 from nmt.config import Segmentation
 from nmt.data.arrays import Array, Side
-from nmt.data.subwords.protobuf import protobuf_fields
 from nmt.data.subwords.segmentation import BpeSegmenter, Segmenter, UnigramSegmenter
+from nmt.data.subwords.vocabulary import Vocabulary
 
 WORD_START = "\u2581"  # SentencePiece's replacement for a space
-
-_NORMAL = 1  # SentencePiece.Type.NORMAL in sentencepiece_model.proto
 
 
 class Sampler:
     """Samples new segmentations of the words of encoded sentences."""
 
-    def __init__(
-        self, processor: spm.SentencePieceProcessor, segmentation: Segmentation, alpha: float
-    ) -> None:
+    def __init__(self, vocabulary: Vocabulary, segmentation: Segmentation, alpha: float) -> None:
         """Reads the vocabulary.
 
         Args:
-            processor: the vocabulary.
+            vocabulary: the pieces.
             segmentation: its training method; selects `UnigramSegmenter` or `BpeSegmenter`.
             alpha: the exponent in `UnigramSegmenter`, or the dropout probability in `BpeSegmenter`.
         """
-        types = _piece_types(processor.serialized_model_proto())
-        pieces = [processor.id_to_piece(i) for i in range(len(types))]
-        scores = {piece: processor.get_score(i) for i, piece in enumerate(pieces) if types[i] == _NORMAL}
+        pieces = vocabulary.names
         ids = {piece: i for i, piece in enumerate(pieces)}
+        scores = {piece: score for piece, score in vocabulary.scores.items() if piece in ids}
         method = UnigramSegmenter if segmentation is Segmentation.unigram else BpeSegmenter
         self._segmenter: Segmenter = method(ids, scores, alpha)
         letters = self._segmenter.letters
@@ -75,9 +69,3 @@ class Sampler:
         begins[1:] |= fixed[:-1]
         begins[offsets[:-1][np.diff(offsets) > 0]] = True
         return np.flatnonzero(begins)
-
-
-def _piece_types(model: bytes) -> list[int]:
-    """Returns the type of each piece: field 3 of `pieces`, which is field 1 of sentencepiece_model.proto."""
-    pieces = [value for number, value in protobuf_fields(model) if number == 1 and isinstance(value, bytes)]
-    return [int(dict(protobuf_fields(piece)).get(3, _NORMAL)) for piece in pieces]

@@ -8,9 +8,8 @@ import re
 import resource
 import signal
 import threading
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
 
 import sentencepiece as spm
@@ -19,8 +18,16 @@ from nmt.config import Segmentation, TokenizerConfig
 from nmt.data.arrays import Side, smallest_dtype
 from nmt.data.subwords.placeholders import PLACEHOLDERS
 from nmt.data.subwords.protobuf import protobuf_fields
-from nmt.data.subwords.word_numbers import NO_WORD, piece_begins, words_at, words_of_text
-from nmt.data.subwords.words import Words
+from nmt.data.subwords.vocabulary import (
+    BOS_ID,
+    EOS_ID,
+    NUM_SPECIAL,
+    PAD_ID,
+    UNK_ID,
+    SentencePieceVocabulary,
+    Vocabulary,
+)
+from nmt.data.subwords.word_numbers import NO_WORD, words_at
 from nmt.errors import UserError
 from nmt.runtime import (
     STOP_SIGNALS,
@@ -34,15 +41,26 @@ from nmt.runtime import (
     read_errors,
     replaced,
 )
+from nmt.runtime.model_files import PIECE_LIST
 
-PAD_ID, BOS_ID, EOS_ID, UNK_ID = 0, 1, 2, 3
-"""Ids of the special pieces, the same in every vocabulary."""
+__all__ = [
+    "BOS_ID",
+    "EOS_ID",
+    "JOINT_FILE",
+    "NUM_SPECIAL",
+    "PAD_ID",
+    "SOURCE_FILE",
+    "TARGET_FILE",
+    "UNK_ID",
+    "Tokenizer",
+    "check_symbols",
+    "find_tokenizer",
+    "train_tokenizer",
+]
 
 JOINT_FILE, SOURCE_FILE, TARGET_FILE = "joint.spm", "source.spm", "target.spm"
 
-NUM_SPECIAL = 4
-"""Number of special pieces; their ids come first."""
-_MAX_BYTES = 1 << 26  # of a model; a model of a million pieces has about 25 million
+MAX_BYTES = 1 << 26  # of a model; a model of a million pieces has about 25 million
 _SPECIAL_PIECES = ("<pad>", "<s>", "</s>", "<unk>")
 # The threads share the sums over sentences, so the number of threads affects their rounding. It must not
 # depend on the machine.
@@ -63,8 +81,10 @@ class Tokenizer:
     reuse the pieces of repeated words.
     """
 
-    source_vocab_size: int
-    target_vocab_size: int
+    source: Vocabulary
+    """The pieces of the source side."""
+    target: Vocabulary
+    """The pieces of the target side; with a joint vocabulary, the same object."""
     joint: bool
     """Whether both sides share one vocabulary."""
     segmentation: Segmentation
@@ -84,22 +104,41 @@ class Tokenizer:
             ValueError: a model is damaged, or `train_tokenizer` did not create it.
         """
         self.joint = target_model is None
-        self._models = (source_model,) if target_model is None else (source_model, target_model)
-        processors = [_processor(model) for model in self._models]
-        self.source_processor, self.target_processor = processors[0], processors[-1]
-        words = list(map(_words, processors))
-        self._source_words, self._target_words = words[0], words[-1]
-        self.source_vocab_size = self.source_processor.vocab_size()
-        self.target_vocab_size = self.target_processor.vocab_size()
-        self.segmentation = _segmentation(source_model)
+        self.source = SentencePieceVocabulary(source_model)
+        self.target = self.source if target_model is None else SentencePieceVocabulary(target_model)
+        self.segmentation = segmentation_of(source_model)
         symbols = _user_symbols(source_model)
         ids = {symbol: self.source_processor.piece_to_id(symbol) for symbol in symbols}
         self.source_symbols = {symbol: ids[symbol] for symbol in symbols if symbol not in PLACEHOLDERS}
-        self.placeholders = _placeholders(symbols, processors)
+        self.placeholders = _placeholders(symbols, [self.source_processor, self.target_processor])
         digest = hashlib.sha256()
         for model in self._models:
             digest.update(len(model).to_bytes(8, "little") + model)
         self.fingerprint = digest.hexdigest()
+
+    @property
+    def source_vocab_size(self) -> int:
+        """The number of pieces of the source side."""
+        return self.source.size
+
+    @property
+    def target_vocab_size(self) -> int:
+        """The number of pieces of the target side."""
+        return self.target.size
+
+    @property
+    def source_processor(self) -> spm.SentencePieceProcessor:
+        """The SentencePiece model of the source side."""
+        return self.source.processor
+
+    @property
+    def target_processor(self) -> spm.SentencePieceProcessor:
+        """The SentencePiece model of the target side."""
+        return self.target.processor
+
+    @property
+    def _models(self) -> list[bytes]:
+        return [self.source.model] if self.joint else [self.source.model, self.target.model]
 
     def encode_source(self, texts: Sequence[str]) -> list[list[int]]:
         """Returns the ids of each text, without BOS and EOS. An empty text has none.
@@ -108,24 +147,24 @@ class Tokenizer:
         that piece, and the rest is encoded alone: `<bt> text` is the tag and the pieces of `text`.
         """
         if not self.source_symbols:
-            return _lists(self._source_words.encode(Side.of_lines(texts)))
-        cut = [_split_tag(text, self.source_symbols) for text in texts]
-        ids = _lists(self._source_words.encode(Side.of_lines([rest for _, rest in cut])))
+            return _lists(self.source.encode(Side.of_lines(texts)))
+        cut = [self._split_tag(text) for text in texts]
+        ids = _lists(self.source.encode(Side.of_lines([rest for _, rest in cut])))
         return [[*tag, *sentence] for (tag, _), sentence in zip(cut, ids, strict=True)]
 
     def encode_target(self, texts: Sequence[str]) -> list[list[int]]:
         """Returns the ids of each text, without BOS and EOS. An empty text has none."""
-        return _lists(self._target_words.encode(Side.of_lines(texts)))
+        return _lists(self.target.encode(Side.of_lines(texts)))
 
     def source_ids(self, texts: Side) -> Side:
         """Does the same as `encode_source` for texts of `Side.of_lines`. The ids have the smallest dtype."""
         if not self.source_symbols:
-            return self._source_words.encode(texts)
+            return self.source.encode(texts)
         return Side.of(self.encode_source(texts.lines()), smallest_dtype(self.source_vocab_size - 1))
 
     def target_ids(self, texts: Side) -> Side:
         """Does the same as `encode_target` for texts of `Side.of_lines`. The ids have the smallest dtype."""
-        return self._target_words.encode(texts)
+        return self.target.encode(texts)
 
     def decode_target(self, ids: Sequence[Sequence[int]]) -> list[str]:
         """Returns the text of each sequence of ids, always one line.
@@ -134,52 +173,48 @@ class Tokenizer:
         become spaces.
         """
         normal = [[i for i in map(int, sequence) if i >= NUM_SPECIAL] for sequence in ids]
-        texts: list[str] = self.target_processor.decode(normal, num_threads=1) if normal else []
-        return [text.translate(_CONTROLS) for text in texts]
+        return [text.translate(_CONTROLS) for text in self.target.decode(normal)]
 
     def source_pieces(self, text: str) -> list[str]:
         """Returns the pieces of a source text."""
-        ids = self._source_words.encode(Side.of_lines([text])).ids
-        return list(map(self.source_processor.id_to_piece, ids.tolist()))
+        return self.source_pieces_of(self.source.encode(Side.of_lines([text])).ids.tolist())
 
     def target_pieces(self, text: str) -> list[str]:
         """Returns the pieces of a target text."""
-        ids = self._target_words.encode(Side.of_lines([text])).ids
-        return list(map(self.target_processor.id_to_piece, ids.tolist()))
+        return self.target_pieces_of(self.target.encode(Side.of_lines([text])).ids.tolist())
 
     def source_pieces_of(self, ids: Sequence[int]) -> list[str]:
         """Returns the pieces of the source side with these ids."""
-        return list(map(self.source_processor.id_to_piece, ids))
+        return [self.source.names[id] for id in ids]
 
     def target_pieces_of(self, ids: Sequence[int]) -> list[str]:
         """Returns the pieces of the target side with these ids."""
-        return list(map(self.target_processor.id_to_piece, ids))
+        return [self.target.names[id] for id in ids]
 
     def target_vocabulary(self) -> list[str]:
         """Returns the pieces of the target side in the order of their ids."""
-        return list(map(self.target_processor.id_to_piece, range(self.target_vocab_size)))
+        return list(self.target.names)
 
     def source_word_numbers(self, text: str) -> list[int]:
         """Returns for each id of `encode_source` the number of its word in the text; a tag is a word.
 
         See `nmt.data.subwords.word_numbers`.
         """
-        tag, rest = _split_tag(text, self.source_symbols)
-        words = words_of_text(rest, partial(_begins, self.source_processor))
+        tag, rest = self._split_tag(text)
+        words = self.source.word_numbers(rest)
         return [0] * len(tag) + [word + len(tag) if word != NO_WORD else word for word in words]
 
     def target_word_numbers(self, text: str) -> list[int]:
         """Returns for each id of `encode_target` the number of its word in the text."""
-        return words_of_text(text, partial(_begins, self.target_processor))
+        return self.target.word_numbers(text)
 
     def decoded_word_numbers(self, ids: Sequence[int]) -> list[int]:
         """Returns for each id the number of its word in the text that `decode_target` returns."""
         normal = [i for i in map(int, ids) if i >= NUM_SPECIAL]
         if not normal:
             return [NO_WORD] * len(ids)
-        message: bytes = self.target_processor.decode(normal, out_type="serialized_proto")
-        text: str = self.target_processor.decode(normal)
-        words = iter(words_at(text, text.translate(_CONTROLS), piece_begins(message)))
+        text, begins = self.target.decoded_begins(normal)
+        words = iter(words_at(text, text.translate(_CONTROLS), begins))
         return [next(words) if i >= NUM_SPECIAL else NO_WORD for i in ids]
 
     def save(self, folder: Path) -> None:
@@ -190,18 +225,28 @@ class Tokenizer:
             with replaced(folder / name) as temporary:
                 temporary.write_bytes(model)
 
+    def _split_tag(self, text: str) -> tuple[list[int], str]:
+        """Splits a source into the id of its first word, if that is a user symbol, and the rest."""
+        first, *rest = text.split(None, 1) or [""]
+        found = self.source_symbols.get(first)
+        return ([], text) if found is None else ([found], "".join(rest))
+
     @classmethod
     def load(cls, folder: Path) -> Tokenizer:
-        """Reads the files that `save` wrote.
+        """Reads the files that `save` wrote; of an imported model, too.
 
         Raises:
             UserError: a file is missing or damaged.
         """
+        if (folder / PIECE_LIST).is_file():
+            from nmt.data.subwords.marian import MarianTokenizer  # it imports this module
+
+            return MarianTokenizer.load(folder)
         names = (JOINT_FILE,) if (folder / JOINT_FILE).exists() else (SOURCE_FILE, TARGET_FILE)
         for name in names:
             if not (folder / name).is_file():
                 raise UserError(f"{folder}: lacks {JOINT_FILE}, or {SOURCE_FILE} and {TARGET_FILE}")
-        models = [read_checked(folder / name, _MAX_BYTES) for name in names]
+        models = [read_checked(folder / name, MAX_BYTES) for name in names]
         try:
             return cls(*models)
         except (ValueError, IndexError) as error:
@@ -305,7 +350,7 @@ def _train(texts: Iterable[str], config: TokenizerConfig, side: str) -> bytes:
             )
     except RuntimeError as error:
         raise UserError(_training_error(str(error), config, side)) from error
-    size: int = _processor(model.getvalue()).vocab_size()
+    size = SentencePieceVocabulary(model.getvalue()).size
     if size < config.vocab_size:
         log.warning(
             "data.tokenizer.vocab_size=%d: the text of %s allows only %d pieces. The vocabulary size is %d.",
@@ -351,21 +396,6 @@ def _training_error(message: str, config: TokenizerConfig, side: str) -> str:
     return f"data.tokenizer: SentencePiece could not train on {side}: {' '.join(message.split())}"
 
 
-def _processor(model: bytes) -> spm.SentencePieceProcessor:
-    try:
-        processor = spm.SentencePieceProcessor(model_proto=model)
-    except (RuntimeError, OSError) as error:
-        raise ValueError("not a SentencePiece model") from error
-    ids = (processor.pad_id(), processor.bos_id(), processor.eos_id(), processor.unk_id())
-    if ids != (PAD_ID, BOS_ID, EOS_ID, UNK_ID):
-        raise ValueError(
-            f"its ids of pad, bos, eos and unk are {ids}, not {(PAD_ID, BOS_ID, EOS_ID, UNK_ID)}"
-        )
-    if not processor.is_byte(processor.piece_to_id("<0x00>")):
-        raise ValueError("it was trained without byte fallback")
-    return processor
-
-
 def _placeholders(symbols: Collection[str], processors: Sequence[spm.SentencePieceProcessor]) -> range:
     """Returns the ids of the placeholders if they are among the user symbols of a vocabulary.
 
@@ -384,31 +414,20 @@ def _lists(side: Side) -> list[list[int]]:
     return [ids.tolist() for ids in side]
 
 
-def _begins(processor: spm.SentencePieceProcessor, parts: list[str]) -> list[list[int]]:
-    """Returns for each part of a text the first byte of each of its pieces."""
-    messages = processor.encode(parts, out_type="serialized_proto", num_threads=1)
-    return list(map(piece_begins, messages))
-
-
-def _words(processor: spm.SentencePieceProcessor) -> Words:
-    # One thread: callers that want more cores use processes.
-    return Words(partial(processor.encode, num_threads=1), processor.vocab_size())
-
-
-def _split_tag(text: str, symbols: Mapping[str, int]) -> tuple[list[int], str]:
-    """Splits a text into the id of its first word, if that is a symbol, and the rest."""
-    first, *rest = text.split(None, 1) or [""]
-    return ([symbols[first]], "".join(rest)) if first in symbols else ([], text)
-
-
 def _user_symbols(model: bytes) -> list[str]:
     """Reads `trainer_spec.user_defined_symbols` (fields 2 and 31 of sentencepiece_model.proto)."""
     fields = protobuf_fields(_submessage(model, 2))
     return [value.decode() for number, value in fields if number == 31 and isinstance(value, bytes)]
 
 
-def _segmentation(model: bytes) -> Segmentation:
-    """Reads `trainer_spec.model_type` (fields 2 and 3 of sentencepiece_model.proto)."""
+def segmentation_of(model: bytes) -> Segmentation:
+    """Returns the training method of a SentencePiece model.
+
+    It is `trainer_spec.model_type` (fields 2 and 3 of sentencepiece_model.proto).
+
+    Raises:
+        ValueError: it is neither unigram nor BPE.
+    """
     kind = next((value for number, value in protobuf_fields(_submessage(model, 2)) if number == 3), 1)
     names = {1: Segmentation.unigram, 2: Segmentation.bpe}
     if kind not in names:

@@ -153,7 +153,7 @@ def test_a_tag_stays_in_front() -> None:
 
 def test_units_do_not_depend_on_the_pieces() -> None:
     own = tokenizer()
-    pieces = Pieces(own.source_processor, [*own.source_symbols.values(), *own.placeholders])
+    pieces = Pieces(own.source, [*own.source_symbols.values(), *own.placeholders])
     lines = ["(London) 1999, Bob,red dog", f"{PLACEHOLDERS[0]} dog"]
     side = Side.of(own.encode_source(lines), np.int32)
     units = Units.of(side, pieces)
@@ -174,7 +174,7 @@ def test_units_do_not_depend_on_the_pieces() -> None:
 def test_the_lexicon() -> None:
     own = tokenizer(joint=False)
     symbols = [*own.source_symbols.values(), *own.placeholders]
-    pieces = [Pieces(one, symbols) for one in (own.source_processor, own.target_processor)]
+    pieces = [Pieces(one, symbols) for one in (own.source, own.target)]
     lexicon = Lexicon.counted(stored(texts(), own), pieces)
 
     def letters(word: str, side: int) -> Any:

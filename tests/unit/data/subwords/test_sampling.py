@@ -39,14 +39,14 @@ TEXT = st.text(alphabet="abcde <>xéß\U0001f600", max_size=30)
 def test_bpe_with_no_merge_left_out_is_sentencepiece(texts: list[str]) -> None:
     own = tokenizer(Segmentation.bpe)
     encoded = own.encode_source(texts)
-    sampler = Sampler(own.source_processor, Segmentation.bpe, 0.0)
+    sampler = Sampler(own.source, Segmentation.bpe, 0.0)
     assert [ids.tolist() for ids in sampler.resegment(Side.of(encoded), 3)] == encoded
 
 
 @given(st.lists(TEXT, max_size=6))
 def test_bpe_with_all_merges_left_out_is_characters(texts: list[str]) -> None:
     own = tokenizer(Segmentation.bpe)
-    sampler = Sampler(own.source_processor, Segmentation.bpe, 1.0)
+    sampler = Sampler(own.source, Segmentation.bpe, 1.0)
     new = sampler.resegment(Side.of(own.encode_source(texts)), 3)
     for text, ids in zip(texts, new, strict=True):
         for word in own.source_processor.decode(ids.tolist()).split():
@@ -61,7 +61,7 @@ def test_bpe_with_all_merges_left_out_is_characters(texts: list[str]) -> None:
 def test_text_stays_the_same(segmentation: Segmentation, texts: list[str], seed: int) -> None:
     own = tokenizer(segmentation)
     before = Side.of(own.encode_source(texts), np.uint16)
-    sampler = Sampler(own.source_processor, segmentation, 0.5)
+    sampler = Sampler(own.source, segmentation, 0.5)
     after = sampler.resegment(before, seed)
     assert len(after) == len(before) and after.ids.dtype == np.uint16
     assert own.decode_target([ids.tolist() for ids in after]) == own.decode_target(
@@ -75,7 +75,7 @@ def test_words_that_need_not_be_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
     random = Random(8)
     words = ["".join(random.choices("abcdexé", k=random.randint(1, 9))) for _ in range(60)]
     side = Side.of(own.encode_source([" ".join(random.choices(words, k=8)) for _ in range(200)]))
-    sampler = Sampler(own.source_processor, Segmentation.bpe, 0.1)
+    sampler = Sampler(own.source, Segmentation.bpe, 0.1)
     found = sampler.resegment(side, 1)
     asked: list[int] = []
 
@@ -93,7 +93,7 @@ def test_words_that_need_not_be_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_symbols_and_bytes_stay_and_what_is_around_them_is_drawn(segmentation: Segmentation) -> None:
     own = tokenizer(segmentation)
     before = Side.of(own.encode_source(["abc<x>dea", "abcédeabd", "dabceaba"]))
-    sampler = Sampler(own.source_processor, segmentation, 0.5)
+    sampler = Sampler(own.source, segmentation, 0.5)
     ends: list[set[tuple[str, ...]]] = [set(), set(), set()]
     for seed in range(60):
         for ids, seen in zip(sampler.resegment(before, seed), ends, strict=True):
@@ -115,7 +115,7 @@ def test_symbols_and_bytes_stay_and_what_is_around_them_is_drawn(segmentation: S
 def test_another_seed_another_cut(segmentation: Segmentation) -> None:
     own = tokenizer(segmentation)
     before = Side.of(own.encode_source(["abcd bcdab abd abdca"] * 5))
-    sampler = Sampler(own.source_processor, segmentation, 0.3)
+    sampler = Sampler(own.source, segmentation, 0.3)
     drawn = {tuple(sampler.resegment(before, seed).ids.tolist()) for seed in range(10)}
     assert len(drawn) == 10
     assert len({tuple(ids.tolist()) for ids in sampler.resegment(before, 1)}) > 1
