@@ -14,6 +14,7 @@ COMMANDS = {
     "translate": "nmt.cli.translate",
     "eval": "nmt.cli.evaluate",
     "export": "nmt.cli.export",
+    "import": "nmt.cli.import_model",
     "serve": "nmt.cli.serve",
 }
 """Name of each command → its module, which is imported only to run the command."""
@@ -25,6 +26,7 @@ nmt trains neural machine translation models from sentence pairs, translates wit
   nmt-translate   python -m nmt translate    translate a file, a pipe or typed lines with a model
   nmt-eval        python -m nmt eval         score a model on a test set, or translations in files
   nmt-export      python -m nmt export       export a model to another engine, compared with the original
+  nmt-import      python -m nmt import       import a model of another program, compared with the original
   nmt-serve       python -m nmt serve        translate over HTTP, with a page to try it
 
 Both columns run the same commands. Each command lists its options with --help.

@@ -15,7 +15,7 @@ from nmt.errors import UserError
 from nmt.options.groups import GROUPS, group_names
 from nmt.runtime import expanded
 
-_COMMANDS = "nmt-train nmt-translate nmt-eval nmt-export nmt-serve"
+_COMMANDS = "nmt-train nmt-translate nmt-eval nmt-export nmt-import nmt-serve"
 
 # The scripts call the command: `nmt-train --complete WORD` prints the completions of WORD as whole words. If
 # there are none, the shell completes file names.

@@ -17,6 +17,7 @@ from nmt.config.data import (
 from nmt.config.decoding import DecodingConfig, Shift
 from nmt.config.evaluation import CometConfig, EvaluationConfig
 from nmt.config.exporting import ExportConfig
+from nmt.config.importing import ImportConfig
 from nmt.config.model import Activation, ModelConfig, Norm, PositionsConfig, Tie
 from nmt.config.options import typed_options
 from nmt.config.serving import LimitsConfig, ServeConfig
@@ -45,6 +46,7 @@ __all__ = [
     "Exchange",
     "ExportConfig",
     "HubConfig",
+    "ImportConfig",
     "LimitsConfig",
     "ModelConfig",
     "Norm",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
@@ -18,6 +19,7 @@ from nmt.export.engine import Exporter
 from nmt.export.segmentation import equally_probable
 from nmt.model.positions import Places, Positions
 from nmt.model.transformer import Transformer
+from nmt.runtime.model_files import PIECE_LIST
 
 _TABLES = ("sinusoidal", "learned", "none", "integer", "binary")
 _ENCODINGS = (*_TABLES, "rotary", "relative", "t5")
@@ -118,6 +120,10 @@ class _Loaded:
         self._source, self._target = (
             spm.SentencePieceProcessor(model_file=str(folder / name)) for name in files
         )
+        self._ids = [{piece: id for id, piece in enumerate(pieces)} for pieces in _vocabularies(folder)]
+        self._names = [list(ids) for ids in self._ids]
+        # A vocabulary with ids of its own encodes whole lines, as the engine does: no ties.
+        self._own_ids = not (folder / PIECE_LIST).exists()
         # A CPU computes 16-bit formats in fp32; `auto` chooses what it has.
         kind = quantization if quantization in ctranslate2.get_supported_compute_types("cpu") else "auto"
         self._translator = ctranslate2.Translator(
@@ -125,14 +131,14 @@ class _Loaded:
         )
 
     def encode(self, lines: Sequence[str]) -> list[list[int]]:
-        found: list[list[int]] = self._source.encode(list(lines))
-        return found
+        pieces = self._source.encode(list(lines), out_type=str)
+        return [[self._ids[0].get(piece, UNK_ID) for piece in sentence] for sentence in pieces]
 
     def encodings_tie(self, line: str, ids: Sequence[int]) -> bool:
-        return equally_probable(self._source, line, ids)
+        return self._own_ids and equally_probable(self._source, line, ids)
 
     def translate(self, sources: Sequence[Sequence[int]], limits: Sequence[int]) -> list[list[int]]:
-        pieces = self._pieces(self._source, sources)
+        pieces = self._pieces(0, sources)
         found: list[list[int]] = [[] for _ in sources]
         for limit in sorted(set(limits)):  # the engine has one limit for a call
             rows = [row for row, one in enumerate(limits) if one == limit]
@@ -146,22 +152,30 @@ class _Loaded:
                 suppress_sequences=[[_SPECIAL[id]] for id in (PAD_ID, BOS_ID, UNK_ID)],
             )
             for row, result in zip(rows, results, strict=True):
-                found[row] = [self._target.piece_to_id(piece) for piece in result.hypotheses[0]]
+                found[row] = [self._ids[1][piece] for piece in result.hypotheses[0]]
         return found
 
     def score(self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]) -> list[list[float]]:
         results = self._translator.score_batch(
-            self._pieces(self._source, sources),
-            self._pieces(self._target, targets),
+            self._pieces(0, sources),
+            self._pieces(1, targets),
             max_batch_size=_BATCH_TOKENS,
             batch_type="tokens",
             max_input_length=0,
         )
         return [list(result.log_probs) for result in results]
 
-    @staticmethod
-    def _pieces(processor: Any, ids: Sequence[Sequence[int]]) -> list[list[str]]:
-        return [[processor.id_to_piece(id) for id in sentence] for sentence in ids]
+    def _pieces(self, side: int, ids: Sequence[Sequence[int]]) -> list[list[str]]:
+        return [[self._names[side][id] for id in sentence] for sentence in ids]
+
+
+def _vocabularies(folder: Path) -> list[list[str]]:
+    """Returns the pieces of the source and of the target, as the engine reads them."""
+    joint = folder / "shared_vocabulary.json"
+    names = (
+        [joint] * 2 if joint.exists() else [folder / f"{one}_vocabulary.json" for one in ("source", "target")]
+    )
+    return [json.loads(name.read_text("utf-8")) for name in names]
 
 
 def _model_files(*, joint: bool) -> list[str]:

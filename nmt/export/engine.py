@@ -67,13 +67,7 @@ class Exporter(ABC):
         Raises:
             UserError: one is missing.
         """
-        for package in self.packages:
-            try:
-                import_module(package)
-            except ImportError:
-                raise UserError(
-                    f'format={name}: the package {package} is not installed. Run pip install "nmt[export]".'
-                ) from None
+        require_packages(name, self.packages)
 
     @abstractmethod
     def reason_against(self, bundle: Bundle) -> str | None:
@@ -105,3 +99,15 @@ class Exporter(ABC):
 
 EXPORTERS: Registry[type[Exporter]] = Registry("export format")
 """Name of the format → exporter."""
+
+
+def require_packages(format_name: str, packages: Sequence[str]) -> None:
+    """Checks that packages are installed; see `Exporter.require_packages`."""
+    for package in packages:
+        try:
+            import_module(package)
+        except ImportError:
+            raise UserError(
+                f"format={format_name}: the package {package} is not installed. "
+                'Run pip install "nmt[export]".'
+            ) from None

@@ -4,45 +4,25 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from nmt import __version__
 from nmt.bundle import EXPORT_REPORT, Bundle, load_bundle
 from nmt.config import EvalConfig, ExportConfig
-from nmt.data.corpora.text import bundled_folder, read_lines
 from nmt.errors import UserError
 from nmt.evaluation.metrics import metrics_for
-from nmt.evaluation.scores import require_equal_counts, score_of
+from nmt.evaluation.scores import score_of
 from nmt.evaluation.task import Task, read_data
 from nmt.export import EXPORTERS, Engine, Exporter
 from nmt.export.card import card
 from nmt.export.parity import Difference, compare
+from nmt.export.sentences import Pairs, Sentences, bundled_pairs, chosen, given_pairs
 from nmt.runtime import expanded, fsync_folder, log, make_folder, progress, remove, set_threads, write_errors
 
 CARD = "README.md"
-
-
-@dataclass(frozen=True)
-class Sentences:
-    """The text of the comparison.
-
-    Attributes:
-        name: where it is from.
-        lines: the sources.
-        references: their translations.
-        sources: the ids of `lines`.
-        targets: the ids of `references`.
-    """
-
-    name: str
-    lines: Sequence[str]
-    references: Sequence[str]
-    sources: Sequence[list[int]]
-    targets: Sequence[list[int]]
 
 
 def export(config: ExportConfig) -> dict[str, Any]:
@@ -54,13 +34,13 @@ def export(config: ExportConfig) -> dict[str, Any]:
     """
     exporter = _exporter(config)
     output = expanded(config.output)
-    _require_empty(output, config.output)
+    require_empty(output, config.output)
     set_threads(config.threads)
     bundle = load_bundle(config.model_dir)
     if reason := exporter.reason_against(bundle):
         raise UserError(f"format={config.format}: {bundle.folder} can't be exported: {reason}.")
     sentences = _sentences(config, bundle)
-    with _fresh_folder(output) as fresh:
+    with fresh_folder(output) as fresh:
         result = _Comparison(config, exporter, bundle, sentences).write(fresh)
         (fresh / EXPORT_REPORT).write_text(json.dumps(result, indent=2, ensure_ascii=False) + "\n", "utf-8")
         usage = exporter.usage(bundle, config.quantization)
@@ -80,14 +60,23 @@ def _exporter(config: ExportConfig) -> Exporter:
     return exporter
 
 
-def _require_empty(output: Path, given: str) -> None:
+def require_empty(output: Path, given: str) -> None:
+    """Checks that a folder to write does not exist, or is empty.
+
+    Args:
+        output: the folder.
+        given: as the option `output` has it.
+
+    Raises:
+        UserError: it is not.
+    """
     with write_errors(output):
         if output.exists() and (not output.is_dir() or any(output.iterdir())):
             raise UserError(f"output={given}: already exists. Choose another name, or remove it.")
 
 
 @contextmanager
-def _fresh_folder(output: Path) -> Iterator[Path]:
+def fresh_folder(output: Path) -> Iterator[Path]:
     """Yields a temporary folder that becomes `output`; if anything fails, it is removed."""
     fresh = output.with_name(f".{output.name}.tmp")
     remove(fresh)
@@ -104,14 +93,15 @@ def _fresh_folder(output: Path) -> Iterator[Path]:
 
 
 def _sentences(config: ExportConfig, bundle: Bundle) -> Sentences:
+    """Returns the text of the comparison: sentences that the export can hold."""
+    limits = [config.max_length, bundle.config.decoding.max_source_tokens]
+    limits += [one for one in (bundle.model.max_source_len, bundle.model.max_target_len) if one is not None]
+    return chosen(_pairs(config, bundle), bundle.tokenizer, min(limits), config.check_sentences)
+
+
+def _pairs(config: ExportConfig, bundle: Bundle) -> Pairs:
     if config.check is not None and config.references is not None:
-        lines = list(read_lines(expanded(config.check)))
-        references = list(read_lines(expanded(config.references)))
-        require_equal_counts(
-            {f"check={config.check}": len(lines), f"references={config.references}": len(references)}
-        )
-        name = " and ".join(Path(one).name for one in (config.check, config.references))
-        return _chosen(name, lines, references, config, bundle)
+        return given_pairs(config.check, config.references)
     task = Task()
     evaluation = EvalConfig(model_dir=config.model_dir, split="valid")
     try:
@@ -121,33 +111,8 @@ def _sentences(config: ExportConfig, bundle: Bundle) -> Sentences:
             "The validation data of the model can't be read (%s) The comparison uses the bundled sentences.",
             error,
         )
-    else:
-        name = "validation data of the model"
-        return _chosen(name, task.texts["source"], task.references[0], config, bundle)
-    folder = bundled_folder() / "quickstart"
-    lines, references = (list(read_lines(folder / f"valid.{side}.gz")) for side in ("en", "de"))
-    return _chosen("bundled sentences", lines, references, config, bundle)
-
-
-def _chosen(
-    name: str, lines: Sequence[str], references: Sequence[str], config: ExportConfig, bundle: Bundle
-) -> Sentences:
-    """Returns the sentences that the export can hold and that no tag begins, up to `check_sentences`."""
-    limit = min(config.max_length, bundle.config.decoding.max_source_tokens) - 1
-    limits = bundle.model.max_source_len, bundle.model.max_target_len
-    limit = min([limit, *(one - 1 for one in limits if one is not None)])
-    tokenizer = bundle.tokenizer
-    sides = tokenizer.encode_source(lines), tokenizer.encode_target(references)
-    kept = [
-        (line, reference, source, target)
-        for line, reference, source, target in zip(lines, references, *sides, strict=True)
-        if source
-        and max(len(source), len(target)) <= limit
-        and line.split(maxsplit=1)[0] not in tokenizer.source_symbols
-    ][: config.check_sentences]
-    if not kept:
-        raise UserError(f"{name}: has no sentence that the export can translate. Give check and references.")
-    return Sentences(name, *(list(one) for one in zip(*kept, strict=True)))
+        return bundled_pairs()
+    return Pairs("validation data of the model", task.texts["source"], task.references[0])
 
 
 class _Comparison:

@@ -10,7 +10,7 @@ import re
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
-from nmt.config import EvalConfig, ExportConfig, ServeConfig, TrainConfig, TranslateConfig
+from nmt.config import EvalConfig, ExportConfig, ImportConfig, ServeConfig, TrainConfig, TranslateConfig
 from nmt.config.paths import schema_keys
 
 
@@ -318,6 +318,7 @@ COMMANDS = {
     "nmt-translate": TranslateConfig,
     "nmt-eval": EvalConfig,
     "nmt-export": ExportConfig,
+    "nmt-import": ImportConfig,
     "nmt-serve": ServeConfig,
 }
 

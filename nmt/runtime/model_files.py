@@ -15,7 +15,7 @@ CONFIG, WEIGHTS, STATE = "config.yaml", "model.safetensors", "state.json"
 PIECES = ("joint.spm", "source.spm")
 """A model has `joint.spm`, or both `source.spm` and the file of the target side."""
 PIECE_LIST = "pieces.json"
-"""The ids of the pieces of an imported model, beside its SentencePiece models."""
+"""The ids of the pieces of an imported model, next to its SentencePiece models."""
 
 _CHECKPOINT = re.compile(r"update-([0-9]{1,18})")
 

@@ -13,6 +13,7 @@ MODULES = {
     "nmt-translate": "translate",
     "nmt-eval": "evaluate",
     "nmt-export": "export",
+    "nmt-import": "import_model",
     "nmt-serve": "serve",
 }
 

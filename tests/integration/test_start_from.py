@@ -10,7 +10,15 @@ import torch
 from toy import toy_config, write_toy
 
 from nmt.bundle import load_bundle, read_weights
-from nmt.config import CorpusConfig, Norm, SplitConfig, TokenizerConfig, TrainConfig, TrainSplitConfig
+from nmt.config import (
+    CorpusConfig,
+    Norm,
+    PositionsConfig,
+    SplitConfig,
+    TokenizerConfig,
+    TrainConfig,
+    TrainSplitConfig,
+)
 from nmt.data.preparation.prepare import prepare
 from nmt.errors import UserError
 from nmt.training.run import train
@@ -53,6 +61,18 @@ def test_the_first_weights_are_those_of_the_model(base: Path, tmp_path: Path) ->
         assert torch.equal(weight, there[name]), name
     drawn = new_model(config, prepared).state_dict()
     assert not torch.equal(drawn["target_embedding.weight"], there["target_embedding.weight"])
+
+
+def test_options_of_the_model_that_differ(base: Path, tmp_path: Path) -> None:
+    config = started(base, tmp_path / "run")
+    positions = PositionsConfig(options={"layout": "halves"})
+    config = replace(config, model=replace(config.model, norm=Norm.pre, residual=False, positions=positions))
+    with pytest.raises(UserError) as caught:
+        with_vocabulary(config)
+    assert str(caught.value) == (
+        f"start_from={base / 'run'}: the model has other options. Leave out model.positions.options.layout. "
+        "Give model.norm=post model.residual=true"
+    )
 
 
 def test_a_learning_rate_of_nothing_leaves_the_model_as_it_was(base: Path, tmp_path: Path) -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from dataclasses import replace
+from typing import Any
 
 import torch
 
@@ -56,15 +58,23 @@ def with_vocabulary(config: TrainConfig) -> TrainConfig:
         return config
     folder = find_model_folder(config.start_from, _KEY)
     there, here = map(fixed_options, (read_config(config_file(folder)), config))
-    shape = [key for key in there if key.startswith("model.") and key not in _CHANGEABLE]
-    other = [key for key in shape if there[key] != here[key]]
+    shape = [key for key in there | here if key.startswith("model.") and key not in _CHANGEABLE]
+    other = [key for key in shape if there.get(key) != here.get(key)]
     if other:
+        given = [f"{key}={_as_given(there[key])}" for key in other if key in there]
+        left_out = [key for key in other if key not in there]
         raise UserError(
-            f"{_KEY}={config.start_from}: the model has other options. Give "
-            + " ".join(f"{key}={there[key]}" for key in other)
+            f"{_KEY}={config.start_from}: the model has other options."
+            + (f" Leave out {' '.join(left_out)}." if left_out else "")
+            + (f" Give {' '.join(given)}" if given else "")
         )
     path = config.data.tokenizer.path or config.start_from
     return replace(config, data=replace(config.data, tokenizer=replace(config.data.tokenizer, path=path)))
+
+
+def _as_given(value: Any) -> str:
+    """Returns a value as the command line takes it."""
+    return json.dumps(value) if isinstance(value, bool) or value is None else str(value)
 
 
 def start_fingerprint(config: TrainConfig) -> str | None:

@@ -16,7 +16,7 @@ import pytest
 
 from nmt.cli.app import run
 from nmt.cli.completion import completed, script
-from nmt.config import EvalConfig, ExportConfig, ServeConfig, TrainConfig, TranslateConfig
+from nmt.config import EvalConfig, ExportConfig, ImportConfig, ServeConfig, TrainConfig, TranslateConfig
 from nmt.errors import UserError
 
 COMMANDS = {
@@ -24,6 +24,7 @@ COMMANDS = {
     "nmt-translate": "translate",
     "nmt-eval": "eval",
     "nmt-export": "export",
+    "nmt-import": "import",
     "nmt-serve": "serve",
 }
 SCHEMAS = {
@@ -31,6 +32,7 @@ SCHEMAS = {
     "translate": TranslateConfig,
     "eval": EvalConfig,
     "export": ExportConfig,
+    "import": ImportConfig,
     "serve": ServeConfig,
 }
 

@@ -18,6 +18,7 @@ from nmt.config import (
     DecodingConfig,
     EvalConfig,
     ExportConfig,
+    ImportConfig,
     ModelConfig,
     ServeConfig,
     TrainConfig,
@@ -38,6 +39,7 @@ COMMANDS: dict[type[Any], tuple[str, dict[str, Any]]] = {
     TranslateConfig: ("translate", {"model_dir": "m"}),
     EvalConfig: ("eval", {"data": DATA}),
     ExportConfig: ("export", {"model_dir": "m", "output": "o"}),
+    ImportConfig: ("import", {"model": "m", "output": "o"}),
     ServeConfig: ("serve", {"model_dir": "m"}),
 }
 """The commands: their names and required options."""

@@ -22,7 +22,7 @@ from doc_commands import ELLIPSIS, Command, commands, simple_commands
 from doc_pages import ROOT
 
 from nmt.cli.arguments import read_arguments
-from nmt.config import EvalConfig, ExportConfig, ServeConfig, TrainConfig, TranslateConfig
+from nmt.config import EvalConfig, ExportConfig, ImportConfig, ServeConfig, TrainConfig, TranslateConfig
 from nmt.config.paths import text_option
 from nmt.errors import UserError
 from nmt.options.compose import compose_jobs
@@ -32,6 +32,7 @@ SCHEMAS: dict[str, type[Any]] = {
     "translate": TranslateConfig,
     "eval": EvalConfig,
     "export": ExportConfig,
+    "import": ImportConfig,
     "serve": ServeConfig,
 }
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from nmt.cli.arguments import read_arguments
-from nmt.config import EvalConfig, ExportConfig, ServeConfig, TrainConfig, TranslateConfig
+from nmt.config import EvalConfig, ExportConfig, ImportConfig, ServeConfig, TrainConfig, TranslateConfig
 from nmt.config.paths import schema_keys
 from nmt.errors import UserError
 from nmt.options.arguments import Arguments
@@ -16,7 +16,7 @@ from nmt.options.suggestions import COMMANDS, FOREIGN, corrected_flag, meant
 
 KNOWN = {
     schema: list(schema_keys(schema))
-    for schema in (TrainConfig, TranslateConfig, EvalConfig, ExportConfig, ServeConfig)
+    for schema in (TrainConfig, TranslateConfig, EvalConfig, ExportConfig, ImportConfig, ServeConfig)
 }
 
 

@@ -1,0 +1,37 @@
+"""Imports a model of another program as a model folder, and proves that it translates the same.
+
+  nmt-import model=opus-mt-en-de output=models/en-de             an OPUS-MT model, or another Marian model
+  nmt-import model=DIR output=DIR source_lang=en target_lang=de  if the model does not say its languages
+  nmt-import model=DIR output=DIR check=a.en references=a.de     compared on this text
+
+The folder is one of transformers' Marian (MarianMTModel), with source.spm, target.spm and vocab.json. The
+imported model is compared with the original, which transformers loads: the ids of the text, the
+log-probability of each token, and the text of greedy search. A difference deletes it and is an error.
+
+It needs the extra packages of nmt[export].
+"""
+
+from __future__ import annotations
+
+from nmt.cli.app import run
+from nmt.config import ImportConfig
+
+
+def import_model(config: ImportConfig) -> None:
+    """Imports as `config` says.
+
+    Raises:
+        UserError: as for `nmt.export.import_task.import_model`.
+    """
+    from nmt.export.import_task import import_model
+
+    import_model(config)
+
+
+def main() -> None:
+    """Entry point of `nmt-import`."""
+    run(import_model, ImportConfig, "import", __doc__ or "")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,91 @@
+"""The task of `nmt-import`: writes a model folder, compares it with the original, and then hands it over."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from nmt import __version__
+from nmt.bundle import Bundle, load_bundle, save_bundle
+from nmt.config import DataConfig, ImportConfig, TrainConfig
+from nmt.errors import UserError
+from nmt.export.importer import IMPORTERS, Imported
+from nmt.export.parity import Difference, compare
+from nmt.export.sentences import Pairs, bundled_pairs, chosen, given_pairs
+from nmt.export.task import fresh_folder, require_empty
+from nmt.runtime import expanded, log, progress, remove, set_threads
+
+
+def import_model(config: ImportConfig) -> dict[str, Any]:
+    """Imports a model as `config` says; returns what the comparison found.
+
+    Raises:
+        UserError: the model can't be read or has an option that `nmt` lacks, a package is missing, the folder
+            is not empty or not writable, or the imported model translates differently. Nothing is left
+            behind.
+    """
+    importer = IMPORTERS.find(config.format, f"format={config.format}")()
+    output, folder = expanded(config.output), expanded(config.model)
+    require_empty(output, config.output)
+    importer.require_packages(config.format)
+    if not folder.is_dir():
+        raise UserError(f"model={config.model}: there is no such folder (looked for {folder.absolute()}).")
+    set_threads(config.threads)
+    pairs = _pairs(config)
+    imported = importer.read(folder)
+    source_lang, target_lang = _languages(config, imported)
+    whole = TrainConfig(
+        name="imported",
+        data=DataConfig(name="imported", source_lang=source_lang, target_lang=target_lang),
+        model=imported.model,
+        decoding=imported.decoding,
+    )
+    facts = {"nmt": __version__, "format": config.format, "model": config.model}
+    with fresh_folder(output) as fresh:
+        remove(fresh)
+        save_bundle(fresh, whole, imported.weights, imported.tokenizer, {"import": facts})
+        facts |= _compare(imported, load_bundle(fresh), pairs, config)
+        save_bundle(fresh, whole, imported.weights, imported.tokenizer, {"import": facts})
+    log.info("%s: written, a model folder for model_dir= and start_from=.", output)
+    return facts
+
+
+def _languages(config: ImportConfig, imported: Imported) -> tuple[str, str]:
+    """Returns the codes of the source and target language."""
+    found: list[str] = []
+    given = config.source_lang, config.target_lang
+    for key, code, known in zip(("source_lang", "target_lang"), given, imported.languages, strict=True):
+        if not (code or known):
+            raise UserError(f"{key}: the model does not say it. Give {key}=en, or the code of its language.")
+        found.append(code or known or "")
+    return found[0], found[1]
+
+
+def _pairs(config: ImportConfig) -> Pairs:
+    if config.check is not None and config.references is not None:
+        return given_pairs(config.check, config.references)
+    return bundled_pairs()
+
+
+def _compare(imported: Imported, bundle: Bundle, pairs: Pairs, config: ImportConfig) -> dict[str, Any]:
+    longest, tokenizer = imported.longest, bundle.tokenizer
+    text = chosen(pairs, tokenizer, longest, config.check_sentences)
+    try:
+        with progress(total=2 * len(text.lines), unit="sentences", description="Comparing") as bar:
+            parity = compare(
+                bundle.model,
+                imported.engine,
+                text.lines,
+                text.sources,
+                text.targets,
+                [min(len(ids) + 1 + 50, longest - 1) for ids in text.sources],
+                (tokenizer.source_vocab_size, tokenizer.target_vocab_size),
+                longest,
+                bar.update,
+            )
+    except Difference as difference:
+        raise UserError(
+            f"format={config.format}: the imported model differs from the original on {text.name}, "
+            f"{difference}. It was deleted."
+        ) from None
+    log.info("Compared on %s: %s", text.name, parity.summary())
+    return {"compared_on": text.name, **parity.as_dict()}

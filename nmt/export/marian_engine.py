@@ -1,0 +1,180 @@
+"""A model of transformers' Marian, loaded by transformers, for the comparison with one of `nmt`."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from copy import copy
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import sentencepiece as spm
+import torch
+from torch import Tensor
+
+from nmt.data.subwords.vocabulary import BOS_ID, EOS_ID, PAD_ID, UNK_ID
+from nmt.decoding.batches.jobs import batches_by_length
+from nmt.export.segmentation import equally_probable
+
+_BATCH_TOKENS = 2048
+
+
+@dataclass(frozen=True)
+class Numbering:
+    """The ids of a Marian model, by the ids here.
+
+    Attributes:
+        source: (V,) their id of each source piece.
+        target: (V,) their id of each target piece. That of BOS begins a translation.
+    """
+
+    source: Sequence[int]
+    target: Sequence[int]
+
+    @classmethod
+    def of(cls, source: tuple[int, int, int, int, int], target: tuple[int, int, int, int, int]) -> Numbering:
+        """Numbers both sides; each is given by its size and its ids of pad, start, eos and unk.
+
+        Where a translation begins with the padding id, that id has two numbers here: PAD and BOS.
+        """
+        sides = []
+        for size, *special in (source, target):
+            others = [id for id in range(size) if id not in special]
+            sides.append([*special, *others])
+        return cls(*sides)
+
+    @property
+    def starts_with_padding(self) -> bool:
+        """Whether a translation begins with the padding id."""
+        return self.target[BOS_ID] == self.target[PAD_ID]
+
+    @property
+    def is_identity(self) -> bool:
+        """Whether the ids are the same."""
+        return all(list(side) == list(range(len(side))) for side in (self.source, self.target))
+
+
+class MarianEngine:
+    """A Marian model on the CPU in fp32; see `nmt.export.engine.Engine`.
+
+    Args:
+        folder: its folder. Its ids are those here; see `renumbered`.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        from transformers import MarianMTModel, MarianTokenizer
+
+        with quiet():
+            self._tokenizer: Any = MarianTokenizer.from_pretrained(folder)
+            # In half precision, the table of positions would be rounded, too.
+            model: Any = MarianMTModel.from_pretrained(folder, dtype=torch.float32)
+        self.model = model.eval()
+        self._source = spm.SentencePieceProcessor(model_file=str(folder / "source.spm"))
+        self._set(None)
+
+    def _set(self, numbering: Numbering | None) -> None:
+        self._numbering = numbering
+        if numbering is None:
+            config = self.model.config
+            numbering = Numbering(range(config.vocab_size), range(config.decoder_vocab_size))
+        self._to_source, self._to_target = numbering.source, numbering.target
+        # The first number of an id: that of PAD rather than of BOS.
+        self._from_source, self._from_target = (
+            {theirs: ours for ours, theirs in reversed([*enumerate(side)])}
+            for side in (self._to_source, self._to_target)
+        )
+
+    def renumbered(self, numbering: Numbering) -> MarianEngine:
+        """Returns the same model with other ids here."""
+        other = copy(self)
+        other._set(numbering)
+        return other
+
+    def encode(self, lines: Sequence[str]) -> list[list[int]]:
+        """See `Engine.encode`."""
+        encoded = ([*map(int, self._tokenizer(line)["input_ids"])][:-1] for line in lines)
+        return [[self._from_source[id] for id in ids] for ids in encoded]
+
+    def encodings_tie(self, line: str, ids: Sequence[int]) -> bool:
+        """See `Engine.encodings_tie`. A vocabulary with ids of its own encodes whole lines, too: no ties."""
+        return self._numbering is None and equally_probable(self._source, line, ids)
+
+    @torch.inference_mode()
+    def translate(self, sources: Sequence[Sequence[int]], limits: Sequence[int]) -> list[list[int]]:
+        """See `Engine.translate`."""
+        options: dict[str, Any] = {}
+        if self._numbering is not None:
+            forbidden = sorted({self._to_target[id] for id in (PAD_ID, BOS_ID, UNK_ID)})
+            options = {"bad_words_ids": [[id] for id in forbidden], "forced_eos_token_id": None}
+        end_id = self._to_target[EOS_ID]
+        found: list[list[int]] = [[] for _ in sources]
+        for rows in self._batches([max(len(ids), one) for ids, one in zip(sources, limits, strict=True)]):
+            ids, mask = self._sources([sources[row] for row in rows])
+            longest = max(limits[row] for row in rows)
+            output = self.model.generate(
+                input_ids=ids,
+                attention_mask=mask,
+                num_beams=1,
+                do_sample=False,
+                max_length=longest + 1,
+                **options,
+            )
+            for row, result in zip(rows, output[:, 1:].tolist(), strict=True):
+                end = result.index(end_id) if end_id in result else len(result)
+                found[row] = [self._from_target[id] for id in result[: min(end, limits[row])]]
+        return found
+
+    @torch.inference_mode()
+    def score(self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]) -> list[list[float]]:
+        """See `Engine.score`."""
+        found: list[list[float]] = [[] for _ in sources]
+        for rows in self._batches([max(len(a), len(b)) + 1 for a, b in zip(sources, targets, strict=True)]):
+            ids, mask = self._sources([sources[row] for row in rows])
+            read = _padded([self._numbers([BOS_ID, *targets[row]], self._to_target) for row in rows])[0]
+            written = _padded([self._numbers([*targets[row], EOS_ID], self._to_target) for row in rows])[0]
+            logits = self.model(input_ids=ids, attention_mask=mask, decoder_input_ids=read).logits
+            own = logits.float().log_softmax(-1).gather(-1, written[..., None])[..., 0]
+            for row, values in zip(rows, own.tolist(), strict=True):
+                found[row] = values[: len(targets[row]) + 1]
+        return found
+
+    def _sources(self, sources: Sequence[Sequence[int]]) -> tuple[Tensor, Tensor]:
+        rows = [self._numbers([*ids, EOS_ID], self._to_source) for ids in sources]
+        return _padded(rows, self._to_source[PAD_ID])
+
+    @staticmethod
+    def _numbers(ids: Sequence[int], numbers: Sequence[int]) -> list[int]:
+        return [numbers[id] for id in ids]
+
+    @staticmethod
+    def _batches(lengths: Sequence[int]) -> Iterator[Sequence[int]]:
+        yield from batches_by_length(lengths, _BATCH_TOKENS, _BATCH_TOKENS)
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Hides the progress bars and the advice of transformers."""
+    from transformers import utils
+
+    logging: Any = utils.logging  # it has no annotations
+    was_active, level = logging.is_progress_bar_enabled(), logging.get_verbosity()
+    logging.disable_progress_bar()
+    logging.set_verbosity_error()
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # sacremoses is not needed: nothing calls the normaliser
+            yield
+    finally:
+        logging.set_verbosity(level)
+        if was_active:
+            logging.enable_progress_bar()
+
+
+def _padded(rows: Sequence[Sequence[int]], pad: int = 0) -> tuple[Tensor, Tensor]:
+    """Returns (B, L) ids, filled up with `pad`, and their mask."""
+    longest = max(map(len, rows))
+    ids = torch.tensor([[*row, *[pad] * (longest - len(row))] for row in rows])
+    lengths = torch.tensor([len(row) for row in rows])
+    return ids, (torch.arange(longest) < lengths[:, None]).long()

@@ -1,0 +1,296 @@
+"""Import of Marian models of transformers (`MarianMTModel`), the format of the OPUS-MT models.
+
+The special pieces get the ids that every model has here; the other pieces keep their order. Marian begins a
+translation with the padding id. Here that id has two numbers: PAD, and BOS with the same embedding. Each has
+half of its probability (its bias minus log 2), so that the probabilities of all other pieces are the same.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from nmt.config import Activation, DecodingConfig, ModelConfig, PositionsConfig, Tie
+from nmt.data.subwords.marian import MarianTokenizer
+from nmt.data.subwords.tokenizer import BOS_ID, NUM_SPECIAL, PAD_ID, Tokenizer
+from nmt.errors import UserError
+from nmt.export.importer import Imported, Importer
+from nmt.export.marian_engine import MarianEngine, Numbering
+from nmt.export.marian_weights import LAYOUT_KEY, halves_order, ours_of
+from nmt.runtime import log, read_errors
+
+_ACTIVATIONS = {
+    "relu": Activation.relu,
+    "gelu": Activation.gelu,
+    "silu": Activation.silu,
+    "swish": Activation.silu,
+}
+_CONFIG, _SOURCE_MODEL, _TARGET_MODEL = "config.json", "source.spm", "target.spm"
+_SOURCE_LIST, _TARGET_LIST, _TOKENIZER = "vocab.json", "target_vocab.json", "tokenizer_config.json"
+_SPECIAL = {"pad_token": "<pad>", "eos_token": "</s>", "unk_token": "<unk>"}
+_BOS = "<s>"
+
+
+class MarianImporter(Importer):
+    """Reads a folder with `config.json`, the weights, `source.spm`, `target.spm` and `vocab.json`."""
+
+    packages: ClassVar[tuple[str, ...]] = ("transformers",)
+
+    def read(self, folder: Path) -> Imported:
+        """See `Importer.read`."""
+        from transformers import MarianConfig
+
+        settings = _json(folder, _CONFIG)
+        if settings.get("model_type") != "marian":
+            raise UserError(
+                f"{folder / _CONFIG}: model_type={settings.get('model_type')}: not a Marian model of "
+                "transformers."
+            )
+        pieces = _Pieces.read(folder)
+        try:
+            config: Any = MarianConfig.from_pretrained(folder)
+            model = _model_config(folder, config)
+            engine = MarianEngine(folder)
+        except UserError:
+            raise
+        except Exception as error:  # transformers and torch raise errors of many kinds for a damaged model
+            raise UserError(
+                f"{folder}: transformers can't load it: {' '.join(str(error).split())[:300]}"
+            ) from error
+        numbering = pieces.numbering(folder, config)
+        if not numbering.is_identity:
+            engine = engine.renumbered(numbering)
+        state = {name: weight.detach() for name, weight in engine.model.state_dict().items()}
+        model, weights = _weights(model, state, numbering)
+        options = engine.model.generation_config
+        penalty = options.length_penalty  # of the division by the length to this power, the default is 1
+        return Imported(
+            model,
+            weights,
+            pieces.tokenizer(folder, numbering),
+            DecodingConfig(
+                beam_size=max(int(options.num_beams or 1), 1),
+                length_penalty=1.0 if penalty is None else max(float(penalty), 0.0),
+                max_source_tokens=config.max_position_embeddings,
+            ),
+            pieces.languages,
+            config.max_position_embeddings,
+            engine,
+        )
+
+
+def _model_config(folder: Path, config: Any) -> ModelConfig:
+    """Returns the options of a model; `tie` and `output_bias` depend on the weights, too.
+
+    Raises:
+        UserError: the model has an option that a Transformer lacks here.
+    """
+    for key, found, wanted in (
+        ("scale_embedding", config.scale_embedding, True),
+        ("decoder_ffn_dim", config.decoder_ffn_dim, config.encoder_ffn_dim),
+        ("decoder_attention_heads", config.decoder_attention_heads, config.encoder_attention_heads),
+    ):
+        if found != wanted:
+            raise UserError(f"{folder / _CONFIG}: {key}={json.dumps(found)}: must be {json.dumps(wanted)}.")
+    if config.activation_function not in _ACTIVATIONS:
+        raise UserError(
+            f"{folder / _CONFIG}: activation_function={config.activation_function}: must be one of "
+            f"{', '.join(_ACTIVATIONS)}."
+        )
+    if config.attention_dropout:
+        log.warning(
+            "attention_dropout=%g: nmt has no dropout on attention weights. This matters for training alone.",
+            config.attention_dropout,
+        )
+    interleaved = getattr(config, LAYOUT_KEY, None) == "interleaved"
+    return ModelConfig(
+        encoder_layers=config.encoder_layers,
+        decoder_layers=config.decoder_layers,
+        d_model=config.d_model,
+        d_ff=config.encoder_ffn_dim,
+        heads=config.encoder_attention_heads,
+        activation=_ACTIVATIONS[config.activation_function],
+        positions=PositionsConfig(options={} if interleaved else {"layout": "halves"}),
+        dropout=config.dropout,
+        ffn_dropout=config.activation_dropout,
+    )
+
+
+def _weights(
+    config: ModelConfig, state: Mapping[str, Tensor], numbering: Numbering
+) -> tuple[ModelConfig, dict[str, Tensor]]:
+    """Returns the options and the weights under our names.
+
+    Args:
+        config: the options.
+        state: the weights under their names.
+        numbering: their ids by ours.
+    """
+    interleaved = not config.positions.options
+    order = halves_order(config.d_model) if interleaved else torch.arange(config.d_model)
+    back = torch.argsort(order)
+    theirs = {
+        "source": state["model.encoder.embed_tokens.weight"],
+        "target": state["model.decoder.embed_tokens.weight"],
+        "output": state["lm_head.weight"],
+    }
+    tie = Tie.none
+    if torch.equal(theirs["target"], theirs["output"]):
+        same = theirs["source"].shape == theirs["target"].shape and torch.equal(
+            theirs["source"], theirs["target"]
+        )
+        tie = Tie.all if same else Tie.target
+    rows = {"source": numbering.source, "target": numbering.target, "output": numbering.target}
+    ours = {name: weight[torch.tensor(rows[name])][:, back] for name, weight in theirs.items()}
+    weights = {"target_embedding.weight": ours["target"]}
+    if tie is not Tie.all:
+        weights["source_embedding.weight"] = ours["source"]
+    if tie is Tie.none:
+        weights["output.weight"] = ours["output"]
+    bias = state["final_logits_bias"][0][torch.tensor(numbering.target)].clone()
+    if numbering.starts_with_padding:
+        bias[[PAD_ID, BOS_ID]] -= math.log(2)
+    has_bias = bool(bias.any())
+    if has_bias:
+        weights["logit_bias"] = bias
+    weights |= ours_of(config, state, order)
+    return replace(config, tie=tie, output_bias=has_bias), weights
+
+
+class _Pieces:
+    """The files of a `MarianTokenizer`.
+
+    Attributes:
+        languages: the codes of the source and target language; None: not stated.
+    """
+
+    def __init__(
+        self,
+        models: tuple[bytes, bytes],
+        lists: tuple[dict[str, int], dict[str, int] | None],
+        special: dict[str, str],
+        languages: tuple[str | None, str | None],
+    ) -> None:
+        self._models, self._lists, self._special = models, lists, special
+        self.languages = languages
+
+    @classmethod
+    def read(cls, folder: Path) -> _Pieces:
+        """Reads the files.
+
+        Raises:
+            UserError: a file is missing, or has not the right form.
+        """
+        settings = _json(folder, _TOKENIZER) if (folder / _TOKENIZER).is_file() else {}
+        names = [_SOURCE_LIST, _TARGET_LIST] if settings.get("separate_vocabs") else [_SOURCE_LIST]
+        lists = []
+        for name in names:
+            pieces = _json(folder, name)
+            if not all(isinstance(id, int) for id in pieces.values()):
+                raise UserError(f"{folder / name}: must have a number for each piece")
+            lists.append(pieces)
+        models = [_read(folder, name) for name in (_SOURCE_MODEL, _TARGET_MODEL)]
+        special = {key: _token(settings.get(key, default)) for key, default in _SPECIAL.items()}
+        codes = [settings.get(key) for key in ("source_lang", "target_lang")]
+        languages = tuple(code if isinstance(code, str) else None for code in codes)
+        added = settings.get("added_tokens_decoder", {})
+        known = set(special.values())
+        others = [one for one in map(_token, added.values()) if one not in known] if added else []
+        if others:
+            raise UserError(f"{folder / _TOKENIZER}: has added pieces, which can't be imported: {others}")
+        return cls(
+            (models[0], models[1]),
+            (lists[0], lists[1] if len(lists) > 1 else None),
+            special,
+            (languages[0], languages[1]),
+        )
+
+    def numbering(self, folder: Path, config: Any) -> Numbering:
+        """Returns the ids of the model by those here.
+
+        Raises:
+            UserError: a special piece has no id, or a translation begins with a piece of the text.
+        """
+        sides: list[tuple[int, int, int, int, int]] = []
+        start = config.decoder_start_token_id
+        for name, pieces, size in (
+            (_SOURCE_LIST, self._lists[0], config.vocab_size),
+            (_TARGET_LIST, self._lists[1], config.decoder_vocab_size),
+        ):
+            if pieces is None:
+                sides.append(sides[0])
+                continue
+            ids = [
+                pieces.get(self._special[key], config.pad_token_id if key == "pad_token" else -1)
+                for key in _SPECIAL
+            ]
+            if not all(0 <= id < size for id in ids) or len(set(ids)) < len(ids):
+                raise UserError(f"{folder / name}: lacks one of {', '.join(self._special.values())}")
+            if max(pieces.values()) >= size:
+                raise UserError(f"{folder / name}: has more pieces than the model, which has {size}")
+            pad, end, unknown = ids
+            # A model that was exported from one of nmt has the piece that begins translations on both sides.
+            begin = start if start == pieces.get(_BOS) else pad
+            sides.append((size, pad, begin, end, unknown))
+        if sides[1][2] != start:
+            raise UserError(f"{folder / _CONFIG}: decoder_start_token_id={start}: must be the id of padding.")
+        return Numbering.of(*sides)
+
+    def tokenizer(self, folder: Path, numbering: Numbering) -> Tokenizer:
+        """Returns the tokenizer: that of `nmt-train`, if the model was exported from one of its models."""
+        names = [self._names(self._lists[0], numbering.source)]
+        if self._lists[1] is not None:
+            names.append(self._names(self._lists[1], numbering.target))
+        models = self._models[: len(names)]
+        if numbering.is_identity and (len(names) == 2 or self._models[0] == self._models[1]):
+            try:
+                own = Tokenizer(*models)
+            except (ValueError, IndexError):
+                pass
+            else:
+                if [list(own.source.names), list(own.target.names)][: len(names)] == names:
+                    return own
+        try:
+            return MarianTokenizer(self._models, names[0], names[1] if len(names) > 1 else None)
+        except (ValueError, IndexError) as error:
+            raise UserError(
+                f"{folder}: {_SOURCE_MODEL}, {_TARGET_MODEL} or {_SOURCE_LIST}: {error}"
+            ) from None
+
+    def _names(self, pieces: Mapping[str, int], numbers: Any) -> list[str]:
+        """Returns the piece of each of our ids. An id that has no piece gets a name that no text has."""
+        known = {id: piece for piece, id in pieces.items()}
+        names = [known.get(number, f"<unused id {number}>") for number in numbers]
+        special = [self._special["pad_token"], _BOS, self._special["eos_token"], self._special["unk_token"]]
+        return [*special, *names[NUM_SPECIAL:]]
+
+
+def _token(value: Any) -> str:
+    """Returns the text of a special piece, which may be stated with options."""
+    return str(value.get("content") if isinstance(value, dict) else value)
+
+
+def _read(folder: Path, name: str) -> bytes:
+    path = folder / name
+    with read_errors(path):
+        if not path.is_file():
+            raise UserError(f"{folder}: lacks {name}, so it is not a Marian model of transformers.")
+        return path.read_bytes()
+
+
+def _json(folder: Path, name: str) -> dict[str, Any]:
+    path = folder / name
+    try:
+        found = json.loads(_read(folder, name))
+    except ValueError as error:
+        raise UserError(f"{path}: is damaged: {error}. Copy the file again.") from None
+    if not isinstance(found, dict):
+        raise UserError(f"{path}: is damaged: it has no sections")
+    return found

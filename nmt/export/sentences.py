@@ -1,0 +1,94 @@
+"""The text of a comparison: pairs of sentences that both sides of it can hold."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from nmt.data.corpora.text import bundled_folder, read_lines
+from nmt.data.subwords.tokenizer import Tokenizer
+from nmt.errors import UserError
+from nmt.evaluation.scores import require_equal_counts
+from nmt.runtime import expanded
+
+
+@dataclass(frozen=True)
+class Pairs:
+    """Pairs of sentences.
+
+    Attributes:
+        name: where they are from.
+        lines: the sources.
+        references: their translations.
+    """
+
+    name: str
+    lines: Sequence[str]
+    references: Sequence[str]
+
+
+@dataclass(frozen=True)
+class Sentences:
+    """The text of the comparison.
+
+    Attributes:
+        name: where it is from.
+        lines: the sources.
+        references: their translations.
+        sources: the ids of `lines`.
+        targets: the ids of `references`.
+    """
+
+    name: str
+    lines: Sequence[str]
+    references: Sequence[str]
+    sources: Sequence[list[int]]
+    targets: Sequence[list[int]]
+
+
+def given_pairs(check: str, references: str) -> Pairs:
+    """Reads the files of the options `check` and `references`.
+
+    Raises:
+        UserError: a file can't be read, or they have different numbers of lines.
+    """
+    sides = [list(read_lines(expanded(one))) for one in (check, references)]
+    require_equal_counts({f"check={check}": len(sides[0]), f"references={references}": len(sides[1])})
+    return Pairs(" and ".join(Path(one).name for one in (check, references)), *sides)
+
+
+def bundled_pairs() -> Pairs:
+    """Returns sentences of the bundled corpus, English and German."""
+    folder = bundled_folder() / "quickstart"
+    return Pairs(
+        "bundled sentences", *(list(read_lines(folder / f"valid.{side}.gz")) for side in ("en", "de"))
+    )
+
+
+def chosen(pairs: Pairs, tokenizer: Tokenizer, longest: int, count: int) -> Sentences:
+    """Returns the first sentences that are short enough and that no tag begins.
+
+    Args:
+        pairs: the text.
+        tokenizer: of the model.
+        longest: the maximum number of tokens of a sentence, EOS counted.
+        count: the maximum number of sentences.
+
+    Raises:
+        UserError: there is no such sentence.
+    """
+    sides = tokenizer.encode_source(pairs.lines), tokenizer.encode_target(pairs.references)
+    kept = [
+        (line, reference, source, target)
+        for line, reference, source, target in zip(pairs.lines, pairs.references, *sides, strict=True)
+        if source
+        and max(len(source), len(target)) < longest
+        and line.split(maxsplit=1)[0] not in tokenizer.source_symbols
+    ][:count]
+    if not kept:
+        raise UserError(
+            f"{pairs.name}: has no sentence that can be compared, of 1 to {longest - 1} pieces. Give check "
+            "and references."
+        )
+    return Sentences(pairs.name, *(list(one) for one in zip(*kept, strict=True)))
