@@ -161,7 +161,7 @@ class RecurrentModel(Seq2Seq):
         """See `Seq2Seq.step_with_heads`."""
         embedded = self._embed(self.target_embedding, ids.flatten())
         hidden, recurrent, weights = self.decoder.step(embedded, state.recurrent, state.memory)
-        log_probs = self.logits(hidden).log_softmax(-1)
+        log_probs = self.log_probs(hidden)
         after = replace(state, recurrent=recurrent)
         return log_probs.view(*ids.shape, -1), after, weights.view(*ids.shape, 1, 1, -1)
 

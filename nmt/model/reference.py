@@ -55,7 +55,8 @@ def naive_hidden(weights: Weights, config: ModelConfig, source: list[int], targe
 def naive_log_probs(weights: Weights, config: ModelConfig, hidden: Tensor) -> Tensor:
     """(T, D) hidden states → (T, V) log-probabilities."""
     matrix = weights["output.weight" if config.tie is Tie.none else "target_embedding.weight"]
-    return (hidden @ matrix.T).log_softmax(-1)
+    bias = weights["logit_bias"] if config.output_bias else 0.0
+    return (hidden @ matrix.T + bias).log_softmax(-1)
 
 
 def naive_attention(

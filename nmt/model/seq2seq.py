@@ -113,6 +113,14 @@ class Seq2Seq(nn.Module, ABC):
         scores = F.linear(hidden, self.output_weight, self.output_bias)
         return scores.to(torch.promote_types(scores.dtype, torch.float32))
 
+    def log_probs(self, hidden: Tensor) -> Tensor:
+        """(N, D) hidden states → (N, V), the log-probabilities of the next piece; without a gradient.
+
+        They overwrite the logits, because memory for another (N, V) costs more time than the softmax.
+        """
+        scores = self.logits(hidden)
+        return torch.log_softmax(scores, -1, out=scores)
+
     @abstractmethod
     def start(self, batch: Batch) -> DecoderState:
         """Encodes the sources for a search.

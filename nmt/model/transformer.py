@@ -128,7 +128,7 @@ class Transformer(Seq2Seq):
         x = self._embed_targets(ids.flatten(), state.places)
         for layer in self.decoder:
             x = layer(x, state)
-        log_probs = self.logits(self.decoder_norm(x)).log_softmax(-1)
+        log_probs = self.log_probs(self.decoder_norm(x))
         return log_probs.view(*ids.shape, -1), state.advanced()
 
     @property
