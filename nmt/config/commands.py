@@ -59,6 +59,13 @@ class TrainConfig:
     def __post_init__(self) -> None:
         """Checks the values."""
         check("seed", self.seed, between(0, 2**32 - 1))
+        if self.start_from is None:
+            for key in ("freeze", "l2_to_start"):
+                if value := getattr(self.training, key):
+                    shown = f"[{','.join(value)}]" if isinstance(value, list) else value
+                    raise UserError(
+                        f"training.{key}={shown}: needs a model to start from. Give start_from=DIR."
+                    )
         if self.decoding.mbr is not None:
             raise UserError(
                 f"decoding.mbr={self.decoding.mbr}: is not available in training. Remove it, and give it to "

@@ -164,6 +164,13 @@ class TrainingConfig:
     off."""
     clip_norm: float = 0.0
     """Largest norm of the gradients; larger gradients are scaled down to it. 0: no limit."""
+    freeze: list[str] = field(default_factory=list)
+    """Parts of the model that `start_from` sets and training does not change: `encoder`, `decoder`,
+    `embeddings`, or parts of the names of weights such as `encoder.0`, `cross_attention` or `*_norm`. See
+    docs/fine_tuning.md."""
+    l2_to_start: float = 0.0
+    """Weight lambda of a penalty on the distance from the weights of `start_from`, which weakens forgetting:
+    lambda / 2 times the sum of the squared differences is added to the loss per target token. 0: none."""
     optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
     schedule: ScheduleConfig = field(default_factory=ScheduleConfig)
     averaging: AveragingConfig = field(default_factory=AveragingConfig)
@@ -207,6 +214,7 @@ class TrainingConfig:
             ("patience", 0, MANY),
             ("max_restarts", 0, MANY),
             ("clip_norm", 0, MANY),
+            ("l2_to_start", 0, MANY),
             ("threads", 0, PROCESSES),
         ):
             check(f"training.{key}", getattr(self, key), between(low, high))

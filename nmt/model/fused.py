@@ -106,6 +106,7 @@ class _Fork(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, grad_x: Tensor | None, grad: Tensor | None) -> tuple[Tensor | None, ...]:
         factor, weight, out = ctx.saved_tensors
+        needs_x, _, needs_weight, *_ = ctx.needs_input_grad  # frozen weights need no gradient
         if grad is None:
             return grad_x, None, None, None, None, None
         grad = grad.contiguous()
@@ -115,10 +116,14 @@ class _Fork(torch.autograd.Function):
             from nmt.model.kernels import layer_kernels  # a local import: it needs Triton
 
             grad_bias = layer_kernels.relu_backward_(grad, out).sum(0)
-        grad_weight = grad.t() @ factor
-        if grad_x is None:
-            return (grad @ weight).to(ctx.dtype), None, grad_weight, grad_bias, None, None
-        return _add_product(grad_x, grad, weight), None, grad_weight, grad_bias, None, None
+        grad_weight = grad.t() @ factor if needs_weight else None
+        if not needs_x:
+            grad_x = None
+        elif grad_x is None:
+            grad_x = (grad @ weight).to(ctx.dtype)
+        else:
+            grad_x = _add_product(grad_x, grad, weight)
+        return grad_x, None, grad_weight, grad_bias, None, None
 
 
 _apply_fork: Callable[..., Any] = _Fork.apply

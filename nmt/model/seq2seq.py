@@ -249,7 +249,7 @@ class Seq2Seq(nn.Module, ABC):
 
     @property
     def num_parameters(self) -> int:
-        """The number of trainable values; a shared matrix counts once."""
+        """The number of weights; a shared matrix counts once."""
         return sum(parameter.numel() for parameter in self.parameters())
 
 

@@ -113,7 +113,9 @@ def model_memory_errors(model: nn.Module, options: TrainingConfig) -> AbstractCo
     """
 
     def error() -> OutOfMemory:
-        return _too_large(sum(parameter.numel() for parameter in model.parameters()), options)
+        count = sum(parameter.numel() for parameter in model.parameters())
+        frozen = sum(parameter.numel() for parameter in model.parameters() if not parameter.requires_grad)
+        return _too_large(count, options, _bytes(count, frozen, options))
 
     return memory_errors(error)
 
@@ -121,7 +123,8 @@ def model_memory_errors(model: nn.Module, options: TrainingConfig) -> AbstractCo
 def require_room(config: TrainConfig, processes: int) -> None:
     """Requires enough free memory to train the layers of the model.
 
-    The estimate is a lower bound: it includes neither the weights of the vocabulary nor the batches.
+    The estimate is a lower bound: it includes neither the weights of the vocabulary nor the batches. With
+    `training.freeze` it assumes that all weights are frozen.
 
     Args:
         config: the options of the run.
@@ -138,19 +141,33 @@ def require_room(config: TrainConfig, processes: int) -> None:
         free = MemoryMeter(device, 1).free()
     except OSError:
         return  # this system does not report the free memory
-    if count * _bytes_per_weight(config.training) * copies > free * shares:
-        raise _too_large(count, config.training)
+    taken = _bytes(count, count if config.training.freeze else 0, config.training)
+    if taken * copies > free * shares:
+        raise _too_large(count, config.training, taken)
 
 
-def _too_large(count: int, options: TrainingConfig) -> OutOfMemory:
-    taken = _bytes_per_weight(options)
+def _too_large(count: int, options: TrainingConfig, taken: int) -> OutOfMemory:
+    each = _WEIGHT_BYTES + _training_bytes(options)
+    frozen = f", {_WEIGHT_BYTES} if frozen" if options.freeze else ""
     return OutOfMemory(
-        f"model=: {count:,} parameters do not fit into memory ({count * taken / 1e9:,.1f} GB; {taken} bytes "
-        "each, with gradient and optimizer state). Choose a smaller model=, or training.sharding=full, "
+        f"model=: {count:,} parameters do not fit into memory ({taken / 1e9:,.1f} GB; {each} bytes each, "
+        f"with gradient and optimizer state{frozen}). Choose a smaller model=, or training.sharding=full, "
         "which shards all of it among the processes, and more processes."
     )
 
 
-def _bytes_per_weight(options: TrainingConfig) -> int:
-    """Returns the least bytes for each weight, in fp32: weight, gradient, optimizer state, running mean."""
-    return 4 * (2 + check_optimizer(options.optimizer).floats_per_weight + (options.ema > 0.0))
+_WEIGHT_BYTES = 4  # fp32
+
+
+def _bytes(count: int, frozen: int, options: TrainingConfig) -> int:
+    """Returns the least bytes for `count` weights, of which some are frozen."""
+    return count * _WEIGHT_BYTES + (count - frozen) * _training_bytes(options)
+
+
+def _training_bytes(options: TrainingConfig) -> int:
+    """Returns the least bytes for training a weight: gradient, optimizer state, running mean, start.
+
+    The penalty on the distance from the start needs the starting weight and the distance.
+    """
+    floats = 1 + check_optimizer(options.optimizer).floats_per_weight
+    return 4 * (floats + (options.ema > 0.0) + 2 * (options.l2_to_start > 0.0))

@@ -48,6 +48,7 @@ from nmt.training.processes.ranks import (
 )
 from nmt.training.processes.stopping import Stopped, StopRequest
 from nmt.training.processes.watchdog import watched
+from nmt.training.state.freezing import check_frozen
 from nmt.training.state.rewind import rewind_target
 from nmt.training.state.run_folder import RunFolder, fixed_options
 from nmt.training.state.warm_start import with_vocabulary
@@ -196,6 +197,7 @@ def _checked_and_prepared(
         # Checked before the data are prepared, which may take long, and before the first validation.
         require_number(config)
         require_room(config, processes)
+        check_frozen(config)
         metrics_for(config.data.target_lang, config.evaluation, keys)
     prepared = prepare(config.data)
     pieces = replace(config.data.tokenizer, vocab_size=prepared.vocab_size)

@@ -30,6 +30,7 @@ from nmt.training.memory_probe import (
 from nmt.training.processes.ranks import Ranks
 from nmt.training.state.averaging import among_best, updates_to_retain
 from nmt.training.state.checkpoint import Checkpoint, CheckpointFolder
+from nmt.training.state.freezing import in_numbers
 from nmt.training.state.progress import Progress
 from nmt.training.state.recovery import (
     batch_records,
@@ -86,6 +87,8 @@ class Trainer:
         self.config, self.options, self.prepared = config, config.training, prepared
         self.folder, self.ranks, self.stop = folder, ranks, stop
         model = initial_model(config, prepared)
+        if ranks.is_main and self.options.freeze:
+            log.info("training.freeze: %s", in_numbers(model))
         with model_memory_errors(model, self.options):
             self.parallel = spread(model, self.options, ranks, num_extras=NUM_COUNTERS)
             self.mean = RunningMean(self.parallel, self.options.ema, is_main=ranks.is_main)

@@ -16,6 +16,7 @@ from nmt.data.subwords.tokenizer import Tokenizer
 from nmt.errors import UserError
 from nmt.model import Seq2Seq, build_model
 from nmt.runtime import config_file, mix, pieces_folder, read_errors
+from nmt.training.state.freezing import freeze
 from nmt.training.state.run_folder import fixed_options
 
 _KEY = "start_from"
@@ -31,10 +32,11 @@ def new_model(config: TrainConfig, prepared: Prepared) -> Seq2Seq:
 
 
 def initial_model(config: TrainConfig, prepared: Prepared) -> Seq2Seq:
-    """Creates the model as it is before the first update.
+    """Creates the model as it is before the first update, with the weights of `training.freeze` frozen.
 
     Raises:
-        UserError: the weights of `start_from` are missing or damaged, or belong to another vocabulary.
+        UserError: the weights of `start_from` are missing or damaged, or belong to another vocabulary; or
+            `training.freeze` names no weights.
     """
     model = new_model(config, prepared)
     if config.start_from is not None:
@@ -45,6 +47,7 @@ def initial_model(config: TrainConfig, prepared: Prepared) -> Seq2Seq:
                 f"data.tokenizer.path={config.data.tokenizer.path}. Leave that option out."
             )
         load_weights(model, read_model_weights(folder), folder / WEIGHTS)
+    freeze(model, config.training.freeze)
     return model
 
 

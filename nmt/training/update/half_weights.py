@@ -14,36 +14,38 @@ import torch
 from torch import Tensor
 
 from nmt.model import Seq2Seq
+from nmt.training.update.optimizer import trained_parameters
 
 
 class HalfWeights:
-    """The copies of a model's weights, and the gradients of all its weights.
+    """The copies of a model's weights, and the gradients of all its trained weights.
 
     Args:
-        model: its layers receive the copies. The `grad` of each of its parameters is where gradients are
-            summed.
+        model: its layers receive the copies. The `grad` of each of its trained parameters is where gradients
+            are summed. Copies of frozen weights get no gradient either.
         dtype: of the copies.
     """
 
     def __init__(self, model: Seq2Seq, dtype: torch.dtype) -> None:
-        self._weights: list[Tensor] = list(model.parameters())
+        self._weights: list[Tensor] = list(trained_parameters(model).values())
         self._sums = [weight.grad for weight in self._weights]
         numbers = {id(weight): number for number, weight in enumerate(self._weights)}
-        pairs = model.copy_weights(dtype)
-        self._copies = [copy for _, copy in pairs]
-        self._copied = [numbers[id(weight)] for weight, _ in pairs]  # the number of the weight of each copy
-        self._copy_of = dict(zip(self._copied, self._copies, strict=True))
+        self._pairs = model.copy_weights(dtype)
+        for weight, copy in self._pairs:
+            copy.requires_grad_(weight.requires_grad)
+        # By the number of the weight.
+        self._copy_of = {numbers[id(weight)]: copy for weight, copy in self._pairs if weight.requires_grad}
         self._has_gradient: set[int] = set()  # the numbers of the weights whose sum is not 0
 
     @torch.no_grad()
     def begin(self) -> None:
         """Begins an update: copies the weights. The sums of their gradients are 0."""
-        torch._foreach_copy_(self._copies, [self._weights[number] for number in self._copied])
+        torch._foreach_copy_([copy for _, copy in self._pairs], [weight for weight, _ in self._pairs])
         self._has_gradient.clear()
         self._detach()
 
     def leaves(self) -> list[list[Tensor]]:
-        """Returns the tensors whose gradients autograd computes, for each parameter: itself and its copy."""
+        """Returns the tensors with a gradient, for each trained parameter: itself and its copy."""
         copies = self._copy_of
         return [
             [weight, *([copies[number]] if number in copies else [])]
@@ -59,7 +61,7 @@ class HalfWeights:
         """
         # Autograd has left each gradient as it was computed, since there was none before.
         numbers = range(len(self._weights)) if numbers is None else numbers
-        copied = [number for number in self._copied if number in numbers]
+        copied = [number for number in self._copy_of if number in numbers]
         self._add((number, self._weights[number].grad) for number in numbers)
         self._add((number, self._copy_of[number].grad) for number in copied)
         for tensor in (*(self._weights[n] for n in numbers), *(self._copy_of[n] for n in copied)):
@@ -93,5 +95,5 @@ class HalfWeights:
             torch._foreach_add_(*later)
 
     def _detach(self) -> None:
-        for tensor in (*self._weights, *self._copies):
+        for tensor in (*self._weights, *self._copy_of.values()):
             tensor.grad = None

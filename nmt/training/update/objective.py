@@ -70,7 +70,7 @@ def training_loss(
     learnt = (one for one in (hidden, weight, bias) if one is not None)
     if torch.is_grad_enabled() and any(one.requires_grad for one in learnt):
         return Losses(*_apply(hidden, weight, bias, target, options))
-    losses, _ = _losses(hidden, weight, bias, target, options, gradient=False)
+    losses, _ = _losses(hidden, weight, bias, target, options, _Needed(False, False, False))
     return losses
 
 
@@ -81,6 +81,14 @@ class _Options(NamedTuple):
     dtype: torch.dtype
 
 
+class _Needed(NamedTuple):
+    """Whether a gradient is needed; frozen weights need none."""
+
+    hidden: bool
+    weight: bool
+    bias: bool
+
+
 class _Loss(torch.autograd.Function):
     """The forward pass computes the gradients; the backward pass returns them."""
 
@@ -88,20 +96,20 @@ class _Loss(torch.autograd.Function):
     def forward(
         ctx: Any, hidden: Tensor, weight: Tensor, bias: Tensor | None, target: Tensor, options: _Options
     ) -> Losses:
-        losses, gradients = _losses(hidden, weight, bias, target, options, gradient=True)
+        needed = _Needed(*ctx.needs_input_grad[:3])
+        losses, gradients = _losses(hidden, weight, bias, target, options, needed)
         ctx.save_for_backward(*gradients)
-        ctx.dtypes = tuple(one.dtype for one in (hidden, weight, bias) if one is not None)
+        ctx.dtypes = [None if one is None else one.dtype for one in (hidden, weight, bias)]
         ctx.mark_non_differentiable(losses.loss, losses.nll)
         return losses
 
     @staticmethod
     def backward(ctx: Any, *outer: Tensor) -> tuple[Tensor | None, ...]:
         gradients = [
-            _scaled(gradient.to(dtype), outer[0])
+            None if gradient is None else _scaled(gradient.to(dtype), outer[0])
             for gradient, dtype in zip(ctx.saved_tensors, ctx.dtypes, strict=True)
         ]
-        hidden, weight, *bias = gradients
-        return hidden, weight, bias[0] if bias else None, None, None
+        return *gradients, None, None
 
 
 _apply: Callable[..., tuple[Tensor, ...]] = _Loss.apply
@@ -113,10 +121,11 @@ def _losses(
     bias: Tensor | None,
     target: Tensor,
     options: _Options,
-    *,
-    gradient: bool,
-) -> tuple[Losses, tuple[Tensor, ...]]:
-    """Returns the losses, and the objective's gradient with respect to `hidden`, `weight` and the bias.
+    needed: _Needed,
+) -> tuple[Losses, tuple[Tensor | None, ...]]:
+    """Returns the losses, and the objective's gradients with respect to `hidden`, `weight` and the bias.
+
+    A gradient that is not needed is None, and not computed.
 
     Label smoothing needs no pass over the logits. With h a token's hidden state and w_v the rows of `weight`,
     its part of the loss is smoothing * h . (w_target - mean over v of w_v). Its gradient is the same row for
@@ -130,27 +139,30 @@ def _losses(
     summed = passes[:, : len(target)].sum((0, 1), dtype=_wide(dtype)) / len(passes)
     added = None if bias is None else bias.detach().to(dtype)
     mean_added = None if added is None else added.mean(dtype=_wide(dtype))
-    grad_hidden, grad_weight, grad_bias = passes, weight, added  # unused without a gradient
-    if gradient:
-        grad_hidden = torch.zeros_like(passes)
+    grad_hidden = torch.zeros_like(passes) if needed.hidden else None
+    grad_weight = grad_bias = None
+    each_hidden = (mean * (-smoothing * scale / len(passes))).to(dtype)
+    if needed.weight:
         grad_weight = (summed * (-smoothing * scale / len(weight))).expand_as(weight).contiguous()
-        each_hidden = (mean * (-smoothing * scale / len(passes))).to(dtype)
-        if added is not None:
-            each = -smoothing * scale * len(target) / len(weight)
-            grad_bias = torch.full_like(added, each, dtype=_wide(dtype))
+    if needed.bias and added is not None:
+        each = -smoothing * scale * len(target) / len(weight)
+        grad_bias = torch.full_like(added, each, dtype=_wide(dtype))
     tokens = summed.new_zeros(3, len(target))  # for each token: -log p, its logit, the divergence
     differentiate = _in_one_kernel if weight.device.type == "cuda" and _has_triton() else _in_parts
     for part in _parts(len(target), _rows_of_products(weight)):
         scores = [F.linear(x[part], weight, added) for x in passes]
         count = len(target[part])
         logits = [score[:count] for score in scores]
-        differentiate(logits, target[part], tokens[:, part], options, gradient=gradient)
-        if gradient:
-            for x, grad, out in zip(passes, scores, grad_hidden, strict=True):
+        differentiate(logits, target[part], tokens[:, part], options, gradient=any(needed))
+        if any(needed):
+            for number, (x, grad) in enumerate(zip(passes, scores, strict=True)):
                 grad[count:].zero_()
-                torch.addmm(each_hidden, grad, weight, out=out[part])
-                out[part][count:].zero_()
-                _add_product(grad_weight, grad, x[part])
+                if grad_hidden is not None:
+                    out = grad_hidden[number, part]
+                    torch.addmm(each_hidden, grad, weight, out=out)
+                    out[count:].zero_()
+                if grad_weight is not None:
+                    _add_product(grad_weight, grad, x[part])
                 if grad_bias is not None:
                     grad_bias += grad.sum(0, dtype=grad_bias.dtype)
     nll, target_logit, divergence = tokens.sum(1)
@@ -158,10 +170,8 @@ def _losses(
     if mean_added is not None:
         mean_logit = mean_logit + mean_added * len(target)
     loss = nll + smoothing * (target_logit - mean_logit)
-    gradients = [grad_hidden.flatten(0, 1), grad_weight]
-    if grad_bias is not None:
-        gradients.append(grad_bias)
-    return Losses((loss + divergence) * scale, loss, nll), tuple(gradients)
+    flat = None if grad_hidden is None else grad_hidden.flatten(0, 1)
+    return Losses((loss + divergence) * scale, loss, nll), (flat, grad_weight, grad_bias)
 
 
 def _in_parts(

@@ -23,6 +23,11 @@ _ALIGNMENT = 16  # floats: each gradient begins on a cache line, as a separate t
 _BLOCK = 256  # floats whose squares are summed in fp32
 
 
+def trained_parameters(model: nn.Module) -> dict[str, nn.Parameter]:
+    """Returns the parameters that are trained, by name: all except the frozen ones (`training.freeze`)."""
+    return {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
+
+
 def build_optimizer(model: nn.Module, config: OptimizerConfig) -> Optimizer:
     """Builds the optimizer that `training.optimizer.name` selects.
 
@@ -120,7 +125,7 @@ class Optimizer(ABC):
         config: the `training.optimizer` section.
 
     Attributes:
-        parameters: name → parameter. Each has a `grad` at every step.
+        parameters: name → parameter, without the frozen ones. Each has a `grad` at every step.
         floats_per_weight: lower bound of the fp32 numbers of state per weight. A model that can't fit into
             memory is rejected before the data are prepared.
     """
@@ -133,7 +138,7 @@ class Optimizer(ABC):
 
     def __init__(self, options: Any, model: nn.Module, config: OptimizerConfig) -> None:
         self.options, self.config = options, config
-        self.parameters = dict(model.named_parameters())
+        self.parameters = trained_parameters(model)
 
     @abstractmethod
     def step(self, rate: float, finite: Tensor | None = None) -> None:

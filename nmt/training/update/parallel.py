@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Protocol, TypeAlias
+from typing import Protocol, TypeAlias, cast
 
 import torch
 from torch import Tensor
@@ -14,8 +14,9 @@ from nmt.model import Seq2Seq
 from nmt.training.processes.ranks import Ranks
 from nmt.training.update.exchange import BucketedExchange
 from nmt.training.update.half_weights import HalfWeights
-from nmt.training.update.optimizer import FlatGradients, build_optimizer
+from nmt.training.update.optimizer import FlatGradients, build_optimizer, trained_parameters
 from nmt.training.update.precision import exchange_dtype, product_dtype
+from nmt.training.update.start_penalty import start_penalty
 
 State: TypeAlias = tuple[dict[str, Tensor], dict[str, Tensor]]
 """Unsharded weights by name, and the optimizer's tensors by the names of `Optimizer.tensors`."""
@@ -35,7 +36,7 @@ class Parallel(Protocol):
     whole: Seq2Seq
 
     def held(self) -> dict[str, Tensor]:
-        """Returns the weights by name, to read or change; of a sharded model, the shards of this process."""
+        """Returns the trained weights by name, to read or change; if sharded, the shards of this process."""
 
     def zero(self) -> None:
         """Begins an update, also if `sums` did not end the one before: sets gradients and extras to 0."""
@@ -55,7 +56,8 @@ class Parallel(Protocol):
 
         Args:
             rate: the learning rate.
-            factor: () fp64; the gradient is multiplied by it before the step.
+            factor: () fp64; the gradient is multiplied by it before the step. The gradient of
+                `training.l2_to_start` is added afterwards.
             finite: () bool; if false, nothing changes.
         """
 
@@ -88,7 +90,12 @@ def spread(model: Seq2Seq, options: TrainingConfig, ranks: Ranks, num_extras: in
         # One micro-batch per rank: weights are resharded after each layer. More: they are gathered once.
         always = options.micro_batches == ranks.world
         exchange = exchange_dtype(options.gradient_exchange)
-        return Sharded(model, options.optimizer, ranks, num_extras, always=always, exchange=exchange)
+        return Sharded(
+            *(model, options.optimizer, ranks, num_extras),
+            always=always,
+            exchange=exchange,
+            l2_to_start=options.l2_to_start,
+        )
     return Replicated(model, options, ranks, num_extras)
 
 
@@ -98,14 +105,16 @@ class Replicated:
     def __init__(self, model: Seq2Seq, options: TrainingConfig, ranks: Ranks, num_extras: int) -> None:
         self.model = self.whole = model.to(ranks.device)
         self._optimizer = build_optimizer(self.model, options.optimizer)
-        self.gradients = FlatGradients(self.model.parameters(), num_extras)
+        self._trained = trained_parameters(self.model)
+        self._penalty = start_penalty(self.held(), options.l2_to_start)
+        self.gradients = FlatGradients(self._trained.values(), num_extras)
         self.extras = self.gradients.extras
         self._ranks = ranks
         half = ranks.device.type == "cuda" and options.precision is not Precision.fp32
         self._half = HalfWeights(self.model, product_dtype(options.precision)) if half else None
         self._exchange = None
         if ranks.world > 1:
-            leaves = [[weight] for weight in self.model.parameters()]
+            leaves = [[weight] for weight in self._trained.values()]
             self._exchange = BucketedExchange(
                 self.gradients,
                 leaves if self._half is None else self._half.leaves(),
@@ -115,8 +124,8 @@ class Replicated:
             )
 
     def held(self) -> dict[str, Tensor]:
-        """Returns all weights."""
-        return {name: weight.detach() for name, weight in self.model.named_parameters()}
+        """Returns the trained weights."""
+        return {name: weight.detach() for name, weight in self._trained.items()}
 
     def zero(self) -> None:
         """Sets all gradients to 0, in one call."""
@@ -147,6 +156,8 @@ class Replicated:
     def step(self, rate: float, factor: Tensor, finite: Tensor) -> None:
         """Makes a step; the host does not wait for the values of the tensors."""
         self.gradients.gradients.mul_(factor.float())
+        if self._penalty is not None:
+            self._penalty.add_to([cast(Tensor, weight.grad) for weight in self._trained.values()])
         self._optimizer.step(rate, finite)
 
     def state(self, *, optimizer: bool) -> State:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import cast
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor import DTensor, distribute_tensor
@@ -17,7 +17,8 @@ from nmt.bundle import load_weights
 from nmt.config import OptimizerConfig
 from nmt.model import Seq2Seq
 from nmt.training.processes.ranks import Ranks
-from nmt.training.update.optimizer import build_optimizer
+from nmt.training.update.optimizer import build_optimizer, trained_parameters
+from nmt.training.update.start_penalty import start_penalty
 
 
 class Sharded:
@@ -35,6 +36,7 @@ class Sharded:
         always: reshard weights as soon as a layer is done, which needs least memory. Otherwise weights and
             gradients stay unsharded from the first micro-batch of an update to the last. Processes may then
             have unequal numbers of micro-batches, since they communicate in the first and the last only.
+        l2_to_start: as `training.l2_to_start`.
     """
 
     def __init__(
@@ -46,12 +48,14 @@ class Sharded:
         *,
         always: bool,
         exchange: torch.dtype = torch.float32,
+        l2_to_start: float = 0.0,
     ) -> None:
         self._ranks = ranks
         # Beam search needs unsharded weights.
         self.whole = copy.deepcopy(model).to(ranks.device) if ranks.is_main else model
         mesh = init_device_mesh(ranks.device.type, (ranks.world,))
         formats = MixedPrecisionPolicy(reduce_dtype=exchange)
+        model.register_forward_hook(_with_gradient)  # before the hooks of FSDP, which then see its result
         for unit in (*model.blocks(), model):
             reshard = always and unit is not model
             sharded = fully_shard(unit, mesh=mesh, reshard_after_forward=reshard, mp_policy=formats)
@@ -61,12 +65,13 @@ class Sharded:
             sharded.set_force_sum_reduction_for_comms(True)
         self.model = model
         self._optimizer = build_optimizer(model, config)
+        self._trained = trained_parameters(model)
+        self._penalty = start_penalty(self.held(), l2_to_start)
         self.extras = torch.zeros(num_extras, device=ranks.device)
 
     def held(self) -> dict[str, Tensor]:
-        """Returns the shard of each weight."""
-        named = self.model.named_parameters()
-        return {name: cast(DTensor, weight.detach()).to_local() for name, weight in named}
+        """Returns the shard of each trained weight."""
+        return {name: cast(DTensor, weight.detach()).to_local() for name, weight in self._trained.items()}
 
     def zero(self) -> None:
         """Releases the gradients and sets the extras to 0."""
@@ -90,7 +95,10 @@ class Sharded:
 
     def step(self, rate: float, factor: Tensor, finite: Tensor) -> None:
         """Makes the step of this process's shards; the host does not wait for the values of the tensors."""
-        torch._foreach_mul_(self._gradients(), factor.float())
+        gradients = self._gradients()
+        torch._foreach_mul_(gradients, factor.float())
+        if self._penalty is not None:
+            self._penalty.add_to(gradients)
         self._optimizer.step(rate, finite)
 
     def state(self, *, optimizer: bool) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
@@ -116,7 +124,7 @@ class Sharded:
 
     def _gradients(self) -> list[Tensor]:
         """Returns this process's shards of the gradients, to read or change."""
-        return [cast(DTensor, parameter.grad).to_local() for parameter in self.model.parameters()]
+        return [cast(DTensor, parameter.grad).to_local() for parameter in self._trained.values()]
 
     def _gathered(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
         whole = {}
@@ -139,3 +147,11 @@ class Sharded:
                 self._ranks.copy_([full])
             shards[name] = full
         return shards
+
+
+def _with_gradient(model: nn.Module, inputs: object, hidden: Tensor) -> Tensor:
+    """Makes hidden states require a gradient; FSDP sums gradients only if the backward pass reaches it.
+
+    They have none if all weights except those of the softmax are frozen.
+    """
+    return hidden.requires_grad_() if torch.is_grad_enabled() and not hidden.requires_grad else hidden
