@@ -212,7 +212,7 @@ def checked_results(values: Any) -> dict[str, Any]:
     """
     if not isinstance(values, dict):
         raise ValueError("it has no sections")
-    for name in ("test", "valid", "training", "data", "alignment"):
+    for name in ("test", "valid", "training", "data", "alignment", "before"):
         if not isinstance(values.get(name, {}), dict):
             raise ValueError(f"{name} is not a section")
     for name, facts in values.get("data", {}).items():

@@ -65,6 +65,9 @@ class SplitConfig(PairsConfig):
 
     groups: str | None = path_field("file", None)
     """Text file with one label per line. Each label is also scored separately."""
+    names: list[str] = field(default_factory=list)
+    """Names of the files, such as `[topic,general]` for a `source` of two files. Each file is also scored
+    separately."""
     tag: str | None = None
     """Piece put before every source, such as `<2de>`. In validation and test: the tag of a training
     corpus."""

@@ -31,6 +31,7 @@ class Report:
         comparison: the difference from the baseline and its significance.
         details: further entries of the JSON, such as the model, the data and the decoding options.
         hypotheses: the translations that were scored; not part of the JSON.
+        before: the report of the model before fine-tuning, on the same text; not part of the JSON.
     """
 
     title: str
@@ -39,6 +40,7 @@ class Report:
     comparison: Comparison | None = None
     details: Mapping[str, Any] = field(default_factory=dict)
     hypotheses: Sequence[str] = field(default=(), repr=False)
+    before: Report | None = field(default=None, repr=False)
 
     def as_dict(self) -> dict[str, Any]:
         """Returns the scores in the format of `results.json`, and `groups`, `baseline` and details if any."""
@@ -55,15 +57,21 @@ class Report:
 
     def _rows(self) -> Iterator[str]:
         labels = ["  95% interval", *(f"  {_shown_label(label)}" for label in self.groups)]
+        if self.before:
+            labels.append("    difference")
         numbers = _SENTENCES_WIDTH + _SCORE_WIDTH * len(self.scores.values)
         width = min(max(map(len, labels)) + 2, max(WIDTH - numbers, _MIN_LABEL_WIDTH))
         yield _row(width, "", "sentences", list(map(_name, self.scores.values)))
         keys = list(self.scores.values)
         yield _score_row(width, "all" if self.groups else "hypotheses", self.scores, keys)
+        if self.before:
+            yield from _rows_before(width, "  ", self.before.scores, self.scores)
         if self.comparison:
             yield _row(width, "  95% interval", "", self._differences("interval", "±{:.{}f}"))
         for label, scores in self.groups.items():
             yield _score_row(width, f"  {_shown_label(label)}", scores, keys)
+            if self.before and label in self.before.groups:
+                yield from _rows_before(width, "    ", self.before.groups[label], scores)
         if self.comparison:
             yield _row(
                 width, "baseline", str(self.scores.sentences), self._differences("baseline", "{:.{}f}")
@@ -82,6 +90,8 @@ class Report:
 
     def _notes(self) -> Iterator[str]:
         notes = _directions(self.scores.values)
+        if self.before:
+            notes += " before: the model in start_from."
         for key, value in self.scores.values.items():
             if value is None and key in METRICS and METRICS[key].limit:
                 notes += f" {_name(key)} is omitted: {METRICS[key].limit}."
@@ -122,10 +132,24 @@ def _shown_label(label: str) -> str:
     return label if label.strip() else "(no label)"
 
 
+def _rows_before(width: int, indent: str, before: Scores, scores: Scores) -> Iterator[str]:
+    """Yields the scores before fine-tuning, and their differences from the scores now."""
+    pairs = {key: (before.values.get(key), value) for key, value in scores.values.items()}
+    yield _row(width, f"{indent}before", "", [_formatted(key, old) for key, (old, _) in pairs.items()])
+    differences = [
+        "-" if old is None or new is None else f"{new - old:+.{_digits(key)}f}"
+        for key, (old, new) in pairs.items()
+    ]
+    yield _row(width, f"{indent}difference", "", differences)
+
+
 def _score_row(width: int, label: str, scores: Scores, keys: Iterable[str]) -> str:
-    found = {key: scores.values.get(key) for key in keys}
-    values = ["-" if value is None else f"{value:.{_digits(key)}f}" for key, value in found.items()]
+    values = [_formatted(key, scores.values.get(key)) for key in keys]
     return _row(width, label, str(scores.sentences), values)
+
+
+def _formatted(key: str, value: float | None) -> str:
+    return "-" if value is None else f"{value:.{_digits(key)}f}"
 
 
 def _row(width: int, label: str, sentences: str, values: list[str]) -> str:

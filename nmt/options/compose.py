@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
+from pathlib import Path
 from typing import Any, TypeVar
 
 from hydra import compose
@@ -18,7 +19,7 @@ from omegaconf.errors import (
     OmegaConfBaseException,
 )
 
-from nmt.config import DecodingConfig, TranslateConfig, folders, storage
+from nmt.config import DecodingConfig, ModelConfig, TranslateConfig, folders, storage
 from nmt.config.paths import check_texts, schema_keys
 from nmt.config.plain_yaml import MOST_CHARACTERS
 from nmt.errors import UserError
@@ -106,7 +107,10 @@ def _defaults(schema: type[Any], config_name: str, settings: Sequence[Setting]) 
     given = {setting.key: setting.value for setting in settings}
     if config_name == "train":
         # The default is the quickstart experiment, unless other data or another experiment are chosen.
-        return [] if {"experiment", "data"} & set(given) else [_default("experiment", "quickstart")]
+        chosen = {"experiment", "data"} & set(given)
+        settings = [] if chosen else [_default("experiment", "quickstart")]
+        start = given.get("start_from")
+        return settings if start is None or "model" in given else [*settings, *_model_of(start, given)]
     loose = next((key for key in given if key.startswith("data.")), None)
     if loose and "data" not in given:
         raise UserError(f"{loose}: no data are chosen. Add some, such as data=local or data=wmt14_de_en.")
@@ -133,15 +137,49 @@ def _default(key: str, value: Any) -> Setting:
 
 def _decoding_of(model_dir: str) -> list[Setting]:
     """Returns the decoding settings that a model was tested with; they are the defaults for translation."""
+    path = _config_of(model_dir)
+    if path is None:
+        return []
+    decoding = storage.section_from_yaml(DecodingConfig, _text_of(path), str(path), "decoding")
+    return _settings_of(decoding, f"{path}: ")
+
+
+def _model_of(start_from: str, given: Mapping[str, Any]) -> list[Setting]:
+    """Returns the options of the model in `start_from`, since a warm start needs the same; not its dropout.
+
+    Args:
+        start_from: the folder.
+        given: key of each given setting → value. These are left out, since later settings would not win.
+    """
+    path = _config_of(_resolved("start_from", str(start_from)))
+    if path is None:
+        return []
+    model = storage.to_plain(storage.section_from_yaml(ModelConfig, _text_of(path), str(path), "model"))
+    positions = model.pop("positions")
+    if "model/positions" not in given:
+        model |= {f"positions.{key}": value for key, value in positions.items()}
+    if "${" in json.dumps(model):
+        raise UserError(f"{path}: model: ${{ begins an interpolation. Remove it.")
+    wanted = {f"model.{key}": value for key, value in model.items() if not key.endswith("dropout")}
+    return [
+        Setting(key, str(value), value, None)
+        for key, value in wanted.items()
+        if not any(f"{other}.".startswith(f"{key}.") for other in given)
+    ]
+
+
+def _config_of(model_dir: str) -> Path | None:
+    """Returns the configuration of a model; None if this is not a model folder, which is reported later."""
     for folder in model_folders(model_dir):
         with read_errors(folder):
             path = config_file(folder)
-            if not ((folder / "model.safetensors").is_file() and path.is_file()):
-                continue
-        text = decoded(read_checked(path, MOST_CHARACTERS), path)
-        decoding = storage.section_from_yaml(DecodingConfig, text, str(path), "decoding")
-        return _settings_of(decoding, f"{path}: ")
-    return []  # not a model folder: the command reports it later, with a better message
+            if (folder / "model.safetensors").is_file() and path.is_file():
+                return path
+    return None
+
+
+def _text_of(path: Path) -> str:
+    return decoded(read_checked(path, MOST_CHARACTERS), path)
 
 
 def _settings_of(decoding: DecodingConfig, where: str = "") -> list[Setting]:

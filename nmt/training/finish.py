@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,7 @@ from nmt.training.selection import Selection, final_candidates, origin, select_b
 from nmt.training.state.checkpoint import CheckpointFolder
 from nmt.training.state.progress import Progress
 from nmt.training.state.run_folder import RunFolder
-from nmt.training.state.warm_start import new_model
+from nmt.training.state.warm_start import initial_model, new_model
 from nmt.training.trainer import open_checkpoints
 from nmt.training.validation import validator_for
 
@@ -56,18 +57,38 @@ def finish(
         [model], prepared.tokenizer, config.decoding, device=device, precision=Precision.fp32
     )
     results: dict[str, Any] = {}
-    for split, held_out in (("test", prepared.test), ("valid", prepared.valid)):
-        if held_out is not None:
+    held_out = {"test": prepared.test, "valid": prepared.valid}
+    for split, text in held_out.items():
+        if text is not None:
             known = selection.best.hypotheses if split == "valid" else None
-            results[split] = _scored(translator, held_out, split, config, folder, known)
+            results[split] = _scored(translator, text, split, config, folder.hypotheses(split), known)
     results["training"] = _facts(config, run, selection, model.num_parameters)
     results["data"] = prepared.report
     if (alignment := _alignment(translator, model, prepared)) is not None:
         results["alignment"] = alignment
+    if config.start_from is not None:
+        results["before"] = _scored_before(config, prepared, held_out, folder, device)
     folder.require_present()
     save_bundle(folder.model, config, selection.weights, prepared.tokenizer, results)
     folder.write_results(results)
     return results
+
+
+def _scored_before(
+    config: TrainConfig,
+    prepared: Prepared,
+    held_out: Mapping[str, HeldOut | None],
+    folder: RunFolder,
+    device: torch.device,
+) -> dict[str, Any]:
+    """Returns the scores of the model in `start_from`: split → scores, as of the final model."""
+    model, options = initial_model(config, prepared).to(device), config.decoding
+    translator = Translator([model], prepared.tokenizer, options, device=device, precision=Precision.fp32)
+    return {
+        split: _scored(translator, text, f"{split} before", config, folder.hypotheses(f"{split}.before"))
+        for split, text in held_out.items()
+        if text is not None
+    }
 
 
 _LEXICON_PAIRS = 20_000
@@ -154,8 +175,10 @@ def results_text(config: TrainConfig, results: dict[str, Any], folder: RunFolder
         if split in results:
             name = data.sacrebleu or f"{config.data.name} {split}"
             title = f"{name} ({config.data.source_lang}-{config.data.target_lang})"
-            groups = {label: _scores(values) for label, values in results[split].get("groups", {}).items()}
-            parts.append(Report(title, _scores(results[split]), groups).table())
+            report = _report(title, results[split])
+            if split in results.get("before", {}):
+                report = replace(report, before=_report(title, results["before"][split]))
+            parts.append(report.table())
     training = results["training"]
     parts.append(
         f"{training['updates']:,} updates, {training['target_tokens']:,} target tokens in "
@@ -168,20 +191,20 @@ def results_text(config: TrainConfig, results: dict[str, Any], folder: RunFolder
 def _scored(
     translator: Translator,
     held_out: HeldOut,
-    split: str,
+    name: str,
     config: TrainConfig,
-    folder: RunFolder,
-    known: Sequence[str] | None,
+    path: Path,
+    known: Sequence[str] | None = None,
 ) -> dict[str, Any]:
-    """Scores and writes the translations of the final model; translates first unless they are `known`."""
+    """Scores the translations of a model and writes them to `path`; translates first if not `known`."""
     hypotheses = known
     if hypotheses is None:
         with progress(
-            total=len(held_out.sources), unit="sentences", description=f"translating {split}"
+            total=len(held_out.sources), unit="sentences", description=f"translating {name}"
         ) as bar:
             translations = translator.translate(held_out.inputs, bar.update)
         hypotheses = [translation.hypotheses[0].text for translation in translations]
-    with replaced(folder.hypotheses(split)) as temporary:
+    with replaced(path) as temporary:
         temporary.write_text("".join(f"{line}\n" for line in hypotheses), encoding="utf-8", newline="\n")
     metrics, sources = metrics_for(config.data.target_lang, config.evaluation), held_out.sources
     scored = score(hypotheses, held_out.references, metrics, sources=sources).as_dict()
@@ -267,5 +290,7 @@ def _facts(config: TrainConfig, run: Progress, selection: Selection, num_paramet
     }
 
 
-def _scores(values: dict[str, Any]) -> Scores:
-    return Scores.from_dict({key: value for key, value in values.items() if key != "groups"})
+def _report(title: str, values: dict[str, Any]) -> Report:
+    scores = Scores.from_dict({key: value for key, value in values.items() if key != "groups"})
+    groups = {label: Scores.from_dict(one) for label, one in values.get("groups", {}).items()}
+    return Report(title, scores, groups)

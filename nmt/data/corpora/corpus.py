@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -39,6 +39,8 @@ class Corpus:
     """The option that names it, for messages."""
     num_pairs: int | None = None
     """Number of pairs, if it is known before reading."""
+    files: Sequence[Callable[[], Iterator[Block]]] = field(default=(), repr=False)
+    """Reads the blocks of each text file or table; empty if the data are not files."""
 
     def pairs(self) -> Iterator[Pair]:
         """Yields (source, target) in order, as a stream. May be called again.
@@ -158,8 +160,8 @@ def read_held_out(split: SplitConfig, data: DataConfig, key: str) -> HeldOut:
         key: full name of the option, such as `data.test`.
 
     Raises:
-        UserError: as `open_corpus` and `Corpus.pairs`; the number of groups differs from that of the pairs;
-            or the tag can't be a piece.
+        UserError: as `open_corpus` and `Corpus.pairs`; the number of groups differs from that of the pairs,
+            or the number of names from that of the files; or the tag can't be a piece.
     """
     if split.tag is not None:
         check_symbols([split.tag], f"{key}.tag")
@@ -175,8 +177,22 @@ def read_held_out(split: SplitConfig, data: DataConfig, key: str) -> HeldOut:
                 f"{key}.groups={split.groups}: has {len(groups)} labels for {len(pairs)} pairs. "
                 "Give one label per pair."
             )
+    if split.names:
+        groups, facts = _names_of_lines(split, corpus, key), facts | {"names": list(split.names)}
     sources, references = [pair[0] for pair in pairs], [pair[1] for pair in pairs]
     return HeldOut(corpus.name, sources, references, groups, facts, split.tag)
+
+
+def _names_of_lines(split: SplitConfig, corpus: Corpus, key: str) -> list[str]:
+    """Returns the name of the file of each pair."""
+    given = f"{key}.names=[{','.join(split.names)}]"
+    if split.groups is not None:
+        raise UserError(f"{given}: {key}.groups is also given. Remove one of them.")
+    if len(split.names) != len(corpus.files):
+        have = f"{len(corpus.files)} files" if corpus.files else "data that are not files"
+        raise UserError(f"{given}: {len(split.names)} names for {have}. Give one name per file.")
+    counts = [sum(len(block[0]) for block in read()) for read in corpus.files]
+    return [name for name, count in zip(split.names, counts, strict=True) for _ in range(count)]
 
 
 def _lengths(lines: list[str]) -> Array:
@@ -228,7 +244,9 @@ def _from_text(split: PairsConfig, data: DataConfig, key: str) -> Corpus:
         "target": [file_facts(path) for path in targets],
     }
     name = f"{_names(sources)} + {_names(targets)}"
-    return Corpus(name, facts, partial(_read_text, list(zip(sources, targets, strict=True)), key), key)
+    pairs = list(zip(sources, targets, strict=True))
+    parts = [partial(_read_text, [pair], key) for pair in pairs]
+    return Corpus(name, facts, partial(_read_text, pairs, key), key, files=parts)
 
 
 def _read_text(files: list[tuple[Path, Path]], key: str) -> Iterator[Block]:
@@ -263,7 +281,8 @@ def _from_tables(split: PairsConfig, data: DataConfig, key: str) -> Corpus:
         "files": [file_facts(path) for path in files],
         "keys": [data.source_key, data.target_key, data.source_lang, data.target_lang],
     }
-    return Corpus(_names(files), facts, partial(_read_tables, files, data), key)
+    parts = [partial(_read_tables, [path], data) for path in files]
+    return Corpus(_names(files), facts, partial(_read_tables, files, data), key, files=parts)
 
 
 def _read_tables(files: list[Path], data: DataConfig) -> Iterator[Block]:
