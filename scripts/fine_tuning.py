@@ -66,7 +66,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--split", choices=("valid", "test"), default="test", help="text to score")
     parser.add_argument("--json", type=Path, help="also write the scores to this file")
     parser.add_argument("options", nargs="*", metavar="key=value", help="options of all trainings")
-    given = parser.parse_args(arguments)
+    given = parser.parse_intermixed_args(arguments)
     missing = [path for path in _files(given.folder) if path is None]
     if missing:
         parser.error(

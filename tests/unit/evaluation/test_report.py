@@ -114,3 +114,27 @@ def test_a_report_without_ter() -> None:
     kept = json.loads(json.dumps(report.as_dict()))
     assert kept["ter"] is kept["groups"]["ted"]["ter"] is kept["baseline"]["ter"] is None
     assert kept["groups"]["news"]["ter"] == 58.0
+
+
+BEFORE = """\
+after
+
+                  sentences     BLEU    chrF2      TER
+all                    3003    27.34    58.12    62.00
+  before                       27.00    58.20    62.00
+  difference                   +0.34    -0.08    +0.00
+  news                 2000    30.00    60.00    58.00
+    before                     29.50        -    57.00
+    difference                 +0.50        -    +1.00
+  ted                  1003     9.50    40.25    90.00
+"""
+
+
+def test_the_scores_before_stand_below_those_of_the_same_text() -> None:
+    old = replace(WHOLE, values={"bleu": 27.0, "chrf": 58.2, "ter": 62.0})
+    old_news = replace(NEWS, values={"bleu": 29.5, "chrf": None, "ter": 57.0})
+    new = replace(WHOLE, values={"bleu": 27.34, "chrf": 58.12, "ter": 62.0})
+    before = Report("before", old, {"news": old_news})
+    table = Report("after", new, {"news": NEWS, "ted": TED}, before=before).table()
+    assert table.startswith(BEFORE)
+    assert "before: the model in start_from." in " ".join(table.split())

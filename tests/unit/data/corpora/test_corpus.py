@@ -247,3 +247,37 @@ def test_hub_is_not_confused_with_a_missing_split() -> None:
     data = DataConfig(name="t", source_lang="en", target_lang="de", hub=HubConfig(path="wmt/wmt14"))
     with pytest.raises(UserError, match="data.valid: names no data. .* data.valid.split=valid of wmt/wmt14"):
         open_corpus(SplitConfig(), data, "data.valid")
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({"source": ["b.en", "a.en"], "target": ["b.de", "a.de"]}, ["x", "y", "y", "y"]),
+        ({"source": "[ab].en", "target": "[ab].de"}, ["x", "x", "x", "y"]),
+        ({"path": ["t.tsv", "u.jsonl"]}, ["x", "y"]),
+    ],
+)
+def test_names_label_the_lines_of_each_file(options: dict[str, Any], expected: list[str]) -> None:
+    split = SplitConfig(**options, names=["x", "y"])
+    held_out = read_held_out(split, DATA, "data.test")
+    assert held_out.groups == expected and len(held_out.sources) == len(expected)
+    assert held_out.facts["names"] == ["x", "y"]
+
+
+def test_equal_names_are_one_group() -> None:
+    split = SplitConfig(source=["b.en", "a.en"], target=["b.de", "a.de"], names=["x", "x"])
+    assert read_held_out(split, DATA, "data.test").groups == ["x"] * 4
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"source": "a.en", "target": "a.de"}, "2 names for 1 files. Give one name per file."),
+        ({"source": "a.en", "target": "a.de", "groups": "groups"}, "data.test.groups is also given. Remove"),
+        ({"source": ["a.en"] * 3, "target": ["a.de"] * 3}, "2 names for 3 files"),
+    ],
+)
+def test_names_must_fit_the_files(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(UserError) as refused:
+        read_held_out(SplitConfig(**options, names=["x", "y"]), DATA, "data.test")
+    assert str(refused.value).startswith(f"data.test.names=[x,y]: {message}")

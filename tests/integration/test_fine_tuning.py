@@ -1,0 +1,233 @@
+"""Fine-tuning: frozen parts, L2 to the start, mixed data; scores before and after; byte-exact resumption."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from commands import Toy, command_line, environment
+from test_resume import assert_same_run, interrupted
+from toy import toy_config, write_toy
+
+from nmt.bundle import load_bundle, read_weights
+from nmt.config import (
+    Average,
+    AveragingConfig,
+    CorpusConfig,
+    OptimizerConfig,
+    Sharding,
+    SplitConfig,
+    TrainConfig,
+    TrainSplitConfig,
+)
+from nmt.errors import UserError
+from nmt.runtime import parse_json
+from nmt.training.run import train
+
+SETTINGS: dict[str, dict[str, Any]] = {
+    "frozen": {"freeze": ["encoder", "embeddings"], "averaging": AveragingConfig(kind=Average.last, count=3)},
+    "pulled": {"l2_to_start": 0.5, "clip_norm": 1.0, "micro_batches": 2},
+    "both, a running mean": {"freeze": ["decoder.0.feed_forward"], "l2_to_start": 0.1, "ema": 0.9},
+}
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The data of a general model and, in `run`, the model; other data in `topic`."""
+    folder = write_toy(tmp_path_factory.mktemp("base"), train=400, held_out=8)
+    write_toy(folder / "topic", train=150, held_out=6, seed=5)
+    train(toy_config(folder, folder / "run"))
+    return folder
+
+
+def tuning(base: Path, run: Path, **training: Any) -> TrainConfig:
+    """The options of a fine-tuning on the topic and, half as often, on the data of the general model."""
+    config = toy_config(base / "topic", run)
+    corpora = {
+        name: CorpusConfig(source=str(folder / "train.src"), target=str(folder / "train.tgt"), weight=weight)
+        for name, folder, weight in (("topic", base / "topic", None), ("general", base, 0.5))
+    }
+    test = SplitConfig(
+        source=[str(base / "topic/test.src"), str(base / "test.src")],
+        target=[str(base / "topic/test.tgt"), str(base / "test.tgt")],
+        names=["topic", "general"],
+    )
+    data = replace(config.data, train=TrainSplitConfig(corpora=corpora), test=test)
+    max_tokens = training.pop("max_tokens", config.data.max_tokens)
+    return replace(
+        config,
+        data=replace(data, max_tokens=max_tokens),
+        start_from=str(base / "run"),
+        training=replace(config.training, **training),
+    )
+
+
+@pytest.fixture(scope="module")
+def whole(base: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """An uninterrupted run for each of the settings."""
+    folder = tmp_path_factory.mktemp("whole")
+    for name, setting in SETTINGS.items():
+        train(tuning(base, folder / name, **setting))
+    return {name: folder / name for name in SETTINGS}
+
+
+@pytest.mark.parametrize("name", SETTINGS)
+def test_stopped_and_resumed_it_ends_in_the_same_bytes(
+    name: str, base: Path, whole: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    interrupted(monkeypatch, tuning(base, tmp_path / "run", **SETTINGS[name]), [2, 5])
+    assert_same_run(tmp_path / "run", whole[name])
+
+
+@pytest.mark.parametrize("name", ["frozen", "both, a running mean"])
+def test_frozen_weights_are_those_of_the_start_byte_for_byte(
+    name: str, base: Path, whole: dict[str, Path]
+) -> None:
+    start = read_weights(base / "run/model/model.safetensors")
+    checkpoints = sorted((whole[name] / "checkpoints").glob("update-*/model.safetensors"))
+    assert len(checkpoints) == 3
+    frozen = ("encoder", "target_embedding") if name == "frozen" else ("decoder.0.feed_forward.",)
+    for path in (*checkpoints, whole[name] / "model/model.safetensors"):
+        for key, weight in read_weights(path).items():
+            assert torch.equal(weight, start[key]) == key.startswith(frozen), (path, key)
+    state = read_weights(checkpoints[-1].with_name("optimizer.safetensors"))
+    moments = {key.removeprefix("exp_avg.") for key in state if key.startswith("exp_avg.")}
+    assert moments == {key for key in start if not key.startswith(frozen)}
+
+
+def test_the_pull_shortens_the_distance(base: Path, whole: dict[str, Path], tmp_path: Path) -> None:
+    train(tuning(base, tmp_path / "free", **{**SETTINGS["pulled"], "l2_to_start": 0.0}))
+    start = read_weights(base / "run/model/model.safetensors")
+    distances = []
+    for run in (whole["pulled"], tmp_path / "free"):
+        end = read_weights(run / "checkpoints/update-00000012/model.safetensors")
+        distances.append(sum(float((end[key] - weight).square().sum()) for key, weight in start.items()))
+    assert 0 < distances[0] < 0.9 * distances[1]
+
+
+def test_the_report_has_the_scores_before(base: Path, whole: dict[str, Path]) -> None:
+    results = parse_json((whole["frozen"] / "results.json").read_text())
+    before = results["before"]
+    assert before.keys() == {"test", "valid"}
+    own = parse_json((base / "run/results.json").read_text())["test"]
+    general = before["test"]["groups"]["general"]
+    assert {key: general[key] for key in ("bleu", "chrf", "ter", "sentences")} == {
+        key: own[key] for key in ("bleu", "chrf", "ter", "sentences")
+    }
+    assert before["test"]["groups"]["topic"]["sentences"] == 6
+    lines = (whole["frozen"] / "test.before.hypotheses.txt").read_text().splitlines()
+    assert lines[6:] == (base / "run/test.hypotheses.txt").read_text().splitlines()
+    text = train(tuning(base, whole["frozen"], **SETTINGS["frozen"]))  # finished: prints the report again
+    table = text[text.index("toy test") :].splitlines()
+    assert [line.split()[0] for line in table[3:12]] == [
+        *("all", "before", "difference"),
+        *("topic", "before", "difference"),
+        *("general", "before", "difference"),
+    ]
+    assert f"{results['test']['bleu'] - before['test']['bleu']:+.2f}" in table[5]
+    assert "before: the model in start_from." in " ".join(text.split())
+
+
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [
+        ({"freeze": ["encoder"]}, "training.freeze=[encoder, embeddings], not [encoder]"),
+        ({"l2_to_start": 0.1}, "training.l2_to_start=0.0, not 0.1"),
+    ],
+)
+def test_neither_option_may_change(
+    change: dict[str, Any], named: str, base: Path, whole: dict[str, Path]
+) -> None:
+    config = tuning(base, whole["frozen"], **{**SETTINGS["frozen"], "max_updates": 20, **change})
+    with pytest.raises(UserError) as refused:
+        train(config)
+    assert named in str(refused.value)
+
+
+def test_an_unknown_part_is_refused_before_the_data_are_prepared(base: Path, tmp_path: Path) -> None:
+    config = tuning(base, tmp_path / "run", freeze=["encodr"])
+    config.data.train.corpora["topic"].source = "missing"
+    with pytest.raises(UserError, match=r"^training\.freeze=encodr: no weight has this name"):
+        train(config)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("sharding", list(Sharding))
+def test_two_processes_end_in_the_weights_of_one(sharding: Sharding, base: Path, tmp_path: Path) -> None:
+    runs = []
+    for processes in (1, 2):
+        options: dict[str, Any] = {
+            "freeze": ["encoder", "embeddings"],
+            "l2_to_start": 0.3,
+            "micro_batches": 2,
+            "max_tokens": 256,
+            "optimizer": OptimizerConfig(epsilon=1e-4),
+            "sharding": sharding,
+            "onednn_fp32": False,
+            "devices": str(processes),
+        }
+        train(tuning(base, tmp_path / str(processes), **options))
+        runs.append(read_weights(tmp_path / str(processes) / "checkpoints/update-00000012/model.safetensors"))
+    start = read_weights(base / "run/model/model.safetensors")
+    for name, weight in runs[0].items():
+        assert (weight - runs[1][name]).abs().max() <= 1e-5, name
+        assert torch.equal(runs[1][name], start[name]) == name.startswith(("encoder", "target_embedding"))
+
+
+@pytest.mark.slow
+def test_killed_and_resumed_by_command(base: Path, toy: Toy, tmp_path: Path) -> None:
+    """Real kills; `start_from` also gives the options of the model, which are not the defaults."""
+    topic = base / "topic"
+    options = [
+        *("data=local", "data.source_lang=xx", "data.target_lang=yy", f"start_from={base / 'run'}"),
+        *(
+            f"data.train.corpora.{name}.source={folder / 'train.src'}"
+            for name, folder in (("a", topic), ("b", base))
+        ),
+        *(
+            f"data.train.corpora.{name}.target={folder / 'train.tgt'}"
+            for name, folder in (("a", topic), ("b", base))
+        ),
+        *("data.train.corpora.b.weight=0.3", f"data.valid.source={topic / 'valid.src'}"),
+        *(f"data.valid.target={topic / 'valid.tgt'}", "data.max_tokens=256", "training.max_updates=150"),
+        *("training.freeze=[embeddings,encoder]", "training.l2_to_start=0.1", "training.precision=fp32"),
+        *("training.checkpoint_every=10", "training.validate_every=50", "training.threads=1"),
+        *("training.devices=1", "training.schedule.name=constant", "training.schedule.warmup_updates=0"),
+    ]
+    done = toy.run("nmt-train", *options, f"run_dir={tmp_path / 'whole'}")
+    assert done.returncode == 0, done.stderr.decode()
+    run = tmp_path / "parts"
+    kills = 0
+    while kills < 3:
+        process = subprocess.Popen(
+            command_line("nmt-train", *options, f"run_dir={run}"),
+            cwd=toy.folder,
+            env=environment(toy.cache),
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+        written = len(list((run / "checkpoints").glob("update-*"))) if run.exists() else 0
+        target = f"update-{20 + 40 * kills:08d}"
+        deadline = time.monotonic() + 300
+        while not (run / "checkpoints" / target).exists() and process.poll() is None:
+            assert time.monotonic() < deadline, f"{target} is not written; {written} before"
+            time.sleep(0.02)
+        process.send_signal(signal.SIGKILL)
+        assert process.wait() == -signal.SIGKILL, "it ended before it was killed"
+        kills += 1
+    done = toy.run("nmt-train", *options, f"run_dir={run}")
+    assert done.returncode == 0, done.stderr.decode()
+    assert b"resuming" in done.stderr
+    for file in ("model", "optimizer"):
+        name = f"checkpoints/update-00000150/{file}.safetensors"
+        assert (run / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
+    assert load_bundle(run).config.model == load_bundle(base / "run").config.model
+    results = [json.loads((tmp_path / each / "results.json").read_text()) for each in ("whole", "parts")]
+    assert results[0]["before"] == results[1]["before"] and results[0]["valid"] == results[1]["valid"]
