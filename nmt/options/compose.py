@@ -162,9 +162,11 @@ def _model_of(start_from: str, given: Mapping[str, Any]) -> list[Setting]:
         raise UserError(f"{path}: model: ${{ begins an interpolation. Remove it.")
     wanted = {f"model.{key}": value for key, value in model.items() if not key.endswith("dropout")}
     return [
-        Setting(key, str(value), value, None)
+        Setting(key, str(each), each, None)
         for key, value in wanted.items()
         if not any(f"{other}.".startswith(f"{key}.") for other in given)
+        # An empty section first: a section would be merged with the one of the experiment.
+        for each in ([{}, value] if isinstance(value, dict) else [value])
     ]
 
 

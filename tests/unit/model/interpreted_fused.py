@@ -30,6 +30,7 @@ class Case:
     dropout: float = 0.0
     dtype: str = "float32"
     residual: str | None = None
+    frozen: tuple[str, ...] = ()
 
 
 CASES = {
@@ -38,6 +39,7 @@ CASES = {
     "dropout": Case(dropout=0.3),
     "fp16": Case(dtype="float16"),
     "fp16, 16 bits between sub-layers": Case(dtype="float16", residual="float16"),
+    "frozen below and above": Case(frozen=("target_embedding", "encoder.0.", "decoder.1.")),
 }
 
 
@@ -69,11 +71,15 @@ def passed(
         for name, weight in model.named_parameters():
             if "norm" in name or name.endswith("bias"):
                 weight.copy_(torch.randn(weight.shape) * 0.3 + (0.0 if name.endswith("bias") else 1.0))
+    for name, weight in model.named_parameters():
+        weight.requires_grad_(not name.startswith(case.frozen))
     if dtype is torch.float64:
         model = model.double()
     model.residual_dtype = residual
     model.dropout.threshold = 0  # of the embeddings, which have their own random numbers
     copies = model.copy_weights(dtype)
+    for weight, copy in copies:
+        copy.requires_grad_(weight.requires_grad)
     masks = Masks(case, model) if case.dropout else None
     for layer in model.blocks():
         assert fused.supports(layer)
@@ -89,6 +95,7 @@ def passed(
         if copy.grad is not None:
             gradient = copy.grad.to(weight.dtype)
             weight.grad = gradient if weight.grad is None else weight.grad + gradient
+    assert all(weight.grad is None for weight in model.parameters() if not weight.requires_grad)
     gradients = [weight.grad for weight in model.parameters()]
     return [x.double().flatten().tolist() for x in (hidden.detach(), *gradients) if x is not None]
 

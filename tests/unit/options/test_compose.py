@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from nmt.config import (
     DecodingConfig,
     EvalConfig,
     HubConfig,
+    Norm,
     TrainConfig,
     TranslateConfig,
 )
@@ -416,3 +418,41 @@ def test_options_of_decoding_are_changed_as_on_a_command_line() -> None:
         changed_decoding(stored, {"nbest": 8})
     with pytest.raises(UserError, match="has several values. Add -m for a sweep"):
         changed_decoding(stored, {"nbest": "1,2"})
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Path:
+    """The files of a model folder that are read before training."""
+    config = composed(
+        *(*LOCAL, "model=tiny", "model.norm=pre", "model.dropout=0.4", "model.output_bias=true"),
+        *("model/positions=relative", "model.positions.options.clip=7"),
+    )
+    (tmp_path / "config.yaml").write_text(config_to_yaml(config))
+    (tmp_path / "model.safetensors").touch()
+    return tmp_path
+
+
+def test_a_warm_start_has_the_options_of_its_model_except_for_dropout(start: Path) -> None:
+    there = config_from_yaml((start / "config.yaml").read_text(), "there").model
+    config = composed(*LOCAL, f"start_from={start}")
+    assert config.model == replace(there, dropout=0.1) and there.d_model == 128
+    assert composed(*LOCAL, f"start_from={start}", "model.dropout=0.2").model == replace(there, dropout=0.2)
+    experiment = composed("experiment=multi30k", f"start_from={start}").model
+    assert experiment == replace(there, dropout=0.25)
+
+
+def test_given_options_of_the_model_win_over_those_of_the_start(start: Path) -> None:
+    assert composed(*LOCAL, f"start_from={start}", "model.norm=post").model.norm is Norm.post
+    assert composed(*LOCAL, f"start_from={start}", "model=small").model.d_model == 512
+    rotary = composed(*LOCAL, f"start_from={start}", "model/positions=rotary").model
+    assert (rotary.positions.name, rotary.positions.options, rotary.d_model) == (
+        "rotary",
+        {"base": 10000},
+        128,
+    )
+    nine = composed(*LOCAL, f"start_from={start}", "model.positions.options.clip=9").model
+    assert (nine.positions.name, nine.positions.options["clip"], nine.norm) == ("relative", 9, Norm.pre)
+
+
+def test_without_a_model_in_it_the_options_are_the_defaults(tmp_path: Path) -> None:
+    assert composed(*LOCAL, f"start_from={tmp_path}").model == composed(*LOCAL).model
