@@ -46,8 +46,7 @@ VARIANTS: Mapping[str, Sequence[str]] = {
     "tuned": (),
     "mixed": ("data.train.corpora.general.weight=0.1",),
     "l2": ("training.l2_to_start=0.03",),
-    "frozen": ("training.freeze=[embeddings,decoder]",),
-    "mixed-l2": ("data.train.corpora.general.weight=0.1", "training.l2_to_start=0.03"),
+    "frozen": ("training.freeze=[encoder,embeddings]",),
 }
 """Name of each training on the topic → its options."""
 

@@ -169,6 +169,12 @@ _MEANINGS: tuple[tuple[str, str, str], ...] = (
         "",
     ),
     ("checkpoint ckpt checkpoint_path model_path models model checkpoints", "start_from model_dir", ""),
+    (
+        "freeze_encoder freeze_decoder freeze_embeddings freeze_word_vecs_enc freeze_word_vecs_dec "
+        "embedding_fix_src embedding_fix_trg fixed_param_names fixed_param_strategy frozen_layers",
+        "training.freeze",
+        "",
+    ),
     ("experiment_name run_name exp_name", "name", ""),
     # the machine
     (
