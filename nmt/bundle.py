@@ -18,6 +18,7 @@ from safetensors import SafetensorError
 from safetensors.torch import save_file
 from torch import Tensor
 
+from nmt.card import CARD, Subject, bundle_card
 from nmt.config import TrainConfig
 from nmt.config.plain_yaml import MOST_CHARACTERS
 from nmt.config.storage import from_yaml, to_yaml
@@ -32,12 +33,14 @@ from nmt.runtime import (
     enclosing_run,
     expanded,
     fsync_folder,
+    is_hub_name,
     log,
     make_folder,
     model_folders,
     naming_plugins,
     parse_json,
     pieces_folder,
+    pinned,
     read_checked,
     read_errors,
     remove,
@@ -75,7 +78,7 @@ def save_bundle(
     tokenizer: Tokenizer,
     results: Mapping[str, Any],
 ) -> None:
-    """Writes a model folder atomically: into a temporary folder next to it, which is then renamed.
+    """Writes a model folder with its card, atomically: into a temporary folder, which is then renamed.
 
     Only one process may do this at a time. Temporary folders of a killed process are removed.
 
@@ -87,13 +90,7 @@ def save_bundle(
     try:
         make_folder(fresh)
         with write_errors(folder):
-            write_weights(fresh / WEIGHTS, weights)
-            tokenizer.save(fresh)
-            (fresh / CONFIG).write_text(config_to_yaml(config), encoding="utf-8")
-            (fresh / RESULTS).write_text(json.dumps(results, indent=2, ensure_ascii=False) + "\n", "utf-8")
-            sums = file_sums(fresh, (path.name for path in fresh.iterdir()), flush=True)
-            (fresh / SUMS).write_text(sums_text(sums), encoding="utf-8")
-            file_sum(fresh / SUMS, flush=True)
+            write_files(fresh, config, weights, tokenizer, results)
             if folder.exists():
                 remove(old)
                 folder.rename(old)
@@ -104,16 +101,53 @@ def save_bundle(
         remove(fresh)
 
 
+def write_files(
+    folder: Path,
+    config: TrainConfig,
+    weights: Mapping[str, Tensor],
+    tokenizer: Tokenizer,
+    results: Mapping[str, Any],
+    place: str = ".",
+) -> None:
+    """Writes the files of a model into an empty folder, and flushes them to disk.
+
+    `SHA256SUMS` does not list the card: its reader is a person, who may edit it.
+
+    Args:
+        folder: the folder.
+        config: the options of its training.
+        weights: as for `write_weights`.
+        tokenizer: the vocabulary.
+        results: the content of `results.json`.
+        place: as for `bundle_card`.
+
+    Raises:
+        OSError: writing fails.
+    """
+    write_weights(folder / WEIGHTS, weights)
+    tokenizer.save(folder)
+    (folder / CONFIG).write_text(config_to_yaml(config), encoding="utf-8")
+    (folder / RESULTS).write_text(json.dumps(results, indent=2, ensure_ascii=False) + "\n", "utf-8")
+    sums = file_sums(folder, (path.name for path in folder.iterdir()), flush=True)
+    (folder / SUMS).write_text(sums_text(sums), encoding="utf-8")
+    (folder / CARD).write_text(bundle_card(Subject(config, tokenizer, results), place), encoding="utf-8")
+    for name in (SUMS, CARD):
+        file_sum(folder / name, flush=True)
+
+
 def load_bundle(path: str | Path) -> Bundle:
     """Reads a model.
 
     Args:
-        path: a model folder, a run folder that holds one, or a checkpoint of a run.
+        path: a model folder, a run folder that holds one, a checkpoint of a run, or `hf://owner/name`.
 
     Raises:
         UserError: the folder is not a model folder, or is damaged; the checksum of a file is not the one in
-            `SHA256SUMS`; the model needs a plugin that was not imported.
+            `SHA256SUMS`; the model needs a plugin that was not imported; as for `model_folders`.
     """
+    if is_hub_name(path):
+        path = pinned(str(path))
+        log.info("model_dir=%s", path)
     folder = find_model_folder(path)
     config = read_config(config_file(folder))
     tokenizer = Tokenizer.load(pieces_folder(folder))
@@ -227,7 +261,7 @@ def find_model_folder(path: str | Path, key: str = "model_dir") -> Path:
     `config_file` and `pieces_folder` return the paths of its other parts.
 
     Args:
-        path: a model folder, a run folder that holds one, or a checkpoint.
+        path: a model folder, a run folder that holds one, a checkpoint, or `hf://owner/name`.
         key: the option that gave the path, for the error message.
 
     Raises:
@@ -235,7 +269,7 @@ def find_model_folder(path: str | Path, key: str = "model_dir") -> Path:
     """
     given = expanded(path)
     with read_errors(given):
-        for folder in model_folders(given):
+        for folder in model_folders(path, key):
             if (folder / WEIGHTS).is_file() and config_file(folder).is_file():
                 return folder
         raise UserError(f"{key}={path}: {_missing_model_reason(given, str(path), key)}")

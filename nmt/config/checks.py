@@ -75,6 +75,14 @@ def check_language(key: str, code: str) -> None:
         )
 
 
+def check_licence(licence: str | None) -> None:
+    """Raises `UserError` unless `licence` has the form of an identifier; None is not stated."""
+    if licence is not None and not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9.+-]{0,99}", licence):
+        raise UserError(
+            f"licence={shortened(licence)}: is not an identifier. Give one such as apache-2.0 or cc-by-4.0."
+        )
+
+
 def shortened(value: Any, limit: int = 60) -> str:
     """Returns a value as text of at most `limit` characters, with `…` in place of its middle."""
     try:

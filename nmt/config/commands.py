@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
-from nmt.config.checks import PROCESSES, between, check, check_language, shortened
+from nmt.config.checks import PROCESSES, between, check, check_language, check_licence, shortened
 from nmt.config.data import DataConfig
 from nmt.config.decoding import DecodingConfig
 from nmt.config.evaluation import EvaluationConfig
@@ -42,12 +42,15 @@ class TrainConfig:
     """Checkpoint of the run to go back to, such as `update-300`. Later checkpoints are removed when training
     begins. Running the same command again resumes the run and does not go back again."""
     start_from: str | None = path_field("folder", None)
-    """Warm start: a model folder, a run folder or a checkpoint. Training begins with its weights and its
-    vocabulary."""
+    """Warm start: a model folder, a run folder, a checkpoint or `hf://OWNER/NAME`. Training begins with its
+    weights and its vocabulary."""
     plugins: list[str] = field(default_factory=list)
     """Python modules to import first, such as `[my_package.encodings]`. They register architectures,
     positional encodings, schedules, optimizers, search processors, cleaning rules and metrics. See
     docs/extending.md."""
+    licence: str | None = None
+    """Licence of the model, for its card: an identifier such as `apache-2.0` or `cc-by-4.0`. See
+    docs/sharing.md."""
     prepare_only: bool = False
     """Prepare the data, then stop."""
     data: DataConfig = field(default_factory=DataConfig)
@@ -59,6 +62,7 @@ class TrainConfig:
     def __post_init__(self) -> None:
         """Checks the values."""
         check("seed", self.seed, between(0, 2**32 - 1))
+        check_licence(self.licence)
         if self.start_from is None:
             for key in ("freeze", "l2_to_start"):
                 if value := getattr(self.training, key):
@@ -93,8 +97,8 @@ class TranslateConfig:
     """Options of `nmt-translate`: a model, and where text is read and written."""
 
     model_dir: Any = path_field("folder", "???", several=True)
-    """Model folder, run folder or checkpoint, such as `RUN/checkpoints/update-300`. A list, `[DIR,DIR]`, is
-    an ensemble."""
+    """Model folder, run folder, checkpoint, such as `RUN/checkpoints/update-300`, or a model on the hub,
+    `hf://OWNER/NAME`. A list, `[DIR,DIR]`, is an ensemble."""
     input: str | None = path_field("file", None)
     """Text file with one sentence per line. null: standard input."""
     output: str | None = path_field("file", None)
@@ -139,8 +143,8 @@ class EvalConfig:
     """Options of `nmt-eval`: a model and a test set, or a file of hypotheses and its references."""
 
     model_dir: Any = path_field("folder", None, several=True)
-    """Model folder, run folder or checkpoint; a list, `[DIR,DIR]`, is an ensemble. It is scored on the data
-    of the (first) model unless `source` and `references`, or `data`, are given."""
+    """Model folder, run folder, checkpoint or `hf://OWNER/NAME`; a list, `[DIR,DIR]`, is an ensemble. It is
+    scored on the data of the (first) model unless `source` and `references`, or `data`, are given."""
     data: DataConfig | None = None
     """Other data than those of the model, such as `data=quickstart`. Their `split` is scored."""
     split: str = "test"

@@ -130,8 +130,8 @@ class TokenizerConfig:
     """Largest number of pairs from which the pieces are learnt. A larger corpus is sampled, the same way each
     time. Fewer pairs are used if they exceed 100 MB of text."""
     path: str | None = path_field("folder", None)
-    """Model folder or run folder whose pieces are reused. No pieces are learnt then, and the other options of
-    the tokenizer are ignored."""
+    """Model folder, run folder or `hf://OWNER/NAME` whose pieces are reused. No pieces are learnt then, and
+    the other options of the tokenizer are ignored."""
 
     def __post_init__(self) -> None:
         """Checks the values."""

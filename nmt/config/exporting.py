@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from nmt.config.checks import PROCESSES, between, check
+from nmt.config.checks import PROCESSES, between, check, check_licence
 from nmt.config.choices import registered_name
 from nmt.config.paths import path_field
 from nmt.errors import UserError
+
+COPY = "nmt"
+"""The format of a copy of a model folder."""
 
 
 @dataclass
@@ -15,11 +18,11 @@ class ExportConfig:
     """Options of `nmt-export`: a model, a format, and the text for the comparison."""
 
     model_dir: str = path_field("folder", "???")
-    """Model folder, run folder or checkpoint."""
+    """Model folder, run folder, checkpoint or `hf://OWNER/NAME`."""
     output: str = path_field("folder", "???")
     """Folder for the export. It must not exist, or be empty."""
-    format: str = registered_name("ctranslate2", "ctranslate2", "marian")
-    """Format of the export, as registered in `nmt.export.EXPORTERS`."""
+    format: str = registered_name("ctranslate2", "ctranslate2", "marian", COPY)
+    """Format of the export, as registered in `nmt.export.EXPORTERS`. `nmt`: a model folder for nmt itself."""
     quantization: str = "float32"
     """Number format of the weights: `float32`, `int8`, `int8_float32`, `int8_float16`, `int8_bfloat16`,
     `int16`, `float16` or `bfloat16`."""
@@ -36,7 +39,13 @@ class ExportConfig:
     max_bleu_loss: float = 0.5
     """Largest loss of BLEU of a quantised export against the model, on the sentences of the comparison."""
     licence: str | None = None
-    """Licence of the model, for its card: an identifier such as `apache-2.0` or `cc-by-4.0`."""
+    """Licence of the model, for its card: an identifier such as `apache-2.0` or `cc-by-4.0`. null: the one
+    that the model was trained with."""
+    push: str | None = None
+    """Repository on the Hugging Face hub, `OWNER/NAME`, that the export is uploaded to. It is created if it
+    does not exist. See docs/sharing.md."""
+    private: bool | None = None
+    """Whether a new repository of `push` is private. null: as its owner has set on the hub."""
     plugins: list[str] = field(default_factory=list)
     """Python modules to import first, such as `[my_package.formats]`. See docs/extending.md."""
     threads: int = 0
@@ -48,6 +57,20 @@ class ExportConfig:
         check("max_length", self.max_length, between(1, 1_000_000))
         check("check_sentences", self.check_sentences, between(1, 10_000_000))
         check("max_bleu_loss", self.max_bleu_loss, between(0, 100))
+        check_licence(self.licence)
+        if self.private is not None and self.push is None:
+            raise UserError("private: requires push=OWNER/NAME. Remove it, or add that.")
+        if self.format == COPY:
+            self._check_copy()
         if (self.check is None) != (self.references is None):
             missing, given = ("references", "check") if self.references is None else ("check", "references")
             raise UserError(f"{missing}: must be given with {given}, its file line for line.")
+
+    def _check_copy(self) -> None:
+        """Refuses the options that have no meaning for a copy."""
+        if self.quantization != "float32":
+            raise UserError(f"quantization={self.quantization}: format={COPY} has float32 alone.")
+        if self.check is not None:
+            raise UserError(
+                f"check: format={COPY} compares the weights themselves. Remove check and references."
+            )

@@ -75,7 +75,8 @@ class ServeConfig:
     """Options of `nmt-serve`: the models, the address, the access, and limits of requests."""
 
     model_dir: Any = path_field("folder", "???", several=True)
-    """Model folder, run folder or checkpoint. A list, `[DIR,DIR]`, has models of different languages."""
+    """Model folder, run folder, checkpoint or `hf://OWNER/NAME`. A list, `[DIR,DIR]`, has models of different
+    languages."""
     host: str = "127.0.0.1"
     """Address to listen on. The default is reached from this machine alone. `0.0.0.0`: from everywhere."""
     port: int = 5000

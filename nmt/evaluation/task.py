@@ -16,7 +16,7 @@ from nmt.evaluation.report import Report
 from nmt.evaluation.scores import lacks_spaces, looks_tokenized, require_equal_counts, score, score_groups
 from nmt.evaluation.significance import compare
 from nmt.evaluation.utility import configured_utility
-from nmt.runtime import log, printable, progress
+from nmt.runtime import log, pinned, printable, progress
 
 if TYPE_CHECKING:
     from nmt.bundle import Bundle
@@ -145,7 +145,7 @@ def load_models(config: EvalConfig, task: Task) -> list[Bundle]:
     Raises:
         UserError: a model can't be loaded, or its data are no longer available.
     """
-    paths = folders("model_dir", config.model_dir)
+    paths = list(map(pinned, folders("model_dir", config.model_dir)))
     if not paths:
         return []
     from nmt.bundle import load_bundles
@@ -165,7 +165,7 @@ def load_models(config: EvalConfig, task: Task) -> list[Bundle]:
         read_data(config, bundle, data, task)
         scored_on = f"{data.name} ({config.split}), {data.source_lang}-{data.target_lang}"
     task.title = printable(f"{' + '.join(paths)} on {scored_on}")
-    task.details["model_dir"] = config.model_dir
+    task.details["model_dir"] = paths[0] if isinstance(config.model_dir, str) else paths
     return bundles
 
 

@@ -6,37 +6,75 @@ import json
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from nmt import __version__
 from nmt.bundle import EXPORT_REPORT, Bundle, load_bundle
+from nmt.card import CARD, Subject, export_card
 from nmt.config import EvalConfig, ExportConfig
+from nmt.config.exporting import COPY
 from nmt.errors import UserError
 from nmt.evaluation.metrics import metrics_for
 from nmt.evaluation.scores import score_of
 from nmt.evaluation.task import Task, read_data
 from nmt.export import EXPORTERS, Engine, Exporter
-from nmt.export.card import card
+from nmt.export.copy import write_copy
 from nmt.export.parity import Difference, compare
+from nmt.export.push import push, require_token
 from nmt.export.sentences import Pairs, Sentences, bundled_pairs, chosen, given_pairs
-from nmt.runtime import expanded, fsync_folder, log, make_folder, progress, remove, set_threads, write_errors
-
-CARD = "README.md"
+from nmt.runtime import (
+    expanded,
+    fsync_folder,
+    is_hub_name,
+    log,
+    make_folder,
+    pinned,
+    progress,
+    remove,
+    set_threads,
+    write_errors,
+)
+from nmt.runtime.hub import HUB
 
 
 def export(config: ExportConfig) -> dict[str, Any]:
-    """Exports a model as `config` says; returns the content of `export.json`.
+    """Exports a model as `config` says, and uploads it if it is to be pushed.
+
+    Returns:
+        The content of `export.json`; empty for `format=nmt`.
 
     Raises:
         UserError: the model can't be read or the engine can't compute it, a package is missing, the folder is
-            not empty or not writable, or the export translates differently. Nothing is left behind.
+            not empty or not writable, or the export translates differently: nothing is left behind, and
+            nothing is uploaded. Or the upload fails: the export stays.
     """
-    exporter = _exporter(config)
+    exporter = None if config.format == COPY else _exporter(config)
     output = expanded(config.output)
     require_empty(output, config.output)
+    if config.push is not None:
+        require_token(config.push)
     set_threads(config.threads)
+    config = replace(config, model_dir=pinned(config.model_dir))
     bundle = load_bundle(config.model_dir)
+    if config.licence is not None:
+        bundle = replace(bundle, config=replace(bundle.config, licence=config.licence))
+    if exporter is None:
+        with fresh_folder(output) as fresh:
+            write_copy(bundle, fresh, "." if config.push is None else f"{HUB}{config.push}")
+        result = {}
+    else:
+        result = _exported(config, exporter, bundle, output)
+    log.info("%s: written. Its %s shows how to use it.", output, CARD)
+    if config.push is not None:
+        message = f"nmt {__version__}: {config.format}, {config.quantization}"
+        log.info("%s", push(output, config.push, message, config.private))
+    return result
+
+
+def _exported(config: ExportConfig, exporter: Exporter, bundle: Bundle, output: Path) -> dict[str, Any]:
+    """Writes an export with its report and its card; returns the report."""
     if reason := exporter.reason_against(bundle):
         raise UserError(f"format={config.format}: {bundle.folder} can't be exported: {reason}.")
     sentences = _sentences(config, bundle)
@@ -44,14 +82,18 @@ def export(config: ExportConfig) -> dict[str, Any]:
         result = _Comparison(config, exporter, bundle, sentences).write(fresh)
         (fresh / EXPORT_REPORT).write_text(json.dumps(result, indent=2, ensure_ascii=False) + "\n", "utf-8")
         usage = exporter.usage(bundle, config.quantization)
-        text = card(bundle, result, exporter.library, usage, config.licence)
-        (fresh / CARD).write_text(text, "utf-8")
-    log.info("%s: written. Its %s shows how to use it.", output, CARD)
+        subject = Subject(bundle.config, bundle.tokenizer, bundle.results)
+        (fresh / CARD).write_text(export_card(subject, result, exporter.library, usage), "utf-8")
     return result
 
 
 def _exporter(config: ExportConfig) -> Exporter:
-    exporter = EXPORTERS.find(config.format, f"format={config.format}")()
+    if config.format not in EXPORTERS:
+        names = ", ".join((*EXPORTERS, COPY))
+        raise UserError(
+            f"format={config.format}: there is no export format {config.format}. Choose from {names}."
+        )
+    exporter = EXPORTERS[config.format]()
     if config.quantization not in exporter.quantizations:
         raise UserError(
             f"quantization={config.quantization}: must be one of {', '.join(exporter.quantizations)}."
@@ -139,6 +181,8 @@ class _Comparison:
             "compared_on": self._sentences.name,
             "sentences": len(self._sentences.lines),
         }
+        if is_hub_name(config.model_dir):  # other paths are of this machine alone
+            result["model"] = config.model_dir
         # A quantised export begins with an exact one: then quantisation alone can make a difference.
         place = folder if config.quantization == exact else make_folder(folder / exact)
         engine = self._written(place, exact)

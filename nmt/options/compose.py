@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -31,7 +31,15 @@ from nmt.options.malformed_words import require_option, require_text
 from nmt.options.overrides import Setting, named_sections, settings_of_jobs
 from nmt.options.sweep import with_distinct_folders
 from nmt.options.user_yaml import Folder
-from nmt.runtime import config_file, decoded, model_folders, read_checked, read_errors
+from nmt.runtime import (
+    config_file,
+    decoded,
+    is_hub_name,
+    model_folders,
+    pinned,
+    read_checked,
+    read_errors,
+)
 
 C = TypeVar("C")
 
@@ -44,7 +52,7 @@ def compose_jobs(schema: type[C], config_name: str, arguments: Arguments) -> lis
     """
     with isolated_hydra(config_name, schema):
         folder = Folder(arguments.config_dir, configs_folder())
-        settings = list(settings_of_jobs(schema, arguments))
+        settings = [[_pinned(one) for one in job] for job in settings_of_jobs(schema, arguments)]
         jobs = []
         for given in settings:
             with folder.located([f"{setting.key}={setting.written}" for setting in given]):
@@ -119,6 +127,17 @@ def _defaults(schema: type[Any], config_name: str, settings: Sequence[Setting]) 
     named = folders("model_dir", given.get("model_dir"))
     # Of several models, the first one decides.
     return _decoding_of(_resolved("model_dir", named[0])) if named else []
+
+
+def _pinned(setting: Setting) -> Setting:
+    """Returns `model_dir` with the current commit of a model on the hub, so that a command reads only one."""
+    if setting.key != "model_dir" or not isinstance(setting.value, str | list):
+        return setting
+    given = folders("model_dir", setting.value)
+    if not any(map(is_hub_name, given)):
+        return setting
+    named = [pinned(_resolved("model_dir", one)) if is_hub_name(one) else one for one in given]
+    return replace(setting, value=named[0] if isinstance(setting.value, str) else named, override=None)
 
 
 def _resolved(key: str, value: str) -> str:

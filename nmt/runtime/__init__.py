@@ -15,12 +15,14 @@ from nmt.runtime.files import (
     written,
 )
 from nmt.runtime.guest import Guest, as_guest, guest
+from nmt.runtime.hub import is_hub_name, pinned
 from nmt.runtime.machine import (
     available_cores,
     choose_device,
     choose_precision,
     control_groups,
     default_freed_memory,
+    device_name,
     expandable_segments,
     keep_freed_memory,
     kept_freed_memory,
@@ -91,6 +93,7 @@ __all__ = [
     "control_groups",
     "decoded",
     "default_freed_memory",
+    "device_name",
     "expandable_segments",
     "end_with_parent",
     "expanded",
@@ -101,6 +104,7 @@ __all__ = [
     "holds_pieces",
     "ignore_stop_signals",
     "import_plugins",
+    "is_hub_name",
     "abbreviated",
     "keep_freed_memory",
     "kept_freed_memory",
@@ -119,6 +123,7 @@ __all__ = [
     "naming_plugins",
     "parse_json",
     "pieces_folder",
+    "pinned",
     "printable",
     "progress",
     "queued_seconds",

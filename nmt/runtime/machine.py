@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import os
+import platform
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -231,14 +232,28 @@ def choose_precision(precision: Precision, device: torch.device) -> Precision:
     return Precision.bf16 if _cpu_flags() & {"avx512_bf16", "amx_bf16"} else Precision.fp32
 
 
+def device_name(device: torch.device) -> str:
+    """Returns the name of the GPU, or that of the processor, as its maker calls it."""
+    if device.type == "cuda":
+        import torch
+
+        return torch.cuda.get_device_name(device)
+    return _cpu_fact("model name") or platform.processor() or platform.machine()
+
+
 def _cpu_flags() -> set[str]:
+    return set(_cpu_fact("flags").split())
+
+
+def _cpu_fact(name: str) -> str:
+    """Returns a fact about the first core; empty if the system does not report it; only Linux does."""
     try:
         for line in Path("/proc/cpuinfo").read_text().splitlines():
-            if line.startswith("flags"):
-                return set(line.partition(":")[2].split())
+            if line.partition(":")[0].strip() == name:
+                return line.partition(":")[2].strip()
     except OSError:
-        pass  # not Linux: the flags of the processor are unknown
-    return set()
+        pass
+    return ""
 
 
 @contextlib.contextmanager

@@ -1,4 +1,4 @@
-"""The locations of a model's files: a model folder, its run folder, or a checkpoint of a run.
+"""The locations of a model's files: a model folder, its run folder, a checkpoint of a run, or the hub.
 
 A checkpoint holds only weights. Its configuration and vocabulary are those of its run.
 """
@@ -16,6 +16,11 @@ PIECES = ("joint.spm", "source.spm")
 """A model has `joint.spm`, or both `source.spm` and the file of the target side."""
 PIECE_LIST = "pieces.json"
 """The ids of the pieces of an imported model, next to its SentencePiece models."""
+BUNDLE_FILES = (
+    *(CONFIG, WEIGHTS, "results.json", "SHA256SUMS"),
+    *("joint.spm", "source.spm", "target.spm", PIECE_LIST),
+)
+"""All files of a model folder that nmt reads."""
 
 _CHECKPOINT = re.compile(r"update-([0-9]{1,18})")
 
@@ -31,12 +36,23 @@ def update_of(name: str) -> int | None:
     return int(match[1]) if match else None
 
 
-def model_folders(path: str | Path) -> list[Path]:
+def model_folders(path: str | Path, key: str = "model_dir") -> list[Path]:
     """Returns the folders in which to look for a model that a user has named, the likeliest first.
 
+    A model on the hub is downloaded, unless it is in the cache.
+
     Args:
-        path: a model folder, a run folder, or a checkpoint; its number may lack the leading zeros.
+        path: a model folder, a run folder, a checkpoint, whose number may lack the leading zeros, or
+            `hf://owner/name`.
+        key: the option that gave the path, for error messages.
+
+    Raises:
+        UserError: there is no such model on the hub, or it is neither on the network nor in the cache.
     """
+    from nmt.runtime.hub.models import hub_folder, is_hub_name  # they import this module
+
+    if is_hub_name(path):
+        return [hub_folder(str(path), key)]
     given = expanded(path)
     update = update_of(given.name)
     padded = [] if update is None else [given.with_name(checkpoint_name(update))]

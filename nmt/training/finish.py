@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from nmt import __version__
 from nmt.bundle import CONFIG, MOST_RESULTS, RESULTS, read_config, save_bundle
 from nmt.config import Average, Precision, TrainConfig
 from nmt.data.arrays import Side
@@ -21,7 +22,7 @@ from nmt.evaluation.metrics import metrics_for
 from nmt.evaluation.report import Report
 from nmt.evaluation.scores import Scores, score, score_groups
 from nmt.model import Seq2Seq
-from nmt.runtime import log, parse_json, progress, read_text, replaced
+from nmt.runtime import available_cores, device_name, log, parse_json, progress, read_text, replaced
 from nmt.training.criterion import Criterion, criterion_for
 from nmt.training.selection import Selection, final_candidates, origin, select_best, table
 from nmt.training.state.checkpoint import CheckpointFolder
@@ -62,7 +63,7 @@ def finish(
         if text is not None:
             known = selection.best.hypotheses if split == "valid" else None
             results[split] = _scored(translator, text, split, config, folder.hypotheses(split), known)
-    results["training"] = _facts(config, run, selection, model.num_parameters)
+    results["training"] = _facts(config, run, selection, model.num_parameters) | _machine(device)
     results["data"] = prepared.report
     if (alignment := _alignment(translator, model, prepared)) is not None:
         results["alignment"] = alignment
@@ -157,15 +158,23 @@ def _has_metrics(config: TrainConfig, results: dict[str, Any]) -> bool:
 
 
 def _model_is_current(config: TrainConfig, results: dict[str, Any], model: Path) -> bool:
-    """Returns whether the model folder has these results and the current `training.averaging`."""
+    """Returns whether the model folder has these results, `training.averaging` and `licence`."""
     try:
-        there = read_config(model / CONFIG).training.averaging
+        there = read_config(model / CONFIG)
         whole = parse_json(read_text(model / RESULTS, MOST_RESULTS)) == results
     except ValueError:
         return False  # includes `UserError`
-    if whole and there != config.training.averaging:
-        log.info("training.averaging has changed: choosing the final model again, without training")
-    return whole and there == config.training.averaging
+    changed = [
+        name
+        for name, before, now in (
+            ("training.averaging", there.training.averaging, config.training.averaging),
+            ("licence", there.licence, config.licence),
+        )
+        if before != now
+    ]
+    if whole and changed:
+        log.info("%s has changed: choosing the final model again, without training", changed[0])
+    return whole and not changed
 
 
 def results_text(config: TrainConfig, results: dict[str, Any], folder: RunFolder) -> str:
@@ -287,6 +296,16 @@ def _facts(config: TrainConfig, run: Progress, selection: Selection, num_paramet
         "parameters": num_parameters,
         "precision": options.precision.value,
         "processes": int(options.devices),
+    }
+
+
+def _machine(device: torch.device) -> dict[str, Any]:
+    """Returns the facts of the machine at the end of training; earlier parts may have run on another."""
+    return {
+        "device": device_name(device),
+        "cores": available_cores(),
+        "torch": torch.__version__,
+        "nmt": __version__,
     }
 
 

@@ -154,10 +154,10 @@ def with_choices(config: TrainConfig, folder: RunFolder, processes: int) -> Trai
     """
     folder.require_sound()
     require_work(config.training, config.data.max_tokens, processes)
-    config = with_vocabulary(config)
+    begun = folder.resumable_config()
+    config = with_vocabulary(config, begun)
     precision = choose_precision(config.training.precision, choose_device("auto"))
     training = replace(config.training, precision=precision, devices=str(processes))
-    begun = folder.resumable_config()
     data = with_commits(config.data, None if begun is None else begun.data)
     return replace(config, data=data, training=training)
 

@@ -126,7 +126,7 @@ def test_all_files_follow_the_umask(mask: int, tmp_path: Path, tokenizer: Tokeni
     finally:
         os.umask(before)
     modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in (tmp_path / "model").iterdir()}
-    assert modes == dict.fromkeys(FILES, 0o666 & ~mask)
+    assert modes == dict.fromkeys([*FILES, "README.md"], 0o666 & ~mask)
 
 
 # Untrusted content, without checksums

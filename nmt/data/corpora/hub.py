@@ -19,11 +19,11 @@ from nmt.data.corpora.tables import Block, Pair, arrow_blocks, arrow_names, arro
 from nmt.data.corpora.text import file_facts
 from nmt.errors import UserError
 from nmt.runtime import expanded, file_error, guest, log, reason_of, stat_or_none
+from nmt.runtime.hub import brief, is_commit, is_network_error, quiet_hub
 
 _BLOCK_ROWS = 1024  # rows per block; a row may be a whole document
 _PATTERN = re.compile(r"[*?\[]|::")
 """Matches text that `datasets` interprets as a pattern, or as an address inside another."""
-_COMMIT = re.compile("[0-9a-f]{40}")
 _LOCAL_FILES = "two text files (data=local data.train.source=... data.train.target=...)"
 
 
@@ -76,7 +76,7 @@ def open_hub(data: DataConfig, split: str, key: str) -> HubSplit:
     try:
         dataset = builder.as_dataset(split=split)
     except ValueError as error:
-        raise UserError(f"{key}.split={split}: {_brief(error)}") from None
+        raise UserError(f"{key}.split={split}: {brief(error)}") from None
     schema = dataset.features.arrow_schema
     title = _title(data.hub)
     keys = choose_keys(
@@ -118,11 +118,6 @@ def _require_plain_name(option: str, folder: Path) -> None:
         raise UserError(f"{option}: {folder} has {found[0]} in its name, a pattern to `datasets`. Rename it.")
 
 
-def is_commit(revision: str | None) -> bool:
-    """Whether a revision is a commit, which never changes."""
-    return _COMMIT.fullmatch(revision or "") is not None
-
-
 def commit_of(hub: HubConfig) -> str | None:
     """Determines the current commit of a hub data set; without a network, the commit in the cache.
 
@@ -145,15 +140,12 @@ def _quiet_datasets() -> Any:
     In a call from another program, the logging of `datasets` is not changed.
     """
     import datasets
-    from huggingface_hub.utils.tqdm import disable_progress_bars
 
-    if guest() is not None:
-        return datasets
-    for library in ("datasets", "huggingface_hub"):
-        logging.getLogger(library).setLevel(logging.ERROR)
-    if not sys.stderr.isatty():
-        datasets.disable_progress_bars()
-        disable_progress_bars()
+    quiet_hub()
+    if guest() is None:
+        logging.getLogger("datasets").setLevel(logging.ERROR)
+        if not sys.stderr.isatty():
+            datasets.disable_progress_bars()
     return datasets
 
 
@@ -174,15 +166,15 @@ def _local_builder(datasets: Any, folder: Path, hub: HubConfig) -> Any:
         raise
     except RuntimeError as error:  # the data set is a script
         raise UserError(
-            f"data.hub.path={hub.path}: {_brief(error)}. Convert it to Parquet, or give {_LOCAL_FILES}."
+            f"data.hub.path={hub.path}: {brief(error)}. Convert it to Parquet, or give {_LOCAL_FILES}."
         ) from None
     except (OSError, ValueError, datasets.exceptions.DatasetsError) as error:
         line = file_error(error, folder, "read") if isinstance(error, OSError) and error.errno else None
-        raise UserError(f"data.hub.path={hub.path}: {line or _brief(error)}") from None
+        raise UserError(f"data.hub.path={hub.path}: {line or brief(error)}") from None
     except Exception as error:
         if not type(error).__module__.startswith("yaml"):
             raise
-        raise UserError(f"data.hub.path={hub.path}: its README.md is damaged: {_brief(error)}") from None
+        raise UserError(f"data.hub.path={hub.path}: its README.md is damaged: {brief(error)}") from None
     folders = [inner.name for inner in folder.iterdir() if inner.is_dir() and not inner.name.startswith(".")]
     known = ", ".join(sorted({*configs, *folders} - {"default"}))
     raise UserError(
@@ -243,10 +235,10 @@ def _load_builder(datasets: Any, hub: HubConfig, revision: str | None, network_e
         with _offline(datasets) if network_error else contextlib.nullcontext():
             builder = datasets.load_dataset_builder(hub.path, name=hub.name, revision=revision)
     except Exception as error:
-        if _is_network_error(error):
-            raise UserError(_unreachable(datasets, hub, network_error or _brief(error))) from None
+        if is_network_error(error):
+            raise UserError(_unreachable(datasets, hub, network_error or brief(error))) from None
         if isinstance(error, (ValueError, RuntimeError)):  # no such configuration, or a script
-            raise UserError(f"data.hub.path={hub.path} data.hub.name={hub.name}: {_brief(error)}") from None
+            raise UserError(f"data.hub.path={hub.path} data.hub.name={hub.name}: {brief(error)}") from None
         raise
     if is_commit(hub.revision):
         # If the network failed after `_resolve`, `datasets` has used its cache.
@@ -277,17 +269,12 @@ def _resolve(hub: HubConfig) -> tuple[str | None, str]:
     ) as error:  # a gated data set counts as not found
         raise UserError(
             f"data.hub.path={hub.path}: neither a local folder nor a hub data set that you may read "
-            f"({_brief(error)}). To use local text, give {_LOCAL_FILES}."
+            f"({brief(error)}). To use local text, give {_LOCAL_FILES}."
         ) from None
     except Exception as error:
-        if not _is_network_error(error):
+        if not is_network_error(error):
             raise
-        return None, _brief(error)
-
-
-def _is_network_error(error: BaseException) -> bool:
-    """Whether an error is a network error. Its class depends on the version of the hub library."""
-    return isinstance(error, OSError) or type(error).__module__.split(".")[0].startswith(("http", "requests"))
+        return None, brief(error)
 
 
 @contextlib.contextmanager
@@ -308,15 +295,15 @@ def _prepare(datasets: Any, builder: Any, hub: HubConfig, local: bool) -> None:
         builder.download_and_prepare(verification_mode="no_checks" if local else "basic_checks")
     except datasets.exceptions.DatasetsError as error:
         cause = error.__cause__ or error
-        if _is_network_error(cause) and not local:
-            raise UserError(_unreachable(datasets, hub, _brief(cause))) from None
-        raise UserError(f"data.hub.path={hub.path}: could not be read: {_brief(cause)}") from None
+        if is_network_error(cause) and not local:
+            raise UserError(_unreachable(datasets, hub, brief(cause))) from None
+        raise UserError(f"data.hub.path={hub.path}: could not be read: {brief(cause)}") from None
     except Exception as error:
-        if not _is_network_error(error):
+        if not is_network_error(error):
             raise
         if local or getattr(error, "errno", None) is not None:
             raise UserError(f"data.hub.path={hub.path}: {error} (the cache is {_cache(datasets)})") from None
-        raise UserError(_unreachable(datasets, hub, _brief(error))) from None
+        raise UserError(_unreachable(datasets, hub, brief(error))) from None
 
 
 def _unreachable(datasets: Any, hub: HubConfig, network_error: str) -> str:
@@ -329,8 +316,3 @@ def _unreachable(datasets: Any, hub: HubConfig, network_error: str) -> str:
 
 def _cache(datasets: Any) -> str:
     return str(datasets.config.HF_DATASETS_CACHE)
-
-
-def _brief(error: BaseException) -> str:
-    """Returns the message of another library's error in one line."""
-    return " ".join(str(error).split())[:300] or type(error).__name__

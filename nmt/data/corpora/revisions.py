@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import astuple, replace
 
 from nmt.config import DataConfig, HubConfig
-from nmt.data.corpora.hub import commit_of, is_commit, local_folder
+from nmt.data.corpora.hub import commit_of, local_folder
 from nmt.data.corpora.sources import hub_of
 from nmt.errors import UserError
 from nmt.runtime import log
+from nmt.runtime.hub import is_commit
 
 
 def with_commits(data: DataConfig, begun: DataConfig | None) -> DataConfig:

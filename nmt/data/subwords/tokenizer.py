@@ -259,12 +259,13 @@ def find_tokenizer(path: str) -> Tokenizer:
     """Reads the tokenizer of a trained model.
 
     Args:
-        path: a model folder, a run folder with a folder `model/`, or a checkpoint of a run.
+        path: a model folder, a run folder with a folder `model/`, a checkpoint of a run, or
+            `hf://owner/name`.
 
     Raises:
         UserError: there is no tokenizer, or it is damaged.
     """
-    for folder in model_folders(path):
+    for folder in model_folders(path, "data.tokenizer.path"):
         with read_errors(folder):
             place = pieces_folder(folder)
             there = holds_pieces(place)

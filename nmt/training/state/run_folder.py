@@ -40,6 +40,7 @@ _CHANGEABLE = frozenset(
         "resume",
         "resume_from",
         "plugins",
+        "licence",
         "prepare_only",
         "data.workers",
         "data.loaders",

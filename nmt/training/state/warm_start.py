@@ -15,7 +15,8 @@ from nmt.data.preparation.prepare import Prepared
 from nmt.data.subwords.tokenizer import Tokenizer
 from nmt.errors import UserError
 from nmt.model import Seq2Seq, build_model
-from nmt.runtime import config_file, mix, pieces_folder, read_errors
+from nmt.runtime import config_file, is_hub_name, log, mix, pieces_folder, pinned, read_errors
+from nmt.runtime.hub import is_commit
 from nmt.training.state.freezing import freeze
 from nmt.training.state.run_folder import fixed_options
 
@@ -51,12 +52,22 @@ def initial_model(config: TrainConfig, prepared: Prepared) -> Seq2Seq:
     return model
 
 
-def with_vocabulary(config: TrainConfig) -> TrainConfig:
+def with_vocabulary(config: TrainConfig, begun: TrainConfig | None = None) -> TrainConfig:
     """Returns the options with the vocabulary of the model in `start_from`.
+
+    A model on the hub gets the commit of this moment.
+
+    Args:
+        config: the options.
+        begun: the options of the run that is resumed, or None. It retains its commits.
 
     Raises:
         UserError: `start_from` is not a model, or one of another shape.
     """
+    start_begun, path_begun = (begun.start_from, begun.data.tokenizer.path) if begun else (None, None)
+    start = _pinned(_KEY, config.start_from, start_begun)
+    path = _pinned("data.tokenizer.path", config.data.tokenizer.path, path_begun)
+    config = _with_paths(config, start, path)
     if config.start_from is None:
         return config
     folder = find_model_folder(config.start_from, _KEY)
@@ -71,8 +82,25 @@ def with_vocabulary(config: TrainConfig) -> TrainConfig:
             + (f" Leave out {' '.join(left_out)}." if left_out else "")
             + (f" Give {' '.join(given)}" if given else "")
         )
-    path = config.data.tokenizer.path or config.start_from
-    return replace(config, data=replace(config.data, tokenizer=replace(config.data.tokenizer, path=path)))
+    return _with_paths(config, start, path or start)
+
+
+def _pinned(key: str, path: str | None, begun: str | None) -> str | None:
+    """Returns a path with the commit of a model on the hub: the current, or that of the resumed run."""
+    if path is None or not is_hub_name(path):
+        return path
+    if begun is not None and is_hub_name(begun) and not is_commit(path.rpartition("@")[2]):
+        if begun.partition("@")[0] == path.partition("@")[0]:
+            log.info("%s=%s: the resumed run uses %s", key, path, begun)
+            return begun
+    found = pinned(path, key)
+    log.info("%s=%s", key, found)
+    return found
+
+
+def _with_paths(config: TrainConfig, start: str | None, vocabulary: str | None) -> TrainConfig:
+    tokenizer = replace(config.data.tokenizer, path=vocabulary)
+    return replace(config, start_from=start, data=replace(config.data, tokenizer=tokenizer))
 
 
 def _as_given(value: Any) -> str:

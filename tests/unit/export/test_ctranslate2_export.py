@@ -143,7 +143,7 @@ def test_the_card_shows_how_to_translate(bundle_of: Callable[[ModelConfig], Bund
         *("source_vocabulary.json", "target_vocabulary.json"),
     }
     card = (output / "README.md").read_text()
-    assert card.startswith("---\nlanguage:\n- en\n- de\npipeline_tag: translation\n")
+    assert card.startswith("---\nlanguage:\n- en\n- de\nlicense: cc-by-4.0\nlibrary_name: ctranslate2\n")
     assert "license: cc-by-4.0\n" in card
     code = card.split("```python\n")[1].split("```")[0].replace("A sentence.", LINES[0])
     run = subprocess.run([sys.executable, "-c", code], cwd=output, capture_output=True, text=True)
@@ -211,6 +211,7 @@ def test_wrong_options() -> None:
     with pytest.raises(UserError, match=r"^quantization=int4: must be one of float32, int8, "):
         export(ExportConfig("m", "o", quantization="int4"))
     with pytest.raises(
-        UserError, match=r"^format=onnx: there is no export format onnx. Choose from ctranslate2, marian.$"
+        UserError,
+        match=r"^format=onnx: there is no export format onnx. Choose from ctranslate2, marian, nmt.$",
     ):
         export(ExportConfig("m", "o", format="onnx"))

@@ -1,0 +1,206 @@
+"""Models on the hub: `hf://owner/name`, or `hf://owner/name@revision`.
+
+The commit of a name is determined once, at the start of a command. From then on the name is
+`hf://owner/name@COMMIT`, which always means the same files, and which needs no network once they are cached.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NoReturn
+
+from nmt.errors import UserError
+from nmt.runtime.hub.client import brief, is_commit, is_network_error, quiet_hub
+from nmt.runtime.model_files import BUNDLE_FILES, CONFIG, WEIGHTS
+from nmt.runtime.streams import log
+
+HUB = "hf://"
+"""The beginning of the name of a model on the hub."""
+
+_PART = r"[A-Za-z0-9](?:[\w.-]*[A-Za-z0-9_])?"
+_NAME = re.compile(rf"({_PART}/{_PART})(?:@(\S+))?", re.ASCII)
+_FORM = f"Give {HUB}OWNER/NAME or {HUB}OWNER/NAME@REVISION."
+
+
+@dataclass(frozen=True)
+class _Name:
+    """The parts of a name.
+
+    Attributes:
+        text: the name as given.
+        key: the option that gave it.
+        repository: `owner/name`.
+        revision: a branch, a tag or a commit; None: the branch `main`.
+    """
+
+    text: str
+    key: str
+    repository: str
+    revision: str | None
+
+    def refuse(self, reason: str) -> NoReturn:
+        raise UserError(f"{self.key}={self.text}: {reason}")
+
+
+def is_hub_name(path: str | Path) -> bool:
+    """Whether a path names a model on the hub."""
+    return str(path).startswith(HUB)
+
+
+def require_repository(name: str, key: str) -> None:
+    """Requires the form `owner/name`.
+
+    Args:
+        name: the name.
+        key: the option that gave it, for the error message.
+
+    Raises:
+        UserError: the name has another form.
+    """
+    found = _NAME.fullmatch(name)
+    if found is None or found[2] is not None or ".." in name or "--" in name or len(name) > 96:
+        raise UserError(f"{key}={name}: not the name of a repository on the hub. Give OWNER/NAME.")
+
+
+def pinned(path: str, key: str = "model_dir") -> str:
+    """Returns `hf://owner/name@COMMIT` for a model on the hub, and other paths unchanged.
+
+    Without a network the commit is the one that the cache has for the revision.
+
+    Args:
+        path: a path or a name.
+        key: the option that gave it, for the messages.
+
+    Raises:
+        UserError: the name is not valid, there is no such repository or revision, or it is neither on the
+            network nor in the cache.
+    """
+    if not is_hub_name(path):
+        return path
+    name = _parsed(path, key)
+    if is_commit(name.revision):
+        return path
+    return f"{HUB}{name.repository}@{_commit_of(name)}"
+
+
+def hub_folder(path: str, key: str = "model_dir") -> Path:
+    """Returns the folder in the cache of `huggingface_hub` that has the files of a model on the hub.
+
+    Downloads those that are missing, and no other files of the repository.
+
+    Args:
+        path: a name; see `pinned`.
+        key: the option that gave it, for the messages.
+
+    Raises:
+        UserError: as for `pinned`; the repository does not have a model of nmt, or the download fails.
+    """
+    name = _parsed(pinned(path, key), key)
+    # First the small file: another repository may have gigabytes of weights under the same name.
+    folder = _downloaded(name, [CONFIG])
+    if not (folder / CONFIG).is_file():
+        name.refuse(f"not a model of nmt: the repository has no {CONFIG}.")
+    folder = _downloaded(name, list(BUNDLE_FILES))
+    if not (folder / WEIGHTS).is_file():
+        name.refuse(f"not a model of nmt: the repository has no {WEIGHTS}.")
+    return folder
+
+
+def _parsed(path: str, key: str) -> _Name:
+    found = _NAME.fullmatch(path.removeprefix(HUB))
+    if found is None or ".." in found[1] or "--" in found[1]:
+        raise UserError(f"{key}={path}: not the name of a model on the hub. {_FORM}")
+    return _Name(path, key, found[1], found[2])
+
+
+def _commit_of(name: _Name) -> str:
+    from huggingface_hub import HfApi
+
+    quiet_hub()
+    try:
+        commit = HfApi().model_info(name.repository, revision=name.revision, timeout=20).sha
+    except Exception as error:
+        _refuse_unless_network(name, error)
+        commit = _cached_commit(name, error)
+        log.warning(
+            "%s=%s: the hub could not be reached (%s). Using commit %s from the cache.",
+            *(name.key, name.text, brief(error), commit),
+        )
+    assert commit is not None and is_commit(commit), "the hub gives a commit for each revision"
+    return commit
+
+
+def _cached_commit(name: _Name, reason: Exception) -> str:
+    """Returns the commit that the cache has for a revision."""
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import LocalEntryNotFoundError
+
+    try:
+        found = snapshot_download(
+            name.repository,
+            revision=name.revision,
+            allow_patterns=[CONFIG],
+            local_files_only=True,
+        )
+    except (LocalEntryNotFoundError, ValueError):
+        _refuse_unreachable(name, reason)
+    return Path(found).name
+
+
+def _downloaded(name: _Name, patterns: list[str]) -> Path:
+    from huggingface_hub import snapshot_download
+
+    from nmt import __version__
+
+    quiet_hub()
+    try:
+        found = snapshot_download(
+            name.repository,
+            revision=name.revision,
+            allow_patterns=patterns,
+            library_name="nmt",
+            library_version=__version__,
+        )
+    except Exception as error:
+        _refuse_unless_network(name, error)
+        _refuse_unreachable(name, error)
+    return Path(found)
+
+
+def _refuse_unless_network(name: _Name, error: Exception) -> None:
+    """Raises a UserError for an answer of the hub; returns if there was none."""
+    from huggingface_hub import errors
+
+    # In this order: the earlier classes are special cases of the later ones.
+    if isinstance(error, errors.GatedRepoError):
+        name.refuse(
+            f"its owner must grant you access. Ask for it at https://huggingface.co/{name.repository}, then "
+            "run hf auth login, or set HF_TOKEN."
+        )
+    if isinstance(error, errors.RepositoryNotFoundError):
+        name.refuse(
+            f"there is no model {name.repository} on the hub, or you may not read it. For a private one, run "
+            "hf auth login, or set HF_TOKEN."
+        )
+    if isinstance(error, errors.RevisionNotFoundError):
+        name.refuse(f"{name.repository} has no revision {name.revision or 'main'}.")
+    if isinstance(error, errors.HFValidationError):
+        name.refuse(f"not the name of a model on the hub ({brief(error)}). {_FORM}")
+    if isinstance(error, errors.LocalEntryNotFoundError):
+        return
+    status = getattr(getattr(error, "response", None), "status_code", None)
+    if status in (401, 403):
+        name.refuse(f"the hub refuses the token ({brief(error)}). Run hf auth login, or set HF_TOKEN.")
+    if isinstance(error, OSError) and error.errno and not isinstance(error, ConnectionError | TimeoutError):
+        name.refuse(f"could not be written to the cache: {brief(error)}")
+    if not is_network_error(error):
+        raise error
+
+
+def _refuse_unreachable(name: _Name, error: Exception) -> NoReturn:
+    name.refuse(
+        f"the hub could not be reached ({brief(error.__cause__ or error)}), and the cache does not have all "
+        "files of this model. Connect to the network once, or give a local folder."
+    )
