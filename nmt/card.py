@@ -258,8 +258,8 @@ def _training(subject: Subject) -> str:
         if "device" in facts:  # models of earlier versions lack it
             text += (
                 f". The machine at the end of training: {_code(facts['device'])}, "
-                f"{_code(facts.get('cores'))} CPU cores, processes: {_code(facts.get('processes'))}, precision "
-                f"{_code(facts.get('precision'))}, torch {_code(facts.get('torch'))}, nmt "
+                f"{_code(facts.get('cores'))} CPU cores, processes: {_code(facts.get('processes'))}, "
+                f"precision {_code(facts.get('precision'))}, torch {_code(facts.get('torch'))}, nmt "
                 f"{_code(facts.get('nmt'))}"
             )
         parts.append(f"{text}.")
@@ -278,8 +278,8 @@ def _limits(config: TrainConfig) -> str:
         f"A source has at most {decoding.max_source_tokens:,} pieces; nmt cuts a longer one and warns. "
         f"A translation has at most {decoding.max_length_offset:,} pieces more than "
         f"{decoding.max_length_factor:g} times those of its source. The model translates sentences like "
-        "those that it was trained on. Its quality on other text is not known, except for the scores above. A "
-        "translation may be wrong even if it reads well."
+        "those that it was trained on. Its quality on other text is not known, except for the scores above. "
+        "A translation may be wrong even if it reads well."
     )
 
 

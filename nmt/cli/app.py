@@ -164,6 +164,7 @@ def _dispatch(
     require_current_folder()
     from nmt.options.compose import compose_jobs, to_yaml
 
+    log_to_stderr()
     jobs = compose_jobs(schema, config_name, flags)
     if flags.show:
         for job in jobs:
@@ -174,7 +175,6 @@ def _dispatch(
         return
 
     _require_apart(jobs)
-    log_to_stderr()
     for job in jobs:
         load_plugins(getattr(job, "plugins", ()))
         command(job)

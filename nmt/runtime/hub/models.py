@@ -82,7 +82,9 @@ def pinned(path: str, key: str = "model_dir") -> str:
     name = _parsed(path, key)
     if is_commit(name.revision):
         return path
-    return f"{HUB}{name.repository}@{_commit_of(name)}"
+    commit = _commit_of(name)
+    assert is_commit(commit), "the cache has a folder for each commit"
+    return f"{HUB}{name.repository}@{commit}"
 
 
 def hub_folder(path: str, key: str = "model_dir") -> Path:
@@ -120,7 +122,7 @@ def _commit_of(name: _Name) -> str:
 
     quiet_hub()
     try:
-        commit = HfApi().model_info(name.repository, revision=name.revision, timeout=20).sha
+        HfApi().model_info(name.repository, revision=name.revision, timeout=20)
     except Exception as error:
         _refuse_unless_network(name, error)
         commit = _cached_commit(name, error)
@@ -128,8 +130,9 @@ def _commit_of(name: _Name) -> str:
             "%s=%s: the hub could not be reached (%s). Using commit %s from the cache.",
             *(name.key, name.text, brief(error), commit),
         )
-    assert commit is not None and is_commit(commit), "the hub gives a commit for each revision"
-    return commit
+        return commit
+    # The download also notes the commit of the revision in the cache, for a time without a network.
+    return _downloaded(name, [CONFIG]).name
 
 
 def _cached_commit(name: _Name, reason: Exception) -> str:
