@@ -37,7 +37,8 @@ def load(
     """Loads a trained model, or several models that translate together (an ensemble).
 
     Args:
-        model_dir: a model folder, the folder of a finished run, or a checkpoint; or a list of them.
+        model_dir: a model folder, the folder of a finished run, a checkpoint, or `hf://owner/name`, a model
+            on the Hugging Face hub; or a list of them.
         device: `auto`, `cpu`, `cuda`, `cuda:1` or `mps`.
         precision: `fp32`, or `bf16` or `fp16` for speed. With these two the text may depend on the batch.
         threads: CPU threads of each call; 0: one a core. After the call torch has its previous number.

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from nmt import __version__
-from nmt.bundle import CONFIG, MOST_RESULTS, RESULTS, read_config, save_bundle
+from nmt.bundle import CONFIG, MOST_RESULTS, RESULTS, load_bundle, read_config, save_bundle
 from nmt.config import Average, Precision, TrainConfig
 from nmt.data.arrays import Side
 from nmt.data.corpora.corpus import HeldOut
@@ -158,23 +158,24 @@ def _has_metrics(config: TrainConfig, results: dict[str, Any]) -> bool:
 
 
 def _model_is_current(config: TrainConfig, results: dict[str, Any], model: Path) -> bool:
-    """Returns whether the model folder has these results, `training.averaging` and `licence`."""
+    """Returns whether the model folder has these results and the current `training.averaging`.
+
+    If only `licence` differs, the folder is written again with the same weights.
+    """
     try:
         there = read_config(model / CONFIG)
-        whole = parse_json(read_text(model / RESULTS, MOST_RESULTS)) == results
+        whole = bool(parse_json(read_text(model / RESULTS, MOST_RESULTS)) == results)
+        if whole and there.training.averaging != config.training.averaging:
+            log.info("training.averaging has changed: choosing the final model again, without training")
+            return False
+        if whole and there.licence != config.licence:
+            log.info("licence has changed: writing the model folder again, with the same weights")
+            bundle = load_bundle(model)
+            licensed = replace(there, licence=config.licence)
+            save_bundle(model, licensed, bundle.model.state_dict(), bundle.tokenizer, results)
     except ValueError:
         return False  # includes `UserError`
-    changed = [
-        name
-        for name, before, now in (
-            ("training.averaging", there.training.averaging, config.training.averaging),
-            ("licence", there.licence, config.licence),
-        )
-        if before != now
-    ]
-    if whole and changed:
-        log.info("%s has changed: choosing the final model again, without training", changed[0])
-    return whole and not changed
+    return whole
 
 
 def results_text(config: TrainConfig, results: dict[str, Any], folder: RunFolder) -> str:

@@ -293,3 +293,25 @@ def test_averaging_may_change_while_the_run_goes_on(data: Path, tmp_path: Path) 
     names = [f"checkpoints/update-{update:08d}/model.safetensors" for update in (4, 8, 12)]
     for name in names:
         assert (tmp_path / "run" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
+
+
+def test_another_licence_leaves_the_weights(
+    data: Path,
+    learnt: Path,
+    copied: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    said: pytest.LogCaptureFixture,
+) -> None:
+    """It does not choose the model again: checkpoints may be gone."""
+    monkeypatch.setattr(Trainer, "_update", no_update)
+    for update in (80, 120):
+        shutil.rmtree(copied / f"checkpoints/update-{update:08d}")
+    train(replace(config(data, copied), licence="cc-by-4.0"))
+    assert "licence has changed: writing the model folder again, with the same weights" in said.text
+    assert load_bundle(copied).config.licence == "cc-by-4.0"
+    assert "license: cc-by-4.0\n" in (copied / "model/README.md").read_text()
+    for name in ("model/model.safetensors", "model/results.json", "results.json"):
+        assert (copied / name).read_bytes() == (learnt / name).read_bytes()
+    said.clear()
+    train(replace(config(data, copied), licence="cc-by-4.0"))
+    assert "licence has changed" not in said.text and "training is done already" in said.text

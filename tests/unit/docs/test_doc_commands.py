@@ -50,6 +50,7 @@ NOT_OURS = {
         "diff",
         "du",
         "head",
+        "hf",
         "iconv",
         "python",
         "python3",
@@ -128,7 +129,8 @@ def overrides_of(name: str, words: Sequence[str]) -> list[dict[str, str]]:
 def valid(name: str, overrides: dict[str, str]) -> str | None:
     """What is wrong with the options of a command; None if nothing is."""
     try:
-        words = [f"{key}={value}" for key, value in overrides.items()]
+        # A folder takes the place of a model on the hub, which would be downloaded.
+        words = [f"{key}={value.replace('hf://', 'hub/')}" for key, value in overrides.items()]
         compose_jobs(SCHEMAS[name], name, read_arguments(words, SCHEMAS[name]))
     except UserError as error:
         return str(error)
