@@ -1,6 +1,7 @@
 """Imports a model of another program as a model folder, and proves that it translates the same.
 
-  nmt-import model=opus-mt-en-de output=models/en-de             an OPUS-MT model, or another Marian model
+  nmt-import model=hf://Helsinki-NLP/opus-mt-en-de output=en-de  an OPUS-MT model of the Hugging Face hub
+  nmt-import model=DIR output=DIR                                a folder with a Marian model
   nmt-import model=DIR output=DIR source_lang=en target_lang=de  if the model does not say its languages
   nmt-import model=DIR output=DIR check=a.en references=a.de     compared on this text
 

@@ -15,7 +15,8 @@ class ImportConfig:
     """Options of `nmt-import`: a model of another program, and the text for the comparison."""
 
     model: str = path_field("folder", "???")
-    """Folder of the model."""
+    """Folder of the model, or its name on the Hugging Face hub: `hf://OWNER/NAME`, with `@REVISION` if need
+    be."""
     output: str = path_field("folder", "???")
     """Model folder to write. It must not exist, or be empty."""
     format: str = registered_name("marian", "marian")

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 from nmt import __version__
 from nmt.bundle import Bundle, load_bundle, save_bundle
 from nmt.config import DataConfig, ImportConfig, TrainConfig
 from nmt.errors import UserError
-from nmt.export.importer import IMPORTERS, Imported
+from nmt.export.importer import IMPORTERS, Imported, Importer
 from nmt.export.parity import Difference, compare
 from nmt.export.sentences import Pairs, bundled_pairs, chosen, given_pairs
 from nmt.export.task import fresh_folder, require_empty
-from nmt.runtime import expanded, log, progress, remove, set_threads
+from nmt.runtime import expanded, is_hub_name, log, pinned, progress, remove, set_threads
+from nmt.runtime.hub import HUB, hub_files, is_repository
 
 
 def import_model(config: ImportConfig) -> dict[str, Any]:
@@ -24,13 +26,12 @@ def import_model(config: ImportConfig) -> dict[str, Any]:
             behind.
     """
     importer = IMPORTERS.find(config.format, f"format={config.format}")()
-    output, folder = expanded(config.output), expanded(config.model)
+    output = expanded(config.output)
     require_empty(output, config.output)
     importer.require_packages(config.format)
-    if not folder.is_dir():
-        raise UserError(f"model={config.model}: there is no such folder (looked for {folder.absolute()}).")
     set_threads(config.threads)
     pairs = _pairs(config)
+    name, folder = _found(config.model, importer)
     imported = importer.read(folder)
     source_lang, target_lang = _languages(config, imported)
     whole = TrainConfig(
@@ -39,7 +40,7 @@ def import_model(config: ImportConfig) -> dict[str, Any]:
         model=imported.model,
         decoding=imported.decoding,
     )
-    facts = {"nmt": __version__, "format": config.format, "model": config.model}
+    facts = {"nmt": __version__, "format": config.format, "model": name}
     with fresh_folder(output) as fresh:
         remove(fresh)
         save_bundle(fresh, whole, imported.weights, imported.tokenizer, {"import": facts})
@@ -47,6 +48,23 @@ def import_model(config: ImportConfig) -> dict[str, Any]:
         save_bundle(fresh, whole, imported.weights, imported.tokenizer, {"import": facts})
     log.info("%s: written, a model folder for model_dir= and start_from=.", output)
     return facts
+
+
+def _found(model: str, importer: Importer) -> tuple[str, Path]:
+    """Returns the name of a model, with its commit if it is on the hub, and its folder."""
+    folder = expanded(model)
+    if not is_hub_name(model):
+        if folder.is_dir():
+            return model, folder
+        if not is_repository(model):
+            raise UserError(
+                f"model={model}: there is no such folder (looked for {folder.absolute()}), and this is not a "
+                f"name on the hub. Give {HUB}OWNER/NAME."
+            )
+        model = f"{HUB}{model}"
+    name = pinned(model, "model")
+    log.info("model=%s", name)
+    return name, hub_files(name, "model", importer.files, importer.weights)
 
 
 def _languages(config: ImportConfig, imported: Imported) -> tuple[str, str]:

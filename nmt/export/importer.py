@@ -46,9 +46,13 @@ class Importer(ABC):
 
     Attributes:
         packages: the Python packages that it needs, as they are imported.
+        files: the names of the files of a model, except its weights; some models lack some of them.
+        weights: the names that the file of the weights may have, the preferred first.
     """
 
     packages: ClassVar[tuple[str, ...]]
+    files: ClassVar[tuple[str, ...]]
+    weights: ClassVar[tuple[str, ...]]
 
     def require_packages(self, name: str) -> None:
         """Checks that the packages are installed.

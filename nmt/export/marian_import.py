@@ -42,6 +42,11 @@ class MarianImporter(Importer):
     """Reads a folder with `config.json`, the weights, `source.spm`, `target.spm` and `vocab.json`."""
 
     packages: ClassVar[tuple[str, ...]] = ("transformers",)
+    files: ClassVar[tuple[str, ...]] = (
+        *(_CONFIG, "generation_config.json", _TOKENIZER),
+        *(_SOURCE_MODEL, _TARGET_MODEL, _SOURCE_LIST, _TARGET_LIST),
+    )
+    weights: ClassVar[tuple[str, ...]] = ("model.safetensors", "pytorch_model.bin")
 
     def read(self, folder: Path) -> Imported:
         """See `Importer.read`."""

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-from commands import Toy
+from commands import Toy, command_line, environment
+from fake_hub import Repository, running_hub
 
 pytest.importorskip("transformers", reason="the extra export is not installed")
 sys.path.append(str(Path(__file__).parents[1] / "unit/export"))
@@ -41,3 +44,42 @@ def test_an_imported_model_translates_and_is_trained_further(toy: Toy, tmp_path:
     assert trained.returncode == 0, trained.stderr.decode()
     tuned = toy.run("nmt-translate", f"model_dir={tmp_path / 'run'}", text="ba be\n")
     assert tuned.returncode == 0 and len(tuned.stdout.decode().split("\n")) == 2
+
+
+def test_a_model_of_the_hub(toy: Toy, tmp_path: Path) -> None:
+    """Its commit is recorded; of all formats of its weights, one is downloaded."""
+    from opus_models import opus_folder
+
+    folder = opus_folder(tmp_path / "opus")
+    files = {path.name: path.read_bytes() for path in folder.iterdir()}
+    others = {"pytorch_model.bin": b"pickle", "tf_model.h5": b"tensors", "README.md": b"# A model"}
+    with running_hub() as hub:
+        repository = hub.repositories["Helsinki-NLP/opus"] = Repository(private=False)
+        commit = repository.commit("first", files | others).oid
+        kept = {key: value for key, value in environment(toy.cache).items() if not key.startswith("HF_")}
+        variables = {"HF_ENDPOINT": hub.url, "HF_HOME": os.fspath(tmp_path / "hf")}
+
+        def run(model: str, output: Path, **more: str) -> subprocess.CompletedProcess[str]:
+            return subprocess.run(
+                command_line("nmt-import", f"model={model}", f"output={output}", "check_sentences=5"),
+                cwd=toy.folder,
+                env=kept | variables | more,
+                capture_output=True,
+                text=True,
+                timeout=600,
+            )
+
+        result = run("Helsinki-NLP/opus", tmp_path / "imported")
+        assert result.returncode == 0, result.stderr
+        assert set(hub.downloads()) == files.keys()
+        facts = json.loads((tmp_path / "imported/results.json").read_text())["import"]
+        assert facts["model"] == f"hf://Helsinki-NLP/opus@{commit}"
+
+        missing = run("hf://Helsinki-NLP/other", tmp_path / "other")
+        assert missing.returncode == 2
+        assert "nmt-import: model=hf://Helsinki-NLP/other: there is no model" in missing.stderr
+    # Without a network, what is in the cache is used.
+    result = run(f"hf://Helsinki-NLP/opus@{commit}", tmp_path / "again", HF_HUB_OFFLINE="1")
+    assert result.returncode == 0, result.stderr
+    weights = [tmp_path / name / "model.safetensors" for name in ("imported", "again")]
+    assert weights[0].read_bytes() == weights[1].read_bytes()

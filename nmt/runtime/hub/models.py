@@ -7,6 +7,7 @@ The commit of a name is determined once, at the start of a command. From then on
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
@@ -108,6 +109,32 @@ def hub_folder(path: str, key: str = "model_dir") -> Path:
     if not (folder / WEIGHTS).is_file():
         name.refuse(f"not a model of nmt: the repository has no {WEIGHTS}.")
     return folder
+
+
+def hub_files(path: str, key: str, files: Sequence[str], weights: Sequence[str]) -> Path:
+    """Returns a folder in the cache that has files of a repository on the hub, of any kind of model.
+
+    Args:
+        path: a name with its commit; see `pinned`.
+        key: the option that gave it, for the messages.
+        files: names of files. Those that the repository lacks are left out.
+        weights: names of large files, of which only the first that the repository has is downloaded.
+
+    Raises:
+        UserError: as for `pinned`; or the download fails.
+    """
+    name = _parsed(path, key)
+    folder = _downloaded(name, list(files))
+    for large in weights:
+        folder = _downloaded(name, [large])
+        if (folder / large).is_file():
+            break
+    return folder
+
+
+def is_repository(name: str) -> bool:
+    """Whether a text has the form `owner/name`."""
+    return re.fullmatch(f"{_PART}/{_PART}", name, re.ASCII) is not None
 
 
 def _parsed(path: str, key: str) -> _Name:
