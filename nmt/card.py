@@ -247,8 +247,14 @@ def _num_pairs(results: Mapping[str, Any], split: str, facts: Mapping[str, Any])
 
 
 def _training(subject: Subject) -> str:
-    facts = _section(subject.results, "training")
+    facts, origin = (_section(subject.results, name) for name in ("training", "import"))
     parts = []
+    if origin:  # of nmt-import
+        name = str(origin.get("model")).rstrip("/").rpartition("/")[2]
+        parts.append(
+            f"Imported by nmt {_code(origin.get('nmt'))} from {_code(name)}, a model of the format "
+            f"{_code(origin.get('format'))}. How it was trained is not recorded."
+        )
     counts = [facts.get(key) for key in ("updates", "target_tokens")]
     minutes = facts.get("minutes")
     if all(map(_is_count, counts)) and isinstance(minutes, int | float) and math.isfinite(minutes):

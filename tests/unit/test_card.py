@@ -103,6 +103,13 @@ def test_a_model_without_facts_or_licence() -> None:
     assert "## Data" not in text and "updates" not in text.split("```yaml")[0]
 
 
+def test_an_imported_model() -> None:
+    origin = {"nmt": "0.1.0", "format": "marian", "model": "/home/me/opus-mt-en-de/"}
+    text = bundle_card(subject(results={"import": origin}))
+    assert "Imported by nmt `0.1.0` from `opus-mt-en-de`, a model of the format `marian`." in text
+    assert "/home" not in text
+
+
 def test_a_licence_that_the_hub_does_not_know() -> None:
     found = header(bundle_card(subject(config(licence="MyOwn-1.0"))))
     assert (found["license"], found["license_name"]) == ("other", "MyOwn-1.0")
