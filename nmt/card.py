@@ -250,7 +250,9 @@ def _training(subject: Subject) -> str:
     facts, origin = (_section(subject.results, name) for name in ("training", "import"))
     parts = []
     if origin:  # of nmt-import
-        name = str(origin.get("model")).rstrip("/").rpartition("/")[2]
+        name = str(origin.get("model"))
+        if not is_hub_name(name):
+            name = name.rstrip("/").rpartition("/")[2]
         parts.append(
             f"Imported by nmt {_code(origin.get('nmt'))} from {_code(name)}, a model of the format "
             f"{_code(origin.get('format'))}. How it was trained is not recorded."

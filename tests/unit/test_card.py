@@ -108,6 +108,8 @@ def test_an_imported_model() -> None:
     text = bundle_card(subject(results={"import": origin}))
     assert "Imported by nmt `0.1.0` from `opus-mt-en-de`, a model of the format `marian`." in text
     assert "/home" not in text
+    hub = bundle_card(subject(results={"import": origin | {"model": f"hf://o/n@{'a' * 40}"}}))
+    assert f"from `hf://o/n@{'a' * 40}`, a model" in hub
 
 
 def test_a_licence_that_the_hub_does_not_know() -> None:
