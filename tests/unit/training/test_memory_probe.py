@@ -11,6 +11,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from torch import nn
 
 from nmt.config import (
     CleaningConfig,
@@ -33,6 +34,7 @@ from nmt.training.memory_probe import (
     batch_memory_errors,
     largest_batches,
     logged_if_slow,
+    model_memory_errors,
     require_room,
 )
 from nmt.training.update.optimizer import OPTIMIZERS, Adam
@@ -145,6 +147,40 @@ def test_the_state_of_an_optimizer_of_a_plugin_counts(
     monkeypatch.setattr(MemoryMeter, "free", lambda meter: needed - 1)
     with pytest.raises(OutOfMemory, match=f"parameters .* {taken} bytes each"):
         require_room(config, 1)
+
+
+@pytest.mark.parametrize(
+    ("options", "taken", "message"),
+    [
+        ({"l2_to_start": 0.1}, 24, r"24 bytes each, with gradient and optimizer state\)"),
+        ({"l2_to_start": 0.1, "ema": 0.9}, 28, "28 bytes each"),
+        ({"freeze": ["encoder"]}, 4, r"16 bytes each, with gradient and optimizer state, 4 if frozen\)"),
+    ],
+)
+def test_what_fine_tuning_takes(
+    options: dict[str, Any], taken: int, message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """How many weights are frozen is not known before the data are prepared: the bound is that of all."""
+    config = TrainConfig(start_from="m", training=TrainingConfig(**options))
+    needed = taken * num_weights(config.model, 0, 0)
+    monkeypatch.setattr(MemoryMeter, "free", lambda meter: needed)
+    require_room(config, 1)
+    monkeypatch.setattr(MemoryMeter, "free", lambda meter: needed - 1)
+    with pytest.raises(OutOfMemory, match=message):
+        require_room(config, 1)
+
+
+def test_frozen_weights_count_without_gradient_and_state() -> None:
+    with torch.device("meta"):
+        model = nn.Sequential(*(nn.Linear(20_000, 25_000, bias=False) for _ in range(2)))
+    model[0].requires_grad_(False)
+    with (
+        pytest.raises(
+            OutOfMemory, match=r"1,000,000,000 parameters .* \(10\.0 GB; 16 bytes .* 4 if frozen\)"
+        ),
+        model_memory_errors(model, TrainingConfig(freeze=["0"])),
+    ):
+        raise MemoryError
 
 
 def test_the_largest_model_is_refused_on_any_machine() -> None:
