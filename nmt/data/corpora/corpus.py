@@ -189,7 +189,8 @@ def _names_of_lines(split: SplitConfig, corpus: Corpus, key: str) -> list[str]:
     if split.groups is not None:
         raise UserError(f"{given}: {key}.groups is also given. Remove one of them.")
     if len(split.names) != len(corpus.files):
-        have = f"{len(corpus.files)} files" if corpus.files else "data that are not files"
+        count = len(corpus.files)
+        have = f"{count} {'file' if count == 1 else 'files'}" if count else "data that are not files"
         raise UserError(f"{given}: {len(split.names)} names for {have}. Give one name per file.")
     counts = [sum(len(block[0]) for block in read()) for read in corpus.files]
     return [name for name, count in zip(split.names, counts, strict=True) for _ in range(count)]

@@ -272,7 +272,7 @@ def test_equal_names_are_one_group() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"source": "a.en", "target": "a.de"}, "2 names for 1 files. Give one name per file."),
+        ({"source": "a.en", "target": "a.de"}, "2 names for 1 file. Give one name per file."),
         ({"source": "a.en", "target": "a.de", "groups": "groups"}, "data.test.groups is also given. Remove"),
         ({"source": ["a.en"] * 3, "target": ["a.de"] * 3}, "2 names for 3 files"),
     ],
