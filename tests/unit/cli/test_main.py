@@ -51,7 +51,7 @@ def test_the_overview(
         (["translation"], 2, "nmt: translation: there is no such command. Did you mean translate? "),
         (["serve", "--help"], 0, "Serves translations"),
         (["serve"], 2, "nmt-serve: model_dir: must be given."),
-        (["import"], 2, "nmt-import: model: must be given."),
+        (["import"], 2, "nmt-import: model, output: must be given."),
         (["import", "--help"], 0, "Imports a model"),
         ([""], 2, "nmt: : there is no such command. The commands are"),
         (
