@@ -6,33 +6,30 @@ The results are in the order of the lines.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from functools import partial
 from typing import TypeVar
 
 import torch
 from torch import Tensor
 
 from nmt.config import DecodingConfig, Precision
-from nmt.data.subwords.placeholders import Masked, MaskedPair
+from nmt.data.subwords.placeholders import MaskedPair
 from nmt.data.subwords.tokenizer import Tokenizer
 from nmt.decoding.alignment.aligner import Aligner, attention_of_heads
 from nmt.decoding.alignment.head_choice import HeadChoice, choose_heads
 from nmt.decoding.alignment.lexical import Pair
 from nmt.decoding.alignment.links import Alignment, AlignmentHeads
-from nmt.decoding.alignment.raw_words import RawWords, identity_links, raw_links
+from nmt.decoding.alignment.raw_words import RawWords, raw_links
 from nmt.decoding.batches.batch_decoder import BatchDecoder, evaluation_mode
 from nmt.decoding.batches.jobs import ForcedJob, Found, SearchJob, Sentences, Wanted
-from nmt.decoding.constraints.phrases import Phrases
-from nmt.decoding.placeholders import Placeholders, needs_no_model
+from nmt.decoding.constraints.automaton import Automaton
+from nmt.decoding.constraints.phrases import PhraseIds
+from nmt.decoding.lines import LineTranslator, empty_if_blank
 from nmt.decoding.processors import SearchProcessor, configured_processors
 from nmt.decoding.scoring import ScoredTarget
 from nmt.decoding.search import Hypothesis
-from nmt.decoding.selection.loops import has_loop
 from nmt.decoding.selection.mbr import Utility, best_candidates, expected_utilities
-from nmt.decoding.translation import BLANK, ScoredText, Translation
-from nmt.errors import UserError
 from nmt.model import Seq2Seq
 
 _SENTENCES_PER_CHOICE = 16  # sentences of one job of minimum Bayes risk decoding
@@ -41,7 +38,7 @@ _PAIRS_PER_CHOICE = 64  # pairs whose attention in all heads is computed at once
 _Result = TypeVar("_Result")
 
 
-class Translator:
+class Translator(LineTranslator):
     """Translates and scores text with one model or an ensemble.
 
     Args:
@@ -68,19 +65,16 @@ class Translator:
         heads: Sequence[AlignmentHeads | None] | None = None,
         utility: Utility | None = None,
     ) -> None:
+        # A model may require shorter sources than the options.
+        limits = [model.max_source_len for model in models if model.max_source_len is not None]
+        super().__init__(tokenizer, config, min([config.max_source_tokens, *limits]))
         assert (config.mbr is None) == (utility is None), "decoding.mbr needs a utility"
         self._utility = utility
         self._heads = [None] * len(models) if heads is None else heads
         self._aligner = Aligner(models, tokenizer, config, self._heads)
-        self.tokenizer = tokenizer
-        self.config = config
         self.device = device
         self._precision, self._given_processors = precision, processors
-        # Longer sources are cut: `decoding.max_source_tokens`, or less if a model requires it.
-        limits = [model.max_source_len for model in models if model.max_source_len is not None]
-        self.max_source_tokens = min([config.max_source_tokens, *limits])
         self.processors = (*configured_processors(config), *processors)
-        self._placeholders = Placeholders(tokenizer, config.placeholders)
         self._decoder = BatchDecoder(
             models,
             self._aligner,
@@ -112,122 +106,6 @@ class Translator:
             utility=self._utility,
         )
 
-    def translate(
-        self,
-        lines: Sequence[str],
-        advance: Callable[[int], object] = lambda num_lines: None,
-        *,
-        prefixes: Sequence[str] | None = None,
-        constraints: Sequence[Sequence[str]] | None = None,
-        attention: bool = False,
-        alignments: bool = False,
-    ) -> list[Translation]:
-        """Translates lines of any content.
-
-        Args:
-            lines: if a line is blank or has no pieces, its translation is the empty line; the model does not
-                read it. With placeholders, a line of URLs, tags and variables alone is its own translation.
-            advance: called with the number of lines of each finished batch, for example to update a progress
-                bar.
-            prefixes: for each line the beginning of its translation, which may be empty. Processors can't
-                forbid the pieces of a prefix. The limits `decoding.max_length_factor` and
-                `decoding.max_length_offset` do not apply to a prefix, but a maximum length of the model does:
-                a longer prefix is cut. The translation of a blank line is the empty line for any prefix.
-            constraints: for each line the phrases that its translation must contain, with their numbers of
-                occurrences; a list may be empty. The maximum length is raised if they need it. `unmet` of the
-                translation has the phrases that it lacks: those that a processor forbids, those that exceed
-                the maximum length of a model, and all phrases of a blank line.
-            attention: whether to return the attention of every hypothesis, and the pieces that it joins.
-            alignments: whether to align the words of every hypothesis. It excludes `attention`.
-
-        Returns:
-            A translation for each line, in order.
-
-        Raises:
-            UserError: a constraint is blank, samples have constraints, the probabilities of the model are
-                NaN, it has no attention to return, it lacks a head of `decoding.alignment_heads`, or a batch
-                does not fit into the memory of the device.
-        """
-        assert not (attention and alignments)
-        if alignments:
-            self._aligner.prepare()
-        assert prefixes is None or len(prefixes) == len(lines), "there must be one prefix per line"
-        masked = self._placeholders.masked(lines)
-        phrases = self._phrases(constraints, masked)
-        copied = [
-            needs_no_model(line) and not phrases.ids[row] and not (prefixes and prefixes[row].strip())
-            for row, line in enumerate(masked)
-        ]
-        pieces = self._encode_sources(
-            ["" if copies else line.text for copies, line in zip(copied, masked, strict=True)]
-        )
-        prefix_ids = None
-        if prefixes is not None:
-            starts = self._placeholders.masked_prefixes(prefixes, masked)
-            prefix_ids = self.tokenizer.encode_target([*map(_empty_if_blank, starts)])
-        rows = [row for row, ids in enumerate(pieces) if ids]
-        sentences = Sentences(
-            texts=[masked[row].text for row in rows],
-            sources=[self._truncate(pieces[row]) for row in rows],
-            prefixes=None if prefix_ids is None else [prefix_ids[row] for row in rows],
-            phrases=[phrases.ids[row] for row in rows],
-        )
-        advance(len(lines) - len(rows))
-        wanted = Wanted(attention, alignments)
-        results = dict(self._search_all(sentences, range(len(rows)), wanted, advance))
-        loops = self._loops(sentences, results) if self.config.retry_loops else []
-        retried = dict(self._search_all(sentences, loops, replace(wanted, stricter=True))) if loops else {}
-        results |= retried
-
-        found = [results[place].hypotheses for place in range(len(rows))]
-        texts = iter(self.tokenizer.decode_target([one.ids for hypotheses in found for one in hypotheses]))
-        restored = [
-            [
-                self._placeholders.restored(next(texts), lines[row], masked[row], alignment)
-                for alignment in results[place].alignments
-            ]
-            for place, row in enumerate(rows)
-        ]
-        if self._utility is not None:
-            candidates = [[one.text for one in those] for those in restored]
-            chosen = self._choose(candidates, [lines[row] for row in rows], self._utility)
-            for place, (index, expected) in enumerate(chosen):
-                found[place] = [replace(found[place][index], score=expected)]
-                restored[place] = [restored[place][index]]
-        translations = [
-            Translation(
-                (ScoredText(line, 0.0, alignment=identity_links(line) if alignments else ()),),
-                skipped=masked[row].skipped,
-            )
-            if copied[row]
-            else replace(BLANK, unmet=tuple(phrases.texts[row]))
-            for row, line in enumerate(lines)
-        ]
-        for place, (row, hypotheses, best) in enumerate(zip(rows, found, restored, strict=True)):
-            source, shown = sentences.sources[place], partial(self._placeholders.shown_pieces, masked[row])
-            target_pieces = self.tokenizer.target_pieces_of
-            translations[row] = Translation(
-                hypotheses=tuple(
-                    ScoredText(
-                        text.text,
-                        one.score,
-                        _without_padding(one.attention, len(source) + 1),
-                        text.alignment,
-                        shown(target_pieces(one.ids)) if attention else (),
-                    )
-                    for text, one in zip(best, hypotheses, strict=True)
-                ),
-                truncated=self._num_truncated(pieces[row]),
-                num_tokens=len(hypotheses[0].ids) + 1,
-                cut_to=self.max_source_tokens,
-                unmet=phrases.unmet(row, self._decoder.automaton(phrases.ids[row]), hypotheses[0].ids),
-                appended=best[0].appended,
-                skipped=masked[row].skipped,
-                retried=place in retried,
-                source_pieces=shown(self.tokenizer.source_pieces_of(source)) if attention else (),
-            )
-        return translations
-
     def _search_all(
         self,
         sentences: Sentences,
@@ -252,14 +130,6 @@ class Translator:
                 continue
             links = self._aligner.links_of(text, len(source), hypotheses)
             yield Found([replace(one, attention=None) for one in hypotheses], links)  # it needs memory
-
-    def _loops(self, sentences: Sentences, results: Mapping[int, Found]) -> list[int]:
-        """Returns the places of the sentences whose best hypothesis has a loop, and whose source has none."""
-        return [
-            place
-            for place, found in results.items()
-            if has_loop(found.hypotheses[0].ids) and not has_loop(sentences.sources[place])
-        ]
 
     def score(
         self, pairs: Sequence[tuple[str, str]], advance: Callable[[int], object] = lambda num_pairs: None
@@ -349,7 +219,7 @@ class Translator:
 
     def _encode_pairs(self, pairs: Sequence[MaskedPair]) -> tuple[list[list[int]], list[list[int]]]:
         """Returns the ids of the sources, uncut, and of the targets; none for a blank line."""
-        targets = self.tokenizer.encode_target([_empty_if_blank(pair.target) for pair in pairs])
+        targets = self.tokenizer.encode_target([empty_if_blank(pair.target) for pair in pairs])
         return self._encode_sources([pair.source for pair in pairs]), targets
 
     def _run_forced(
@@ -374,10 +244,26 @@ class Translator:
                 yield from zip((rows[place] for place in batches[number]), results, strict=True)
                 advance(len(batches[number]))
 
+    def _prepare(self, wanted: Wanted, constraints: Sequence[Sequence[str]] | None) -> None:
+        """See `LineTranslator._prepare`."""
+        if wanted.alignments:
+            self._aligner.prepare()
+        if constraints is not None:
+            _ = self._decoder.continuing  # computed once, before worker processes are forked
+
+    def _automaton(self, phrases: PhraseIds) -> Automaton | None:
+        """See `LineTranslator._automaton`."""
+        return self._decoder.automaton(phrases)
+
+    def _chosen(
+        self, found: Sequence[Sequence[str]], sources: Sequence[str]
+    ) -> Sequence[tuple[int, float]] | None:
+        """Returns for each sentence the candidate of `decoding.mbr`, and its expected utility."""
+        return None if self._utility is None else self._choose(found, sources, self._utility)
+
     def _choose(
         self, candidates: Sequence[Sequence[str]], sources: Sequence[str], utility: Utility
     ) -> list[tuple[int, float]]:
-        """Returns for each sentence the index of the best candidate, and its expected utility."""
         size = _SENTENCES_PER_CHOICE if utility.one_by_one else len(sources)
         places = range(len(sources))
         chunks = [places[begin : begin + size] for begin in range(0, len(sources), size or 1)]
@@ -391,43 +277,3 @@ class Translator:
         with contextlib.closing(self._decoder.run(choose, chunks, chunks)) as done:
             found.update(done)
         return [one for number in range(len(chunks)) for one in found[number]]
-
-    def translatable(self, line: str) -> str:
-        """Returns a line with placeholders in place of the strings that its translation copies."""
-        return self._placeholders.masked([line])[0].text
-
-    def _encode_sources(self, lines: Sequence[str]) -> list[list[int]]:
-        """Returns the ids of each line, uncut and without EOS; none for a blank line."""
-        return self.tokenizer.encode_source([_empty_if_blank(line) for line in lines])
-
-    def _truncate(self, ids: list[int]) -> list[int]:
-        return ids[: self.max_source_tokens - 1]  # one less, for EOS
-
-    def _num_truncated(self, ids: list[int]) -> int:
-        """Returns `Translation.truncated` of a source with these ids."""
-        num_tokens = len(ids) + 1
-        return num_tokens if num_tokens > self.max_source_tokens else 0
-
-    def _phrases(self, constraints: Sequence[Sequence[str]] | None, lines: Sequence[Masked]) -> Phrases:
-        """Encodes the constraints of all lines, and prepares the search for them."""
-        if constraints is None:
-            return Phrases([()] * len(lines), self.tokenizer)
-        assert len(constraints) == len(lines), "there must be one list of constraints per line"
-        if self.config.samples:
-            raise UserError(
-                f"decoding.samples={self.config.samples}: samples can't have constraints. "
-                "Set decoding.samples=0."
-            )
-        _ = self._decoder.continuing  # computed once, before worker processes are forked
-        pairs = [*map(self._placeholders.masked_phrases, constraints, lines)]
-        texts, masked = ([[pair[side] for pair in line] for line in pairs] for side in (0, 1))
-        return Phrases(texts, self.tokenizer, masked)
-
-
-def _without_padding(attention: Tensor | None, length: int) -> Tensor | None:
-    """Attention (|Y|, S) → (|Y|, length) without padding; `length` is the number of source tokens."""
-    return None if attention is None else attention[:, :length].clone()
-
-
-def _empty_if_blank(line: str) -> str:
-    return line if line.strip() else ""
