@@ -26,6 +26,7 @@ from nmt.data.subwords.tokenizer import Tokenizer
 from nmt.errors import UserError
 from nmt.model import Seq2Seq, build_model, model_class
 from nmt.runtime import (
+    EXPORT_REPORT,
     abbreviated,
     checkpoint_names,
     config_file,
@@ -47,12 +48,10 @@ from nmt.runtime import (
     update_of,
     write_errors,
 )
-from nmt.runtime.checksums import SUMS, file_sum, file_sums, read_sums, require_sum, sums_text
+from nmt.runtime.checksums import SUMS, file_sum, read_sums, require_sum, write_sums
 from nmt.runtime.tensors import read_header, read_tensors
 
 CONFIG, WEIGHTS, RESULTS = "config.yaml", "model.safetensors", "results.json"
-EXPORT_REPORT = "export.json"
-"""The file of an export that has the result of its comparison with the model."""
 _STATE = "state.json"
 _MOST_STATE = 1 << 26
 
@@ -128,11 +127,9 @@ def write_files(
     tokenizer.save(folder)
     (folder / CONFIG).write_text(config_to_yaml(config), encoding="utf-8")
     (folder / RESULTS).write_text(json.dumps(results, indent=2, ensure_ascii=False) + "\n", "utf-8")
-    sums = file_sums(folder, (path.name for path in folder.iterdir()), flush=True)
-    (folder / SUMS).write_text(sums_text(sums), encoding="utf-8")
+    write_sums(folder)
     (folder / CARD).write_text(bundle_card(Subject(config, tokenizer, results), place), encoding="utf-8")
-    for name in (SUMS, CARD):
-        file_sum(folder / name, flush=True)
+    file_sum(folder / CARD, flush=True)
 
 
 def load_bundle(path: str | Path) -> Bundle:
@@ -289,7 +286,7 @@ def _missing_model_reason(given: Path, path: str, key: str) -> str:
     if enclosing_run(given) is not None:
         return f"this checkpoint is not in its run: there is no {config_file(given)}. Move it back there."
     if (given / EXPORT_REPORT).is_file():
-        return "is an export for another program. Give the model that it was made from."
+        return _export_reason(given)
     if (given / "checkpoints").is_dir():
         names = checkpoint_names(given / "checkpoints")
         last = f", or name a checkpoint: {key}={Path(path) / 'checkpoints' / names[-1]}" if names else ""
@@ -298,6 +295,21 @@ def _missing_model_reason(given: Path, path: str, key: str) -> str:
             f"Resume it with the same nmt-train command{last}"
         )
     return f"not a model folder: neither it nor its folder model/ has {CONFIG} and {WEIGHTS}"
+
+
+def _export_reason(folder: Path) -> str:
+    fix = "Give the model that it was made from"
+    try:
+        report = parse_json(read_checked(folder / EXPORT_REPORT, MOST_RESULTS))
+        format = report.get("format")
+    except (ValueError, AttributeError):  # UserError, too
+        format = None
+    if format == "ctranslate2":
+        return (
+            f"is an export for CTranslate2. {fix}. nmt-translate and nmt-serve also read the export, with "
+            "backend=ctranslate2."
+        )
+    return f"is an export for another program. {fix}."
 
 
 def write_weights(path: Path, weights: Mapping[str, Tensor]) -> None:

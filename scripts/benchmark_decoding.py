@@ -10,6 +10,7 @@ with the same beam size, the length penalty 1 and the same number of threads. Th
 stopping differ between the systems, so the translations of a beam search differ a little.
 
 - `nmt`: this program, as `nmt.load(...).translate(...)`.
+- `nmt+ctranslate2`: this program with `backend=ctranslate2`; its export is made before the measurement.
 - `transformers`: `MarianMTModel.generate`, in batches of 64 sentences of similar length.
 - `ctranslate2`: one worker of one thread per thread, batches of 2,048 tokens; float32, and int8 on the CPU.
 
@@ -38,7 +39,9 @@ from benchmark_data import in_process
 from nmt.bundle import load_bundle
 from nmt.runtime import available_cores, log_to_stderr
 
-SYSTEMS = ("nmt", "transformers", "ctranslate2")
+SYSTEMS = ("nmt", "nmt+ctranslate2", "transformers", "ctranslate2")
+INT8 = ("nmt+ctranslate2", "ctranslate2")
+"""The systems that have int8."""
 MODELS = {"tiny": "fp32", "base": "bf16"}
 """The models that can be trained here, with the precision of their training."""
 
@@ -81,7 +84,9 @@ def main() -> None:
     parser.add_argument("--valid", type=Path, nargs=2, metavar=("SOURCE", "TARGET"))
     parser.add_argument("--minutes", type=float, default=30.0, help="duration of a training")
     parser.add_argument("--systems", nargs="+", default=list(SYSTEMS), choices=SYSTEMS)
-    parser.add_argument("--precisions", nargs="+", default=["fp32", "int8"], help="int8: CTranslate2 alone")
+    parser.add_argument(
+        "--precisions", nargs="+", default=["fp32", "int8"], help="int8: only with CTranslate2"
+    )
     parser.add_argument("--beams", type=int, nargs="+", default=[4, 1])
     parser.add_argument("--sentences", type=int, help="number of lines of the text; default: all")
     parser.add_argument("--rounds", type=int, default=3)
@@ -114,7 +119,7 @@ def measure(arguments: argparse.Namespace) -> Iterator[Row]:
             Task(system, precision, folder, arguments.beams, lines, threads, arguments.workers)
             for precision in arguments.precisions
             for system in arguments.systems
-            if precision != "int8" or system == "ctranslate2"
+            if precision != "int8" or system in INT8
         ]
         rounds = [[in_process(partial(run, task))[0] for task in tasks] for _ in range(arguments.rounds)]
         for number, task in enumerate(tasks):
@@ -160,11 +165,13 @@ def train(folder: Path, model: str, arguments: argparse.Namespace) -> None:
 
 def run(task: Task) -> list[tuple[float, list[str]]]:
     """Returns seconds and translations for each beam size."""
-    from decoding_peers import of_ctranslate2, of_nmt, of_transformers
+    from decoding_peers import of_ctranslate2, of_engine, of_nmt, of_transformers
 
     with tempfile.TemporaryDirectory() as work:
         if task.system == "nmt":
             translate = of_nmt(task.folder, task.precision, task.threads, task.workers)
+        elif task.system == "nmt+ctranslate2":
+            translate = of_engine(task.folder, task.precision, task.threads, task.workers, Path(work))
         elif task.system == "transformers":
             translate = of_transformers(task.folder, task.precision, task.threads, Path(work))
         else:
@@ -181,7 +188,7 @@ def run(task: Task) -> list[tuple[float, list[str]]]:
 def table(rows: Sequence[Row]) -> str:
     """Returns the rows as text, with the speed of nmt in fp32 relative to each system."""
     lines = [
-        f"{'model':<7}{'beam':>4}  {'system':<14}{'precision':<11}{'sentences/s':>12}{'lowest-highest':>18}"
+        f"{'model':<7}{'beam':>4}  {'system':<17}{'precision':<11}{'sentences/s':>12}{'lowest-highest':>18}"
         f"{'tokens/s':>10}{'BLEU':>7}{'nmt is faster by':>18}"
     ]
     for _, group in groupby(sorted(rows, key=lambda row: (row.model, row.beam_size)), _setting):
@@ -193,7 +200,7 @@ def table(rows: Sequence[Row]) -> str:
                 ratio = f"{own[0].sentences_per_second / row.sentences_per_second:.2f}x"
             spread = f"{row.lowest:,.1f}-{row.highest:,.1f}"
             lines.append(
-                f"{row.model:<7}{row.beam_size:>4}  {row.system:<14}{row.precision:<11}"
+                f"{row.model:<7}{row.beam_size:>4}  {row.system:<17}{row.precision:<11}"
                 f"{row.sentences_per_second:>12,.1f}{spread:>18}{row.output_tokens_per_second:>10,}"
                 f"{row.bleu:>7.2f}{ratio:>18}"
             )

@@ -1,4 +1,4 @@
-"""The same weights in three programs that translate: nmt, Hugging Face transformers and CTranslate2.
+"""The same weights in programs that translate: nmt with both backends, transformers and CTranslate2.
 
 The others get the model as `nmt-export` writes it. Used by scripts/benchmark_decoding.py.
 """
@@ -6,12 +6,15 @@ The others get the model as `nmt-export` writes it. Used by scripts/benchmark_de
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import nmt
-from nmt.bundle import Bundle, load_bundle
+from nmt.bundle import Bundle, find_model_folder, load_bundle
+from nmt.config import DecodingConfig, TranslateConfig
 from nmt.data.subwords.tokenizer import BOS_ID, EOS_ID, PAD_ID, UNK_ID
+from nmt.engines import ENGINES
 from nmt.export.ctranslate2 import CTranslate2
 from nmt.export.marian import Marian
 
@@ -22,6 +25,8 @@ LONGEST = 512  # positions of the tables in the other programs
 SENTENCES = 64  # of a batch of transformers
 CTRANSLATE2_TOKENS = 2048  # of a batch, the fastest of 1,024 to 8,192
 LENGTH_PENALTY = 1.0
+NUMBER_FORMATS = {"fp32": "float32", "bf16": "bfloat16", "fp16": "float16"}
+"""Precision → the number format of CTranslate2."""
 
 
 def require_exportable(bundle: Bundle) -> None:
@@ -37,6 +42,32 @@ def of_nmt(folder: Path, precision: str, threads: int, workers: str) -> Translat
 
     def translate(lines: Sequence[str], beam: int) -> list[str]:
         return model.translate(lines, beam_size=beam, length_penalty=LENGTH_PENALTY, workers=workers)
+
+    return translate
+
+
+def of_engine(folder: Path, precision: str, threads: int, workers: str, work: Path) -> Translate:
+    """Returns the translation by `nmt-translate backend=ctranslate2`, with an export in `work`."""
+    (work / "model").mkdir()
+    for path in find_model_folder(folder).iterdir():
+        if path.is_file():
+            (work / "model" / path.name).symlink_to(path.absolute())
+    count: str | int = workers if workers == "auto" else int(workers)
+    decoding = DecodingConfig(length_penalty=LENGTH_PENALTY, workers=count)
+    config = TranslateConfig(
+        str(work / "model"),
+        backend="ctranslate2",
+        quantization=NUMBER_FORMATS.get(precision, precision),
+        threads=threads,
+        decoding=decoding,
+    )
+    engine = ENGINES[config.backend]()
+    engine.check(config)
+    translator = engine.load(config, [config.model_dir]).translator(decoding)
+
+    def translate(lines: Sequence[str], beam: int) -> list[str]:
+        chosen = translator.with_options(replace(decoding, beam_size=beam))
+        return [found.hypotheses[0].text for found in chosen.translate(lines)]
 
     return translate
 
@@ -92,7 +123,7 @@ def of_ctranslate2(folder: Path, precision: str, threads: int, work: Path) -> Tr
     tokenizer = bundle.tokenizer
     CTranslate2().write(bundle, work, quantization="float32", max_length=LONGEST)
     ids_of = {name: id for id, name in enumerate(tokenizer.target_vocabulary())}
-    kind = {"fp32": "float32", "bf16": "bfloat16", "fp16": "float16"}.get(precision, precision)
+    kind = NUMBER_FORMATS.get(precision, precision)
     device = "cuda" if ctranslate2.get_cuda_device_count() else "cpu"
     workers = threads if device == "cpu" else 1
     translator = ctranslate2.Translator(

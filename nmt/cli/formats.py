@@ -153,6 +153,8 @@ class JsonLines(Format):
                 return Request("", error=f"line {number}: {key} has a line break or half a character")
         if constraints and self.config.decoding.samples:
             return Request("", error=f"line {number}: samples can't have constraints")
+        if constraints and self.config.backend == "ctranslate2":
+            return Request("", error=f"line {number}: backend=ctranslate2 can't have constraints")
         text = f"{tag} {text}" if tag else text
         return Request(text, prefix, constraints, found, added_words=len(tag.split()))
 

@@ -41,12 +41,10 @@ from nmt.cli.app import run
 from nmt.cli.formats import Request, TranslateRequests, format_of, without_added_words
 from nmt.cli.prompt import converse
 from nmt.cli.prompt_commands import Settings
-from nmt.config import TranslateConfig
+from nmt.config import TranslateConfig, folders
 from nmt.decoding.constraints.terminology import Terms, configured_terms
-from nmt.decoding.loading import load_models
 from nmt.decoding.translation import problems
 from nmt.errors import UserError
-from nmt.evaluation.utility import configured_utility
 from nmt.runtime import (
     available_cores,
     expanded,
@@ -60,8 +58,8 @@ from nmt.runtime import (
 )
 
 if TYPE_CHECKING:
+    from nmt.decoding.lines import LineTranslator
     from nmt.decoding.translation import Translation
-    from nmt.decoding.translator import Translator
 
 WINDOW = 16
 """Full batches that are read before their translations are written; more with many worker processes."""
@@ -104,19 +102,22 @@ def main() -> None:
     run(translate, TranslateConfig, "translate", __doc__ or "")
 
 
-def load_translator(config: TranslateConfig) -> Translator:
+def load_translator(config: TranslateConfig) -> LineTranslator:
     """Loads the models of `config.model_dir` into a translator.
 
     Raises:
-        UserError: as for `load_models`, or the metric of `decoding.mbr` is not available.
+        UserError: the backend does not have an option, a folder is not a model folder or is damaged, or the
+            metric of `decoding.mbr` is not available.
     """
-    loaded = load_models(config)
-    utility = configured_utility(config.decoding, loaded.bundles[0].config.data.target_lang)
-    return loaded.translator(config.decoding, utility)
+    from nmt.engines import ENGINES
+
+    engine = ENGINES.find(config.backend, f"backend={config.backend}")()
+    engine.check(config)
+    return engine.load(config, folders("model_dir", config.model_dir)).translator(config.decoding)
 
 
 def translation_of_requests(
-    translator: Translator, terms: Terms | None, *, alignments: bool, attention: bool = False
+    translator: LineTranslator, terms: Terms | None, *, alignments: bool, attention: bool = False
 ) -> TranslateRequests:
     """Returns a function that translates requests.
 

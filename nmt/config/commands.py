@@ -8,6 +8,7 @@ from enum import Enum
 from typing import Any
 
 from nmt.config.checks import PROCESSES, between, check, check_language, check_licence, shortened
+from nmt.config.choices import registered_name
 from nmt.config.data import DataConfig
 from nmt.config.decoding import DecodingConfig
 from nmt.config.evaluation import EvaluationConfig
@@ -98,7 +99,7 @@ class TranslateConfig:
 
     model_dir: Any = path_field("folder", "???", several=True)
     """Model folder, run folder, checkpoint, such as `RUN/checkpoints/update-300`, or a model on the hub,
-    `hf://OWNER/NAME`. A list, `[DIR,DIR]`, is an ensemble."""
+    `hf://OWNER/NAME`. A list, `[DIR,DIR]`, is an ensemble. With `backend=ctranslate2`, also an export."""
     input: str | None = path_field("file", None)
     """Text file with one sentence per line. null: standard input."""
     output: str | None = path_field("file", None)
@@ -119,6 +120,12 @@ class TranslateConfig:
     0, and 2 with 1. null: none."""
     scores: bool = False
     """Write `score<TAB>translation`. The score is the length-normalised log-probability."""
+    backend: str = registered_name("nmt", "nmt", "ctranslate2")
+    """Engine that translates: `nmt`, or `ctranslate2`, which is faster on the CPU and has fewer options. It
+    reads an export, which is made once if it is missing. See docs/translating.md."""
+    quantization: str | None = None
+    """With `backend=ctranslate2`, the number format of the weights: `float32`, `int8` (fast, and slightly
+    less exact) or another one of `nmt-export`. null: `float32`, or that of the given export."""
     device: str = "auto"
     """`auto`, `cpu`, `cuda`, `cuda:1`, or `mps` (Apple; not tested). `auto`: a GPU if there is one."""
     precision: str = "fp32"

@@ -149,6 +149,10 @@ class DecodingConfig:
             return int(self.max_sentences)
         return min(max(512 // (self.samples or self.beam_size), 64), 256)
 
+    def max_target_tokens(self, source_tokens: int) -> int:
+        """Returns the maximum number of tokens of a translation, EOS counted on both sides."""
+        return int(source_tokens * self.max_length_factor) + self.max_length_offset
+
     @property
     def num_results(self) -> int:
         """The number of translations per sentence: `samples`, or `nbest` in a beam search; 1 with `mbr`."""

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from nmt.config.checks import PROCESSES, above, between, check, shortened
+from nmt.config.choices import registered_name
 from nmt.config.commands import folders
 from nmt.config.decoding import DecodingConfig
 from nmt.config.paths import path_field
@@ -76,7 +77,7 @@ class ServeConfig:
 
     model_dir: Any = path_field("folder", "???", several=True)
     """Model folder, run folder, checkpoint or `hf://OWNER/NAME`. A list, `[DIR,DIR]`, has models of different
-    languages."""
+    languages. With `backend=ctranslate2`, also exports."""
     host: str = "127.0.0.1"
     """Address to listen on. The default is reached from this machine alone. `0.0.0.0`: from everywhere."""
     port: int = 5000
@@ -92,6 +93,12 @@ class ServeConfig:
     plugins: list[str] = field(default_factory=list)
     """Python modules to import first, such as `[my_package.encodings]`. They register parts of the model and
     search processors. See docs/extending.md."""
+    backend: str = registered_name("nmt", "nmt", "ctranslate2")
+    """Engine that translates: `nmt`, or `ctranslate2`, which is faster on the CPU and has fewer options. It
+    reads an export, which is made once if it is missing. See docs/translating.md."""
+    quantization: str | None = None
+    """With `backend=ctranslate2`, the number format of the weights: `float32`, `int8` (fast, and slightly
+    less exact) or another one of `nmt-export`. null: `float32`, or that of the given export."""
     device: str = "auto"
     """`auto`, `cpu`, `cuda`, `cuda:1`, or `mps` (Apple; not tested). `auto`: a GPU if there is one."""
     precision: str = "fp32"

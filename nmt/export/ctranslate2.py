@@ -14,7 +14,16 @@ from torch import Tensor
 
 from nmt.bundle import Bundle
 from nmt.config import Activation, ModelConfig, Norm
-from nmt.data.subwords.tokenizer import BOS_ID, EOS_ID, JOINT_FILE, PAD_ID, SOURCE_FILE, TARGET_FILE, UNK_ID
+from nmt.data.subwords.tokenizer import (
+    BOS_ID,
+    EOS_ID,
+    JOINT_FILE,
+    PAD_ID,
+    SOURCE_FILE,
+    TARGET_FILE,
+    UNK_ID,
+    Tokenizer,
+)
 from nmt.export.engine import Exporter
 from nmt.export.segmentation import equally_probable
 from nmt.model.positions import Places, Positions
@@ -23,7 +32,8 @@ from nmt.runtime.model_files import PIECE_LIST
 
 _TABLES = ("sinusoidal", "learned", "none", "integer", "binary")
 _ENCODINGS = (*_TABLES, "rotary", "relative", "t5")
-_SPECIAL = {PAD_ID: "<pad>", BOS_ID: "<s>", EOS_ID: "</s>", UNK_ID: "<unk>"}
+SPECIAL = {PAD_ID: "<pad>", BOS_ID: "<s>", EOS_ID: "</s>", UNK_ID: "<unk>"}
+"""The names of the special pieces in the engine, by id."""
 _BATCH_TOKENS = 2048
 _THREADS = 4  # of one operation; the sums in fp32 depend on it slightly
 
@@ -66,12 +76,11 @@ class CTranslate2(Exporter):
         assert isinstance(model, Transformer)
         spec = _specification(model, bundle.config.model, max_length)
         tokenizer = bundle.tokenizer
-        spec.register_source_vocabulary(
-            _names(tokenizer.source_pieces_of(range(tokenizer.source_vocab_size)))
-        )
-        spec.register_target_vocabulary(_names(tokenizer.target_vocabulary()))
-        spec.config.bos_token, spec.config.eos_token = _SPECIAL[BOS_ID], _SPECIAL[EOS_ID]
-        spec.config.unk_token, spec.config.decoder_start_token = _SPECIAL[UNK_ID], _SPECIAL[BOS_ID]
+        source, target = vocabularies(tokenizer)
+        spec.register_source_vocabulary(source)
+        spec.register_target_vocabulary(target)
+        spec.config.bos_token, spec.config.eos_token = SPECIAL[BOS_ID], SPECIAL[EOS_ID]
+        spec.config.unk_token, spec.config.decoder_start_token = SPECIAL[UNK_ID], SPECIAL[BOS_ID]
         spec.config.add_source_eos, spec.config.layer_norm_epsilon = True, 1e-5
         spec.validate()
         spec.optimize(quantization=quantization)
@@ -124,10 +133,11 @@ class _Loaded:
         self._names = [list(ids) for ids in self._ids]
         # A vocabulary with ids of its own encodes whole lines, as the engine does: no ties.
         self._own_ids = not (folder / PIECE_LIST).exists()
-        # A CPU computes 16-bit formats in fp32; `auto` chooses what it has.
-        kind = quantization if quantization in ctranslate2.get_supported_compute_types("cpu") else "auto"
         self._translator = ctranslate2.Translator(
-            str(folder), device="cpu", compute_type=kind, intra_threads=_THREADS
+            str(folder),
+            device="cpu",
+            compute_type=compute_type(quantization, "cpu"),
+            intra_threads=_THREADS,
         )
 
     def encode(self, lines: Sequence[str]) -> list[list[int]]:
@@ -149,7 +159,7 @@ class _Loaded:
                 max_decoding_length=limit,
                 max_batch_size=_BATCH_TOKENS,
                 batch_type="tokens",
-                suppress_sequences=[[_SPECIAL[id]] for id in (PAD_ID, BOS_ID, UNK_ID)],
+                suppress_sequences=[[SPECIAL[id]] for id in (PAD_ID, BOS_ID, UNK_ID)],
             )
             for row, result in zip(rows, results, strict=True):
                 found[row] = [self._ids[1][piece] for piece in result.hypotheses[0]]
@@ -183,8 +193,28 @@ def _model_files(*, joint: bool) -> list[str]:
     return [JOINT_FILE] * 2 if joint else [SOURCE_FILE, TARGET_FILE]
 
 
+def vocabularies(tokenizer: Tokenizer) -> tuple[list[str], list[str]]:
+    """Returns the names of the source and target pieces in the engine, in the order of their ids."""
+    source = tokenizer.source_pieces_of(range(tokenizer.source_vocab_size))
+    return _names(source), _names(tokenizer.target_vocabulary())
+
+
+def compute_type(quantization: str, device: str, index: int = 0) -> str:
+    """Returns the number format in which the engine computes with an export.
+
+    Args:
+        quantization: of the export.
+        device: `cpu` or `cuda`.
+        index: number of the device.
+    """
+    import ctranslate2
+
+    # A CPU computes 16-bit formats in fp32; `auto` chooses what it has.
+    return quantization if quantization in ctranslate2.get_supported_compute_types(device, index) else "auto"
+
+
 def _names(pieces: Sequence[str]) -> list[str]:
-    return [_SPECIAL.get(id, piece) for id, piece in enumerate(pieces)]
+    return [SPECIAL.get(id, piece) for id, piece in enumerate(pieces)]
 
 
 def _specification(model: Transformer, config: ModelConfig, max_length: int) -> Any:

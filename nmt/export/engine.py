@@ -58,16 +58,16 @@ class Exporter(ABC):
     packages: ClassVar[tuple[str, ...]]
     quantizations: ClassVar[tuple[str, ...]]
 
-    def require_packages(self, name: str) -> None:
+    def require_packages(self, option: str) -> None:
         """Checks that the packages are installed.
 
         Args:
-            name: the name of the format.
+            option: the option that has chosen the format, and its value.
 
         Raises:
             UserError: one is missing.
         """
-        require_packages(name, self.packages)
+        require_packages(option, self.packages)
 
     @abstractmethod
     def reason_against(self, bundle: Bundle) -> str | None:
@@ -101,13 +101,12 @@ EXPORTERS: Registry[type[Exporter]] = Registry("export format")
 """Name of the format → exporter."""
 
 
-def require_packages(format_name: str, packages: Sequence[str]) -> None:
+def require_packages(option: str, packages: Sequence[str]) -> None:
     """Checks that packages are installed; see `Exporter.require_packages`."""
     for package in packages:
         try:
             import_module(package)
         except ImportError:
             raise UserError(
-                f"format={format_name}: the package {package} is not installed. "
-                'Run pip install "nmt[export]".'
+                f'{option}: the package {package} is not installed. Run pip install "nmt[export]".'
             ) from None

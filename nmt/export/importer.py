@@ -63,7 +63,7 @@ class Importer(ABC):
         Raises:
             UserError: one is missing.
         """
-        require_packages(name, self.packages)
+        require_packages(f"format={name}", self.packages)
 
     @abstractmethod
     def read(self, folder: Path) -> Imported:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from nmt import __version__
-from nmt.bundle import EXPORT_REPORT, Bundle, load_bundle
+from nmt.bundle import Bundle, load_bundle
 from nmt.card import CARD, Subject, export_card
 from nmt.config import EvalConfig, ExportConfig
 from nmt.config.exporting import COPY
@@ -23,8 +23,10 @@ from nmt.export import EXPORTERS, Engine, Exporter
 from nmt.export.copy import write_copy
 from nmt.export.parity import Difference, compare
 from nmt.export.push import push, require_token
+from nmt.export.record import record_of
 from nmt.export.sentences import Pairs, Sentences, bundled_pairs, chosen, given_pairs
 from nmt.runtime import (
+    EXPORT_REPORT,
     expanded,
     fsync_folder,
     is_hub_name,
@@ -36,21 +38,26 @@ from nmt.runtime import (
     set_threads,
     write_errors,
 )
+from nmt.runtime.checksums import write_sums
 from nmt.runtime.hub import HUB
 
 
-def export(config: ExportConfig) -> dict[str, Any]:
+def export(config: ExportConfig, key: str = "format") -> dict[str, Any]:
     """Exports a model as `config` says, and uploads it if it is to be pushed.
 
     Returns:
         The content of `export.json`; empty for `format=nmt`.
+
+    Args:
+        config: the options.
+        key: the option that has chosen the format, for error messages.
 
     Raises:
         UserError: the model can't be read or the engine can't compute it, a package is missing, the folder is
             not empty or not writable, or the export translates differently: nothing is left behind, and
             nothing is uploaded. Or the upload fails: the export stays.
     """
-    exporter = None if config.format == COPY else _exporter(config)
+    exporter = None if config.format == COPY else exporter_of(config.format, config.quantization, key)
     output = expanded(config.output)
     require_empty(output, config.output)
     if config.push is not None:
@@ -65,7 +72,7 @@ def export(config: ExportConfig) -> dict[str, Any]:
             write_copy(bundle, fresh, "." if config.push is None else f"{HUB}{config.push}")
         result = {}
     else:
-        result = _exported(config, exporter, bundle, output)
+        result = _exported(config, exporter, bundle, output, key)
     log.info("%s: written. Its %s shows how to use it.", output, CARD)
     if config.push is not None:
         message = f"nmt {__version__}: {config.format}, {config.quantization}"
@@ -73,32 +80,43 @@ def export(config: ExportConfig) -> dict[str, Any]:
     return result
 
 
-def _exported(config: ExportConfig, exporter: Exporter, bundle: Bundle, output: Path) -> dict[str, Any]:
+def _exported(
+    config: ExportConfig, exporter: Exporter, bundle: Bundle, output: Path, key: str
+) -> dict[str, Any]:
     """Writes an export with its report and its card; returns the report."""
     if reason := exporter.reason_against(bundle):
-        raise UserError(f"format={config.format}: {bundle.folder} can't be exported: {reason}.")
+        raise UserError(f"{key}={config.format}: {bundle.folder} can't be exported: {reason}.")
     sentences = _sentences(config, bundle)
     with fresh_folder(output) as fresh:
-        result = _Comparison(config, exporter, bundle, sentences).write(fresh)
+        record = record_of(bundle, config.format, config.quantization, config.max_length)
+        compared = _Comparison(config, exporter, bundle, sentences).write(fresh)
+        result = {"nmt": __version__, **record.as_dict(), **compared}
         (fresh / EXPORT_REPORT).write_text(json.dumps(result, indent=2, ensure_ascii=False) + "\n", "utf-8")
+        write_sums(fresh)  # before the card, which a person may edit
         usage = exporter.usage(bundle, config.quantization)
         subject = Subject(bundle.config, bundle.tokenizer, bundle.results)
         (fresh / CARD).write_text(export_card(subject, result, exporter.library, usage), "utf-8")
     return result
 
 
-def _exporter(config: ExportConfig) -> Exporter:
-    if config.format not in EXPORTERS:
+def exporter_of(format: str, quantization: str, key: str = "format") -> Exporter:
+    """Returns the exporter of a format.
+
+    Args:
+        format: its name.
+        quantization: the number format of the weights.
+        key: as for `export`.
+
+    Raises:
+        UserError: there is no such format or number format, or a package is missing.
+    """
+    if format not in EXPORTERS:
         names = ", ".join((*EXPORTERS, COPY))
-        raise UserError(
-            f"format={config.format}: there is no export format {config.format}. Choose from {names}."
-        )
-    exporter = EXPORTERS[config.format]()
-    if config.quantization not in exporter.quantizations:
-        raise UserError(
-            f"quantization={config.quantization}: must be one of {', '.join(exporter.quantizations)}."
-        )
-    exporter.require_packages(config.format)
+        raise UserError(f"{key}={format}: there is no export format {format}. Choose from {names}.")
+    exporter = EXPORTERS[format]()
+    if quantization not in exporter.quantizations:
+        raise UserError(f"quantization={quantization}: must be one of {', '.join(exporter.quantizations)}.")
+    exporter.require_packages(f"{key}={format}")
     return exporter
 
 
@@ -172,12 +190,9 @@ class _Comparison:
         self._limits = [min(len(ids) + 1 + 50, self._longest - 1) for ids in sentences.sources]
 
     def write(self, folder: Path) -> dict[str, Any]:
-        """Writes the export into an empty folder; returns the content of `export.json`."""
+        """Writes the export into an empty folder; returns the result of the comparison."""
         config, exact = self._config, self._exporter.quantizations[0]
         result: dict[str, Any] = {
-            "nmt": __version__,
-            "format": config.format,
-            "quantization": config.quantization,
             "compared_on": self._sentences.name,
             "sentences": len(self._sentences.lines),
         }
@@ -201,7 +216,7 @@ class _Comparison:
                     f"quantization={config.quantization}: loses {before - after:.2f} BLEU "
                     f"({before:.2f} to {after:.2f} on {self._sentences.name}), more than "
                     f"max_bleu_loss={config.max_bleu_loss:g}. The export was deleted. Choose another "
-                    "quantization, or allow it."
+                    "quantization, or allow it with nmt-export max_bleu_loss=N."
                 )
         return result
 

@@ -32,10 +32,13 @@ from nmt.options.overrides import Setting, named_sections, settings_of_jobs
 from nmt.options.sweep import with_distinct_folders
 from nmt.options.user_yaml import Folder
 from nmt.runtime import (
+    EXPORT_REPORT,
     config_file,
     decoded,
+    expanded,
     is_hub_name,
     model_folders,
+    parse_json,
     pinned,
     read_checked,
     read_errors,
@@ -158,7 +161,7 @@ def _decoding_of(model_dir: str) -> list[Setting]:
     """Returns the decoding settings that a model was tested with; they are the defaults for translation."""
     path = _config_of(model_dir)
     if path is None:
-        return []
+        return _decoding_of_export(expanded(model_dir) / EXPORT_REPORT)
     decoding = storage.section_from_yaml(DecodingConfig, _text_of(path), str(path), "decoding")
     return _settings_of(decoding, f"{path}: ")
 
@@ -201,6 +204,25 @@ def _config_of(model_dir: str) -> Path | None:
 
 def _text_of(path: Path) -> str:
     return decoded(read_checked(path, MOST_CHARACTERS), path)
+
+
+def _decoding_of_export(report: Path) -> list[Setting]:
+    """Returns the decoding settings that an export records; none if there is no such file."""
+    with read_errors(report):
+        if not report.is_file():
+            return []  # not a model folder: the command reports it later, with a better message
+    try:
+        found = parse_json(read_checked(report, MOST_CHARACTERS))
+        values = found.get("decoding", {})
+    except UserError:
+        raise
+    except (ValueError, AttributeError) as error:
+        raise UserError(f"{report}: is damaged: {error}") from error
+    try:
+        decoding = storage.from_plain(DecodingConfig, values, "decoding")
+    except UserError as error:
+        raise UserError(f"{report}: {error}") from error
+    return _settings_of(decoding, f"{report}: ")
 
 
 def _settings_of(decoding: DecodingConfig, where: str = "") -> list[Setting]:

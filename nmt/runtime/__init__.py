@@ -34,6 +34,7 @@ from nmt.runtime.machine import (
     wanted_processes,
 )
 from nmt.runtime.model_files import (
+    EXPORT_REPORT,
     abbreviated,
     checkpoint_name,
     checkpoint_names,
@@ -77,6 +78,7 @@ from nmt.runtime.streams import (
 from nmt.runtime.untrusted_files import decoded, parse_json, read_bytes, read_text, require_regular
 
 __all__ = [
+    "EXPORT_REPORT",
     "STOP_SIGNALS",
     "Guest",
     "Registry",

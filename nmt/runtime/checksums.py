@@ -74,6 +74,32 @@ def first_difference(sums: Mapping[str, str], found: Mapping[str, str]) -> str |
     return next((name for name in sorted(found) if sums.get(name) != found[name]), None)
 
 
+def damaged_file(folder: Path) -> str | None:
+    """Returns the first file of a folder that differs from its checksum in SHA256SUMS; None if none does.
+
+    A folder without SHA256SUMS is damaged, too.
+    """
+    sums: dict[str, str] | None = None
+    try:
+        sums = read_sums(folder)
+        if not sums:
+            return SUMS
+        return first_difference(sums, file_sums(folder, sums))
+    except (OSError, ValueError):  # UserError, too
+        return next((name for name in sorted(sums or {}) if not (folder / name).is_file()), SUMS)
+
+
+def write_sums(folder: Path) -> None:
+    """Writes SHA256SUMS for all files of a folder, and flushes them to disk.
+
+    Raises:
+        OSError: writing fails.
+    """
+    sums = file_sums(folder, (path.name for path in folder.iterdir()), flush=True)
+    (folder / SUMS).write_text(sums_text(sums), encoding="utf-8")
+    file_sum(folder / SUMS, flush=True)
+
+
 def read_checked(path: Path, most: int) -> bytes:
     """Returns the content of a regular file after comparing it with the SHA256SUMS of its folder, if any.
 

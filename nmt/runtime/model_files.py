@@ -12,6 +12,8 @@ from pathlib import Path
 from nmt.runtime.files import expanded
 
 CONFIG, WEIGHTS, STATE = "config.yaml", "model.safetensors", "state.json"
+EXPORT_REPORT = "export.json"
+"""The file of an export with its format, and with the result of its comparison with the model."""
 PIECES = ("joint.spm", "source.spm")
 """A model has `joint.spm`, or both `source.spm` and the file of the target side."""
 PIECE_LIST = "pieces.json"

@@ -152,7 +152,7 @@ class App:
                 "keyRequired": self._key is not None,
                 "charLimit": limits.characters,
                 "alternatives": limits.alternatives,
-                "attentionCharLimit": limits.attention_characters,
+                "attentionCharLimit": limits.attention_characters if self._service.has_attention else 0,
                 "supportedFilesFormat": [],
             }
         )

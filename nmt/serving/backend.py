@@ -1,6 +1,7 @@
-"""What translates for the server: an interface, and its implementation with the models of nmt.
+"""What translates for the server: an interface, and its implementations.
 
-Another engine needs the attributes and the method of `Backend`, nothing else.
+One is for the models of nmt, the other for engines that have threads of their own. Another implementation
+needs the attributes and the methods of `Backend`, nothing else.
 """
 
 from __future__ import annotations
@@ -10,15 +11,16 @@ from dataclasses import dataclass, fields, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Protocol
 
-from nmt.config import DecodingConfig, ServeConfig, TranslateConfig, folders
+from nmt.config import DecodingConfig, ServeConfig, folders
 from nmt.decoding.batches.workers import possible_workers
-from nmt.decoding.loading import load_models
 from nmt.errors import UserError
 from nmt.serving.processes import Workers
 
 if TYPE_CHECKING:
+    from nmt.decoding.lines import LineTranslator
     from nmt.decoding.translation import Translation
     from nmt.decoding.translator import Translator
+    from nmt.engines import LoadedModel
 
 _PLAIN: dict[str, Any] = {
     "samples": 0,
@@ -52,11 +54,13 @@ class Backend(Protocol):
         source_lang: code of the source language.
         target_lang: code of the target language.
         threads: the number of threads that may call `translate` at the same time.
+        has_attention: whether translations can have attention.
     """
 
     source_lang: str
     target_lang: str
     threads: int
+    has_attention: bool
 
     def batch_size(self, options: SearchOptions) -> int:
         """Returns the largest number of lines of a call with these options."""
@@ -80,6 +84,8 @@ class ModelBackend:
         source_lang: see `Backend`.
         target_lang: see `Backend`.
     """
+
+    has_attention = True
 
     def __init__(self, translator: Translator, source_lang: str, target_lang: str) -> None:
         self.source_lang, self.target_lang = source_lang, target_lang
@@ -116,6 +122,39 @@ class ModelBackend:
         return self._given.with_options(decoding_of(self._given.config, options))
 
 
+class EngineBackend:
+    """A translator whose engine computes the calls of several threads side by side.
+
+    Args:
+        translator: the translator. Its options apply if a request has none.
+        source_lang: see `Backend`.
+        target_lang: see `Backend`.
+        threads: see `Backend`.
+    """
+
+    has_attention = False
+
+    def __init__(self, translator: LineTranslator, source_lang: str, target_lang: str, threads: int) -> None:
+        self.source_lang, self.target_lang, self.threads = source_lang, target_lang, threads
+        self._given = translator
+        self._translator = lru_cache(maxsize=32)(self._with_options)
+        self.translate(["."], SearchOptions())  # the first call takes longer than later ones
+
+    def batch_size(self, options: SearchOptions) -> int:
+        """Returns `decoding.max_sentences`, or its choice for `auto` and the size of the beam."""
+        return decoding_of(self._given.config, options).sentences_per_batch
+
+    def translate(self, lines: Sequence[str], options: SearchOptions) -> Sequence[Translation]:
+        """Returns the translation of each line, in order; see `Backend`."""
+        return self._translator(options).translate(lines, attention=options.attention)
+
+    def close(self) -> None:
+        """Does nothing: the threads of the engine end with it."""
+
+    def _with_options(self, options: SearchOptions) -> LineTranslator:
+        return self._given.with_options(decoding_of(self._given.config, options))
+
+
 def decoding_of(config: DecodingConfig, options: SearchOptions) -> DecodingConfig:
     """Returns the options of decoding with those that a request chooses."""
     beam_size = max(options.beam_size or config.beam_size, options.nbest)
@@ -123,39 +162,47 @@ def decoding_of(config: DecodingConfig, options: SearchOptions) -> DecodingConfi
     return replace(config, beam_size=beam_size, nbest=options.nbest, length_penalty=penalty)
 
 
-def load_backends(config: ServeConfig) -> list[ModelBackend]:
+def load_backends(config: ServeConfig) -> list[Backend]:
     """Loads the models of `config.model_dir`.
 
     Raises:
-        UserError: a folder is not a model folder, or two models have the same languages.
+        UserError: the backend does not have an option, a folder is not a model folder, or two models have the
+            same languages.
     """
-    backends: list[ModelBackend] = []
+    from nmt.engines import ENGINES
+
+    engine = ENGINES.find(config.backend, f"backend={config.backend}")()
+    engine.check(config)
+    backends: list[Backend] = []
     owners: dict[tuple[str, str], str] = {}
     names = folders("model_dir", config.model_dir)
     try:
         first: DecodingConfig | None = None
         for name in names:
-            loaded = load_models(
-                TranslateConfig(
-                    [name], device=config.device, precision=config.precision, threads=config.threads
-                )
-            )
-            trained = loaded.bundles[0].config
-            first = first or trained.decoding
-            pair = trained.data.source_lang, trained.data.target_lang
+            loaded = engine.load(config, [name])
+            first = first or loaded.decoding
+            pair = loaded.source_lang, loaded.target_lang
             if pair in owners:
                 raise UserError(
                     f"model_dir={name}: translates from {pair[0]} into {pair[1]}, as {owners[pair]} does. "
                     "Give one model for each pair of languages."
                 )
             owners[pair] = name
-            decoding = replace(trained.decoding, **(_changed(first, config) | _PLAIN))
-            backends.append(ModelBackend(loaded.translator(decoding), *pair))
+            backends.append(_backend(loaded, replace(loaded.decoding, **(_changed(first, config) | _PLAIN))))
     except BaseException:
         for backend in backends:
             backend.close()
         raise
     return backends
+
+
+def _backend(loaded: LoadedModel, decoding: DecodingConfig) -> Backend:
+    from nmt.decoding.translator import Translator
+
+    translator, pair = loaded.translator(decoding), (loaded.source_lang, loaded.target_lang)
+    if isinstance(translator, Translator):
+        return ModelBackend(translator, *pair)
+    return EngineBackend(translator, *pair, loaded.threads)
 
 
 def _changed(first: DecodingConfig, config: ServeConfig) -> dict[str, Any]:

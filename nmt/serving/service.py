@@ -73,6 +73,11 @@ class Service:
         """The number of lines that wait."""
         return sum(model.batcher.waiting for model in self._models)
 
+    @property
+    def has_attention(self) -> bool:
+        """Whether translations of all models can have attention."""
+        return all(model.backend.has_attention for model in self._models)
+
     def languages(self) -> list[dict[str, Any]]:
         """Returns the languages in the form of LibreTranslate: code, name, and codes of targets."""
         targets: dict[str, list[str]] = {}
@@ -94,11 +99,13 @@ class Service:
             vanished: returns when the client has closed the connection.
 
         Raises:
-            Refused: the languages are unknown (400), the queue is full (503), the time is over (504), or the
-                translation failed (500).
+            Refused: the languages are unknown, or there is no attention (400), the queue is full (503), the
+                time is over (504), or the translation failed (500).
             Vanished: the client has closed the connection.
         """
         model, lines = self._model_of(request), request.lines
+        if request.options.attention and not model.backend.has_attention:
+            raise Refused(400, "attention: the engine of this server has none.")
         if not lines:
             return []
         loop = asyncio.get_running_loop()

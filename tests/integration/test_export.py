@@ -29,8 +29,8 @@ def test_an_export_and_its_report(toy: Toy, trained: Path, tmp_path: Path) -> No
     read = toy.run("nmt-translate", f"model_dir={output}", text="bada\n")
     assert read.returncode == 2
     assert read.stderr.decode() == (
-        f"nmt-translate: model_dir={output}: is an export for another program. Give the model "
-        "that it was made from.\n"
+        f"nmt-translate: model_dir={output}: is an export for CTranslate2. Give the model that it was made "
+        "from. nmt-translate and nmt-serve also read the export, with backend=ctranslate2.\n"
     )
 
     again = toy.run("nmt-export", f"model_dir={trained}", f"output={output}")

@@ -223,8 +223,7 @@ class BatchDecoder:
         phrases: Sequence[PhraseIds],
     ) -> list[int]:
         """Returns for each source the maximum number of tokens of its translation, EOS included."""
-        factor, offset = self.config.max_length_factor, self.config.max_length_offset
-        lengths = [int((len(source) + 1) * factor) + offset for source in sources]
+        lengths = [self.config.max_target_tokens(len(source) + 1) for source in sources]
         begins = prefixes or [()] * len(lengths)
         needed = [
             sum(map(len, (begin, *found))) + (self._placeholders.count(source) if found else 0) + 1

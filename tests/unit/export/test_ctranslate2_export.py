@@ -139,7 +139,7 @@ def test_the_card_shows_how_to_translate(bundle_of: Callable[[ModelConfig], Bund
     assert json.loads((output / "export.json").read_text()) == result
     assert result["compared_on"] == "a.en and a.de" and result["exact"]["sentences"] == 32
     assert {path.name for path in output.iterdir()} == {
-        *("README.md", "config.json", "export.json", "model.bin", "source.spm", "target.spm"),
+        *("README.md", "SHA256SUMS", "config.json", "export.json", "model.bin", "source.spm", "target.spm"),
         *("source_vocabulary.json", "target_vocabulary.json"),
     }
     card = (output / "README.md").read_text()
@@ -163,7 +163,7 @@ def test_a_quantised_export_that_loses_too_much_is_deleted(
         export(config)
     assert str(error.value) == (
         "quantization=int8: loses 0.60 BLEU (30.00 to 29.40 on a.en and a.de), more than max_bleu_loss=0.5. "
-        "The export was deleted. Choose another quantization, or allow it."
+        "The export was deleted. Choose another quantization, or allow it with nmt-export max_bleu_loss=N."
     )
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.de", "a.en"]
     result = export(config)

@@ -21,6 +21,7 @@ class Engine:
     """An engine that writes the target language before each line; it needs nothing of nmt's models."""
 
     threads = 2
+    has_attention = False
 
     def __init__(self, source_lang: str, target_lang: str) -> None:
         self.source_lang, self.target_lang = source_lang, target_lang
@@ -90,6 +91,15 @@ def test_the_model_of_the_languages(fields: dict[str, str], found: str) -> None:
             translated(served, **fields)
         assert raised.value.status == 400
         assert raised.value.message == f"{found} The server translates en to de, en to fr, fi to fr."
+    served.close()
+
+
+def test_an_engine_without_attention() -> None:
+    served = service(Engine("en", "de"))
+    with pytest.raises(Refused, match="^attention: the engine of this server has none.$") as raised:
+        translated(served, attention=True)
+    assert raised.value.status == 400
+    assert not served.has_attention
     served.close()
 
 

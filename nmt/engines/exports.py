@@ -1,0 +1,160 @@
+"""The exports of models that an engine needs: made at their first use, and found again.
+
+An export is next to the weights, in `exports/`, or in the cache if that folder can't be written, is a
+checkpoint, or is a download. It is used only if the files of the model and of the export have the recorded
+checksums.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from nmt.bundle import find_model_folder
+from nmt.config import DecodingConfig, ExportConfig
+from nmt.errors import UserError
+from nmt.export.record import Record, made_from, read_record
+from nmt.export.task import export, exporter_of
+from nmt.runtime import (
+    EXPORT_REPORT,
+    cache_folder,
+    enclosing_run,
+    expanded,
+    is_hub_name,
+    locked,
+    log,
+    make_folder,
+    remove,
+)
+from nmt.runtime.checksums import SUMS, damaged_file
+
+_LENGTH = 2048  # positions of an export; more if the options need them
+_SENTENCES = 200  # of the comparison
+_BLEU_LOSS = 1.0  # so few sentences need a wider limit than the default of nmt-export
+
+
+def is_export(path: str) -> bool:
+    """Returns whether a path is the folder of an export."""
+    return (expanded(path) / EXPORT_REPORT).is_file()
+
+
+def given_export(path: str, format: str, quantization: str | None) -> tuple[Path, Record]:
+    """Returns the folder of an export that the user has named, and its record.
+
+    Args:
+        path: the folder.
+        format: the format that it must have.
+        quantization: the number format that it must have; None: any.
+
+    Raises:
+        UserError: it is damaged, of another format, or of an earlier version of nmt.
+    """
+    folder = expanded(path)
+    record = read_record(folder)
+    if record.format != format:
+        raise UserError(
+            f"model_dir={path}: is an export for {record.format}, not for {format}. Give the model that it "
+            "was made from."
+        )
+    if quantization not in (None, record.quantization):
+        raise UserError(
+            f"quantization={quantization}: the weights of the export {path} are {record.quantization}. "
+            "Remove this option, or give the model that it was made from."
+        )
+    if name := damaged_file(folder):
+        raise UserError(
+            f"{folder / name}: is damaged or missing: its checksum is not the one in {SUMS}. Copy the file "
+            "again, or export the model again."
+        )
+    return folder, record
+
+
+def made_export(
+    path: str, format: str, quantization: str, decoding: DecodingConfig, *, key: str, threads: int
+) -> tuple[Path, Record]:
+    """Returns the folder of an export of a model, and its record; makes the export if there is none.
+
+    A second process that needs the same export waits for the first.
+
+    Args:
+        path: a model folder, a run folder or a checkpoint.
+        format: the format of the export.
+        quantization: the number format of its weights.
+        decoding: options whose maximum lengths the export must allow.
+        key: the option that has chosen the format, for error messages.
+        threads: CPU threads; 0: one per core.
+
+    Raises:
+        UserError: the folder is not a model folder or is damaged, the engine can't compute the model, or the
+            export translates differently.
+    """
+    exporter_of(format, quantization, key)  # reports a missing package before anything is read
+    model, length = find_model_folder(path), _length(decoding)
+    wanted = made_from(model, format, quantization, length)
+    name = f"{format}-{quantization}" if length == _LENGTH else f"{format}-{quantization}-{length}"
+    own, cached = model / "exports" / name, cache_folder() / "exports" / f"{name}-{wanted[:16]}"
+    for place in (own, cached):
+        if (record := _usable(place, wanted)) is not None:
+            return place, record
+    place = own if not is_hub_name(path) and _may_hold_exports(model) else cached
+    make_folder(place.parent)
+    with locked(place.with_name(f".{name}.lock"), lambda: _log_waiting(place)):
+        if (record := _usable(place, wanted)) is None:
+            if place.exists():
+                log.info("%s: belongs to another version of the model, or is damaged", place)
+                remove(place)
+            log.info("%s: making an export of the model, once, and comparing it with the model", place)
+            config = ExportConfig(
+                model_dir=path,
+                output=str(place),
+                format=format,
+                quantization=quantization,
+                max_length=length,
+                check_sentences=_SENTENCES,
+                max_bleu_loss=_BLEU_LOSS,
+                threads=threads,
+            )
+            export(config, key)
+            record = read_record(place)
+    return place, record
+
+
+def require_one(path: Sequence[str], key: str) -> str:
+    """Returns the only folder.
+
+    Raises:
+        UserError: there are several.
+    """
+    if len(path) > 1:
+        raise UserError(f"model_dir=[{','.join(path)}]: {key} has no ensembles. Give one model.")
+    return path[0]
+
+
+def _length(decoding: DecodingConfig) -> int:
+    """Returns the number of positions that the options need, as a power of two."""
+    source = decoding.max_source_tokens
+    return max(_LENGTH, 1 << (max(source, decoding.max_target_tokens(source)) - 1).bit_length())
+
+
+def _usable(place: Path, wanted: str) -> Record | None:
+    """Returns the record of an export if it is complete and belongs to the model."""
+    if not place.is_dir():
+        return None
+    try:
+        record = read_record(place)
+    except UserError:
+        return None
+    return record if record.made_from == wanted and damaged_file(place) is None else None
+
+
+def _may_hold_exports(model: Path) -> bool:
+    """Returns whether exports may be written into a model folder."""
+    if enclosing_run(model) is not None:
+        return False  # the run removes its checkpoints, and lists their files
+    folder = model / "exports"
+    return os.access(folder if folder.is_dir() else model, os.W_OK | os.X_OK)
+
+
+def _log_waiting(place: Path) -> None:
+    log.info("%s: waiting for another process that is making this export", place)

@@ -1,0 +1,116 @@
+"""What `export.json` records about an export, besides its comparison: what a translator needs to know."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from nmt import __version__
+from nmt.bundle import WEIGHTS, Bundle, read_config
+from nmt.config import DecodingConfig
+from nmt.config.storage import from_plain, to_plain
+from nmt.data.cache import fingerprint
+from nmt.errors import UserError
+from nmt.runtime import EXPORT_REPORT, config_file, parse_json, pieces_folder, read_checked, read_errors
+from nmt.runtime.checksums import file_sums
+from nmt.runtime.model_files import PIECE_LIST, PIECES
+
+_MOST = 1 << 24
+_VERSION = 1  # increase it if the same model gives another export
+_TARGET = "target.spm"
+
+
+@dataclass(frozen=True)
+class Record:
+    """The facts of an export.
+
+    Attributes:
+        format: the format, as registered in `EXPORTERS`.
+        quantization: the number format of its weights.
+        source_lang: code of the source language.
+        target_lang: code of the target language.
+        max_source_tokens: the maximum number of tokens of a source, EOS counted.
+        max_target_tokens: the maximum number of tokens of a translation, EOS counted.
+        decoding: the options of decoding of the model.
+        made_from: the fingerprint of what the export depends on; see `made_from`.
+    """
+
+    format: str
+    quantization: str
+    source_lang: str
+    target_lang: str
+    max_source_tokens: int
+    max_target_tokens: int
+    decoding: DecodingConfig
+    made_from: str
+
+    def as_dict(self) -> dict[str, Any]:
+        """Returns the attributes for JSON."""
+        return {one.name: to_plain(getattr(self, one.name)) for one in fields(self)}
+
+
+def record_of(bundle: Bundle, format: str, quantization: str, max_length: int) -> Record:
+    """Returns the record of an export of a model; see `Exporter.write` for the arguments."""
+    data, model = bundle.config.data, bundle.model
+    return Record(
+        format=format,
+        quantization=quantization,
+        source_lang=data.source_lang,
+        target_lang=data.target_lang,
+        max_source_tokens=min(max_length, model.max_source_len or max_length),
+        max_target_tokens=min(max_length, model.max_target_len or max_length),
+        decoding=bundle.config.decoding,
+        made_from=made_from(bundle.folder, format, quantization, max_length),
+    )
+
+
+def made_from(folder: Path, format: str, quantization: str, max_length: int) -> str:
+    """Returns a fingerprint of everything that an export depends on.
+
+    Args:
+        folder: the folder with the weights of the model.
+        format: as for `record_of`.
+        quantization: as for `record_of`.
+        max_length: as for `record_of`.
+
+    Raises:
+        UserError: a file of the model can't be read.
+    """
+    pieces = pieces_folder(folder)
+    with read_errors(folder):
+        names = [name for name in (*PIECES, _TARGET, PIECE_LIST) if (pieces / name).is_file()]
+        sums = file_sums(folder, [WEIGHTS]) | file_sums(pieces, names)
+    return fingerprint(
+        {
+            "files": sums,
+            "model": to_plain(read_config(config_file(folder)).model),
+            "nmt": [__version__, _VERSION],
+            "export": [format, quantization, max_length],
+        }
+    )
+
+
+def read_record(folder: Path) -> Record:
+    """Reads the record of an export.
+
+    Raises:
+        UserError: `export.json` is missing or damaged, or an earlier version of nmt wrote it.
+    """
+    path = folder / EXPORT_REPORT
+    try:
+        found = parse_json(read_checked(path, _MOST))
+    except UserError:
+        raise
+    except ValueError as error:
+        raise UserError(f"{path}: is damaged: {error}") from error
+    names = [one.name for one in fields(Record)]
+    if not isinstance(found, Mapping):
+        raise UserError(f"{path}: is damaged: it has no sections")
+    if any(name not in found for name in names):
+        raise UserError(f"{path}: was written by an earlier version of nmt. Export the model again.")
+    try:
+        return from_plain(Record, {name: found[name] for name in names})
+    except UserError as error:
+        raise UserError(f"{path}: is damaged: {error}") from error

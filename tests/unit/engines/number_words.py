@@ -1,0 +1,57 @@
+"""A model that translates English number words into German ones, trained in seconds."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import torch
+from torch.nn.functional import cross_entropy
+
+from nmt.bundle import save_bundle
+from nmt.config import DataConfig, DecodingConfig, ModelConfig, Tie, TokenizerConfig, TrainConfig
+from nmt.data.batches.batching import Batch
+from nmt.data.subwords.placeholders import PLACEHOLDERS
+from nmt.data.subwords.tokenizer import train_tokenizer
+from nmt.model import build_model
+
+ENGLISH = "one two three four five six seven eight nine ten".split()
+GERMAN = "eins zwei drei vier fünf sechs sieben acht neun zehn".split()
+CONFIG = ModelConfig(
+    encoder_layers=1, decoder_layers=1, d_model=32, d_ff=64, heads=2, dropout=0.0, tie=Tie.all
+)
+
+
+def pairs(count: int, seed: int) -> list[tuple[str, str]]:
+    """Lines of one to six number words, and their translations."""
+    chance = random.Random(seed)
+    places = [chance.choices(range(10), k=chance.randint(1, 6)) for _ in range(count)]
+    return [
+        (" ".join(ENGLISH[one] for one in line), " ".join(GERMAN[one] for one in line)) for line in places
+    ]
+
+
+def trained_model(folder: Path, seed: int = 1, updates: int = 120) -> Path:
+    """Trains a model and saves it as `folder`/m; returns that folder."""
+    train = pairs(400, 1)
+    tokenizer = train_tokenizer(
+        lambda: iter(train),
+        TokenizerConfig(vocab_size=380, user_symbols=list(PLACEHOLDERS)),
+        folder / "pieces",
+    )
+    torch.manual_seed(seed)
+    model = build_model(CONFIG, tokenizer.source_vocab_size, tokenizer.target_vocab_size)
+    optimizer = torch.optim.Adam(model.parameters(), lr=5e-3)
+    chance = random.Random(2)
+    for _ in range(updates):
+        sources, targets = zip(*chance.sample(train, 64), strict=True)
+        batch = Batch.of(tokenizer.encode_source(sources), tokenizer.encode_target(targets))
+        loss = cross_entropy(model.logits(model(batch)), batch.target_out.long(), label_smoothing=0.1)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    decoding = DecodingConfig(beam_size=3, max_length_offset=20)
+    data = DataConfig(name="numbers", source_lang="en", target_lang="de")
+    config = TrainConfig(name="numbers", data=data, model=CONFIG, decoding=decoding)
+    save_bundle(folder / "m", config, model.state_dict(), tokenizer, {})
+    return folder / "m"

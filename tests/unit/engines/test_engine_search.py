@@ -1,0 +1,239 @@
+"""CTranslate2 searches as nmt does: the same translations, scores, limits and strings."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("ctranslate2", reason="the extra export is not installed")
+
+from number_words import pairs  # noqa: E402
+
+from nmt.decoding.lines import LineTranslator  # noqa: E402
+from nmt.decoding.scorers import LengthPenalty  # noqa: E402
+from nmt.decoding.translation import Translation  # noqa: E402
+from nmt.engines.ctranslate2 import ExportTranslator, _batches  # noqa: E402
+from nmt.engines.ctranslate2_search import EngineSearch, Settings, _Ranking  # noqa: E402
+
+LINES = [source for source, _ in pairs(60, 9)]
+
+
+@pytest.fixture(scope="module")
+def both(model: Path, translator_of) -> tuple[LineTranslator, LineTranslator]:
+    """The translators of nmt and of the engine."""
+    return translator_of(model, "nmt"), translator_of(model, "ctranslate2")
+
+
+def texts(found: Sequence[Translation]) -> list[str]:
+    return [one.hypotheses[0].text for one in found]
+
+
+def same(mine: Sequence[Translation], theirs: Sequence[Translation]) -> list[bool]:
+    """Whether each line has the same best translation and score in both."""
+    return [
+        a.hypotheses[0].text == b.hypotheses[0].text
+        and abs(a.hypotheses[0].score - b.hypotheses[0].score) < 1e-4
+        and a.num_tokens == b.num_tokens
+        for a, b in zip(mine, theirs, strict=True)
+    ]
+
+
+@pytest.mark.parametrize("alpha", [0.0, 0.6, 1.4])
+def test_greedy_search_is_the_same(both: tuple[LineTranslator, LineTranslator], alpha: float) -> None:
+    own, engine = (
+        one.with_options(replace(one.config, beam_size=1, length_penalty=alpha)).translate(LINES)
+        for one in both
+    )
+    assert all(same(own, engine))
+    assert len(set(texts(own))) > 50
+
+
+@pytest.mark.parametrize("alpha", [0.0, 0.6, 1.4])
+def test_beam_search_is_the_same(both: tuple[LineTranslator, LineTranslator], alpha: float) -> None:
+    own, engine = (
+        one.with_options(replace(one.config, beam_size=4, length_penalty=alpha)).translate(LINES)
+        for one in both
+    )
+    assert sum(same(own, engine)) >= 58
+
+
+def test_nbest_lists_have_the_order_and_the_scores_of_nmt(
+    both: tuple[LineTranslator, LineTranslator],
+) -> None:
+    own, engine = (
+        one.with_options(replace(one.config, beam_size=4, nbest=4)).translate(LINES) for one in both
+    )
+    shared = 0
+    for mine, theirs in zip(own, engine, strict=True):
+        scores = [one.score for one in theirs.hypotheses]
+        assert len(scores) == 4 and scores == sorted(scores, reverse=True)
+        known = {one.text: one.score for one in mine.hypotheses}
+        for one in theirs.hypotheses:
+            if one.text in known:
+                shared += 1
+                assert one.score == pytest.approx(known[one.text], abs=1e-4)
+    assert shared > 180  # of 240
+
+
+def test_the_ranking_is_that_of_gnmt() -> None:
+    # |Y| counts EOS: (-6.0, 3 tokens) / (9/6)^1 = -4, (-6.5, 5 tokens) / (11/6)^1 = -3.545.
+    settings = Settings(2, 2, 1.0, 0, range(0))
+    rank = _Ranking(settings, lambda pieces: tuple(map(int, pieces)))
+    short, long = ("7", "8", "9"), ("7", "8", "9", "7", "8")
+    found = rank([(short, -6.0), (long, -6.5)], [5])
+    assert [one.ids for one in found] == [(7, 8, 9, 7, 8), (7, 8, 9)]
+    assert [round(one.score, 3) for one in found] == [-3.545, -4.0]
+    assert found[0].score == -6.5 / LengthPenalty(1.0).penalty(6)
+    assert [one.log_prob for one in found] == [-6.5, -6.0]
+
+
+def test_hypotheses_with_all_placeholders_come_first() -> None:
+    rank = _Ranking(Settings(3, 3, 0.0, 0, range(4, 8)), lambda pieces: tuple(map(int, pieces)))
+    found = rank([(("9",), -1.0), (("9", "5"), -3.0), (("5", "5"), -2.0)], [5, 9])
+    assert [one.ids for one in found] == [(9, 5), (9,), (5, 5)]
+    assert [one.ids for one in rank([(("9", "5"), -3.0), (("9",), -1.0)], [9])] == [(9,), (9, 5)]
+
+
+@pytest.mark.parametrize(("offset", "beam_size"), [(1, 1), (1, 3), (2, 1), (2, 3), (3, 3), (5, 2)])
+def test_maximum_lengths_are_exact(
+    both: tuple[LineTranslator, LineTranslator], offset: int, beam_size: int
+) -> None:
+    changes = {"max_length_factor": 0.0, "max_length_offset": offset, "beam_size": beam_size}
+    own, engine = (one.with_options(replace(one.config, **changes)).translate(LINES) for one in both)
+    assert max(one.num_tokens for one in engine) == offset
+    assert sum(same(own, engine)) >= 57
+
+
+def test_each_sentence_of_a_batch_has_its_own_limit(both: tuple[LineTranslator, LineTranslator]) -> None:
+    # Half of the source: every translation is cut, each at another length, and all are in one batch.
+    lines = ["one " * count for count in range(1, 7)]
+    changes = {"max_length_factor": 0.5, "max_length_offset": 1, "beam_size": 1}
+    own, engine = (one.with_options(replace(one.config, **changes)).translate(lines) for one in both)
+    assert len({one.num_tokens for one in own}) >= 3
+    assert all(same(own, engine))
+
+
+def test_lines_of_any_content(both: tuple[LineTranslator, LineTranslator]) -> None:
+    lines = [
+        "",
+        " \t ",
+        "one two",
+        "https://example.org",
+        "<0x41> <s> </s> <unk>",
+        "Größe 不 \u2028 x",
+        "six " * 30,
+    ]
+    own, engine = (one.translate(lines) for one in both)
+    assert texts(own)[:4] == texts(engine)[:4] == ["", "", "eins zwei", "https://example.org"]
+    assert texts(own)[6] == texts(engine)[6]
+    assert not any("\n" in text for text in texts(engine))
+
+
+def test_a_long_source_is_cut_as_in_nmt(both: tuple[LineTranslator, LineTranslator]) -> None:
+    lines = ["one two three four five six", "one two"]
+    own, engine = (
+        one.with_options(replace(one.config, max_source_tokens=4)).translate(lines) for one in both
+    )
+    assert [(one.truncated > 4, one.cut_to) for one in engine] == [(True, 4), (False, 4)]
+    assert [one.truncated for one in own] == [one.truncated for one in engine]
+    assert texts(own) == texts(engine)
+
+
+def test_prefixes(both: tuple[LineTranslator, LineTranslator]) -> None:
+    lines, prefixes = ["one two three", "nine", "four five", ""], ["zwei", "", "vier fünf sechs", "eins"]
+    own, engine = (one.translate(lines, prefixes=prefixes) for one in both)
+    for text, prefix in zip(texts(engine)[:3], prefixes, strict=False):
+        assert text.startswith(prefix)
+    assert all(same(own, engine))
+
+
+def test_a_prefix_beyond_the_limit_is_the_translation(both: tuple[LineTranslator, LineTranslator]) -> None:
+    changes = {"max_length_factor": 0.0, "max_length_offset": 2}
+    own, engine = (
+        one.with_options(replace(one.config, **changes)).translate(["one"], prefixes=["zwei drei vier"])
+        for one in both
+    )
+    assert texts(engine) == ["zwei drei vier"]
+    assert all(same(own, engine))
+
+
+def test_no_repeated_ngrams(both: tuple[LineTranslator, LineTranslator]) -> None:
+    lines = ["six six six six", "two two two", "one two"]
+    own, engine = (
+        one.with_options(replace(one.config, no_repeat_ngram=1, beam_size=1)).translate(lines) for one in both
+    )
+    assert all(same(own, engine))
+    assert texts(engine)[0].count("sechs") == 1
+
+
+def test_strings_are_copied_exactly_once(both: tuple[LineTranslator, LineTranslator]) -> None:
+    engine = both[1]
+    found = engine.translate(["one {x} two", "three https://example.org <b>four</b>"])
+    for text, strings in zip(texts(found), (["{x}"], ["https://example.org", "<b>", "</b>"]), strict=True):
+        assert [text.count(one) for one in strings] == [1] * len(strings)
+
+
+def test_a_translation_does_not_depend_on_its_batch(both: tuple[LineTranslator, LineTranslator]) -> None:
+    engine = both[1].with_options(replace(both[1].config, nbest=3))
+    together, alone = engine.translate(LINES), [engine.translate([line])[0] for line in LINES]
+    for a, b in zip(together, alone, strict=True):
+        assert [one.text for one in a.hypotheses] == [one.text for one in b.hypotheses]
+        assert [one.score for one in a.hypotheses] == pytest.approx(
+            [one.score for one in b.hypotheses], abs=1e-4
+        )
+
+
+@dataclass(frozen=True)
+class WithUnknown:
+    """A result of the engine whose best hypothesis is the piece for unknown text."""
+
+    real: Any
+    scores: Sequence[float] = ()
+    hypotheses: Sequence[Sequence[str]] = ()
+
+    def result(self) -> WithUnknown:
+        found = self.real.result()
+        return WithUnknown(None, found.scores, [["<unk>", "</s>"], *found.hypotheses[1:]])
+
+
+class Unknown:
+    """The engine, but its first results have a forbidden piece."""
+
+    def __init__(self, engine: Any) -> None:
+        self.engine, self.suppressed = engine, []
+
+    def translate_batch(self, *arguments: Any, **options: Any) -> Any:
+        found = self.engine.translate_batch(*arguments, **options)
+        if "asynchronous" in options:
+            return [WithUnknown(one) for one in found]
+        self.suppressed.append(options["suppress_sequences"])
+        return found
+
+    def score_batch(self, *arguments: Any, **options: Any) -> Any:
+        return self.engine.score_batch(*arguments, **options)
+
+
+def test_forbidden_pieces_are_searched_again(both: tuple[LineTranslator, LineTranslator]) -> None:
+    own, given = both
+    assert isinstance(given, ExportTranslator)
+    wrong = Unknown(given._search._engine)
+    search = EngineSearch(wrong, given.tokenizer, 1)
+    found = ExportTranslator(search, given.tokenizer, given.config, given._record).translate(LINES[:5])
+    assert all(same(own.translate(LINES[:5]), found))
+    assert wrong.suppressed[0] == [["<pad>"], ["<s>"], ["<unk>"]]
+
+
+def test_batches_are_a_multiple_of_the_workers(both: tuple[LineTranslator, LineTranslator]) -> None:
+    config = both[0].config
+    lengths = [5 + number % 40 for number in range(1000)]
+    batches = _batches(lengths, config, 4)
+    assert sorted(place for batch in batches for place in batch) == list(range(1000))
+    assert len(batches) == 16  # 24,500 tokens, at most 2,048 in a batch, padding included: 14, and two more
+    sizes = [max(lengths[one] for one in batch) * len(batch) for batch in batches]
+    assert max(sizes) <= 1700 and sum(sizes) < 26_500
+    assert [len(batch) for batch in _batches([5] * 6, replace(config, max_sentences=2), 1)] == [2, 2, 2]
+    assert _batches([], config, 2) == []

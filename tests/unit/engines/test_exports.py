@@ -1,0 +1,253 @@
+"""The exports of an engine: made once, found again, made again if the model or a file has changed."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("ctranslate2", reason="the extra export is not installed")
+
+from number_words import trained_model  # noqa: E402
+
+from nmt.bundle import find_model_folder, load_bundle, save_bundle  # noqa: E402
+from nmt.config import DecodingConfig, ExportConfig, ServeConfig, TranslateConfig  # noqa: E402
+from nmt.engines import ENGINES, exports  # noqa: E402
+from nmt.engines.exports import given_export, made_export  # noqa: E402
+from nmt.errors import UserError  # noqa: E402
+from nmt.export.task import export  # noqa: E402
+from nmt.options.arguments import Arguments  # noqa: E402
+from nmt.options.compose import compose_jobs  # noqa: E402
+
+
+@pytest.fixture
+def own(model: Path, tmp_path: Path) -> Path:
+    """A copy of the model without exports."""
+    return Path(shutil.copytree(model, tmp_path / "m", ignore=shutil.ignore_patterns("exports")))
+
+
+@pytest.fixture(autouse=True)
+def few_sentences(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Compares few sentences: the proof has its own tests."""
+    monkeypatch.setattr(exports, "_SENTENCES", 5)
+
+
+def made(folder: Path, quantization: str = "float32", decoding: DecodingConfig | None = None) -> Path:
+    options = decoding or DecodingConfig()
+    return made_export(str(folder), "ctranslate2", quantization, options, key="backend", threads=1)[0]
+
+
+def stamp(folder: Path) -> int:
+    return (folder / "model.bin").stat().st_mtime_ns
+
+
+def test_an_export_is_made_once(own: Path) -> None:
+    first = made(own)
+    assert first == own / "exports" / "ctranslate2-float32"
+    before = stamp(first)
+    assert made(own) == first and stamp(first) == before
+    assert made(own, "int8") == own / "exports" / "ctranslate2-int8"
+    assert stamp(first) == before
+    report = json.loads((first / "export.json").read_text())
+    assert report["source_lang"] == "en" and report["decoding"]["beam_size"] == 3
+    assert report["max_source_tokens"] == report["max_target_tokens"] == 2048
+
+
+def test_longer_sentences_have_an_export_of_their_own(own: Path) -> None:
+    assert made(own, decoding=DecodingConfig(max_source_tokens=1998)).name == "ctranslate2-float32"
+    assert made(own, decoding=DecodingConfig(max_source_tokens=1999)).name == "ctranslate2-float32-4096"
+
+
+def test_a_changed_model_gets_a_new_export(own: Path, tmp_path: Path, caplog) -> None:
+    folder = made(own)
+    before = (folder / "model.bin").read_bytes()
+    other = load_bundle(trained_model(tmp_path / "other", seed=2, updates=1))
+    saved = tmp_path / "saved"
+    shutil.copytree(own / "exports", saved)
+    save_bundle(own, other.config, other.model.state_dict(), other.tokenizer, {})
+    shutil.copytree(saved, own / "exports")
+    with caplog.at_level(logging.INFO):
+        assert made(own) == folder
+    assert (folder / "model.bin").read_bytes() != before
+    assert "belongs to another version of the model, or is damaged" in caplog.text
+
+
+@pytest.mark.parametrize("name", ["model.bin", "joint.spm", "export.json", "SHA256SUMS", "config.json"])
+@pytest.mark.parametrize("damage", ["cut", "removed"])
+def test_a_damaged_export_is_made_again(own: Path, name: str, damage: str) -> None:
+    folder = made(own)
+    whole = (folder / "model.bin").read_bytes()
+    path = folder / name
+    if damage == "cut":
+        path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+    else:
+        path.unlink()
+    assert made(own) == folder
+    assert (folder / "model.bin").read_bytes() == whole and path.stat().st_size > 0
+
+
+def test_an_interrupted_export_leaves_nothing_that_is_used(own: Path, monkeypatch) -> None:
+    def killed(*arguments: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr("nmt.export.task.compare", killed)
+        with pytest.raises(KeyboardInterrupt):
+            made(own)
+    assert [path.name for path in (own / "exports").iterdir()] == [".ctranslate2-float32.lock"]
+    rest = own / "exports" / ".ctranslate2-float32.tmp"  # what a killed process leaves
+    rest.mkdir()
+    (rest / "model.bin").write_bytes(b"half")
+    assert made(own).name == "ctranslate2-float32"
+    assert not rest.exists()
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+def test_a_folder_that_cannot_be_written(own: Path, tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setenv("NMT_CACHE", str(tmp_path / "cache"))
+    own.chmod(0o500)
+    assert made(own).parent == tmp_path / "cache" / "exports"
+
+
+def test_a_folder_without_permission_uses_the_cache(own: Path, tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setenv("NMT_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(exports.os, "access", lambda path, mode: False)
+    folder = made(own)
+    assert folder.parent == tmp_path / "cache" / "exports"
+    assert not (own / "exports").exists()
+    before = stamp(folder)
+    assert made(own) == folder and stamp(folder) == before
+
+
+def test_the_folder_of_an_export(own: Path, tmp_path: Path) -> None:
+    place = tmp_path / "exported"
+    export(ExportConfig(str(own), str(place), quantization="int8", check_sentences=5, max_bleu_loss=100))
+    folder, record = given_export(str(place), "ctranslate2", None)
+    assert (folder, record.quantization, record.target_lang) == (place, "int8", "de")
+    assert given_export(str(place), "ctranslate2", "int8")[0] == place
+    with pytest.raises(UserError) as wrong:
+        given_export(str(place), "ctranslate2", "float32")
+    assert str(wrong.value) == (
+        f"quantization=float32: the weights of the export {place} are int8. Remove this option, or give the "
+        "model that it was made from."
+    )
+    # The options of decoding are those of the model that it was made from.
+    for schema, name in ((TranslateConfig, "translate"), (ServeConfig, "serve")):
+        arguments = Arguments((f"model_dir={place}", "backend=ctranslate2", "decoding.nbest=1"))
+        [job] = compose_jobs(schema, name, arguments)
+        assert (job.decoding.beam_size, job.decoding.max_length_offset) == (3, 20)
+
+    with pytest.raises(UserError, match="is an export for CTranslate2. Give the model that it was made"):
+        find_model_folder(place)
+    (place / "model.bin").write_bytes(b"")
+    with pytest.raises(UserError) as damaged:
+        given_export(str(place), "ctranslate2", None)
+    assert str(damaged.value) == (
+        f"{place / 'model.bin'}: is damaged or missing: its checksum is not the one in SHA256SUMS. Copy the "
+        "file again, or export the model again."
+    )
+
+
+def test_an_export_of_another_format_or_version(tmp_path: Path) -> None:
+    report = tmp_path / "export.json"
+    report.write_text('{"nmt": "0.1.0", "format": "ctranslate2"}')
+    with pytest.raises(UserError) as old:
+        given_export(str(tmp_path), "ctranslate2", None)
+    assert str(old.value) == (f"{report}: was written by an earlier version of nmt. Export the model again.")
+    values = {"format": "marian", "quantization": "float32", "source_lang": "en", "target_lang": "de"}
+    values |= {"made_from": "", "decoding": {}, "max_source_tokens": 9, "max_target_tokens": 9}
+    report.write_text(json.dumps(values))
+    with pytest.raises(UserError) as other:
+        given_export(str(tmp_path), "ctranslate2", None)
+    assert str(other.value) == (
+        f"model_dir={tmp_path}: is an export for marian, not for ctranslate2. Give the model that it "
+        "was made from."
+    )
+    report.write_text(json.dumps(values | {"max_source_tokens": "many"}))
+    with pytest.raises(UserError, match="is damaged: max_source_tokens=many: must be a whole number"):
+        given_export(str(tmp_path), "ctranslate2", None)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"samples": 2}, "decoding.samples=2: backend=ctranslate2 does not have it. Set decoding.samples=0"),
+        (
+            {"mbr": "chrf", "nbest": 2},
+            "decoding.mbr=chrf: backend=ctranslate2 does not have it. Set",
+        ),
+        ({"diversity": 0.5}, "decoding.diversity=0.5: backend=ctranslate2"),
+        ({"coverage_penalty": 0.2}, "decoding.coverage_penalty=0.2: backend=ctranslate2"),
+        (
+            {"processors": {"no_repeat_ngram": {}}},
+            "decoding.processors=no_repeat_ngram: backend=ctranslate2 does not have it. Set "
+            "decoding.processors={}, or use backend=nmt.",
+        ),
+    ],
+)
+def test_options_that_the_engine_lacks(options: dict[str, object], message: str) -> None:
+    decoding = DecodingConfig(**options)  # type: ignore[arg-type]
+    with pytest.raises(UserError) as refused:
+        ENGINES["ctranslate2"]().check(TranslateConfig("missing", backend="ctranslate2", decoding=decoding))
+    assert str(refused.value).startswith(message)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (
+            {"alignments": "a.txt"},
+            "alignments=a.txt: backend=ctranslate2 has none. Remove it, or use backend=nmt.",
+        ),
+        ({"terminology": "t"}, "terminology=t: backend=ctranslate2 has none. Remove it, or use backend=nmt."),
+        (
+            {"precision": "bf16"},
+            "precision=bf16: is for backend=nmt. Remove it. quantization=int8 or another number format has "
+            "this effect here.",
+        ),
+        (
+            {"device": "mps"},
+            "device=mps: backend=ctranslate2 has auto, cpu, cuda, and numbered GPUs such as cuda:1.",
+        ),
+    ],
+)
+def test_options_of_the_command_that_the_engine_lacks(options: dict[str, str], message: str) -> None:
+    config = TranslateConfig("missing", backend="ctranslate2", **options)  # type: ignore[arg-type]
+    with pytest.raises(UserError) as refused:
+        ENGINES["ctranslate2"]().check(config)
+    assert str(refused.value) == message
+
+
+def test_other_mistakes(own: Path, translator_of) -> None:
+    config = TranslateConfig("m", quantization="int8")
+    with pytest.raises(UserError) as refused:
+        ENGINES["nmt"]().check(config)
+    assert str(refused.value) == (
+        "quantization=int8: backend=nmt has no quantized weights. Add backend=ctranslate2, or remove it."
+    )
+    config = TranslateConfig(["a", "b"], backend="ctranslate2")
+    with pytest.raises(UserError) as several:
+        ENGINES["ctranslate2"]().load(config, ["a", "b"])
+    assert str(several.value) == ("model_dir=[a,b]: backend=ctranslate2 has no ensembles. Give one model.")
+    with pytest.raises(UserError, match="^quantization=int3: must be one of float32, int8, "):
+        made(own, "int3")
+    with pytest.raises(UserError, match="^backend=marian9: there is no backend marian9. Choose from nmt, "):
+        ENGINES.find("marian9", "backend=marian9")
+    translator = translator_of(own, "ctranslate2")
+    for name, wanted in (("attention", {"attention": True}), ("constraints", {"constraints": [["a"]]})):
+        with pytest.raises(UserError) as lacking:
+            translator.translate(["one"], **wanted)
+        assert str(lacking.value) == f"{name}: backend=ctranslate2 has none. Use backend=nmt."
+
+
+def test_a_model_that_the_engine_cannot_compute(own: Path, monkeypatch) -> None:
+    from nmt.export.ctranslate2 import CTranslate2
+
+    monkeypatch.setattr(CTranslate2, "reason_against", lambda self, bundle: "model.residual=false: no")
+    with pytest.raises(UserError) as refused:
+        made(own)
+    assert str(refused.value) == f"backend=ctranslate2: {own} can't be exported: model.residual=false: no."
