@@ -159,7 +159,7 @@ def _default(key: str, value: Any) -> Setting:
 
 def _decoding_of(model_dir: str) -> list[Setting]:
     """Returns the decoding settings that a model was tested with; they are the defaults for translation."""
-    path = _config_of(model_dir)
+    path = _config_of(model_dir, "model_dir")
     if path is None:
         return _decoding_of_export(expanded(model_dir) / EXPORT_REPORT)
     decoding = storage.section_from_yaml(DecodingConfig, _text_of(path), str(path), "decoding")
@@ -173,7 +173,7 @@ def _model_of(start_from: str, given: Mapping[str, Any]) -> list[Setting]:
         start_from: the folder.
         given: key of each given setting → value. These are left out, since later settings would not win.
     """
-    path = _config_of(_resolved("start_from", str(start_from)))
+    path = _config_of(_resolved("start_from", str(start_from)), "start_from")
     if path is None:
         return []
     model = storage.to_plain(storage.section_from_yaml(ModelConfig, _text_of(path), str(path), "model"))
@@ -192,9 +192,14 @@ def _model_of(start_from: str, given: Mapping[str, Any]) -> list[Setting]:
     ]
 
 
-def _config_of(model_dir: str) -> Path | None:
-    """Returns the configuration of a model; None if this is not a model folder, which is reported later."""
-    for folder in model_folders(model_dir):
+def _config_of(model_dir: str, key: str) -> Path | None:
+    """Returns the configuration of a model; None if this is not a model folder, which is reported later.
+
+    Args:
+        model_dir: the folder.
+        key: the option that gave it, for error messages.
+    """
+    for folder in model_folders(model_dir, key):
         with read_errors(folder):
             path = config_file(folder)
             if (folder / "model.safetensors").is_file() and path.is_file():
