@@ -148,6 +148,7 @@ def test_evaluations_and_exports_record_the_commit(desk: Desk, shared: str, tmp_
     assert json.loads((tmp_path / "out/export.json").read_text())["model"] == name
 
 
+@pytest.mark.slow
 def test_a_run_resumes_with_the_commit_that_it_started_from(
     desk: Desk, toy: Toy, trained: Path, shared: str, tmp_path: Path
 ) -> None:
@@ -239,6 +240,7 @@ def test_a_damaged_model_and_plugins_of_a_stranger(
     assert not (tmp_path / "imported").exists()
 
 
+@pytest.mark.slow
 def test_pushes_that_the_hub_refuses(desk: Desk, trained: Path, tmp_path: Path) -> None:
     output = tmp_path / "copy"
     arguments = f"model_dir={trained}", f"output={output}", "format=nmt"
