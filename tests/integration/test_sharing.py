@@ -172,6 +172,7 @@ def test_a_run_resumes_with_the_commit_that_it_started_from(
     assert f"start_from={name}, not hf://me/toy@{newer}" in error
 
 
+@pytest.mark.slow
 def test_names_that_can_not_be_read(desk: Desk, shared: str) -> None:
     repositories = desk.hub.repositories
     repositories["me/other"] = Repository(private=False)
@@ -204,6 +205,7 @@ def test_names_that_can_not_be_read(desk: Desk, shared: str) -> None:
         )
 
 
+@pytest.mark.slow
 def test_a_damaged_model_and_plugins_of_a_stranger(
     desk: Desk, trained: Path, shared: str, tmp_path: Path
 ) -> None:

@@ -55,7 +55,17 @@ VARIANTS: dict[str, ModelConfig] = {
 }
 
 
-@pytest.mark.parametrize("name", VARIANTS)
+LESS_COMMON = (
+    *("untied, pre-norm", "silu", "tensor2tensor", "none", "integer", "rotary with another base"),
+    *("relative without values", "t5, pre-norm", "rotary, then sinusoidal"),
+)
+"""Variants whose parts other variants have; they are tested with the slow tests."""
+
+
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=[pytest.mark.slow] if name in LESS_COMMON else []) for name in VARIANTS],
+)
 def test_an_export_computes_the_same(
     name: str, bundle_of: Callable[[ModelConfig], Bundle], tmp_path: Path
 ) -> None:
@@ -151,6 +161,7 @@ def test_the_card_shows_how_to_translate(bundle_of: Callable[[ModelConfig], Bund
     assert run.stdout.startswith("['") or run.stdout.startswith('["')
 
 
+@pytest.mark.slow
 def test_a_quantised_export_that_loses_too_much_is_deleted(
     bundle_of: Callable[[ModelConfig], Bundle], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -189,6 +200,7 @@ def test_a_different_export_is_deleted(
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.de", "a.en"]
 
 
+@pytest.mark.slow
 def test_without_validation_data_the_bundled_sentences_are_compared(
     bundle_of: Callable[[ModelConfig], Bundle], tmp_path: Path
 ) -> None:

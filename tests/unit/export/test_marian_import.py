@@ -51,7 +51,14 @@ VARIANTS: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("name", VARIANTS)
+LESS_COMMON = "one vocabulary, untied", "gelu"
+"""Variants whose parts other variants have; they are tested with the slow tests."""
+
+
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=[pytest.mark.slow] if name in LESS_COMMON else []) for name in VARIANTS],
+)
 def test_an_import_computes_the_same(name: str, tmp_path: Path) -> None:
     folder = opus_folder(tmp_path / "theirs", **VARIANTS[name])
     facts = import_model(ImportConfig(str(folder), str(tmp_path / "ours"), check_sentences=40))
