@@ -85,16 +85,28 @@ def test_no_kernel_is_used_on_the_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
 @pytest.mark.parametrize("rdrop", [0.0, 5.0])
-def test_the_kernels_on_a_gpu(rdrop: float, dtype: torch.dtype) -> None:
+def test_the_kernels_on_a_gpu(rdrop: float, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With logits of 16 bits, single gradients of R-Drop are far from the exact ones.
+
+    In bf16 each value is compared with the plain functions on the same logits, and all of them together with
+    the exact ones.
+    """
     torch.manual_seed(1)
     hidden, weight = torch.randn(600 * (2 if rdrop else 1), 64), torch.randn(9001, 64)
     target = torch.randint(9001, (590,))
-    found, expected = [], []
-    for device, results, kind in (("cuda", found, dtype), ("cpu", expected, torch.float64)):
+    found, plain, expected = [], [], []
+    for device, results, kind in (
+        ("cuda", found, dtype),
+        ("cuda", plain, dtype),
+        ("cpu", expected, torch.float64),
+    ):
+        monkeypatch.setattr(module, "_has_triton", lambda results=results: results is found)
         leaves = [x.to(dtype).to(device, kind).requires_grad_() for x in (hidden, weight)]
         losses = training_loss(*leaves, target.to(device), smoothing=0.1, rdrop=rdrop, scale=8.0)
         gradients = torch.autograd.grad(losses.objective, leaves)
         results += [x.detach().double().cpu() for x in (*losses, *gradients)]
-    for a, b in zip(found, expected, strict=True):
+    for a, b, exact in zip(found, plain, expected, strict=True):
         tolerance = {torch.float32: 1e-4, torch.float16: 1e-2, torch.bfloat16: 5e-2}[dtype]
-        torch.testing.assert_close(a, b, rtol=tolerance, atol=tolerance * float(b.abs().max()))
+        near = b if dtype is torch.bfloat16 else exact
+        torch.testing.assert_close(a, near, rtol=tolerance, atol=tolerance * float(near.abs().max()))
+        assert float((a - exact).norm()) <= tolerance * float(exact.norm())
