@@ -67,7 +67,7 @@ def of_engine(folder: Path, precision: str, threads: int, workers: str, work: Pa
 
     def translate(lines: Sequence[str], beam: int) -> list[str]:
         chosen = translator.with_options(replace(decoding, beam_size=beam))
-        return [found.hypotheses[0].text for found in chosen.translate(lines)]
+        return [found.hypotheses[0].text for found in chosen.translate(lines, scores=False)]
 
     return translate
 

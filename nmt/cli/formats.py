@@ -54,6 +54,11 @@ class Format(ABC):
     def __init__(self, config: TranslateConfig) -> None:
         self.config = config
 
+    @property
+    def has_scores(self) -> bool:
+        """Whether the output has scores."""
+        return self.config.scores or self.config.decoding.num_results > 1
+
     @abstractmethod
     def read(self, line: str, number: int) -> Request:
         """Reads an input line.
@@ -122,6 +127,8 @@ class JsonLines(Format):
     The result of a line that is not such an object has only the member `error`, so that the lines of input
     and output agree.
     """
+
+    has_scores = True
 
     def read(self, line: str, number: int) -> Request:
         """See `Format.read`."""

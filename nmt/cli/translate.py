@@ -71,7 +71,7 @@ def translate(config: TranslateConfig) -> None:
     Raises:
         UserError: the model, the input or the output can't be used.
     """
-    format_of(config)  # reports contradictory options before the model is loaded
+    form = format_of(config)  # reports contradictory options before the model is loaded
     lines, total = _open_input(config)
     _check_output(config)
     terms = configured_terms(config)
@@ -92,7 +92,9 @@ def translate(config: TranslateConfig) -> None:
 
             converse(translate_with, config, found)
     else:
-        translate_all = translation_of_requests(translator, terms, alignments=alignments)
+        translate_all = translation_of_requests(
+            translator, terms, alignments=alignments, scores=form.has_scores
+        )
         with _open_output(config) as out, _open_alignments(config) as links:
             filter_lines(translate_all, config, lines, total, out, links)
 
@@ -117,7 +119,12 @@ def load_translator(config: TranslateConfig) -> LineTranslator:
 
 
 def translation_of_requests(
-    translator: LineTranslator, terms: Terms | None, *, alignments: bool, attention: bool = False
+    translator: LineTranslator,
+    terms: Terms | None,
+    *,
+    alignments: bool,
+    attention: bool = False,
+    scores: bool = True,
 ) -> TranslateRequests:
     """Returns a function that translates requests.
 
@@ -126,6 +133,7 @@ def translation_of_requests(
         terms: returns the constraints of a line; None: there are none.
         alignments: whether to align words.
         attention: whether to return attention. It excludes `alignments`.
+        scores: whether the scores are used; see `LineTranslator.translate`.
     """
 
     def translate_all(requests: Sequence[Request]) -> list[Translation]:
@@ -142,6 +150,7 @@ def translation_of_requests(
             constraints=constraints if any(constraints) else None,
             alignments=alignments,
             attention=attention,
+            scores=scores,
         )
         return [
             replace(one, unmet=(*one.unmet, *others)) if others else one

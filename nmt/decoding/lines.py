@@ -94,6 +94,7 @@ class LineTranslator(ABC):
         constraints: Sequence[Sequence[str]] | None = None,
         attention: bool = False,
         alignments: bool = False,
+        scores: bool = True,
     ) -> list[Translation]:
         """Translates lines of any content.
 
@@ -112,6 +113,7 @@ class LineTranslator(ABC):
                 the maximum length of a model, and all phrases of a blank line.
             attention: whether to return the attention of every hypothesis, and the pieces that it joins.
             alignments: whether to align the words of every hypothesis. It excludes `attention`.
+            scores: whether the scores are used. If not, a search that is faster without them may return 0.
 
         Returns:
             A translation for each line, in order.
@@ -122,7 +124,7 @@ class LineTranslator(ABC):
                 does not fit into the memory of the device.
         """
         assert not (attention and alignments)
-        wanted = Wanted(attention, alignments)
+        wanted = Wanted(attention, alignments, scores)
         self._prepare(wanted, constraints)
         assert prefixes is None or len(prefixes) == len(lines), "there must be one prefix per line"
         masked = self._placeholders.masked(lines)

@@ -167,6 +167,7 @@ class ExportTranslator(LineTranslator):
             config.length_penalty,
             _STRICT if wanted.stricter else config.no_repeat_ngram,
             self.tokenizer.placeholders if config.placeholders else range(0),
+            wanted.scores,
         )
         for rows, results in self._search.run(batches, sources, prefixes, limits, settings):
             yield from (

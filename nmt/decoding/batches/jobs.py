@@ -43,11 +43,13 @@ class Wanted:
     Attributes:
         attention: whether to return the attention of the model.
         alignments: whether to return the attention of the heads that align words.
+        scores: whether the scores of the hypotheses are used; if not, they may be 0.
         stricter: whether to forbid repeated sequences of tokens, for sentences whose translation was a loop.
     """
 
     attention: bool = False
     alignments: bool = False
+    scores: bool = True
     stricter: bool = False
 
 

@@ -64,6 +64,7 @@ class Shouter:
         constraints: Sequence[Sequence[str]] | None = None,
         alignments: bool = False,
         attention: bool = False,
+        scores: bool = True,
     ) -> list[Shout]:
         if "wait" in lines:
             print("working", file=sys.stderr, flush=True)

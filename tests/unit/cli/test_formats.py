@@ -187,6 +187,21 @@ def test_wrong_values() -> None:
         config(column=0)
 
 
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({}, False),
+        ({"column": 2}, False),
+        ({"scores": True}, True),
+        ({"format": "jsonl"}, True),
+        ({"decoding": DecodingConfig(nbest=2)}, True),
+        ({"decoding": DecodingConfig(samples=2)}, True),
+    ],
+)
+def test_the_search_is_told_whether_the_output_has_scores(options: dict[str, Any], expected: bool) -> None:
+    assert format_of(config(**options)).has_scores == expected
+
+
 def test_alignments_are_of_the_words_without_the_tag() -> None:
     form = JsonLines(config(format="jsonl", alignments="links"))
     request = form.read('{"text": "a b", "tag": "<2de>"}', 1)

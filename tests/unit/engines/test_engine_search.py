@@ -61,6 +61,20 @@ def test_beam_search_is_the_same(both: tuple[LineTranslator, LineTranslator], al
     assert sum(same(own, engine)) >= 58
 
 
+@pytest.mark.parametrize("beam_size", [1, 3])
+def test_without_scores_the_text_is_the_same(
+    both: tuple[LineTranslator, LineTranslator], beam_size: int
+) -> None:
+    for one in both:
+        translator = one.with_options(replace(one.config, beam_size=beam_size))
+        assert texts(translator.translate(LINES, scores=False)) == texts(translator.translate(LINES))
+    found = [one.hypotheses[0].score for one in translator.translate(LINES, scores=False)]
+    if beam_size == 1:
+        assert found.count(0.0) >= len(LINES) - 4  # a few are searched again, by a call that needs scores
+    else:
+        assert max(found) < 0
+
+
 def test_nbest_lists_have_the_order_and_the_scores_of_nmt(
     both: tuple[LineTranslator, LineTranslator],
 ) -> None:
