@@ -168,7 +168,7 @@ class Ledger(TorchDispatchMode):  # type: ignore[no-untyped-call]
         name = func._schema.name.split("::")[1]
         if (make := self._declared.get(name)) is not None:
             cost: Cost | None = make(args, out)
-            if "attn" in name and cost is not None:
+            if "attention" in name and cost is not None:
                 self.attention.add(cost, self._gpus)
         else:
             cost = cost_of(name, args, kwargs, out)

@@ -206,28 +206,21 @@ def declared_costs(batch: Batch) -> Mapping[str, Callable[[tuple[Any, ...], Any]
 
     def forward(args: tuple[Any, ...], out: Any) -> Cost:
         q, k = args[0], args[1]
-        return attention_cost(pairs(len(q), len(k), _causal(args[7:])), q, k, backward=False)
+        return attention_cost(pairs(len(q), len(k), args[8]), q, k, backward=False)
 
     def backward(args: tuple[Any, ...], out: Any) -> Cost:
         q, k = args[1], args[2]
-        return attention_cost(pairs(len(q), len(k), _causal(args[10:])), q, k, backward=True)
+        return attention_cost(pairs(len(q), len(k), args[11]), q, k, backward=True)
 
     def loss(passes: int, reads: int) -> Callable[[tuple[Any, ...], Any], Cost]:
         return lambda args, out: Cost(1, sum(nbytes(logits) * (reads + 1) for logits in args[:passes]))
 
     return {
-        "_varlen_attn": forward,
-        "_varlen_attn_backward": backward,
+        "_flash_attention_forward": forward,
+        "_flash_attention_backward": backward,
         # Of weights and encodings, only the rows that are read are counted.
         "embed": lambda args, out: Cost(1, sum(map(nbytes, out)) + 2 * len(args[1]) * args[0].shape[1] * 4),
         # Every read of a row is counted, although all but the first may hit the cache.
         "cross_entropy_": loss(passes=1, reads=2),
         "rdrop_": loss(passes=2, reads=3),
     }
-
-
-def _causal(rest: tuple[Any, ...]) -> bool:
-    """Whether the arguments of a kernel ask for causal attention: by a flag, or by a window of 0 ahead."""
-    if any(argument is True for argument in rest):
-        return True
-    return any(isinstance(argument, list | tuple) and list(argument)[-1:] == [0] for argument in rest)

@@ -90,7 +90,10 @@ def test_flash_attention_runs_where_it_is_supported(found: dict[str, dict[str, A
         # Two micro-batches of four layers: self-attention of both sides, and cross-attention.
         expected = {"bf16": 24, "fp16": 24, "fp32": 0, "fp16 on sm75": 0, "bf16 on sm70": 0, "alibi": 8}
         if case in expected:
-            assert operators.get("_varlen_attn", 0) == expected[case], case
+            assert operators.get("_flash_attention_forward", 0) == expected[case], case
+            assert operators.get("_flash_attention_backward", 0) == expected[case] * 3, (
+                case
+            )  # three kernels each
 
 
 def test_several_processes_exchange_all_gradients_without_waiting(found: dict[str, dict[str, Any]]) -> None:

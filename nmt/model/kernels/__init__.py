@@ -9,15 +9,13 @@ Shapes: N tokens of a stream, H heads, E width of a head.
 
 from __future__ import annotations
 
-import math
-
 import torch
 from torch import Tensor
 
 from nmt.model.attention import ScaledDot, Score
 from nmt.model.kernels.padded import attend_padded
 from nmt.model.kernels.padding import Pattern
-from nmt.model.kernels.varlen import attend_varlen, supports_varlen, supports_window
+from nmt.model.kernels.varlen import attend_varlen, supports_varlen
 
 __all__ = ["Pattern", "cross_attend", "self_attend"]
 
@@ -72,14 +70,12 @@ def cross_attend(
 
 def _varlen(x: Tensor, pattern: Pattern, score: Score) -> bool:
     """Whether to use torch's kernel; `padded` computes everything else."""
-    supported = score.scale is not None and not pattern.acts_on_scores and supports_varlen(x)
-    return supported and (pattern.window is None or supports_window())
+    return score.scale is not None and not pattern.acts_on_scores and supports_varlen(x)
 
 
 def _attend_varlen(q: Tensor, k: Tensor, v: Tensor, pattern: Pattern, score: Score) -> Tensor:
-    factor = (score.scale or 0.0) * math.sqrt(q.shape[-1])
-    if factor != 1:  # the kernel divides by sqrt(E) in every version of torch
-        q = q * factor
     queries, keys = pattern.queries, pattern.keys
-    out = attend_varlen(q, k, v, queries, keys, causal=pattern.causal, window=pattern.window)
+    out = attend_varlen(
+        q, k, v, queries, keys, causal=pattern.causal, window=pattern.window, scale=score.scale
+    )
     return out.flatten(1)

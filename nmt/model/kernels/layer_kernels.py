@@ -19,11 +19,12 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from nmt.model.kernels.operators import operator
+
 _PROGRAMS = 1056  # of the kernels that sum over tokens: eight for each multiprocessor of an H100
 
 
-# Operators, and not bare calls: FakeTensors then know their results, and profiles and ledgers their names.
-@torch.library.custom_op("nmt::residual_norm", mutates_args=())
+@operator(lambda *given: _results(*given[:5]))
 def residual_norm(
     y: Tensor, bias: Tensor, x: Tensor, weight: Tensor, shift: Tensor, epsilon: float, rate: float, seed: int
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
@@ -46,7 +47,7 @@ def residual_norm(
     """
     out, total, statistics, rounded = _results(y, bias, x, weight, shift)
     if len(x):
-        block = triton.next_power_of_2(x.shape[1])
+        block = _power_of_2(x.shape[1])
         _residual_norm[(len(x),)](
             *(y, bias, x, weight, shift, out, total, statistics, rounded),
             *(x.shape[1], epsilon, rate, 1 / (1 - rate), seed),
@@ -55,13 +56,6 @@ def residual_norm(
             num_warps=_warps(block),
         )
     return out, total, statistics, rounded
-
-
-@residual_norm.register_fake
-def _(
-    y: Tensor, bias: Tensor, x: Tensor, weight: Tensor, shift: Tensor, epsilon: float, rate: float, seed: int
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    return _results(y, bias, x, weight, shift)
 
 
 def _results(
@@ -89,7 +83,7 @@ def _check(x: Tensor, **others: tuple[Tensor, tuple[int, ...]]) -> None:
         assert tensor.device == x.device, f"{name}: the device is {tensor.device}, not {x.device}"
 
 
-@torch.library.custom_op("nmt::residual_norm_backward", mutates_args=())
+@operator(lambda *given: _gradients(*given[:5]))
 def residual_norm_backward(
     grad: Tensor,
     total: Tensor,
@@ -116,7 +110,7 @@ def residual_norm_backward(
     """
     grad_y, grad_x, sums = _gradients(grad, total, statistics, weight, y_dtype)
     if len(grad):
-        block = triton.next_power_of_2(grad.shape[1])
+        block = _power_of_2(grad.shape[1])
         _residual_norm_backward[(len(sums),)](
             *(grad, total, statistics, weight, grad_y, grad_x, sums, len(grad), grad.shape[1]),
             *(rate, 1 / (1 - rate), seed),
@@ -124,19 +118,6 @@ def residual_norm_backward(
             num_warps=_warps(block),
         )
     return grad_y, grad_x, sums
-
-
-@residual_norm_backward.register_fake
-def _(
-    grad: Tensor,
-    total: Tensor,
-    statistics: Tensor,
-    weight: Tensor,
-    y_dtype: torch.dtype,
-    rate: float,
-    seed: int,
-) -> tuple[Tensor, Tensor, Tensor]:
-    return _gradients(grad, total, statistics, weight, y_dtype)
 
 
 def _gradients(
@@ -149,7 +130,7 @@ def _gradients(
     return torch.empty_like(grad, dtype=y_dtype), torch.empty_like(grad), sums
 
 
-@torch.library.custom_op("nmt::relu_backward_", mutates_args=("grad",))
+@operator(lambda grad, out: _sums(grad, out), mutates=("grad",))
 def relu_backward_(grad: Tensor, out: Tensor) -> Tensor:
     """Zeroes a gradient where the output of a ReLU is 0, and sums it over tokens.
 
@@ -163,15 +144,10 @@ def relu_backward_(grad: Tensor, out: Tensor) -> Tensor:
     rows, width = grad.shape
     sums = _sums(grad, out)
     if rows:
-        block = min(triton.next_power_of_2(width), 1024)
+        block = min(_power_of_2(width), 1024)
         grid = (len(sums), triton.cdiv(width, block))
         _relu_backward[grid](grad, out, sums, rows, width, BLOCK=block, num_warps=4)
     return sums
-
-
-@relu_backward_.register_fake
-def _(grad: Tensor, out: Tensor) -> Tensor:
-    return _sums(grad, out)
 
 
 def _sums(grad: Tensor, out: Tensor) -> Tensor:
@@ -180,7 +156,7 @@ def _sums(grad: Tensor, out: Tensor) -> Tensor:
     return grad.new_empty(min(_PROGRAMS, len(grad)), grad.shape[1], dtype=torch.float32)
 
 
-@torch.library.custom_op("nmt::embed", mutates_args=())
+@operator(lambda *given: _embedded(*given[:4], *given[7:]))
 def embed(
     weight: Tensor,
     ids: Tensor,
@@ -210,7 +186,7 @@ def embed(
     """
     out, rounded = _embedded(weight, ids, table, positions, dtype, rounded_dtype)
     if len(ids):
-        block = triton.next_power_of_2(weight.shape[1])
+        block = _power_of_2(weight.shape[1])
         _embed[(len(ids),)](
             *(weight, ids, table, positions, out, rounded, weight.shape[1], factor, rate, 1 / (1 - rate)),
             seed,
@@ -219,21 +195,6 @@ def embed(
             num_warps=_warps(block),
         )
     return out, rounded
-
-
-@embed.register_fake
-def _(
-    weight: Tensor,
-    ids: Tensor,
-    table: Tensor,
-    positions: Tensor,
-    factor: float,
-    rate: float,
-    seed: int,
-    dtype: torch.dtype,
-    rounded_dtype: torch.dtype,
-) -> tuple[Tensor, Tensor]:
-    return _embedded(weight, ids, table, positions, dtype, rounded_dtype)
 
 
 def _embedded(
@@ -256,7 +217,7 @@ def _embedded(
     return weight.new_empty(len(ids), width, dtype=dtype), weight.new_empty(rows, width, dtype=rounded_dtype)
 
 
-@torch.library.custom_op("nmt::embed_backward", mutates_args=())
+@operator(lambda grad, *others: torch.empty_like(grad, dtype=torch.float32))
 def embed_backward(grad: Tensor, factor: float, rate: float, seed: int) -> Tensor:
     """Computes the gradient of the rows of `weight` that `embed` has read.
 
@@ -272,7 +233,7 @@ def embed_backward(grad: Tensor, factor: float, rate: float, seed: int) -> Tenso
     _check(grad)
     rows = torch.empty_like(grad, dtype=torch.float32)
     if len(grad):
-        block = triton.next_power_of_2(grad.shape[1])
+        block = _power_of_2(grad.shape[1])
         _embed_backward[(len(grad),)](
             *(grad, rows, grad.shape[1], factor, rate, 1 / (1 - rate), seed),
             BLOCK=block,
@@ -281,10 +242,9 @@ def embed_backward(grad: Tensor, factor: float, rate: float, seed: int) -> Tenso
     return rows
 
 
-@embed_backward.register_fake
-def _(grad: Tensor, factor: float, rate: float, seed: int) -> Tensor:
-    _check(grad)
-    return torch.empty_like(grad, dtype=torch.float32)
+def _power_of_2(width: int) -> int:
+    """Returns the smallest power of 2 that is not below `width`; triton's function takes longer."""
+    return 1 << (width - 1).bit_length()
 
 
 def _warps(block: int) -> int:

@@ -14,12 +14,13 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from nmt.model.kernels.operators import operator
+
 _BLOCK = 4096  # logits of a row that a program holds in registers at a time
 _WARPS = 8
 
 
-# Operators, and not bare calls: FakeTensors then know their results, and profiles and ledgers their names.
-@torch.library.custom_op("nmt::cross_entropy_", mutates_args=("logits", "figures"))
+@operator(lambda logits, ids, figures, *others: _check(ids, figures, logits), mutates=("logits", "figures"))
 def cross_entropy_(logits: Tensor, ids: Tensor, figures: Tensor, peak: float, scale: float) -> None:
     """Replaces logits by `scale * (softmax(logits) - peak * onehot(ids))`.
 
@@ -39,7 +40,10 @@ def cross_entropy_(logits: Tensor, ids: Tensor, figures: Tensor, peak: float, sc
         )
 
 
-@torch.library.custom_op("nmt::rdrop_", mutates_args=("first", "second", "figures"))
+@operator(
+    lambda first, second, ids, figures, *others: _check(ids, figures, first, second),
+    mutates=("first", "second", "figures"),
+)
 def rdrop_(
     first: Tensor, second: Tensor, ids: Tensor, figures: Tensor, peak: float, weight: float, scale: float
 ) -> None:
@@ -63,18 +67,6 @@ def rdrop_(
             BLOCK=_BLOCK,
             num_warps=_WARPS,
         )
-
-
-@cross_entropy_.register_fake
-def _(logits: Tensor, ids: Tensor, figures: Tensor, peak: float, scale: float) -> None:
-    _check(ids, figures, logits)
-
-
-@rdrop_.register_fake
-def _(
-    first: Tensor, second: Tensor, ids: Tensor, figures: Tensor, peak: float, weight: float, scale: float
-) -> None:
-    _check(ids, figures, first, second)
 
 
 def _check(ids: Tensor, figures: Tensor, *logits: Tensor) -> None:

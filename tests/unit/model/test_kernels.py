@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import pytest
@@ -163,7 +164,6 @@ class TestVarlen:
         self.calls: list[dict[str, object]] = []
         monkeypatch.setattr("nmt.model.kernels.supports_varlen", lambda x: True)
         monkeypatch.setattr(varlen, "kernel", lambda: self.kernel)
-        varlen.causal_argument.cache_clear()
 
     def kernel(
         self,
@@ -172,14 +172,14 @@ class TestVarlen:
         value: Tensor,
         cu_seq_q: Tensor,
         cu_seq_k: Tensor,
-        max_q: int,
-        max_k: int,
-        *,
-        window_size: tuple[int, int] = (-1, -1),
-    ) -> Tensor:
+        *others: object,
+        scale: float,
+        window_size_left: int,
+        window_size_right: int,
+    ) -> tuple[Tensor]:
         """The reference with the signature of the kernel."""
-        self.calls.append({"window_size": window_size})
-        before, after = window_size
+        self.calls.append({"left": window_size_left, "right": window_size_right})
+        query = query * (scale * math.sqrt(query.shape[-1]))
         outputs = []
         for first, last, left, right in zip(
             *(cu_seq_q[:-1], cu_seq_q[1:], cu_seq_k[:-1], cu_seq_k[1:]), strict=True
@@ -187,14 +187,11 @@ class TestVarlen:
             outputs.append(
                 naive_attention(
                     *(query[first:last], key[left:right], value[left:right]),
-                    causal=after == 0,
-                    window=before if before >= 0 else None,
+                    causal=window_size_right == 0,
+                    window=window_size_left if window_size_left >= 0 else None,
                 )
             )
-        return torch.cat(outputs).view_as(query)
-
-    def teardown_method(self) -> None:
-        varlen.causal_argument.cache_clear()
+        return (torch.cat(outputs).view_as(query),)
 
     @pytest.mark.parametrize("causal", [True, False])
     @pytest.mark.parametrize("name", ENCODINGS)
@@ -209,18 +206,7 @@ class TestVarlen:
         offered = score.scale is not None and name in (None, "turning", "rotary")
         assert len(self.calls) == offered
         if offered and window is not None:
-            assert self.calls == [{"window_size": (window, 0 if causal else window)}]
-
-    def test_a_kernel_without_windows_leaves_them(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        def older(*arguments: Tensor, is_causal: bool = False) -> Tensor:
-            raise AssertionError("it can't restrict attention to a window")
-
-        monkeypatch.setattr(varlen, "kernel", lambda: older)
-        layout = Layout.of([7, 2])
-        pattern = Pattern(layout, layout, HEADS, causal=True, window=2)
-        qkv, score = random(9, 3, HEADS, WIDTH), score_of("scaled_dot")
-        expected = naive(*qkv.unbind(1), pattern, score)
-        torch.testing.assert_close(self_attend(qkv, pattern, score), expected, rtol=0, atol=1e-12)
+            assert self.calls == [{"left": window, "right": 0 if causal else window}]
 
 
 class Watching(torch.overrides.TorchFunctionMode):

@@ -1,8 +1,8 @@
-"""The adapter to the CUDA kernel, with stand-ins of its two signatures; the real kernel on a GPU."""
+"""The adapter to the CUDA kernel, with stand-ins for it; the real kernel on a GPU."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -14,79 +14,45 @@ from nmt.model.kernels import Pattern, cross_attend, self_attend, varlen
 from nmt.model.reference import naive_attention
 from nmt.runtime import log
 
-calls: list[dict[str, Any]] = []
-
-
-def up_to_2_10(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    cu_seq_q: Tensor,
-    cu_seq_k: Tensor,
-    max_q: int,
-    max_k: int,
-    is_causal: bool = False,
-    return_aux: object = None,
-) -> Tensor:
-    calls.append({"is_causal": is_causal, "cu_seq_q": cu_seq_q, "cu_seq_k": cu_seq_k, "max": (max_q, max_k)})
-    return query
-
-
-def since_2_11(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    cu_seq_q: Tensor,
-    cu_seq_k: Tensor,
-    max_q: int,
-    max_k: int,
-    *,
-    return_aux: object = None,
-    scale: float | None = None,
-    window_size: tuple[int, int] = (-1, -1),
-) -> Tensor:
-    calls.append(
-        {"window_size": window_size, "cu_seq_q": cu_seq_q, "cu_seq_k": cu_seq_k, "max": (max_q, max_k)}
-    )
-    return query
-
-
-@pytest.fixture(autouse=True)
-def fresh() -> Iterator[None]:
-    calls.clear()
-    varlen.causal_argument.cache_clear()
-    yield
-    varlen.causal_argument.cache_clear()
-
 
 @pytest.mark.parametrize(
-    ("kernel", "causal", "expected"),
+    ("causal", "window", "expected"),
     [
-        (up_to_2_10, True, {"is_causal": True}),
-        (up_to_2_10, False, {"is_causal": False}),
-        (since_2_11, True, {"window_size": (-1, 0)}),
-        (since_2_11, False, {"window_size": (-1, -1)}),
+        (False, None, (False, -1, -1)),
+        (True, None, (True, -1, 0)),
+        (False, 3, (False, 3, 3)),
+        (True, 3, (False, 3, 0)),
     ],
 )
-def test_both_signatures(
-    kernel: Callable[..., Tensor], causal: bool, expected: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+def test_the_arguments_of_the_operator(
+    causal: bool, window: int | None, expected: tuple[bool, int, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(varlen, "kernel", lambda: kernel)
+    calls: list[tuple[tuple[Any, ...], dict[str, Any]]] = []
+
+    def operator(*given: Any, **named: Any) -> tuple[Tensor, ...]:
+        calls.append((given, named))
+        return given[0], given[1], given[2]
+
+    monkeypatch.setattr(varlen, "kernel", lambda: operator)
     queries, keys = Layout.of([2, 3]), Layout.of([4, 1])
-    q, k = torch.zeros(5, 2, 8), torch.zeros(5, 2, 8)
-    assert varlen.attend_varlen(q, k, k, queries, keys, causal=causal) is q
-    (call,) = calls
-    assert expected.items() <= call.items()
-    assert call["cu_seq_q"] is queries.cu_seqlens and call["cu_seq_k"] is keys.cu_seqlens
-    assert call["max"] == (3, 4)
+    q, k, v = (torch.zeros(5, 2, 8) for _ in "qkv")
+    assert varlen.attend_varlen(q, k, v, queries, keys, causal=causal, window=window, scale=0.5) is q
+    [(given, named)] = calls
+    assert all(a is b for a, b in zip(given, (q, k, v, queries.cu_seqlens, keys.cu_seqlens), strict=False))
+    is_causal, left, right = expected
+    assert given[5:] == (3, 4, 0.0, is_causal, False)
+    assert named == {"scale": 0.5, "window_size_left": left, "window_size_right": right}
 
 
-def test_this_torch_takes_the_argument() -> None:
-    import inspect
-
+def test_this_torch_has_the_operator_with_these_arguments() -> None:
     kernel = varlen.kernel()
-    if kernel is not None:
-        assert varlen.causal_argument(True).keys() <= inspect.signature(kernel).parameters.keys()
+    assert kernel is not None
+    arguments = [(one.name, str(one.type)) for one in kernel._schema.arguments]  # type: ignore[attr-defined]
+    assert [name for name, _ in arguments[:10]] == [
+        *("query", "key", "value", "cum_seq_q", "cum_seq_k", "max_q", "max_k", "dropout_p", "is_causal"),
+        "return_debug_mask",
+    ]
+    assert {"scale", "window_size_left", "window_size_right"} <= {name for name, _ in arguments}
 
 
 def test_the_cpu_is_never_offered_it() -> None:
@@ -100,26 +66,41 @@ def said(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> p
     return caplog
 
 
-def without_gradient(q: Tensor, *others: object, **options: object) -> Tensor:
+def without_gradient(q: Tensor, *others: object, **options: object) -> tuple[Tensor]:
     """A kernel whose backward pass does not exist."""
-    return q.detach()
+    return (q.detach(),)
 
 
-def missing(error: type[Exception]) -> Callable[..., Tensor]:
-    def kernel(*arguments: object, window_size: object = None) -> Tensor:
+def missing(error: type[Exception]) -> Callable[..., tuple[Tensor]]:
+    def kernel(*arguments: object, **options: object) -> tuple[Tensor]:
         raise error("USE_FLASH_ATTENTION was not enabled for build.\nA second line.")
 
     return kernel
 
 
-def attending(q: Tensor, k: Tensor, v: Tensor, *rest: object, window_size: object = None) -> Tensor:
+def attending(q: Tensor, k: Tensor, v: Tensor, *rest: object, **options: object) -> tuple[Tensor]:
+    """Causal attention."""
     assert q.shape == (2, 1, 16)
-    return q + k + v
+    return (naive_attention(q, k, v, causal=True),)
+
+
+def not_causal(q: Tensor, k: Tensor, v: Tensor, *rest: object, **options: object) -> tuple[Tensor]:
+    return (naive_attention(q, k, v, causal=False),)
+
+
+def doubled(q: Tensor, k: Tensor, v: Tensor, *rest: object, **options: object) -> tuple[Tensor]:
+    return (2 * naive_attention(q, k, v, causal=True),)
 
 
 @pytest.mark.parametrize(
     ("kernel", "runs"),
-    [(attending, True), (missing(RuntimeError), False), (without_gradient, False)],
+    [
+        (attending, True),
+        (missing(RuntimeError), False),
+        (without_gradient, False),
+        (not_causal, False),
+        (doubled, False),
+    ],
 )
 @pytest.mark.parametrize("grad", [True, False])
 def test_a_kernel_that_does_not_run_is_reported_once_and_not_used(
