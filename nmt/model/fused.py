@@ -2,18 +2,19 @@
 
 The operations between two matrix products (bias, dropout, residual connection, norm, and the conversion to
 16 bits) take one kernel in each direction, in place of nine and eleven. Each product adds its gradient to
-that of the residual connection, which saves another kernel. Unlike `nmt.model.compiled`, this needs no
-compilation for each model.
+that of the residual connection, which saves another kernel. The keys and values of all decoder layers are
+one product. Unlike `nmt.model.compiled`, this needs no compilation for each model.
 
 Supported are the layers of the paper: post-norm, residual connections and ReLU, and no dropout in the
 feed-forward network. All other layers use the plain methods of `nmt.model.transformer`.
 
-Shapes: N tokens of a stream, D d_model, F d_ff, M width of a product.
+Shapes: N tokens of a stream (S source tokens), D d_model, F d_ff, M width of a product; H heads, E = D / H, L
+decoder layers.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache
 from importlib.util import find_spec
 from typing import Any
@@ -24,7 +25,7 @@ from torch import Tensor, nn
 
 from nmt.model.dropout import Dropout
 from nmt.model.linear import Linear, note_rounded, rounded
-from nmt.model.transformer import DecoderLayer, Layer, Passes
+from nmt.model.transformer import CrossAttention, DecoderLayer, KeysValues, Layer, Passes
 
 _WIDEST = 8192  # D that one program of the kernels can hold
 
@@ -80,12 +81,18 @@ def _fork(x: Tensor, linear: Linear, *, relu: bool) -> tuple[Tensor, Tensor]:
         linear: has copies.
         relu: whether to apply ReLU to the product.
     """
+    weight, bias = _copies(linear)
+    factor = rounded(x, weight.dtype)
+    forked: tuple[Tensor, Tensor] = _apply_fork(x, factor, weight, linear.bias, bias, relu)
+    return forked
+
+
+def _copies(linear: Linear) -> tuple[Tensor, Tensor]:
+    """Returns the copies of weight and bias; that of the bias without a gradient, which the bias gets."""
     assert linear.copies is not None
     weight, bias = linear.copies
     assert bias is not None
-    factor = rounded(x, weight.dtype)
-    forked: tuple[Tensor, Tensor] = _apply_fork(x, factor, weight, linear.bias, bias.detach(), relu)
-    return forked
+    return weight, bias.detach()
 
 
 class _Fork(torch.autograd.Function):
@@ -120,13 +127,76 @@ class _Fork(torch.autograd.Function):
         if not needs_x:
             grad_x = None
         elif grad_x is None:
-            grad_x = (grad @ weight).to(ctx.dtype)
+            grad_x = _product(grad, weight, ctx.dtype)
         else:
             grad_x = _add_product(grad_x, grad, weight)
         return grad_x, None, grad_weight, grad_bias, None, None
 
 
 _apply_fork: Callable[..., Any] = _Fork.apply
+
+
+def keys_values(memory: Tensor, attentions: Sequence[CrossAttention]) -> list[KeysValues]:
+    """Returns the keys and values of all decoder layers.
+
+    Args:
+        memory: (S, D), the output of the encoder.
+        attentions: the cross-attention of each layer; its projection has copies.
+    """
+    linears = [attention.kv for attention in attentions]
+    weights, biases = zip(*(_copies(linear) for linear in linears), strict=True)
+    factor, heads = rounded(memory, weights[0].dtype), attentions[0].heads
+    parts = _apply_keys_values(memory, factor, heads, biases, *weights, *(linear.bias for linear in linears))
+    return [*zip(parts[::2], parts[1::2], strict=True)]
+
+
+class _KeysValues(torch.autograd.Function):
+    """One product for L layers; in the backward pass, one each for the memory and for the weights."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        memory: Tensor,
+        factor: Tensor,
+        heads: int,
+        rounded_biases: Sequence[Tensor],
+        *weights: Tensor,
+    ) -> tuple[Tensor, ...]:
+        """Returns keys and values in turn, (S, H, E) each.
+
+        `memory`, the L weights and the L biases after them receive the gradients.
+        """
+        joined = torch.cat(weights[: len(rounded_biases)])  # (L * 2 * D, D)
+        out = torch.addmm(torch.cat([*rounded_biases]), factor, joined.t())
+        ctx.save_for_backward(factor, joined)
+        ctx.dtype, ctx.count = memory.dtype, len(rounded_biases)
+        return out.view(len(out), 2 * ctx.count, heads, -1).unbind(1)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        factor, joined = ctx.saved_tensors
+        count = ctx.count
+        needs_memory, _, _, _, *needs_weights = ctx.needs_input_grad
+        grad = torch.cat([part.flatten(1) for part in grads], 1)  # (S, L * 2 * D)
+        grad_memory = _product(grad, joined, ctx.dtype) if needs_memory else None
+        found: list[Tensor | None] = [None] * 2 * count
+        if any(needs_weights[:count]):
+            found[:count] = (grad.t() @ factor).chunk(count)
+        if any(needs_weights[count:]):
+            found[count:] = grad.sum(0, dtype=torch.float32).chunk(count)
+        needed = [one if needs else None for one, needs in zip(found, needs_weights, strict=True)]
+        return grad_memory, None, None, None, *needed
+
+
+_apply_keys_values: Callable[..., Any] = _KeysValues.apply
+
+
+def _product(a: Tensor, b: Tensor, dtype: torch.dtype) -> Tensor:
+    """Returns a @ b in a number format, rounded once."""
+    if dtype is a.dtype or a.device.type != "cuda":
+        return (a @ b).to(dtype)
+    product: Tensor = torch.mm(a, b, out_dtype=dtype)
+    return product
 
 
 def _add_product(total: Tensor, a: Tensor, b: Tensor) -> Tensor:

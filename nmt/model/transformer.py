@@ -8,7 +8,7 @@ concatenated without padding.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol, TypeAlias, cast
 
@@ -79,9 +79,11 @@ class Transformer(Seq2Seq):
         memory = self.encode(batch.source_ids, batch.source)
         self_pattern = self._pattern(batch.target, self.decoder_positions, causal=True)
         cross_pattern = Pattern(batch.target, batch.source, self.config.heads, causal=False)
-        context = FlatContext(self_pattern, cross_pattern)
+        keys_values = self._keys_values(memory)
+        context = FlatContext(self_pattern, cross_pattern, keys_values)
+        memories = _for_layers(None if keys_values else memory, len(self.decoder))
         x = self._embed_targets(batch.target_in, Places.of_targets(batch))
-        for layer, shared in zip(self.decoder, _for_layers(memory, len(self.decoder)), strict=True):
+        for layer, shared in zip(self.decoder, memories, strict=True):
             x = layer(x, context, shared)
         hidden: Tensor = self.decoder_norm(x)
         return hidden
@@ -243,6 +245,14 @@ class Transformer(Seq2Seq):
             copies[0].dtype,
         )
 
+    def _keys_values(self, memory: Tensor) -> list[KeysValues] | None:
+        """Returns the keys and values of all decoder layers; None if each layer computes its own."""
+        from nmt.model import fused
+
+        if any(layer.passes_for(memory) is not fused.PASSES for layer in self._decoder_layers):
+            return None
+        return fused.keys_values(memory, [layer.cross_attention for layer in self._decoder_layers])
+
     def _pattern(self, layout: Layout, positions: Positions, *, causal: bool) -> Pattern:
         config = self.config
         return Pattern(
@@ -277,8 +287,10 @@ def _shape(config: ModelConfig, *, causal: bool) -> Shape:
     return Shape(config.d_model, config.heads, layers, causal, 1.0 if scale is None else scale)
 
 
-def _for_layers(memory: Tensor, count: int) -> tuple[Tensor, ...]:
+def _for_layers(memory: Tensor | None, count: int) -> tuple[Tensor | None, ...]:
     """Returns the memory for each of `count` decoder layers; under autocast, converted once for all."""
+    if memory is None:
+        return (None,) * count
     device = memory.device.type
     if not torch.is_autocast_enabled(device):
         return (memory,) * count
@@ -306,6 +318,10 @@ class _ConvertedOnce(torch.autograd.Function):
 _convert_once: Callable[..., tuple[Tensor, ...]] = _ConvertedOnce.apply
 
 
+KeysValues: TypeAlias = "Tensor | tuple[Tensor, Tensor]"
+"""(S, 2, H, E), the keys and values of the source tokens; or a pair of (S, H, E)."""
+
+
 class DecoderContext(Protocol):
     """The attention of the decoder: to a flat batch in training, or to the cached state in a search."""
 
@@ -323,10 +339,17 @@ class DecoderContext(Protocol):
 
 @dataclass(frozen=True)
 class FlatContext:
-    """The `DecoderContext` of a flat batch, with a pattern each for self-attention and cross-attention."""
+    """The `DecoderContext` of a flat batch.
+
+    Attributes:
+        self_pattern: of self-attention.
+        cross_pattern: of cross-attention.
+        keys_values: those of each layer; None if the layers pass them.
+    """
 
     self_pattern: Pattern
     cross_pattern: Pattern
+    keys_values: Sequence[KeysValues] | None = None
 
     def attend_targets(self, layer: int, qkv: Tensor, score: Score) -> Tensor:
         """See `DecoderContext.attend_targets`."""
@@ -334,8 +357,11 @@ class FlatContext:
 
     def attend_source(self, layer: int, q: Tensor, keys_values: Tensor | None, score: Score) -> Tensor:
         """See `DecoderContext.attend_source`."""
-        assert keys_values is not None
-        return cross_attend(q[:, None], keys_values, self.cross_pattern, score, layer)
+        found: KeysValues | None = keys_values
+        if self.keys_values is not None:
+            found = self.keys_values[layer]
+        assert found is not None
+        return cross_attend(q[:, None], found, self.cross_pattern, score, layer)
 
 
 Masks: TypeAlias = "tuple[Tensor | None, Tensor | None, Tensor | None]"

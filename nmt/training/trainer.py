@@ -207,7 +207,7 @@ class Trainer:
         )
         self.parallel.backward(losses.objective, last=number + self.ranks.world >= options.micro_batches)
         counters = self.counters
-        counters.objective.add_(losses.objective.detach() / self.progress.loss_scale)
+        counters.objective.add_(losses.objective.detach(), alpha=1 / self.progress.loss_scale)  # exact: 2^n
         counters.teraflops.add_(self.model.training_flops(batch) * num_passes / 1e12)
         counters.tokens.add_(batch.num_target_tokens)
         counters.loss.add_(losses.loss)
@@ -226,6 +226,7 @@ class Trainer:
 
     def _check(self, sums: Tensor) -> UpdateCheck:
         """Returns the decision whether to apply an update, from the sums over all processes."""
+        sums = sums.double()
         summed, options = views(sums), self.options
         return UpdateCheck(sums, summed.objective, summed.tokens, self.progress.loss_scale, options.clip_norm)
 

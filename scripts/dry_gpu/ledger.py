@@ -34,6 +34,7 @@ _PART_OF: Mapping[tuple[str, str], str] = {
     ("transformer.py", "finish"): "attention",  # its product with the heads' outputs; the rest is further in
     ("fused.py", "project"): "attention",
     ("fused.py", "_fork"): "attention",
+    ("fused.py", "keys_values"): "attention",
     ("fused.py", "between"): "attention",
     ("fused.py", "_end"): "layer tails",
     ("kernels/__init__.py", "self_attend"): "attention",
@@ -191,7 +192,8 @@ class Ledger(TorchDispatchMode):  # type: ignore[no-untyped-call]
             return "other"
         part = part_on_stack()
         # An operator's node is built before the operator runs, so the newest number is that of its node.
-        self._part_of_node[torch.autograd._get_sequence_nr() - 1] = part
+        # Without a gradient, it is that of an earlier operator.
+        self._part_of_node.setdefault(torch.autograd._get_sequence_nr() - 1, part)
         return part
 
     def _part_of_weight(self, weight: torch.Tensor) -> str:

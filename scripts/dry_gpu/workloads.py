@@ -123,7 +123,7 @@ class Update:
             micro_batches: number of micro-batches.
             counted: counts what is launched.
         """
-        trainer = self.trainer
+        trainer, batch = self.trainer, batch.pin_memory()
         if counted is not None:
             counted.weights = parts_of_weights(dict(trainer.model.named_parameters()))
         with counted or nullcontext():

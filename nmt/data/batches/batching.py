@@ -6,7 +6,7 @@ Shapes: B sentences, S source tokens, T target tokens, N tokens of one side.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -47,15 +47,9 @@ class Layout:
         cu_seqlens = torch.cat([self.cu_seqlens, self.cu_seqlens[1:] + self.cu_seqlens[-1]])
         return Layout(cu_seqlens, self.positions.repeat(2), self.lengths * 2, self.max_len)
 
-    def to(self, device: torch.device | str, non_blocking: bool = False) -> Layout:
+    def to(self, device: torch.device | str) -> Layout:
         """Returns the layout on another device."""
-        cu_seqlens = self.cu_seqlens.to(device, non_blocking=non_blocking)
-        positions = self.positions.to(device, non_blocking=non_blocking)
-        return Layout(cu_seqlens, positions, self.lengths, self.max_len)
-
-    def pin_memory(self) -> Layout:
-        """Returns the layout in page-locked memory."""
-        return Layout(self.cu_seqlens.pin_memory(), self.positions.pin_memory(), self.lengths, self.max_len)
+        return replace(self, cu_seqlens=self.cu_seqlens.to(device), positions=self.positions.to(device))
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,6 +64,7 @@ class Batch:
         target: layout of `target_in` and `target_out`.
         filling: number of source and target tokens of the last pair if it is padding (see `filled`); else
             (0, 0).
+        memory: uint8, the memory of all tensors, one after the other; None: they are separate.
     """
 
     source_ids: Tensor
@@ -78,6 +73,7 @@ class Batch:
     source: Layout
     target: Layout
     filling: tuple[int, int] = (0, 0)
+    memory: Tensor | None = None
 
     @classmethod
     def of(cls, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]) -> Batch:
@@ -131,26 +127,47 @@ class Batch:
         return Batch(*ids, self.source.twice(), self.target.twice())
 
     def to(self, device: torch.device | str, non_blocking: bool = False) -> Batch:
-        """Returns the batch on another device."""
-        return Batch(
-            self.source_ids.to(device, non_blocking=non_blocking),
-            self.target_in.to(device, non_blocking=non_blocking),
-            self.target_out.to(device, non_blocking=non_blocking),
-            self.source.to(device, non_blocking),
-            self.target.to(device, non_blocking),
-            self.filling,
-        )
+        """Returns the batch on another device; see `pin_memory`."""
+        if self.memory is None:
+            return self._of([x.to(device, non_blocking=non_blocking) for x in self._tensors()])
+        return self._in(self.memory.to(device, non_blocking=non_blocking))
 
     def pin_memory(self) -> Batch:
-        """Returns the batch in page-locked memory, from which a GPU can copy while it computes."""
-        return Batch(
-            self.source_ids.pin_memory(),
-            self.target_in.pin_memory(),
-            self.target_out.pin_memory(),
-            self.source.pin_memory(),
-            self.target.pin_memory(),
-            self.filling,
+        """Returns the batch in one piece of page-locked memory.
+
+        One copy then takes it to a GPU, while that computes.
+        """
+        return self._in(torch.cat([x.view(torch.uint8) for x in self._tensors()]).pin_memory())
+
+    def _tensors(self) -> list[Tensor]:
+        """Returns all tensors. Those of int64 come first, so that each is aligned in one piece of memory."""
+        wide = [
+            self.source_ids,
+            self.target_in,
+            self.target_out,
+            self.source.positions,
+            self.target.positions,
+        ]
+        return [*wide, self.source.cu_seqlens, self.target.cu_seqlens]
+
+    def _of(self, tensors: Sequence[Tensor], memory: Tensor | None = None) -> Batch:
+        """Returns the batch with other tensors of the same shapes, in the order of `_tensors`."""
+        source_ids, target_in, target_out, *positions, source_seqlens, target_seqlens = tensors
+        return replace(
+            self,
+            source_ids=source_ids,
+            target_in=target_in,
+            target_out=target_out,
+            source=replace(self.source, positions=positions[0], cu_seqlens=source_seqlens),
+            target=replace(self.target, positions=positions[1], cu_seqlens=target_seqlens),
+            memory=memory,
         )
+
+    def _in(self, memory: Tensor) -> Batch:
+        """Returns the batch whose tensors are in `memory`."""
+        tensors = self._tensors()
+        pieces = torch.split(memory, [x.numel() * x.element_size() for x in tensors])
+        return self._of([a.view(x.dtype) for a, x in zip(pieces, tensors, strict=True)], memory)
 
 
 def _with_marks(side: Side, mark: int, *, at_end: bool) -> np.ndarray[Any, np.dtype[np.int64]]:

@@ -47,13 +47,17 @@ def self_attend(qkv: Tensor, pattern: Pattern, score: Score | None = None, layer
 
 
 def cross_attend(
-    q: Tensor, kv: Tensor, pattern: Pattern, score: Score | None = None, layer: int = 0
+    q: Tensor,
+    kv: Tensor | tuple[Tensor, Tensor],
+    pattern: Pattern,
+    score: Score | None = None,
+    layer: int = 0,
 ) -> Tensor:
     """Attention from each sentence of one stream to the same sentence in another stream.
 
     Args:
         q: (N, 1, H, E), contiguous; queries.
-        kv: (N of the other stream, 2, H, E), contiguous; keys and values.
+        kv: (N of the other stream, 2, H, E), contiguous; keys and values. Or a pair of (N, H, E).
         pattern: the keys that each query sees.
         score: the score of the layer; None: the scaled dot product.
         layer: index of the layer, from 0.
@@ -63,8 +67,9 @@ def cross_attend(
     """
     score = score or ScaledDot(*q.shape[2:])
     if _varlen(q, pattern, score):
-        k, v = kv.unbind(1)
+        k, v = kv if isinstance(kv, tuple) else kv.unbind(1)
         return _attend_varlen(q.squeeze(1), k, v, pattern, score)
+    kv = torch.stack(kv, 1) if isinstance(kv, tuple) else kv
     return attend_padded(q, kv, pattern, score, layer).flatten(1)
 
 

@@ -17,6 +17,7 @@ from torch import Tensor
 from torch.distributed import Work
 
 from nmt.training.processes.ranks import Ranks
+from nmt.training.update.objective import marked_one
 from nmt.training.update.optimizer import FlatGradients
 
 BUCKET_SIZE = 1 << 22
@@ -45,6 +46,7 @@ class BucketedExchange:
         dtype: torch.dtype = torch.float32,
     ) -> None:
         self._ranks, self._collect, self._dtype = ranks, collect, dtype
+        self._one = marked_one(gradients.gradients.device)
         ends = [*gradients.starts, len(gradients.gradients)]
         self._buckets = _buckets(gradients.starts, ends[-1])
         self._parts = [gradients.gradients[ends[b.start] : ends[b.stop]] for b in self._buckets]
@@ -66,7 +68,7 @@ class BucketedExchange:
             self._bucket_of[leaf] for leaf in _leaves_below(loss) if leaf in self._bucket_of
         )
         self._next = 0
-        torch.autograd.backward(loss)
+        torch.autograd.backward(loss, self._one)
         while self._next < len(self._buckets):  # those with a gradient that was not computed after all
             self._start()
 

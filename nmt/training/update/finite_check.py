@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from typing import Any
 
@@ -18,7 +17,8 @@ class UpdateCheck:
     makes the step.
 
     Args:
-        sums: (n + 1,), over all processes; the last is the norm of the gradient summed over tokens.
+        sums: (n + 1,), over all processes; the last is the norm of the gradient summed over tokens. If they
+            are fp64, they are not converted.
         objective: (), the element of `sums` that was minimised.
         tokens: (), the element of `sums` that counts target tokens.
         loss_scale: the loss scale of the gradient.
@@ -32,14 +32,18 @@ class UpdateCheck:
     def __init__(
         self, sums: Tensor, objective: Tensor, tokens: Tensor, loss_scale: float, clip_norm: float
     ) -> None:
+        sums = sums.double()
         scale = tokens.double() * loss_scale
-        norm = sums[-1].double() / scale
-        self.finite = (objective + norm).isfinite()  # in fp64, where finite fp32 numbers have a finite sum
-        # A tensor in place of the number: torch computes number / tensor as reciprocal times number and so
-        # rounds twice.
-        largest = torch.full_like(norm, clip_norm or math.inf)
-        self.factor = (largest / norm).clamp(max=1.0) / scale
-        values = torch.cat([sums[:-1].double(), norm[None], self.finite.double()[None]])
+        norm = sums[-1] / scale
+        total = objective + norm  # in fp64, where finite fp32 numbers have a finite sum
+        self.finite = total - total == 0  # as `isfinite`, which takes twice as many kernels
+        if clip_norm:
+            # A tensor in place of the number: torch computes number / tensor as reciprocal times number and
+            # so rounds twice.
+            self.factor = (torch.full_like(norm, clip_norm) / norm).clamp(max=1.0) / scale
+        else:
+            self.factor = scale.reciprocal()
+        values = torch.cat([sums[:-1], norm[None], self.finite.double()[None]])
         self._values = values.to("cpu", non_blocking=True)
         self._arrived = _event() if values.is_cuda else None
         if self._arrived is not None:

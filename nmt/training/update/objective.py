@@ -136,10 +136,15 @@ def _losses(
     passes = hidden.detach().to(dtype).view(2 if rdrop else 1, -1, hidden.shape[1])
     weight = weight.detach().to(dtype)
     mean = weight.mean(0, dtype=_wide(dtype))
-    summed = passes[:, : len(target)].sum((0, 1), dtype=_wide(dtype)) / len(passes)
+    summed = passes[:, : len(target)].sum((0, 1), dtype=_wide(dtype))
+    if rdrop:
+        summed = summed / 2
     added = None if bias is None else bias.detach().to(dtype)
     mean_added = None if added is None else added.mean(dtype=_wide(dtype))
-    grad_hidden = torch.zeros_like(passes) if needed.hidden else None
+    size = _rows_of_products(weight)
+    grad_hidden = torch.empty_like(passes) if needed.hidden else None
+    if grad_hidden is not None:
+        grad_hidden[:, -(-len(target) // size) * size :] = 0.0  # the padding that no part below contains
     grad_weight = grad_bias = None
     each_hidden = (mean * (-smoothing * scale / len(passes))).to(dtype)
     if needed.weight:
@@ -149,7 +154,7 @@ def _losses(
         grad_bias = torch.full_like(added, each, dtype=_wide(dtype))
     tokens = summed.new_zeros(3, len(target))  # for each token: -log p, its logit, the divergence
     differentiate = _in_one_kernel if weight.device.type == "cuda" and _has_triton() else _in_parts
-    for part in _parts(len(target), _rows_of_products(weight)):
+    for part in _parts(len(target), size):
         scores = [F.linear(x[part], weight, added) for x in passes]
         count = len(target[part])
         logits = [score[:count] for score in scores]
@@ -171,7 +176,8 @@ def _losses(
         mean_logit = mean_logit + mean_added * len(target)
     loss = nll + smoothing * (target_logit - mean_logit)
     flat = None if grad_hidden is None else grad_hidden.flatten(0, 1)
-    return Losses((loss + divergence) * scale, loss, nll), (flat, grad_weight, grad_bias)
+    objective = loss + divergence if rdrop else loss.clone()  # no output may be another one
+    return Losses(objective * scale if scale != 1.0 else objective, loss, nll), (flat, grad_weight, grad_bias)
 
 
 def _in_parts(
@@ -302,6 +308,19 @@ def _rows_of_losses(logits: Tensor) -> int:
     return max(1, values // logits.shape[1])
 
 
+def marked_one(device: torch.device) -> Tensor:
+    """Returns a 1 to begin the backward pass of an objective with: `torch.autograd.backward(objective, it)`.
+
+    The gradients have to be multiplied by any other tensor, because reading it would synchronise with a GPU.
+    """
+    one = torch.ones((), device=device)
+    setattr(one, _IS_ONE, True)
+    return one
+
+
+_IS_ONE = "_nmt_is_one"
+
+
 def _scaled(gradient: Tensor, outer: Tensor) -> Tensor:
-    # Reading `outer` would synchronise with a GPU. On the CPU it usually saves a pass over the gradient.
-    return gradient * outer if outer.device.type != "cpu" or outer.item() != 1.0 else gradient
+    is_one = getattr(outer, _IS_ONE, False) or (outer.device.type == "cpu" and outer.item() == 1.0)
+    return gradient if is_one else gradient * outer

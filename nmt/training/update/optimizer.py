@@ -217,7 +217,7 @@ class Adam(Optimizer):
         config = self.config
         self._step.add_(1.0 if finite is None else finite)
         fused = torch._fused_adamw_ if self._decoupled else torch._fused_adam_
-        skipped = None if finite is None else 1.0 - finite.float()
+        skipped = None if finite is None else torch.logical_not(finite, out=torch.empty_like(self._step))
         for names, decay in self._groups:
             fused(
                 [self.parameters[name] for name in names],

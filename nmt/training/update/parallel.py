@@ -14,6 +14,7 @@ from nmt.model import Seq2Seq
 from nmt.training.processes.ranks import Ranks
 from nmt.training.update.exchange import BucketedExchange
 from nmt.training.update.half_weights import HalfWeights
+from nmt.training.update.objective import marked_one
 from nmt.training.update.optimizer import FlatGradients, build_optimizer, trained_parameters
 from nmt.training.update.precision import exchange_dtype, product_dtype
 from nmt.training.update.start_penalty import start_penalty
@@ -109,7 +110,7 @@ class Replicated:
         self._penalty = start_penalty(self.held(), options.l2_to_start)
         self.gradients = FlatGradients(self._trained.values(), num_extras)
         self.extras = self.gradients.extras
-        self._ranks = ranks
+        self._ranks, self._one = ranks, marked_one(ranks.device)
         half = ranks.device.type == "cuda" and options.precision is not Precision.fp32
         self._half = HalfWeights(self.model, product_dtype(options.precision)) if half else None
         self._exchange = None
@@ -140,7 +141,7 @@ class Replicated:
         if last and self._exchange is not None:
             self._exchange.backward(loss)
             return
-        torch.autograd.backward(loss)
+        torch.autograd.backward(loss, self._one)
         if self._half is not None:
             self._half.add_gradients()
 

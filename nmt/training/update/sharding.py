@@ -17,6 +17,7 @@ from nmt.bundle import load_weights
 from nmt.config import OptimizerConfig
 from nmt.model import Seq2Seq
 from nmt.training.processes.ranks import Ranks
+from nmt.training.update.objective import marked_one
 from nmt.training.update.optimizer import build_optimizer, trained_parameters
 from nmt.training.update.start_penalty import start_penalty
 
@@ -50,7 +51,7 @@ class Sharded:
         exchange: torch.dtype = torch.float32,
         l2_to_start: float = 0.0,
     ) -> None:
-        self._ranks = ranks
+        self._ranks, self._one = ranks, marked_one(ranks.device)
         # Beam search needs unsharded weights.
         self.whole = copy.deepcopy(model).to(ranks.device) if ranks.is_main else model
         mesh = init_device_mesh(ranks.device.type, (ranks.world,))
@@ -83,7 +84,7 @@ class Sharded:
         root = cast(FSDPModule, self.model)
         root.set_requires_gradient_sync(last)
         root.set_reshard_after_backward(last)
-        torch.autograd.backward(loss)
+        torch.autograd.backward(loss, self._one)
 
     def sums(self) -> Tensor:
         """Sums the extras and the squared norms of the shards; the gradients are summed already."""

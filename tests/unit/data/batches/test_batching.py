@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from nmt.data.batches.batching import Batch, Layout
 from nmt.data.subwords.tokenizer import BOS_ID, EOS_ID
@@ -86,3 +91,34 @@ def test_a_filled_batch_by_hand() -> None:
     assert filled.target_in.tolist() == [BOS_ID, 6, 7, 8, BOS_ID, BOS_ID, BOS_ID, BOS_ID]
     assert filled.target_out.tolist() == [6, 7, 8, EOS_ID, EOS_ID, EOS_ID, EOS_ID, EOS_ID]
     assert (filled.source.lengths, filled.target.lengths, filled.filling) == ((2, 2), (4, 4), (2, 4))
+
+
+class Copies(TorchDispatchMode):
+    """Counts the copies to another device."""
+
+    count = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.count += "_to_copy" in str(func)
+        return func(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("filled", [True, False])
+def test_pinned_memory_is_one_piece(filled: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Tensor, "pin_memory", lambda self: self.clone())
+    batch = Batch.of([[7, 8], [9], []], [[5], [], [4, 4]])
+    batch = batch.filled(8) if filled else batch
+    pinned = batch.pin_memory()
+    assert pinned.memory is not None
+    assert pinned.memory.numel() == sum(x.numel() * x.element_size() for x in batch._tensors())
+    for a, b in zip(pinned._tensors(), batch._tensors(), strict=True):
+        assert torch.equal(a, b) and a.dtype is b.dtype
+        assert a.untyped_storage().data_ptr() == pinned.memory.untyped_storage().data_ptr()
+    assert (pinned.source.lengths, pinned.target.max_len) == (batch.source.lengths, batch.target.max_len)
+    assert pinned.num_target_tokens == batch.num_target_tokens
+    with Copies() as copies:
+        moved = pinned.to("meta", non_blocking=True)
+    assert copies.count == 1
+    assert all(x.device.type == "meta" for x in moved._tensors())
+    assert [x.shape for x in moved._tensors()] == [x.shape for x in batch._tensors()]
+    assert pinned.twice().memory is None

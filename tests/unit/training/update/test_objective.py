@@ -216,3 +216,53 @@ def test_rows_at_a_time() -> None:
         products, losses = module._rows_of_products(weight), module._rows_of_losses(weight.T)
         assert products >= 512 and 1 <= losses <= max(products, 1 << 17)
         assert products * size <= max(1 << 21, 512 * size)
+
+
+def test_a_backward_pass_that_begins_with_the_marked_one_multiplies_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    torch.manual_seed(1)
+    hidden, weight = torch.randn(6, 4), torch.randn(9, 4)
+    target, one = torch.randint(9, (5,)), module.marked_one(torch.device("cpu"))
+    seen: list[bool] = []
+    scaled = module._scaled
+
+    def watched(gradient: Tensor, outer: Tensor) -> Tensor:
+        found = scaled(gradient, outer)
+        seen.append(found is gradient)
+        return found
+
+    monkeypatch.setattr(module, "_scaled", watched)
+    # As on a GPU, whose values can't be read at no cost.
+    monkeypatch.setattr(Tensor, "item", lambda self: pytest.fail("reads a value"))
+    gradients = []
+    for outer in (one, None, torch.tensor(2.0)):
+        if outer is not one:
+            monkeypatch.undo()
+            monkeypatch.setattr(module, "_scaled", watched)
+        leaves = [x.clone().requires_grad_() for x in (hidden, weight)]
+        losses = training_loss(*leaves, target, smoothing=0.1)
+        torch.autograd.backward(losses.objective, outer)
+        gradients.append([x.grad for x in leaves])
+    assert seen == [True, True, True, True, False, False]
+    for marked, plain, doubled in zip(*gradients, strict=True):
+        assert marked is not None and plain is not None and doubled is not None
+        assert torch.equal(marked, plain) and torch.equal(2 * plain, doubled)
+
+
+@pytest.mark.parametrize("rdrop", [0.0, 5.0])
+@pytest.mark.parametrize("tokens", [0, 1, 5, 9])
+def test_the_padding_of_a_batch_has_no_gradient(
+    tokens: int, rdrop: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_rows_of_products", lambda weight: 2)
+    passes = 2 if rdrop else 1
+    hidden, weight = torch.randn(9 * passes, 4, requires_grad=True), torch.randn(7, 4)
+    monkeypatch.setattr(torch, "empty_like", lambda x, **options: torch.full_like(x, math.nan, **options))
+    training_loss(hidden, weight, torch.zeros(tokens, dtype=torch.int64), smoothing=0.1, rdrop=rdrop)[
+        0
+    ].backward()
+    assert hidden.grad is not None
+    gradient = hidden.grad.view(passes, 9, 4)
+    assert not gradient[:, tokens:].any() and gradient[:, :tokens].isfinite().all()
+    assert bool(gradient[:, :tokens].any()) == (tokens > 0)
