@@ -1,9 +1,10 @@
 """Insertion of placeholders into training pairs, resampled in each epoch, so that copying them is learnt.
 
 Corpora have few strings such as URLs. Placeholders are therefore inserted at places that correspond to each
-other on both sides: the beginning and the end of a pair, and words. Two words correspond if each occurs once
-in its sentence, and they have the same letters, such as numbers and names, or translate each other according
-to a lexicon. Numbers and names may also be replaced.
+other on both sides: the beginning and the end of a pair, words, and phrases. Two words correspond if each
+occurs once in its sentence, and they have the same letters, such as numbers and names, or translate each
+other according to a lexicon. A phrase reaches from such a word to the next one, if that is the next one on
+both sides; the words between them may be any. Numbers and names may also be replaced.
 
 Shapes: n pairs, N pieces of one side of them, V pieces of the vocabulary, A places, E inserted placeholders.
 """
@@ -25,10 +26,11 @@ from nmt.data.subwords.tokenizer import Tokenizer
 SHARE = 0.4
 """Fraction of the pairs into which placeholders may be inserted."""
 
-_NOTHING, _BEFORE, _AFTER, _AROUND, _REPLACED = range(5)
-# Cumulative probabilities of these five at a place of a chosen pair.
-_AT_PAIR = np.cumsum([0.25, 0.25, 0.25, 0.25, 0.0])
-_AT_WORD = np.cumsum([0.0, 0.2, 0.2, 0.35, 0.25])
+_NOTHING, _BEFORE, _AFTER, _AROUND, _REPLACED, _PHRASE = range(6)
+# Cumulative probabilities of these six at a place of a chosen pair.
+_AT_PAIR = np.cumsum([0.25, 0.25, 0.25, 0.25, 0.0, 0.0])
+_AT_WORD = np.cumsum([0.0, 0.15, 0.15, 0.25, 0.2, 0.25])
+_LONGEST_PHRASE = 12  # pieces on either side
 _WORDS = 1.5  # mean number of words of a chosen pair at which something is done, if it has enough
 _DELETED = np.iinfo(np.int64).min
 
@@ -154,6 +156,17 @@ class _Places:
             is_closed=np.concatenate([closed[0] & closed[1], no_word]),
         )
 
+    def begins_phrase(self) -> Array:
+        """Returns whether a word and the next place are the ends of a phrase: (A,) bool."""
+        found = np.zeros(len(self.rows), np.bool_)
+        words = np.flatnonzero(self.is_word)  # in the order of the source
+        rank = np.empty(len(words), np.int64)
+        rank[np.argsort(self.begins[1][words])] = np.arange(len(words))
+        sizes = self.ends[:, words[1:]] - self.begins[:, words[:-1]]
+        is_next = (np.diff(self.rows[words]) == 0) & (np.diff(rank) == 1)
+        found[words[:-1]] = is_next & (sizes <= _LONGEST_PHRASE).all(0)
+        return found
+
 
 @dataclass(frozen=True, eq=False)
 class _Edits:
@@ -183,10 +196,16 @@ class _Edits:
         at_words = np.searchsorted(_AT_WORD, numbers, "right")
         at_words[(at_words == _REPLACED) & ~places.is_name] = _AROUND
         counts = np.bincount(places.rows, places.is_word)[places.rows]
+        begins_phrase = places.begins_phrase()
+        at_words[(at_words == _PHRASE) & ~begins_phrase] = _AROUND
         at_words[random.random(len(places.rows)) * counts >= _WORDS] = _NOTHING
         actions = np.where(places.is_word, at_words, actions)
-        opening = np.flatnonzero(np.isin(actions, (_BEFORE, _AROUND, _REPLACED)))
-        ending = np.flatnonzero(np.isin(actions, (_AFTER, _AROUND)))
+        # Phrases do not overlap, and nothing else is done at their last word.
+        after = np.append(False, (actions == _PHRASE)[:-1])
+        actions[after] = _NOTHING
+        opening = np.flatnonzero(np.isin(actions, (_BEFORE, _AROUND, _REPLACED, _PHRASE)))
+        ending = np.flatnonzero(np.isin(actions, (_AFTER, _AROUND, _PHRASE)))
+        last = ending + (actions[ending] == _PHRASE)  # the place whose end this is
         replaced = np.flatnonzero(actions == _REPLACED)
         chosen = np.concatenate([opening, ending])
         # Half of the placeholders after the punctuation at the end of a pair follow it without a space.
@@ -196,7 +215,7 @@ class _Edits:
         is_word = places.is_word
         return cls(
             rows=places.rows[chosen],
-            positions=np.concatenate([places.begins[:, opening], places.ends[:, ending]], 1),
+            positions=np.concatenate([places.begins[:, opening], places.ends[:, last]], 1),
             ranks=np.concatenate([2 + is_word[opening], 1 - is_word[ending]]),
             spaced=np.concatenate([np.ones(len(opening), np.int64), 1 - is_attached[ending]]),
             begins=places.begins[:, replaced],

@@ -127,6 +127,40 @@ def test_places_correspond() -> None:
     assert {"dog", "cat", "man", "Bob"} <= placed
 
 
+def test_phrases_have_placeholders_around_them() -> None:
+    own = tokenizer()
+    in_order = [("dog the the man", "Hund der Mann")] * 200
+    swapped = [("dog the the man", "Mann der Hund")] * 200
+    third = [("dog the man Bob", "Hund Bob Mann"), ("dog Bob man", "Hund Mann Bob")] * 100
+    long = [("dog" + " the" * 12 + " man", "Hund der Mann")] * 200
+    found = {}
+    for name, pairs in (("in order", in_order), ("swapped", swapped), ("third", third), ("long", long)):
+        around = [
+            (match[1], match[2], target)
+            for source, target in inserted([(f"big {x} big", f"rote {y} rote") for x, y in pairs], own)
+            if (match := re.search(r"⟦(\d+)⟧ dog (?:the |Bob )+man ⟦(\d+)⟧", source))
+        ]
+        found[name] = around
+    assert len(found["in order"]) > 5
+    for first, last, target in found["in order"]:
+        assert f"⟦{first}⟧ Hund der Mann ⟦{last}⟧" in target
+    assert not any(rf"⟦{a}⟧ Mann der Hund ⟦{b}⟧" in target for a, b, target in found["swapped"])
+    assert not any(rf"⟦{a}⟧ Hund Bob Mann ⟦{b}⟧" in target for a, b, target in found["third"])
+    assert not any(rf"⟦{a}⟧ Hund der Mann ⟦{b}⟧" in target for a, b, target in found["long"])
+
+
+def test_tags_of_phrases_and_words_are_nested() -> None:
+    own = tokenizer()
+    pairs = [("dog the man the cat the Bob", "Hund der Mann der Katze der Bob")] * 400
+    several = 0
+    for source, target in inserted(pairs, own, seed=3):
+        at = {side: re.findall(r"⟦\d+⟧|\w+", side) for side in (source, target)}
+        order = [[one for one in at[side] if one.startswith("⟦")] for side in (source, target)]
+        assert order[0] == order[1]
+        several += len(order[0]) > 2
+    assert several > 50
+
+
 def test_numbers_and_names_are_replaced_on_both_sides() -> None:
     own = tokenizer()
     pairs = [("Bob sees 1999, dog Munich", "1999, Hund sieht Bob München")] * 60
