@@ -120,9 +120,10 @@ def num_loaders(data: DataConfig, *, gpu: bool, world: int, cores: int) -> int:
     """Returns the number of processes that make blocks for one rank, from `data.loaders`.
 
     With `auto` it is 0 for training on the CPU, which is much slower than a thread that makes blocks. A GPU
-    needs about 600,000 target tokens per second, and its process is busy launching kernels. Every rank makes
-    all blocks of an epoch. A core makes blocks of at least 10,000,000 tokens per second, so a thread is
-    enough for a few GPUs. With subword sampling it makes 500,000 to 1,000,000 tokens per second.
+    needs about 600,000 target tokens per second, and its process is busy launching kernels, which a thread
+    that makes blocks interrupts: a launch then waits for up to 5 ms. Every rank makes all blocks of an epoch.
+    A core makes blocks of at least 7,000,000 tokens per second, so a process is enough for a few GPUs. With
+    subword sampling it makes 500,000 to 1,000,000 tokens per second.
 
     Args:
         data: the options.
@@ -132,8 +133,7 @@ def num_loaders(data: DataConfig, *, gpu: bool, world: int, cores: int) -> int:
     """
     if data.loaders != "auto":
         return int(data.loaders)
-    plain = -(-world // 8) if world >= 4 else 0
-    wanted = 1 + world if data.sampling.alpha > 0.0 else plain
+    wanted = 1 + world if data.sampling.alpha > 0.0 else -(-world // 8)
     return max(0, min(wanted, cores - 1)) if gpu else 0
 
 

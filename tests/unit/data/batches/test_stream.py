@@ -350,7 +350,9 @@ def test_processes_map_a_store_of_files(tmp_path: Path) -> None:
     ("alpha", "gpu", "world", "cores", "expected"),
     [
         (0.1, False, 1, 64, 0),  # on the CPU, training is slower than one thread
-        (0.0, True, 1, 16, 0),
+        (0.0, True, 1, 16, 1),
+        (0.0, True, 3, 2, 1),
+        (0.0, True, 1, 1, 0),
         (0.0, True, 8, 16, 1),
         (0.0, True, 64, 16, 8),
         (0.1, True, 1, 16, 2),
