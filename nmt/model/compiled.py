@@ -17,8 +17,9 @@ import torch
 from torch import Tensor
 
 from nmt.model.dropout import Dropout
+from nmt.model.layers import DecoderLayer, Layer, Masks, Passes
 from nmt.model.seq2seq import Backend
-from nmt.model.transformer import DecoderLayer, Layer, Masks, Passes, Transformer
+from nmt.model.transformer import Transformer
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")

@@ -6,7 +6,7 @@ that of the residual connection, which saves another kernel. The keys and values
 one product. Unlike `nmt.model.compiled`, this needs no compilation for each model.
 
 Supported are the layers of the paper: post-norm, residual connections and ReLU, and no dropout in the
-feed-forward network. All other layers use the plain methods of `nmt.model.transformer`.
+feed-forward network. All other layers use the plain methods of `nmt.model.layers`.
 
 Shapes: N tokens of a stream (S source tokens), D d_model, F d_ff, M width of a product; H heads, E = D / H, L
 decoder layers.
@@ -24,8 +24,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from nmt.model.dropout import Dropout
+from nmt.model.layers import CrossAttention, DecoderLayer, KeysValues, Layer, Passes
 from nmt.model.linear import Linear, note_rounded, rounded
-from nmt.model.transformer import CrossAttention, DecoderLayer, KeysValues, Layer, Passes
 
 _WIDEST = 8192  # D that one program of the kernels can hold
 

@@ -25,13 +25,13 @@ PARTS = (
 _PART_OF: Mapping[tuple[str, str], str] = {
     ("transformer.py", "_embed"): "embedding",
     ("transformer.py", "start"): "attention",
-    ("transformer.py", "project"): "attention",
-    ("transformer.py", "between"): "attention",
-    ("transformer.py", "keys_values"): "attention",
-    ("transformer.py", "add"): "layer tails",
-    ("transformer.py", "read"): "layer tails",
+    ("layers.py", "project"): "attention",
+    ("layers.py", "between"): "attention",
+    ("layers.py", "keys_values"): "attention",
+    ("layers.py", "add"): "layer tails",
+    ("layers.py", "read"): "layer tails",
     ("transformer.py", "logits"): "loss",
-    ("transformer.py", "finish"): "attention",  # its product with the heads' outputs; the rest is further in
+    ("layers.py", "finish"): "attention",  # its product with the heads' outputs; the rest is further in
     ("fused.py", "project"): "attention",
     ("fused.py", "_fork"): "attention",
     ("fused.py", "keys_values"): "attention",

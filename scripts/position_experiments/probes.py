@@ -11,7 +11,8 @@ from torch import Tensor
 from nmt.bundle import Bundle, load_bundle
 from nmt.data.batches.batching import Batch
 from nmt.model import Seq2Seq
-from nmt.model.transformer import EncoderLayer, Transformer
+from nmt.model.layers import EncoderLayer
+from nmt.model.transformer import Transformer
 
 _RIDGE = 1e-6
 """Regularisation of the probe, relative to the mean square of its inputs."""

@@ -98,7 +98,7 @@ def test_a_part_is_found_by_the_innermost_function() -> None:
     assert part_on_stack() == "other"
     from nmt.config import ModelConfig
     from nmt.model.dropout import DropoutSource
-    from nmt.model.transformer import EncoderLayer
+    from nmt.model.layers import EncoderLayer
 
     parts = []
 
