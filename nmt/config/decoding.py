@@ -61,6 +61,10 @@ class DecodingConfig:
     placeholders: bool = True
     """Copy URLs, e-mail addresses, tags and variables unchanged into the translation. Only for models that
     were trained with `data.placeholders=true`."""
+    place_tags: bool = True
+    """Translate a line without its XML and HTML tags, and then place them, so that they do not change the
+    translation. The line takes twice as long. False: tags are copied like URLs. For models that were trained
+    with `data.placeholders=true`."""
     max_tokens: int = 8192
     """Largest number of source tokens per batch, padding included."""
     max_sentences: Any = "auto"

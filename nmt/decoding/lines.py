@@ -9,9 +9,11 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import groupby
 from typing import TYPE_CHECKING, Self
 
 from nmt.config import DecodingConfig
+from nmt.data.subwords.placeholders import tag_pairs
 from nmt.decoding.alignment.raw_words import identity_links
 from nmt.decoding.batches.jobs import Found, Sentences, Wanted
 from nmt.decoding.constraints.phrases import PhraseIds, Phrases
@@ -23,7 +25,7 @@ from nmt.errors import UserError
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from nmt.data.subwords.placeholders import Masked
+    from nmt.data.subwords.placeholders import Bare, Masked
     from nmt.data.subwords.tokenizer import Tokenizer
     from nmt.decoding.constraints.automaton import Automaton
 
@@ -36,6 +38,9 @@ class LineTranslator(ABC):
         config: the options of decoding.
         max_source_tokens: the maximum number of tokens of a source, EOS counted. Longer sources are cut.
     """
+
+    places_tags = False
+    """Whether the search can place placeholders in finished translations (`Sentences.fixed`)."""
 
     def __init__(self, tokenizer: Tokenizer, config: DecodingConfig, max_source_tokens: int) -> None:
         self.tokenizer = tokenizer
@@ -133,8 +138,16 @@ class LineTranslator(ABC):
             needs_no_model(line) and not phrases.ids[row] and not (prefixes and prefixes[row].strip())
             for row, line in enumerate(masked)
         ]
+        # Without tags; then the search places them.
+        bare = {
+            row: one
+            for row, line in enumerate(masked)
+            if self.places_tags and self.config.place_tags and not copied[row] and not phrases.ids[row]
+            if not (prefixes and prefixes[row].strip())
+            if (one := self._placeholders.without_tags(line)) is not None
+        }
         pieces = self._encode_sources(
-            ["" if copies else line.text for copies, line in zip(copied, masked, strict=True)]
+            ["" if copied[row] else (bare.get(row) or line).text for row, line in enumerate(masked)]
         )
         prefix_ids = None
         if prefixes is not None:
@@ -142,7 +155,7 @@ class LineTranslator(ABC):
             prefix_ids = self.tokenizer.encode_target([*map(empty_if_blank, starts)])
         rows = [row for row, ids in enumerate(pieces) if ids]
         sentences = Sentences(
-            texts=[masked[row].text for row in rows],
+            texts=[(bare.get(row) or masked[row]).text for row in rows],
             sources=[self._truncate(pieces[row]) for row in rows],
             prefixes=None if prefix_ids is None else [prefix_ids[row] for row in rows],
             phrases=[phrases.ids[row] for row in rows],
@@ -152,6 +165,8 @@ class LineTranslator(ABC):
         loops = self._loops(sentences, results) if self.config.retry_loops else []
         retried = dict(self._search_all(sentences, loops, replace(wanted, stricter=True))) if loops else {}
         results |= retried
+        if bare:
+            sentences = self._with_tags(sentences, rows, masked, bare, results, wanted)
 
         found = [results[place].hypotheses for place in range(len(rows))]
         texts = iter(self.tokenizer.decode_target([one.ids for hypotheses in found for one in hypotheses]))
@@ -199,6 +214,50 @@ class LineTranslator(ABC):
                 source_pieces=shown(self.tokenizer.source_pieces_of(source)) if attention else (),
             )
         return translations
+
+    def _with_tags(
+        self,
+        sentences: Sentences,
+        rows: Sequence[int],
+        lines: Sequence[Masked],
+        bare: Mapping[int, Bare],
+        results: dict[int, Found],
+        wanted: Wanted,
+    ) -> Sentences:
+        """Places the tags of lines in their translations.
+
+        Args:
+            sentences: as they were translated.
+            rows: the line of each.
+            lines: all lines, with placeholders for their tags, too.
+            bare: the lines with tags, without them, by row.
+            results: the translations; those of lines with tags are replaced.
+            wanted: what the results have besides the ids.
+
+        Returns:
+            The sentences with tags.
+        """
+        places = [place for place, row in enumerate(rows) if row in bare]
+        encoded = self._encode_sources([lines[rows[place]].text for place in places])
+        texts, sources = list(sentences.texts), list(sentences.sources)
+        for place, ids in zip(places, encoded, strict=True):
+            texts[place], sources[place] = lines[rows[place]].text, self._truncate(ids)
+        candidates = [(place, one) for place in places for one in results[place].hypotheses]
+        owners = [place for place, _ in candidates]
+        placing = Sentences(
+            [texts[place] for place in owners],
+            [sources[place] for place in owners],
+            None,
+            [()] * len(owners),
+            [self._placeholders.as_in_line(one.ids, bare[rows[place]]) for place, one in candidates],
+            [tag_pairs(lines[rows[place]]) for place in owners],
+        )
+        placed = dict(self._search_all(placing, range(len(owners)), replace(wanted, stricter=False)))
+        for place, numbers in groupby(range(len(owners)), owners.__getitem__):
+            found = [(placed[number], candidates[number][1].score) for number in numbers]
+            hypotheses = [replace(one.hypotheses[0], score=score) for one, score in found]
+            results[place] = Found(hypotheses, [one.alignments[0] for one, _ in found])
+        return replace(sentences, texts=texts, sources=sources)
 
     def _loops(self, sentences: Sentences, results: Mapping[int, Found]) -> list[int]:
         """Returns the places of the sentences whose best hypothesis has a loop, and whose source has none."""

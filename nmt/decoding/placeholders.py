@@ -7,23 +7,29 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 from torch import Tensor
 
 from nmt.data.subwords.placeholders import (
+    Bare,
     Masked,
     MaskedPair,
+    TagPair,
     has_words,
     mask,
     mask_pair,
     mask_texts,
     number_of,
     restore,
+    without_tags,
 )
 from nmt.data.subwords.tokenizer import Tokenizer
 from nmt.decoding.alignment.links import Alignment
 from nmt.decoding.alignment.raw_words import RawWords, raw_links
+from nmt.decoding.constraints.word_boundaries import WORD_MARK
+from nmt.decoding.placing import PlacePlaceholders, PlacingOptions
 from nmt.decoding.processors import SearchInput, SearchProcessor
 
 
@@ -54,6 +60,7 @@ class Placeholders:
         ids = tokenizer.placeholders
         self._enabled = enabled and bool(ids)
         self._ids, self._tags = ids, tokenizer.source_symbols if self._enabled else ()
+        self._tokenizer = tokenizer
         self._processor = CopyPlaceholders(CopyOptions(ids[0], len(ids))) if self._enabled else None
 
     def masked(self, lines: Sequence[str]) -> list[Masked]:
@@ -107,6 +114,41 @@ class Placeholders:
             if number is not None and number < len(masked.strings)
         }
         return (*(piece.translate(str.maketrans(strings)) for piece in pieces), "</s>")
+
+    def without_tags(self, line: Masked) -> Bare | None:
+        """Returns a masked line without its tags, to be translated first; None without tags or words."""
+        bare = without_tags(line) if self._enabled else None
+        return bare if bare is not None and has_words(bare.text) else None
+
+    def as_in_line(self, ids: Sequence[int], bare: Bare) -> list[int]:
+        """Returns the ids of a translation of `bare`, with the placeholders of the line with tags.
+
+        Placeholders that `bare` does not have are removed, as `restore` does.
+        """
+        space, _ = self._target_facts
+        found: list[int] = []
+        for one in ids:
+            if one not in self._ids:
+                found.append(one)
+            elif (number := one - self._ids.start) < len(bare.numbers):
+                found.append(self._ids.start + bare.numbers[number])
+            elif found and found[-1] == space:
+                found.pop()
+        return found
+
+    def placing(
+        self, fixed: Sequence[Sequence[int]], pairs: Sequence[Sequence[TagPair]], continuing: frozenset[int]
+    ) -> SearchProcessor:
+        """Returns the processor that places tags in finished translations; see `PlacingOptions`."""
+        space, words = self._target_facts
+        return PlacePlaceholders(PlacingOptions(fixed, pairs, self._ids, space, continuing, words))
+
+    @cached_property
+    def _target_facts(self) -> tuple[int | None, frozenset[int]]:
+        """The id of a space alone, and the ids with a letter or a digit, in the target vocabulary."""
+        pieces = self._tokenizer.target_vocabulary()
+        words = frozenset(number for number, piece in enumerate(pieces) if any(map(str.isalnum, piece)))
+        return pieces.index(WORD_MARK) if WORD_MARK in pieces else None, words
 
     def count(self, source: Sequence[int]) -> int:
         """Returns the number of placeholders in the ids of a source."""

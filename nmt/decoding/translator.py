@@ -53,6 +53,8 @@ class Translator(LineTranslator):
         utility: the metric of `decoding.mbr`; None if that is not set.
     """
 
+    places_tags = True
+
     def __init__(
         self,
         models: Sequence[Seq2Seq],

@@ -145,6 +145,81 @@ def mask(text: str, tags: Collection[str] = ()) -> Masked:
     return Masked(masked, tuple(strings), skipped)
 
 
+class Bare(NamedTuple):
+    """A masked line without its XML and HTML tags.
+
+    Attributes:
+        text: the text. Its placeholders are numbered as if the line had never had tags.
+        numbers: the number in the line of each of its placeholders.
+    """
+
+    text: str
+    numbers: tuple[int, ...]
+
+
+def without_tags(line: Masked) -> Bare | None:
+    """Returns a masked line without its XML and HTML tags; None if it has none.
+
+    The parts of a word that only a tag separates are joined: `<b>un</b>able` is `unable`. A space remains in
+    the place of a tag that separates words, such as `<br>`.
+    """
+    text, numbers = line.text, []
+    for number, original in enumerate(line.strings):
+        if (
+            (tag := _TAG_NAME.match(original.text)) is None
+            or line.skipped
+            and number == len(line.strings) - 1
+        ):
+            numbers.append(number)
+            continue
+        before = " " * (original.before in _APART)
+        after = " " * (original.after is Next.letter)
+        inserted = f"{before}{PLACEHOLDERS[number]}{after}"
+        separates = before and after and tag[1].casefold() in _SEPARATORS
+        text = text.replace(inserted, " " if separates else "", 1)
+    if text == line.text:
+        return None
+    new = {ord(PLACEHOLDERS[number]): PLACEHOLDERS[place] for place, number in enumerate(numbers)}
+    return Bare(text.translate(new), tuple(numbers))
+
+
+class TagPair(NamedTuple):
+    """An opening tag and its closing tag.
+
+    Attributes:
+        opening: the number of its placeholder.
+        closing: the same of the closing tag.
+        has_words: whether they enclose words.
+    """
+
+    opening: int
+    closing: int
+    has_words: bool
+
+
+def tag_pairs(line: Masked) -> list[TagPair]:
+    """Returns the pairs of tags of a masked line, by their closing tags. Unclosed tags are left out."""
+    pairs: list[TagPair] = []
+    opened: list[tuple[str, int]] = []
+    for number, original in enumerate(line.strings):
+        if (tag := _TAG_NAME.match(original.text)) is None or original.text.endswith("/>"):
+            continue
+        name = tag[1].casefold()
+        if not original.text.startswith("</"):
+            opened.append((name, number))
+            continue
+        place = next((i for i in reversed(range(len(opened))) if opened[i][0] == name), None)
+        if place is not None:
+            begin, end = (line.text.index(PLACEHOLDERS[i]) for i in (opened[place][1], number))
+            pairs.append(TagPair(opened[place][1], number, has_words(_ONE.sub("", line.text[begin:end]))))
+            del opened[place:]
+    return pairs
+
+
+_TAG_NAME = re.compile(r"<[/?!]?([\w:.-]*)")
+_SEPARATORS = frozenset("br hr p div li ul ol dl dt dd tr td th table h1 h2 h3 h4 h5 h6 img".split())
+
+
 class MaskedPair(NamedTuple):
     """A pair with placeholders in place of the strings that both sides have in common.
 

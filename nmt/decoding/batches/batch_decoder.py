@@ -34,6 +34,7 @@ from nmt.runtime import kept_freed_memory, memory_errors
 from nmt.runtime.fp32_products import fast_fp32_products
 
 _DTYPES = {Precision.bf16: torch.bfloat16, Precision.fp16: torch.float16}
+_PLACING_BEAM = 4  # hypotheses of a search that places tags, at least
 _LONG = 32  # sentences of a call from which on it gains time to retain freed memory
 _Job = TypeVar("_Job")
 _Result = TypeVar("_Result")
@@ -114,6 +115,10 @@ class BatchDecoder:
     def search(self, job: SearchJob) -> list[list[Hypothesis]]:
         """Searches a batch; the attention of the hypotheses is what `job.wanted` says."""
         config, wanted, sources = self.config, job.wanted, job.sentences.sources
+        if job.sentences.fixed is not None:
+            beam_size = max(config.beam_size, _PLACING_BEAM)
+            placing = replace(config, beam_size=beam_size, nbest=1, samples=0, length_penalty=0.0)
+            return self._search_batch(job.sentences, wanted, placing)
         if not config.coverage_penalty:
             return self._search_batch(job.sentences, wanted, config)
         # The alignment of words must not change the translations, so coverage has its own attention.
@@ -144,11 +149,17 @@ class BatchDecoder:
         self, sentences: Sentences, wanted: Wanted, config: DecodingConfig
     ) -> list[list[Hypothesis]]:
         sources, prefixes = sentences.sources, sentences.prefixes
+        limits = self._max_lengths(sources, prefixes, sentences.phrases)
         processors = (*self._processors, *self._placeholders.processors(sources))
         if wanted.stricter:
             processors = (NoRepeatNgram(), *processors)
         if prefixes is not None:
             processors = (Prefix(PrefixOptions(tuple(map(tuple, prefixes))), processors),)
+        if sentences.fixed is not None:
+            processors = (self._placeholders.placing(sentences.fixed, sentences.pairs, self.continuing),)
+            # A space may precede each placeholder.
+            counts = map(self._placeholders.count, sources)
+            limits = [len(ids) + 2 * count + 1 for ids, count in zip(sentences.fixed, counts, strict=True)]
         ensemble = self._aligner.ensemble if wanted.alignments else self.ensemble
         with self.inference():
             batch = Batch.of(sources, [()] * len(sources)).to(self.device)
@@ -165,7 +176,7 @@ class BatchDecoder:
             return search(
                 ensemble.step,
                 ensemble.start(batch),
-                max_lengths=self._max_lengths(sources, prefixes, sentences.phrases),
+                max_lengths=limits,
                 bos_id=BOS_ID,
                 eos_id=EOS_ID,
                 forbidden=(PAD_ID, BOS_ID, UNK_ID),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from nmt.data.subwords.placeholders import TagPair
 from nmt.decoding.alignment.links import Alignment
 from nmt.decoding.constraints.phrases import PhraseIds
 from nmt.decoding.search import Hypothesis
@@ -19,12 +20,17 @@ class Sentences:
         sources: its source ids.
         prefixes: the first target ids of each; None: none has any.
         phrases: the constraints of each; empty for a sentence without constraints.
+        fixed: the ids of the translation of each, into which tags are to be placed; None: the sentences are
+            to be translated.
+        pairs: with `fixed`, the pairs of tags of each.
     """
 
     texts: Sequence[str]
     sources: Sequence[Sequence[int]]
     prefixes: Sequence[Sequence[int]] | None
     phrases: Sequence[PhraseIds]
+    fixed: Sequence[Sequence[int]] | None = None
+    pairs: Sequence[Sequence[TagPair]] = ()
 
     def take(self, places: Sequence[int]) -> Sentences:
         """Returns the sentences at these places."""
@@ -33,6 +39,8 @@ class Sentences:
             [self.sources[place] for place in places],
             None if self.prefixes is None else [self.prefixes[place] for place in places],
             [self.phrases[place] for place in places],
+            None if self.fixed is None else [self.fixed[place] for place in places],
+            [self.pairs[place] for place in places] if self.pairs else (),
         )
 
 

@@ -145,7 +145,7 @@ def relu_backward_(grad: Tensor, out: Tensor) -> Tensor:
     sums = _sums(grad, out)
     if rows:
         block = min(_power_of_2(width), 1024)
-        grid = (len(sums), triton.cdiv(width, block))
+        grid = (len(sums), -(-width // block))
         _relu_backward[grid](grad, out, sums, rows, width, BLOCK=block, num_warps=4)
     return sums
 

@@ -97,7 +97,7 @@ def test_a_copy_is_the_same_text() -> None:
 
 def test_dropped_placeholders_are_placed_by_the_search() -> None:
     model = Dropping(tokenizer().source_vocab_size)
-    [found] = translator(model).translate([LINE])
+    [found] = translator(model, place_tags=False).translate([LINE])
     assert found.appended == 0
     # Two marks of a word remain where the model has dropped a placeholder.
     assert (
@@ -108,7 +108,8 @@ def test_dropped_placeholders_are_placed_by_the_search() -> None:
 
 
 def test_repeated_placeholders_are_forbidden() -> None:
-    found = translator(Repeating(tokenizer().source_vocab_size)).translate([LINE, "words of me"])
+    model = Repeating(tokenizer().source_vocab_size)
+    found = translator(model, place_tags=False).translate([LINE, "words of me"])
     text = found[0].hypotheses[0].text
     assert [text.count(one) for one in STRINGS] == [1] * 6
     assert text.startswith("<b>")
@@ -170,7 +171,7 @@ def test_lines_of_strings_alone_are_not_translated() -> None:
 
 
 def test_what_has_no_room_is_appended_with_a_warning() -> None:
-    options = {"max_length_factor": 0.0, "max_length_offset": 3}
+    options = {"max_length_factor": 0.0, "max_length_offset": 3, "place_tags": False}
     [found] = translator(Dropping(tokenizer().source_vocab_size), **options).translate([LINE])
     assert found.appended == 4
     text = found.hypotheses[0].text
