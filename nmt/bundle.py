@@ -33,10 +33,9 @@ from nmt.runtime import (
     decoded,
     enclosing_run,
     expanded,
-    fsync_folder,
+    fresh_folder,
     is_hub_name,
     log,
-    make_folder,
     model_folders,
     naming_plugins,
     parse_json,
@@ -46,7 +45,6 @@ from nmt.runtime import (
     read_errors,
     remove,
     update_of,
-    write_errors,
 )
 from nmt.runtime.checksums import SUMS, file_sum, read_sums, require_sum, write_sums
 from nmt.runtime.tensors import read_header, read_tensors
@@ -77,27 +75,18 @@ def save_bundle(
     tokenizer: Tokenizer,
     results: Mapping[str, Any],
 ) -> None:
-    """Writes a model folder with its card, atomically: into a temporary folder, which is then renamed.
-
-    Only one process may do this at a time. Temporary folders of a killed process are removed.
+    """Writes a model folder with its card, atomically; replaces one that exists. See `fresh_folder`.
 
     Raises:
         UserError: the disk is full, or the folder is not writable.
     """
-    fresh, old = (folder.with_name(f".{folder.name}.{end}") for end in ("tmp", "old"))
-    remove(fresh)
-    try:
-        make_folder(fresh)
-        with write_errors(folder):
-            write_files(fresh, config, weights, tokenizer, results)
-            if folder.exists():
-                remove(old)
-                folder.rename(old)
-            fresh.rename(folder)
+    old = folder.with_name(f".{folder.name}.old")
+    with fresh_folder(folder) as fresh:
+        write_files(fresh, config, weights, tokenizer, results)
+        if folder.exists():
             remove(old)
-            fsync_folder(folder.parent)
-    finally:
-        remove(fresh)
+            folder.rename(old)
+    remove(old)
 
 
 def write_files(
@@ -110,8 +99,6 @@ def write_files(
 ) -> None:
     """Writes the files of a model into an empty folder, and flushes them to disk.
 
-    `SHA256SUMS` does not list the card: its reader is a person, who may edit it.
-
     Args:
         folder: the folder.
         config: the options of its training.
@@ -123,9 +110,26 @@ def write_files(
     Raises:
         OSError: writing fails.
     """
+    write_model(folder, config, weights, tokenizer)
+    write_results(folder, config, tokenizer, results, place)
+
+
+def write_model(
+    folder: Path, config: TrainConfig, weights: Mapping[str, Tensor], tokenizer: Tokenizer
+) -> None:
+    """Writes the files that `load_bundle` needs. `write_results` writes the others."""
     write_weights(folder / WEIGHTS, weights)
     tokenizer.save(folder)
     (folder / CONFIG).write_text(config_to_yaml(config), encoding="utf-8")
+
+
+def write_results(
+    folder: Path, config: TrainConfig, tokenizer: Tokenizer, results: Mapping[str, Any], place: str = "."
+) -> None:
+    """Writes `results.json`, the checksums of all files and the card, and flushes all files to disk.
+
+    `SHA256SUMS` does not list the card: its reader is a person, who may edit it.
+    """
     (folder / RESULTS).write_text(json.dumps(results, indent=2, ensure_ascii=False) + "\n", "utf-8")
     write_sums(folder)
     (folder / CARD).write_text(bundle_card(Subject(config, tokenizer, results), place), encoding="utf-8")

@@ -6,14 +6,14 @@ from pathlib import Path
 from typing import Any
 
 from nmt import __version__
-from nmt.bundle import Bundle, load_bundle, save_bundle
+from nmt.bundle import Bundle, load_bundle, write_model, write_results
 from nmt.config import DataConfig, ImportConfig, TrainConfig
 from nmt.errors import UserError
 from nmt.export.importer import IMPORTERS, Imported, Importer
 from nmt.export.parity import Difference, compare
 from nmt.export.sentences import Pairs, bundled_pairs, chosen, given_pairs
-from nmt.export.task import fresh_folder, require_empty
-from nmt.runtime import expanded, is_hub_name, log, pinned, progress, remove, set_threads
+from nmt.export.task import require_empty
+from nmt.runtime import expanded, fresh_folder, is_hub_name, log, pinned, progress, set_threads
 from nmt.runtime.hub import HUB, hub_files, is_repository
 
 
@@ -42,10 +42,9 @@ def import_model(config: ImportConfig) -> dict[str, Any]:
     )
     facts = {"nmt": __version__, "format": config.format, "model": name}
     with fresh_folder(output) as fresh:
-        remove(fresh)
-        save_bundle(fresh, whole, imported.weights, imported.tokenizer, {"import": facts})
+        write_model(fresh, whole, imported.weights, imported.tokenizer)
         facts |= _compare(imported, load_bundle(fresh), pairs, config)
-        save_bundle(fresh, whole, imported.weights, imported.tokenizer, {"import": facts})
+        write_results(fresh, whole, imported.tokenizer, {"import": facts})
     log.info("%s: written, a model folder for model_dir= and start_from=.", output)
     return facts
 

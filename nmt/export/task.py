@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -28,13 +26,12 @@ from nmt.export.sentences import Pairs, Sentences, bundled_pairs, chosen, given_
 from nmt.runtime import (
     EXPORT_REPORT,
     expanded,
-    fsync_folder,
+    fresh_folder,
     is_hub_name,
     log,
     make_folder,
     pinned,
     progress,
-    remove,
     set_threads,
     write_errors,
 )
@@ -133,23 +130,6 @@ def require_empty(output: Path, given: str) -> None:
     with write_errors(output):
         if output.exists() and (not output.is_dir() or any(output.iterdir())):
             raise UserError(f"output={given}: already exists. Choose another name, or remove it.")
-
-
-@contextmanager
-def fresh_folder(output: Path) -> Iterator[Path]:
-    """Yields a temporary folder that becomes `output`; if anything fails, it is removed."""
-    fresh = output.with_name(f".{output.name}.tmp")
-    remove(fresh)
-    try:
-        make_folder(fresh)
-        with write_errors(output):
-            yield fresh
-            if output.exists():
-                output.rmdir()
-            fresh.rename(output)
-            fsync_folder(output.parent)
-    finally:
-        remove(fresh)
 
 
 def _sentences(config: ExportConfig, bundle: Bundle) -> Sentences:

@@ -4,6 +4,7 @@ from nmt.runtime.checksums import read_checked
 from nmt.runtime.files import (
     cache_folder,
     expanded,
+    fresh_folder,
     fsync_folder,
     locked,
     make_folder,
@@ -100,6 +101,7 @@ __all__ = [
     "end_with_parent",
     "expanded",
     "file_error",
+    "fresh_folder",
     "fsync_folder",
     "guest",
     "unignored",

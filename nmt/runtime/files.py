@@ -71,6 +71,28 @@ def replaced(path: Path) -> Iterator[Path]:
             temporary.unlink()
 
 
+@contextlib.contextmanager
+def fresh_folder(folder: Path) -> Iterator[Path]:
+    """Writes a folder atomically. At the end of the body, the folder must not exist or must be empty.
+
+    Yields an empty temporary folder next to it, which is then renamed to `folder`. If anything fails, the
+    temporary folder is removed. So is that of a killed process; only one process may write at a time.
+
+    Raises:
+        UserError: the disk is full, or the parent folder is not writable.
+    """
+    fresh = folder.with_name(f".{folder.name}.tmp")
+    remove(fresh)
+    try:
+        make_folder(fresh)
+        with write_errors(folder):
+            yield fresh
+            fresh.rename(folder)
+            fsync_folder(folder.parent)
+    finally:
+        remove(fresh)
+
+
 def _temporary_name(name: str) -> str:
     """Returns a name that is never too long and that no other process uses."""
     readable = f".{name}.{os.getpid()}.tmp"
