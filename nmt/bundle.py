@@ -26,17 +26,13 @@ from nmt.data.subwords.tokenizer import Tokenizer
 from nmt.errors import UserError
 from nmt.model import Seq2Seq, build_model, model_class
 from nmt.runtime import (
-    EXPORT_REPORT,
-    abbreviated,
-    checkpoint_names,
     config_file,
     decoded,
     enclosing_run,
-    expanded,
+    find_model_folder,
     fresh_folder,
     is_hub_name,
     log,
-    model_folders,
     naming_plugins,
     parse_json,
     pieces_folder,
@@ -44,13 +40,12 @@ from nmt.runtime import (
     read_checked,
     read_errors,
     remove,
-    update_of,
 )
-from nmt.runtime.checksums import SUMS, file_sum, read_sums, require_sum, write_sums
+from nmt.runtime.checksums import SUMS, file_sum, read_sections, read_sums, require_sum, write_sums
+from nmt.runtime.model_files import CONFIG, STATE, WEIGHTS
 from nmt.runtime.tensors import read_header, read_tensors
 
-CONFIG, WEIGHTS, RESULTS = "config.yaml", "model.safetensors", "results.json"
-_STATE = "state.json"
+RESULTS = "results.json"
 _MOST_STATE = 1 << 26
 
 
@@ -219,20 +214,11 @@ def _results_of_run(checkpoint: Path) -> dict[str, Any]:
     try:
         return checked_results({"data": data})
     except ValueError as error:
-        raise UserError(f"{checkpoint / _STATE}: is damaged: {error}") from error
+        raise UserError(f"{checkpoint / STATE}: is damaged: {error}") from error
 
 
 def _read_state(checkpoint: Path) -> dict[str, Any]:
-    path = checkpoint / _STATE
-    try:
-        state = parse_json(read_checked(path, _MOST_STATE))
-    except UserError:
-        raise
-    except ValueError as error:
-        raise UserError(f"{path}: is damaged: {error}") from error
-    if not isinstance(state, dict):
-        raise UserError(f"{path}: is damaged: it has no sections")
-    return state
+    return read_sections(checkpoint / STATE, _MOST_STATE)
 
 
 MOST_RESULTS = 1 << 24
@@ -254,66 +240,6 @@ def checked_results(values: Any) -> dict[str, Any]:
         if name in ("train", "valid", "test") and not isinstance(facts, dict):
             raise ValueError(f"data.{name} is not a section")
     return values
-
-
-def find_model_folder(path: str | Path, key: str = "model_dir") -> Path:
-    """Returns the folder that holds the weights of a model.
-
-    `config_file` and `pieces_folder` return the paths of its other parts.
-
-    Args:
-        path: a model folder, a run folder that holds one, a checkpoint, or `hf://owner/name`.
-        key: the option that gave the path, for the error message.
-
-    Raises:
-        UserError: the path is none of these.
-    """
-    given = expanded(path)
-    with read_errors(given):
-        for folder in model_folders(path, key):
-            if (folder / WEIGHTS).is_file() and config_file(folder).is_file():
-                return folder
-        raise UserError(f"{key}={path}: {_missing_model_reason(given, str(path), key)}")
-
-
-def _missing_model_reason(given: Path, path: str, key: str) -> str:
-    inside = given if given.name == "checkpoints" else given.parent
-    names = checkpoint_names(inside)
-    if update_of(given.name) is not None and inside.is_dir() and not given.exists():
-        return f"there is no such checkpoint. {inside} has {abbreviated(names) or 'none'}."
-    if not given.exists():
-        several = key == "model_dir" and "," in path
-        hint = f'. Write several as a list: "{key}=[{path}]".' if several else ""
-        return f"there is no such folder (looked for {given.absolute()}){hint}"
-    if inside == given and names:
-        return f"holds checkpoints. Name one of them: {key}={Path(path) / names[-1]}"
-    if enclosing_run(given) is not None:
-        return f"this checkpoint is not in its run: there is no {config_file(given)}. Move it back there."
-    if (given / EXPORT_REPORT).is_file():
-        return _export_reason(given)
-    if (given / "checkpoints").is_dir():
-        names = checkpoint_names(given / "checkpoints")
-        last = f", or name a checkpoint: {key}={Path(path) / 'checkpoints' / names[-1]}" if names else ""
-        return (
-            f"its training has not ended, so it has no model yet. "
-            f"Resume it with the same nmt-train command{last}"
-        )
-    return f"not a model folder: neither it nor its folder model/ has {CONFIG} and {WEIGHTS}"
-
-
-def _export_reason(folder: Path) -> str:
-    fix = "Give the model that it was made from"
-    try:
-        report = parse_json(read_checked(folder / EXPORT_REPORT, MOST_RESULTS))
-        format = report.get("format")
-    except (ValueError, AttributeError):  # UserError, too
-        format = None
-    if format == "ctranslate2":
-        return (
-            f"is an export for CTranslate2. {fix}. nmt-translate and nmt-serve also read the export, with "
-            "backend=ctranslate2."
-        )
-    return f"is an export for another program. {fix}."
 
 
 def write_weights(path: Path, weights: Mapping[str, Tensor]) -> None:
@@ -380,7 +306,7 @@ def read_model_weights(folder: Path) -> dict[str, Tensor]:
         try:
             written = _read_state(folder)["sha256"][WEIGHTS]
         except (KeyError, TypeError):
-            raise UserError(f"{folder / _STATE}: is damaged: it has no checksum of {WEIGHTS}") from None
+            raise UserError(f"{folder / STATE}: is damaged: it has no checksum of {WEIGHTS}") from None
         with read_errors(path):
             if file_sum(path) != written:
                 raise UserError(f"{path}: is damaged: its checksum is not the recorded one")

@@ -11,12 +11,13 @@ from pathlib import Path
 from typing import Any
 
 import nmt
-from nmt.bundle import Bundle, find_model_folder, load_bundle
+from nmt.bundle import Bundle, load_bundle
 from nmt.config import DecodingConfig, TranslateConfig
 from nmt.data.subwords.tokenizer import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 from nmt.engines import ENGINES
 from nmt.export.ctranslate2 import CTranslate2
 from nmt.export.marian import Marian
+from nmt.runtime import find_model_folder
 
 Translate = Callable[[Sequence[str], int], "list[str]"]
 """Translates lines with a beam size, from text to text."""

@@ -11,7 +11,6 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from nmt.bundle import find_model_folder
 from nmt.config import DecodingConfig, ExportConfig
 from nmt.errors import UserError
 from nmt.export.record import Record, made_from, read_record
@@ -21,6 +20,7 @@ from nmt.runtime import (
     cache_folder,
     enclosing_run,
     expanded,
+    find_model_folder,
     is_hub_name,
     locked,
     log,

@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
 from nmt import __version__
-from nmt.bundle import WEIGHTS, Bundle, read_config
+from nmt.bundle import Bundle, read_config
 from nmt.config import DecodingConfig
 from nmt.config.storage import from_plain, to_plain
 from nmt.data.cache import fingerprint
 from nmt.errors import UserError
-from nmt.runtime import EXPORT_REPORT, config_file, parse_json, pieces_folder, read_checked, read_errors
-from nmt.runtime.checksums import file_sums
-from nmt.runtime.model_files import PIECE_LIST, PIECES
+from nmt.runtime import EXPORT_REPORT, config_file, pieces_folder, read_errors
+from nmt.runtime.checksums import file_sums, read_sections
+from nmt.runtime.model_files import PIECE_LIST, PIECES, WEIGHTS
 
-_MOST = 1 << 24
 _VERSION = 1  # increase it if the same model gives another export
 _TARGET = "target.spm"
 
@@ -99,15 +97,7 @@ def read_record(folder: Path) -> Record:
         UserError: `export.json` is missing or damaged, or an earlier version of nmt wrote it.
     """
     path = folder / EXPORT_REPORT
-    try:
-        found = parse_json(read_checked(path, _MOST))
-    except UserError:
-        raise
-    except ValueError as error:
-        raise UserError(f"{path}: is damaged: {error}") from error
-    names = [one.name for one in fields(Record)]
-    if not isinstance(found, Mapping):
-        raise UserError(f"{path}: is damaged: it has no sections")
+    found, names = read_sections(path), [one.name for one in fields(Record)]
     if any(name not in found for name in names):
         raise UserError(f"{path}: was written by an earlier version of nmt. Export the model again.")
     try:

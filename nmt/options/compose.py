@@ -37,12 +37,12 @@ from nmt.runtime import (
     decoded,
     expanded,
     is_hub_name,
-    model_folders,
-    parse_json,
     pinned,
     read_checked,
     read_errors,
 )
+from nmt.runtime.checksums import read_sections
+from nmt.runtime.model_files import model_folder_or_none
 
 C = TypeVar("C")
 
@@ -199,12 +199,9 @@ def _config_of(model_dir: str, key: str) -> Path | None:
         model_dir: the folder.
         key: the option that gave it, for error messages.
     """
-    for folder in model_folders(model_dir, key):
-        with read_errors(folder):
-            path = config_file(folder)
-            if (folder / "model.safetensors").is_file() and path.is_file():
-                return path
-    return None
+    with read_errors(expanded(model_dir)):
+        folder = model_folder_or_none(model_dir, key)
+        return None if folder is None else config_file(folder)
 
 
 def _text_of(path: Path) -> str:
@@ -216,13 +213,7 @@ def _decoding_of_export(report: Path) -> list[Setting]:
     with read_errors(report):
         if not report.is_file():
             return []  # not a model folder: the command reports it later, with a better message
-    try:
-        found = parse_json(read_checked(report, MOST_CHARACTERS))
-        values = found.get("decoding", {})
-    except UserError:
-        raise
-    except (ValueError, AttributeError) as error:
-        raise UserError(f"{report}: is damaged: {error}") from error
+    values = read_sections(report).get("decoding", {})
     try:
         decoding = storage.from_plain(DecodingConfig, values, "decoding")
     except UserError as error:

@@ -8,10 +8,11 @@ import re
 from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 from nmt.errors import UserError
 from nmt.runtime.os_errors import read_errors
-from nmt.runtime.untrusted_files import read_bytes, require_regular
+from nmt.runtime.untrusted_files import parse_json, read_bytes, require_regular
 
 SUMS = "SHA256SUMS"
 """The name of the file. Folders that earlier versions wrote do not have it."""
@@ -113,6 +114,22 @@ def read_checked(path: Path, most: int) -> bytes:
     content = read_bytes(path, most)
     require_sum(path, hashlib.sha256(content).hexdigest())
     return content
+
+
+def read_sections(path: Path, most: int = 1 << 24) -> dict[str, Any]:
+    """Returns the content of a JSON file that has an object at its top level, after `read_checked`.
+
+    Raises:
+        UserError: as for `read_checked`, or the content is not such an object.
+    """
+    content = read_checked(path, most)
+    try:
+        found = parse_json(content)
+    except ValueError as error:
+        raise UserError(f"{path}: is damaged: {error}") from error
+    if not isinstance(found, dict):
+        raise UserError(f"{path}: is damaged: it has no sections")
+    return found
 
 
 def require_sum(path: Path, found: str) -> None:

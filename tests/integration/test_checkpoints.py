@@ -17,10 +17,11 @@ from safetensors.torch import load_file
 from test_resume import assert_same_run, stop_after, validations
 from toy import toy_config, write_toy
 
-from nmt.bundle import find_model_folder, load_bundle, load_bundles
+from nmt.bundle import load_bundle, load_bundles
 from nmt.config import Average, AveragingConfig, Resume, TokenizerConfig, TrainConfig
 from nmt.data.preparation.prepare import prepare
 from nmt.errors import UserError
+from nmt.runtime import find_model_folder
 from nmt.training.run import train
 from nmt.training.state.warm_start import initial_model, with_vocabulary
 from nmt.training.trainer import Trainer

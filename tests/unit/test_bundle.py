@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import errno
 import json
-import os
 from pathlib import Path
 
 import pytest
@@ -15,7 +13,6 @@ from nmt import bundle
 from nmt.bundle import (
     config_from_yaml,
     config_to_yaml,
-    find_model_folder,
     load_bundle,
     load_weights,
     read_weights,
@@ -96,16 +93,6 @@ def test_configurations_that_are_wrong(text: str, words: str) -> None:
     assert str(caught.value).startswith(words)
 
 
-def test_folders_that_are_no_model(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="there is no such folder"):
-        find_model_folder(tmp_path / "none")
-    with pytest.raises(UserError, match="not a model folder"):
-        find_model_folder(tmp_path)
-    (tmp_path / "checkpoints").mkdir()
-    with pytest.raises(UserError, match="its training has not ended"):
-        find_model_folder(tmp_path)
-
-
 def test_weights_of_another_vocabulary_or_shape(
     tmp_path: Path, config: TrainConfig, tokenizer: Tokenizer
 ) -> None:
@@ -152,15 +139,6 @@ def test_results_that_are_damaged_are_done_without(
         caplog.clear()
         assert load_bundle(tmp_path).results == {}
         assert "results.json is damaged and will be ignored" in caplog.text
-
-
-def test_a_folder_that_may_not_be_entered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def is_file(path: Path) -> bool:
-        raise PermissionError(errno.EACCES, "Permission denied", os.fspath(path))
-
-    monkeypatch.setattr(Path, "is_file", is_file)
-    with pytest.raises(UserError, match=f"can't read {tmp_path}: permission is denied"):
-        find_model_folder(tmp_path)
 
 
 def test_a_full_disk_is_told_and_leaves_the_model_there_was(

@@ -2,21 +2,31 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from dataclasses import replace
 from typing import Any
 
 import torch
 
-from nmt.bundle import WEIGHTS, find_model_folder, load_weights, read_config, read_model_weights
+from nmt.bundle import load_weights, read_config, read_model_weights
 from nmt.config import TrainConfig
 from nmt.data.preparation.prepare import Prepared
 from nmt.data.subwords.tokenizer import Tokenizer
 from nmt.errors import UserError
 from nmt.model import Seq2Seq, build_model
-from nmt.runtime import config_file, is_hub_name, log, mix, pieces_folder, pinned, read_errors
+from nmt.runtime import (
+    config_file,
+    find_model_folder,
+    is_hub_name,
+    log,
+    mix,
+    pieces_folder,
+    pinned,
+    read_errors,
+)
+from nmt.runtime.checksums import file_sum
 from nmt.runtime.hub import is_commit
+from nmt.runtime.model_files import WEIGHTS
 from nmt.training.state.freezing import freeze
 from nmt.training.state.run_folder import fixed_options
 
@@ -117,5 +127,5 @@ def start_fingerprint(config: TrainConfig) -> str | None:
     if config.start_from is None:
         return None
     path = find_model_folder(config.start_from, _KEY) / WEIGHTS
-    with read_errors(path), open(path, "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+    with read_errors(path):
+        return file_sum(path)

@@ -14,7 +14,7 @@ pytest.importorskip("ctranslate2", reason="the extra export is not installed")
 
 from number_words import trained_model  # noqa: E402
 
-from nmt.bundle import find_model_folder, load_bundle, save_bundle  # noqa: E402
+from nmt.bundle import load_bundle, save_bundle  # noqa: E402
 from nmt.config import DecodingConfig, ExportConfig, ServeConfig, TranslateConfig  # noqa: E402
 from nmt.engines import ENGINES, exports  # noqa: E402
 from nmt.engines.exports import given_export, made_export  # noqa: E402
@@ -22,6 +22,7 @@ from nmt.errors import UserError  # noqa: E402
 from nmt.export.task import export  # noqa: E402
 from nmt.options.arguments import Arguments  # noqa: E402
 from nmt.options.compose import compose_jobs  # noqa: E402
+from nmt.runtime import find_model_folder  # noqa: E402
 
 
 @pytest.fixture

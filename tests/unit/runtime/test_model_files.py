@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from pathlib import Path
 
 import pytest
 
+from nmt.errors import UserError
 from nmt.runtime import (
     abbreviated,
     checkpoint_name,
     checkpoint_names,
     config_file,
     enclosing_run,
+    find_model_folder,
     model_folders,
     pieces_folder,
     update_of,
@@ -75,3 +79,22 @@ def test_a_checkpoint_has_the_configuration_and_the_pieces_of_its_run(tmp_path: 
     assert pieces_folder(checkpoint) == run
     (checkpoint / "config.yaml").touch()  # a separate model
     assert enclosing_run(checkpoint) is None and pieces_folder(checkpoint) == checkpoint
+
+
+def test_folders_that_are_not_models(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="there is no such folder"):
+        find_model_folder(tmp_path / "none")
+    with pytest.raises(UserError, match="not a model folder"):
+        find_model_folder(tmp_path)
+    (tmp_path / "checkpoints").mkdir()
+    with pytest.raises(UserError, match="its training has not ended"):
+        find_model_folder(tmp_path)
+
+
+def test_a_folder_that_may_not_be_entered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def is_file(path: Path) -> bool:
+        raise PermissionError(errno.EACCES, "Permission denied", os.fspath(path))
+
+    monkeypatch.setattr(Path, "is_file", is_file)
+    with pytest.raises(UserError, match=f"can't read {tmp_path}: permission is denied"):
+        find_model_folder(tmp_path)
