@@ -4,18 +4,13 @@ from __future__ import annotations
 
 import json
 import math
-import os
-import re
-import stat
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from safetensors import SafetensorError
-from safetensors.torch import save_file
 from torch import Tensor
 
 from nmt.card import CARD, Subject, bundle_card
@@ -43,7 +38,7 @@ from nmt.runtime import (
 )
 from nmt.runtime.checksums import SUMS, file_sum, read_sections, read_sums, require_sum, write_sums
 from nmt.runtime.model_files import CONFIG, STATE, WEIGHTS
-from nmt.runtime.tensors import read_header, read_tensors
+from nmt.runtime.tensors import read_header, read_tensors, write_tensors
 
 RESULTS = "results.json"
 _MOST_STATE = 1 << 26
@@ -249,25 +244,6 @@ def write_weights(path: Path, weights: Mapping[str, Tensor]) -> None:
         OSError: as for `write_tensors`.
     """
     write_tensors(path, {name: tensor.detach().cpu().clone() for name, tensor in weights.items()})
-
-
-def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
-    """Writes a safetensors file. The tensors must be on the CPU and must not share memory.
-
-    Raises:
-        OSError: writing fails, for example on a full disk. It replaces the SafetensorError.
-    """
-    with open(path, "wb") as file:
-        mode = stat.S_IMODE(os.fstat(file.fileno()).st_mode)  # follows the umask; safetensors sets 0600
-    try:
-        save_file({name: tensor.detach().contiguous() for name, tensor in tensors.items()}, path)
-        with suppress(PermissionError):  # some file systems have the same mode for all files
-            os.chmod(path, mode)
-    except SafetensorError as error:
-        number = re.search(r"os error (\d+)", str(error))
-        if number is None:
-            raise
-        raise OSError(int(number[1]), os.strerror(int(number[1]))) from error
 
 
 def read_weights(path: Path) -> dict[str, Tensor]:

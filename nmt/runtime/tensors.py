@@ -1,16 +1,19 @@
-"""Strict reading of safetensors files: checks the header first, and every number after loading."""
+"""Safetensors files: written, and read strictly: the header is checked first, every number after loading."""
 
 from __future__ import annotations
 
 import math
 import os
 import re
+import stat
+from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import torch
 from safetensors import SafetensorError
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from nmt.runtime.untrusted_files import parse_json, require_regular
@@ -73,6 +76,25 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
         if not _is_finite(tensor):
             raise ValueError(f"{name} holds NaN or infinite numbers")
     return tensors
+
+
+def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
+    """Writes a safetensors file. The tensors must be on the CPU and must not share memory.
+
+    Raises:
+        OSError: writing fails, for example on a full disk. It replaces the SafetensorError.
+    """
+    with open(path, "wb") as file:
+        mode = stat.S_IMODE(os.fstat(file.fileno()).st_mode)  # follows the umask; safetensors sets 0600
+    try:
+        save_file({name: tensor.detach().contiguous() for name, tensor in tensors.items()}, path)
+        with suppress(PermissionError):  # some file systems have the same mode for all files
+            os.chmod(path, mode)
+    except SafetensorError as error:
+        number = re.search(r"os error (\d+)", str(error))
+        if number is None:
+            raise
+        raise OSError(int(number[1]), os.strerror(int(number[1]))) from error
 
 
 def _offsets(name: str, entry: Any) -> tuple[int, int]:

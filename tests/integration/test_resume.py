@@ -413,7 +413,7 @@ def test_disk_full_leaves_what_there_was(
 ) -> None:
     name = "averaging the last"
     config = toy_config(data, tmp_path / "run", **SETTINGS[name])
-    import nmt.bundle as module
+    import nmt.runtime.tensors as module
 
     original, calls = module.save_file, iter(range(100))
 
@@ -485,7 +485,7 @@ def test_real_process_stopped_by_a_signal(signum: signal.Signals, data: Path, tm
 SLOW = """
 import sys, time; sys.path.insert(0, {here!r})
 from pathlib import Path
-import nmt.bundle as module
+import nmt.runtime.tensors as module
 from toy import toy_config
 from nmt.training.run import train
 original = module.save_file

@@ -9,7 +9,6 @@ import pytest
 import torch
 from safetensors import SafetensorError
 
-from nmt import bundle
 from nmt.bundle import (
     config_from_yaml,
     config_to_yaml,
@@ -22,6 +21,7 @@ from nmt.config import ModelConfig, Norm, TokenizerConfig, TrainConfig
 from nmt.data.subwords.tokenizer import Tokenizer, train_tokenizer
 from nmt.errors import UserError
 from nmt.model.transformer import Transformer
+from nmt.runtime import tensors
 
 WORDS = "the cat sat on a mat and saw one old dog run home again".split()
 PAIRS = [(" ".join(WORDS[i:] + WORDS[:i]), " ".join(reversed(WORDS[i:] + WORDS[:i]))) for i in range(14)]
@@ -150,7 +150,7 @@ def test_a_full_disk_is_told_and_leaves_the_model_there_was(
     def full(*args: object) -> None:
         raise SafetensorError("Error while serializing: I/O error: No space left on device (os error 28)")
 
-    monkeypatch.setattr(bundle, "save_file", full)
+    monkeypatch.setattr(tensors, "save_file", full)
     with pytest.raises(UserError, match=r"can't write .*model: no space is left"):
         save_bundle(tmp_path / "model", config, weights, tokenizer, {"score": 2})
     assert load_bundle(tmp_path).results == {"score": 1}

@@ -12,7 +12,6 @@ from typing import Any
 
 from torch import Tensor
 
-from nmt.bundle import write_tensors
 from nmt.errors import UserError
 from nmt.runtime import fsync_folder, log, make_folder, parse_json, read_text, remove, write_errors
 from nmt.runtime.checksums import (
@@ -23,7 +22,7 @@ from nmt.runtime.checksums import (
     read_sums,
     sums_text,
 )
-from nmt.runtime.tensors import read_tensors
+from nmt.runtime.tensors import read_tensors, write_tensors
 from nmt.training.state.progress import Progress
 from nmt.training.state.run_folder import require_run_folder, require_same
 

@@ -159,7 +159,7 @@ def test_a_failed_save_leaves_the_old_one(tmp_path: Path, monkeypatch: pytest.Mo
     before = save(tmp_path, 10)
     from safetensors import SafetensorError
 
-    import nmt.bundle as module
+    import nmt.runtime.tensors as module
 
     def full(*args: object) -> None:
         raise SafetensorError("Error while serializing: I/O error: No space left on device (os error 28)")
