@@ -13,7 +13,7 @@ from nmt.export.importer import IMPORTERS, Imported, Importer
 from nmt.export.parity import Difference, compare
 from nmt.export.sentences import Pairs, bundled_pairs, chosen, given_pairs
 from nmt.export.task import require_empty
-from nmt.runtime import expanded, fresh_folder, is_hub_name, log, pinned, progress, set_threads
+from nmt.runtime import expanded, fresh_folder, is_hub_name, log, pinned, set_threads
 from nmt.runtime.hub import HUB, hub_files, is_repository
 
 
@@ -84,25 +84,12 @@ def _pairs(config: ImportConfig) -> Pairs:
 
 
 def _compare(imported: Imported, bundle: Bundle, pairs: Pairs, config: ImportConfig) -> dict[str, Any]:
-    longest, tokenizer = imported.longest, bundle.tokenizer
-    text = chosen(pairs, tokenizer, longest, config.check_sentences)
+    text = chosen(pairs, bundle.tokenizer, imported.longest, config.check_sentences)
     try:
-        with progress(total=2 * len(text.lines), unit="sentences", description="Comparing") as bar:
-            parity = compare(
-                bundle.model,
-                imported.engine,
-                text.lines,
-                text.sources,
-                text.targets,
-                [min(len(ids) + 1 + 50, longest - 1) for ids in text.sources],
-                (tokenizer.source_vocab_size, tokenizer.target_vocab_size),
-                longest,
-                bar.update,
-            )
+        parity = compare(bundle, imported.engine, text, imported.longest)
     except Difference as difference:
         raise UserError(
             f"format={config.format}: the imported model differs from the original on {text.name}, "
             f"{difference}. It was deleted."
         ) from None
-    log.info("Compared on %s: %s", text.name, parity.summary())
     return {"compared_on": text.name, **parity.as_dict()}

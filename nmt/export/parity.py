@@ -14,11 +14,14 @@ from typing import Any
 
 import torch
 
+from nmt.bundle import Bundle
 from nmt.data.batches.batching import Batch
 from nmt.data.subwords.tokenizer import BOS_ID, NUM_SPECIAL, PAD_ID, UNK_ID
 from nmt.decoding.batches.jobs import batches_by_length
 from nmt.export.engine import Engine
+from nmt.export.sentences import Sentences
 from nmt.model import Seq2Seq
+from nmt.runtime import log, progress
 
 TOLERANCE = 1e-4
 """Largest difference of the log-probabilities of a token in fp32; below -10, a tenth of it times their
@@ -78,43 +81,39 @@ class Forced:
     shortfall: list[float]
 
 
-def compare(
-    model: Seq2Seq,
-    engine: Engine,
-    lines: Sequence[str],
-    sources: Sequence[Sequence[int]],
-    targets: Sequence[Sequence[int]],
-    limits: Sequence[int],
-    vocab_sizes: tuple[int, int],
-    longest: int,
-    advance: Callable[[int], object] = lambda count: None,
-) -> Parity:
-    """Compares an export in fp32 with the original.
+def compare(bundle: Bundle, engine: Engine, text: Sentences, longest: int) -> Parity:
+    """Compares a model in fp32 with the same model in another engine, and logs the result.
 
     Args:
-        model: the original, in evaluation mode on the CPU.
-        engine: the export.
-        lines: the sources as text.
-        sources: the ids of `lines`, without EOS.
-        targets: the ids of given translations, without EOS.
-        limits: the maximum number of tokens of each translation, EOS counted.
-        vocab_sizes: the numbers of source and target pieces.
+        bundle: the model of nmt.
+        engine: the model in the other engine.
+        text: the sentences.
         longest: the maximum number of tokens of a sentence, EOS counted.
-        advance: called with numbers of compared sentences, of `2 * len(lines)` in all.
 
     Raises:
         Difference: they differ.
     """
-    segmentation_ties = _compare_ids(engine, lines, sources)
+    with progress(total=2 * len(text.lines), unit="sentences", description="Comparing") as bar:
+        parity = _parity(bundle, engine, text, longest, bar.update)
+    log.info("Compared on %s: %s", text.name, parity.summary())
+    return parity
+
+
+def _parity(
+    bundle: Bundle, engine: Engine, text: Sentences, longest: int, advance: Callable[[int], object]
+) -> Parity:
+    model, tokenizer, sources, targets = bundle.model, bundle.tokenizer, text.sources, text.targets
+    segmentation_ties = _compare_ids(engine, text.lines, sources)
     largest = _compare_scores(
         "of a reference", engine.score(sources, targets), forced(model, sources, targets, advance)
     )
-    all_sources, all_targets = every_piece(*vocab_sizes, longest)
+    all_sources, all_targets = every_piece(tokenizer.source_vocab_size, tokenizer.target_vocab_size, longest)
     _compare_scores(
         "of a sentence of all pieces",
         engine.score(all_sources, all_targets),
         forced(model, all_sources, all_targets),
     )
+    limits = text.limits(longest)
     translations = engine.translate(sources, limits)
     seen = forced(model, sources, translations, advance)
     scores = engine.score(sources, translations)
@@ -130,7 +129,7 @@ def compare(
                 )
             near_ties += shortfall > 0
     tokens = sum(len(ids) + 1 for side in (targets, translations) for ids in side)
-    return Parity(len(lines), tokens, largest, segmentation_ties, near_ties)
+    return Parity(len(text.lines), tokens, largest, segmentation_ties, near_ties)
 
 
 def every_piece(source_size: int, target_size: int, longest: int) -> tuple[list[list[int]], list[list[int]]]:

@@ -46,6 +46,16 @@ class Sentences:
     sources: Sequence[list[int]]
     targets: Sequence[list[int]]
 
+    def limits(self, longest: int) -> list[int]:
+        """Returns the maximum number of tokens of each translation, EOS counted.
+
+        As in the paper, a translation has at most 50 tokens more than its source.
+
+        Args:
+            longest: the maximum number of tokens of a sentence.
+        """
+        return [min(len(ids) + 1 + 50, longest - 1) for ids in self.sources]
+
 
 def given_pairs(check: str, references: str) -> Pairs:
     """Reads the files of the options `check` and `references`.

@@ -31,7 +31,6 @@ from nmt.runtime import (
     log,
     make_folder,
     pinned,
-    progress,
     set_threads,
     write_errors,
 )
@@ -162,12 +161,8 @@ class _Comparison:
         self, config: ExportConfig, exporter: Exporter, bundle: Bundle, sentences: Sentences
     ) -> None:
         self._config, self._exporter, self._bundle, self._sentences = config, exporter, bundle, sentences
-        model, tokenizer = bundle.model, bundle.tokenizer
-        self._sizes = tokenizer.source_vocab_size, tokenizer.target_vocab_size
-        limits = [config.max_length, model.max_source_len, model.max_target_len]
+        limits = [config.max_length, bundle.model.max_source_len, bundle.model.max_target_len]
         self._longest = min(one for one in limits if one is not None)
-        # As in the paper, a translation has at most 50 tokens more than its source.
-        self._limits = [min(len(ids) + 1 + 50, self._longest - 1) for ids in sentences.sources]
 
     def write(self, folder: Path) -> dict[str, Any]:
         """Writes the export into an empty folder; returns the result of the comparison."""
@@ -208,25 +203,18 @@ class _Comparison:
         return self._exporter.load(folder, quantization)
 
     def _compare(self, engine: Engine) -> dict[str, Any]:
-        text = self._sentences
         try:
-            with progress(total=2 * len(text.lines), unit="sentences", description="Comparing") as bar:
-                parity = compare(
-                    self._bundle.model,
-                    engine,
-                    *(text.lines, text.sources, text.targets, self._limits, self._sizes, self._longest),
-                    bar.update,
-                )
+            return compare(self._bundle, engine, self._sentences, self._longest).as_dict()
         except Difference as difference:
             raise UserError(
                 f"format={self._config.format}: the export differs from the model on "
                 f"{self._sentences.name}, {difference}. The export was deleted."
             ) from None
-        log.info("Compared on %s: %s", self._sentences.name, parity.summary())
-        return parity.as_dict()
 
     def _bleu(self, engine: Engine) -> float:
         metrics = metrics_for(self._bundle.config.data.target_lang, keys=["bleu"])
-        found = self._bundle.tokenizer.decode_target(engine.translate(self._sentences.sources, self._limits))
-        value = score_of(metrics["bleu"], found, [self._sentences.references], self._sentences.lines)
+        text = self._sentences
+        translations = engine.translate(text.sources, text.limits(self._longest))
+        found = self._bundle.tokenizer.decode_target(translations)
+        value = score_of(metrics["bleu"], found, [text.references], text.lines)
         return 0.0 if value is None else value

@@ -11,6 +11,7 @@ from nmt.bundle import Bundle
 from nmt.config import ModelConfig, PositionsConfig
 from nmt.export import Exporter
 from nmt.export.parity import Parity, compare
+from nmt.export.sentences import Sentences
 
 WORDS = [a + b for a in "bdfgklmn" for b in "aeiou"]
 
@@ -37,17 +38,9 @@ def comparison(
     exporter.write(exported, folder, quantization="float32", max_length=max_length)
     engine = exporter.load(folder, "float32")
     tokenizer = original.tokenizer
-    sources, targets = tokenizer.encode_source(LINES), tokenizer.encode_target(REFERENCES)
-    return compare(
-        original.model,
-        engine,
-        LINES,
-        sources,
-        targets,
-        [len(ids) + 20 for ids in sources],
-        (tokenizer.source_vocab_size, tokenizer.target_vocab_size),
-        min(max_length, original.model.max_source_len or max_length),
-    )
+    sides = tokenizer.encode_source(LINES), tokenizer.encode_target(REFERENCES)
+    text = Sentences("sentences", LINES, REFERENCES, *sides)
+    return compare(original, engine, text, min(max_length, original.model.max_source_len or max_length))
 
 
 def files(tmp_path: Path) -> dict[str, str]:
