@@ -39,7 +39,7 @@ class Own(Engine):
 class OwnModel:
     """One model or an ensemble; see `LoadedModel`."""
 
-    threads = 1  # a call has worker processes of its own
+    threads = 1  # a call uses worker processes
 
     def __init__(self, loaded: Loaded) -> None:
         trained = loaded.bundles[0].config

@@ -131,8 +131,8 @@ class _Loaded:
         )
         self._ids = [{piece: id for id, piece in enumerate(pieces)} for pieces in _vocabularies(folder)]
         self._names = [list(ids) for ids in self._ids]
-        # A vocabulary with ids of its own encodes whole lines, as the engine does: no ties.
-        self._own_ids = not (folder / PIECE_LIST).exists()
+        # A `MarianVocabulary` encodes whole lines, as the engine does: no ties.
+        self._may_tie = not (folder / PIECE_LIST).exists()
         self._translator = ctranslate2.Translator(
             str(folder),
             device="cpu",
@@ -145,7 +145,7 @@ class _Loaded:
         return [[self._ids[0].get(piece, UNK_ID) for piece in sentence] for sentence in pieces]
 
     def encodings_tie(self, line: str, ids: Sequence[int]) -> bool:
-        return self._own_ids and equally_probable(self._source, line, ids)
+        return self._may_tie and equally_probable(self._source, line, ids)
 
     def translate(self, sources: Sequence[Sequence[int]], limits: Sequence[int]) -> list[list[int]]:
         pieces = self._pieces(0, sources)

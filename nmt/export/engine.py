@@ -58,17 +58,6 @@ class Exporter(ABC):
     packages: ClassVar[tuple[str, ...]]
     quantizations: ClassVar[tuple[str, ...]]
 
-    def require_packages(self, option: str) -> None:
-        """Checks that the packages are installed.
-
-        Args:
-            option: the option that has chosen the format, and its value.
-
-        Raises:
-            UserError: one is missing.
-        """
-        require_packages(option, self.packages)
-
     @abstractmethod
     def reason_against(self, bundle: Bundle) -> str | None:
         """Returns why the engine can't compute this model, beginning with the option; None if it can."""
@@ -102,7 +91,15 @@ EXPORTERS: Registry[type[Exporter]] = Registry("export format")
 
 
 def require_packages(option: str, packages: Sequence[str]) -> None:
-    """Checks that packages are installed; see `Exporter.require_packages`."""
+    """Checks that the packages of a format are installed.
+
+    Args:
+        option: the option that has chosen the format, and its value.
+        packages: their names, as they are imported.
+
+    Raises:
+        UserError: one is missing.
+    """
     for package in packages:
         try:
             import_module(package)

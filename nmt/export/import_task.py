@@ -9,6 +9,7 @@ from nmt import __version__
 from nmt.bundle import Bundle, load_bundle, write_model, write_results
 from nmt.config import DataConfig, ImportConfig, TrainConfig
 from nmt.errors import UserError
+from nmt.export.engine import require_packages
 from nmt.export.importer import IMPORTERS, Imported, Importer
 from nmt.export.parity import Difference, compare
 from nmt.export.sentences import Pairs, bundled_pairs, chosen, given_pairs
@@ -25,10 +26,11 @@ def import_model(config: ImportConfig) -> dict[str, Any]:
             is not empty or not writable, or the imported model translates differently. Nothing is left
             behind.
     """
-    importer = IMPORTERS.find(config.format, f"format={config.format}")()
+    chosen_format = f"format={config.format}"
+    importer = IMPORTERS.find(config.format, chosen_format)()
     output = expanded(config.output)
     require_empty(output, config.output)
-    importer.require_packages(config.format)
+    require_packages(chosen_format, importer.packages)
     set_threads(config.threads)
     pairs = _pairs(config)
     name, folder = _found(config.model, importer)

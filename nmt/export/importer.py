@@ -12,7 +12,7 @@ from torch import Tensor
 
 from nmt.config import DecodingConfig, ModelConfig
 from nmt.data.subwords.tokenizer import Tokenizer
-from nmt.export.engine import Engine, require_packages
+from nmt.export.engine import Engine
 from nmt.runtime import Registry
 
 
@@ -53,17 +53,6 @@ class Importer(ABC):
     packages: ClassVar[tuple[str, ...]]
     files: ClassVar[tuple[str, ...]]
     weights: ClassVar[tuple[str, ...]]
-
-    def require_packages(self, name: str) -> None:
-        """Checks that the packages are installed.
-
-        Args:
-            name: the name of the format.
-
-        Raises:
-            UserError: one is missing.
-        """
-        require_packages(f"format={name}", self.packages)
 
     @abstractmethod
     def read(self, folder: Path) -> Imported:

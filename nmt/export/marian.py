@@ -175,15 +175,14 @@ def _state(bundle: Bundle, theirs: Any) -> dict[str, Tensor]:
 
 def _write_tokenizer(bundle: Bundle, folder: Path, max_length: int) -> None:
     tokenizer, joint = bundle.tokenizer, bundle.tokenizer.joint
-    models = tokenizer.source_processor, tokenizer.target_processor
-    for name, model in zip(("source.spm", "target.spm"), models, strict=True):
-        (folder / name).write_bytes(model.serialized_model_proto())
+    for name, vocabulary in (("source.spm", tokenizer.source), ("target.spm", tokenizer.target)):
+        (folder / name).write_bytes(vocabulary.model)
     names = {"vocab.json": tokenizer.source_pieces_of(range(tokenizer.source_vocab_size))}
     if not joint:
         names["target_vocab.json"] = tokenizer.target_vocabulary()
     for name, pieces in names.items():
-        vocabulary = {piece: id for id, piece in enumerate(pieces)}
-        (folder / name).write_text(json.dumps(vocabulary, ensure_ascii=False), "utf-8")
+        ids = {piece: id for id, piece in enumerate(pieces)}
+        (folder / name).write_text(json.dumps(ids, ensure_ascii=False), "utf-8")
     data = bundle.config.data
     options = {
         "tokenizer_class": "MarianTokenizer",

@@ -98,7 +98,7 @@ class MarianEngine:
         return [[self._from_source[id] for id in ids] for ids in encoded]
 
     def encodings_tie(self, line: str, ids: Sequence[int]) -> bool:
-        """See `Engine.encodings_tie`. A vocabulary with ids of its own encodes whole lines, too: no ties."""
+        """See `Engine.encodings_tie`. A `MarianVocabulary` encodes whole lines, too: no ties."""
         return self._numbering is None and equally_probable(self._source, line, ids)
 
     @torch.inference_mode()

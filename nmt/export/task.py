@@ -19,6 +19,7 @@ from nmt.evaluation.scores import score_of
 from nmt.evaluation.task import Task, read_data
 from nmt.export import EXPORTERS, Engine, Exporter
 from nmt.export.copy import write_copy
+from nmt.export.engine import require_packages
 from nmt.export.parity import Difference, compare
 from nmt.export.push import push, require_token
 from nmt.export.record import record_of
@@ -112,7 +113,7 @@ def exporter_of(format: str, quantization: str, key: str = "format") -> Exporter
     exporter = EXPORTERS[format]()
     if quantization not in exporter.quantizations:
         raise UserError(f"quantization={quantization}: must be one of {', '.join(exporter.quantizations)}.")
-    exporter.require_packages(f"{key}={format}")
+    require_packages(f"{key}={format}", exporter.packages)
     return exporter
 
 

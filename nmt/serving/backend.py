@@ -1,7 +1,7 @@
-"""What translates for the server: an interface, and its implementations.
+"""The interface of translation for the server, and its implementations.
 
-One is for the models of nmt, the other for engines that have threads of their own. Another implementation
-needs the attributes and the methods of `Backend`, nothing else.
+One is for the models of nmt, the other for engines that start threads themselves. Another implementation
+needs only the attributes and the methods of `Backend`.
 """
 
 from __future__ import annotations

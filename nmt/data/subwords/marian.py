@@ -1,7 +1,7 @@
 """Vocabularies of Marian, as the OPUS-MT models have them.
 
 SentencePiece cuts the text into pieces, and a separate list gives each piece its id. Pieces that are not in
-the list are unknown. Both sides may have the same list, each with a SentencePiece model of its own.
+the list are unknown. Both sides may have the same list, but each has a SentencePiece model.
 
 The ids are those of transformers' `MarianTokenizer`, in another order: there, the special pieces may have any
 ids, and each `nmt` vocabulary begins with four of them. As there, a whole line is encoded at once, the names
@@ -33,7 +33,7 @@ _TAG = re.compile(">>.*<<", re.DOTALL)
 
 
 class MarianVocabulary(Vocabulary):
-    """A SentencePiece model and a list of pieces with ids of their own."""
+    """A SentencePiece model, and a list that gives each piece its id."""
 
     def __init__(self, model: bytes, names: Sequence[str]) -> None:
         """Takes a SentencePiece model, and the piece of each id; the first four are pad, bos, eos and unk.
@@ -42,7 +42,7 @@ class MarianVocabulary(Vocabulary):
             ValueError: the model is damaged, or two ids have the same piece.
         """
         super().__init__(model)
-        self.names = list(names)
+        self._names = list(names)
         # Not the piece bos, which begins a translation: Marian does not have it.
         self._special = {names[id]: id for id in (PAD_ID, EOS_ID, UNK_ID)}
         self._ids = {name: id for id, name in enumerate(names) if id >= NUM_SPECIAL}
@@ -55,6 +55,11 @@ class MarianVocabulary(Vocabulary):
         longest_first = sorted(self._special, key=len, reverse=True)
         self._special_names = re.compile(f"({'|'.join(map(re.escape, longest_first))})")
 
+    @property
+    def names(self) -> Sequence[str]:
+        """See `Vocabulary.names`."""
+        return self._names
+
     @cached_property
     def tags(self) -> dict[str, int]:
         """The pieces `>>xx<<` with their ids."""
@@ -62,7 +67,7 @@ class MarianVocabulary(Vocabulary):
 
     def is_byte(self, id: int) -> bool:
         """See `Vocabulary.is_byte`."""
-        return _BYTE.fullmatch(self.names[id]) is not None
+        return _BYTE.fullmatch(self._names[id]) is not None
 
     def encode(self, texts: Side) -> Side:
         """See `Vocabulary.encode`."""
@@ -86,14 +91,14 @@ class MarianVocabulary(Vocabulary):
 
     def decode(self, ids: Sequence[Sequence[int]]) -> list[str]:
         """See `Vocabulary.decode`."""
-        pieces = [[self.names[id] for id in sequence] for sequence in ids]
+        pieces = [[self._names[id] for id in sequence] for sequence in ids]
         texts: list[str] = self.processor.decode(pieces, num_threads=1) if ids else []
         # A piece of the other side keeps its mark: this side's SentencePiece model does not know it.
         return [text.replace(_SPACE, " ").strip() for text in texts]
 
     def decoded_begins(self, ids: Sequence[int]) -> tuple[str, list[int]]:
         """See `Vocabulary.decoded_begins`."""
-        pieces = [self.names[id] for id in ids]
+        pieces = [self._names[id] for id in ids]
         message: bytes = self.processor.decode(pieces, out_type="serialized_proto")
         return self.processor.decode(pieces), piece_begins(message)
 

@@ -32,7 +32,6 @@ class Vocabulary(ABC):
     Attributes:
         model: a SentencePiece model, as bytes.
         processor: the same, loaded. Its ids are those of the vocabulary only in a `SentencePieceVocabulary`.
-        names: the piece of each id.
     """
 
     def __init__(self, model: bytes) -> None:
@@ -47,7 +46,10 @@ class Vocabulary(ABC):
         except (RuntimeError, OSError) as error:
             raise ValueError("not a SentencePiece model") from error
 
-    names: Sequence[str]
+    @property
+    @abstractmethod
+    def names(self) -> Sequence[str]:
+        """The piece of each id."""
 
     @property
     def size(self) -> int:
@@ -116,8 +118,8 @@ class SentencePieceVocabulary(Vocabulary):
         self._words = Words(partial(processor.encode, num_threads=1), processor.vocab_size())
 
     @cached_property
-    def names(self) -> Sequence[str]:  # type: ignore[override]  # read when it is needed
-        """The piece of each id."""
+    def names(self) -> Sequence[str]:
+        """See `Vocabulary.names`."""
         return [self.processor.id_to_piece(id) for id in range(self.size)]
 
     @property
