@@ -12,7 +12,7 @@ from nmt.decoding.batches.jobs import Found, Sentences, Wanted, batches_by_lengt
 from nmt.decoding.lines import LineTranslator
 from nmt.engines.ctranslate2_search import EngineSearch, Settings
 from nmt.engines.engine import Engine
-from nmt.engines.exports import given_export, is_export, made_export, require_one
+from nmt.engines.exports import given_export, is_export, made_export
 from nmt.errors import UserError
 from nmt.runtime import available_cores
 
@@ -24,9 +24,8 @@ if TYPE_CHECKING:
 
 NAME = "ctranslate2"
 _KEY = f"backend={NAME}"
-_BATCH_TOKENS = (
-    2048  # the fastest number on a CPU; also the limit of what is lost if Ctrl-C waits for a batch
-)
+# The fastest number on a CPU. Ctrl-C waits for the end of a batch.
+_BATCH_TOKENS = 2048
 _REFUSED = ("samples", "mbr", "diversity", "coverage_penalty", "processors")
 """Options of decoding that the engine does not have, or computes differently."""
 
@@ -50,7 +49,9 @@ class CTranslate2(Engine):
 
     def load(self, config: TranslateConfig | ServeConfig, model_dir: list[str]) -> LoadedExport:
         """See `Engine.load`."""
-        path = require_one(model_dir, _KEY)
+        if len(model_dir) > 1:
+            raise UserError(f"model_dir=[{','.join(model_dir)}]: {_KEY} has no ensembles. Give one model.")
+        [path] = model_dir
         if is_export(path):
             folder, record = given_export(path, NAME, config.quantization)
         else:

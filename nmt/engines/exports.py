@@ -8,7 +8,6 @@ checksums.
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
 from pathlib import Path
 
 from nmt.config import DecodingConfig, ExportConfig
@@ -99,7 +98,8 @@ def made_export(
             return place, record
     place = own if not is_hub_name(path) and _may_hold_exports(model) else cached
     make_folder(place.parent)
-    with locked(place.with_name(f".{name}.lock"), lambda: _log_waiting(place)):
+    waiting = "%s: waiting for another process that is making this export"
+    with locked(place.with_name(f".{name}.lock"), lambda: log.info(waiting, place)):
         if (record := _usable(place, wanted)) is None:
             if place.exists():
                 log.info("%s: belongs to another version of the model, or is damaged", place)
@@ -118,17 +118,6 @@ def made_export(
             export(config, key)
             record = read_record(place)
     return place, record
-
-
-def require_one(path: Sequence[str], key: str) -> str:
-    """Returns the only folder.
-
-    Raises:
-        UserError: there are several.
-    """
-    if len(path) > 1:
-        raise UserError(f"model_dir=[{','.join(path)}]: {key} has no ensembles. Give one model.")
-    return path[0]
 
 
 def _length(decoding: DecodingConfig) -> int:
@@ -154,7 +143,3 @@ def _may_hold_exports(model: Path) -> bool:
         return False  # the run removes its checkpoints, and lists their files
     folder = model / "exports"
     return os.access(folder if folder.is_dir() else model, os.W_OK | os.X_OK)
-
-
-def _log_waiting(place: Path) -> None:
-    log.info("%s: waiting for another process that is making this export", place)

@@ -234,7 +234,7 @@ class Unknown:
 def test_forbidden_pieces_are_searched_again(both: tuple[LineTranslator, LineTranslator]) -> None:
     own, given = both
     assert isinstance(given, ExportTranslator)
-    wrong = Unknown(given._search._engine)
+    wrong = Unknown(given._search.engine)
     search = EngineSearch(wrong, given.tokenizer, 1)
     found = ExportTranslator(search, given.tokenizer, given.config, given._record).translate(LINES[:5])
     assert all(same(own.translate(LINES[:5]), found))
