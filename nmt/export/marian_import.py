@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -24,7 +24,7 @@ from nmt.errors import UserError
 from nmt.export.importer import Imported, Importer
 from nmt.export.marian_engine import MarianEngine, Numbering
 from nmt.export.marian_weights import LAYOUT_KEY, halves_order, ours_of
-from nmt.runtime import log, read_errors
+from nmt.runtime import log, parse_json, read_errors
 
 _ACTIVATIONS = {
     "relu": Activation.relu,
@@ -169,53 +169,42 @@ def _weights(
     return replace(config, tie=tie, output_bias=has_bias), weights
 
 
+@dataclass(frozen=True)
 class _Pieces:
     """The files of a `MarianTokenizer`.
 
     Attributes:
+        models: the SentencePiece models of the source and target side.
+        source_list: the id of each piece.
+        target_list: the id of each piece of the target side; None: the same.
+        special: the names of the special pieces, by the keys of `_SPECIAL`.
         languages: the codes of the source and target language; None: not stated.
     """
 
-    def __init__(
-        self,
-        models: tuple[bytes, bytes],
-        lists: tuple[dict[str, int], dict[str, int] | None],
-        special: dict[str, str],
-        languages: tuple[str | None, str | None],
-    ) -> None:
-        self._models, self._lists, self._special = models, lists, special
-        self.languages = languages
+    models: tuple[bytes, bytes]
+    source_list: Mapping[str, int]
+    target_list: Mapping[str, int] | None
+    special: Mapping[str, str]
+    languages: tuple[str | None, str | None]
 
     @classmethod
     def read(cls, folder: Path) -> _Pieces:
         """Reads the files.
 
         Raises:
-            UserError: a file is missing, or has not the right form.
+            UserError: a file is missing, or does not have the right form.
         """
         settings = _json(folder, _TOKENIZER) if (folder / _TOKENIZER).is_file() else {}
-        names = [_SOURCE_LIST, _TARGET_LIST] if settings.get("separate_vocabs") else [_SOURCE_LIST]
-        lists = []
-        for name in names:
-            pieces = _json(folder, name)
-            if not all(isinstance(id, int) for id in pieces.values()):
-                raise UserError(f"{folder / name}: must have a number for each piece")
-            lists.append(pieces)
-        models = [_read(folder, name) for name in (_SOURCE_MODEL, _TARGET_MODEL)]
+        source_list = _list(folder, _SOURCE_LIST)
+        target_list = _list(folder, _TARGET_LIST) if settings.get("separate_vocabs") else None
+        models = _read(folder, _SOURCE_MODEL), _read(folder, _TARGET_MODEL)
         special = {key: _token(settings.get(key, default)) for key, default in _SPECIAL.items()}
-        codes = [settings.get(key) for key in ("source_lang", "target_lang")]
-        languages = tuple(code if isinstance(code, str) else None for code in codes)
-        added = settings.get("added_tokens_decoder", {})
-        known = set(special.values())
-        others = [one for one in map(_token, added.values()) if one not in known] if added else []
+        added = settings.get("added_tokens_decoder") or {}
+        others = [one for one in map(_token, added.values()) if one not in special.values()]
         if others:
             raise UserError(f"{folder / _TOKENIZER}: has added pieces, which can't be imported: {others}")
-        return cls(
-            (models[0], models[1]),
-            (lists[0], lists[1] if len(lists) > 1 else None),
-            special,
-            (languages[0], languages[1]),
-        )
+        languages = _text(settings.get("source_lang")), _text(settings.get("target_lang"))
+        return cls(models, source_list, target_list, special, languages)
 
     def numbering(self, folder: Path, config: Any) -> Numbering:
         """Returns the ids of the model by those here.
@@ -226,18 +215,18 @@ class _Pieces:
         sides: list[tuple[int, int, int, int, int]] = []
         start = config.decoder_start_token_id
         for name, pieces, size in (
-            (_SOURCE_LIST, self._lists[0], config.vocab_size),
-            (_TARGET_LIST, self._lists[1], config.decoder_vocab_size),
+            (_SOURCE_LIST, self.source_list, config.vocab_size),
+            (_TARGET_LIST, self.target_list, config.decoder_vocab_size),
         ):
             if pieces is None:
                 sides.append(sides[0])
                 continue
             ids = [
-                pieces.get(self._special[key], config.pad_token_id if key == "pad_token" else -1)
+                pieces.get(self.special[key], config.pad_token_id if key == "pad_token" else -1)
                 for key in _SPECIAL
             ]
             if not all(0 <= id < size for id in ids) or len(set(ids)) < len(ids):
-                raise UserError(f"{folder / name}: lacks one of {', '.join(self._special.values())}")
+                raise UserError(f"{folder / name}: lacks one of {', '.join(self.special.values())}")
             if max(pieces.values()) >= size:
                 raise UserError(f"{folder / name}: has more pieces than the model, which has {size}")
             pad, end, unknown = ids
@@ -250,11 +239,11 @@ class _Pieces:
 
     def tokenizer(self, folder: Path, numbering: Numbering) -> Tokenizer:
         """Returns the tokenizer: that of `nmt-train`, if the model was exported from one of its models."""
-        names = [self._names(self._lists[0], numbering.source)]
-        if self._lists[1] is not None:
-            names.append(self._names(self._lists[1], numbering.target))
-        models = self._models[: len(names)]
-        if numbering.is_identity and (len(names) == 2 or self._models[0] == self._models[1]):
+        names = [self._names(self.source_list, numbering.source)]
+        if self.target_list is not None:
+            names.append(self._names(self.target_list, numbering.target))
+        models = self.models[: len(names)]
+        if numbering.is_identity and (len(names) == 2 or self.models[0] == self.models[1]):
             try:
                 own = Tokenizer(*models)
             except (ValueError, IndexError):
@@ -263,7 +252,7 @@ class _Pieces:
                 if [list(own.source.names), list(own.target.names)][: len(names)] == names:
                     return own
         try:
-            return MarianTokenizer(self._models, names[0], names[1] if len(names) > 1 else None)
+            return MarianTokenizer(self.models, names[0], names[1] if len(names) > 1 else None)
         except (ValueError, IndexError) as error:
             raise UserError(
                 f"{folder}: {_SOURCE_MODEL}, {_TARGET_MODEL} or {_SOURCE_LIST}: {error}"
@@ -273,8 +262,12 @@ class _Pieces:
         """Returns the piece of each of our ids. An id that has no piece gets a name that no text has."""
         known = {id: piece for piece, id in pieces.items()}
         names = [known.get(number, f"<unused id {number}>") for number in numbers]
-        special = [self._special["pad_token"], _BOS, self._special["eos_token"], self._special["unk_token"]]
+        special = [self.special["pad_token"], _BOS, self.special["eos_token"], self.special["unk_token"]]
         return [*special, *names[NUM_SPECIAL:]]
+
+
+def _text(value: Any) -> str | None:
+    return value if isinstance(value, str) else None
 
 
 def _token(value: Any) -> str:
@@ -290,10 +283,17 @@ def _read(folder: Path, name: str) -> bytes:
         return path.read_bytes()
 
 
+def _list(folder: Path, name: str) -> dict[str, int]:
+    pieces = _json(folder, name)
+    if not all(isinstance(id, int) for id in pieces.values()):
+        raise UserError(f"{folder / name}: must have a number for each piece")
+    return pieces
+
+
 def _json(folder: Path, name: str) -> dict[str, Any]:
     path = folder / name
     try:
-        found = json.loads(_read(folder, name))
+        found = parse_json(_read(folder, name))
     except ValueError as error:
         raise UserError(f"{path}: is damaged: {error}. Copy the file again.") from None
     if not isinstance(found, dict):

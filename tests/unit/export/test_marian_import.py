@@ -311,6 +311,10 @@ def changed(name: str, key: str, value: Any) -> Callable[[Path], None]:
         (changed("vocab.json", "zz", "a"), "vocab.json: must have a number for each piece"),
         (lambda folder: (folder / "vocab.json").unlink(), "lacks vocab.json, so it is not a Marian model"),
         (lambda folder: (folder / "vocab.json").write_text("{"), "vocab.json: is damaged: "),
+        (
+            lambda folder: (folder / "vocab.json").write_text('{"a":' * 100_000),
+            "vocab.json: is damaged: it is nested too deeply",
+        ),
         (lambda folder: (folder / "source.spm").unlink(), "lacks source.spm, so it is not a Marian model"),
         (lambda folder: (folder / "source.spm").write_bytes(b"x"), "transformers can't load it"),
         (lambda folder: (folder / "model.safetensors").write_bytes(b"x"), "transformers can't load it"),
