@@ -196,7 +196,15 @@ def test_text_of_strangers_is_code() -> None:
 
 
 @pytest.mark.parametrize(
-    "damaged", [{"test": 7}, {"data": []}, {"training": "x"}, {"test": {"signatures": 1}}]
+    "damaged",
+    [
+        {"test": 7},
+        {"data": []},
+        {"training": "x"},
+        {"test": {"signatures": 1}},
+        {"test": {"bleu": 10**400, "signatures": {"bleu": "x"}}},
+        {"training": {"updates": 1, "target_tokens": 1, "minutes": 10**400}},
+    ],
 )
 def test_damaged_results_give_a_card_without_them(damaged: dict[str, Any]) -> None:
     assert "None are recorded." in bundle_card(subject(results=damaged))
