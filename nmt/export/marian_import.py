@@ -74,21 +74,27 @@ class MarianImporter(Importer):
             engine = engine.renumbered(numbering)
         state = {name: weight.detach() for name, weight in engine.model.state_dict().items()}
         model, weights = _weights(model, state, numbering)
-        options = engine.model.generation_config
-        penalty = options.length_penalty  # of the division by the length to this power, the default is 1
+        longest = config.max_position_embeddings
         return Imported(
             model,
             weights,
             pieces.tokenizer(folder, numbering),
-            DecodingConfig(
-                beam_size=max(int(options.num_beams or 1), 1),
-                length_penalty=1.0 if penalty is None else max(float(penalty), 0.0),
-                max_source_tokens=config.max_position_embeddings,
-            ),
+            _decoding(engine.model.generation_config, longest),
             pieces.languages,
-            config.max_position_embeddings,
+            longest,
             engine,
         )
+
+
+def _decoding(options: Any, longest: int) -> DecodingConfig:
+    """Returns the options of decoding that a model recommends; values that are not numbers are ignored."""
+    beams, penalty = options.num_beams, options.length_penalty
+    return DecodingConfig(
+        beam_size=max(beams, 1) if isinstance(beams, int) else 1,
+        # The exponent of the length by which transformers divides; its default is 1.
+        length_penalty=max(float(penalty), 0.0) if isinstance(penalty, int | float) else 1.0,
+        max_source_tokens=longest,
+    )
 
 
 def _model_config(folder: Path, config: Any) -> ModelConfig:
@@ -199,8 +205,9 @@ class _Pieces:
         target_list = _list(folder, _TARGET_LIST) if settings.get("separate_vocabs") else None
         models = _read(folder, _SOURCE_MODEL), _read(folder, _TARGET_MODEL)
         special = {key: _token(settings.get(key, default)) for key, default in _SPECIAL.items()}
-        added = settings.get("added_tokens_decoder") or {}
-        others = [one for one in map(_token, added.values()) if one not in special.values()]
+        added = settings.get("added_tokens_decoder")
+        tokens = map(_token, added.values()) if isinstance(added, dict) else ()
+        others = [one for one in tokens if one not in special.values()]
         if others:
             raise UserError(f"{folder / _TOKENIZER}: has added pieces, which can't be imported: {others}")
         languages = _text(settings.get("source_lang")), _text(settings.get("target_lang"))
@@ -291,9 +298,9 @@ def _list(folder: Path, name: str) -> dict[str, int]:
 
 
 def _json(folder: Path, name: str) -> dict[str, Any]:
-    path = folder / name
+    path, content = folder / name, _read(folder, name)
     try:
-        found = parse_json(_read(folder, name))
+        found = parse_json(content)
     except ValueError as error:
         raise UserError(f"{path}: is damaged: {error}. Copy the file again.") from None
     if not isinstance(found, dict):

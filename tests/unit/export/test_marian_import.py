@@ -315,6 +315,7 @@ def changed(name: str, key: str, value: Any) -> Callable[[Path], None]:
             lambda folder: (folder / "vocab.json").write_text('{"a":' * 100_000),
             "vocab.json: is damaged: it is nested too deeply",
         ),
+        (changed("tokenizer_config.json", "added_tokens_decoder", [1]), "transformers can't load it"),
         (lambda folder: (folder / "source.spm").unlink(), "lacks source.spm, so it is not a Marian model"),
         (lambda folder: (folder / "source.spm").write_bytes(b"x"), "transformers can't load it"),
         (lambda folder: (folder / "model.safetensors").write_bytes(b"x"), "transformers can't load it"),
@@ -331,6 +332,24 @@ def test_models_that_cannot_be_imported(damage: Callable[[Path], None], message:
         import_model(ImportConfig(str(folder), str(tmp_path / "ours")))
     assert message in str(caught.value)
     assert [path.name for path in tmp_path.iterdir()] == ["theirs"]
+
+
+def test_a_missing_list_of_pieces(tmp_path: Path) -> None:
+    folder = opus_folder(tmp_path / "theirs")
+    changed("tokenizer_config.json", "separate_vocabs", True)(folder)
+    with pytest.raises(UserError) as caught:
+        import_model(ImportConfig(str(folder), str(tmp_path / "ours")))
+    message = f"{folder}: lacks target_vocab.json, so it is not a Marian model of transformers."
+    assert str(caught.value) == message
+
+
+def test_recommended_options_that_are_not_numbers(tmp_path: Path) -> None:
+    folder = opus_folder(tmp_path / "theirs")
+    changed("generation_config.json", "length_penalty", "a")(folder)
+    changed("generation_config.json", "num_beams", None)(folder)
+    import_model(ImportConfig(str(folder), str(tmp_path / "ours"), check_sentences=5))
+    decoding = load_bundle(tmp_path / "ours").config.decoding
+    assert (decoding.beam_size, decoding.length_penalty) == (1, 1.0)
 
 
 def test_unigram_and_bpe_models_are_sampled(tmp_path: Path) -> None:
