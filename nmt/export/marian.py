@@ -174,11 +174,12 @@ def _state(bundle: Bundle, theirs: Any) -> dict[str, Tensor]:
 
 
 def _write_tokenizer(bundle: Bundle, folder: Path, max_length: int) -> None:
-    tokenizer, joint = bundle.tokenizer, bundle.tokenizer.joint
+    tokenizer = bundle.tokenizer
     for name, vocabulary in (("source.spm", tokenizer.source), ("target.spm", tokenizer.target)):
         (folder / name).write_bytes(vocabulary.model)
-    names = {"vocab.json": tokenizer.source_pieces_of(range(tokenizer.source_vocab_size))}
-    if not joint:
+    names = {"vocab.json": list(tokenizer.source.names)}
+    separate = names["vocab.json"] != tokenizer.target_vocabulary()
+    if separate:
         names["target_vocab.json"] = tokenizer.target_vocabulary()
     for name, pieces in names.items():
         ids = {piece: id for id, piece in enumerate(pieces)}
@@ -188,7 +189,7 @@ def _write_tokenizer(bundle: Bundle, folder: Path, max_length: int) -> None:
         "tokenizer_class": "MarianTokenizer",
         "source_lang": data.source_lang,
         "target_lang": data.target_lang,
-        "separate_vocabs": not joint,
+        "separate_vocabs": separate,
         "unk_token": "<unk>",
         "eos_token": "</s>",
         "pad_token": "<pad>",

@@ -148,14 +148,16 @@ class MarianTokenizer(Tokenizer):
         Raises:
             ValueError: a model is damaged, or a list has the same piece twice.
         """
-        self.joint = target_names is None
+        # The SentencePiece models differ even if both sides have the same list.
+        self.joint = False
+        self._lists = _lists_content(source_names, target_names)
         self.source = MarianVocabulary(models[0], source_names)
         self.target = MarianVocabulary(models[1], source_names if target_names is None else target_names)
         self.segmentation = segmentation_of(models[0])
         self.source_symbols = self.source.tags
         self.placeholders = range(0)
         digest = hashlib.sha256()
-        for content in (*models, self._piece_lists()):
+        for content in (*models, self._lists):
             digest.update(len(content).to_bytes(8, "little") + content)
         self.fingerprint = digest.hexdigest()
 
@@ -165,7 +167,7 @@ class MarianTokenizer(Tokenizer):
         for name, content in (
             (SOURCE_FILE, self.source.model),
             (TARGET_FILE, self.target.model),
-            (PIECE_LIST, self._piece_lists()),
+            (PIECE_LIST, self._lists),
         ):
             with replaced(folder / name) as temporary:
                 temporary.write_bytes(content)
@@ -194,9 +196,11 @@ class MarianTokenizer(Tokenizer):
         """Returns the whole text: its vocabulary knows the tags."""
         return [], text
 
-    def _piece_lists(self) -> bytes:
-        names = {"source": self.source.names, "target": None if self.joint else self.target.names}
-        return json.dumps(names, ensure_ascii=False).encode()
+
+def _lists_content(source: Sequence[str], target: Sequence[str] | None) -> bytes:
+    """Returns the content of the file with both lists."""
+    names = {"source": list(source), "target": None if target is None else list(target)}
+    return json.dumps(names, ensure_ascii=False).encode()
 
 
 def _names(content: Any, side: str) -> Any:

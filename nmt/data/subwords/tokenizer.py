@@ -84,13 +84,13 @@ class Tokenizer:
     source: Vocabulary
     """The pieces of the source side."""
     target: Vocabulary
-    """The pieces of the target side; with a joint vocabulary, the same object."""
+    """The pieces of the target side."""
     joint: bool
-    """Whether both sides share one vocabulary."""
+    """Whether `target` is the same object as `source`."""
     segmentation: Segmentation
     """The training method of the pieces, read from the model."""
     fingerprint: str
-    """SHA-256 of the models."""
+    """SHA-256 of all files of the vocabulary."""
     source_symbols: dict[str, int]
     """The strings that are always one piece of the source side, with their ids: `data.tokenizer.user_symbols`
     and the tags of the corpora."""

@@ -1,7 +1,7 @@
 """The vocabulary of one side: pieces with ids, text to ids, and ids to text.
 
-`SentencePieceVocabulary` is what `nmt-train` makes: a SentencePiece model numbers its own pieces.
-`nmt.data.subwords.marian` has the other one, for imported models.
+`nmt-train` makes a `SentencePieceVocabulary`, whose ids are those of a SentencePiece model. Imported models
+have a `nmt.data.subwords.marian.MarianVocabulary`.
 """
 
 from __future__ import annotations

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -271,6 +272,9 @@ def test_an_imported_model_is_exported_again(format: str, tmp_path: Path) -> Non
     assert format in EXPORTERS
     result = export(options)
     assert result["exact"]["largest_difference"] <= 1e-4
+    files = {path.name for path in (tmp_path / "out").iterdir()}
+    assert {"source.spm", "target.spm"} <= files and "target_vocab.json" not in files
+    assert set(re.findall(r"\w+\.spm", (tmp_path / "out/README.md").read_text())) <= files
 
 
 def test_a_wrong_import_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -372,6 +376,24 @@ def test_unigram_and_bpe_models_are_sampled(tmp_path: Path) -> None:
         drawn = [ids.tolist() for ids in sampler.resegment(side, 1)]
         assert len({tuple(ids) for ids in drawn}) > 1
         assert set(tokenizer.decode_target(drawn)) == {" ".join(words)}
+
+
+def test_each_side_is_sampled_with_its_own_model(tmp_path: Path) -> None:
+    """Both sides have the same list of pieces, but their SentencePiece models have other scores."""
+    from nmt.data.arrays import Side
+    from nmt.data.batches.blocks import _samplers
+    from nmt.data.subwords.sampling import Sampler
+
+    write_tokenizer(tmp_path)
+    listed = [one for one in json.loads((tmp_path / "vocab.json").read_text()) if one[:1] != "<"]
+    models = (tmp_path / "source.spm").read_bytes(), (tmp_path / "target.spm").read_bytes()
+    tokenizer = MarianTokenizer(models, ["<pad>", "<s>", "</s>", "<unk>", *listed], None)
+    side = Side.of(tokenizer.encode_target([" ".join(WORDS)] * 50), "int32")
+    drawn = [
+        [ids.tolist() for ids in sampler.resegment(side, 1)]
+        for sampler in (*_samplers(tokenizer, 0.3), Sampler(tokenizer.target, tokenizer.segmentation, 0.3))
+    ]
+    assert drawn[1] == drawn[2] != drawn[0]
 
 
 def test_it_translates_from_python(tmp_path: Path) -> None:
