@@ -77,7 +77,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     start = general_model(given.run, text, given.options)
     for name, options in VARIANTS.items():
         tune(given.run / given.split / name, start, text, given.split, [*options, *given.options])
-    scores = collected(given.run / given.split, given.split)
+    scores = collected(given.run / given.split)
     print(table(scores, given.split))
     if given.json is not None:
         with replaced(given.json) as temporary:
@@ -188,7 +188,7 @@ def tune(run: Path, start: Path, text: Path, split: str, options: Sequence[str])
     )
 
 
-def collected(folder: Path, split: str) -> dict[str, dict[str, Any]]:
+def collected(folder: Path) -> dict[str, dict[str, Any]]:
     """Returns the scores of all models: name → part → metric → score."""
     scores: dict[str, dict[str, Any]] = {}
     for name in VARIANTS:

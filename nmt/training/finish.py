@@ -52,7 +52,7 @@ def finish(
     # In fp32, as in nmt-translate and nmt-eval, which then compute the same scores.
     validator = validator_for(model, config, prepared, device, final=True)
     selection = select_best(config, final_candidates(config, checkpoints, run), checkpoints, model, validator)
-    _log_selection(config, selection)
+    _log_selection(selection)
     _warn_if_one_checkpoint_was_better(config, prepared, run, selection, model, checkpoints)
 
     translator = Translator(
@@ -225,7 +225,7 @@ def _scored(
     return scored
 
 
-def _log_selection(config: TrainConfig, selection: Selection) -> None:
+def _log_selection(selection: Selection) -> None:
     if len(selection.scored) > 1:
         log.info(
             "final model: %d candidates, scored by %s on the validation set in %.1f seconds\n%s",
