@@ -1,0 +1,137 @@
+"""Options that a model sets: those of its decoding in translation, and its architecture in a warm start."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, TypeVar
+
+from omegaconf import OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from nmt.config import DecodingConfig, ModelConfig, folders, storage
+from nmt.config.plain_yaml import MOST_CHARACTERS
+from nmt.errors import UserError
+from nmt.options.hydra_errors import first_line
+from nmt.options.overrides import Setting
+from nmt.runtime import (
+    EXPORT_REPORT,
+    config_file,
+    decoded,
+    expanded,
+    is_hub_name,
+    pinned,
+    read_checked,
+    read_errors,
+)
+from nmt.runtime.checksums import read_sections
+from nmt.runtime.model_files import model_folder_or_none
+
+_C = TypeVar("_C")
+
+
+def with_commit(setting: Setting) -> Setting:
+    """Returns `model_dir` with the current commit of a model on the hub, so that a command reads only one."""
+    if setting.key != "model_dir" or not isinstance(setting.value, str | list):
+        return setting
+    given = folders("model_dir", setting.value)
+    if not any(map(is_hub_name, given)):
+        return setting
+    named = [pinned(_resolved("model_dir", one)) if is_hub_name(one) else one for one in given]
+    return replace(setting, value=named[0] if isinstance(setting.value, str) else named, override=None)
+
+
+def decoding_of_model(model_dir: str) -> list[Setting]:
+    """Returns the decoding settings that a model was tested with; they are the defaults for translation."""
+    model_dir = _resolved("model_dir", model_dir)
+    path = _config_of(model_dir, "model_dir")
+    if path is None:
+        return _decoding_of_export(expanded(model_dir) / EXPORT_REPORT)
+    return settings_of_decoding(_section(DecodingConfig, path, "decoding"), f"{path}: ")
+
+
+def architecture_of_model(start_from: str, given: Mapping[str, Any]) -> list[Setting]:
+    """Returns the options of the model in `start_from`, since a warm start needs the same; not its dropout.
+
+    Args:
+        start_from: the folder.
+        given: key of each given setting → value. These are left out, since later settings would not win.
+    """
+    path = _config_of(_resolved("start_from", str(start_from)), "start_from")
+    if path is None:
+        return []
+    model = storage.to_plain(_section(ModelConfig, path, "model"))
+    positions = model.pop("positions")
+    if "model/positions" not in given:
+        model |= {f"positions.{key}": value for key, value in positions.items()}
+    if "${" in json.dumps(model):
+        raise UserError(f"{path}: model: ${{ begins an interpolation. Remove it.")
+    wanted = {f"model.{key}": value for key, value in model.items() if not key.endswith("dropout")}
+    return [
+        Setting(key, str(each), each, None)
+        for key, value in wanted.items()
+        if not any(f"{other}.".startswith(f"{key}.") for other in given)
+        # An empty section first: a section would be merged with the one of the experiment.
+        for each in ([{}, value] if isinstance(value, dict) else [value])
+    ]
+
+
+def _config_of(model_dir: str, key: str) -> Path | None:
+    """Returns the configuration of a model; None if this is not a model folder, which is reported later.
+
+    Args:
+        model_dir: the folder.
+        key: the option that gave it, for error messages.
+    """
+    with read_errors(expanded(model_dir)):
+        folder = model_folder_or_none(model_dir, key)
+        return None if folder is None else config_file(folder)
+
+
+def _section(schema: type[_C], path: Path, name: str) -> _C:
+    """Reads one section of a configuration."""
+    text = decoded(read_checked(path, MOST_CHARACTERS), path)
+    return storage.section_from_yaml(schema, text, str(path), name)
+
+
+def _decoding_of_export(report: Path) -> list[Setting]:
+    """Returns the decoding settings that an export records; none if there is no such file."""
+    with read_errors(report):
+        if not report.is_file():
+            return []  # not a model folder: the command reports it later, with a better message
+    values = read_sections(report).get("decoding", {})
+    try:
+        decoding = storage.from_plain(DecodingConfig, values, "decoding")
+    except UserError as error:
+        raise UserError(f"{report}: {error}") from error
+    return settings_of_decoding(decoding, f"{report}: ")
+
+
+def settings_of_decoding(decoding: DecodingConfig, where: str = "") -> list[Setting]:
+    """Returns settings for the options of decoding: the numbers and the processors.
+
+    Raises:
+        UserError: a processor has an interpolation; the message begins with `where`.
+    """
+    plain = storage.to_plain(decoding)
+    processors = plain.pop("processors")
+    if "${" in json.dumps(processors):
+        raise UserError(f"{where}decoding.processors: ${{ begins an interpolation. Remove it.")
+    numbers = [implied(f"decoding.{key}", value) for key, value in plain.items()]
+    return [*numbers, Setting("decoding.processors", str(processors), processors, None)]
+
+
+def _resolved(key: str, value: str) -> str:
+    """Resolves a value before composition: `${oc.env:HOME}` works, `${other.key}` does not."""
+    try:
+        return str(OmegaConf.create({key: value})[key])
+    except OmegaConfBaseException as error:
+        raise UserError(f"{key}={value}: {first_line(error)}") from error
+
+
+def implied(key: str, value: Any) -> Setting:
+    """Returns an implied setting; its value is a number, a name or None."""
+    written = "null" if value is None else str(value)
+    return Setting(key, written, value, f"{key}={written}")
