@@ -5,7 +5,6 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from copy import copy
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -60,10 +59,11 @@ class MarianEngine:
     """A Marian model on the CPU in fp32; see `nmt.export.engine.Engine`.
 
     Args:
-        folder: its folder. Its ids are those here; see `renumbered`.
+        folder: its folder.
+        numbering: its ids; None: they are the same as here.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, numbering: Numbering | None = None) -> None:
         from transformers import MarianMTModel, MarianTokenizer
 
         with quiet():
@@ -72,10 +72,7 @@ class MarianEngine:
             model: Any = MarianMTModel.from_pretrained(folder, dtype=torch.float32)
         self.model = model.eval()
         self._source = spm.SentencePieceProcessor(model_file=str(folder / "source.spm"))
-        self._set(None)
-
-    def _set(self, numbering: Numbering | None) -> None:
-        self._numbering = numbering
+        self._has_our_ids = numbering is None
         if numbering is None:
             config = self.model.config
             numbering = Numbering(range(config.vocab_size), range(config.decoder_vocab_size))
@@ -86,12 +83,6 @@ class MarianEngine:
             for side in (self._to_source, self._to_target)
         )
 
-    def renumbered(self, numbering: Numbering) -> MarianEngine:
-        """Returns the same model with other ids here."""
-        other = copy(self)
-        other._set(numbering)
-        return other
-
     def encode(self, lines: Sequence[str]) -> list[list[int]]:
         """See `Engine.encode`."""
         encoded = ([*map(int, self._tokenizer(line)["input_ids"])][:-1] for line in lines)
@@ -99,13 +90,13 @@ class MarianEngine:
 
     def encodings_tie(self, line: str, ids: Sequence[int]) -> bool:
         """See `Engine.encodings_tie`. A `MarianVocabulary` encodes whole lines, too: no ties."""
-        return self._numbering is None and equally_probable(self._source, line, ids)
+        return self._has_our_ids and equally_probable(self._source, line, ids)
 
     @torch.inference_mode()
     def translate(self, sources: Sequence[Sequence[int]], limits: Sequence[int]) -> list[list[int]]:
         """See `Engine.translate`."""
         options: dict[str, Any] = {}
-        if self._numbering is not None:
+        if not self._has_our_ids:
             forbidden = sorted({self._to_target[id] for id in (PAD_ID, BOS_ID, UNK_ID)})
             options = {"bad_words_ids": [[id] for id in forbidden], "forced_eos_token_id": None}
         end_id = self._to_target[EOS_ID]

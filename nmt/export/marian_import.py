@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
@@ -25,6 +26,7 @@ from nmt.export.importer import Imported, Importer
 from nmt.export.marian_engine import MarianEngine, Numbering
 from nmt.export.marian_weights import LAYOUT_KEY, halves_order, ours_of
 from nmt.runtime import log, parse_json, read_errors
+from nmt.runtime.hub import brief
 
 _ACTIVATIONS = {
     "relu": Activation.relu,
@@ -59,19 +61,12 @@ class MarianImporter(Importer):
                 "transformers."
             )
         pieces = _Pieces.read(folder)
-        try:
+        with _loading_errors(folder):
             config: Any = MarianConfig.from_pretrained(folder)
             model = _model_config(folder, config)
-            engine = MarianEngine(folder)
-        except UserError:
-            raise
-        except Exception as error:  # transformers and torch raise errors of many kinds for a damaged model
-            raise UserError(
-                f"{folder}: transformers can't load it: {' '.join(str(error).split())[:300]}"
-            ) from error
         numbering = pieces.numbering(folder, config)
-        if not numbering.is_identity:
-            engine = engine.renumbered(numbering)
+        with _loading_errors(folder):
+            engine = MarianEngine(folder, None if numbering.is_identity else numbering)
         state = {name: weight.detach() for name, weight in engine.model.state_dict().items()}
         model, weights = _weights(model, state, numbering)
         longest = config.max_position_embeddings
@@ -84,6 +79,17 @@ class MarianImporter(Importer):
             longest,
             engine,
         )
+
+
+@contextmanager
+def _loading_errors(folder: Path) -> Iterator[None]:
+    """Raises UserErrors; transformers and torch raise errors of many kinds for a damaged model."""
+    try:
+        yield
+    except UserError:
+        raise
+    except Exception as error:
+        raise UserError(f"{folder}: transformers can't load it: {brief(error)}") from error
 
 
 def _decoding(options: Any, longest: int) -> DecodingConfig:

@@ -42,12 +42,12 @@ from nmt.runtime.hub import HUB
 def export(config: ExportConfig, key: str = "format") -> dict[str, Any]:
     """Exports a model as `config` says, and uploads it if it is to be pushed.
 
-    Returns:
-        The content of `export.json`; empty for `format=nmt`.
-
     Args:
         config: the options.
         key: the option that has chosen the format, for error messages.
+
+    Returns:
+        The content of `export.json`; empty for `format=nmt`.
 
     Raises:
         UserError: the model can't be read or the engine can't compute it, a package is missing, the folder is
