@@ -13,7 +13,7 @@ from typing import Any
 import nmt
 from nmt.bundle import Bundle, load_bundle
 from nmt.config import DecodingConfig, TranslateConfig
-from nmt.data.subwords.tokenizer import BOS_ID, EOS_ID, PAD_ID, UNK_ID
+from nmt.data.subwords.vocabulary import BOS_ID, EOS_ID, FORBIDDEN_IDS, PAD_ID
 from nmt.engines import ENGINES
 from nmt.export.ctranslate2 import CTranslate2
 from nmt.export.marian import Marian
@@ -85,7 +85,7 @@ def of_transformers(folder: Path, precision: str, threads: int, work: Path) -> T
     model: Any = MarianMTModel.from_pretrained(work)  # in evaluation mode
     # Faster than a list of forbidden words, which a processor reads at every step.
     model.generation_config.bad_words_ids = model.generation_config.max_length = None
-    model.final_logits_bias[:, [PAD_ID, BOS_ID, UNK_ID]] = -1e4
+    model.final_logits_bias[:, list(FORBIDDEN_IDS)] = -1e4
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     model.to(device)
     dtype = {"bf16": torch.bfloat16, "fp16": torch.float16}.get(precision)

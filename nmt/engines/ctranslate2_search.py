@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from nmt.data.subwords.tokenizer import BOS_ID, EOS_ID, PAD_ID, UNK_ID
+from nmt.data.subwords.vocabulary import EOS_ID, FORBIDDEN_IDS
 from nmt.decoding.scorers import LengthPenalty
 from nmt.decoding.search import Hypothesis
 from nmt.errors import UserError
@@ -32,7 +32,6 @@ from nmt.runtime import memory_errors
 if TYPE_CHECKING:
     from nmt.data.subwords.tokenizer import Tokenizer
 
-_FORBIDDEN = (PAD_ID, BOS_ID, UNK_ID)
 _NO_PENALTY = 1e-6  # with 0, the engine ends the search at the first complete hypothesis
 _IMPOSSIBLE = -1e6  # the engine fills missing hypotheses with this log-probability or less
 _BATCH_TOKENS = 2048
@@ -159,7 +158,7 @@ class _Call:
         """Waits for a batch; returns its rows and their hypotheses."""
         found: dict[int, list[Hypothesis]] = {}
         again = []
-        forbidden, end = {SPECIAL[one] for one in _FORBIDDEN}, [SPECIAL[EOS_ID]]
+        forbidden, end = {SPECIAL[one] for one in FORBIDDEN_IDS}, [SPECIAL[EOS_ID]]
         for row, one in zip(rows, pending, strict=True):
             result = one.result()
             hypotheses, scores = result.hypotheses, result.scores or [0.0]
@@ -217,7 +216,7 @@ class _Call:
             batch_type="tokens",
             return_scores=True,
             no_repeat_ngram_size=self._settings.no_repeat_ngram,
-            suppress_sequences=[[SPECIAL[one]] for one in _FORBIDDEN],
+            suppress_sequences=[[SPECIAL[one]] for one in FORBIDDEN_IDS],
             **self._options(),
         )
         end = SPECIAL[EOS_ID]

@@ -14,16 +14,8 @@ from torch import Tensor
 
 from nmt.bundle import Bundle
 from nmt.config import Activation, ModelConfig, Norm
-from nmt.data.subwords.tokenizer import (
-    BOS_ID,
-    EOS_ID,
-    JOINT_FILE,
-    PAD_ID,
-    SOURCE_FILE,
-    TARGET_FILE,
-    UNK_ID,
-    Tokenizer,
-)
+from nmt.data.subwords.tokenizer import JOINT_FILE, SOURCE_FILE, TARGET_FILE, Tokenizer
+from nmt.data.subwords.vocabulary import BOS_ID, EOS_ID, FORBIDDEN_IDS, PAD_ID, UNK_ID
 from nmt.export.engine import Exporter
 from nmt.export.segmentation import equally_probable
 from nmt.model.positions import Places, Positions
@@ -159,7 +151,7 @@ class _Loaded:
                 max_decoding_length=limit,
                 max_batch_size=_BATCH_TOKENS,
                 batch_type="tokens",
-                suppress_sequences=[[SPECIAL[id]] for id in (PAD_ID, BOS_ID, UNK_ID)],
+                suppress_sequences=[[SPECIAL[id]] for id in FORBIDDEN_IDS],
             )
             for row, result in zip(rows, results, strict=True):
                 found[row] = [self._ids[1][piece] for piece in result.hypotheses[0]]

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from nmt.bundle import Bundle
 from nmt.config import Activation, ModelConfig, Norm, Tie
-from nmt.data.subwords.tokenizer import BOS_ID, EOS_ID, PAD_ID, UNK_ID
+from nmt.data.subwords.vocabulary import BOS_ID, EOS_ID, FORBIDDEN_IDS, PAD_ID
 from nmt.export.engine import Exporter
 from nmt.export.marian_engine import MarianEngine, quiet
 from nmt.export.marian_weights import LAYOUT_KEY, halves_order, theirs_of
@@ -19,7 +19,6 @@ from nmt.model.positions.sinusoidal import Layout, Sinusoidal
 from nmt.model.transformer import Transformer
 
 _ACTIVATIONS = {Activation.relu: "relu", Activation.gelu: "gelu", Activation.silu: "silu"}
-_FORBIDDEN = [PAD_ID, BOS_ID, UNK_ID]
 
 
 class Marian(Exporter):
@@ -78,7 +77,7 @@ class Marian(Exporter):
             eos_token_id=EOS_ID,
             pad_token_id=PAD_ID,
             decoder_start_token_id=BOS_ID,
-            bad_words_ids=[[id] for id in _FORBIDDEN],
+            bad_words_ids=[[id] for id in FORBIDDEN_IDS],
             num_beams=bundle.config.decoding.beam_size,
             max_length=max_length,
         )

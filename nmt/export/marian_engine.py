@@ -13,7 +13,7 @@ import sentencepiece as spm
 import torch
 from torch import Tensor
 
-from nmt.data.subwords.vocabulary import BOS_ID, EOS_ID, PAD_ID, UNK_ID
+from nmt.data.subwords.vocabulary import BOS_ID, EOS_ID, FORBIDDEN_IDS, PAD_ID
 from nmt.decoding.batches.jobs import batches_by_length
 from nmt.export.segmentation import equally_probable
 
@@ -97,7 +97,7 @@ class MarianEngine:
         """See `Engine.translate`."""
         options: dict[str, Any] = {}
         if not self._has_our_ids:
-            forbidden = sorted({self._to_target[id] for id in (PAD_ID, BOS_ID, UNK_ID)})
+            forbidden = sorted({self._to_target[id] for id in FORBIDDEN_IDS})
             options = {"bad_words_ids": [[id] for id in forbidden], "forced_eos_token_id": None}
         end_id = self._to_target[EOS_ID]
         found: list[list[int]] = [[] for _ in sources]

@@ -16,7 +16,7 @@ import torch
 
 from nmt.bundle import Bundle
 from nmt.data.batches.batching import Batch
-from nmt.data.subwords.tokenizer import BOS_ID, NUM_SPECIAL, PAD_ID, UNK_ID
+from nmt.data.subwords.vocabulary import FORBIDDEN_IDS, NUM_SPECIAL
 from nmt.decoding.batches.jobs import batches_by_length
 from nmt.export.engine import Engine
 from nmt.export.sentences import Sentences
@@ -204,7 +204,7 @@ def forced(
         batch = Batch.of([sources[row] for row in rows], [targets[row] for row in rows])
         log_probs = model.logits(model(batch)).log_softmax(-1)
         own = log_probs.gather(1, batch.target_out[:, None].long())[:, 0]
-        log_probs[:, [PAD_ID, BOS_ID, UNK_ID]] = -math.inf
+        log_probs[:, list(FORBIDDEN_IDS)] = -math.inf
         shortfall = log_probs.amax(-1) - own
         lengths = [len(targets[row]) + 1 for row in rows]
         for row, a, b in zip(rows, torch.split(own, lengths), torch.split(shortfall, lengths), strict=True):

@@ -23,6 +23,9 @@ PAD_ID, BOS_ID, EOS_ID, UNK_ID = 0, 1, 2, 3
 NUM_SPECIAL = 4
 """Number of special pieces; their ids come first."""
 
+FORBIDDEN_IDS = (PAD_ID, BOS_ID, UNK_ID)
+"""Ids that a search must not write."""
+
 _NORMAL = 1  # SentencePiece.Type.NORMAL in sentencepiece_model.proto
 
 

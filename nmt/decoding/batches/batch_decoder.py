@@ -13,7 +13,8 @@ from torch import Tensor
 
 from nmt.config import DecodingConfig, Precision
 from nmt.data.batches.batching import Batch
-from nmt.data.subwords.tokenizer import BOS_ID, EOS_ID, PAD_ID, UNK_ID, Tokenizer
+from nmt.data.subwords.tokenizer import Tokenizer
+from nmt.data.subwords.vocabulary import BOS_ID, EOS_ID, FORBIDDEN_IDS
 from nmt.decoding.alignment.aligner import Aligner
 from nmt.decoding.batches.jobs import ForcedJob, SearchJob, Sentences, Wanted, batches_by_length
 from nmt.decoding.batches.workers import WorkerPool, num_workers, possible_workers, shared_size
@@ -179,7 +180,7 @@ class BatchDecoder:
                 max_lengths=limits,
                 bos_id=BOS_ID,
                 eos_id=EOS_ID,
-                forbidden=(PAD_ID, BOS_ID, UNK_ID),
+                forbidden=FORBIDDEN_IDS,
                 processors=processors,
                 sources=sources,
                 attention=wanted.attention or wanted.alignments,
