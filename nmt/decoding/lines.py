@@ -74,10 +74,10 @@ class LineTranslator(ABC):
 
     @abstractmethod
     def _prepare(self, wanted: Wanted, constraints: Sequence[Sequence[str]] | None) -> None:
-        """Prepares the search of a call, or refuses what it can't do.
+        """Prepares the search of a call.
 
         Raises:
-            UserError: the search can't return what is wanted, or can't have constraints.
+            UserError: the search can't return attention or alignments, or can't have constraints.
         """
 
     def _automaton(self, phrases: PhraseIds) -> Automaton | None:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from nmt.engines.ctranslate2 import CTranslate2
 from nmt.engines.engine import ENGINES, Engine, LoadedModel
-from nmt.engines.own import Own
+from nmt.engines.pytorch import PyTorch
 
-ENGINES["nmt"] = Own
+ENGINES["nmt"] = PyTorch
 ENGINES["ctranslate2"] = CTranslate2
 
 __all__ = ["ENGINES", "Engine", "LoadedModel"]

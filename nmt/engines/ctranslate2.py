@@ -31,7 +31,7 @@ _REFUSED = ("samples", "mbr", "diversity", "coverage_penalty", "processors")
 
 
 class CTranslate2(Engine):
-    """Reads an export of `nmt-export format=ctranslate2`, which is made if the folder is that of a model."""
+    """Reads an export of `nmt-export format=ctranslate2`; writes it first if the folder is a model folder."""
 
     def check(self, config: TranslateConfig | ServeConfig) -> None:
         """See `Engine.check`."""

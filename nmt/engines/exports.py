@@ -1,4 +1,4 @@
-"""The exports of models that an engine needs: made at their first use, and found again.
+"""The exports that engines read: written at the first use of a model, and reused.
 
 An export is next to the weights, in `exports/`, or in the cache if that folder can't be written, is a
 checkpoint, or is a download. It is used only if the files of the model and of the export have the recorded

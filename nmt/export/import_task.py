@@ -19,7 +19,7 @@ from nmt.runtime.hub import HUB, hub_files, is_repository
 
 
 def import_model(config: ImportConfig) -> dict[str, Any]:
-    """Imports a model as `config` says; returns what the comparison found.
+    """Imports a model as `config` says; returns the result of the comparison.
 
     Raises:
         UserError: the model can't be read or has an option that `nmt` lacks, a package is missing, the folder

@@ -35,7 +35,7 @@ _PIECES = 25  # of a sentence of `every_piece`, as in usual text
 
 @dataclass(frozen=True)
 class Parity:
-    """What the comparison of an exact export found.
+    """The result of a comparison.
 
     Attributes:
         sentences: compared sentences.
@@ -70,11 +70,11 @@ class Difference(Exception):
 
 @dataclass(frozen=True)
 class Forced:
-    """The original's view of a target.
+    """The log-probabilities of a target in the original.
 
     Attributes:
         log_probs: the log-probability of each token, EOS last.
-        shortfall: how much it lacks to the highest log-probability of an id that may be written.
+        shortfall: how much lower each one is than the highest log-probability of an id that may be written.
     """
 
     log_probs: list[float]

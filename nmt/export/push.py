@@ -66,7 +66,7 @@ def push(folder: Path, repository: str, message: str, private: bool | None) -> s
 
 
 def _reason(error: Exception, repository: str) -> str | None:
-    """Returns why an upload failed, and what to do; None for a bug."""
+    """Returns the reason of a failed upload and a fix; None for a bug."""
     owner = repository.partition("/")[0]
     status = getattr(getattr(error, "response", None), "status_code", None)
     if status == 401:

@@ -1,4 +1,4 @@
-"""What `export.json` records about an export, besides its comparison: what a translator needs to know."""
+"""The facts of an export that a translator needs. `export.json` has them and the result of the comparison."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Safetensors files: written, and read strictly: the header is checked first, every number after loading."""
+"""Safetensors files: reads them strictly, the header first and every number after loading; writes them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The engine `nmt`: models and search of nmt, with all options."""
+"""The engine `nmt`: models and search of nmt in PyTorch, with all options."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from nmt.decoding.translator import Translator
 
 
-class Own(Engine):
-    """Computes in torch; see `nmt.decoding`."""
+class PyTorch(Engine):
+    """Searches with `nmt.decoding`."""
 
     def check(self, config: TranslateConfig | ServeConfig) -> None:
         """See `Engine.check`."""
@@ -25,18 +25,15 @@ class Own(Engine):
                 "Add backend=ctranslate2, or remove it."
             )
 
-    def load(self, config: TranslateConfig | ServeConfig, model_dir: list[str]) -> OwnModel:
+    def load(self, config: TranslateConfig | ServeConfig, model_dir: list[str]) -> PyTorchModel:
         """See `Engine.load`."""
-        return OwnModel(
-            load_models(
-                TranslateConfig(
-                    model_dir, device=config.device, precision=config.precision, threads=config.threads
-                )
-            )
+        options = TranslateConfig(
+            model_dir, device=config.device, precision=config.precision, threads=config.threads
         )
+        return PyTorchModel(load_models(options))
 
 
-class OwnModel:
+class PyTorchModel:
     """One model or an ensemble; see `LoadedModel`."""
 
     threads = 1  # a call uses worker processes
