@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from nmt.data.arrays import Side, smallest_dtype
+from nmt.data.subwords.sampling import WORD_START
 from nmt.data.subwords.tokenizer import MAX_BYTES, SOURCE_FILE, TARGET_FILE, Tokenizer, segmentation_of
 from nmt.data.subwords.vocabulary import EOS_ID, NUM_SPECIAL, PAD_ID, UNK_ID, Vocabulary
 from nmt.data.subwords.word_numbers import piece_begins, words_at
@@ -27,7 +28,6 @@ from nmt.errors import UserError
 from nmt.runtime import make_folder, parse_json, read_checked, replaced
 from nmt.runtime.model_files import PIECE_LIST
 
-_SPACE = "\u2581"  # SentencePiece's replacement for a space
 _BYTE = re.compile("<0x[0-9A-F]{2}>")
 _TAG = re.compile(">>.*<<", re.DOTALL)
 
@@ -94,7 +94,7 @@ class MarianVocabulary(Vocabulary):
         pieces = [[self._names[id] for id in sequence] for sequence in ids]
         texts: list[str] = self.processor.decode(pieces, num_threads=1) if ids else []
         # A piece of the other side keeps its mark: this side's SentencePiece model does not know it.
-        return [text.replace(_SPACE, " ").strip() for text in texts]
+        return [text.replace(WORD_START, " ").strip() for text in texts]
 
     def decoded_begins(self, ids: Sequence[int]) -> tuple[str, list[int]]:
         """See `Vocabulary.decoded_begins`."""
