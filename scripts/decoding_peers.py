@@ -12,9 +12,9 @@ from typing import Any
 
 import nmt
 from nmt.bundle import Bundle, load_bundle
+from nmt.cli.translate import load_translator
 from nmt.config import DecodingConfig, TranslateConfig
 from nmt.data.subwords.vocabulary import BOS_ID, EOS_ID, FORBIDDEN_IDS, PAD_ID
-from nmt.engines import ENGINES
 from nmt.export.ctranslate2 import CTranslate2
 from nmt.export.marian import Marian
 from nmt.runtime import find_model_folder
@@ -62,9 +62,7 @@ def of_engine(folder: Path, precision: str, threads: int, workers: str, work: Pa
         threads=threads,
         decoding=decoding,
     )
-    engine = ENGINES[config.backend]()
-    engine.check(config)
-    translator = engine.load(config, [config.model_dir]).translator(decoding)
+    translator = load_translator(config)
 
     def translate(lines: Sequence[str], beam: int) -> list[str]:
         chosen = translator.with_options(replace(decoding, beam_size=beam))

@@ -110,6 +110,7 @@ def _model_config(folder: Path, config: Any) -> ModelConfig:
         UserError: the model has an option that a Transformer lacks here.
     """
     for key, found, wanted in (
+        ("is_encoder_decoder", config.is_encoder_decoder, True),
         ("scale_embedding", config.scale_embedding, True),
         ("decoder_ffn_dim", config.decoder_ffn_dim, config.encoder_ffn_dim),
         ("decoder_attention_heads", config.decoder_attention_heads, config.encoder_attention_heads),

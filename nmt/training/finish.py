@@ -18,6 +18,7 @@ from nmt.data.arrays import Side
 from nmt.data.corpora.corpus import HeldOut
 from nmt.data.preparation.prepare import Prepared
 from nmt.decoding.translator import Translator
+from nmt.errors import UserError
 from nmt.evaluation.metrics import metrics_for
 from nmt.evaluation.report import Report
 from nmt.evaluation.scores import Scores, score, score_groups
@@ -29,15 +30,22 @@ from nmt.training.selection import Selection, final_candidates, origin, select_b
 from nmt.training.state.checkpoint import CheckpointFolder
 from nmt.training.state.progress import Progress
 from nmt.training.state.run_folder import RunFolder
-from nmt.training.state.warm_start import initial_model, new_model
+from nmt.training.state.warm_start import initial_model, new_model, start_fingerprint
 from nmt.training.trainer import open_checkpoints
 from nmt.training.validation import validator_for
 
 
 def finish(
-    config: TrainConfig, prepared: Prepared, folder: RunFolder, device: torch.device
+    config: TrainConfig, prepared: Prepared, folder: RunFolder, device: torch.device, start: str | None
 ) -> dict[str, Any]:
     """Chooses the final model of a run whose training is over, evaluates it, and writes model and results.
+
+    Args:
+        config: the options of the run.
+        prepared: the data of the run.
+        folder: the folder of the run.
+        device: computes.
+        start: the `start_fingerprint` of the run.
 
     Returns:
         The content of `results.json`.
@@ -45,7 +53,7 @@ def finish(
     Raises:
         UserError: no checkpoint can be read, or the disk is full.
     """
-    checkpoints = open_checkpoints(config, prepared, folder)
+    checkpoints = open_checkpoints(config, prepared, folder, start)
     run = checkpoints.newest_progress()
     assert run is not None, "training ends with a checkpoint"
     model = new_model(config, prepared).to(device)
@@ -69,11 +77,26 @@ def finish(
     if (alignment := _alignment(translator, model, prepared)) is not None:
         results["alignment"] = alignment
     if config.start_from is not None:
-        results["before"] = _scored_before(config, prepared, held_out, folder, device)
+        if _is_there_still(config, start):
+            results["before"] = _scored_before(config, prepared, held_out, folder, device)
+        else:
+            log.warning(
+                "start_from=%s: the model is not there any more, or is another one, so the results have no "
+                "scores of it",
+                config.start_from,
+            )
     folder.require_present()
     save_bundle(folder.model, config, selection.weights, prepared.tokenizer, results)
     folder.write_results(results)
     return results
+
+
+def _is_there_still(config: TrainConfig, start: str | None) -> bool:
+    """Returns whether `start_from` has the weights with which the run has begun."""
+    try:
+        return start_fingerprint(config) == start
+    except UserError:
+        return False
 
 
 def _scored_before(

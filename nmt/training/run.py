@@ -51,7 +51,7 @@ from nmt.training.processes.watchdog import watched
 from nmt.training.state.freezing import check_frozen
 from nmt.training.state.rewind import rewind_target
 from nmt.training.state.run_folder import RunFolder, fixed_options
-from nmt.training.state.warm_start import with_vocabulary
+from nmt.training.state.warm_start import start_fingerprint, with_vocabulary
 from nmt.training.trainer import Trainer
 from nmt.training.update.optimizer import check_optimizer
 from nmt.training.update.schedule import build_schedule
@@ -253,12 +253,14 @@ def _train_and_finish(config: TrainConfig, prepared: Prepared, folder: RunFolder
             more = "" if option in fixed_options(config) else f"; a larger {option} resumes it"
             log.info("%s: training is done already%s", folder.path, more)
             return _train_result(config, results, folder)
+        start = start_fingerprint(config)  # now: the training may take longer than the folder exists
         stop = StopRequest()
         if not loop(config, prepared, folder, stop) or stop():
             log.info("stopped; the same command resumes from here")
             raise Stopped(stop.signum)
         release_freed_memory()  # that training used, before the final model needs memory
-        return _train_result(config, finish(config, prepared, folder, choose_device("auto")), folder)
+        results = finish(config, prepared, folder, choose_device("auto"), start)
+        return _train_result(config, results, folder)
 
 
 def _train_result(config: TrainConfig, results: dict[str, Any], folder: RunFolder) -> TrainResult:

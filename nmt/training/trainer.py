@@ -98,7 +98,7 @@ class Trainer:
         self.compilations = compiled(self.model, wanted=self.options.compile)
         self.progress = Progress(loss_scale=first_loss_scale(self.options.precision))
         self.schedule = build_schedule(self.options.schedule, config.model.d_model, self.options.max_updates)
-        self.checkpoints = open_checkpoints(config, prepared, folder)
+        self.checkpoints = open_checkpoints(config, prepared, folder, start_fingerprint(config))
 
     def train(self) -> bool:
         """Trains to the end or until a stop is requested, and saves the last state.
@@ -448,9 +448,18 @@ def open_stream(config: TrainConfig, prepared: Prepared, progress: Progress, ran
     )
 
 
-def open_checkpoints(config: TrainConfig, prepared: Prepared, folder: RunFolder) -> CheckpointFolder:
-    """Returns the checkpoints of a run, bound to its options, data and vocabulary."""
+def open_checkpoints(
+    config: TrainConfig, prepared: Prepared, folder: RunFolder, start: str | None
+) -> CheckpointFolder:
+    """Returns the checkpoints of a run, bound to its options, data, vocabulary and start.
+
+    Args:
+        config: the options of the run.
+        prepared: the data of the run.
+        folder: the folder of the run.
+        start: the `start_fingerprint` of the run.
+    """
     prints = {"data": prepared.fingerprint, "vocabulary": prepared.tokenizer.fingerprint}
-    if (start := start_fingerprint(config)) is not None:
+    if start is not None:
         prints["model in start_from"] = start
     return CheckpointFolder(folder.checkpoints, prints, fixed_options(config))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import signal
 import subprocess
 import time
@@ -28,7 +29,8 @@ from nmt.config import (
     TrainSplitConfig,
 )
 from nmt.errors import UserError
-from nmt.runtime import parse_json
+from nmt.runtime import log, parse_json
+from nmt.training import run as run_module
 from nmt.training.run import train
 
 SETTINGS: dict[str, dict[str, Any]] = {
@@ -149,6 +151,30 @@ def test_neither_option_may_change(
     with pytest.raises(UserError) as refused:
         train(config)
     assert named in str(refused.value)
+
+
+@pytest.mark.parametrize("change", ["removed", "replaced"])
+def test_the_start_may_go_away_during_the_training(
+    change: str, base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(log, "propagate", True)
+    start = shutil.copytree(base / "run/model", tmp_path / "start")
+    config = replace(tuning(base, tmp_path / "run", max_updates=3), start_from=str(start))
+    finish = run_module.finish
+
+    def later(*given: Any) -> Any:
+        if change == "removed":
+            shutil.rmtree(start)
+        else:
+            (start / "model.safetensors").write_bytes(b"another model")
+        return finish(*given)
+
+    monkeypatch.setattr(run_module, "finish", later)
+    train(config)
+    results = parse_json((tmp_path / "run/results.json").read_text())
+    assert "before" not in results and "bleu" in results["test"]
+    assert sum("the model is not there any more" in line for line in caplog.messages) == 1
+    assert load_bundle(tmp_path / "run/model").tokenizer
 
 
 def test_an_unknown_part_is_refused_before_the_data_are_prepared(base: Path, tmp_path: Path) -> None:

@@ -304,6 +304,7 @@ def changed(name: str, key: str, value: Any) -> Callable[[Path], None]:
     ("damage", "message"),
     [
         (changed("config.json", "model_type", "bart"), "model_type=bart: not a Marian model of transformers"),
+        (changed("config.json", "is_encoder_decoder", False), "is_encoder_decoder=false: must be true"),
         (changed("config.json", "scale_embedding", False), "scale_embedding=false: must be true"),
         (changed("config.json", "decoder_ffn_dim", 32), "decoder_ffn_dim=32: must be 48"),
         (
