@@ -39,9 +39,6 @@ class LineTranslator(ABC):
         max_source_tokens: the maximum number of tokens of a source, EOS counted. Longer sources are cut.
     """
 
-    places_tags = False
-    """Whether the search can place placeholders in finished translations (`Sentences.fixed`)."""
-
     def __init__(self, tokenizer: Tokenizer, config: DecodingConfig, max_source_tokens: int) -> None:
         self.tokenizer = tokenizer
         self.config = config
@@ -71,6 +68,11 @@ class LineTranslator(ABC):
 
         A result has one hypothesis or more, at most `decoding.num_results` of them.
         """
+
+    @property
+    def places_tags(self) -> bool:
+        """Whether the search can place placeholders in finished translations (`Sentences.fixed`)."""
+        return False
 
     @abstractmethod
     def _prepare(self, wanted: Wanted, constraints: Sequence[Sequence[str]] | None) -> None:

@@ -53,8 +53,6 @@ class Translator(LineTranslator):
         utility: the metric of `decoding.mbr`; None if that is not set.
     """
 
-    places_tags = True
-
     def __init__(
         self,
         models: Sequence[Seq2Seq],
@@ -108,6 +106,11 @@ class Translator(LineTranslator):
             utility=self._utility,
         )
 
+    @property
+    def places_tags(self) -> bool:
+        """See `LineTranslator.places_tags`. With a maximum length of a model, tags might not fit any more."""
+        return self._decoder.max_target_tokens is None
+
     def _search_all(
         self,
         sentences: Sentences,
@@ -116,6 +119,8 @@ class Translator(LineTranslator):
         advance: Callable[[int], object] = lambda num_sentences: None,
     ) -> Iterator[tuple[int, Found]]:
         """Yields the place and the result of each sentence in `places`, batch by batch."""
+        if sentences.fixed is not None:
+            _ = self._decoder.continuing  # computed once, before worker processes are forked
         lengths = [len(sentences.sources[place]) + 1 for place in places]
         batches = [[places[index] for index in batch] for batch in self._decoder.batches(lengths)]
         jobs = [SearchJob(sentences.take(batch), wanted) for batch in batches]

@@ -97,7 +97,7 @@ def _section(schema: type[_C], path: Path, name: str) -> _C:
 
 
 def _decoding_of_export(report: Path) -> list[Setting]:
-    """Returns the decoding settings that an export records; none if there is no such file."""
+    """Returns the decoding settings that an export records; none without that file."""
     with read_errors(report):
         if not report.is_file():
             return []  # not a model folder: the command reports it later, with a better message

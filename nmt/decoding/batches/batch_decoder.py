@@ -149,18 +149,8 @@ class BatchDecoder:
     def _search_batch(
         self, sentences: Sentences, wanted: Wanted, config: DecodingConfig
     ) -> list[list[Hypothesis]]:
-        sources, prefixes = sentences.sources, sentences.prefixes
-        limits = self._max_lengths(sources, prefixes, sentences.phrases)
-        processors = (*self._processors, *self._placeholders.processors(sources))
-        if wanted.stricter:
-            processors = (NoRepeatNgram(), *processors)
-        if prefixes is not None:
-            processors = (Prefix(PrefixOptions(tuple(map(tuple, prefixes))), processors),)
-        if sentences.fixed is not None:
-            processors = (self._placeholders.placing(sentences.fixed, sentences.pairs, self.continuing),)
-            # A space may precede each placeholder.
-            counts = map(self._placeholders.count, sources)
-            limits = [len(ids) + 2 * count + 1 for ids, count in zip(sentences.fixed, counts, strict=True)]
+        sources = sentences.sources
+        processors, limits = self._rules(sentences, wanted)
         ensemble = self._aligner.ensemble if wanted.alignments else self.ensemble
         with self.inference():
             batch = Batch.of(sources, [()] * len(sources)).to(self.device)
@@ -186,6 +176,21 @@ class BatchDecoder:
                 attention=wanted.attention or wanted.alignments,
                 device=self.device,
             )
+
+    def _rules(self, sentences: Sentences, wanted: Wanted) -> tuple[tuple[SearchProcessor, ...], list[int]]:
+        """Returns the processors of a search, and the maximum number of tokens of each translation."""
+        sources, prefixes = sentences.sources, sentences.prefixes
+        if sentences.fixed is not None:
+            # A space may precede each placeholder.
+            counts = map(self._placeholders.count, sources)
+            limits = [len(ids) + 2 * count + 1 for ids, count in zip(sentences.fixed, counts, strict=True)]
+            return (self._placeholders.placing(sentences.fixed, sentences.pairs, self.continuing),), limits
+        processors = (*self._processors, *self._placeholders.processors(sources))
+        if wanted.stricter:
+            processors = (NoRepeatNgram(), *processors)
+        if prefixes is not None:
+            processors = (Prefix(PrefixOptions(tuple(map(tuple, prefixes))), processors),)
+        return processors, self._max_lengths(sources, prefixes, sentences.phrases)
 
     def forced_score(self, job: ForcedJob) -> list[tuple[float, ...]]:
         """Returns the log-probability of each target token of each pair, EOS included."""

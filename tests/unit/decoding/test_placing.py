@@ -177,3 +177,21 @@ def test_the_score_is_that_of_the_text() -> None:
     model = translator(Random(tokenizer().source_vocab_size), nbest=2)
     [found], [plain] = model.translate(["words <b>of</b> me"]), model.translate(["words of me"])
     assert [one.score for one in found.hypotheses] == [one.score for one in plain.hypotheses]
+
+
+def test_a_model_with_a_maximum_length_copies_tags() -> None:
+    model = Words(tokenizer().source_vocab_size)
+    assert translator(model).places_tags
+    model.max_target_len = 8
+    short = translator(model)
+    assert not short.places_tags
+    [found] = short.translate(["<b>words</b> of <i>me</i>"])
+    assert found.num_tokens <= 8
+    assert [found.hypotheses[0].text.count(tag) for tag in ("<b>", "</b>", "<i>", "</i>")] == [1] * 4
+
+
+def test_tags_are_placed_by_worker_processes() -> None:
+    lines = ["words <b>of</b> me", "see", "<i>see</i> me {a}"] * 8
+    model = Words(tokenizer().source_vocab_size)
+    alone, together = (translator(model, max_sentences=2, workers=n).translate(lines) for n in (1, 2))
+    assert texts(alone) == texts(together)
