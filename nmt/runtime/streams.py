@@ -8,6 +8,7 @@ import logging
 import os
 import sys
 from collections.abc import Iterator
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from nmt.runtime.guest import guest
@@ -25,12 +26,9 @@ def progress(*, total: int | None, unit: str, description: str) -> tqdm[Any]:
     Use it as a context manager and call `update(n)`. If standard error is not a terminal, the bar prints a
     line every 30 seconds and redraws nothing. A guest shows a bar only if its caller asked for progress.
     """
-    from tqdm import tqdm
-
-    call = guest()
+    call, live = guest(), sys.stderr.isatty()
     if call is not None and not call.progress:
-        return tqdm(total=total, disable=True)
-    live = sys.stderr.isatty()
+        return _terminal_bar()(total=total, disable=True)
     raw = _raw_stderr()
     kind = _terminal_bar() if live else _line_bar()
     return kind(
@@ -40,12 +38,14 @@ def progress(*, total: int | None, unit: str, description: str) -> tqdm[Any]:
         desc=description,
         delay=2.0,
         mininterval=0.2 if live else 30.0,
+        miniters=1,  # each update looks at the clock, so no thread has to
         dynamic_ncols=live,
         leave=False,
         file=sys.stderr if raw is None or not live else _BarStream(raw),
     )
 
 
+@cache
 def _terminal_bar() -> type[tqdm[Any]]:
     """Returns the class of progress bars for terminals."""
     from tqdm import tqdm
@@ -54,16 +54,19 @@ def _terminal_bar() -> type[tqdm[Any]]:
         # Holds until the constructor sets it: a signal may interrupt the constructor, and `__del__` must then
         # close nothing.
         disable: bool = True
+        monitor_interval = 0  # no thread
 
     return Bar
 
 
+@cache
 def _line_bar() -> type[tqdm[Any]]:
     """Returns the class of progress bars for files and pipes: each state is a new line."""
     from tqdm import tqdm
 
     class Lines(tqdm):  # type: ignore[type-arg]
         disable: bool = True  # as above
+        monitor_interval = 0
 
         @staticmethod
         def status_printer(file: Any) -> Any:

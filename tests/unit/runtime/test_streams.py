@@ -150,6 +150,17 @@ def test_a_bar_whose_constructor_a_signal_ended(live: bool, monkeypatch: pytest.
     kind.__new__(kind).__del__()
 
 
+@pytest.mark.parametrize("live", [True, False])
+def test_bars_start_no_threads(live: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A thread for each bar would live as long as the process, which may make thousands of bars."""
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: live, raising=False)
+    before = threading.enumerate()
+    for _ in range(3):
+        with progress(total=2, unit="lines", description="Reading") as bar:
+            bar.update(2)
+    assert threading.enumerate() == before
+
+
 @pytest.mark.parametrize("mark", [mark_line, lambda: share_terminal(True)])
 def test_what_others_leave_on_the_line(mark: Callable[[], None], stderr: Stderr) -> None:
     """The line may contain a key echoed by the terminal, or the bar of another process."""
