@@ -106,10 +106,12 @@ def extend(
 
     Args:
         beams: K open hypotheses of t tokens.
-        log_probs: (B, K, V), the log-probabilities of the next id from the model.
+        log_probs: (B, K, V), the log-probabilities of the next id from the model; this call overwrites those
+            of forbidden ids.
         length: t, the number of ids after BOS that a hypothesis has after this step.
         rules: the settings of the search.
-        processed: (B, K, V), `log_probs` after all processors; None if there are no processors.
+        processed: (B, K, V), `log_probs` after all processors, overwritten like them; None if there are no
+            processors.
         banks: the constraints of the sentences; None: there are none.
     """
     allowed = log_probs if processed is None else processed
@@ -149,7 +151,7 @@ def _candidates(beams: Beams, log_probs: Tensor, length: int, rules: Rules) -> t
 
     Args:
         beams: the beams before the step.
-        log_probs: (B, K, V), not changed.
+        log_probs: (B, K, V); those of forbidden ids are overwritten.
         length: see `extend`.
         rules: the settings of the search.
 
@@ -159,12 +161,9 @@ def _candidates(beams: Beams, log_probs: Tensor, length: int, rules: Rules) -> t
         log-probabilities, the lower id first among equal ones.
     """
     sentences, width, vocab = log_probs.shape
-    allowed = min(rules.beam_size, vocab)
-    # Forbidden ids may be among the best ones, which leaves fewer.
-    count = min(allowed + len(rules.forbidden), vocab)
+    count = min(rules.beam_size, vocab)
+    log_probs.index_fill_(2, rules.forbidden, -torch.inf)
     values, ids = top_of_rows(log_probs.flatten(0, 1).float(), count)  # (B * K, M)
-    if len(rules.forbidden):
-        values = values.masked_fill(torch.isin(ids, rules.forbidden), -torch.inf)
     values, ids = values.view(sentences, width, count), ids.view(sentences, width, count)
     if length in rules.max_lengths:
         must_end = (beams.max_lengths == length)[:, None, None]
@@ -240,6 +239,9 @@ def top_candidates(scores: Tensor, count: int) -> tuple[Tensor, Tensor]:
         (B, C) scores and (B, C) int64 indices. A row with NaN has NaN first; its other values are arbitrary.
     """
     num_scores = scores.shape[1]
+    if count == 1:
+        values, indices = scores.max(1, keepdim=True)  # the first index among equal scores
+        return values, indices
     if scores.is_cuda and num_scores <= _SORTED:
         return _sorted(scores, count)
     values, indices = scores.topk(min(count + 1, num_scores))

@@ -20,7 +20,7 @@ class StepOutput(NamedTuple, Generic[S]):
     """The output of a step.
 
     Attributes:
-        log_probs: (B, K, V), the log-probabilities of the next id, at most 0.
+        log_probs: (B, K, V), the log-probabilities of the next id, at most 0. The caller may overwrite them.
         state: the state after the newest ids.
         attention: (B, K, S), the attention weights of the source positions for the choice of the next id. S
             is the same in all steps of a search. None if it was not requested.

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from nmt.config import ModelConfig
@@ -38,7 +39,28 @@ def attention_weights(q: Tensor, k: Tensor, scale: float, added: Tensor | None =
 
 def normalised(scores: Tensor) -> Tensor:
     """Returns the softmax of scores over the keys, computed in fp32 or wider."""
+    missing = FEWEST_KEYS - scores.shape[-1]
+    if missing > 0 and scores.device.type == "cpu":
+        return normalised(F.pad(scores, (0, missing), value=-math.inf))[..., :-missing]
     return scores.softmax(-1, dtype=torch.promote_types(scores.dtype, torch.float32)).to(scores.dtype)
+
+
+def normalised_backward(grad: Tensor, weights: Tensor) -> Tensor:
+    """Returns the gradient of the scores.
+
+    Args:
+        grad: (..., Lk), the gradient of the weights.
+        weights: (..., Lk), of `normalised`.
+    """
+    if weights.device.type == "cpu" and weights.shape[-1] < FEWEST_KEYS:
+        product = grad * weights
+        return product.addcmul_(weights, product.sum(-1, keepdim=True), value=-1)
+    return torch._softmax_backward_data(grad, weights, -1, weights.dtype)
+
+
+FEWEST_KEYS = 16
+"""The softmax of fewer values takes torch up to 14 times as long on the CPU as that of 16, its gradient 20
+times."""
 
 
 class Score(nn.Module):

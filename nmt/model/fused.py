@@ -36,7 +36,7 @@ def supports(layer: Layer) -> bool:
     return (
         not layer.pre
         and layer.residual
-        and feed.activation is F.relu
+        and feed.activation is torch.relu_
         and feed.dropout.threshold == 0
         and feed.inner.copies is not None
         and feed.outer.out_features <= _WIDEST

@@ -113,7 +113,7 @@ class Transformer(Seq2Seq):
         memory = self.encode(batch.source_ids, batch.source)
         keys_values = [layer.cross_attention.keys_values(memory) for layer in self._decoder_layers]
         return CachedDecoderState.start(
-            torch.stack(keys_values), batch.source, self.decoder_positions, self.config.attention_window
+            keys_values, batch.source, self.decoder_positions, self.config.attention_window
         )
 
     @torch.no_grad()

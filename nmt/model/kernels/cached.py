@@ -13,6 +13,7 @@ target tokens so far, N decoder layers, C slots of a token, G caches: B if hypot
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -21,11 +22,11 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from nmt.data.batches.batching import Layout
-from nmt.model.attention import Score, attention_weights, normalised
+from nmt.model.attention import FEWEST_KEYS, Score, attention_weights, normalised
 from nmt.model.positions import TARGET_MARGIN, Places, Positions
 from nmt.runtime.fp32_products import plain_fp32_products
 
-_CHUNK = 32  # the cache has room for at least this number of further target tokens when it grows
+_CHUNK = 16  # the cache has room for at least this number of further target tokens when it grows
 _SHARED = 8  # the hypotheses of a sentence share a cache up to this number
 
 
@@ -36,19 +37,22 @@ class CachedDecoderState:
     A step overwrites the memory of the state that it reads, so that state can't be used again.
 
     Attributes:
-        cross: (N, 2, B, H, S, E), keys and values of the sources, stored once per sentence.
+        cross: (N, 2, B, H, S, E), keys and values of the sources, stored once per sentence; S is
+            `FEWEST_KEYS` or more.
         mask: (B, H, 1, S), -inf at padding, otherwise 0; None if there is no padding.
-        cache: (N, 2, G, H, T or more, C, E), keys and values of the targets. Unused slots of the T tokens are
+        cache: (N, 2, T or more, C, G, H, E), keys and values of the targets: a step writes to one piece of
+            memory in each layer. Unused slots of the T tokens, and all among the first `FEWEST_KEYS`, are
             finite.
         num_hypotheses: K.
         length: T.
         source_lengths: (B,) int64.
+        longest: number of tokens of the longest source at the start of the search.
         positions: the positional encoding of the decoder.
         window: the number of predecessors that a token sees; None: all.
         ancestors: (B, K, T) int64, the slot of each token of a hypothesis; None if C is 1. During a step, T
             counts the newest token.
-        attention: by decoder layer, (B, H, K, S), the cross-attention weights of the newest tokens; 0 at
-            padding. None if they are not recorded.
+        attention: by decoder layer, (B, H, K, longest), the cross-attention weights of the newest tokens; 0
+            at padding. None if they are not recorded.
     """
 
     cross: Tensor
@@ -57,6 +61,7 @@ class CachedDecoderState:
     num_hypotheses: int
     length: int
     source_lengths: Tensor
+    longest: int
     positions: Positions | None = None
     window: int | None = None
     ancestors: Tensor | None = None
@@ -65,7 +70,7 @@ class CachedDecoderState:
     @classmethod
     def start(
         cls,
-        keys_values: Tensor,
+        keys_values: Sequence[Tensor],
         source: Layout,
         positions: Positions | None = None,
         window: int | None = None,
@@ -73,26 +78,30 @@ class CachedDecoderState:
         """Returns the state of one empty hypothesis per sentence.
 
         Args:
-            keys_values: (N, flat source tokens, 2, H, E), the keys and values of each layer, projected from
-                the output of the encoder.
+            keys_values: (flat source tokens, 2, H, E), the keys and values of each layer, projected from the
+                output of the encoder.
             source: the layout of the source tokens.
             positions: see the attributes.
             window: see the attributes.
         """
-        device = keys_values.device
+        first = keys_values[0]
+        device, (_, two, heads, width) = first.device, first.shape
+        num_places = max(source.max_len, FEWEST_KEYS)
         lengths = torch.tensor(source.lengths, device=device)
-        places = torch.arange(source.max_len, device=device)
+        places = torch.arange(num_places, device=device)
         last = lengths.cumsum(0)[:, None] - 1
         tokens = torch.minimum(last - lengths[:, None] + 1 + places, last)  # padding repeats the last token
-        padded = keys_values.index_select(1, tokens.flatten())
-        padded = padded.view(len(keys_values), *tokens.shape, *keys_values.shape[2:])  # (N, B, S, 2, H, E)
-        cross = padded.permute(0, 3, 1, 4, 2, 5).contiguous()
-        layers, two, sentences, heads, longest, width = cross.shape
+        part = torch.arange(two, device=device)[:, None, None, None]
+        head = torch.arange(heads, device=device)[:, None]
+        rows = ((tokens[:, None] * two + part) * heads + head).flatten()  # (2, B, H, S), of E values each
+        cross = first.new_empty(len(keys_values), two, len(lengths), heads, num_places, width)
+        for padded, flat in zip(cross, keys_values, strict=True):
+            torch.index_select(flat.flatten(0, 2), 0, rows, out=padded.view(-1, width))
         mask = None
-        if min(source.lengths) < source.max_len:
-            mask = torch.zeros(sentences, heads, 1, longest, dtype=cross.dtype, device=device)
+        if min(source.lengths) < num_places:
+            mask = torch.zeros(len(lengths), heads, 1, num_places, dtype=cross.dtype, device=device)
             mask.masked_fill_((places >= lengths[:, None])[:, None, None], -math.inf)
-        cache = cross.new_empty(layers, two, sentences, heads, 0, 1, width)
+        cache = cross.new_empty(len(cross), two, 0, 1, len(lengths), heads, width)
         return cls(
             cross,
             mask,
@@ -100,6 +109,7 @@ class CachedDecoderState:
             num_hypotheses=1,
             length=0,
             source_lengths=lengths,
+            longest=source.max_len,
             positions=positions,
             window=window,
         )
@@ -112,7 +122,7 @@ class CachedDecoderState:
     def select(self, rows: Tensor) -> CachedDecoderState:
         """See `DecoderState.select`."""
         cross, mask, lengths, cache, ancestors = self._sentences(rows)
-        slots, wanted = cache.shape[5], rows.shape[1]
+        slots, wanted = cache.shape[3], rows.shape[1]
         own = self.num_hypotheses == 1 or ancestors is not None  # each sentence has its own cache
         if own and 1 < max(slots, wanted) <= _SHARED:
             if ancestors is None:
@@ -149,11 +159,10 @@ class CachedDecoderState:
         moved = (sentences != torch.arange(len(rows), device=rows.device)).nonzero()[:, 0]
         sources, cache = sentences[moved], self.cache
         if self.num_hypotheses == 1 or self.ancestors is not None:
-            cache = cache[:, :, : len(rows)]
-            used = self.cache[:, :, :, :, : self.length]
-            used[:, :, moved] = used.index_select(2, sources)
+            cache = cache[:, :, :, :, : len(rows)]
+            _move(self.cache[:, :, : self.length], 4, sources, moved)
         cross = self.cross[:, :, : len(rows)]
-        cross[:, :, moved] = self.cross.index_select(2, sources)
+        _move(self.cross, 2, sources, moved)
         mask = None if self.mask is None else self.mask.index_select(0, sentences)
         ancestors = None if self.ancestors is None else self.ancestors.index_select(0, sentences)
         return cross, mask, self.source_lengths.index_select(0, sentences), cache, ancestors
@@ -165,10 +174,10 @@ class CachedDecoderState:
     def grown(self) -> CachedDecoderState:
         """Returns the state with room for one more token."""
         cache, ancestors, length = self.cache, self.ancestors, self.length
-        if length == cache.shape[4]:
-            cache = F.pad(cache, (0, 0, 0, 0, 0, max(_CHUNK, length // 2)))
-        if ancestors is not None and self.num_hypotheses < cache.shape[5]:
-            cache[:, :, :, :, length, self.num_hypotheses :] = 0
+        if length == cache.shape[2]:
+            cache = _with_room(cache, length)
+        if ancestors is not None and self.num_hypotheses < cache.shape[3]:
+            cache[:, :, length, self.num_hypotheses :] = 0
         if ancestors is not None:
             newest = torch.arange(self.num_hypotheses, device=cache.device)[:, None]
             newest = newest.expand(self.num_sentences, -1, -1)
@@ -191,21 +200,29 @@ class CachedDecoderState:
 
     @cached_property
     def hidden_slots(self) -> Tensor | None:
-        """(G, H, K, L * C), -inf at the slots of other hypotheses, otherwise 0; None if C is 1.
+        """(G or 1, H or 1, K or 1, L * C), -inf at slots that the newest tokens must not see, otherwise 0.
 
-        L is the number of target tokens that the newest token sees.
+        L is the number of target tokens in `_seen`. None if all slots are seen.
         """
+        seen, cache = self._seen, self.cache
+        slots, heads, unused = cache.shape[3], cache.shape[5], seen.stop - self.length - 1
         if self.ancestors is None:
-            return None
-        slots, heads = self.cache.shape[5], self.cache.shape[3]
-        own = self.ancestors[:, :, self._first :, None] == torch.arange(slots, device=self.cache.device)
-        mask = torch.where(own, 0.0, -math.inf).to(self.cache.dtype).flatten(2)
+            if not unused:
+                return None
+            mask = cache.new_zeros(1, 1, 1, seen.stop - seen.start)
+            mask[..., -unused:] = -math.inf
+            return mask
+        own = self.ancestors[:, :, seen, None] == torch.arange(slots, device=cache.device)
+        mask = torch.where(own, 0.0, -math.inf).to(cache.dtype).flatten(2)
+        mask = F.pad(mask, (0, unused * slots), value=-math.inf) if unused else mask
         return mask[:, None].expand(-1, heads, -1, -1).contiguous()
 
-    @property
-    def _first(self) -> int:
-        """The first target token that the newest token sees."""
-        return 0 if self.window is None else max(0, self.length - self.window)
+    @cached_property
+    def _seen(self) -> slice:
+        """The target tokens whose keys the newest token multiplies: those that it sees, or a few more."""
+        first = 0 if self.window is None else max(0, self.length - self.window)
+        fewest = 0 if first else math.ceil(FEWEST_KEYS / self.cache.shape[3])
+        return slice(first, max(self.length + 1, fewest))
 
     def attend_targets(self, layer: int, qkv: Tensor, score: Score) -> Tensor:
         """Adds the keys and values of the newest tokens to the cache and attends to all target tokens so far.
@@ -220,34 +237,49 @@ class CachedDecoderState:
         Returns:
             (B * K, H * E).
         """
-        q, k, v = qkv.unbind(1)
         if self.positions is not None and self.positions.rotates:
-            q, k = self.positions.rotate(q, k, self.places.positions)
-        groups, heads, slots = self.cache.shape[2], self.cache.shape[3], self.cache.shape[5]
-        count = len(q) // groups  # hypotheses of a cache
-        grouped = (groups, count, *q.shape[1:])
-        self.cache[layer, 0, :, :, self.length, :count] = k.view(grouped).transpose(1, 2)
-        self.cache[layer, 1, :, :, self.length, :count] = v.view(grouped).transpose(1, 2)
-        seen = self.cache[layer, :, :, :, self._first : self.length + 1]  # (2, G, H, L, C, E)
-        keys, values = seen.flatten(3, 4)
-        folded = q.reshape(grouped).transpose(1, 2)  # (G, H, K or 1, E)
-        if self.positions is None or not self.positions.acts_on_scores:
-            with plain_fp32_products():
-                outputs: Tensor = _weights(folded, keys, self.hidden_slots, score) @ values
-            return outputs.transpose(1, 2).flatten(0, 1).flatten(1)
-        places = torch.arange(self._first, self.length + 1, device=q.device)
-        added = self.hidden_slots
-        bias = self.positions.bias(q[:, :, None], places[-1:], places, layer)
-        if bias is not None:
-            bias = bias.expand(len(q), heads, 1, len(places)).reshape(*grouped[:3], -1).transpose(1, 2)
-            bias = bias[..., None].expand(-1, -1, -1, -1, slots).flatten(3)
-            added = bias if added is None else added + bias
+            q, k = self.positions.rotate(qkv[:, 0], qkv[:, 1], self.places.positions)
+            qkv = torch.stack((q, k, qkv[:, 2]), 1)
+        groups = self.cache.shape[4]
+        grouped = qkv.view(groups, -1, *qkv.shape[1:])  # (G, K or 1, 3, H, E)
+        cache = self.cache[layer]
+        cache[:, self.length, : grouped.shape[1]] = grouped[:, :, 1:].permute(2, 1, 0, 3, 4)
+        keys, values = cache[:, self._seen].flatten(1, 2).permute(0, 2, 3, 1, 4).unbind()  # (G, H, L * C, E)
+        q, added = grouped[:, :, 0].transpose(1, 2), self.hidden_slots
+        if self.positions is not None and self.positions.acts_on_scores:
+            added = self._with_bias(added, qkv[:, 0], self.positions, layer)
         with plain_fp32_products():
-            weights = _weights(folded, keys, added, score)
-            outputs = (weights @ values).transpose(1, 2).flatten(0, 1)  # (B * K, H, E)
-        by_token = weights.view(*weights.shape[:3], -1, slots).sum(-1).transpose(1, 2).flatten(0, 1)
-        extra = self.positions.values(by_token[:, :, None], places[-1:], places, layer)
-        return (outputs if extra is None else outputs + extra[:, :, 0].to(outputs.dtype)).flatten(1)
+            weights = _weights(q, keys, added, score)  # (G * H, K or 1, L * C)
+            outputs = _per_hypothesis(weights @ values.flatten(0, 1), groups)
+        if self.positions is not None and self.positions.acts_on_scores:
+            by_token = weights.view(*weights.shape[:2], -1, cache.shape[2]).sum(-1)
+            by_token = _per_hypothesis(by_token, groups)  # (B * K, H, L)
+            extra = self.positions.values(by_token[:, :, None], *self._distances, layer)
+            outputs = outputs if extra is None else outputs + extra[:, :, 0].to(outputs.dtype)
+        return outputs.flatten(1)
+
+    def _with_bias(self, mask: Tensor | None, q: Tensor, positions: Positions, layer: int) -> Tensor | None:
+        """Adds the bias of the positional encoding to a mask; see `hidden_slots`.
+
+        Args:
+            mask: broadcasts to (G, H, K or 1, L * C).
+            q: (B * K, H, E), queries.
+            positions: the encoding.
+            layer: index of the decoder layer.
+        """
+        bias = positions.bias(q[:, :, None], *self._distances, layer)
+        if bias is None:
+            return mask
+        slots, groups, heads = self.cache.shape[3:6]
+        bias = bias.expand(len(q), heads, 1, -1).reshape(groups, -1, heads, bias.shape[-1]).transpose(1, 2)
+        bias = bias[..., None].expand(-1, -1, -1, -1, slots).flatten(3)
+        return bias if mask is None else bias + mask
+
+    @property
+    def _distances(self) -> tuple[Tensor, Tensor]:
+        """The positions of the newest token, (1,), and of the tokens in `_seen`, (L,)."""
+        places = torch.arange(self._seen.start, self._seen.stop, device=self.cache.device)
+        return torch.full((1,), self.length, device=places.device), places
 
     def attend_source(self, layer: int, q: Tensor, keys_values: Tensor | None, score: Score) -> Tensor:
         """Attends to the sources; one matrix product takes all hypotheses of a sentence as queries.
@@ -265,37 +297,67 @@ class CachedDecoderState:
         folded = q.view(self.num_sentences, self.num_hypotheses, *q.shape[1:]).transpose(1, 2)
         with plain_fp32_products():
             weights = _weights(folded, keys, self.mask, score)
-            outputs: Tensor = weights @ values
+            outputs = weights @ values.flatten(0, 1)
         if self.attention is not None:
-            self.attention[layer] = weights
-        return outputs.transpose(1, 2).flatten(0, 1).flatten(1)
+            self.attention[layer] = weights.view(*folded.shape[:3], -1)[..., : self.longest]
+        return _per_hypothesis(outputs, self.num_sentences).flatten(1)
 
 
 def _weights(q: Tensor, k: Tensor, added: Tensor | None, score: Score) -> Tensor:
-    """Queries (B, H, Lq, E) and keys (B, H, Lk, E) → attention weights (B, H, Lq, Lk)."""
-    shape = (*q.shape[:3], k.shape[2])
+    """Queries (B, H, Lq, E) and keys (B, H, Lk, E) → attention weights (B * H, Lq, Lk)."""
     if score.scale is None:
         scores = score(q, k)
-        return normalised(scores if added is None else scores + added.to(q.dtype))
+        return normalised(scores if added is None else scores + added.to(q.dtype)).flatten(0, 1)
     if added is not None:
-        added = added.to(q.dtype).expand(*shape[:2], *added.shape[-2:]).flatten(0, 1)
-    return attention_weights(q.flatten(0, 1), k.flatten(0, 1), score.scale, added).view(shape)
+        added = added.to(q.dtype).expand(*q.shape[:2], *added.shape[-2:]).flatten(0, 1)
+    return attention_weights(q.flatten(0, 1), k.flatten(0, 1), score.scale, added)
+
+
+def _move(x: Tensor, dim: int, sources: Tensor, places: Tensor) -> None:
+    """Copies the rows `sources` of a dimension to `places`, which are other rows of it."""
+    if x.device.type != "cpu":
+        x.index_copy_(dim, places, x.index_select(dim, sources))
+        return
+    # They are few, and these copies are up to four times as fast.
+    for place, source in zip(places.tolist(), sources.tolist(), strict=True):
+        x.select(dim, place).copy_(x.select(dim, source))
+
+
+def _per_hypothesis(x: Tensor, groups: int) -> Tensor:
+    """(G * H, K or 1, M) → (B * K, H, M)."""
+    return x.view(groups, -1, *x.shape[1:]).transpose(1, 2).flatten(0, 1)
+
+
+def _room(cache: Tensor, count: int, slots: int, length: int) -> Tensor:
+    """Returns a cache with room for further tokens; its first `length` tokens are to be filled."""
+    layers, two, _, _, _, heads, width = cache.shape
+    fewest = math.ceil(FEWEST_KEYS / slots)
+    size = max(length + max(_CHUNK, length // 2), fewest)
+    new = cache.new_empty(layers, two, size, slots, count, heads, width)
+    new[:, :, length:fewest] = 0
+    return new
+
+
+def _with_room(cache: Tensor, length: int) -> Tensor:
+    """Returns the cache of `length` tokens with room for further ones."""
+    longer = _room(cache, cache.shape[4], cache.shape[3], length)
+    longer[:, :, :length] = cache[:, :, :length]
+    return longer
 
 
 def _copied(cache: Tensor, rows: Tensor, length: int) -> Tensor:
     """Returns the caches `rows`, (G',) int64, with room for further tokens."""
-    layers, two, _, heads, _, slots, width = cache.shape
-    copy = cache.new_empty(layers, two, len(rows), heads, length + _CHUNK, slots, width)
-    copy[:, :, :, :, :length] = cache[:, :, :, :, :length].index_select(2, rows)
+    copy = _room(cache, len(rows), cache.shape[3], length)
+    copy[:, :, :length] = cache[:, :, :length].index_select(4, rows)
     return copy
 
 
 def _widened(cache: Tensor, length: int, slots: int) -> Tensor:
     """Returns the cache with more slots per token."""
-    layers, two, count, heads, _, old, width = cache.shape
-    wider = cache.new_empty(layers, two, count, heads, length + _CHUNK, slots, width)
-    wider[:, :, :, :, :length, :old] = cache[:, :, :, :, :length]
-    wider[:, :, :, :, :length, old:] = 0
+    old = cache.shape[3]
+    wider = _room(cache, cache.shape[4], slots, length)
+    wider[:, :, :length, :old] = cache[:, :, :length]
+    wider[:, :, :length, old:] = 0
     return wider
 
 
@@ -303,14 +365,14 @@ def _separated(cache: Tensor, ancestors: Tensor, places: Tensor) -> Tensor:
     """Returns a cache per hypothesis, with one slot, from a cache per sentence.
 
     Args:
-        cache: (N, 2, B, H, T or more, C, E).
+        cache: (N, 2, T or more, C, B, H, E).
         ancestors: (B, K, T).
         places: (B, K'), the hypotheses to select, below K.
     """
-    layers, two, count, heads, _, _, width = cache.shape
+    layers, two, _, _, count, heads, width = cache.shape
     length, wanted = ancestors.shape[2], places.shape[1]
     slots = ancestors.gather(1, places[:, :, None].expand(-1, -1, length)).flatten(0, 1)  # (B * K', T)
     rows = torch.arange(count, device=cache.device).repeat_interleave(wanted)
-    used = cache[:, :, :, :, :length].index_select(2, rows)
-    index = slots.view(1, 1, -1, 1, length, 1, 1).expand(layers, two, -1, heads, -1, 1, width)
-    return F.pad(used.gather(5, index), (0, 0, 0, 0, 0, _CHUNK))
+    used = cache[:, :, :length].index_select(4, rows)
+    index = slots.t()[None, None, :, None, :, None, None].expand(layers, two, -1, 1, -1, heads, width)
+    return _with_room(used.gather(3, index), length)

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from nmt.model.attention import Score, attention_weights, normalised
+from nmt.model.attention import Score, attention_weights, normalised, normalised_backward
 from nmt.model.kernels.padding import PaddingMap, Pattern
 from nmt.model.kernels.windows import Window
 from nmt.runtime.fp32_products import plain_fp32_products
@@ -152,7 +152,7 @@ class _Products(torch.autograd.Function):
             qs, ks, vs, weights = saved[4 * i : 4 * i + 4]
             torch.bmm(weights.transpose(1, 2), out[0], out=grad_v)
             grad_weights = torch.bmm(out[0], vs.transpose(1, 2))
-            grad_scores = _softmax_backward(grad_weights, weights).mul_(ctx.scale)
+            grad_scores = normalised_backward(grad_weights, weights).mul_(ctx.scale)
             torch.bmm(grad_scores, ks, out=grad_q)
             torch.bmm(grad_scores.transpose(1, 2), qs, out=grad_k)
         if ctx.kv_shape is None:
@@ -199,7 +199,7 @@ class _Group(torch.autograd.Function):
             through_values = torch.bmm(grad, v.transpose(1, 2))
             if grad_weights is not None:
                 through_values = through_values + grad_weights
-            grad_scores = _softmax_backward(through_values, weights)
+            grad_scores = normalised_backward(through_values, weights)
             grad_bias = None
             if ctx.bias is not None and ctx.needs_input_grad[4]:
                 shape, dtype = ctx.bias
@@ -262,10 +262,6 @@ _unpad: Callable[..., Tensor] = _Unpad.apply
 def _padded(flat: Tensor, padding_map: PaddingMap) -> list[Tensor]:
     """(N, P, H, E) → (P, G, L, E) for each group."""
     return padding_map.views(_pad(flat, padding_map))
-
-
-def _softmax_backward(grad: Tensor, weights: Tensor) -> Tensor:
-    return torch._softmax_backward_data(grad, weights, -1, weights.dtype)
 
 
 def _at_least_fp32(x: Tensor) -> Tensor:

@@ -113,7 +113,7 @@ def test_a_step_at_position_10_000_makes_no_square(name: str) -> None:
     model = build(configured(name))
     with torch.no_grad():
         state = model.start(batch_of(PAIRS[:2]))
-        room = F.pad(state.cache, (0, 0, 0, 0, 0, 10_001))
+        room = F.pad(state.cache, (*(0,) * 8, 0, 10_001))
         sizes: list[int] = []
         with Watching(sizes):
             log_probs, _ = model.step(torch.tensor([[4], [5]]), replace(state, cache=room, length=10_000))
