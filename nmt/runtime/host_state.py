@@ -1,11 +1,12 @@
 """The state of a process that imports nmt, saved before a call and restored after it.
 
 A command has the process to itself and may change its settings. A guest shares them with its host: the
-settings of torch, environment variables, and the levels of loggers.
+settings of torch, environment variables, the levels of loggers, and the garbage collector.
 """
 
 from __future__ import annotations
 
+import gc
 import logging
 import os
 import threading
@@ -45,6 +46,8 @@ def preserved_host_state(*, torch: bool) -> Iterator[None]:
 def torch_for_nmt(threads: int | None = None) -> Iterator[None]:
     """Gives torch the settings that nmt expects during the body, then restores those of the host.
 
+    The garbage collector does not read the objects of the host during the body.
+
     Args:
         threads: CPU threads for operations of this thread; 0: one a core; None: the host's number.
     """
@@ -54,6 +57,7 @@ def torch_for_nmt(threads: int | None = None) -> Iterator[None]:
     with ExitStack() as stack:
         stack.callback(torch.set_num_threads, before)
         stack.enter_context(_SETTINGS.preserved())
+        stack.enter_context(_OBJECTS.preserved())
         stack.enter_context(torch.inference_mode(False))
         stack.enter_context(torch.enable_grad())
         if torch.get_default_device().type != "cpu":
@@ -159,5 +163,18 @@ def _save_settings() -> Restore:
     return restore
 
 
+def _freeze_objects() -> Restore:
+    """Hides all present objects from the garbage collector, unless the host has hidden some itself.
+
+    With the modules of torch and the model loaded, a full collection takes a tenth of a second, and the
+    results of a thousand lines can start one.
+    """
+    if gc.get_freeze_count():
+        return lambda: None
+    gc.freeze()
+    return gc.unfreeze
+
+
+_OBJECTS = _Shared(_freeze_objects)
 _ENVIRONMENT, _LOGS = _Shared(_save_environment), _Shared(_save_log_levels)
 _RNG_STATES, _SETTINGS = _Shared(_save_rng_states), _Shared(_save_settings)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import multiprocessing
 import os
@@ -104,6 +105,22 @@ def test_torch_is_as_before() -> None:
         assert "NMT_PLUGINS" not in os.environ and log.level != logging.CRITICAL
     finally:
         torch.set_default_dtype(torch.float32)
+
+
+def test_the_garbage_collector_does_not_read_what_the_host_has() -> None:
+    assert gc.get_freeze_count() == 0
+    with torch_for_nmt():
+        with torch_for_nmt():
+            assert gc.get_freeze_count() > 10_000
+        assert gc.get_freeze_count() > 10_000
+    assert gc.get_freeze_count() == 0
+    gc.freeze()
+    try:
+        with torch_for_nmt():
+            pass
+        assert gc.get_freeze_count() > 10_000  # the host wanted it
+    finally:
+        gc.unfreeze()
 
 
 def test_calls_that_overlap_leave_what_was_before_the_first() -> None:
