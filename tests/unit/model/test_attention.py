@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from nmt.data.batches.batching import Layout
+from nmt.model.attention import normalised, normalised_backward
 from nmt.model.kernels import Pattern, cross_attend, padding, self_attend
 from nmt.model.kernels.padding import split
 from nmt.model.reference import naive_attention
@@ -140,3 +141,20 @@ def test_a_long_sentence_does_not_pad_the_short_ones() -> None:
     assert split(np.array([3] * 50 + [90]), np.array([3] * 50 + [90]), 1000.0) == [(0, 50), (50, 51)]
     assert split(np.array([3] * 50 + [4]), np.array([3] * 50 + [4]), 1000.0) == [(0, 51)]
     assert split(np.array([], np.int64), np.array([], np.int64), 1000.0) == []
+
+
+@pytest.mark.parametrize("keys", [1, 2, 7, 15, 16, 17, 40])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_the_softmax_of_few_values_is_padded(keys: int, dtype: torch.dtype) -> None:
+    scores = random(5, 3, keys, dtype=dtype)
+    hidden = scores.detach().argmin(-1, keepdim=True) if keys > 1 else torch.empty(5, 3, 0, dtype=torch.int64)
+    masked = scores.masked_fill(torch.zeros_like(scores, dtype=torch.bool).scatter(-1, hidden, True), -np.inf)
+    weights, expected = normalised(masked), masked.softmax(-1)
+    assert weights.shape == scores.shape and weights.dtype is dtype
+    exact = {"rtol": 0.0, "atol": 1e-6 if dtype is torch.float32 else 1e-14}
+    torch.testing.assert_close(weights, expected, **exact)
+    grad = random(5, 3, keys + 1, dtype=dtype).detach()[..., 1:]
+    [wanted] = torch.autograd.grad(expected, masked, grad, retain_graph=True)
+    [through_torch] = torch.autograd.grad(weights, masked, grad, retain_graph=True)
+    torch.testing.assert_close(through_torch, wanted, **exact)
+    torch.testing.assert_close(normalised_backward(grad, weights.detach()), wanted, **exact)

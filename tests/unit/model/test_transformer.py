@@ -176,13 +176,15 @@ def test_steps_are_the_forward_pass_whatever_the_lengths(
             torch.testing.assert_close(got, sentences(model, [pair])[0], rtol=0, atol=1e-12)
 
 
-def test_more_steps_than_the_cache_grows_by() -> None:
-    model = build(TINY)
-    pairs = [([4, 5, 6], [4 + i % 5 for i in range(300)])]
+@VARIANTS
+@pytest.mark.parametrize("plan", [[1], [3], [4, 1, 2], [12, 2]], ids=str)
+def test_more_steps_than_the_cache_grows_by(config: ModelConfig, plan: list[int]) -> None:
+    model = build(config)
+    lengths = [(3, 70), (20, 25), (1, 41), (9, 40), (17, 18)]  # the others leave the batch before the first
+    pairs = [([4 + i % 5 for i in range(s)], [4 + i % 6 for i in range(t)]) for s, t in lengths]
     with torch.no_grad():
-        torch.testing.assert_close(
-            decode(model, pairs, [1])[0], sentences(model, pairs)[0], rtol=0, atol=1e-11
-        )
+        for got, pair in zip(decode(model, pairs, plan), pairs, strict=True):
+            torch.testing.assert_close(got, sentences(model, [pair])[0], rtol=0, atol=1e-11)
 
 
 def test_hypotheses_share_a_cache_that_does_not_move() -> None:
