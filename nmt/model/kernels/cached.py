@@ -37,11 +37,11 @@ class CachedDecoderState:
     A step overwrites the memory of the state that it reads, so that state can't be used again.
 
     Attributes:
-        cross: (N, 2, B, H, S, E), keys and values of the sources, stored once per sentence; S is
-            `FEWEST_KEYS` or more.
+        cross: (N, 2, B, H, S, E), keys and values of the sources, stored once per sentence; S is at least
+            `_fewest_keys`.
         mask: (B, H, 1, S), -inf at padding, otherwise 0; None if there is no padding.
         cache: (N, 2, T or more, C, G, H, E), keys and values of the targets: a step writes to one piece of
-            memory in each layer. Unused slots of the T tokens, and all among the first `FEWEST_KEYS`, are
+            memory in each layer. Unused slots of the T tokens, and all among the first `_fewest_keys`, are
             finite.
         num_hypotheses: K.
         length: T.
@@ -86,7 +86,7 @@ class CachedDecoderState:
         """
         first = keys_values[0]
         device, (_, two, heads, width) = first.device, first.shape
-        num_places = max(source.max_len, FEWEST_KEYS)
+        num_places = max(source.max_len, _fewest_keys(device))
         lengths = torch.tensor(source.lengths, device=device)
         places = torch.arange(num_places, device=device)
         last = lengths.cumsum(0)[:, None] - 1
@@ -221,7 +221,7 @@ class CachedDecoderState:
     def _seen(self) -> slice:
         """The target tokens whose keys the newest token multiplies: those that it sees, or a few more."""
         first = 0 if self.window is None else max(0, self.length - self.window)
-        fewest = 0 if first else math.ceil(FEWEST_KEYS / self.cache.shape[3])
+        fewest = 0 if first else math.ceil(_fewest_keys(self.cache.device) / self.cache.shape[3])
         return slice(first, max(self.length + 1, fewest))
 
     def attend_targets(self, layer: int, qkv: Tensor, score: Score) -> Tensor:
@@ -303,6 +303,11 @@ class CachedDecoderState:
         return _per_hypothesis(outputs, self.num_sentences).flatten(1)
 
 
+def _fewest_keys(device: torch.device) -> int:
+    """The number of keys that a query multiplies at least; the products of fewer are slow on the CPU, too."""
+    return FEWEST_KEYS if device.type == "cpu" else 0
+
+
 def _weights(q: Tensor, k: Tensor, added: Tensor | None, score: Score) -> Tensor:
     """Queries (B, H, Lq, E) and keys (B, H, Lk, E) → attention weights (B * H, Lq, Lk)."""
     if score.scale is None:
@@ -331,7 +336,7 @@ def _per_hypothesis(x: Tensor, groups: int) -> Tensor:
 def _room(cache: Tensor, count: int, slots: int, length: int) -> Tensor:
     """Returns a cache with room for further tokens; its first `length` tokens are to be filled."""
     layers, two, _, _, _, heads, width = cache.shape
-    fewest = math.ceil(FEWEST_KEYS / slots)
+    fewest = math.ceil(_fewest_keys(cache.device) / slots)
     size = max(length + max(_CHUNK, length // 2), fewest)
     new = cache.new_empty(layers, two, size, slots, count, heads, width)
     new[:, :, length:fewest] = 0
