@@ -16,6 +16,9 @@ stopping differ between the systems, so the translations of a beam search differ
 
 Each measurement runs in a separate process, after a warm-up. Each round measures all systems in turn. The
 table has the median of the rounds, with the lowest and the highest value.
+
+`--profile` adds the share of matrix products in the time of nmt with one thread, and their FLOP/s as a share
+of those of one large product, the ceiling of the machine.
 """
 
 from __future__ import annotations
@@ -92,11 +95,18 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--threads", type=int, default=0, help="0: one per core")
     parser.add_argument("--workers", default="auto", help="decoding.workers of nmt")
+    parser.add_argument("--profile", action="store_true", help="also profile nmt")
     parser.add_argument("--json", type=Path, help="file for the rows")
     arguments = parser.parse_args()
     log_to_stderr()
     rows = list(measure(arguments))
     print(table(rows))
+    if arguments.profile:
+        for model in arguments.models:
+            lines = arguments.text[0].read_text(encoding="utf-8").splitlines()[: arguments.sentences]
+            for beam in arguments.beams:
+                found = in_process(partial(profile, arguments.models_folder / model, beam, lines))[0]
+                print(f"{model}, beam {beam}, one thread: {found}")
     if arguments.json:
         arguments.json.write_text(json.dumps([asdict(row) for row in rows], indent=1) + "\n")
 
@@ -183,6 +193,39 @@ def run(task: Task) -> list[tuple[float, list[str]]]:
             texts = translate(task.lines, beam)
             results.append((time.perf_counter() - start, texts))
         return results
+
+
+PRODUCTS = ("aten::mm", "aten::addmm", "aten::bmm", "aten::baddbmm")
+_LARGE = 2048  # rows and columns of the product that measures the ceiling
+
+
+def profile(folder: Path, beam: int, lines: Sequence[str]) -> str:
+    """Returns where nmt spends the time of a search in fp32 with one thread."""
+    import torch
+    from decoding_peers import of_nmt
+
+    translate = of_nmt(folder, "fp32", 1, "1")
+    translate(lines[:8], beam)
+    activity = torch.profiler.ProfilerActivity.CPU
+    with torch.profiler.profile(activities=[activity], with_flops=True) as recorded:
+        start = time.perf_counter()
+        translate(lines, beam)
+        seconds = time.perf_counter() - start
+    rows = [row for row in recorded.key_averages() if row.key in PRODUCTS]
+    in_products = sum(row.self_cpu_time_total for row in rows) / 1e6
+    rate = sum(row.flops for row in rows) / in_products
+    torch.set_num_threads(1)
+    large = torch.randn(_LARGE, _LARGE)
+    times = []
+    for _ in range(5):
+        start = time.perf_counter()
+        large @ large
+        times.append(time.perf_counter() - start)
+    ceiling = 2 * _LARGE**3 / median(times)
+    return (
+        f"{in_products / seconds:.0%} of {seconds:.1f} s in matrix products, "
+        f"at {rate / 1e9:.0f} of {ceiling / 1e9:.0f} GFLOP/s ({rate / ceiling:.0%})"
+    )
 
 
 def table(rows: Sequence[Row]) -> str:
