@@ -131,7 +131,7 @@ def beam_search(
             assert output.attention is not None, "the step function returns no attention"
             trace = trace or AttentionTrace.start(output.attention, rules.nbest)
             trace = trace.extended(output.attention, extension)
-        del output, processed, extension  # the next step uses their memory, which is still in the caches
+        del output, processed, extension  # so that the next step can use their memory
         is_identity = width == 1 == beams.ids.shape[1]
         if length % interval == 0 or length == last:
             done, broken = beams.flags(scorer, limits).tolist()

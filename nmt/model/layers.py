@@ -297,7 +297,7 @@ class FeedForward(nn.Module):
 
 
 _ACTIVATIONS: dict[Activation, Callable[[Tensor], Tensor]] = {
-    Activation.relu: torch.relu_,  # in place: there is no other use of its input
+    Activation.relu: torch.relu_,  # overwrites its input, which nothing else reads
     Activation.gelu: F.gelu,
     Activation.silu: F.silu,
 }

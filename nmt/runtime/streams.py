@@ -26,9 +26,10 @@ def progress(*, total: int | None, unit: str, description: str) -> tqdm[Any]:
     Use it as a context manager and call `update(n)`. If standard error is not a terminal, the bar prints a
     line every 30 seconds and redraws nothing. A guest shows a bar only if its caller asked for progress.
     """
-    call, live = guest(), sys.stderr.isatty()
+    call = guest()
     if call is not None and not call.progress:
         return _terminal_bar()(total=total, disable=True)
+    live = sys.stderr.isatty()
     raw = _raw_stderr()
     kind = _terminal_bar() if live else _line_bar()
     return kind(

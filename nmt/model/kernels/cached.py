@@ -275,7 +275,7 @@ class CachedDecoderState:
         bias = bias[..., None].expand(-1, -1, -1, -1, slots).flatten(3)
         return bias if mask is None else bias + mask
 
-    @property
+    @cached_property
     def _distances(self) -> tuple[Tensor, Tensor]:
         """The positions of the newest token, (1,), and of the tokens in `_seen`, (L,)."""
         places = torch.arange(self._seen.start, self._seen.stop, device=self.cache.device)

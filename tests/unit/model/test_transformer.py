@@ -187,6 +187,15 @@ def test_more_steps_than_the_cache_grows_by(config: ModelConfig, plan: list[int]
             torch.testing.assert_close(got, sentences(model, [pair])[0], rtol=0, atol=1e-11)
 
 
+def test_hundreds_of_steps() -> None:
+    model = build(TINY)
+    pairs = [([4, 5, 6], [4 + i % 5 for i in range(300)])]
+    with torch.no_grad():
+        torch.testing.assert_close(
+            decode(model, pairs, [1])[0], sentences(model, pairs)[0], rtol=0, atol=1e-11
+        )
+
+
 def test_hypotheses_share_a_cache_that_does_not_move() -> None:
     model, rows = build(TINY), torch.tensor([[1, 0, 1, 1], [4, 7, 6, 5]])
     with torch.no_grad():

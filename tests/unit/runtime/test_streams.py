@@ -21,7 +21,7 @@ from typing import Any
 
 import pytest
 
-from nmt.runtime import mark_line, progress, share_terminal, streams
+from nmt.runtime import Guest, as_guest, mark_line, progress, share_terminal, streams
 
 
 def rows(written: bytes) -> list[str]:
@@ -159,6 +159,12 @@ def test_bars_start_no_threads(live: bool, monkeypatch: pytest.MonkeyPatch) -> N
         with progress(total=2, unit="lines", description="Reading") as bar:
             bar.update(2)
     assert threading.enumerate() == before
+
+
+def test_a_guest_without_progress_needs_no_stderr(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stderr", None)
+    with as_guest(Guest(progress=False)), progress(total=2, unit="lines", description="Reading") as bar:
+        bar.update(2)
 
 
 @pytest.mark.parametrize("mark", [mark_line, lambda: share_terminal(True)])
