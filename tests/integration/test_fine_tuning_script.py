@@ -36,7 +36,7 @@ def corpus(tmp_path: Path) -> Path:
 
 @pytest.mark.slow
 def test_its_steps_with_the_real_commands(corpus: Path, tmp_path: Path) -> None:
-    pytest.importorskip("transformers")
+    pytest.importorskip("transformers", reason="the extra export is not installed")
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
 
     def run() -> subprocess.CompletedProcess[str]:
