@@ -97,7 +97,8 @@ def translate(config: TranslateConfig) -> None:
             translator, terms, alignments=alignments, scores=form.has_scores
         )
         with _open_output(config) as out, _open_alignments(config) as links:
-            filter_lines(translate_all, config, lines, total, out, links)
+            window = _window(config, translator.sentences_per_batch)
+            filter_lines(translate_all, config, window, lines, total, out, links)
 
 
 def main() -> None:
@@ -174,6 +175,7 @@ def translation_of_requests(
 def filter_lines(
     translate_all: TranslateRequests,
     config: TranslateConfig,
+    window: int,
     lines: Iterable[str],
     total: int | None,
     out: BinaryIO,
@@ -184,6 +186,7 @@ def filter_lines(
     Args:
         translate_all: translates requests.
         config: its `scores`, `format`, `column`, `output` and `decoding` are used.
+        window: the number of lines that are translated together.
         lines: the input.
         total: the number of lines. None: unknown, because another program or the user is still writing them.
             Then each line is translated as soon as it arrives.
@@ -193,7 +196,7 @@ def filter_lines(
     from nmt.decoding.batches.windows import full_windows, ready_windows
 
     start, num_lines, num_tokens = time.monotonic(), 0, 0
-    form, window = format_of(config), _window(config)
+    form = format_of(config)
     hide = total is None or (config.output is None and sys.stdout.isatty())
     with contextlib.ExitStack() as stack:
         bar = (
@@ -225,11 +228,11 @@ def filter_lines(
     log.info(f"{num_lines:,} lines, {num_tokens:,} tokens, {seconds:,.1f} s, {rate:,.0f} lines/s")
 
 
-def _window(config: TranslateConfig) -> int:
+def _window(config: TranslateConfig, sentences_per_batch: int) -> int:
     """Returns the number of lines that are translated together: some batches for each worker process."""
     wanted = config.decoding.workers
     processes = config.threads or available_cores() if wanted == "auto" else int(wanted)
-    return max(WINDOW, 4 * processes) * config.decoding.sentences_per_batch
+    return max(WINDOW, 4 * processes) * sentences_per_batch
 
 
 def formatted_alignments(translation: Translation, config: TranslateConfig, request: Request) -> bytes:

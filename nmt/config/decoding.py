@@ -65,11 +65,13 @@ class DecodingConfig:
     """Translate a line without its XML and HTML tags, and then place them, so that they do not change the
     translation. The line takes twice as long. False: tags are copied like URLs. For models that were trained
     with `data.placeholders=true`."""
-    max_tokens: int = 8192
-    """Largest number of source tokens per batch, padding included."""
+    max_tokens: Any = "auto"
+    """Largest number of source tokens per batch, padding included. `auto`: 8,192; on a GPU as many as its
+    free memory probably holds."""
     max_sentences: Any = "auto"
     """Largest number of sentences per batch. `auto`: 512 divided by the hypotheses of a sentence, at least 64
-    and at most 256; fewer if worker processes share the sentences."""
+    and at most 256; fewer if worker processes share the sentences. On a GPU 4,096 divided by the hypotheses,
+    at most 2,048, and fewer if its memory is small."""
     max_source_tokens: int = 1024
     """Longest source in tokens. A longer source is cut, with a warning on standard error."""
     workers: Any = "auto"
@@ -94,17 +96,16 @@ class DecodingConfig:
         for key, high in (
             ("beam_size", 1000),
             ("nbest", 1000),
-            ("max_tokens", 10_000_000),
             ("max_source_tokens", 100_000),
             ("max_length_offset", 100_000),
         ):
             check(f"decoding.{key}", getattr(self, key), between(1, high))
-        if type(self.max_sentences) is int:
-            check("decoding.max_sentences", self.max_sentences, between(1, 1_000_000))
-        elif self.max_sentences != "auto":
-            raise UserError(
-                f"decoding.max_sentences={shortened(self.max_sentences)}: must be auto or a number."
-            )
+        for key, high in (("max_tokens", 10_000_000), ("max_sentences", 1_000_000)):
+            value = getattr(self, key)
+            if type(value) is int:
+                check(f"decoding.{key}", value, between(1, high))
+            elif value != "auto":
+                raise UserError(f"decoding.{key}={shortened(value)}: must be auto or a number.")
         if type(self.workers) is int:
             check("decoding.workers", self.workers, between(1, PROCESSES))
         elif self.workers != "auto":
@@ -148,7 +149,7 @@ class DecodingConfig:
 
     @property
     def sentences_per_batch(self) -> int:
-        """The largest number of sentences per batch: `max_sentences`, or its choice for `auto`."""
+        """The largest number of sentences per batch on the CPU: `max_sentences`, or its choice for `auto`."""
         if self.max_sentences != "auto":
             return int(self.max_sentences)
         return min(max(512 // (self.samples or self.beam_size), 64), 256)

@@ -70,6 +70,11 @@ class LineTranslator(ABC):
         """
 
     @property
+    def sentences_per_batch(self) -> int:
+        """The largest number of sentences per batch."""
+        return self.config.sentences_per_batch
+
+    @property
     def places_tags(self) -> bool:
         """Whether the search can place placeholders in finished translations (`Sentences.fixed`)."""
         return False

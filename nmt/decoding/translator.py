@@ -107,6 +107,11 @@ class Translator(LineTranslator):
         )
 
     @property
+    def sentences_per_batch(self) -> int:
+        """See `LineTranslator.sentences_per_batch`."""
+        return self._decoder.limits.sentences
+
+    @property
     def places_tags(self) -> bool:
         """See `LineTranslator.places_tags`. With a maximum length of a model, tags might not fit any more."""
         return self._decoder.max_target_tokens is None

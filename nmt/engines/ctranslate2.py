@@ -184,7 +184,7 @@ _STRICT = 3  # tokens of `NoRepeatNgram` where a translation was a loop
 def _batches(lengths: Sequence[int], config: DecodingConfig, workers: int) -> list[list[int]]:
     """Groups sentences into batches of about equal work, the same number for each worker."""
     size = 1_000_000 if config.max_sentences == "auto" else int(config.max_sentences)
-    most = min(config.max_tokens, _BATCH_TOKENS)
+    most = _BATCH_TOKENS if config.max_tokens == "auto" else min(int(config.max_tokens), _BATCH_TOKENS)
     batches = batches_by_length(lengths, most, size)
     count = workers * math.ceil(len(batches) / workers)
     tokens = sum(lengths) / count if count else most

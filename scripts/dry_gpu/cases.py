@@ -97,6 +97,9 @@ CASES: Mapping[str, Callable[[], Mapping[str, Any]]] = {
     "bf16, heads of 12, which flash attention does not support": update(
         "training.precision=bf16", "model.d_model=48"
     ),
+    "bf16, heads of 24, which only torch's kernel supports": update(
+        "training.precision=bf16", "model.d_model=96"
+    ),
     "fp16": update("training.precision=fp16", "training.clip_norm=1"),
     "fp16 on sm75": update("training.precision=fp16", capability=(7, 5)),
     "R-Drop": update("training.precision=bf16", "training.rdrop=5"),

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.utils._pytree import tree_leaves
@@ -125,6 +126,41 @@ def attention_cost(pairs: int, q: Tensor, k: Tensor, *, backward: bool) -> Cost:
     flops = 2 * pairs * q.shape[1] * q.shape[2] * (5 if backward else 2)
     moved = (2 * nbytes(q) + 2 * nbytes(k)) * (2 if backward else 1)
     return Cost(3 if backward else 1, moved, flops, q.shape[2], half=True)
+
+
+def flat_attention_cost(
+    queries: Sequence[int], keys: Sequence[int], q: Tensor, k: Tensor, *, causal: bool, backward: bool
+) -> Cost:
+    """Returns the cost of `nmt.model.kernels.attention_kernels`, over the blocks that it computes.
+
+    Args:
+        queries: number of queries of each sentence.
+        keys: number of keys of each sentence.
+        q: (Nq, H, E), queries.
+        k: (Nk, H, E), keys.
+        causal: whether a query sees the keys up to its place.
+        backward: whether it is the backward pass: two kernels, of three and of four products.
+    """
+    from nmt.model.kernels.attention_kernels import _BLOCK, _TILE
+
+    def pairs(own: Sequence[int], other: Sequence[int], earlier: bool, later: bool) -> int:
+        """Returns the pairs of the tiles of a stream with the blocks of the other one."""
+        sentences = np.repeat(np.arange(len(own)), own)
+        ends = np.cumsum(other)
+        begin, end = (ends - other)[sentences], ends[sentences]
+        places = np.arange(len(sentences))
+        begin, end = (places if later else begin), (places + 1 if earlier else end)
+        starts = np.arange(0, len(places), _TILE)
+        spans = np.maximum.reduceat(end, starts) - np.minimum.reduceat(begin, starts)
+        return int((-(-spans // _BLOCK)).sum()) * _BLOCK * _TILE
+
+    one = pairs(queries, keys, causal, False) * q.shape[1] * q.shape[2]
+    if not backward:
+        return Cost(1, 2 * nbytes(q) + 2 * nbytes(k), 2 * 2 * one, q.shape[2], half=True)
+    other = pairs(keys, queries, False, causal) * q.shape[1] * q.shape[2]
+    # Queries and gradients are read by both kernels, as are keys and values.
+    moved = 6 * nbytes(q) + 6 * nbytes(k)
+    return Cost(2, moved, 2 * (3 * one + 4 * other), q.shape[2], half=True)
 
 
 def tiled_pairs(queries: Sequence[int], keys: Sequence[int], *, causal: bool) -> int:

@@ -5,7 +5,7 @@ Both call the code of nmt itself. Only the objects around it are built here, wit
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any
@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from dry_gpu.costs import Cost, attention_cost, nbytes, tiled_pairs
+from dry_gpu.costs import Cost, attention_cost, flat_attention_cost, nbytes, tiled_pairs
 from dry_gpu.inductor import counting_compile
 from dry_gpu.ledger import Ledger, parts_of_weights
 from nmt.config import DecodingConfig, ModelConfig, TrainConfig
@@ -200,9 +200,12 @@ def declared_costs(batch: Batch) -> Mapping[str, Callable[[tuple[Any, ...], Any]
     def pairs(num_queries: int, num_keys: int, causal: bool) -> int:
         if causal:
             return tiled_pairs(target, target, causal=True)
+        return tiled_pairs(*sides(num_queries, num_keys), causal=False)
+
+    def sides(num_queries: int, num_keys: int) -> tuple[Sequence[int], Sequence[int]]:
         # Sizes of source and target may be equal; then self-attention and cross-attention have the same cost.
-        queries = target if num_queries == sum(target) else source
-        return tiled_pairs(queries, target if num_keys == sum(target) else source, causal=False)
+        queries, keys = (target if size == sum(target) else source for size in (num_queries, num_keys))
+        return queries, keys
 
     def forward(args: tuple[Any, ...], out: Any) -> Cost:
         q, k = args[0], args[1]
@@ -212,10 +215,20 @@ def declared_costs(batch: Batch) -> Mapping[str, Callable[[tuple[Any, ...], Any]
         q, k = args[1], args[2]
         return attention_cost(pairs(len(q), len(k), args[11]), q, k, backward=True)
 
+    def flat(args: tuple[Any, ...], out: Any) -> Cost:
+        q, k, causal = args[0], args[1], args[5]
+        return flat_attention_cost(*sides(len(q), len(k)), q, k, causal=causal, backward=False)
+
+    def flat_backward(args: tuple[Any, ...], out: Any) -> Cost:
+        q, k, causal = args[3], args[4], args[10]
+        return flat_attention_cost(*sides(len(q), len(k)), q, k, causal=causal, backward=True)
+
     def loss(passes: int, reads: int) -> Callable[[tuple[Any, ...], Any], Cost]:
         return lambda args, out: Cost(1, sum(nbytes(logits) * (reads + 1) for logits in args[:passes]))
 
     return {
+        "flat_attention": flat,
+        "flat_attention_backward": flat_backward,
         "_flash_attention_forward": forward,
         "_flash_attention_backward": backward,
         # Of weights and encodings, only the rows that are read are counted.

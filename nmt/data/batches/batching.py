@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -24,12 +25,14 @@ class Layout:
     Attributes:
         cu_seqlens: (B + 1,) int32; sentence b is tokens `cu_seqlens[b]` to `cu_seqlens[b + 1]`.
         positions: (N,) int64, the position of each token in its sentence, from 0.
+        sentences: (N,) int32, the sentence of each token, from 0.
         lengths: the B lengths, always on the host.
         max_len: the largest length, 0 if there are no sentences.
     """
 
     cu_seqlens: Tensor
     positions: Tensor
+    sentences: Tensor
     lengths: tuple[int, ...]
     max_len: int
 
@@ -38,18 +41,33 @@ class Layout:
         """Returns the layout of sentences with these lengths, in this order."""
         sizes = np.asarray(lengths, np.int64)
         offsets = offsets_of(sizes)
-        positions = np.arange(offsets[-1]) - np.repeat(offsets[:-1], sizes)
-        cu_seqlens = torch.from_numpy(offsets.astype(np.int32))
-        return cls(cu_seqlens, torch.from_numpy(positions), tuple(sizes.tolist()), int(sizes.max(initial=0)))
+        sentences = np.repeat(np.arange(len(sizes), dtype=np.int32), sizes)
+        positions = np.arange(offsets[-1]) - offsets[sentences]
+        return cls(
+            torch.from_numpy(offsets.astype(np.int32)),
+            torch.from_numpy(positions),
+            torch.from_numpy(sentences),
+            tuple(sizes.tolist()),
+            int(sizes.max(initial=0)),
+        )
 
     def twice(self) -> Layout:
         """Returns the layout of the sentences followed by a copy of all of them."""
         cu_seqlens = torch.cat([self.cu_seqlens, self.cu_seqlens[1:] + self.cu_seqlens[-1]])
-        return Layout(cu_seqlens, self.positions.repeat(2), self.lengths * 2, self.max_len)
+        sentences = torch.cat([self.sentences, self.sentences + len(self.lengths)])
+        return Layout(cu_seqlens, self.positions.repeat(2), sentences, self.lengths * 2, self.max_len)
 
     def to(self, device: torch.device | str) -> Layout:
         """Returns the layout on another device."""
-        return replace(self, cu_seqlens=self.cu_seqlens.to(device), positions=self.positions.to(device))
+        return self.with_tensors(*(x.to(device) for x in self.tensors()))
+
+    def tensors(self) -> tuple[Tensor, Tensor, Tensor]:
+        """Returns `positions`, `cu_seqlens` and `sentences`."""
+        return self.positions, self.cu_seqlens, self.sentences
+
+    def with_tensors(self, positions: Tensor, cu_seqlens: Tensor, sentences: Tensor) -> Layout:
+        """Returns the layout with other tensors of the same shapes."""
+        return replace(self, positions=positions, cu_seqlens=cu_seqlens, sentences=sentences)
 
 
 @dataclass(frozen=True, eq=False)
@@ -141,25 +159,20 @@ class Batch:
 
     def _tensors(self) -> list[Tensor]:
         """Returns all tensors. Those of int64 come first, so that each is aligned in one piece of memory."""
-        wide = [
-            self.source_ids,
-            self.target_in,
-            self.target_out,
-            self.source.positions,
-            self.target.positions,
-        ]
-        return [*wide, self.source.cu_seqlens, self.target.cu_seqlens]
+        ids = (self.source_ids, self.target_in, self.target_out)
+        sides = zip(self.source.tensors(), self.target.tensors(), strict=True)
+        return [*ids, *chain.from_iterable(sides)]
 
     def _of(self, tensors: Sequence[Tensor], memory: Tensor | None = None) -> Batch:
         """Returns the batch with other tensors of the same shapes, in the order of `_tensors`."""
-        source_ids, target_in, target_out, *positions, source_seqlens, target_seqlens = tensors
+        source_ids, target_in, target_out, *sides = tensors
         return replace(
             self,
             source_ids=source_ids,
             target_in=target_in,
             target_out=target_out,
-            source=replace(self.source, positions=positions[0], cu_seqlens=source_seqlens),
-            target=replace(self.target, positions=positions[1], cu_seqlens=target_seqlens),
+            source=self.source.with_tensors(*sides[::2]),
+            target=self.target.with_tensors(*sides[1::2]),
             memory=memory,
         )
 

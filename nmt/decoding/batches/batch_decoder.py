@@ -17,6 +17,7 @@ from nmt.data.subwords.tokenizer import Tokenizer
 from nmt.data.subwords.vocabulary import BOS_ID, EOS_ID, FORBIDDEN_IDS
 from nmt.decoding.alignment.aligner import Aligner
 from nmt.decoding.batches.jobs import ForcedJob, SearchJob, Sentences, Wanted, batches_by_length
+from nmt.decoding.batches.limits import BatchLimits, batch_limits
 from nmt.decoding.batches.workers import WorkerPool, num_workers, possible_workers, shared_size
 from nmt.decoding.constraints.automaton import Automaton
 from nmt.decoding.constraints.phrases import PhraseIds
@@ -31,7 +32,7 @@ from nmt.decoding.search import Hypothesis, beam_search
 from nmt.decoding.selection.coverage import ranked_by_coverage
 from nmt.errors import UserError
 from nmt.model import Seq2Seq
-from nmt.runtime import kept_freed_memory, memory_errors
+from nmt.runtime import kept_freed_memory, log, memory_errors
 from nmt.runtime.fp32_products import fast_fp32_products
 
 _DTYPES = {Precision.bf16: torch.bfloat16, Precision.fp16: torch.float16}
@@ -90,10 +91,16 @@ class BatchDecoder:
         Args:
             lengths: number of tokens of each sentence.
         """
-        config, size = self.config, self.config.sentences_per_batch
+        config, limits = self.config, self.limits
+        size = limits.sentences
         if config.max_sentences == "auto":
             size = shared_size(size, len(lengths), possible_workers(config.workers, self.device))
-        return batches_by_length(lengths, config.max_tokens, size)
+        return batches_by_length(lengths, limits.tokens, size)
+
+    @cached_property
+    def limits(self) -> BatchLimits:
+        """The largest batches."""
+        return batch_limits(self.config, self.ensemble.models, self.device)
 
     def run(
         self, work: Callable[[_Job], _Result], jobs: Sequence[_Job], batches: Sequence[Sequence[int]]
@@ -114,7 +121,28 @@ class BatchDecoder:
                 yield from pool.run(jobs)
 
     def search(self, job: SearchJob) -> list[list[Hypothesis]]:
-        """Searches a batch; the attention of the hypotheses is what `job.wanted` says."""
+        """Searches a batch; the attention of the hypotheses is what `job.wanted` says.
+
+        A batch that does not fit into memory is searched in halves.
+        """
+        try:
+            return self._search(job)
+        except _BatchTooLarge:
+            if len(job.sentences.sources) == 1:
+                raise
+        # The error is gone here, and with it the memory of the search.
+        if self.device.type == "cuda":
+            torch.cuda.empty_cache()
+        count = len(job.sentences.sources)
+        log.info("a batch of %d sentences does not fit into memory, so it is translated in halves", count)
+        halves = (range(count // 2), range(count // 2, count))
+        return [
+            found
+            for half in halves
+            for found in self.search(replace(job, sentences=job.sentences.take(half)))
+        ]
+
+    def _search(self, job: SearchJob) -> list[list[Hypothesis]]:
         config, wanted, sources = self.config, job.wanted, job.sentences.sources
         if job.sentences.fixed is not None:
             beam_size = max(config.beam_size, _PLACING_BEAM)
@@ -224,9 +252,10 @@ class BatchDecoder:
             ) from error
 
     def _memory_error(self) -> UserError:
-        return UserError(
-            f"decoding.max_tokens={self.config.max_tokens}: a batch does not fit into the memory of "
-            f"{self.device}. Lower it, or decoding.max_sentences={self.config.sentences_per_batch}."
+        limits = self.limits
+        return _BatchTooLarge(
+            f"decoding.max_tokens={limits.tokens}: a batch does not fit into the memory of {self.device}. "
+            f"Lower it, or decoding.max_sentences={limits.sentences}."
         )
 
     def automaton(self, phrases: PhraseIds) -> Automaton | None:
@@ -249,6 +278,10 @@ class BatchDecoder:
         lengths = [*map(max, lengths, needed)]
         most = self.max_target_tokens
         return lengths if most is None else [min(length, most) for length in lengths]
+
+
+class _BatchTooLarge(UserError):
+    """A batch does not fit into memory."""
 
 
 @contextlib.contextmanager

@@ -1,7 +1,8 @@
 """Fast implementations of attention; `nmt.model.reference` is the naive version of each.
 
 - `padded`: groups of sentences of similar length, padded together; all scores, biases and windows.
-- `varlen`: torch's CUDA kernel for flat batches; dot-product scores without a bias.
+- `flat`: CUDA kernels of nmt for flat batches; dot-product scores without a bias.
+- `varlen`: torch's CUDA kernel for the same, without Triton or for wide heads.
 - `cached`: one step of a search.
 
 Shapes: N tokens of a stream, H heads, E width of a head.
@@ -13,6 +14,7 @@ import torch
 from torch import Tensor
 
 from nmt.model.attention import ScaledDot, Score
+from nmt.model.kernels.flat import attend_flat, self_attend_flat, supports_flat
 from nmt.model.kernels.padded import attend_padded
 from nmt.model.kernels.padding import Pattern
 from nmt.model.kernels.varlen import attend_varlen, supports_varlen
@@ -34,6 +36,11 @@ def self_attend(qkv: Tensor, pattern: Pattern, score: Score | None = None, layer
     """
     score = score or ScaledDot(*qkv.shape[2:])
     rotates = pattern.positions is not None and pattern.positions.rotates
+    if not rotates and (scale := _flat_scale(qkv, pattern, score)) is not None:
+        out = self_attend_flat(
+            qkv, pattern.queries, causal=pattern.causal, window=pattern.window, scale=scale
+        )
+        return out.flatten(1)
     varlen = _varlen(qkv, pattern, score)
     if varlen or rotates:
         q, k, v = qkv.unbind(1)
@@ -73,13 +80,21 @@ def cross_attend(
     return attend_padded(q, kv, pattern, score, layer).flatten(1)
 
 
+def _flat_scale(x: Tensor, pattern: Pattern, score: Score) -> float | None:
+    """Returns the factor on the dot products for `flat`; None if that does not support the attention."""
+    return score.scale if not pattern.acts_on_scores and supports_flat(x) else None
+
+
 def _varlen(x: Tensor, pattern: Pattern, score: Score) -> bool:
-    """Whether to use torch's kernel; `padded` computes everything else."""
-    return score.scale is not None and not pattern.acts_on_scores and supports_varlen(x)
+    """Whether a kernel for flat batches can be used; `padded` computes everything else."""
+    return score.scale is not None and not pattern.acts_on_scores and (supports_flat(x) or supports_varlen(x))
 
 
 def _attend_varlen(q: Tensor, k: Tensor, v: Tensor, pattern: Pattern, score: Score) -> Tensor:
     queries, keys = pattern.queries, pattern.keys
+    if (scale := _flat_scale(q, pattern, score)) is not None:
+        out = attend_flat(q, k, v, queries, keys, causal=pattern.causal, window=pattern.window, scale=scale)
+        return out.flatten(1)
     out = attend_varlen(
         q, k, v, queries, keys, causal=pattern.causal, window=pattern.window, scale=score.scale
     )

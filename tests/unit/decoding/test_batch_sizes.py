@@ -5,10 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+import torch
 
-from nmt.config import DecodingConfig
+from nmt.config import DecodingConfig, ModelConfig
+from nmt.decoding.batches import limits
+from nmt.decoding.batches.limits import BatchLimits, batch_limits
 from nmt.decoding.batches.workers import shared_size
 from nmt.errors import UserError
+from nmt.model.transformer import Transformer
 
 
 @pytest.mark.parametrize(
@@ -46,3 +50,35 @@ def test_out_of_bounds(value: int) -> None:
 def test_wrong_types(value: object) -> None:
     with pytest.raises(UserError, match=r"decoding\.max_sentences=.*: must be auto or a number\."):
         DecodingConfig(max_sentences=value)
+
+
+@pytest.mark.parametrize("value", ["many", 2.5, None, True])
+def test_wrong_types_of_tokens(value: object) -> None:
+    with pytest.raises(UserError, match=r"decoding\.max_tokens=.*: must be auto or a number\."):
+        DecodingConfig(max_tokens=value)
+
+
+def test_auto_on_the_cpu_and_given_numbers() -> None:
+    cpu = torch.device("cpu")
+    assert batch_limits(DecodingConfig(), [], cpu) == BatchLimits(8192, 128)
+    assert batch_limits(DecodingConfig(max_tokens=99, max_sentences=7), [], cpu) == BatchLimits(99, 7)
+
+
+@pytest.mark.parametrize(
+    ("beam_size", "gigabytes", "expected"),
+    [
+        (4, 80, BatchLimits(78_438, 1024)),  # base, from a vocabulary of 37,000
+        (1, 80, BatchLimits(224_497, 2048)),
+        (4, 12, BatchLimits(11_765, 1024)),
+        (4, 2, BatchLimits(1960, 281)),
+        (50, 2, BatchLimits(1024, 64)),
+    ],
+)
+def test_auto_on_a_gpu_is_what_fits(
+    beam_size: int, gigabytes: int, expected: BatchLimits, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with torch.device("meta"):
+        model = Transformer(ModelConfig(), 37_000, 37_000)
+    monkeypatch.setattr(limits, "_free_bytes", lambda device: gigabytes * 10**9)
+    config = DecodingConfig(beam_size=beam_size)
+    assert batch_limits(config, [model], torch.device("cuda")) == expected

@@ -15,6 +15,7 @@ from nmt.decoding.batches.jobs import batches_by_length
 from nmt.decoding.translation import BLANK
 from nmt.decoding.translator import Translator
 from nmt.errors import UserError
+from nmt.runtime import log
 
 
 def translator(model: CopyModel | None = None, nothing: Sequence[str] = (), **options: float) -> Translator:
@@ -130,6 +131,28 @@ def test_too_little_memory_is_told_in_words(error: Exception) -> None:
 
     with pytest.raises(UserError, match=r"decoding\.max_tokens=8192: .* Lower it"):
         translator(Large()).translate(["w1"])
+
+
+def test_a_batch_that_does_not_fit_is_translated_in_halves(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sizes = []
+
+    class Large(CopyModel):
+        def start(self, batch):
+            sizes.append(batch.num_sentences)
+            if batch.num_sentences > 2:
+                raise torch.OutOfMemoryError
+            return super().start(batch)
+
+    monkeypatch.setattr(log, "propagate", True)
+    lines = ["w1 w2", "w3", "w2 w2 w2", "w1", "w4 w1"]
+    found = translator(Large(), workers=1).translate(lines, prefixes=["", "", "w2", "", ""])
+    assert [one.hypotheses[0].text for one in found] == lines
+    assert sizes == [5, 2, 3, 1, 2]
+    assert caplog.messages == [
+        f"a batch of {n} sentences does not fit into memory, so it is translated in halves" for n in (5, 3)
+    ]
 
 
 @pytest.mark.parametrize("precision", [Precision.fp32, Precision.bf16])

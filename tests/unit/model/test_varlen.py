@@ -1,4 +1,4 @@
-"""The adapter to the CUDA kernel, with stand-ins for it; the real kernel on a GPU."""
+"""The adapter to torch's CUDA kernel, with stand-ins for it; on a GPU the real kernel, and those of nmt."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from nmt.data.batches.batching import Layout
+from nmt.model import kernels
 from nmt.model.kernels import Pattern, cross_attend, self_attend, varlen
 from nmt.model.reference import naive_attention
 from nmt.runtime import log
@@ -132,8 +133,8 @@ needs_a_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a 
 QUERIES, KEYS = [3, 40, 17], [5, 20, 33]
 
 
-def naive(q: Tensor, k: Tensor, v: Tensor, keys: list[int], causal: bool) -> Tensor:
-    parts = zip(q.split(QUERIES), k.split(keys), v.split(keys), strict=True)
+def naive(q: Tensor, k: Tensor, v: Tensor, sizes: list[int], causal: bool) -> Tensor:
+    parts = zip(q.split(QUERIES), k.split(sizes), v.split(sizes), strict=True)
     return torch.cat([naive_attention(*part, causal=causal) for part in parts])
 
 
@@ -158,11 +159,18 @@ def assert_near_with_gradients(
 @needs_a_gpu
 @pytest.mark.parametrize("causal", [True, False])
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
-def test_the_kernel_in_self_attention_is_the_naive_twin(dtype: torch.dtype, causal: bool) -> None:
+@pytest.mark.parametrize("flat", [True, False])
+def test_the_kernel_in_self_attention_is_the_naive_twin(
+    flat: bool, dtype: torch.dtype, causal: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not flat:
+        monkeypatch.setattr(kernels, "supports_flat", lambda x: False)
     layout = Layout.of(QUERIES).to("cuda")
     pattern = Pattern(layout, layout, 2, causal=causal)
     qkv = torch.randn(60, 3, 2, 32, generator=torch.Generator().manual_seed(1))
-    assert varlen.supports_varlen(qkv.to("cuda", dtype))
+    assert kernels.supports_flat(qkv.to("cuda", dtype)) is flat and varlen.supports_varlen(
+        qkv.to("cuda", dtype)
+    )
     assert_near_with_gradients(
         lambda x: self_attend(x, pattern), lambda x: naive(*x.unbind(1), QUERIES, causal), [qkv], dtype
     )
@@ -171,7 +179,12 @@ def test_the_kernel_in_self_attention_is_the_naive_twin(dtype: torch.dtype, caus
 @pytest.mark.gpu
 @needs_a_gpu
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
-def test_the_kernel_in_cross_attention_is_the_naive_twin(dtype: torch.dtype) -> None:
+@pytest.mark.parametrize("flat", [True, False])
+def test_the_kernel_in_cross_attention_is_the_naive_twin(
+    flat: bool, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not flat:
+        monkeypatch.setattr(kernels, "supports_flat", lambda x: False)
     pattern = Pattern(Layout.of(QUERIES).to("cuda"), Layout.of(KEYS).to("cuda"), 2, causal=False)
     generator = torch.Generator().manual_seed(1)
     q, kv = (torch.randn(tokens, parts, 2, 32, generator=generator) for tokens, parts in ((60, 1), (58, 2)))

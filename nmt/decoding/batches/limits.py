@@ -1,0 +1,77 @@
+"""The largest batches of a search: from the options, or for `auto` from the device and its memory."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+
+from nmt.config import DecodingConfig
+from nmt.model import Seq2Seq
+
+CPU_TOKENS = 8192
+"""Source tokens of a batch on the CPU with `decoding.max_tokens=auto`."""
+
+_HYPOTHESES = 4096  # of a batch on a GPU; a step of fewer takes as long, because launching its kernels does
+_SENTENCES = (64, 2048)  # the fewest and the most of a batch on a GPU; of fewer, memory for logits is ignored
+_GPU_TOKENS = (1024, 262_144)
+_SHARE = 3  # caches take up to a third of the free memory, logits another, and the rest remains
+
+
+@dataclass(frozen=True)
+class BatchLimits:
+    """The largest batch.
+
+    Attributes:
+        tokens: source tokens, padding counted.
+        sentences: number of sentences.
+    """
+
+    tokens: int
+    sentences: int
+
+
+def batch_limits(config: DecodingConfig, models: Sequence[Seq2Seq], device: torch.device) -> BatchLimits:
+    """Returns the limits of `decoding.max_tokens` and `decoding.max_sentences`, or the choice for `auto`.
+
+    Args:
+        config: the options of the search.
+        models: one or more that translate together.
+        device: the device of the models. The choice for a GPU depends on its free memory.
+    """
+    if device.type != "cuda":
+        found = BatchLimits(CPU_TOKENS, config.sentences_per_batch)
+    else:
+        found = _for_memory(config, models, _free_bytes(device))
+    tokens = found.tokens if config.max_tokens == "auto" else int(config.max_tokens)
+    return BatchLimits(
+        tokens, found.sentences if config.max_sentences == "auto" else int(config.max_sentences)
+    )
+
+
+def _for_memory(config: DecodingConfig, models: Sequence[Seq2Seq], free: int) -> BatchLimits:
+    """Returns the largest batch that probably fits into `free` bytes of a GPU."""
+    width = config.samples or config.beam_size
+    logits = token = 0
+    for model in models:
+        options = model.config
+        logits += 4 * 4 * width * len(model.output_weight)  # (K, V) fp32, and copies of it
+        layers = 2 * 4 * options.decoder_layers * options.d_model  # keys and values of a token in all layers
+        # A translation is a little longer than its source. While a cache grows, there are two of them.
+        token += layers * (3 * width + 1) + 40 * options.d_model
+    sentences = min(_HYPOTHESES // width, free // _SHARE // logits)
+    return BatchLimits(
+        _bounded(free // _SHARE // token, *_GPU_TOKENS),
+        _bounded(sentences, *_SENTENCES),
+    )
+
+
+def _bounded(value: int, low: int, high: int) -> int:
+    return max(low, min(value, high))
+
+
+def _free_bytes(device: torch.device) -> int:
+    """Returns the free memory of a GPU, with what torch has reserved but does not use."""
+    free, _ = torch.cuda.mem_get_info(device)
+    return free + torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)

@@ -1,0 +1,88 @@
+"""Attention over flat streams: interpreted, and compared with a naive version; compiled for GPUs."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from interpreted_attention import CASES
+
+from nmt.data.batches.batching import Layout
+from nmt.model.kernels.flat import self_attend_flat, supports_flat
+
+pytest.importorskip("triton", reason="Triton is not installed: it exists for Linux only")
+
+
+@pytest.fixture(scope="module")
+def interpreted() -> dict[tuple[str, str], dict[str, Any]]:
+    program = Path(__file__).with_name("interpreted_attention.py")
+    result = subprocess.run([sys.executable, program], capture_output=True, text=True, timeout=300)
+    assert result.returncode == 0, result.stderr
+    records = map(json.loads, result.stdout.splitlines())
+    return {(record["case"], record["dtype"]): record for record in records}
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+@pytest.mark.parametrize("case", CASES)
+def test_values_and_gradients(
+    case: str, dtype: str, interpreted: dict[tuple[str, str], dict[str, Any]]
+) -> None:
+    record = interpreted[case, dtype]
+    rounding = 1e-6 if dtype == "float32" else 1e-3
+    assert record["error"] <= 2 * record["error_of_plain"] + rounding * (record["size"] + 1)
+    assert record["size"] > 0.5
+
+
+def test_what_is_supported() -> None:
+    assert not supports_flat(torch.zeros(1, 2, 16, dtype=torch.bfloat16))  # on the CPU
+
+
+@pytest.mark.parametrize("capability, width", [(80, 32), (90, 16), (90, 64), (90, 128)])
+def test_the_kernels_compile_for_gpus(capability: int, width: int) -> None:
+    import triton
+    from triton.backends.compiler import GPUTarget
+    from triton.compiler import ASTSource
+
+    from nmt.model.kernels import attention_kernels as kernels
+
+    pointers = {
+        **dict.fromkeys(("q", "k", "v", "out", "grad", "grad_q", "grad_k", "grad_v"), "*bf16"),
+        **dict.fromkeys(("sums", "along"), "*fp32"),
+        **dict.fromkeys(("q_sentences", "k_sentences", "q_seqlens", "k_seqlens"), "*i32"),
+    }
+    numbers = {"scale": "fp32", "plain_scale": "fp32"}
+    for causal in (True, False):
+        constants = {"CAUSAL": causal, "HEADS": 8, "WIDTH": width, "TILE": kernels._TILE}
+        constants["BLOCK"] = kernels._BLOCK
+        for function in (kernels._attend, kernels._gradient_of_queries, kernels._gradient_of_keys):
+            signature = {
+                name: pointers.get(name) or numbers.get(name) or ("constexpr" if name in constants else "i32")
+                for name in function.arg_names
+            }
+            compiled = triton.compile(
+                ASTSource(function, signature, constants),
+                target=GPUTarget("cuda", capability, 32),
+                options={"num_warps": 4},
+            )
+            assert len(compiled.asm["cubin"]) > 1000
+            assert compiled.metadata.shared < 99_000  # what the smallest of these GPUs has
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+def test_a_gpu_computes_the_same_in_every_run() -> None:
+    layout = Layout.of([3, 40, 17, 130] * 20).to("cuda")
+    generator = torch.Generator("cuda").manual_seed(1)
+    shape = (len(layout.positions), 3, 8, 64)
+    qkv = torch.randn(shape, generator=generator, device="cuda", dtype=torch.bfloat16, requires_grad=True)
+    found = []
+    for _ in range(2):
+        out = self_attend_flat(qkv, layout, causal=True, window=None, scale=0.125)
+        (grad,) = torch.autograd.grad(out, qkv, torch.ones_like(out))
+        found.append((out, grad))
+    assert all(torch.equal(a, b) for a, b in zip(*found, strict=True))
