@@ -149,6 +149,10 @@ class TrainingConfig:
     onednn_fp32: bool = True
     """For fp32 on the CPU: use oneDNN for matrix products where it is measured to be as exact. It is faster,
     but rounding depends more on the number of threads and processes."""
+    cuda_graphs: bool = False
+    """On GPUs, in bf16: record forward and backward pass as CUDA graphs, so that the GPU does not wait for
+    Python, and pad batches to few shapes. It is for the Transformer of the paper, and faster with few tokens
+    per GPU. It changes rounding, so it is fixed for the whole run. On CPUs it has no effect."""
     compile: bool = False
     """Use `torch.compile` in training to fuse the operations between attentions. Its gain on GPUs has not
     been measured; on a CPU it gains nothing. Starting takes a minute longer and needs a C++ compiler, and

@@ -10,8 +10,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from nmt.runtime import mix
-
 _LEVELS = 65536  # each value takes 16 random bits, so the rate is rounded to 1/65536
 
 
@@ -23,6 +21,7 @@ class DropoutSource:
     """
 
     def __init__(self) -> None:
+        self._on_device: Tensor | None = None
         self.seed(0)
 
     def seed(self, seed: int, device: torch.device | None = None) -> None:
@@ -34,14 +33,27 @@ class DropoutSource:
         """
         self._generator = np.random.Generator(np.random.SFC64(seed))
         self._seed, self._calls = seed, 0
+        if self._on_device is not None:
+            self._on_device.fill_(seed)
         if device is not None and device.type == "cuda":
             with torch.cuda.device(device):
                 torch.cuda.manual_seed(seed)
 
-    def draw_seed(self) -> int:
-        """Returns a seed of 63 bits for a kernel that computes a mask itself."""
+    def draw_seed(self, device: torch.device) -> tuple[Tensor, int]:
+        """Returns a seed for a kernel that computes a mask itself.
+
+        Returns:
+            (1,) int64 on `device`, the seed of all masks until `seed` is called, which overwrites it; and the
+            number of the mask. A CUDA graph of the kernels then draws new masks whenever it runs.
+        """
         self._calls += 1
-        return mix(self._seed, self._calls)
+        return self.on_device(device), self._calls
+
+    def on_device(self, device: torch.device) -> Tensor:
+        """Returns the seed as a tensor; see `draw_seed`."""
+        if self._on_device is None or self._on_device.device != device:
+            self._on_device = torch.full((1,), self._seed, device=device)
+        return self._on_device
 
     def mask(self, shape: torch.Size, threshold: int) -> Tensor:
         """Draws a mask on the CPU: uint8 of `shape`, 0 with probability `threshold` / 65536, otherwise 1."""

@@ -220,14 +220,20 @@ def _end(inner: Tensor, linear: Linear, dropout: Dropout, x: Tensor, norm: nn.La
         norm: of the sub-layer.
     """
     assert linear.copies is not None
-    rate = dropout.rate if dropout.threshold else 0.0
-    seed = dropout.source.draw_seed() if rate else 0
+    rate, seed = _rate_and_seed(dropout, x.device)
     y = F.linear(inner, linear.copies[0])
     ended: Tensor
     ended, in_16_bits = _apply_end(y, linear.bias, x, norm.weight, norm.bias, norm.eps, rate, seed)
     if len(in_16_bits):
         note_rounded(ended, in_16_bits)
     return ended
+
+
+def _rate_and_seed(dropout: Dropout, device: torch.device) -> tuple[float, tuple[Tensor, int]]:
+    """Returns the rate of a dropout, and the seed and number of its next mask."""
+    if dropout.threshold:
+        return dropout.rate, dropout.source.draw_seed(device)
+    return 0.0, (dropout.source.on_device(device), 0)
 
 
 class _End(torch.autograd.Function):
@@ -243,12 +249,12 @@ class _End(torch.autograd.Function):
         shift: Tensor,
         epsilon: float,
         rate: float,
-        seed: int,
+        seed: tuple[Tensor, int],
     ) -> tuple[Tensor, Tensor]:
         from nmt.model.kernels import layer_kernels  # a local import: it needs Triton
 
         out, total, statistics, rounded = layer_kernels.residual_norm(
-            y, bias, x, weight, shift, epsilon, rate, seed
+            y, bias, x, weight, shift, epsilon, rate, *seed
         )
         ctx.save_for_backward(total, statistics, weight)
         ctx.mark_non_differentiable(rounded)
@@ -264,7 +270,7 @@ class _End(torch.autograd.Function):
             return (None,) * 8
         total, statistics, weight = ctx.saved_tensors
         grad_y, grad_x, sums = layer_kernels.residual_norm_backward(
-            grad.contiguous(), total, statistics, weight, ctx.y_dtype, ctx.rate, ctx.seed
+            grad.contiguous(), total, statistics, weight, ctx.y_dtype, ctx.rate, *ctx.seed
         )
         of_bias, of_weight, of_shift = sums.sum(0).unbind(0)
         return grad_y, of_bias, grad_x, of_weight, of_shift, None, None, None
@@ -295,8 +301,7 @@ def embed(
         dtype: of the result.
         rounded_dtype: of the products that read the result; see `nmt.model.linear.rounded`.
     """
-    rate = dropout.rate if dropout.threshold else 0.0
-    seed = dropout.source.draw_seed() if rate else 0
+    rate, seed = _rate_and_seed(dropout, weight.device)
     embedded: Tensor
     embedded, in_16_bits = _apply_embed(
         weight, ids, table, positions, factor, rate, seed, dtype, rounded_dtype
@@ -318,14 +323,14 @@ class _Embed(torch.autograd.Function):
         positions: Tensor,
         factor: float,
         rate: float,
-        seed: int,
+        seed: tuple[Tensor, int],
         dtype: torch.dtype,
         rounded_dtype: torch.dtype,
     ) -> tuple[Tensor, Tensor]:
         from nmt.model.kernels import layer_kernels  # a local import: it needs Triton
 
         out, rounded = layer_kernels.embed(
-            weight, ids, table, positions, factor, rate, seed, dtype, rounded_dtype
+            weight, ids, table, positions, factor, rate, *seed, dtype, rounded_dtype
         )
         ctx.save_for_backward(ids)
         ctx.pieces, ctx.factor, ctx.rate, ctx.seed = len(weight), factor, rate, seed
@@ -340,7 +345,7 @@ class _Embed(torch.autograd.Function):
         if grad is None:
             return (None,) * 9
         (ids,) = ctx.saved_tensors
-        rows = layer_kernels.embed_backward(grad.contiguous(), ctx.factor, ctx.rate, ctx.seed)
+        rows = layer_kernels.embed_backward(grad.contiguous(), ctx.factor, ctx.rate, *ctx.seed)
         grad_weight = torch.ops.aten.embedding_dense_backward(rows, ids, ctx.pieces, -1, False)
         return grad_weight, *(None,) * 8
 

@@ -238,6 +238,15 @@ class Seq2Seq(nn.Module, ABC):
         return 0
 
     @property
+    def can_be_captured(self) -> bool:
+        """Whether a CUDA graph of forward and backward pass, in bf16, is right for all batches of its shape.
+
+        The passes must neither read a tensor on the host nor depend on other properties of the batch than its
+        tensors, and draw random numbers by `DropoutSource.draw_seed` only. By default they do not promise it.
+        """
+        return False
+
+    @property
     def max_source_len(self) -> int | None:
         """The maximum number of source tokens, EOS included; None: no limit. Translation cuts the rest."""
         return None

@@ -24,6 +24,7 @@ from nmt.model.dropout import Dropout
 from nmt.model.flops import training_flops
 from nmt.model.kernels import Pattern
 from nmt.model.kernels.cached import CachedDecoderState
+from nmt.model.kernels.flat import supports_flat
 from nmt.model.layers import DecoderLayer, EncoderLayer, FlatContext, KeysValues, Layer
 from nmt.model.linear import rounded
 from nmt.model.positions import Places, Positions, Shape, build_positions
@@ -159,6 +160,20 @@ class Transformer(Seq2Seq):
         return self.logit_bias
 
     @property
+    def can_be_captured(self) -> bool:
+        """See `Seq2Seq.can_be_captured`: the fused layers and kernels of attention promise it."""
+        weight = self.target_embedding.weight
+        return (
+            all(cast(Layer, layer).passes_for(weight) is fused.PASSES for layer in self.blocks())
+            and all(map(self._sinusoidal, (self.encoder_positions, self.decoder_positions)))
+            and self.word_dropout.threshold == 0
+            and score_class(self.config).factor(self.config.d_model // self.config.heads) is not None
+            and supports_flat(
+                weight.new_empty(0, self.config.d_model // self.config.heads, dtype=torch.bfloat16)
+            )
+        )
+
+    @property
     def max_source_len(self) -> int | None:
         """See `Positions.max_len`."""
         return self.encoder_positions.max_len
@@ -224,9 +239,13 @@ class Transformer(Seq2Seq):
         """Whether `nmt.model.fused` computes the embeddings: where it computes the layers of the encoder."""
         return (
             cast(Layer, self.encoder[0]).passes_for(weight) is fused.PASSES
-            and type(positions) is Sinusoidal
+            and self._sinusoidal(positions)
             and self.word_dropout.threshold == 0
         )
+
+    @staticmethod
+    def _sinusoidal(positions: Positions) -> bool:
+        return type(positions) is Sinusoidal
 
     def _embed_fused(self, weight: Tensor, ids: Tensor, positions: Positions, places: Places) -> Tensor:
         copies = cast(Layer, self.encoder[0]).self_attention.qkv.copies

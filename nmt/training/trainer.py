@@ -8,11 +8,13 @@ import time
 from collections.abc import Callable, Collection
 from contextlib import ExitStack, closing
 from dataclasses import replace
+from functools import partial
 
 from torch import Tensor
 
-from nmt.config import Average, Sharding, TrainConfig
+from nmt.config import Average, Sharding, TrainConfig, TrainingConfig
 from nmt.data.batches.batching import Batch
+from nmt.data.batches.blocks import budgets
 from nmt.data.batches.stream import FILLED_TO, BatchStream, num_loaders
 from nmt.data.cleaning.cleaner import shortened, visible
 from nmt.data.preparation.prepare import Prepared
@@ -45,13 +47,14 @@ from nmt.training.state.rewind import load_resume_checkpoint
 from nmt.training.state.run_folder import RunFolder, fixed_options
 from nmt.training.state.saving import saving
 from nmt.training.state.warm_start import initial_model, start_fingerprint
+from nmt.training.update.captured import CapturedPasses, check_capture, padding_steps
 from nmt.training.update.compilation import compiled
 from nmt.training.update.counters import NUM_COUNTERS, Counters, views
 from nmt.training.update.ema import RunningMean, with_trained
 from nmt.training.update.finite_check import UpdateCheck
 from nmt.training.update.objective import training_loss
 from nmt.training.update.optimizer import build_optimizer
-from nmt.training.update.parallel import State, spread
+from nmt.training.update.parallel import Replicated, State, spread
 from nmt.training.update.precision import (
     adapt_loss_scale,
     autocast,
@@ -96,6 +99,11 @@ class Trainer:
         self.model.residual_dtype = residual_dtype(self.options)
         self.counters = views(self.parallel.extras)
         self.compilations = compiled(self.model, wanted=self.options.compile)
+        self.captured: CapturedPasses | None = None
+        if uses_graphs(self.options, ranks):
+            check_capture(config, self.model.train())
+            assert isinstance(self.parallel, Replicated)
+            self.captured = CapturedPasses(partial(self._passes, last=False), self.parallel, ranks.device)
         self.progress = Progress(loss_scale=first_loss_scale(self.options.precision))
         self.schedule = build_schedule(self.options.schedule, config.model.d_model, self.options.max_updates)
         self.checkpoints = open_checkpoints(config, prepared, folder, start_fingerprint(config))
@@ -147,10 +155,22 @@ class Trainer:
         with batch_memory_errors(data, self.options.micro_batches):
             for batch in largest_batches(self.prepared.train, data):
                 self.parallel.zero()
-                for number in self._probed_micro_batches():
-                    self._micro_batch(batch.filled(FILLED_TO), number)
+                if self.captured is not None:
+                    self._probe_graphs(self.captured, batch.padded(padding_steps(*budgets(data))))
+                else:
+                    for number in self._probed_micro_batches():
+                        self._micro_batch(batch.filled(FILLED_TO), number)
                 # Synchronises with the device, so that its errors are raised here.
                 self.parallel.extras.tolist()
+
+    def _probe_graphs(self, captured: CapturedPasses, batch: Batch) -> None:
+        """Probes a micro-batch with and without a graph, whose memory exists side by side."""
+        batch = batch.pin_memory()
+        for _ in range(2):
+            self.parallel.zero()
+            self._micro_batch(batch, 0)
+        captured.run_once(batch)
+        captured.clear()
 
     def _probed_micro_batches(self) -> list[int]:
         """Returns the micro-batches of an update to probe: the last, in which all processes communicate.
@@ -189,27 +209,35 @@ class Trainer:
 
     def _micro_batch(self, batch: Batch, number: int) -> None:
         """Adds the gradient, loss and tokens of a micro-batch to the sums of the update."""
-        batch = batch.to(self.ranks.device, non_blocking=True)
         self.model.seed_dropout(mix(self.config.seed, self.progress.update, number))
-        options, device = self.options, self.ranks.device
-        num_passes = 2 if options.rdrop else 1
+        last = number + self.ranks.world >= self.options.micro_batches
+        if self.captured is None:
+            self._passes(batch.to(self.ranks.device, non_blocking=True), last=last)
+        else:
+            self.captured.run(batch, last=last)
+        num_passes = 2 if self.options.rdrop else 1
+        self.counters.teraflops.add_(self.model.training_flops(batch) * num_passes / 1e12)
+        self.counters.tokens.add_(batch.num_target_tokens)
+
+    def _passes(self, batch: Batch, *, last: bool) -> None:
+        """Runs forward and backward pass of a micro-batch on the device; CUDA graphs record it."""
+        options, device, counters = self.options, self.ranks.device, self.counters
         with autocast(device, options.precision):
             hidden = self.model(batch.twice() if options.rdrop else batch)
+        is_static = self.captured is not None  # then the number of tokens is not fixed in the graph
         losses = training_loss(
             hidden,
             self.model.output_weight,
-            batch.target_out[: batch.num_target_tokens],
+            batch.target_out if is_static else batch.target_out[: batch.num_target_tokens],
             self.model.output_bias,
             smoothing=options.label_smoothing,
             rdrop=options.rdrop,
             scale=self.progress.loss_scale,
             dtype=product_dtype(options.precision),
+            ignores=is_static,
         )
-        self.parallel.backward(losses.objective, last=number + self.ranks.world >= options.micro_batches)
-        counters = self.counters
+        self.parallel.backward(losses.objective, last=last)
         counters.objective.add_(losses.objective.detach(), alpha=1 / self.progress.loss_scale)  # exact: 2^n
-        counters.teraflops.add_(self.model.training_flops(batch) * num_passes / 1e12)
-        counters.tokens.add_(batch.num_target_tokens)
         counters.loss.add_(losses.loss)
         counters.nll.add_(losses.nll)
 
@@ -421,6 +449,11 @@ class Trainer:
         self._meter.clear()
 
 
+def uses_graphs(options: TrainingConfig, ranks: Ranks) -> bool:
+    """Whether `training.cuda_graphs` is set and has an effect on the device of this process."""
+    return options.cuda_graphs and ranks.device.type == "cuda"
+
+
 def first_checkpoint(config: TrainConfig, prepared: Prepared) -> Checkpoint:
     """Returns the initial state of a run."""
     model = initial_model(config, prepared)
@@ -442,6 +475,7 @@ def open_stream(config: TrainConfig, prepared: Prepared, progress: Progress, ran
         prepared.tokenizer,
         start=progress.cursor,
         pin=gpu,
+        padded_to=padding_steps(*budgets(config.data)) if uses_graphs(config.training, ranks) else None,
         pick=lambda number: ranks.owns(number % num),
         world=ranks.world,
         workers=num_loaders(config.data, gpu=gpu, world=ranks.world, cores=cores),

@@ -91,6 +91,7 @@ CASES: Mapping[str, Callable[[], Mapping[str, Any]]] = {
     "fp16, 16 bits between sub-layers, pre-norm": update(
         *("training.precision=fp16", "training.half_residual=true", "model.norm=pre")
     ),
+    "CUDA graphs": update("training.precision=bf16", "training.cuda_graphs=true", micro_batches=3),
     "compiled": update("training.precision=bf16", "training.compile=true"),
     "bf16, one sentence": update("training.precision=bf16", tokens=40),
     "bf16 on sm70": update("training.precision=bf16", capability=(7, 0)),

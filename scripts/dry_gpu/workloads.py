@@ -5,10 +5,13 @@ Both call the code of nmt itself. Only the objects around it are built here, wit
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
+from functools import partial
+from types import SimpleNamespace
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import torch
@@ -31,6 +34,7 @@ from nmt.options.compose import compose_jobs
 from nmt.training.processes.ranks import Ranks
 from nmt.training.state.progress import Progress
 from nmt.training.trainer import Trainer
+from nmt.training.update.captured import CapturedPasses, check_capture
 from nmt.training.update.counters import NUM_COUNTERS, views
 from nmt.training.update.ema import RunningMean
 from nmt.training.update.parallel import Replicated
@@ -105,7 +109,11 @@ class Update:
         trainer.model = trainer.parallel.model.train()
         trainer.model.residual_dtype = residual_dtype(training)
         trainer.counters = views(trainer.parallel.extras)
-        trainer.compilations = None
+        trainer.compilations, trainer.captured = None, None
+        if training.cuda_graphs:
+            check_capture(config, trainer.model)
+            passes = partial(trainer._passes, last=False)
+            trainer.captured = CapturedPasses(passes, trainer.parallel, GPU)
         if training.compile:
             assert ledger is not None
             with counting_compile(ledger):
@@ -123,10 +131,11 @@ class Update:
             micro_batches: number of micro-batches.
             counted: counts what is launched.
         """
-        trainer, batch = self.trainer, batch.pin_memory()
+        trainer = self.trainer
+        batch = (batch if trainer.captured is None else batch.padded((64, 256))).pin_memory()
         if counted is not None:
             counted.weights = parts_of_weights(dict(trainer.model.named_parameters()))
-        with counted or nullcontext():
+        with recording_runs(), counted or nullcontext():
             trainer.parallel.zero()
             for number in range(micro_batches):
                 trainer._micro_batch(batch, number)
@@ -135,6 +144,16 @@ class Update:
             check = trainer._check(trainer.parallel.sums())
             trainer.parallel.step(1e-4, check.factor, check.finite)
             trainer.mean.update(1)
+
+
+@contextmanager
+def recording_runs() -> Iterator[None]:
+    """Makes CUDA graphs run what they record, and do nothing when they are launched."""
+    with (
+        patch("torch.cuda.CUDAGraph", lambda: SimpleNamespace(pool=int, replay=bool)),
+        patch("torch.cuda.graph", lambda *arguments, **options: nullcontext()),
+    ):
+        yield
 
 
 def search(

@@ -86,8 +86,8 @@ def test_the_layers_of_the_paper_are_fused(found: dict[str, dict[str, Any]]) -> 
 
 
 def test_kernels_of_attention_run_where_they_are_supported(found: dict[str, dict[str, Any]]) -> None:
-    # Two micro-batches of four layers: self-attention of both sides, and cross-attention. Launches, forward
-    # and backward.
+    # Launches in two micro-batches, with CUDA graphs in three, of four layers: self-attention of both sides,
+    # and cross-attention.
     only_flash = "bf16, heads of 24, which only torch's kernel supports"
     expected = {
         "bf16": 24,
@@ -97,6 +97,7 @@ def test_kernels_of_attention_run_where_they_are_supported(found: dict[str, dict
         "bf16 on sm70": 0,
         "alibi": 8,
         only_flash: 0,
+        "CUDA graphs": 36,
     }
     for case, count in expected.items():
         operators = found[case]["operators"]

@@ -17,6 +17,11 @@ from torch import Tensor
 from nmt.data.arrays import Array, Side, offsets_of
 from nmt.data.subwords.tokenizer import BOS_ID, EOS_ID
 
+IGNORED_ID = -1
+"""The target id of padding that has no loss."""
+
+_SHORT = 64  # tokens of a padding sentence of `Batch.padded`, at most
+
 
 @dataclass(frozen=True, eq=False)
 class Layout:
@@ -37,14 +42,21 @@ class Layout:
     max_len: int
 
     @classmethod
-    def of(cls, lengths: Sequence[int] | Array) -> Layout:
-        """Returns the layout of sentences with these lengths, in this order."""
+    def of(cls, lengths: Sequence[int] | Array, capacity: int = 0) -> Layout:
+        """Returns the layout of sentences with these lengths, in this order.
+
+        Args:
+            lengths: the B lengths.
+            capacity: `cu_seqlens` has at least this number of elements; its last one is repeated.
+        """
         sizes = np.asarray(lengths, np.int64)
         offsets = offsets_of(sizes)
+        cu_seqlens = np.full(max(capacity, len(offsets)), offsets[-1], np.int32)
+        cu_seqlens[: len(offsets)] = offsets
         sentences = np.repeat(np.arange(len(sizes), dtype=np.int32), sizes)
         positions = np.arange(offsets[-1]) - offsets[sentences]
         return cls(
-            torch.from_numpy(offsets.astype(np.int32)),
+            torch.from_numpy(cu_seqlens),
             torch.from_numpy(positions),
             torch.from_numpy(sentences),
             tuple(sizes.tolist()),
@@ -80,8 +92,9 @@ class Batch:
         target_out: (T,) int64; the same shifted by one: every sentence ends with EOS.
         source: layout of `source_ids`.
         target: layout of `target_in` and `target_out`.
-        filling: number of source and target tokens of the last pair if it is padding (see `filled`); else
-            (0, 0).
+        filling: number of source and target tokens of the last pairs, which are padding; see `filled` and
+            `padded`.
+        num_filling: the number of these pairs.
         memory: uint8, the memory of all tensors, one after the other; None: they are separate.
     """
 
@@ -91,6 +104,7 @@ class Batch:
     source: Layout
     target: Layout
     filling: tuple[int, int] = (0, 0)
+    num_filling: int = 0
     memory: Tensor | None = None
 
     @classmethod
@@ -111,13 +125,18 @@ class Batch:
         )
 
     @property
+    def shape(self) -> tuple[int, int]:
+        """S and T; with `padded` they determine the shapes of all tensors."""
+        return len(self.source_ids), len(self.target_out)
+
+    @property
     def num_sentences(self) -> int:
-        """Number of pairs without the padding pair."""
-        return len(self.target.lengths) - (self.filling != (0, 0))
+        """Number of pairs without padding."""
+        return len(self.target.lengths) - self.num_filling
 
     @property
     def num_target_tokens(self) -> int:
-        """Number of target tokens, EOS counted, without the padding pair, which comes last."""
+        """Number of target tokens, EOS counted, without padding, which comes last."""
         return len(self.target_out) - self.filling[1]
 
     def filled(self, multiple: int) -> Batch:
@@ -126,17 +145,48 @@ class Batch:
         oneDNN compiles matrix products in bf16 for each shape. The compilation for a new number of tokens
         takes as long as the computation, and the kernels stay in memory.
         """
-        sizes = len(self.source_ids), len(self.target_out)
+        sizes = self.shape
         if not any(size % multiple for size in sizes):
             return self
         source, target = (-size % multiple or multiple for size in sizes)  # a pair has two sides
+        return self._with_padding([source], [target], EOS_ID)
+
+    def padded(self, steps: tuple[int, int]) -> Batch:
+        """Appends padding pairs so that batches have few different shapes, for CUDA graphs.
+
+        The numbers of tokens become multiples of `steps`. The targets of the padding are `IGNORED_ID`, and
+        `cu_seqlens` has a size that depends on the numbers of tokens alone.
+
+        Args:
+            steps: of the source and of the target.
+        """
+        missing = [-size % step for size, step in zip(self.shape, steps, strict=True)]
+        # Short sentences, because a long one takes longer, and encodings may have a longest position.
+        count = max(-(-size // _SHORT) for size in missing)
+        source, target = (
+            [size * i // count - size * (i - 1) // count for i in range(1, count + 1)] for size in missing
+        )
+        found = self._with_padding(source, target, IGNORED_ID)
+        num_source, num_target = found.shape
+        # A pair of the batch has a target token, and one of the padding `_SHORT` tokens of either side.
+        capacity = num_target + num_source // _SHORT + 2
+        return replace(
+            found,
+            source=Layout.of(found.source.lengths, capacity),
+            target=Layout.of(found.target.lengths, capacity),
+        )
+
+    def _with_padding(self, source: Sequence[int], target: Sequence[int], target_id: int) -> Batch:
+        """Appends pairs of these lengths."""
+        num_source, num_target = sum(source), sum(target)
         return Batch(
-            torch.cat([self.source_ids, torch.full((source,), EOS_ID)]),
-            torch.cat([self.target_in, torch.full((target,), BOS_ID)]),
-            torch.cat([self.target_out, torch.full((target,), EOS_ID)]),
-            Layout.of((*self.source.lengths, source)),
-            Layout.of((*self.target.lengths, target)),
-            (source, target),
+            torch.cat([self.source_ids, torch.full((num_source,), EOS_ID)]),
+            torch.cat([self.target_in, torch.full((num_target,), BOS_ID)]),
+            torch.cat([self.target_out, torch.full((num_target,), target_id)]),
+            Layout.of((*self.source.lengths, *source)),
+            Layout.of((*self.target.lengths, *target)),
+            (num_source, num_target),
+            len(source),
         )
 
     def twice(self) -> Batch:

@@ -61,6 +61,7 @@ class BatchStream:
         world: int = 1,
         workers: int = 0,
         pin: bool = False,
+        padded_to: tuple[int, int] | None = None,
     ) -> None:
         """Starts two threads. One makes the blocks, or starts processes for that; the other makes batches.
 
@@ -76,6 +77,7 @@ class BatchStream:
             workers: processes that make blocks, each one block in advance. With 0, a thread makes them, which
                 sometimes blocks the other threads of this process.
             pin: whether to put batches into page-locked memory, for a GPU.
+            padded_to: see `Batch.padded`; None: batches are filled to multiples of `FILLED_TO`.
 
         Raises:
             UserError: no pair fits into a batch.
@@ -85,7 +87,7 @@ class BatchStream:
         # use, one ready, and one being computed (65,536 pairs of 30 pieces per side take about 10 MB). With
         # processes, each of them holds one more.
         self._blocks = Prefetch(_blocks(self._plan, start, workers), 1)
-        batches = _batches(_steps(self._blocks, start.batch), pick or _pick_all, pin)
+        batches = _batches(_steps(self._blocks, start.batch), pick or _pick_all, pin, padded_to)
         self._items = Prefetch(batches, AHEAD * world)
 
     def __iter__(self) -> Iterator[tuple[Batch | None, Cursor]]:
@@ -161,12 +163,16 @@ _Step = tuple[Cursor, Cursor, Block, Array]  # place of a batch, the next place,
 
 
 def _batches(
-    steps: Iterator[_Step], pick: Callable[[int], bool], pin: bool
+    steps: Iterator[_Step],
+    pick: Callable[[int], bool],
+    pin: bool,
+    padded_to: tuple[int, int] | None = None,
 ) -> Iterator[tuple[Batch | None, Cursor]]:
     for number, (_, after, block, rows) in enumerate(steps):
         batch = None
         if pick(number):
-            batch = Batch.of_sides(block.source.take(rows), block.target.take(rows)).filled(FILLED_TO)
+            batch = Batch.of_sides(block.source.take(rows), block.target.take(rows))
+            batch = batch.filled(FILLED_TO) if padded_to is None else batch.padded(padded_to)
             batch = batch.pin_memory() if pin else batch
         yield batch, after
 

@@ -26,7 +26,15 @@ _PROGRAMS = 1056  # of the kernels that sum over tokens: eight for each multipro
 
 @operator(lambda *given: _results(*given[:5]))
 def residual_norm(
-    y: Tensor, bias: Tensor, x: Tensor, weight: Tensor, shift: Tensor, epsilon: float, rate: float, seed: int
+    y: Tensor,
+    bias: Tensor,
+    x: Tensor,
+    weight: Tensor,
+    shift: Tensor,
+    epsilon: float,
+    rate: float,
+    seed: Tensor,
+    mask: int,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Computes LayerNorm(x + dropout(y + bias)).
 
@@ -38,7 +46,8 @@ def residual_norm(
         shift: (D,), the bias of the norm.
         epsilon: added to the variance.
         rate: probability that dropout zeroes a value.
-        seed: of the dropout mask, which depends on nothing else.
+        seed: (1,) int64, of the dropout mask.
+        mask: the number of the mask, which depends on this and the seed alone.
 
     Returns:
         (N, D), the result; (N, D), the sum before the norm; both with the dtype of `x`. (N, 2) fp32, the mean
@@ -50,7 +59,7 @@ def residual_norm(
         block = _power_of_2(x.shape[1])
         _residual_norm[(len(x),)](
             *(y, bias, x, weight, shift, out, total, statistics, rounded),
-            *(x.shape[1], epsilon, rate, 1 / (1 - rate), seed),
+            *(x.shape[1], epsilon, rate, 1 / (1 - rate), seed, mask),
             ROUNDS=len(rounded) > 0,
             BLOCK=block,
             num_warps=_warps(block),
@@ -91,7 +100,8 @@ def residual_norm_backward(
     weight: Tensor,
     y_dtype: torch.dtype,
     rate: float,
-    seed: int,
+    seed: Tensor,
+    mask: int,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Computes the gradients of `residual_norm`.
 
@@ -103,6 +113,7 @@ def residual_norm_backward(
         y_dtype: the dtype of `y`.
         rate: see `residual_norm`.
         seed: see `residual_norm`.
+        mask: see `residual_norm`.
 
     Returns:
         The gradients of y, (N, D), and of x, (N, D); (P, 3, D) fp32, whose sums over the P programs are the
@@ -113,7 +124,7 @@ def residual_norm_backward(
         block = _power_of_2(grad.shape[1])
         _residual_norm_backward[(len(sums),)](
             *(grad, total, statistics, weight, grad_y, grad_x, sums, len(grad), grad.shape[1]),
-            *(rate, 1 / (1 - rate), seed),
+            *(rate, 1 / (1 - rate), seed, mask),
             BLOCK=block,
             num_warps=_warps(block),
         )
@@ -156,7 +167,7 @@ def _sums(grad: Tensor, out: Tensor) -> Tensor:
     return grad.new_empty(min(_PROGRAMS, len(grad)), grad.shape[1], dtype=torch.float32)
 
 
-@operator(lambda *given: _embedded(*given[:4], *given[7:]))
+@operator(lambda *given: _embedded(*given[:4], *given[8:]))
 def embed(
     weight: Tensor,
     ids: Tensor,
@@ -164,7 +175,8 @@ def embed(
     positions: Tensor,
     factor: float,
     rate: float,
-    seed: int,
+    seed: Tensor,
+    mask: int,
     dtype: torch.dtype,
     rounded_dtype: torch.dtype,
 ) -> tuple[Tensor, Tensor]:
@@ -178,6 +190,7 @@ def embed(
         factor: on the embeddings.
         rate: see `residual_norm`.
         seed: see `residual_norm`.
+        mask: see `residual_norm`.
         dtype: of the result.
         rounded_dtype: of the second result.
 
@@ -189,7 +202,7 @@ def embed(
         block = _power_of_2(weight.shape[1])
         _embed[(len(ids),)](
             *(weight, ids, table, positions, out, rounded, weight.shape[1], factor, rate, 1 / (1 - rate)),
-            seed,
+            *(seed, mask),
             ROUNDS=len(rounded) > 0,
             BLOCK=block,
             num_warps=_warps(block),
@@ -218,7 +231,7 @@ def _embedded(
 
 
 @operator(lambda grad, *others: torch.empty_like(grad, dtype=torch.float32))
-def embed_backward(grad: Tensor, factor: float, rate: float, seed: int) -> Tensor:
+def embed_backward(grad: Tensor, factor: float, rate: float, seed: Tensor, mask: int) -> Tensor:
     """Computes the gradient of the rows of `weight` that `embed` has read.
 
     Args:
@@ -226,6 +239,7 @@ def embed_backward(grad: Tensor, factor: float, rate: float, seed: int) -> Tenso
         factor: see `embed`.
         rate: see `embed`.
         seed: see `embed`.
+        mask: see `embed`.
 
     Returns:
         (N, D) fp32.
@@ -235,7 +249,7 @@ def embed_backward(grad: Tensor, factor: float, rate: float, seed: int) -> Tenso
     if len(grad):
         block = _power_of_2(grad.shape[1])
         _embed_backward[(len(grad),)](
-            *(grad, rows, grad.shape[1], factor, rate, 1 / (1 - rate), seed),
+            *(grad, rows, grad.shape[1], factor, rate, 1 / (1 - rate), seed, mask),
             BLOCK=block,
             num_warps=_warps(block),
         )
@@ -253,17 +267,18 @@ def _warps(block: int) -> int:
 
 # Triton compiles the functions below and accepts no annotations except constexpr.
 @triton.jit
-def _kept(row, rate, seed, BLOCK: tl.constexpr):
-    """Returns the dropout mask of a row, a function of `seed` and `row`; false where a value is zeroed."""
+def _kept(row, rate, seed, mask, BLOCK: tl.constexpr):
+    """Returns the dropout mask of a row, a function of seed, `mask` and `row`; false: the value is zeroed."""
+    key = tl.load(seed) + mask.to(tl.int64) * 0x1E3779B97F4A7C15  # far apart for neighbouring numbers
     # One call of the generator gives four numbers, for values in an order that is always the same.
     offsets = row * (BLOCK // 4) + tl.arange(0, BLOCK // 4)
-    a, b, c, d = tl.randint4x(seed, offsets)
+    a, b, c, d = tl.randint4x(key, offsets)
     random = tl.reshape(tl.join(tl.join(a, b), tl.join(c, d)), (BLOCK,))
     uniform = (random.to(tl.uint32) >> 8).to(tl.float32) * 5.9604644775390625e-08  # 2^-24: from [0, 1)
     return uniform >= rate
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["mask"])
 def _residual_norm(
     y,
     bias,
@@ -279,6 +294,7 @@ def _residual_norm(
     rate,
     scale,
     seed,
+    mask,
     ROUNDS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
@@ -289,7 +305,7 @@ def _residual_norm(
     values = tl.load(y + start + columns, mask=inside, other=0.0).to(tl.float32)
     values += tl.load(bias + columns, mask=inside, other=0.0).to(tl.float32)
     if rate > 0:
-        values = tl.where(_kept(row, rate, seed, BLOCK), values * scale, 0.0)
+        values = tl.where(_kept(row, rate, seed, mask, BLOCK), values * scale, 0.0)
     values += tl.load(x + start + columns, mask=inside, other=0.0).to(tl.float32)
     mean = tl.sum(values, 0) / width
     centred = tl.where(inside, values - mean, 0.0)
@@ -304,7 +320,7 @@ def _residual_norm(
     tl.store(statistics + 2 * row + 1, deviation)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["mask"])
 def _residual_norm_backward(
     grad,
     total,
@@ -318,6 +334,7 @@ def _residual_norm_backward(
     rate,
     scale,
     seed,
+    mask,
     BLOCK: tl.constexpr,
 ):
     program = tl.program_id(0)
@@ -339,7 +356,7 @@ def _residual_norm_backward(
         inner = tl.where(inside, inner, 0.0)
         tl.store(grad_x + start + columns, inner.to(grad_x.dtype.element_ty), mask=inside)
         if rate > 0:
-            inner = tl.where(_kept(row, rate, seed, BLOCK), inner * scale, 0.0)
+            inner = tl.where(_kept(row, rate, seed, mask, BLOCK), inner * scale, 0.0)
         tl.store(grad_y + start + columns, inner.to(grad_y.dtype.element_ty), mask=inside)
         of_bias += inner
         of_weight += outer * normal
@@ -366,7 +383,7 @@ def _relu_backward(grad, out, sums, rows, width, BLOCK: tl.constexpr):
     tl.store(sums + program * width + columns, total, mask=inside)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["mask"])
 def _embed(
     weight,
     ids,
@@ -379,6 +396,7 @@ def _embed(
     rate,
     scale,
     seed,
+    mask,
     ROUNDS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
@@ -389,20 +407,20 @@ def _embed(
     values = tl.load(weight + piece * width + columns, mask=inside, other=0.0).to(tl.float32) * factor
     values += tl.load(table + place * width + columns, mask=inside, other=0.0).to(tl.float32)
     if rate > 0:
-        values = tl.where(_kept(row, rate, seed, BLOCK), values * scale, 0.0)
+        values = tl.where(_kept(row, rate, seed, mask, BLOCK), values * scale, 0.0)
     start = tl.cast(row, tl.int64) * width
     tl.store(out + start + columns, values.to(out.dtype.element_ty), mask=inside)
     if ROUNDS:
         tl.store(rounded + start + columns, values.to(rounded.dtype.element_ty), mask=inside)
 
 
-@triton.jit
-def _embed_backward(grad, rows, width, factor, rate, scale, seed, BLOCK: tl.constexpr):
+@triton.jit(do_not_specialize=["mask"])
+def _embed_backward(grad, rows, width, factor, rate, scale, seed, mask, BLOCK: tl.constexpr):
     row = tl.program_id(0)
     columns = tl.arange(0, BLOCK)
     inside = columns < width
     start = tl.cast(row, tl.int64) * width
     values = tl.load(grad + start + columns, mask=inside, other=0.0).to(tl.float32)
     if rate > 0:
-        values = tl.where(_kept(row, rate, seed, BLOCK), values * scale, 0.0)
+        values = tl.where(_kept(row, rate, seed, mask, BLOCK), values * scale, 0.0)
     tl.store(rows + start + columns, values * factor, mask=inside)

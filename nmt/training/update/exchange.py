@@ -69,6 +69,14 @@ class BucketedExchange:
         )
         self._next = 0
         torch.autograd.backward(loss, self._one)
+        self._start_all()
+
+    def start(self) -> None:
+        """Starts all sums, when the backward passes of an update are done."""
+        self._next = 0
+        self._start_all()
+
+    def _start_all(self) -> None:
         while self._next < len(self._buckets):  # those with a gradient that was not computed after all
             self._start()
 

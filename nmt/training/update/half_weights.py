@@ -42,7 +42,7 @@ class HalfWeights:
         """Begins an update: copies the weights. The sums of their gradients are 0."""
         torch._foreach_copy_([copy for _, copy in self._pairs], [weight for weight, _ in self._pairs])
         self._has_gradient.clear()
-        self._detach()
+        self.detach()
 
     def leaves(self) -> list[list[Tensor]]:
         """Returns the tensors with a gradient, for each trained parameter: itself and its copy."""
@@ -66,6 +66,15 @@ class HalfWeights:
         self._add((number, self._copy_of[number].grad) for number in copied)
         for tensor in (*(self._weights[n] for n in numbers), *(self._copy_of[n] for n in copied)):
             tensor.grad = None
+
+    @property
+    def has_gradient(self) -> frozenset[int]:
+        """The numbers of the weights whose sum has gradients; set after passes that Python did not run."""
+        return frozenset(self._has_gradient)
+
+    @has_gradient.setter
+    def has_gradient(self, numbers: frozenset[int]) -> None:
+        self._has_gradient = set(numbers)
 
     def end(self) -> None:
         """Ends an update: the `grad` of each parameter is its sum again."""
@@ -94,6 +103,7 @@ class HalfWeights:
                 later = later[0], wide
             torch._foreach_add_(*later)
 
-    def _detach(self) -> None:
+    def detach(self) -> None:
+        """Drops the gradients of a micro-batch that were not added to the sums."""
         for tensor in (*self._weights, *self._copy_of.values()):
             tensor.grad = None

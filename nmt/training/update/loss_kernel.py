@@ -26,7 +26,7 @@ def cross_entropy_(logits: Tensor, ids: Tensor, figures: Tensor, peak: float, sc
 
     Args:
         logits: (R, V) bf16, fp16 or fp32; the values of a row are adjacent.
-        ids: (R,) int64, the target of each row; contiguous.
+        ids: (R,) int64, the target of each row; contiguous. Below 0: the row has none, and gets zeros.
         figures: (3, R) fp32. Row 0 receives -log softmax(logits)[id], row 1 logits[id].
         peak: 1 - label smoothing.
         scale: the loss scale.
@@ -111,10 +111,12 @@ def _cross_entropy(
     row = tl.program_id(0).to(tl.int64)
     logits += row * row_stride
     target = tl.load(ids + row)
-    target_logit = tl.load(logits + target).to(tl.float32)
+    has_target = target >= 0
+    target_logit = tl.load(logits + target, mask=has_target, other=0.0).to(tl.float32)
     highest, log_total = _softmax_of_row(logits, num_values, BLOCK)
-    tl.store(figures + row, highest + log_total - target_logit)
+    tl.store(figures + row, tl.where(has_target, highest + log_total - target_logit, 0.0))
     tl.store(figures + figure_stride + row, target_logit)
+    scale = tl.where(has_target, scale, 0.0)
     for start in range(0, num_values, BLOCK):
         places = start + tl.arange(0, BLOCK)
         inside = places < num_values

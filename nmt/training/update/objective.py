@@ -19,6 +19,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from nmt.data.batches.batching import IGNORED_ID
+
 
 class Losses(NamedTuple):
     """Sums over the target tokens; () fp32 each."""
@@ -41,6 +43,7 @@ def training_loss(
     rdrop: float = 0.0,
     scale: float = 1.0,
     dtype: torch.dtype | None = None,
+    ignores: bool = False,
 ) -> Losses:
     """Returns the losses of the decoder's hidden states.
 
@@ -59,14 +62,16 @@ def training_loss(
         hidden: (M, D), of which the first N are used; with R-Drop (2M, D): the first pass, then the second,
             the first N of each.
         weight: (V, D), of the softmax.
-        target: (N,) int64 ids.
+        target: (N,) int64 ids; `IGNORED_ID` only with `ignores`.
         bias: (V,), of the softmax; None: it has none.
         smoothing: share of the probability that is distributed uniformly; 0: plain cross-entropy.
         rdrop: weight of the divergence; 0: one pass only.
         scale: factor of the objective, and so of its gradient, applied before it is rounded to `dtype`.
         dtype: of the matrix products; default: that of `hidden`. Softmax and loss use at least fp32.
+        ignores: whether `target` has ids `IGNORED_ID`; not with R-Drop.
     """
-    options = _Options(smoothing, rdrop, scale, dtype or hidden.dtype)
+    assert not (ignores and rdrop)
+    options = _Options(smoothing, rdrop, scale, dtype or hidden.dtype, ignores)
     learnt = (one for one in (hidden, weight, bias) if one is not None)
     if torch.is_grad_enabled() and any(one.requires_grad for one in learnt):
         return Losses(*_apply(hidden, weight, bias, target, options))
@@ -79,6 +84,7 @@ class _Options(NamedTuple):
     rdrop: float
     scale: float
     dtype: torch.dtype
+    ignores: bool
 
 
 class _Needed(NamedTuple):
@@ -132,8 +138,14 @@ def _losses(
     every h, and the same row for every w_v except the target's. With a bias b, the logit of the target has
     b_target, and the mean of all logits has the mean of b.
     """
-    smoothing, rdrop, scale, dtype = options
+    smoothing, rdrop, scale, dtype, ignores = options
     passes = hidden.detach().to(dtype).view(2 if rdrop else 1, -1, hidden.shape[1])
+    left_out = (target == IGNORED_ID)[:, None] if ignores else None
+    num_tokens: int | Tensor = len(target)
+    if left_out is not None:
+        passes = passes.clone()
+        passes[:, : len(target)].masked_fill_(left_out, 0.0)
+        num_tokens = len(target) - left_out.sum()
     weight = weight.detach().to(dtype)
     mean = weight.mean(0, dtype=_wide(dtype))
     summed = passes[:, : len(target)].sum((0, 1), dtype=_wide(dtype))
@@ -150,8 +162,8 @@ def _losses(
     if needed.weight:
         grad_weight = (summed * (-smoothing * scale / len(weight))).expand_as(weight).contiguous()
     if needed.bias and added is not None:
-        each = -smoothing * scale * len(target) / len(weight)
-        grad_bias = torch.full_like(added, each, dtype=_wide(dtype))
+        grad_bias = torch.zeros_like(added, dtype=_wide(dtype))
+        grad_bias += -smoothing * scale * num_tokens / len(weight)
     tokens = summed.new_zeros(3, len(target))  # for each token: -log p, its logit, the divergence
     differentiate = _in_one_kernel if weight.device.type == "cuda" and _has_triton() else _in_parts
     for part in _parts(len(target), size):
@@ -166,6 +178,8 @@ def _losses(
                     out = grad_hidden[number, part]
                     torch.addmm(each_hidden, grad, weight, out=out)
                     out[count:].zero_()
+                    if left_out is not None:
+                        out[:count].masked_fill_(left_out[part], 0.0)
                 if grad_weight is not None:
                     _add_product(grad_weight, grad, x[part])
                 if grad_bias is not None:
@@ -173,7 +187,7 @@ def _losses(
     nll, target_logit, divergence = tokens.sum(1)
     mean_logit = summed @ mean  # summed over the tokens
     if mean_added is not None:
-        mean_logit = mean_logit + mean_added * len(target)
+        mean_logit = mean_logit + mean_added * num_tokens
     loss = nll + smoothing * (target_logit - mean_logit)
     flat = None if grad_hidden is None else grad_hidden.flatten(0, 1)
     objective = loss + divergence if rdrop else loss.clone()  # no output may be another one
@@ -244,10 +258,16 @@ def _cross_entropy(logits: list[Tensor], ids: Tensor, figures: Tensor, options: 
     # Converted once: a softmax with an fp32 result would convert bf16 too, and allocate memory for its
     # result.
     scores = logits[0].to(_wide(logits[0].dtype))
+    left_out = ids < 0 if options.ignores else None
+    ids = ids.clamp(min=0) if options.ignores else ids
     target_logit = scores.gather(1, ids)
     highest, log_p, grad = _softmax(scores, out=scores)
     figures[0], figures[1] = (highest - target_logit - log_p)[:, 0], target_logit[:, 0]
-    return [grad.scatter_add_(1, ids, grad.new_full(ids.shape, options.smoothing - 1.0))]
+    grad.scatter_add_(1, ids, grad.new_full(ids.shape, options.smoothing - 1.0))
+    if left_out is not None:
+        grad.masked_fill_(left_out, 0.0)
+        figures[:2].masked_fill_(left_out[:, 0], 0.0)
+    return [grad]
 
 
 def _rdrop(logits: list[Tensor], ids: Tensor, figures: Tensor, options: _Options) -> list[Tensor]:

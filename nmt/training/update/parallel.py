@@ -145,6 +145,26 @@ class Replicated:
         if self._half is not None:
             self._half.add_gradients()
 
+    @property
+    def noted_gradients(self) -> frozenset[int]:
+        """What Python has noted about the gradients of an update so far; see `HalfWeights.has_gradient`."""
+        return frozenset() if self._half is None else self._half.has_gradient
+
+    def note_gradients(self, noted: frozenset[int]) -> None:
+        """Sets `noted_gradients`, after a backward pass that a CUDA graph has run."""
+        if self._half is not None:
+            self._half.has_gradient = noted
+
+    def drop_gradients(self) -> None:
+        """Forgets the gradients of a micro-batch whose backward pass was interrupted."""
+        if self._half is not None:
+            self._half.detach()
+
+    def exchange(self) -> None:
+        """Starts the sum of the gradients over the processes, after backward passes of CUDA graphs."""
+        if self._exchange is not None:
+            self._exchange.start()
+
     def sums(self) -> Tensor:
         """Finishes the sums of the gradients, and sums the extras."""
         if self._exchange is not None:

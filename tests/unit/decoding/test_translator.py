@@ -146,6 +146,7 @@ def test_a_batch_that_does_not_fit_is_translated_in_halves(
             return super().start(batch)
 
     monkeypatch.setattr(log, "propagate", True)
+    caplog.set_level("INFO", log.name)
     lines = ["w1 w2", "w3", "w2 w2 w2", "w1", "w4 w1"]
     found = translator(Large(), workers=1).translate(lines, prefixes=["", "", "w2", "", ""])
     assert [one.hypotheses[0].text for one in found] == lines

@@ -108,18 +108,18 @@ class Masks:
 
     def __call__(self, x: Tensor, residual: Tensor | None = None, mask: Tensor | None = None) -> Tensor:
         assert residual is not None
-        kept = mask_of(x.shape, self._rate, self._source.draw_seed())
+        kept = mask_of(x.shape, self._rate, *self._source.draw_seed(x.device))
         return residual + x * kept.to(x) / (1 - self._rate)
 
 
-def mask_of(shape: torch.Size, rate: float, seed: int) -> Tensor:
+def mask_of(shape: torch.Size, rate: float, seed: Tensor, mask: int) -> Tensor:
     """Returns the mask of the kernel: true where it keeps a value."""
     from nmt.model.kernels.layer_kernels import residual_norm
 
     width = shape[1]
     ones, zeros = torch.ones(width), torch.zeros(width)
-    total = residual_norm(torch.ones(shape), zeros, torch.zeros(shape), ones, zeros, 1e-5, rate, seed)[1]
-    return total > 0
+    x = torch.zeros(shape)
+    return residual_norm(torch.ones(shape), zeros, x, ones, zeros, 1e-5, rate, seed, mask)[1] > 0
 
 
 def facts_of_rounding() -> dict[str, Any]:
@@ -129,8 +129,9 @@ def facts_of_rounding() -> dict[str, Any]:
     gain, shift = torch.rand(24, generator=random), torch.randn(24, generator=random)
     from nmt.model.kernels.layer_kernels import residual_norm
 
-    out, _, _, rounded = residual_norm(y.half(), shift, x, gain, shift, 1e-5, 0.0, 0)
-    *_, none = residual_norm(y, shift, x, gain, shift, 1e-5, 0.0, 0)
+    seed = torch.tensor([0])
+    out, _, _, rounded = residual_norm(y.half(), shift, x, gain, shift, 1e-5, 0.0, seed, 1)
+    *_, none = residual_norm(y, shift, x, gain, shift, 1e-5, 0.0, seed, 1)
     return {
         "rounded": rounded.dtype is torch.float16 and torch.equal(rounded, out.half()),
         "none": list(none.shape),
@@ -171,8 +172,10 @@ def facts_of_embedding() -> dict[str, Any]:
 
 def facts_of_masks() -> dict[str, Any]:
     shape = torch.Size((600, 96))
-    first, again, other = (mask_of(shape, 0.2, seed) for seed in (7, 7, 8))
-    rows = mask_of(torch.Size((300, 96)), 0.2, 7)
+    seeds = [torch.tensor([seed]) for seed in (7, 8)]
+    first, again, other = (mask_of(shape, 0.2, seeds[seed], 3) for seed in (0, 0, 1))
+    next_mask = mask_of(shape, 0.2, seeds[0], 4)
+    rows = mask_of(torch.Size((300, 96)), 0.2, seeds[0], 3)
     kept = first.float()
     return {
         "share": kept.mean().item(),
@@ -180,6 +183,7 @@ def facts_of_masks() -> dict[str, Any]:
         "same": bool((first == again).all()),
         "same_in_a_smaller_batch": bool((first[:300] == rows).all()),
         "agreement_with_another_seed": (first == other).float().mean().item(),
+        "agreement_with_another_mask": (first == next_mask).float().mean().item(),
         "agreement_of_neighbouring_rows": (first[1:] == first[:-1]).float().mean().item(),
         "agreement_of_neighbouring_columns": (first[:, 1:] == first[:, :-1]).float().mean().item(),
     }

@@ -66,7 +66,7 @@ def test_dropout_masks_are_random_and_reproducible(interpreted: dict[str, Any]) 
     assert facts["same"] and facts["same_in_a_smaller_batch"]
     assert facts["share"] == pytest.approx(0.8, abs=0.01)
     assert 0.7 < facts["share_of_columns"][0] and facts["share_of_columns"][1] < 0.9
-    for key in ("another_seed", "neighbouring_rows", "neighbouring_columns"):
+    for key in ("another_seed", "another_mask", "neighbouring_rows", "neighbouring_columns"):
         agreement = next(value for name, value in facts.items() if name.endswith(key))
         assert agreement == pytest.approx(0.8**2 + 0.2**2, abs=0.02), key
 
@@ -106,7 +106,7 @@ def test_the_kernels_compile_for_gpus(capability: int, width: int, residual: str
     from nmt.model.kernels import layer_kernels
 
     half, wide, number = "*fp16", f"*{residual}", "fp32"
-    dropout = {"rate": number, "scale": number, "seed": "i64"}
+    dropout = {"rate": number, "scale": number, "seed": "*i64", "mask": "i32"}
     signatures = {
         layer_kernels._residual_norm: {
             **{"y": half, "bias": "*fp32", "x": wide, "weight": "*fp32", "shift": "*fp32", "out": wide},

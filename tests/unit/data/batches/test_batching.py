@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import accumulate
 from typing import Any
 
 import pytest
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from nmt.data.batches.batching import Batch, Layout
+from nmt.data.batches.batching import IGNORED_ID, Batch, Layout
 from nmt.data.subwords.tokenizer import BOS_ID, EOS_ID
 
 PAIRS = st.lists(st.tuples(st.integers(0, 14), st.integers(0, 14)), max_size=60)
@@ -83,6 +84,45 @@ def test_filling_comes_last_and_counts_for_nothing(lengths: list[tuple[int, int]
         assert len(own.lengths) - len(whole.lengths) == (filled.filling != (0, 0))
         assert all(length > 0 for length in own.lengths)
     assert (filled is batch) == all(len(x) % multiple == 0 for x in (batch.source_ids, batch.target_out))
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 90), st.integers(0, 90)), min_size=1, max_size=12),
+    st.integers(1, 300),
+    st.integers(1, 300),
+)
+def test_padded_batches_have_the_shapes_that_their_sizes_determine(
+    lengths: list[tuple[int, int]], source_step: int, target_step: int
+) -> None:
+    batch = Batch.of([[5] * s for s, _ in lengths], [[6] * t for _, t in lengths])
+    padded = batch.padded((source_step, target_step))
+    sizes = padded.shape
+    assert sizes == (
+        -(-batch.shape[0] // source_step) * source_step,
+        -(-batch.shape[1] // target_step) * target_step,
+    )
+    assert padded.num_sentences == len(lengths) and padded.num_target_tokens == batch.num_target_tokens
+    for name in ("source_ids", "target_in", "target_out"):
+        whole = getattr(batch, name)
+        assert torch.equal(getattr(padded, name)[: len(whole)], whole)
+    assert (padded.target_out[batch.shape[1] :] == IGNORED_ID).all()
+    for own, size in ((padded.source, sizes[0]), (padded.target, sizes[1])):
+        assert len(own.cu_seqlens) == sizes[1] + sizes[0] // 64 + 2
+        assert len(own.lengths) == len(padded.source.lengths) < len(own.cu_seqlens)
+        assert max(own.lengths[len(lengths) :], default=0) <= 64
+        assert own.cu_seqlens[-1] == size == sum(own.lengths)
+        assert own.cu_seqlens.tolist()[: len(own.lengths) + 1] == [0, *accumulate(own.lengths)]
+
+
+def test_a_padded_batch_by_hand() -> None:
+    padded = Batch.of([[5]], [[6, 7, 8]]).padded((4, 8))
+    assert padded.source_ids.tolist() == [5, EOS_ID, EOS_ID, EOS_ID]
+    assert padded.target_out.tolist() == [6, 7, 8, EOS_ID, -1, -1, -1, -1]
+    assert (padded.source.lengths, padded.target.lengths) == ((2, 2), (4, 4))
+    assert padded.source.cu_seqlens.tolist() == [0, 2] + [4] * 8
+    assert padded.source.sentences.tolist() == [0, 0, 1, 1]
+    exact = Batch.of([[5]], [[6, 7, 8]]).padded((2, 4))
+    assert exact.filling == (0, 0) and exact.num_filling == 0
 
 
 def test_a_filled_batch_by_hand() -> None:

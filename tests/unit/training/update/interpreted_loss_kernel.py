@@ -25,6 +25,8 @@ CASES: dict[str, dict[str, Any]] = {
     "no smoothing": {"rows": 4, "values": 50, "smoothing": 0.0},
     "a loss scale": {"rows": 4, "values": 50, "scale": 1024.0},
     "ignored tokens": {"rows": 4, "values": 50, "ignored": 3},
+    "targets to ignore": {"rows": 4, "values": 50, "left_out": [0, 2]},
+    "fp16, targets to ignore": {"rows": 4, "values": 300, "left_out": [3], "dtype": "float16"},
     "no tokens": {"rows": 0, "values": 50, "ignored": 2},
     "large logits": {"rows": 4, "values": 50, "size": 100.0},
     "fp16": {"rows": 4, "values": 300, "dtype": "float16"},
@@ -43,6 +45,9 @@ def run(case: dict[str, Any], rdrop: float) -> dict[str, Any]:
     weight = torch.randn(case["values"], 8, generator=generator)
     target = torch.randint(case["values"], (rows,), generator=generator)
     options = {"smoothing": case.get("smoothing", 0.1), "rdrop": rdrop, "scale": case.get("scale", 1.0)}
+    if "left_out" in case and not rdrop:
+        target[case["left_out"]] = module.IGNORED_ID
+        options["ignores"] = True
     inputs = [x.to(dtype) for x in (hidden, weight)]
     plain = figures(inputs, target, options)
     with patch.object(module, "_in_parts", module._in_one_kernel):

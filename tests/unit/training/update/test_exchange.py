@@ -67,6 +67,22 @@ def accumulated(parallel: Parallel) -> None:
         parallel.extras[0] += batch.num_target_tokens
 
 
+def test_a_sum_that_starts_after_the_backward_passes_has_the_same_bits() -> None:
+    alone, together = replicated(ALONE), replicated(TOGETHER)
+    for _ in range(2):
+        for parallel in (alone, together):
+            parallel.zero()
+            for batch in BATCHES:
+                hidden, weight = parallel.model(batch), parallel.model.output_weight
+                objective = training_loss(hidden, weight, batch.target_out, smoothing=0.1).objective
+                parallel.backward(objective, last=False)
+            parallel.exchange()
+        assert len(STARTED) == 1  # all gradients are in one bucket
+        assert torch.equal(together.sums(), alone.sums())
+        assert torch.equal(together.gradients.buffer, alone.gradients.buffer)
+        STARTED.clear()
+
+
 @pytest.mark.parametrize("tie", list(Tie))
 @pytest.mark.parametrize("size", [1, 1000, 1 << 22])
 def test_bits_are_those_of_one_sum_at_the_end(size: int, tie: Tie, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -210,6 +210,34 @@ def test_what_only_fills_the_batch_counts_for_nothing(
     torch.testing.assert_close(found, plain)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("biased", [False, True])
+def test_ignored_targets_count_for_nothing(
+    biased: bool, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_rows_of_products", lambda weight: 4)
+    torch.manual_seed(6)
+    hidden, weight, bias = torch.randn(7, 5), torch.randn(11, 5), torch.randn(11) if biased else None
+    places = torch.tensor([0, 2, 3, 4, 6, 7, 9])  # of the targets among ten
+    filled, target = torch.full((10, 5), 100.0), torch.full((10,), module.IGNORED_ID)
+    filled[places], target[places] = hidden, TARGET
+
+    def loss(*args: Tensor, ignores: bool = False, **options: float) -> Losses:
+        return training_loss(*args, **options, dtype=dtype, ignores=ignores)
+
+    def ignoring(*args: Tensor, **options: float) -> Losses:
+        return loss(*args, **options, ignores=True)
+
+    options = {"smoothing": 0.1, "scale": 4.0}
+    plain = run(loss, hidden, weight, TARGET, 1.0, bias, **options)
+    found = run(ignoring, filled, weight, target, 1.0, bias, **options)
+    assert found[3][[1, 5, 8]].abs().max() == 0
+    found[3] = found[3][places]
+    tolerance = 1e-5 if dtype is torch.float32 else 2e-2
+    for a, b in zip(found, plain, strict=True):
+        torch.testing.assert_close(a, b, rtol=tolerance, atol=tolerance)
+
+
 def test_rows_at_a_time() -> None:
     for size in (100, 8_000, 37_000, 250_000):
         weight = torch.empty(size, 1)

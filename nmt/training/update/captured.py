@@ -1,0 +1,160 @@
+"""Forward and backward passes as CUDA graphs: a GPU then runs them without waiting for Python.
+
+A pass of the base model launches some 400 kernels, one after the other, which takes Python longer than the
+GPU needs for a batch of a few thousand tokens. A CUDA graph records the launches once, and is launched as a
+whole. It needs the same shapes and the same memory every time: batches are padded to few shapes
+(`Batch.padded`), and each is copied into the memory of the batch that was recorded.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from nmt.config import Precision, Sharding, TrainConfig
+from nmt.data.batches.batching import Batch
+from nmt.errors import UserError
+from nmt.model import Seq2Seq
+from nmt.runtime import log
+from nmt.training.update.parallel import Replicated
+
+_MOST = 32  # graphs; passes of other shapes are not recorded
+_STEPS = 16  # shapes per budget of tokens: padding takes half of such a step on average
+_MULTIPLE = 64  # of the tokens of a side, as in batches without CUDA graphs
+
+
+def padding_steps(max_target: int, max_source: int) -> tuple[int, int]:
+    """Returns the multiples to which source and target of a batch are padded, from their budgets."""
+    source, target = (
+        math.ceil(math.ceil(budget / _STEPS) / _MULTIPLE) * _MULTIPLE for budget in (max_source, max_target)
+    )
+    return source, target
+
+
+def check_capture(config: TrainConfig, model: Seq2Seq) -> None:
+    """Requires options with which the passes of a model on a GPU can be recorded.
+
+    Args:
+        config: the options of the run.
+        model: on the GPU, in training mode, with copies of its weights in bf16.
+
+    Raises:
+        UserError: `training.cuda_graphs=true` and another option exclude each other.
+    """
+    options = config.training
+    reason = None
+    if options.precision is not Precision.bf16:
+        reason = f"needs training.precision=bf16, and it is {options.precision.value}"
+    elif options.rdrop:
+        reason = f"is not available with training.rdrop={options.rdrop}"
+    elif options.compile:
+        reason = "is not available with training.compile=true"
+    elif options.sharding is not Sharding.none:
+        reason = f"is not available with training.sharding={options.sharding.value}"
+    elif not model.can_be_captured:
+        reason = (
+            "is for the Transformer of the paper (post-norm, ReLU, sinusoidal positions, dot-product "
+            "attention, no dropout in the feed-forward network or of words), and needs Triton"
+        )
+    if reason:
+        raise UserError(f"training.cuda_graphs=true: {reason}. Set training.cuda_graphs=false.")
+
+
+@dataclass(frozen=True)
+class _Recorded:
+    """A CUDA graph, the batch whose memory it reads, and `Replicated.noted_gradients` after the pass."""
+
+    graph: Any
+    batch: Batch
+    noted: frozenset[int]
+
+
+class CapturedPasses:
+    """Runs the passes of batches; those of each shape as a graph from the second time on.
+
+    The first pass of a shape is not recorded: it compiles kernels, and many shapes occur once. It computes
+    the same bits.
+
+    Args:
+        passes: runs forward and backward pass of a batch on the GPU; it changes only tensors that are never
+            replaced, and what `parallel` notes about gradients.
+        parallel: the model and its gradients.
+        device: the GPU.
+    """
+
+    def __init__(self, passes: Callable[[Batch], None], parallel: Replicated, device: torch.device) -> None:
+        self._passes, self._parallel, self._device = passes, parallel, device
+        self._most = _MOST
+        self.clear()
+
+    def clear(self) -> None:
+        """Forgets all graphs, and frees their memory."""
+        self._recorded: dict[Hashable, _Recorded] = {}
+        self._seen: set[Hashable] = set()
+        self._pool: Any = None
+
+    @property
+    def num_graphs(self) -> int:
+        """The number of graphs."""
+        return len(self._recorded)
+
+    def run(self, batch: Batch, *, last: bool) -> None:
+        """Runs the passes of a batch; then starts the sum over the processes, if it is the `last` batch.
+
+        Args:
+            batch: in one piece of memory; see `Batch.pin_memory`.
+            last: whether it is the last one of this process in the update.
+        """
+        key = (batch.shape, self._parallel.noted_gradients)
+        recorded = self._recorded.get(key)
+        if recorded is None and key in self._seen and len(self._recorded) < self._most:
+            recorded = self._record_or_warn(batch)
+            if recorded is not None:
+                self._recorded[key] = recorded
+        if recorded is None:
+            self._seen.add(key)
+            self.run_once(batch)
+        else:
+            assert batch.memory is not None and recorded.batch.memory is not None
+            recorded.batch.memory.copy_(batch.memory, non_blocking=True)
+            recorded.graph.replay()
+            self._parallel.note_gradients(recorded.noted)
+        if last:
+            self._parallel.exchange()
+
+    def run_once(self, batch: Batch) -> None:
+        """Runs the passes of a batch without a graph."""
+        self._passes(batch.to(self._device, non_blocking=True))
+
+    def _record_or_warn(self, batch: Batch) -> _Recorded | None:
+        """Records the passes of a batch; if torch can't, warns, and returns None from then on."""
+        before = self._parallel.noted_gradients
+        try:
+            return self._record(batch)
+        except torch.OutOfMemoryError:
+            raise
+        except RuntimeError as error:
+            log.warning(
+                "training.cuda_graphs=true: this machine can't record the passes (%s). They run without "
+                "graphs, which is slower and gives the same weights",
+                str(error).partition("\n")[0],
+            )
+            self._most = 0
+        finally:
+            self._parallel.note_gradients(before)
+        self._parallel.drop_gradients()
+        return None
+
+    def _record(self, batch: Batch) -> _Recorded:
+        """Records the passes of a batch, without running them."""
+        static = batch.to(self._device, non_blocking=True)
+        graph: Any = torch.cuda.CUDAGraph()
+        # The graphs share their memory: none needs what another leaves behind. Other threads may use the GPU.
+        with torch.cuda.graph(graph, pool=self._pool, capture_error_mode="thread_local"):
+            self._passes(static)
+        self._pool = self._pool or graph.pool()
+        return _Recorded(graph, static, self._parallel.noted_gradients)

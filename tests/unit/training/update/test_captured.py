@@ -1,0 +1,183 @@
+"""CUDA graphs of passes, with stand-ins for those of torch; `test_gpu` has tests on a GPU."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+import torch
+
+from nmt.config import Precision, Sharding, TrainConfig, TrainingConfig
+from nmt.data.batches.batching import Batch
+from nmt.errors import UserError
+from nmt.model import Seq2Seq
+from nmt.runtime import log
+from nmt.training.update.captured import CapturedPasses, check_capture, padding_steps
+from nmt.training.update.parallel import Replicated
+
+CPU = torch.device("cpu")
+NONE, ALL = frozenset[int](), frozenset({0, 1})
+
+
+class Gradients:
+    """What `CapturedPasses` uses of `Replicated`."""
+
+    def __init__(self) -> None:
+        self.noted_gradients = NONE
+        self.exchanges = self.dropped = 0
+
+    def note_gradients(self, noted: frozenset[int]) -> None:
+        self.noted_gradients = noted
+
+    def exchange(self) -> None:
+        self.exchanges += 1
+
+    def drop_gradients(self) -> None:
+        self.dropped += 1
+
+
+class Machine:
+    """Stand-ins for `torch.cuda.graph` and `torch.cuda.CUDAGraph`: a graph reads its batch when it is run."""
+
+    def __init__(self) -> None:
+        self.parallel = Gradients()
+        self.sums: list[int] = []
+        """The sum of the targets of every pass that was run."""
+        self.recorded: list[Batch] = []
+        self.pools: list[object] = []
+        self.recording = False
+        self.error: Exception | None = None
+        self.captured = CapturedPasses(self.passes, cast(Replicated, self.parallel), CPU)
+
+    def passes(self, batch: Batch) -> None:
+        self.parallel.noted_gradients = ALL
+        if self.recording:
+            self.recorded.append(batch)
+            if self.error:
+                raise self.error
+        else:
+            self.sums.append(int(batch.target_out.sum()))
+
+    def new_graph(self) -> Any:
+        number = len(self.recorded)
+        return SimpleNamespace(
+            pool=lambda: "a pool",
+            replay=lambda: self.sums.append(int(self.recorded[number].target_out.sum())),
+        )
+
+    @contextmanager
+    def graph(self, graph: Any, *, pool: object, capture_error_mode: str) -> Iterator[None]:
+        assert capture_error_mode == "thread_local"
+        self.pools.append(pool)
+        self.recording = True
+        try:
+            yield
+        finally:
+            self.recording = False
+
+    def run(self, *targets: int, last: bool = True) -> None:
+        """Runs an update with one micro-batch for each target, whose pair has two tokens."""
+        self.parallel.noted_gradients = NONE
+        for number, target in enumerate(targets):
+            batch = Batch.of([[5]], [[target]])
+            pinned = replace(batch, memory=torch.cat([x.view(torch.uint8) for x in batch._tensors()]))
+            self.captured.run(pinned._in(cast(torch.Tensor, pinned.memory)), last=number + 1 == len(targets))
+
+
+@pytest.fixture
+def machine(monkeypatch: pytest.MonkeyPatch) -> Machine:
+    machine = Machine()
+    monkeypatch.setattr(torch.cuda, "CUDAGraph", machine.new_graph)
+    monkeypatch.setattr(torch.cuda, "graph", machine.graph)
+    return machine
+
+
+def test_a_shape_is_recorded_when_it_comes_again_and_every_batch_is_computed(machine: Machine) -> None:
+    for target in (10, 11, 12, 13):
+        machine.run(target)
+    assert machine.sums == [12, 13, 14, 15]  # with EOS, 2
+    assert len(machine.recorded) == machine.captured.num_graphs == 1
+    assert machine.parallel.noted_gradients == ALL
+    assert machine.parallel.exchanges == 4
+
+
+def test_the_first_micro_batch_of_an_update_has_a_graph_of_its_own(machine: Machine) -> None:
+    for _ in range(3):
+        machine.run(10, 11, 12)
+    assert machine.sums == [12, 13, 14] * 3
+    assert machine.captured.num_graphs == 2
+    assert machine.pools == [None, "a pool"]
+    assert machine.parallel.exchanges == 3
+
+
+def test_there_are_not_too_many_graphs(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    machine.captured._most = 1
+    for _ in range(3):
+        machine.run(10, 11)
+    assert machine.sums == [12, 13] * 3
+    assert machine.captured.num_graphs == 1
+
+
+def test_graphs_can_be_forgotten(machine: Machine) -> None:
+    for _ in range(2):
+        machine.run(10)
+    machine.captured.clear()
+    machine.run(10)
+    assert machine.captured.num_graphs == 0 and machine.sums == [12] * 3
+
+
+def test_without_graphs_training_goes_on(
+    machine: Machine, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(log, "propagate", True)
+    machine.error = RuntimeError("operation not permitted when stream is capturing\nmore")
+    for target in (10, 11, 12):
+        machine.run(target)
+    assert machine.sums == [12, 13, 14]
+    assert machine.captured.num_graphs == 0 and machine.parallel.dropped == 1
+    assert caplog.messages == [
+        "training.cuda_graphs=true: this machine can't record the passes (operation not permitted when "
+        "stream is capturing). They run without graphs, which is slower and gives the same weights"
+    ]
+
+
+def test_too_little_memory_is_not_hidden(machine: Machine) -> None:
+    machine.error = torch.OutOfMemoryError("CUDA out of memory.")
+    machine.run(10)
+    with pytest.raises(torch.OutOfMemoryError):
+        machine.run(11)
+
+
+@pytest.mark.parametrize(
+    ("budgets", "steps"),
+    [((25_000, 37_500), (2368, 1600)), ((3125, 4687), (320, 256)), ((100, 150), (64, 64))],
+)
+def test_steps_of_padding(budgets: tuple[int, int], steps: tuple[int, int]) -> None:
+    assert padding_steps(*budgets) == steps
+
+
+@pytest.mark.parametrize(
+    ("options", "captures", "words"),
+    [
+        ({}, True, None),
+        ({"precision": Precision.fp16}, True, "needs training.precision=bf16, and it is fp16"),
+        ({"rdrop": 5.0}, True, "is not available with training.rdrop=5.0"),
+        ({"compile": True}, True, "is not available with training.compile=true"),
+        ({"sharding": Sharding.full}, True, "is not available with training.sharding=full"),
+        ({}, False, "is for the Transformer of the paper"),
+    ],
+)
+def test_options_that_exclude_graphs(options: dict[str, Any], captures: bool, words: str | None) -> None:
+    training = TrainingConfig(**{"precision": Precision.bf16, "cuda_graphs": True, **options})
+    config = cast(TrainConfig, SimpleNamespace(training=training))
+    model = cast(Seq2Seq, SimpleNamespace(can_be_captured=captures))
+    if words is None:
+        check_capture(config, model)
+        return
+    with pytest.raises(UserError, match=r"^training\.cuda_graphs=true: " + words) as error:
+        check_capture(config, model)
+    assert str(error.value).endswith("Set training.cuda_graphs=false.")
