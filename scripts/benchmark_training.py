@@ -12,6 +12,7 @@ number of threads:
 - `transformers`: Hugging Face `MarianMTModel` in the same loop as `torch`.
 - `nmt+compile`: this trainer with `training.compile=true`, if `--systems` names it.
 - `nmt+half`: this trainer with `training.half_residual=true`, if `--systems` names it.
+- `nmt+graphs`: this trainer with `training.cuda_graphs=true`, if `--systems` names it.
 
 Each measurement runs in a separate process. Each round measures all systems in turn. The table shows the
 median of the rounds, with the lowest and the highest value. Padding counts neither as tokens nor as work.
@@ -57,6 +58,8 @@ if TYPE_CHECKING:
 SYSTEMS = ("nmt", "torch", "transformers")
 COMPILED = "nmt+compile"
 HALF = "nmt+half"
+GRAPHS = "nmt+graphs"
+OWN = ("nmt", COMPILED, HALF, GRAPHS)
 WARM_UP_UPDATES = 5
 SMOOTHING = 0.1
 
@@ -91,7 +94,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Measures training.")
     parser.add_argument("--models", nargs="+", default=["tiny", "base"])
     parser.add_argument("--precisions", nargs="+", default=["fp32", "bf16"], choices=["fp32", "bf16", "fp16"])
-    parser.add_argument("--systems", nargs="+", default=list(SYSTEMS), choices=(*SYSTEMS, COMPILED, HALF))
+    parser.add_argument("--systems", nargs="+", default=list(SYSTEMS), choices=(*SYSTEMS, *OWN[1:]))
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument(
         "--seconds", type=float, default=20.0, help="duration of each measurement, after the warm-up"
@@ -223,8 +226,12 @@ def options(
 
 def config_of(system: str, config: TrainConfig) -> str:
     """Returns the options of a system as YAML."""
-    training = replace(config.training, compile=system == COMPILED, half_residual=system == HALF)
-    return config_to_yaml(replace(config, training=training))
+    options = {
+        "compile": system == COMPILED,
+        "half_residual": system == HALF,
+        "cuda_graphs": system == GRAPHS,
+    }
+    return config_to_yaml(replace(config, training=replace(config.training, **options)))
 
 
 def run(task: Task) -> tuple[float, int, int]:
@@ -243,7 +250,7 @@ def run(task: Task) -> tuple[float, int, int]:
     torch.backends.cuda.enable_cudnn_sdp(False)
     before = anonymous_bytes("self")
     prepared = prepare(config.data)
-    if task.system in ("nmt", COMPILED, HALF):
+    if task.system in OWN:
         speed = train_nmt(config, prepared, device, task)
     else:
         build = padded_transformer if task.system == "torch" else marian

@@ -38,6 +38,7 @@ def main() -> int:
     )
     parser.add_argument("options", nargs="*", metavar="KEY=VALUE", help="options of nmt-train")
     parser.add_argument("--tokens", type=int, help="target tokens of an update; default 25,000")
+    parser.add_argument("--vocab-size", type=int, default=VOCAB_SIZE, help="pieces; default: %(default)s")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write all figures there")
     parser.add_argument("--search", action="store_true", help="16 steps of a search in place of an update")
     parser.add_argument(
@@ -58,13 +59,16 @@ def main() -> int:
     except subprocess.CalledProcessError:
         print("gpu_ledger.py: the stand-in device does not compile with this torch", file=sys.stderr)
         return 2
-    rows = [row for case in cases for row in counted(*case, search=arguments.search, top=arguments.operators)]
+    size, search, top = arguments.vocab_size, arguments.search, arguments.operators
+    rows = [row for case in cases for row in counted(*case, vocab_size=size, search=search, top=top)]
     if arguments.json:
         arguments.json.write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
     return 0
 
 
-def counted(options: list[str], tokens: int, *, search: bool, top: int) -> list[dict[str, Any]]:
+def counted(
+    options: list[str], tokens: int, *, vocab_size: int, search: bool, top: int
+) -> list[dict[str, Any]]:
     """Counts one case, prints it, and returns its rows."""
     import torch
     from dry_gpu import workloads
@@ -79,12 +83,12 @@ def counted(options: list[str], tokens: int, *, search: bool, top: int) -> list[
         if search:
             dtype = product_dtype(config.training.precision)
             precision = None if dtype is torch.float32 else dtype
-            ledgers = workloads.search(config.model, VOCAB_SIZE, precision, lambda: Ledger(GPUS))
+            ledgers = workloads.search(config.model, vocab_size, precision, lambda: Ledger(GPUS))
             found = [("search, start", 0, ledgers[0]), ("search, 16 steps", 0, ledgers[1])]
         else:
-            batch = workloads.sentences(tokens, VOCAB_SIZE)
+            batch = workloads.sentences(tokens, vocab_size)
             ledger = Ledger(GPUS, workloads.declared_costs(batch))
-            workloads.Update.of(config, VOCAB_SIZE, ledger).run(batch, counted=ledger)
+            workloads.Update.of(config, vocab_size, ledger).run(batch, counted=ledger)
             found = [("update", batch.num_target_tokens, ledger)]
     rows = []
     for what, target_tokens, ledger in found:

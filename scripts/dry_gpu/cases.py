@@ -117,6 +117,7 @@ CASES: Mapping[str, Callable[[], Mapping[str, Any]]] = {
     "two processes exchange gradients in bf16": exchange(
         *("training.precision=bf16", "training.gradient_exchange=bf16")
     ),
+    "two processes with CUDA graphs": exchange("training.precision=bf16", "training.cuda_graphs=true"),
     "no label smoothing": update("training.precision=bf16", "training.label_smoothing=0"),
     "two matrices of embeddings": update("training.precision=bf16", "model.tie=none"),
     "rotary": update("training.precision=bf16", "model/positions=rotary"),

@@ -80,12 +80,12 @@ class Gpu:
 
 
 GPUS = (
-    # 85 % of the data sheet's bandwidth; 45 % and 60 % of its 989 TFLOP/s; two thirds of its 67 in fp32.
-    Gpu("H100", 0.85 * 3.35e12, 450e12, 600e12, 45e12),
+    # 85 % of the data sheet's bandwidth; half and 65 % of its 989 TFLOP/s; two thirds of its 67 in fp32.
+    Gpu("H100", 0.85 * 3.35e12, 500e12, 640e12, 45e12),
     # The same shares of the data sheets: 312 TFLOP/s, 2.04 TB/s; 242 and 0.86; 125 and 0.60.
-    Gpu("A100", 0.85 * 2.04e12, 142e12, 189e12, 13e12),
-    Gpu("L40S", 0.85 * 0.86e12, 165e12, 220e12, 61e12),
-    Gpu("A10G", 0.85 * 0.60e12, 57e12, 76e12, 21e12),
+    Gpu("A100", 0.85 * 2.04e12, 158e12, 202e12, 13e12),
+    Gpu("L40S", 0.85 * 0.86e12, 183e12, 234e12, 61e12),
+    Gpu("A10G", 0.85 * 0.60e12, 63e12, 81e12, 21e12),
 )
 """The GPUs of the ledger; the figures of the first are those that documents quote."""
 

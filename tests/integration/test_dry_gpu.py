@@ -110,7 +110,9 @@ def test_kernels_of_attention_run_where_they_are_supported(found: dict[str, dict
 
 def test_several_processes_exchange_all_gradients_without_waiting(found: dict[str, dict[str, Any]]) -> None:
     assert found["bf16"]["operators"].get("allreduce_", 0) == 0
-    for case in ("two processes", "two processes exchange gradients in bf16"):
+    for case in (
+        *("two processes", "two processes exchange gradients in bf16", "two processes with CUDA graphs"),
+    ):
         assert found[case]["operators"]["allreduce_"] == 2, case  # the gradients in one bucket, the extras
 
 
