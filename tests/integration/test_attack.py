@@ -46,6 +46,7 @@ def test_each_part_is_of_all_commands(parts: list[int]) -> None:
     assert len({case.command for case in part(all_cases(), PARTS, parts)}) == 3
 
 
+@pytest.mark.slow
 def test_some_cases(prepared: Path) -> None:
     attack(prepared, [FAST])
 

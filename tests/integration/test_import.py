@@ -16,6 +16,7 @@ pytest.importorskip("transformers", reason="the extra export is not installed")
 sys.path.append(str(Path(__file__).parents[1] / "unit/export"))
 
 
+@pytest.mark.slow
 def test_an_imported_model_translates_and_is_trained_further(toy: Toy, tmp_path: Path) -> None:
     from opus_models import opus_folder
 
@@ -46,6 +47,7 @@ def test_an_imported_model_translates_and_is_trained_further(toy: Toy, tmp_path:
     assert tuned.returncode == 0 and len(tuned.stdout.decode().split("\n")) == 2
 
 
+@pytest.mark.slow
 def test_a_model_of_the_hub(toy: Toy, tmp_path: Path) -> None:
     """Its commit is recorded; of all formats of its weights, one is downloaded."""
     from opus_models import opus_folder

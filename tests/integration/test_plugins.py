@@ -161,6 +161,7 @@ def test_encodings_of_all_kinds_train_in_two_ranks_resume_translate_and_evaluate
     assert scored.returncode == 0 and b"BLEU" in scored.stdout, scored.stderr.decode()
 
 
+@pytest.mark.slow
 def test_a_yaml_file_names_plugins_and_what_they_register(plugged: Toy, tmp_path: Path) -> None:
     (tmp_path / "experiment").mkdir()
     (tmp_path / "experiment" / "mine.yaml").write_text(

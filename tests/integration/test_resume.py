@@ -294,7 +294,7 @@ def nan_between(monkeypatch: pytest.MonkeyPatch, first: Cursor, last: Cursor) ->
 
 
 @pytest.mark.parametrize(
-    "last", [9, 16]
+    "last", [pytest.param(9, marks=pytest.mark.slow), 16]
 )  # skips three updates in a row, or ten, which cause a rollback to update 4
 def test_skipped_updates_and_the_way_back_are_repeated(
     last: int, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

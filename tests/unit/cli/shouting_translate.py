@@ -50,6 +50,8 @@ class Weights(list[list[float]]):
 class Shouter:
     """A translation is the prefix and the line; further hypotheses have exclamation marks at their ends."""
 
+    sentences_per_batch = 128
+
     def __init__(self, config: DecodingConfig | None = None) -> None:
         self.config = config or DecodingConfig()
 
