@@ -18,7 +18,7 @@ Each measurement runs in a separate process. Each round measures all systems in 
 median of the rounds, with the lowest and the highest value. Padding counts neither as tokens nor as work.
 
 - `target_tokens_per_second`: with EOS, without padding.
-- `peak_bytes`: peak memory (anonymous on a CPU, allocated on a GPU), minus the memory after the imports. All
+- `peak_bytes`: peak memory (anonymous on a CPU, reserved on a GPU), minus the memory after the imports. All
   systems train on the largest batch, or one of its size, before they are timed.
 - `mfu`: floating-point operations of the model's matrix products (`nmt.model.flops`), divided by the speed of
   one large matrix product with the same precision and threads.
@@ -256,7 +256,7 @@ def run(task: Task) -> tuple[float, int, int]:
         build = padded_transformer if task.system == "torch" else marian
         vocab_size = prepared.tokenizer.target_vocab_size
         speed = train_padded(build(config.model, vocab_size).to(device), config, prepared, device, task)
-    return speed, before, torch.cuda.max_memory_allocated() if device.type == "cuda" else 0
+    return speed, before, torch.cuda.max_memory_reserved() if device.type == "cuda" else 0
 
 
 class Clock:

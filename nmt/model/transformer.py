@@ -164,7 +164,8 @@ class Transformer(Seq2Seq):
         """See `Seq2Seq.can_be_captured`: the fused layers and kernels of attention promise it."""
         weight = self.target_embedding.weight
         return (
-            all(cast(Layer, layer).passes_for(weight) is fused.PASSES for layer in self.blocks())
+            type(self) is Transformer  # another class may override what is promised here
+            and all(cast(Layer, layer).passes_for(weight) is fused.PASSES for layer in self.blocks())
             and all(map(self._sinusoidal, (self.encoder_positions, self.decoder_positions)))
             and self.word_dropout.threshold == 0
             and score_class(self.config).factor(self.config.d_model // self.config.heads) is not None

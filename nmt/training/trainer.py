@@ -166,11 +166,15 @@ class Trainer:
     def _probe_graphs(self, captured: CapturedPasses, batch: Batch) -> None:
         """Probes a micro-batch with and without a graph, whose memory exists side by side."""
         batch = batch.pin_memory()
-        for _ in range(2):
-            self.parallel.zero()
-            self._micro_batch(batch, 0)
-        captured.run_once(batch)
-        captured.clear()
+        captured.needs_memory = True
+        try:
+            for _ in range(2):
+                self.parallel.zero()
+                self._micro_batch(batch, 0)
+            captured.run_once(batch)
+        finally:
+            captured.needs_memory = False
+            captured.clear()
 
     def _probed_micro_batches(self) -> list[int]:
         """Returns the micro-batches of an update to probe: the last, in which all processes communicate.

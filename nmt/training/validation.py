@@ -16,6 +16,7 @@ from nmt.data.corpora.corpus import HeldOut
 from nmt.data.preparation.prepare import Prepared
 from nmt.data.store import Shard, Store
 from nmt.data.subwords.tokenizer import Tokenizer
+from nmt.decoding.batches.limits import with_fixed_limits
 from nmt.decoding.translator import Translator
 from nmt.evaluation.metrics import METRICS, ScoringStopped, metrics_for
 from nmt.evaluation.scores import score_of, warn_of_left_out
@@ -83,7 +84,8 @@ class Validator:
         precision: Precision,
     ) -> None:
         self._model = model
-        self._translator = Translator([model], tokenizer, config.decoding, device=device, precision=precision)
+        decoding = with_fixed_limits(config.decoding, device)
+        self._translator = Translator([model], tokenizer, decoding, device=device, precision=precision)
         self._batches, self._held_out, self._inputs = batches, held_out, held_out.inputs
         self._metrics, self._config = metrics, config
         self._device, self._precision = device, precision

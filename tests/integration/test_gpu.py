@@ -97,6 +97,69 @@ def test_batches_come_in_page_locked_memory(data: Path, tmp_path: Path) -> None:
     assert batch.target.cu_seqlens.is_pinned() and batch.target.positions.is_pinned()
 
 
+def test_a_run_with_cuda_graphs_stopped_and_started_again_is_the_same(toy: Toy, tmp_path: Path) -> None:
+    options = ["training.precision=bf16", "training.cuda_graphs=true", "training.devices=1"]
+    for run, ends in (("whole", [12]), ("again", [7, 12])):
+        for updates in ends:
+            where = [f"run_dir={tmp_path / run}", f"training.max_updates={updates}"]
+            result = toy.run("nmt-train", *toy.small(*where, *options))
+            assert result.returncode == 0, result.stderr.decode()
+    for name in ("model", "optimizer"):
+        whole, again = (
+            (tmp_path / run / f"checkpoints/update-00000012/{name}.safetensors").read_bytes()
+            for run in ("whole", "again")
+        )
+        assert whole == again, name
+
+
+def weights_after(data: Path, run: Path, *, graphs: bool, **options: Any) -> tuple[dict[str, Any], int]:
+    """Returns the weights after a training with `training.cuda_graphs`, and the number of graphs.
+
+    Without `graphs` all passes run as the first of their shape do, without a graph.
+    """
+    options = {"max_updates": 30, "validate_every": 10, "checkpoint_every": 100, "ema": 0.9, **options}
+    config = toy_config(data, run, precision=Precision.bf16, cuda_graphs=True, **options)
+    trainer = Trainer(config, prepare(config.data), RunFolder(run), Ranks.join(0, 1, 0, GPU), bool)
+    captured = trainer.captured
+    assert captured is not None
+    if not graphs:
+        captured._most = 0
+    assert trainer.train()
+    state, tensors = trainer.parallel.state(optimizer=True)
+    return {name: tensor.cpu() for name, tensor in {**state, **tensors}.items()}, captured.num_graphs
+
+
+@pytest.mark.parametrize("micro_batches", [1, 3])
+def test_cuda_graphs_give_the_same_weights_bit_for_bit(
+    micro_batches: int, data: Path, tmp_path: Path
+) -> None:
+    (with_graphs, count), (without, none) = (
+        weights_after(data, tmp_path / f"{graphs}", graphs=graphs, micro_batches=micro_batches)
+        for graphs in (True, False)
+    )
+    assert count > 0 and none == 0
+    assert with_graphs.keys() == without.keys()
+    for name, tensor in with_graphs.items():
+        assert torch.equal(tensor, without[name]), name
+
+
+def test_cuda_graphs_learn_as_well(data: Path, tmp_path: Path) -> None:
+    options: dict[str, Any] = {
+        "max_updates": 60,
+        "validate_every": 60,
+        "checkpoint_every": 60,
+        "log_every": 1,
+    }
+    found = []
+    for graphs in (True, False):
+        run = tmp_path / f"{graphs}"
+        train(toy_config(data, run, dropout=0.0, precision=Precision.bf16, cuda_graphs=graphs, **options))
+        records = map(json.loads, (run / "metrics.jsonl").read_text().splitlines())
+        found.append([record["loss"] for record in records if record["kind"] == "train"])
+    assert len(found[0]) == 60 and found[0][-1] < found[0][0]
+    assert found[0] == pytest.approx(found[1], rel=0.02)
+
+
 @pytest.mark.parametrize("finite", [True, False])
 def test_a_step_is_asked_for_without_waiting_and_is_that_of_the_cpu(finite: bool) -> None:
     shape = ModelConfig(encoder_layers=1, decoder_layers=1, d_model=16, d_ff=32, heads=2)

@@ -127,9 +127,13 @@ class BatchDecoder:
         """
         try:
             return self._search(job)
-        except _BatchTooLarge:
+        except _BatchTooLarge as error:
             if len(job.sentences.sources) == 1:
-                raise
+                raise UserError(
+                    f"decoding.beam_size={self.config.beam_size}: a line of {len(job.sentences.sources[0])} "
+                    f"tokens does not fit into the memory of {self.device}. Lower it, or "
+                    f"decoding.max_source_tokens={self.config.max_source_tokens}."
+                ) from error
         # The error is gone here, and with it the memory of the search.
         if self.device.type == "cuda":
             torch.cuda.empty_cache()

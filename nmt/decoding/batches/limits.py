@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 
@@ -16,6 +16,7 @@ CPU_TOKENS = 8192
 _HYPOTHESES = 4096  # of a batch on a GPU; a step of fewer takes as long, because launching its kernels does
 _SENTENCES = (64, 2048)  # the fewest and the most of a batch on a GPU; of fewer, memory for logits is ignored
 _GPU_TOKENS = (1024, 262_144)
+_VALIDATION_TOKENS = 16_384
 _SHARE = 3  # caches take up to a third of the free memory, logits another, and the rest remains
 
 
@@ -48,6 +49,25 @@ def batch_limits(config: DecodingConfig, models: Sequence[Seq2Seq], device: torc
     return BatchLimits(
         tokens, found.sentences if config.max_sentences == "auto" else int(config.max_sentences)
     )
+
+
+def with_fixed_limits(config: DecodingConfig, device: torch.device) -> DecodingConfig:
+    """Returns the options with each `auto` replaced by a number that does not depend on free memory.
+
+    In 16 bits the batches change rounding. A validation chooses between checkpoints, so it must have the same
+    batches in every run.
+
+    Args:
+        config: the options of the search.
+        device: the device of the models.
+    """
+    if device.type != "cuda":
+        return config
+    tokens = _VALIDATION_TOKENS if config.max_tokens == "auto" else config.max_tokens
+    sentences = config.max_sentences
+    if sentences == "auto":
+        sentences = _bounded(_HYPOTHESES // (config.samples or config.beam_size), *_SENTENCES)
+    return replace(config, max_tokens=tokens, max_sentences=sentences)
 
 
 def _for_memory(config: DecodingConfig, models: Sequence[Seq2Seq], free: int) -> BatchLimits:

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from nmt.data.batches.batching import Layout
+from nmt.runtime import log
 
 _WIDTHS = (16, 32, 64, 128)
 
@@ -25,13 +26,41 @@ def supports_flat(x: Tensor) -> bool:
         and x.dtype in (torch.bfloat16, torch.float16)
         and x.shape[-1] in _WIDTHS
         and torch.cuda.get_device_capability(x.device) >= (8, 0)
-        and _has_triton()
+        and find_spec("triton") is not None
+        and runs(x.device, x.dtype, x.shape[-1])
     )
 
 
 @cache
-def _has_triton() -> bool:
-    return find_spec("triton") is not None
+def runs(device: torch.device, dtype: torch.dtype, width: int) -> bool:
+    """Whether the kernels run on this device, tried once on a sentence of two tokens, with their gradient.
+
+    Triton may be installed but unable to compile, because it lacks a C compiler.
+
+    Args:
+        device: of the tensors.
+        dtype: of the tensors.
+        width: E.
+    """
+    layout = Layout.of([2]).to(device)
+    try:
+        with torch.inference_mode(False), torch.enable_grad(), torch.autocast(device.type, enabled=False):
+            qkv = torch.ones(2, 3, 1, width, dtype=dtype, device=device, requires_grad=True)
+            out = self_attend_flat(qkv, layout, causal=True, window=None, scale=1.0)
+            (grad,) = torch.autograd.grad(out, qkv, torch.ones_like(out))
+        # The first token sees itself, the second one both.
+        if not bool((out == 1).all()) or grad[:, 2, 0, 0].tolist() != [1.5, 0.5]:
+            raise RuntimeError("their results are wrong")
+    except torch.OutOfMemoryError:
+        raise
+    except Exception as error:  # Triton's own classes, and those of its compilers
+        log.warning(
+            "the attention kernels of nmt do not run on %s with heads of %d (%s). Those of torch are used "
+            "instead, which are slower",
+            *(device, width, (str(error) or type(error).__name__).partition("\n")[0]),
+        )
+        return False
+    return True
 
 
 def self_attend_flat(

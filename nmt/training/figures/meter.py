@@ -139,6 +139,6 @@ def perplexity(nll: float) -> float | None:
 def peak_memory(device: torch.device) -> int:
     """Returns the peak memory of this process so far, in bytes: on its GPU, or without one in main memory."""
     if device.type == "cuda":
-        return torch.cuda.max_memory_allocated(device)
+        return torch.cuda.max_memory_reserved(device)  # with the memory of CUDA graphs
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak if sys.platform == "darwin" else peak * 1024  # bytes on macOS, kibibytes elsewhere

@@ -9,11 +9,12 @@ whole. It needs the same shapes and the same memory every time: batches are padd
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from nmt.config import Precision, Sharding, TrainConfig
 from nmt.data.batches.batching import Batch
@@ -58,7 +59,8 @@ def check_capture(config: TrainConfig, model: Seq2Seq) -> None:
     elif not model.can_be_captured:
         reason = (
             "is for the Transformer of the paper (post-norm, ReLU, sinusoidal positions, dot-product "
-            "attention, no dropout in the feed-forward network or of words), and needs Triton"
+            "attention, no dropout in the feed-forward network or of words) with heads of 16, 32, 64 or 128, "
+            "and needs Triton and a GPU of compute capability 8.0"
         )
     if reason:
         raise UserError(f"training.cuda_graphs=true: {reason}. Set training.cuda_graphs=false.")
@@ -66,29 +68,43 @@ def check_capture(config: TrainConfig, model: Seq2Seq) -> None:
 
 @dataclass(frozen=True)
 class _Recorded:
-    """A CUDA graph, the batch whose memory it reads, and `Replicated.noted_gradients` after the pass."""
+    """A CUDA graph.
+
+    Attributes:
+        graph: the graph.
+        batch: the batch whose memory it reads.
+        noted: `Replicated.noted_gradients` after the passes.
+        buffers: the buffers of the model when it was recorded. A model may replace them, such as a table of
+            positions that a longer sentence needs; the graph still reads those.
+    """
 
     graph: Any
     batch: Batch
     noted: frozenset[int]
+    buffers: Sequence[Tensor]
 
 
 class CapturedPasses:
     """Runs the passes of batches; those of each shape as a graph from the second time on.
 
-    The first pass of a shape is not recorded: it compiles kernels, and many shapes occur once. It computes
-    the same bits.
+    The first pass of a shape is not recorded: it compiles kernels, and many shapes occur once. It launches
+    the same kernels.
 
     Args:
         passes: runs forward and backward pass of a batch on the GPU; it changes only tensors that are never
             replaced, and what `parallel` notes about gradients.
         parallel: the model and its gradients.
         device: the GPU.
+
+    Attributes:
+        needs_memory: whether to raise `OutOfMemoryError` if there is too little memory to record. Otherwise
+            the passes run without graphs from then on.
     """
 
     def __init__(self, passes: Callable[[Batch], None], parallel: Replicated, device: torch.device) -> None:
         self._passes, self._parallel, self._device = passes, parallel, device
         self._most = _MOST
+        self.needs_memory = False
         self.clear()
 
     def clear(self) -> None:
@@ -135,26 +151,27 @@ class CapturedPasses:
         before = self._parallel.noted_gradients
         try:
             return self._record(batch)
-        except torch.OutOfMemoryError:
-            raise
         except RuntimeError as error:
+            if self.needs_memory and isinstance(error, torch.OutOfMemoryError):
+                raise
             log.warning(
                 "training.cuda_graphs=true: this machine can't record the passes (%s). They run without "
-                "graphs, which is slower and gives the same weights",
+                "graphs, which is slower",
                 str(error).partition("\n")[0],
             )
             self._most = 0
         finally:
             self._parallel.note_gradients(before)
         self._parallel.drop_gradients()
+        self.clear()  # the memory of all graphs is needed for the passes without them
         return None
 
     def _record(self, batch: Batch) -> _Recorded:
         """Records the passes of a batch, without running them."""
-        static = batch.to(self._device, non_blocking=True)
+        static, buffers = batch.to(self._device, non_blocking=True), [*self._parallel.model.buffers()]
         graph: Any = torch.cuda.CUDAGraph()
         # The graphs share their memory: none needs what another leaves behind. Other threads may use the GPU.
         with torch.cuda.graph(graph, pool=self._pool, capture_error_mode="thread_local"):
             self._passes(static)
         self._pool = self._pool or graph.pool()
-        return _Recorded(graph, static, self._parallel.noted_gradients)
+        return _Recorded(graph, static, self._parallel.noted_gradients, buffers)

@@ -9,7 +9,7 @@ import torch
 
 from nmt.config import DecodingConfig, ModelConfig
 from nmt.decoding.batches import limits
-from nmt.decoding.batches.limits import BatchLimits, batch_limits
+from nmt.decoding.batches.limits import BatchLimits, batch_limits, with_fixed_limits
 from nmt.decoding.batches.workers import shared_size
 from nmt.errors import UserError
 from nmt.model.transformer import Transformer
@@ -56,6 +56,16 @@ def test_wrong_types(value: object) -> None:
 def test_wrong_types_of_tokens(value: object) -> None:
     with pytest.raises(UserError, match=r"decoding\.max_tokens=.*: must be auto or a number\."):
         DecodingConfig(max_tokens=value)
+
+
+def test_a_validation_on_a_gpu_has_the_same_batches_whatever_memory_is_free() -> None:
+    gpu = torch.device("cuda")
+    found = with_fixed_limits(DecodingConfig(), gpu)
+    assert (found.max_tokens, found.max_sentences) == (16_384, 1024)
+    assert with_fixed_limits(DecodingConfig(beam_size=1), gpu).max_sentences == 2048
+    given = DecodingConfig(max_tokens=99, max_sentences=7)
+    assert with_fixed_limits(given, gpu) == given
+    assert with_fixed_limits(DecodingConfig(), torch.device("cpu")) == DecodingConfig()
 
 
 def test_auto_on_the_cpu_and_given_numbers() -> None:

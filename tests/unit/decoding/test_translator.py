@@ -129,8 +129,10 @@ def test_too_little_memory_is_told_in_words(error: Exception) -> None:
         def start(self, batch):
             raise error
 
-    with pytest.raises(UserError, match=r"decoding\.max_tokens=8192: .* Lower it"):
-        translator(Large()).translate(["w1"])
+    # A batch of one line can't be halved.
+    words = r"decoding\.beam_size=\d+: a line of 2 tokens .* Lower it, or decoding\.max_source_tokens=1024\."
+    with pytest.raises(UserError, match=words):
+        translator(Large()).translate(["w1 w2"])
 
 
 def test_a_batch_that_does_not_fit_is_translated_in_halves(

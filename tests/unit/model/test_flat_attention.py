@@ -11,9 +11,12 @@ from typing import Any
 import pytest
 import torch
 from interpreted_attention import CASES
+from torch import Tensor
 
 from nmt.data.batches.batching import Layout
+from nmt.model.kernels import flat
 from nmt.model.kernels.flat import self_attend_flat, supports_flat
+from nmt.runtime import log
 
 pytest.importorskip("triton", reason="Triton is not installed: it exists for Linux only")
 
@@ -40,6 +43,39 @@ def test_values_and_gradients(
 
 def test_what_is_supported() -> None:
     assert not supports_flat(torch.zeros(1, 2, 16, dtype=torch.bfloat16))  # on the CPU
+
+
+@pytest.mark.parametrize(
+    ("problem", "words"),
+    [
+        (
+            RuntimeError("Failed to find C compiler. Please specify.\nmore"),
+            "Failed to find C compiler. Please",
+        ),
+        (KeyError(), "KeyError"),
+        (None, "their results are wrong"),
+    ],
+)
+def test_kernels_that_do_not_run_are_reported_once_and_not_used(
+    problem: Exception | None,
+    words: str,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def attend(qkv: Tensor, *others: object, **options: object) -> Tensor:
+        if problem is not None:
+            raise problem
+        return qkv[:, 0] * 2
+
+    monkeypatch.setattr(log, "propagate", True)
+    monkeypatch.setattr(flat, "self_attend_flat", attend)
+    flat.runs.cache_clear()
+    for _ in range(2):
+        assert not flat.runs(torch.device("cpu"), torch.float16, 16)
+    flat.runs.cache_clear()
+    [message] = caplog.messages
+    assert message.startswith("the attention kernels of nmt do not run on cpu with heads of 16 (" + words)
+    assert "\n" not in message
 
 
 @pytest.mark.parametrize("capability, width", [(80, 32), (90, 16), (90, 64), (90, 128)])

@@ -11,12 +11,14 @@ from typing import Any, cast
 import pytest
 import torch
 
-from nmt.config import Precision, Sharding, TrainConfig, TrainingConfig
+from nmt.config import ModelConfig, Precision, Sharding, TrainConfig, TrainingConfig
 from nmt.data.batches.batching import Batch
 from nmt.errors import UserError
 from nmt.model import Seq2Seq
+from nmt.model.transformer import Transformer
 from nmt.runtime import log
 from nmt.training.update.captured import CapturedPasses, check_capture, padding_steps
+from nmt.training.update.objective import training_loss
 from nmt.training.update.parallel import Replicated
 
 CPU = torch.device("cpu")
@@ -29,6 +31,8 @@ class Gradients:
     def __init__(self) -> None:
         self.noted_gradients = NONE
         self.exchanges = self.dropped = 0
+        self.model = torch.nn.Linear(1, 1)
+        self.model.register_buffer("table", torch.zeros(3))
 
     def note_gradients(self, noted: frozenset[int]) -> None:
         self.noted_gradients = noted
@@ -141,15 +145,34 @@ def test_without_graphs_training_goes_on(
     assert machine.captured.num_graphs == 0 and machine.parallel.dropped == 1
     assert caplog.messages == [
         "training.cuda_graphs=true: this machine can't record the passes (operation not permitted when "
-        "stream is capturing). They run without graphs, which is slower and gives the same weights"
+        "stream is capturing). They run without graphs, which is slower"
     ]
 
 
-def test_too_little_memory_is_not_hidden(machine: Machine) -> None:
+def test_too_little_memory_is_an_error_of_the_probe_only(machine: Machine) -> None:
+    machine.run(10, 11, 12)
+    machine.run(10, 11, 12)
+    assert machine.captured.num_graphs == 2
+    machine.captured.clear()
     machine.error = torch.OutOfMemoryError("CUDA out of memory.")
     machine.run(10)
+    machine.captured.needs_memory = True
     with pytest.raises(torch.OutOfMemoryError):
         machine.run(11)
+    machine.captured.needs_memory = False
+    machine.run(11)
+    machine.run(12)
+    assert machine.sums == [12, 13, 14] * 2 + [12, 13, 14]
+    assert machine.captured.num_graphs == 0
+
+
+def test_a_graph_holds_the_buffers_that_the_model_replaces(machine: Machine) -> None:
+    table = machine.parallel.model.table
+    for _ in range(2):
+        machine.run(10)
+    machine.parallel.model.table = torch.zeros(9)
+    [recorded] = machine.captured._recorded.values()
+    assert any(buffer is table for buffer in recorded.buffers)
 
 
 @pytest.mark.parametrize(
@@ -181,3 +204,27 @@ def test_options_that_exclude_graphs(options: dict[str, Any], captures: bool, wo
     with pytest.raises(UserError, match=r"^training\.cuda_graphs=true: " + words) as error:
         check_capture(config, model)
     assert str(error.value).endswith("Set training.cuda_graphs=false.")
+
+
+def test_padding_changes_neither_loss_nor_gradients() -> None:
+    batch = Batch.of([[4, 5, 6, 7], [6], [8, 9]], [[5, 4], [4, 6, 7, 8, 9], [10]])
+    torch.manual_seed(1)
+    shape = {"encoder_layers": 2, "decoder_layers": 2, "d_model": 16, "d_ff": 24, "heads": 2}
+    model = Transformer(ModelConfig(**shape, dropout=0.0), 11, 11).double().train()
+    found = []
+    for one in (batch, batch.padded((64, 64))):
+        hidden = model(one)
+        padded = one.num_filling > 0
+        losses = training_loss(hidden, model.output_weight, one.target_out, smoothing=0.1, ignores=padded)
+        gradients = torch.autograd.grad(losses.objective, [*model.parameters()])
+        found.append([losses.objective, losses.loss, losses.nll, *gradients])
+    for plain, padded in zip(*found, strict=True):
+        torch.testing.assert_close(padded, plain, rtol=1e-10, atol=1e-12)
+
+
+def test_a_class_of_a_plugin_does_not_inherit_the_promise() -> None:
+    class Mine(Transformer):
+        pass
+
+    with torch.device("meta"):
+        assert not Mine(ModelConfig(), 11, 11).can_be_captured
