@@ -15,6 +15,9 @@ from unittest.mock import patch
 
 import numpy as np
 import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_map
 
 from dry_gpu.costs import Cost, attention_cost, flat_attention_cost, nbytes, tiled_pairs
 from dry_gpu.inductor import counting_compile
@@ -144,6 +147,42 @@ class Update:
             check = trainer._check(trainer.parallel.sums())
             trainer.parallel.step(1e-4, check.factor, check.finite)
             trainer.mean.update(1)
+
+
+class Calls(TorchDispatchMode):
+    """Lists the operators that run: their arguments, with only number format and shape of tensors.
+
+    A CUDA graph repeats all of it for other batches. So these lists must be equal.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: list[str] = []
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        """Runs an operator and lists it."""
+        shown = tree_map(lambda x: (x.dtype, x.shape) if isinstance(x, Tensor) else x, (args, kwargs or {}))
+        self.found.append(f"{func} {shown}")
+        return func(*args, **(kwargs or {}))
+
+
+def recorded_calls(update: Update, batch: Batch, seed: int) -> list[str]:
+    """Returns what a CUDA graph of the passes of a batch records: see `Calls`.
+
+    Args:
+        update: of a training with `training.cuda_graphs`.
+        batch: padded.
+        seed: of dropout.
+    """
+    trainer, batch = update.trainer, batch.pin_memory()
+    assert trainer.captured is not None
+    trainer.parallel.zero()
+    trainer.model.seed_dropout(seed)
+    with Calls() as calls:
+        trainer.captured.run_once(batch)
+    return calls.found
 
 
 @contextmanager

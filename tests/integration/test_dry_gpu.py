@@ -168,3 +168,32 @@ cases.report(['bf16, one micro-batch'])
 """
     record = run(library, code)["bf16, one micro-batch"]
     assert sum(record["host_syncs"].values()) == 1  # a batch in page-locked memory is one copy
+
+
+@pytest.mark.parametrize("broken", [False, True])
+def test_a_cuda_graph_of_one_batch_is_right_for_another(broken: bool, library: Path) -> None:
+    breaks = """
+from nmt.training.trainer import Trainer
+passes = Trainer._passes
+def counts(self, batch, last):
+    passes(self, batch, last=last)
+    self.counters.tokens.add_(batch.num_target_tokens)
+Trainer._passes = counts
+"""
+    code = """
+import json
+from dry_gpu import workloads
+with device.fake_tensors():
+    config = workloads.train_config("model=tiny", "training.precision=bf16", "training.cuda_graphs=true")
+    update = workloads.Update.of(config, 500)
+    batches = [workloads.sentences(tokens, 500, seed=tokens) for tokens in (1500, 1900)]
+    padded = [batch.padded((2048, 2048)) for batch in batches]
+    calls = [workloads.recorded_calls(update, one, seed) for seed, one in enumerate([padded[0], *padded])]
+assert padded[0].shape == padded[1].shape and padded[0].num_sentences != padded[1].num_sentences
+different = [pair for pair in zip(calls[1], calls[2]) if pair[0] != pair[1]]
+print(json.dumps({"case": "calls", "count": len(calls[1]), "same_count": len(calls[1]) == len(calls[2]),
+                  "different": different[:3]}))
+"""
+    record = run(library, (breaks if broken else "") + code)["calls"]
+    assert record["count"] > 300 and record["same_count"]
+    assert bool(record["different"]) == broken, record["different"]
