@@ -4,7 +4,7 @@
 #   tests        the tests marked gpu
 #   training     target tokens per second against torch.nn.Transformer and Hugging Face's Marian model; with
 #                training.compile, training.half_residual and training.cuda_graphs; at 25,000 and 3,125 tokens
-#   decoding     sentences per second of a model trained for a minute, in fp32 and bf16
+#   decoding     sentences per second of a model trained for a minute, in fp32 and bf16, against transformers
 #   profile      kernels of ten updates of the base model
 #   ledger       what was counted without a GPU (scripts/gpu_ledger.py), beside what was measured
 #
@@ -63,7 +63,7 @@ trained() {
 if [[ -n "${QUICK:-}" ]]; then
   model=tiny rounds=1 seconds=1 tokens=300 few=200 updates=4 precision=fp32 lines=8 formats=fp32
 else
-  model=base rounds=2 seconds=10 tokens=25000 few=3125 updates=300 precision=bf16 lines=2000 formats="fp32 bf16"
+  model=base rounds=2 seconds=10 tokens=25000 few=3125 updates=300 precision=bf16 lines=500 formats="fp32 bf16"
 fi
 benchmark=("$python" scripts/benchmark_training.py --models "$model" --precisions "$precision"
   --rounds "$rounds" --seconds "$seconds" --pairs $((4 * tokens)))
@@ -80,29 +80,23 @@ tail -n 1 "$out/environment.txt" 2>/dev/null
 # Only their files: others import packages that a machine with a GPU may lack.
 mapfile -t files < <(grep -rl "mark.gpu" tests)
 [[ -z "${QUICK:-}" ]] || files=(tests/unit/model/test_varlen.py)
-run tests 300 "$python" -m pytest -q -m gpu -p no:cacheprovider "${files[@]}"
+parallel="$("$python" -c "import importlib.util as i; print('-n 4' if i.find_spec('xdist') else '')")"
+# shellcheck disable=SC2086
+run tests 300 "$python" -m pytest -q -m gpu -p no:cacheprovider $parallel "${files[@]}"
 peers="$("$python" -c "import importlib.util as i; print('transformers' if i.find_spec('transformers') else '')")"
 run training 420 "${benchmark[@]}" --max-tokens "$tokens" --systems nmt torch $peers --json "$out/training.json"
-run training-variants 240 "${benchmark[@]}" --max-tokens "$tokens" --rounds 1 \
+run training-variants 300 "${benchmark[@]}" --max-tokens "$tokens" --rounds 1 \
   --systems nmt nmt+half nmt+graphs nmt+compile --json "$out/training-variants.json"
-run training-small-batches 120 "${benchmark[@]}" --max-tokens "$few" --rounds 1 --systems nmt nmt+half nmt+graphs \
+run training-small-batches 180 "${benchmark[@]}" --max-tokens "$few" --rounds 1 --systems nmt nmt+half nmt+graphs \
   --json "$out/training-small-batches.json"
 trained "$out/quickstart" training.max_updates="$updates" training.averaging.kind=last \
   ${QUICK:+model=tiny training.validate_sentences=4}
-for number_format in $formats; do
-  run "decoding-$number_format" 120 "$python" -c "
-import gzip, json, time, nmt
-lines = gzip.open('data/quickstart/test.de.gz', 'rt').read().split(chr(10))[:-1][:$lines]
-lines *= -(-$lines // len(lines))
-model = nmt.load('$out/quickstart', precision='$number_format')
-found = {}
-for beam in (4, 1):
-    model.translate(lines[:64], beam_size=beam)
-    began = time.perf_counter()
-    model.translate(lines, beam_size=beam)
-    found[f'beam {beam}'] = round(len(lines) / (time.perf_counter() - began), 1)
-print(json.dumps(found))"
+for side in en de; do
+  gunzip -c "data/quickstart/test.$side.gz" >"$out/test.$side"
 done
+# shellcheck disable=SC2086
+run decoding 300 "$python" scripts/benchmark_decoding.py "$out" --models quickstart --text "$out/test.en" "$out/test.de" \
+  --sentences "$lines" --rounds "$rounds" --precisions $formats --systems nmt $peers --json "$out/decoding.json"
 trained "$out/profile" model="$model" training.precision="$precision" training.profile=true \
   training.max_updates=40 training.validate_every=40 training.validate_sentences=8 \
   training.averaging.kind=last

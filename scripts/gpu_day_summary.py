@@ -29,12 +29,21 @@ def summary(out: Path) -> list[str]:
     for line in (out / "steps.tsv").read_text(encoding="utf-8").splitlines():
         name, status, seconds = line.split("\t")
         lines.append(f"| {name} | {seconds} | {'ok' if status == '0' else f'failed ({status})'} |")
-    tests = (out / "tests.txt").read_text(encoding="utf-8").strip().splitlines()
-    lines += ["", f"Tests: {tests[-1] if tests else 'no output'}"]
+    lines += ["", f"Tests: {(text_lines(out / 'tests.txt') or ['not run'])[-1]}"]
     lines += training_table(out)
-    for path in sorted(out.glob("decoding-*.txt")):
-        rates = ", ".join(f"{beam}: {rate:,}" for beam, rate in last_line(path).items())
-        lines.append(f"{path.stem}, sentences per second: {rates or 'unknown'}")
+    return [*lines, *decoding_table(out)]
+
+
+def decoding_table(out: Path) -> list[str]:
+    """Returns the speeds of translating."""
+    lines = [
+        "| System | Precision | Beam | Sentences/s | Lowest-highest | BLEU |",
+        "|---|---|---|---|---|---|",
+    ]
+    for row in rows(out / "decoding.json"):
+        spread = f"{row['lowest']:,}-{row['highest']:,}"
+        cells = (row["system"], row["precision"], str(row["beam_size"]), f"{row['sentences_per_second']:,}")
+        lines.append(f"| {' | '.join((*cells, spread, str(row['bleu'])))} |")
     return lines
 
 
@@ -68,11 +77,15 @@ def rows(path: Path) -> list[dict[str, Any]]:
     return found
 
 
+def text_lines(path: Path) -> list[str]:
+    """Returns the lines of a text file; none if it does not exist."""
+    return path.read_text(encoding="utf-8").strip().splitlines() if path.exists() else []
+
+
 def last_line(path: Path) -> dict[str, Any]:
     """Returns the JSON in the last line of a file; empty if there is none."""
-    lines = path.read_text(encoding="utf-8").strip().splitlines() if path.exists() else []
     try:
-        found: dict[str, Any] = json.loads(lines[-1])
+        found: dict[str, Any] = json.loads(text_lines(path)[-1])
     except (IndexError, ValueError):
         return {}
     return found
