@@ -74,8 +74,10 @@ def _guarded(program: str, work: Callable[[], None]) -> int:
             with suppress(UserError, OSError):  # a closed terminal does not change the exit status
                 put("")
             raise
-        except BaseException:
+        except BaseException as error:
             put("")
+            if (stop := _interrupted_by(error)) is not None:
+                raise stop from error
             raise
         put("")
     except UserError as error:
@@ -99,6 +101,24 @@ def _guarded(program: str, work: Callable[[], None]) -> int:
     except KeyboardInterrupt:
         return _stopped(f"{program}: stopped", signal.SIGINT)
     return OK
+
+
+def _interrupted_by(error: BaseException) -> Terminated | KeyboardInterrupt | None:
+    """Returns the signal's exception if it caused an error: clean-up of a library that it interrupted.
+
+    Hydra and OmegaConf, for example, close files in a `finally` that were not opened yet.
+    """
+    seen: set[int] = set()
+    pending = [error]
+    while pending:
+        one = pending.pop()
+        if isinstance(one, Terminated | KeyboardInterrupt):
+            return one
+        seen.add(id(one))
+        pending += [
+            found for found in (one.__cause__, one.__context__) if found is not None and id(found) not in seen
+        ]
+    return None
 
 
 def _stopped(line: str, signum: signal.Signals) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 
@@ -12,6 +13,7 @@ from nmt.cli.app import _guarded, _require_apart
 from nmt.cli.train import main
 from nmt.config import EvalConfig, TranslateConfig
 from nmt.errors import UserError
+from nmt.runtime import Terminated
 
 
 def raising(error: BaseException) -> int:
@@ -29,6 +31,34 @@ def test_a_users_mistake_is_one_line(capsys: pytest.CaptureFixture[str]) -> None
 def test_ctrl_c(capsys: pytest.CaptureFixture[str]) -> None:
     assert raising(KeyboardInterrupt()) == 130
     assert capsys.readouterr() == ("", "nmt-x: stopped\n")
+
+
+@pytest.mark.parametrize(
+    ("stop", "status", "line"),
+    [
+        (KeyboardInterrupt(), 130, "nmt-x: stopped\n"),
+        (Terminated(signal.SIGUSR1), 138, "nmt-x: stopped (SIGUSR1)\n"),
+    ],
+)
+@pytest.mark.parametrize("error", [AttributeError("no file"), UserError("a key: is wrong")])
+def test_a_signal_in_a_library_is_no_error_of_its_clean_up(
+    error: Exception,
+    stop: BaseException,
+    status: int,
+    line: str,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def work() -> None:
+        try:
+            try:
+                raise stop
+            finally:
+                raise KeyError("closed before it was opened")
+        except KeyError as first:
+            raise error from first
+
+    assert _guarded("nmt-x", work) == status
+    assert capsys.readouterr() == ("", line)
 
 
 def test_a_bug_keeps_its_traceback() -> None:
