@@ -226,12 +226,13 @@ def options(
 
 def config_of(system: str, config: TrainConfig) -> str:
     """Returns the options of a system as YAML."""
-    options = {
-        "compile": system == COMPILED,
-        "half_residual": system == HALF,
-        "cuda_graphs": system == GRAPHS,
-    }
-    return config_to_yaml(replace(config, training=replace(config.training, **options)))
+    training = replace(
+        config.training,
+        compile=system == COMPILED,
+        half_residual=system == HALF,
+        cuda_graphs=system == GRAPHS,
+    )
+    return config_to_yaml(replace(config, training=training))
 
 
 def run(task: Task) -> tuple[float, int, int]:

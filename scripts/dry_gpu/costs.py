@@ -146,8 +146,9 @@ def flat_attention_cost(
     def pairs(own: Sequence[int], other: Sequence[int], earlier: bool, later: bool) -> int:
         """Returns the pairs of the tiles of a stream with the blocks of the other one."""
         sentences = np.repeat(np.arange(len(own)), own)
-        ends = np.cumsum(other)
-        begin, end = (ends - other)[sentences], ends[sentences]
+        lengths = np.array(other, np.int64)
+        ends = np.cumsum(lengths)
+        begin, end = (ends - lengths)[sentences], ends[sentences]
         places = np.arange(len(sentences))
         begin, end = (places if later else begin), (places + 1 if earlier else end)
         starts = np.arange(0, len(places), _TILE)

@@ -149,14 +149,14 @@ class Update:
             trainer.mean.update(1)
 
 
-class Calls(TorchDispatchMode):
+class Calls(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Lists the operators that run: their arguments, with only number format and shape of tensors.
 
     A CUDA graph repeats all of it for other batches. So these lists must be equal.
     """
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.found: list[str] = []
 
     def __torch_dispatch__(
@@ -180,7 +180,8 @@ def recorded_calls(update: Update, batch: Batch, seed: int) -> list[str]:
     assert trainer.captured is not None
     trainer.parallel.zero()
     trainer.model.seed_dropout(seed)
-    with Calls() as calls:
+    calls = Calls()
+    with calls:
         trainer.captured.run_once(batch)
     return calls.found
 
