@@ -162,16 +162,14 @@ class Transformer(Seq2Seq):
     @property
     def can_be_captured(self) -> bool:
         """See `Seq2Seq.can_be_captured`: the fused layers and kernels of attention promise it."""
-        weight = self.target_embedding.weight
+        weight, width = self.target_embedding.weight, self.config.d_model // self.config.heads
         return (
             type(self) is Transformer  # another class may override what is promised here
             and all(cast(Layer, layer).passes_for(weight) is fused.PASSES for layer in self.blocks())
-            and all(map(self._sinusoidal, (self.encoder_positions, self.decoder_positions)))
-            and self.word_dropout.threshold == 0
-            and score_class(self.config).factor(self.config.d_model // self.config.heads) is not None
-            and supports_flat(
-                weight.new_empty(0, self.config.d_model // self.config.heads, dtype=torch.bfloat16)
-            )
+            and self._embeds_fused(weight, self.encoder_positions)
+            and self._embeds_fused(weight, self.decoder_positions)
+            and score_class(self.config).factor(width) is not None
+            and supports_flat(weight.new_empty(0, width, dtype=torch.bfloat16))
         )
 
     @property
@@ -240,13 +238,9 @@ class Transformer(Seq2Seq):
         """Whether `nmt.model.fused` computes the embeddings: where it computes the layers of the encoder."""
         return (
             cast(Layer, self.encoder[0]).passes_for(weight) is fused.PASSES
-            and self._sinusoidal(positions)
+            and type(positions) is Sinusoidal
             and self.word_dropout.threshold == 0
         )
-
-    @staticmethod
-    def _sinusoidal(positions: Positions) -> bool:
-        return type(positions) is Sinusoidal
 
     def _embed_fused(self, weight: Tensor, ids: Tensor, positions: Positions, places: Places) -> Tensor:
         copies = cast(Layer, self.encoder[0]).self_attention.qkv.copies

@@ -166,25 +166,21 @@ class Batch:
         source, target = (
             [size * i // count - size * (i - 1) // count for i in range(1, count + 1)] for size in missing
         )
-        found = self._with_padding(source, target, IGNORED_ID)
-        num_source, num_target = found.shape
+        num_source, num_target = (size + more for size, more in zip(self.shape, missing, strict=True))
         # A pair of the batch has a target token, and one of the padding `_SHORT` tokens of either side.
-        capacity = num_target + num_source // _SHORT + 2
-        return replace(
-            found,
-            source=Layout.of(found.source.lengths, capacity),
-            target=Layout.of(found.target.lengths, capacity),
-        )
+        return self._with_padding(source, target, IGNORED_ID, num_target + num_source // _SHORT + 2)
 
-    def _with_padding(self, source: Sequence[int], target: Sequence[int], target_id: int) -> Batch:
-        """Appends pairs of these lengths."""
+    def _with_padding(
+        self, source: Sequence[int], target: Sequence[int], target_id: int, capacity: int = 0
+    ) -> Batch:
+        """Appends pairs of these lengths; `capacity` is that of `Layout.of`."""
         num_source, num_target = sum(source), sum(target)
         return Batch(
             torch.cat([self.source_ids, torch.full((num_source,), EOS_ID)]),
             torch.cat([self.target_in, torch.full((num_target,), BOS_ID)]),
             torch.cat([self.target_out, torch.full((num_target,), target_id)]),
-            Layout.of((*self.source.lengths, *source)),
-            Layout.of((*self.target.lengths, *target)),
+            Layout.of((*self.source.lengths, *source), capacity),
+            Layout.of((*self.target.lengths, *target), capacity),
             (num_source, num_target),
             len(source),
         )
