@@ -168,7 +168,7 @@ def _estimate(trainer: Trainer, meter: MemoryMeter) -> int:
         log.warning("data.max_tokens=auto: this system does not report the memory of a process; using 4096")
         return 4096
     # Of a graph and of a pass without it, which have memory of their own, the meter sees one.
-    copies = 1 if trainer.captured is None else 2
+    copies = 1 if trainer.training_step.captured is None else 2
     a_token = max(1.0, copies * (taken[1] - taken[0]) / first)
     return min(LARGEST, _rounded(first + (_SHARE * free - copies * taken[0]) / a_token))
 

@@ -8,11 +8,8 @@ import time
 from collections.abc import Callable, Collection
 from contextlib import ExitStack, closing
 from dataclasses import replace
-from functools import partial
 
-from torch import Tensor
-
-from nmt.config import Average, Sharding, TrainConfig, TrainingConfig
+from nmt.config import Average, TrainConfig
 from nmt.data.batches.batching import Batch
 from nmt.data.batches.blocks import budgets
 from nmt.data.batches.stream import FILLED_TO, BatchStream, num_loaders
@@ -47,22 +44,14 @@ from nmt.training.state.rewind import load_resume_checkpoint
 from nmt.training.state.run_folder import RunFolder, fixed_options
 from nmt.training.state.saving import saving
 from nmt.training.state.warm_start import initial_model, start_fingerprint
-from nmt.training.update.captured import CapturedPasses, check_capture, padding_steps
-from nmt.training.update.compilation import compiled
-from nmt.training.update.counters import NUM_COUNTERS, Counters, views
+from nmt.training.update.captured import padding_steps
+from nmt.training.update.counters import Counters
 from nmt.training.update.ema import RunningMean, with_trained
-from nmt.training.update.finite_check import UpdateCheck
-from nmt.training.update.objective import training_loss
 from nmt.training.update.optimizer import build_optimizer
-from nmt.training.update.parallel import Replicated, State, spread
-from nmt.training.update.precision import (
-    adapt_loss_scale,
-    autocast,
-    first_loss_scale,
-    product_dtype,
-    residual_dtype,
-)
+from nmt.training.update.parallel import State
+from nmt.training.update.precision import adapt_loss_scale, first_loss_scale
 from nmt.training.update.schedule import build_schedule, learning_rate
+from nmt.training.update.training_step import TrainingStep, uses_graphs
 from nmt.training.validation import ValidationStopped, validator_for
 
 _SAMPLE_CHARACTERS = 100  # of each side of a sample in the log; complete in metrics.jsonl and TensorBoard
@@ -93,17 +82,10 @@ class Trainer:
         if ranks.is_main and self.options.freeze:
             log.info("training.freeze: %s", in_numbers(model))
         with model_memory_errors(model, self.options):
-            self.parallel = spread(model, self.options, ranks, num_extras=NUM_COUNTERS)
+            self.training_step = TrainingStep(model, self.options, ranks)
+            self.parallel = self.training_step.parallel
             self.mean = RunningMean(self.parallel, self.options.ema, is_main=ranks.is_main)
         self.model = self.parallel.model
-        self.model.residual_dtype = residual_dtype(self.options)
-        self.counters = views(self.parallel.extras)
-        self.compilations = compiled(self.model, wanted=self.options.compile)
-        self.captured: CapturedPasses | None = None
-        if uses_graphs(self.options, ranks):
-            check_capture(config, self.model.train())
-            assert isinstance(self.parallel, Replicated)
-            self.captured = CapturedPasses(partial(self._passes, last=False), self.parallel, ranks.device)
         self.progress = Progress(loss_scale=first_loss_scale(self.options.precision))
         self.schedule = build_schedule(self.options.schedule, config.model.d_model, self.options.max_updates)
         self.checkpoints = open_checkpoints(config, prepared, folder, start_fingerprint(config))
@@ -152,54 +134,28 @@ class Trainer:
         """
         self.model.train()
         data = replace(self.config.data, max_tokens=max_tokens or self.config.data.max_tokens)
+        step = self.training_step
         with batch_memory_errors(data, self.options.micro_batches):
             for batch in largest_batches(self.prepared.train, data):
-                self.parallel.zero()
-                if self.captured is not None:
-                    self._probe_graphs(self.captured, batch.padded(padding_steps(*budgets(data))))
-                else:
-                    for number in self._probed_micro_batches():
-                        self._micro_batch(batch.filled(FILLED_TO), number)
-                # Synchronises with the device, so that its errors are raised here.
-                self.parallel.extras.tolist()
-
-    def _probe_graphs(self, captured: CapturedPasses, batch: Batch) -> None:
-        """Probes a micro-batch with and without a graph, whose memory exists side by side."""
-        batch = batch.pin_memory()
-        captured.needs_memory = True
-        try:
-            for _ in range(2):
-                self.parallel.zero()
-                self._micro_batch(batch, 0)
-            captured.run_once(batch)
-        finally:
-            captured.needs_memory = False
-            captured.clear()
-
-    def _probed_micro_batches(self) -> list[int]:
-        """Returns the micro-batches of an update to probe: the last, in which all processes communicate.
-
-        With sharding, also the first of several, because it leaves unsharded weights and gradients in memory.
-        """
-        first, last = self.ranks.rank, self.options.micro_batches - 1
-        sharded = self.options.sharding is Sharding.full and self.ranks.world > 1
-        return [first, last] if sharded and first + self.ranks.world <= last else [last]
+                padded = batch.padded(padding_steps(*budgets(data))) if step.captured else None
+                step.probe(padded or batch.filled(FILLED_TO), loss_scale=self.progress.loss_scale)
 
     def _update(self) -> None:
         """Runs one update on the micro-batches of all processes."""
         started = time.perf_counter()
         progress = self.progress
         self._update_start = progress.cursor
-        self.parallel.zero()
+        self.training_step.begin(progress.loss_scale)
         for number in range(self.options.micro_batches):
             batch, cursor = next(self._stream)
             if batch is not None:
                 self._micro_batch(batch, number)
-        # `fill_`, because assigning to an element would synchronise with the GPU.
-        self.counters.stop.fill_(self.stop())
-        self.counters.seconds.fill_(time.perf_counter() - self._start_time if self.ranks.is_main else 0.0)
+        stop = self.stop()
+        seconds = time.perf_counter() - self._start_time if self.ranks.is_main else 0.0
         progress.advance()
-        totals, norm, finite = self._step(self.parallel.sums())
+        check = self.training_step.apply(self._learning_rate(), stop=stop, seconds=seconds)
+        sums, norm, finite = check.read()
+        totals = Counters(*sums)
         progress.epoch_ended = cursor.epoch > progress.cursor.epoch
         progress.cursor, progress.settled = cursor, False
         progress.target_tokens += int(totals.tokens)
@@ -212,55 +168,9 @@ class Trainer:
         self._profiled()
 
     def _micro_batch(self, batch: Batch, number: int) -> None:
-        """Adds the gradient, loss and tokens of a micro-batch to the sums of the update."""
-        self.model.seed_dropout(mix(self.config.seed, self.progress.update, number))
-        last = number + self.ranks.world >= self.options.micro_batches
-        if self.captured is None:
-            self._passes(batch.to(self.ranks.device, non_blocking=True), last=last)
-        else:
-            self.captured.run(batch, last=last)
-        num_passes = 2 if self.options.rdrop else 1
-        self.counters.teraflops.add_(self.model.training_flops(batch) * num_passes / 1e12)
-        self.counters.tokens.add_(batch.num_target_tokens)
-
-    def _passes(self, batch: Batch, *, last: bool) -> None:
-        """Runs forward and backward pass of a micro-batch on the device; CUDA graphs record it."""
-        options, device, counters = self.options, self.ranks.device, self.counters
-        with autocast(device, options.precision):
-            hidden = self.model(batch.twice() if options.rdrop else batch)
-        is_static = self.captured is not None  # then the number of tokens is not fixed in the graph
-        losses = training_loss(
-            hidden,
-            self.model.output_weight,
-            batch.target_out if is_static else batch.target_out[: batch.num_target_tokens],
-            self.model.output_bias,
-            smoothing=options.label_smoothing,
-            rdrop=options.rdrop,
-            scale=self.progress.loss_scale,
-            dtype=product_dtype(options.precision),
-            ignores=is_static,
-        )
-        self.parallel.backward(losses.objective, last=last)
-        counters.objective.add_(losses.objective.detach(), alpha=1 / self.progress.loss_scale)  # exact: 2^n
-        counters.loss.add_(losses.loss)
-        counters.nll.add_(losses.nll)
-
-    def _step(self, sums: Tensor) -> tuple[Counters[float], float, bool]:
-        """Takes an optimizer step, unless the update is not finite.
-
-        Returns:
-            The counters over all processes, the norm of the mean gradient, and whether the update is finite.
-        """
-        check = self._check(sums)
-        self.parallel.step(self._learning_rate(), check.factor, check.finite)
-        totals, norm, finite = check.read()
-        return Counters(*totals), norm, finite
-
-    def _check(self, sums: Tensor) -> UpdateCheck:
-        """Returns the decision whether to apply an update, from the sums over all processes."""
-        sums = sums.double()
-        summed, options = views(sums), self.options
-        return UpdateCheck(sums, summed.objective, summed.tokens, self.progress.loss_scale, options.clip_norm)
+        """Adds a micro-batch to the update."""
+        seed = mix(self.config.seed, self.progress.update, number)
+        self.training_step.add(batch, number, seed=seed)
 
     def _count(self, finite: bool) -> None:
         """Counts the update as applied or skipped."""
@@ -433,7 +343,8 @@ class Trainer:
         progress = self.progress
         self._meter.add(totals, norm, spent, self._stream.seconds_waited)
         self._monitor.advance(self._meter.figures(progress))
-        self._recompiled = self.compilations.figures(progress.update) if self.compilations else {}
+        compilations = self.training_step.compilations
+        self._recompiled = compilations.figures(progress.update) if compilations else {}
         if progress.update % self.options.log_every == 0:
             self._record_updates()
 
@@ -451,11 +362,6 @@ class Trainer:
         }
         self._monitor.record("train", progress.update, figures)
         self._meter.clear()
-
-
-def uses_graphs(options: TrainingConfig, ranks: Ranks) -> bool:
-    """Whether `training.cuda_graphs` is set and has an effect on the device of this process."""
-    return options.cuda_graphs and ranks.device.type == "cuda"
 
 
 def first_checkpoint(config: TrainConfig, prepared: Prepared) -> Checkpoint:

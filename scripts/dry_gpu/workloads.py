@@ -7,8 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass
-from functools import partial
+from dataclasses import dataclass, replace
 from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
@@ -35,14 +34,9 @@ from nmt.model.kernels import flat, varlen
 from nmt.options.arguments import Arguments
 from nmt.options.compose import compose_jobs
 from nmt.training.processes.ranks import Ranks
-from nmt.training.state.progress import Progress
-from nmt.training.trainer import Trainer
-from nmt.training.update.captured import CapturedPasses, check_capture
-from nmt.training.update.counters import NUM_COUNTERS, views
 from nmt.training.update.ema import RunningMean
-from nmt.training.update.parallel import Replicated
-from nmt.training.update.precision import first_loss_scale, residual_dtype
-from nmt.training.update.schedule import build_schedule
+from nmt.training.update.precision import first_loss_scale
+from nmt.training.update.training_step import TrainingStep
 
 GPU = torch.device("cuda", 0)
 # No kernel can be tried on the stand-in device.
@@ -81,19 +75,17 @@ def sentences(target_tokens: int, vocab_size: int, seed: int = 0) -> Batch:
 
 @dataclass(frozen=True)
 class Update:
-    """A trainer whose model is on the stand-in device.
+    """A model in training on the stand-in device."""
 
-    Attributes:
-        trainer: has only what an update needs.
-    """
-
-    trainer: Trainer
+    step: TrainingStep
+    mean: RunningMean
+    loss_scale: float
 
     @classmethod
     def of(
         cls, config: TrainConfig, vocab_size: int, ledger: Ledger | None = None, processes: int = 1
     ) -> Update:
-        """Builds a trainer. Call it within `device.fake_tensors()`.
+        """Builds a model. Call it within `device.fake_tensors()`.
 
         Args:
             config: its sections `model` and `training`.
@@ -101,52 +93,36 @@ class Update:
             ledger: counts compiled functions, if `training.compile` is true.
             processes: of which this is the first. If there are several, their process group exists.
         """
-        trainer = Trainer.__new__(Trainer)
-        trainer.config, trainer.options, trainer.ranks = config, config.training, Ranks(0, processes, GPU)
-        model, training = config.model, config.training
+        training = config.training
         with GPU:
-            network = build_model(model, vocab_size, vocab_size)
+            network = build_model(config.model, vocab_size, vocab_size)
         network.to = lambda *args, **kwargs: network  # type: ignore[method-assign]  # it is there
-        trainer.parallel = Replicated(network, training, trainer.ranks, NUM_COUNTERS)
-        trainer.mean = RunningMean(trainer.parallel, training.ema)
-        trainer.model = trainer.parallel.model.train()
-        trainer.model.residual_dtype = residual_dtype(training)
-        trainer.counters = views(trainer.parallel.extras)
-        trainer.compilations, trainer.captured = None, None
-        if training.cuda_graphs:
-            check_capture(config, trainer.model)
-            passes = partial(trainer._passes, last=False)
-            trainer.captured = CapturedPasses(passes, trainer.parallel, GPU)
+        step = TrainingStep(network, replace(training, compile=False), Ranks(0, processes, GPU))
+        step.model.train()
         if training.compile:
             assert ledger is not None
             with counting_compile(ledger):
-                trainer.model.compile_blocks(lambda graph, inputs: graph)
-        trainer.schedule = build_schedule(training.schedule, model.d_model, training.max_updates)
-        trainer.progress = Progress(loss_scale=first_loss_scale(training.precision))
-        trainer.progress.advance()
-        return cls(trainer)
+                step.model.compile_blocks(lambda graph, inputs: graph)
+        return cls(step, RunningMean(step.parallel, training.ema), first_loss_scale(training.precision))
 
     def run(self, batch: Batch, micro_batches: int = 1, counted: Ledger | None = None) -> None:
-        """Runs an update as `Trainer._update` does, up to the values that the host reads at its end.
+        """Runs an update as a trainer does, up to the values that the host reads at its end.
 
         Args:
             batch: every micro-batch of the update.
             micro_batches: number of micro-batches.
             counted: counts what is launched.
         """
-        trainer = self.trainer
-        batch = (batch if trainer.captured is None else batch.padded((64, 256))).pin_memory()
+        step = self.step
+        batch = (batch if step.captured is None else batch.padded((64, 256))).pin_memory()
         if counted is not None:
-            counted.weights = parts_of_weights(dict(trainer.model.named_parameters()))
+            counted.weights = parts_of_weights(dict(step.model.named_parameters()))
         with recording_runs(), counted or nullcontext():
-            trainer.parallel.zero()
+            step.begin(self.loss_scale)
             for number in range(micro_batches):
-                trainer._micro_batch(batch, number)
-            trainer.counters.stop.fill_(False)
-            trainer.counters.seconds.fill_(1.0)
-            check = trainer._check(trainer.parallel.sums())
-            trainer.parallel.step(1e-4, check.factor, check.finite)
-            trainer.mean.update(1)
+                step.add(batch, number, seed=number)
+            step.apply(1e-4, stop=False, seconds=1.0)
+            self.mean.update(1)
 
 
 class Calls(TorchDispatchMode):  # type: ignore[no-untyped-call]
@@ -176,13 +152,13 @@ def recorded_calls(update: Update, batch: Batch, seed: int) -> list[str]:
         batch: padded.
         seed: of dropout.
     """
-    trainer, batch = update.trainer, batch.pin_memory()
-    assert trainer.captured is not None
-    trainer.parallel.zero()
-    trainer.model.seed_dropout(seed)
+    step, batch = update.step, batch.pin_memory()
+    assert step.captured is not None
+    step.begin()
+    step.model.seed_dropout(seed)
     calls = Calls()
     with calls:
-        trainer.captured.run_once(batch)
+        step.captured.run_once(batch)
     return calls.found
 
 

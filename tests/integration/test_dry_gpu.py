@@ -173,12 +173,12 @@ cases.report(['bf16, one micro-batch'])
 @pytest.mark.parametrize("broken", [False, True])
 def test_a_cuda_graph_of_one_batch_is_right_for_another(broken: bool, library: Path) -> None:
     breaks = """
-from nmt.training.trainer import Trainer
-passes = Trainer._passes
+from nmt.training.update.training_step import TrainingStep
+passes = TrainingStep._passes
 def counts(self, batch, last):
     passes(self, batch, last=last)
     self.counters.tokens.add_(batch.num_target_tokens)
-Trainer._passes = counts
+TrainingStep._passes = counts
 """
     code = """
 import json

@@ -108,7 +108,7 @@ def weights_after(data: Path, run: Path, *, graphs: bool, **options: Any) -> tup
     options = {"max_updates": 30, "validate_every": 10, "checkpoint_every": 100, "ema": 0.9, **options}
     config = toy_config(data, run, precision=Precision.bf16, cuda_graphs=True, **options)
     trainer = Trainer(config, prepare(config.data), RunFolder(run), Ranks.join(0, 1, 0, GPU), bool)
-    captured = trainer.captured
+    captured = trainer.training_step.captured
     assert captured is not None
     if not graphs:
         captured._most = 0

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from nmt.config import Precision, Sharding, TrainConfig
+from nmt.config import Precision, Sharding, TrainingConfig
 from nmt.data.batches.batching import Batch
 from nmt.errors import UserError
 from nmt.model import Seq2Seq
@@ -36,17 +36,16 @@ def padding_steps(max_target: int, max_source: int) -> tuple[int, int]:
     return source, target
 
 
-def check_capture(config: TrainConfig, model: Seq2Seq) -> None:
+def check_capture(options: TrainingConfig, model: Seq2Seq) -> None:
     """Requires options with which the passes of a model on a GPU can be recorded.
 
     Args:
-        config: the options of the run.
+        options: the `training` section.
         model: on the GPU, in training mode, with copies of its weights in bf16.
 
     Raises:
         UserError: `training.cuda_graphs=true` and another option exclude each other.
     """
-    options = config.training
     reason = None
     if options.precision is not Precision.bf16:
         reason = f"needs training.precision=bf16, and it is {options.precision.value}"

@@ -11,7 +11,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-import nmt.training.trainer as module
+import nmt.training.update.training_step as module
 from nmt.config import (
     Average,
     AveragingConfig,
@@ -40,6 +40,7 @@ from nmt.training.state.run_folder import RunFolder
 from nmt.training.state.warm_start import new_model
 from nmt.training.trainer import Trainer, open_stream
 from nmt.training.update.objective import Losses
+from nmt.training.update.training_step import TrainingStep
 from nmt.training.validation import Validator
 
 PAIRS = [(" ".join("ab" * (n % 5 + 1)), " ".join("ba" * (n % 7 + 1))) for n in range(60)]
@@ -266,13 +267,13 @@ def test_the_largest_batches_leave_no_trace(
     run = trainer(prepared, tmp_path / "1", dropout=0.1, max_updates=3)
     other = trainer(prepared, tmp_path / "2", dropout=0.1, max_updates=3)
     tried: list[int] = []
-    original = Trainer._micro_batch
+    original = TrainingStep.add
 
-    def watched(self: Trainer, batch: Batch, number: int) -> None:
+    def watched(self: TrainingStep, batch: Batch, number: int, *, seed: int) -> None:
         tried.append(batch.num_target_tokens)
-        original(self, batch, number)
+        original(self, batch, number, seed=seed)
 
-    monkeypatch.setattr(Trainer, "_micro_batch", watched)
+    monkeypatch.setattr(TrainingStep, "add", watched)
     assert run.train()
     largest = [batch.num_target_tokens for batch in largest_batches(prepared.train, run.config.data)]
     assert tried[:-3] == largest and max(largest) == 40
@@ -303,9 +304,9 @@ def test_sharded_gradients_that_stay_whole_are_rehearsed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     run = trainer(prepared, tmp_path, micro_batches=micro_batches, sharding=sharding)
-    run.ranks = Ranks(rank, 2, torch.device("cpu"))
+    monkeypatch.setattr(run.training_step, "_ranks", Ranks(rank, 2, torch.device("cpu")))
     tried: list[int] = []
-    monkeypatch.setattr(run, "_micro_batch", lambda batch, number: tried.append(number))
+    monkeypatch.setattr(run.training_step, "add", lambda batch, number, seed: tried.append(number))
     run.probe_memory()
     assert tried == expected * len(largest_batches(prepared.train, run.config.data))
 

@@ -77,7 +77,7 @@ class Machine:
         training = TrainingConfig(precision=Precision.fp32, onednn_fp32=False)  # no kernels that need memory
         self.config = SimpleNamespace(data=DataConfig(source_lang="xx", target_lang="yy"), training=training)
         self.prepared = SimpleNamespace(train=Store.of([[5] * 9], [[5] * 9]))
-        self.captured: object | None = None
+        self.training_step = SimpleNamespace(captured=None)
 
     def probe_memory(self, max_tokens: int) -> None:
         self.tried.append(max_tokens)
@@ -119,7 +119,7 @@ def test_the_largest_that_fits(memory: int, fails_above: int, expected: int, tri
 
 def test_cuda_graphs_need_the_memory_of_a_batch_twice() -> None:
     machine = Machine(1_001_250, 100, 10**6)
-    machine.captured = object()
+    machine.training_step.captured = object()
     assert machine.largest() == 3_992  # 200 bytes per token
 
 

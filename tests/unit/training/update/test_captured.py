@@ -11,7 +11,7 @@ from typing import Any, cast
 import pytest
 import torch
 
-from nmt.config import ModelConfig, Precision, Sharding, TrainConfig, TrainingConfig
+from nmt.config import ModelConfig, Precision, Sharding, TrainingConfig
 from nmt.data.batches.batching import Batch
 from nmt.errors import UserError
 from nmt.model import Seq2Seq
@@ -196,13 +196,12 @@ def test_steps_of_padding(budgets: tuple[int, int], steps: tuple[int, int]) -> N
 )
 def test_options_that_exclude_graphs(options: dict[str, Any], captures: bool, words: str | None) -> None:
     training = TrainingConfig(**{"precision": Precision.bf16, "cuda_graphs": True, **options})
-    config = cast(TrainConfig, SimpleNamespace(training=training))
     model = cast(Seq2Seq, SimpleNamespace(can_be_captured=captures))
     if words is None:
-        check_capture(config, model)
+        check_capture(training, model)
         return
     with pytest.raises(UserError, match=r"^training\.cuda_graphs=true: " + words) as error:
-        check_capture(config, model)
+        check_capture(training, model)
     assert str(error.value).endswith("Set training.cuda_graphs=false.")
 
 

@@ -1,0 +1,169 @@
+"""An update of the weights: the passes of its micro-batches, then a step of the optimizer.
+
+No part of it makes the host wait for the GPU, except to read the outcome at the end.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+from nmt.config import Sharding, TrainingConfig
+from nmt.data.batches.batching import Batch
+from nmt.model import Seq2Seq
+from nmt.training.processes.ranks import Ranks
+from nmt.training.update.captured import CapturedPasses, check_capture
+from nmt.training.update.compilation import compiled
+from nmt.training.update.counters import NUM_COUNTERS, views
+from nmt.training.update.finite_check import UpdateCheck
+from nmt.training.update.objective import training_loss
+from nmt.training.update.parallel import Replicated, spread
+from nmt.training.update.precision import autocast, product_dtype, residual_dtype
+
+
+class TrainingStep:
+    """Computes updates: `begin`, `add` for each micro-batch of this process, `apply`.
+
+    All processes call each method together, except `add`.
+
+    Args:
+        model: the model to train; its weights are moved to the device of `ranks`.
+        options: the `training` section.
+        ranks: the processes that share the work.
+
+    Attributes:
+        model: the model that computes the micro-batches.
+        parallel: the model, its gradients and its optimizer.
+        counters: of the update so far, in this process.
+        compilations: counts what `training.compile` compiles; None without it.
+        captured: the passes as CUDA graphs; None without `training.cuda_graphs`.
+
+    Raises:
+        UserError: `training.compile` or `training.cuda_graphs` is not possible with this model or machine.
+    """
+
+    def __init__(self, model: Seq2Seq, options: TrainingConfig, ranks: Ranks) -> None:
+        self._options, self._ranks, self._loss_scale = options, ranks, 1.0
+        self.parallel = spread(model, options, ranks, num_extras=NUM_COUNTERS)
+        self.model = self.parallel.model
+        self.model.residual_dtype = residual_dtype(options)
+        self.counters = views(self.parallel.extras)
+        self.compilations = compiled(self.model, wanted=options.compile)
+        self.captured: CapturedPasses | None = None
+        if uses_graphs(options, ranks):
+            check_capture(options, self.model.train())
+            assert isinstance(self.parallel, Replicated)
+            self.captured = CapturedPasses(partial(self._passes, last=False), self.parallel, ranks.device)
+
+    def begin(self, loss_scale: float = 1.0) -> None:
+        """Begins an update, also if `apply` did not end the one before.
+
+        Args:
+            loss_scale: the loss is multiplied by it, so that fp16 can represent its gradient. A power of two.
+        """
+        self._loss_scale = loss_scale
+        self.parallel.zero()
+
+    def add(self, batch: Batch, number: int, *, seed: int) -> None:
+        """Adds gradient, loss and tokens of a micro-batch to the sums of the update.
+
+        Args:
+            batch: on the host; with `captured` padded and in one piece of memory.
+            number: of the micro-batch in the update, counted over all processes from 0.
+            seed: of dropout.
+        """
+        self.model.seed_dropout(seed)
+        last = number + self._ranks.world >= self._options.micro_batches
+        if self.captured is None:
+            self._passes(batch.to(self._ranks.device, non_blocking=True), last=last)
+        else:
+            self.captured.run(batch, last=last)
+        num_passes = 2 if self._options.rdrop else 1
+        self.counters.teraflops.add_(self.model.training_flops(batch) * num_passes / 1e12)
+        self.counters.tokens.add_(batch.num_target_tokens)
+
+    def apply(self, rate: float, *, stop: bool, seconds: float) -> UpdateCheck:
+        """Sums over the processes and takes the step of the optimizer, unless the update is not finite.
+
+        Args:
+            rate: the learning rate.
+            stop: the stop request of this process, for `counters`.
+            seconds: of the training so far, for `counters`.
+
+        Returns:
+            Whether the update is applied, and the counters over all processes.
+        """
+        # `fill_`, because assigning to an element would synchronise with the GPU.
+        self.counters.stop.fill_(stop)
+        self.counters.seconds.fill_(seconds)
+        sums = self.parallel.sums().double()
+        summed = views(sums)
+        check = UpdateCheck(sums, summed.objective, summed.tokens, self._loss_scale, self._options.clip_norm)
+        self.parallel.step(rate, check.factor, check.finite)
+        return check
+
+    def probe(self, batch: Batch, *, loss_scale: float = 1.0) -> None:
+        """Runs the passes of a batch, so that running out of memory is noticed; changes no weights.
+
+        The next update zeroes the gradients and seeds dropout again.
+
+        Args:
+            batch: as for `add`.
+            loss_scale: as for `begin`.
+        """
+        self.begin(loss_scale)
+        if self.captured is not None:
+            self._probe_graphs(self.captured, batch)
+        else:
+            for number in self._probed_micro_batches():
+                self.add(batch, number, seed=0)
+        # Synchronises with the device, so that its errors are raised here.
+        self.parallel.extras.tolist()
+
+    def _passes(self, batch: Batch, *, last: bool) -> None:
+        """Runs forward and backward pass of a micro-batch on the device; CUDA graphs record it."""
+        options, device, counters = self._options, self._ranks.device, self.counters
+        with autocast(device, options.precision):
+            hidden = self.model(batch.twice() if options.rdrop else batch)
+        is_static = self.captured is not None  # then the number of tokens is not fixed in the graph
+        losses = training_loss(
+            hidden,
+            self.model.output_weight,
+            batch.target_out if is_static else batch.target_out[: batch.num_target_tokens],
+            self.model.output_bias,
+            smoothing=options.label_smoothing,
+            rdrop=options.rdrop,
+            scale=self._loss_scale,
+            dtype=product_dtype(options.precision),
+            ignores=is_static,
+        )
+        self.parallel.backward(losses.objective, last=last)
+        counters.objective.add_(losses.objective.detach(), alpha=1 / self._loss_scale)  # exact: 2^n
+        counters.loss.add_(losses.loss)
+        counters.nll.add_(losses.nll)
+
+    def _probe_graphs(self, captured: CapturedPasses, batch: Batch) -> None:
+        """Probes a micro-batch with and without a graph, whose memory exists side by side."""
+        batch = batch.pin_memory()
+        captured.needs_memory = True
+        try:
+            for _ in range(2):
+                self.parallel.zero()
+                self.add(batch, 0, seed=0)
+            captured.run_once(batch)
+        finally:
+            captured.needs_memory = False
+            captured.clear()
+
+    def _probed_micro_batches(self) -> list[int]:
+        """Returns the micro-batches of an update to probe: the last, in which all processes communicate.
+
+        With sharding, also the first of several, because it leaves unsharded weights and gradients in memory.
+        """
+        first, last = self._ranks.rank, self._options.micro_batches - 1
+        sharded = self._options.sharding is Sharding.full and self._ranks.world > 1
+        return [first, last] if sharded and first + self._ranks.world <= last else [last]
+
+
+def uses_graphs(options: TrainingConfig, ranks: Ranks) -> bool:
+    """Whether `training.cuda_graphs` is set and has an effect on the device of this process."""
+    return options.cuda_graphs and ranks.device.type == "cuda"
