@@ -32,12 +32,17 @@ class DropoutSource:
             device: the device of the model.
         """
         self._generator = np.random.Generator(np.random.SFC64(seed))
-        self._seed, self._calls = seed, 0
+        self._seed = seed
+        self.restart()
         if self._on_device is not None:
             self._on_device.fill_(seed)
         if device is not None and device.type == "cuda":
             with torch.cuda.device(device):
                 torch.cuda.manual_seed(seed)
+
+    def restart(self) -> None:
+        """Numbers the masks of kernels from 1 again; see `draw_seed`."""
+        self._calls = 0
 
     def draw_seed(self, device: torch.device) -> tuple[Tensor, int]:
         """Returns a seed for a kernel that computes a mask itself.

@@ -166,8 +166,11 @@ def recorded_calls(update: Update, batch: Batch, seed: int) -> list[str]:
 def recording_runs() -> Iterator[None]:
     """Makes CUDA graphs run what they record, and do nothing when they are launched."""
     with (
-        patch("torch.cuda.CUDAGraph", lambda: SimpleNamespace(pool=int, replay=bool)),
+        patch("torch.cuda.CUDAGraph", lambda: SimpleNamespace(replay=bool)),
         patch("torch.cuda.graph", lambda *arguments, **options: nullcontext()),
+        patch("torch.cuda.graph_pool_handle", object),
+        patch("nmt.training.update.captured._new_stream", lambda device: object()),
+        patch("nmt.training.update.captured._left_as_it_was", lambda *arguments: nullcontext()),
     ):
         yield
 

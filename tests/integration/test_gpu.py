@@ -64,6 +64,7 @@ def test_a_run_stopped_and_started_again_is_the_same_bit_for_bit(
             where = [f"run_dir={tmp_path / run}", f"training.max_updates={updates}"]
             result = toy.run("nmt-train", *toy.small(*where, *options))
             assert result.returncode == 0, result.stderr.decode()
+            assert b"can't record" not in result.stderr, result.stderr.decode()
     for name in ("model", "optimizer"):
         whole, again = (
             (tmp_path / run / f"checkpoints/update-00000012/{name}.safetensors").read_bytes()

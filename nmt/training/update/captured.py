@@ -9,7 +9,8 @@ whole. It needs the same shapes and the same memory every time: batches are padd
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -90,8 +91,9 @@ class CapturedPasses:
     the same kernels.
 
     Args:
-        passes: runs forward and backward pass of a batch on the GPU; it changes only tensors that are never
-            replaced, and what `parallel` notes about gradients.
+        passes: runs forward and backward pass of a batch on the GPU, with the same dropout whenever it is
+            called. It changes only tensors that are never replaced, and what `parallel` notes about
+            gradients. It must not hold this object, because graphs in a cycle would be freed too late.
         parallel: the model and its gradients.
         device: the GPU.
 
@@ -103,6 +105,7 @@ class CapturedPasses:
     def __init__(self, passes: Callable[[Batch], None], parallel: Replicated, device: torch.device) -> None:
         self._passes, self._parallel, self._device = passes, parallel, device
         self._most = _MOST
+        self._stream: Any = None
         self.needs_memory = False
         self.clear()
 
@@ -151,8 +154,8 @@ class CapturedPasses:
         try:
             return self._record(batch)
         except RuntimeError as error:
-            if self.needs_memory and isinstance(error, torch.OutOfMemoryError):
-                raise
+            if self.needs_memory and "out of memory" in str(error).lower():  # CUDA has a type of its own
+                raise torch.OutOfMemoryError(str(error)) from error
             log.warning(
                 "training.cuda_graphs=true: this machine can't record the passes (%s). They run without "
                 "graphs, which is slower",
@@ -169,8 +172,31 @@ class CapturedPasses:
         """Records the passes of a batch, without running them."""
         static, buffers = batch.to(self._device, non_blocking=True), [*self._parallel.model.buffers()]
         graph: Any = torch.cuda.CUDAGraph()
-        # The graphs share their memory: none needs what another leaves behind. Other threads may use the GPU.
-        with torch.cuda.graph(graph, pool=self._pool, capture_error_mode="thread_local"):
-            self._passes(static)
-        self._pool = self._pool or graph.pool()
+        # The graphs share their memory: none needs what another leaves behind.
+        pool = self._pool or torch.cuda.graph_pool_handle()
+        # Of its own: when torch frees a graph, it also frees the workspaces of cuBLAS that belong to the
+        # stream on which it was recorded (pytorch/pytorch#193402).
+        self._stream = self._stream or _new_stream(self._device)
+        with _left_as_it_was(self._device, pool):
+            # Other threads may use the GPU.
+            options: Any = {"stream": self._stream, "capture_error_mode": "thread_local"}
+            with torch.cuda.graph(graph, pool=pool, **options):
+                self._passes(static)
+        self._pool = pool
         return _Recorded(graph, static, self._parallel.noted_gradients, buffers)
+
+
+@contextmanager
+def _left_as_it_was(device: torch.device, pool: Any) -> Iterator[None]:
+    """Restores current stream and allocator if torch raises an error when it completes a graph."""
+    try:
+        with torch.cuda.stream(torch.cuda.current_stream(device)):
+            yield
+    except BaseException:
+        # torch 2.11 would go on allocating from the pool. If it does not, this is an error.
+        with suppress(RuntimeError):
+            torch._C._cuda_endAllocateToPool(device.index, pool)
+        raise
+
+
+_new_stream: Callable[[torch.device], Any] = torch.cuda.Stream

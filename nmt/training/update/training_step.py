@@ -5,6 +5,7 @@ No part of it makes the host wait for the GPU, except to read the outcome at the
 
 from __future__ import annotations
 
+import weakref
 from functools import partial
 
 from nmt.config import Sharding, TrainingConfig
@@ -52,7 +53,8 @@ class TrainingStep:
         if uses_graphs(options, ranks):
             check_capture(options, self.model.train())
             assert isinstance(self.parallel, Replicated)
-            self.captured = CapturedPasses(partial(self._passes, last=False), self.parallel, ranks.device)
+            passes = partial(TrainingStep._passes, weakref.proxy(self), last=False)
+            self.captured = CapturedPasses(passes, self.parallel, ranks.device)
 
     def begin(self, loss_scale: float = 1.0) -> None:
         """Begins an update, also if `apply` did not end the one before.
@@ -111,17 +113,19 @@ class TrainingStep:
             loss_scale: as for `begin`.
         """
         self.begin(loss_scale)
-        if self.captured is not None:
-            self._probe_graphs(self.captured, batch)
-        else:
+        if self.captured is None:
             for number in self._probed_micro_batches():
                 self.add(batch, number, seed=0)
+        else:
+            self._probe_graphs(self.captured, batch.pin_memory())
         # Synchronises with the device, so that its errors are raised here.
         self.parallel.extras.tolist()
 
     def _passes(self, batch: Batch, *, last: bool) -> None:
         """Runs forward and backward pass of a micro-batch on the device; CUDA graphs record it."""
         options, device, counters = self._options, self._ranks.device, self.counters
+        # A recording that failed has drawn masks, too.
+        self.model.randomness.restart()
         with autocast(device, options.precision):
             hidden = self.model(batch.twice() if options.rdrop else batch)
         is_static = self.captured is not None  # then the number of tokens is not fixed in the graph
@@ -143,12 +147,12 @@ class TrainingStep:
 
     def _probe_graphs(self, captured: CapturedPasses, batch: Batch) -> None:
         """Probes a micro-batch with and without a graph, whose memory exists side by side."""
-        batch = batch.pin_memory()
         captured.needs_memory = True
         try:
-            for _ in range(2):
+            for _ in range(2):  # the second time as graphs
                 self.parallel.zero()
-                self.add(batch, 0, seed=0)
+                for number in self._probed_micro_batches():
+                    self.add(batch, number, seed=0)
             captured.run_once(batch)
         finally:
             captured.needs_memory = False
@@ -157,11 +161,13 @@ class TrainingStep:
     def _probed_micro_batches(self) -> list[int]:
         """Returns the micro-batches of an update to probe: the last, in which all processes communicate.
 
-        With sharding, also the first of several, because it leaves unsharded weights and gradients in memory.
+        Also the first of several if they differ in memory. With sharding, it leaves unsharded weights and
+        gradients; with CUDA graphs, the others have a graph of their own, which adds to the gradients.
         """
         first, last = self._ranks.rank, self._options.micro_batches - 1
         sharded = self._options.sharding is Sharding.full and self._ranks.world > 1
-        return [first, last] if sharded and first + self._ranks.world <= last else [last]
+        several = first + self._ranks.world <= last
+        return [first, last] if several and (sharded or self.captured is not None) else [last]
 
 
 def uses_graphs(options: TrainingConfig, ranks: Ranks) -> bool:

@@ -20,7 +20,6 @@ from nmt.config import (
     ModelConfig,
     Precision,
     ScheduleConfig,
-    Sharding,
     TokenizerConfig,
     TrainConfig,
     TrainingConfig,
@@ -282,33 +281,6 @@ def test_the_largest_batches_leave_no_trace(
     assert tried[-6:-3] == tried[-3:]
     for a, b in zip(run.model.parameters(), other.model.parameters(), strict=True):
         assert torch.equal(a, b)
-
-
-@pytest.mark.parametrize(
-    ("sharding", "micro_batches", "rank", "expected"),
-    [
-        (Sharding.none, 5, 0, [4]),
-        (Sharding.full, 5, 0, [0, 4]),  # of its 0, 2 and 4
-        (Sharding.full, 3, 0, [0, 2]),
-        (Sharding.full, 3, 1, [2]),  # it has only 1
-        (Sharding.full, 2, 0, [1]),
-    ],
-)
-def test_sharded_gradients_that_stay_whole_are_rehearsed(
-    sharding: Sharding,
-    micro_batches: int,
-    rank: int,
-    expected: list[int],
-    prepared: Prepared,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    run = trainer(prepared, tmp_path, micro_batches=micro_batches, sharding=sharding)
-    monkeypatch.setattr(run.training_step, "_ranks", Ranks(rank, 2, torch.device("cpu")))
-    tried: list[int] = []
-    monkeypatch.setattr(run.training_step, "add", lambda batch, number, seed: tried.append(number))
-    run.probe_memory()
-    assert tried == expected * len(largest_batches(prepared.train, run.config.data))
 
 
 def test_a_model_too_large_is_told_as_such(

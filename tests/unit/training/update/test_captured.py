@@ -11,6 +11,7 @@ from typing import Any, cast
 import pytest
 import torch
 
+import nmt.training.update.captured as captured
 from nmt.config import ModelConfig, Precision, Sharding, TrainingConfig
 from nmt.data.batches.batching import Batch
 from nmt.errors import UserError
@@ -53,6 +54,9 @@ class Machine:
         """The sum of the targets of every pass that was run."""
         self.recorded: list[Batch] = []
         self.pools: list[object] = []
+        self.streams: list[object] = []
+        self.current = ["the stream of the thread"]
+        self.ended: list[object] = []
         self.recording = False
         self.error: Exception | None = None
         self.captured = CapturedPasses(self.passes, cast(Replicated, self.parallel), CPU)
@@ -68,20 +72,30 @@ class Machine:
 
     def new_graph(self) -> Any:
         number = len(self.recorded)
-        return SimpleNamespace(
-            pool=lambda: "a pool",
-            replay=lambda: self.sums.append(int(self.recorded[number].target_out.sum())),
-        )
+        return SimpleNamespace(replay=lambda: self.sums.append(int(self.recorded[number].target_out.sum())))
 
     @contextmanager
-    def graph(self, graph: Any, *, pool: object, capture_error_mode: str) -> Iterator[None]:
+    def on_stream(self, stream: str) -> Iterator[None]:
+        """A stand-in for `torch.cuda.stream`."""
+        before = self.current[-1]
+        self.current.append(stream)
+        try:
+            yield
+        finally:
+            self.current.append(before)
+
+    @contextmanager
+    def graph(self, graph: Any, *, pool: object, stream: str, capture_error_mode: str) -> Iterator[None]:
         assert capture_error_mode == "thread_local"
         self.pools.append(pool)
+        self.streams.append(stream)
+        self.current.append(stream)  # as torch: after an error when a graph is completed, it stays current
         self.recording = True
         try:
             yield
         finally:
             self.recording = False
+        self.current.append(self.current[-2])
 
     def run(self, *targets: int, last: bool = True) -> None:
         """Runs an update with one micro-batch for each target, whose pair has two tokens."""
@@ -97,6 +111,11 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> Machine:
     machine = Machine()
     monkeypatch.setattr(torch.cuda, "CUDAGraph", machine.new_graph)
     monkeypatch.setattr(torch.cuda, "graph", machine.graph)
+    monkeypatch.setattr(torch.cuda, "graph_pool_handle", lambda: f"pool {len(machine.pools)}")
+    monkeypatch.setattr(captured, "_new_stream", lambda device: f"stream {len(machine.streams)}")
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda device: machine.current[-1])
+    monkeypatch.setattr(torch.cuda, "stream", machine.on_stream)
+    monkeypatch.setattr(torch._C, "_cuda_endAllocateToPool", lambda index, pool: machine.ended.append(pool))
     return machine
 
 
@@ -114,7 +133,8 @@ def test_the_first_micro_batch_of_an_update_has_a_graph_of_its_own(machine: Mach
         machine.run(10, 11, 12)
     assert machine.sums == [12, 13, 14] * 3
     assert machine.captured.num_graphs == 2
-    assert machine.pools == [None, "a pool"]
+    assert machine.pools == ["pool 0", "pool 0"] and machine.streams == ["stream 0", "stream 0"]
+    assert machine.current[-1] == "the stream of the thread" and not machine.ended
     assert machine.parallel.exchanges == 3
 
 
@@ -143,18 +163,26 @@ def test_without_graphs_training_goes_on(
         machine.run(target)
     assert machine.sums == [12, 13, 14]
     assert machine.captured.num_graphs == 0 and machine.parallel.dropped == 1
+    assert machine.current[-1] == "the stream of the thread" and machine.ended == ["pool 0"]
     assert caplog.messages == [
         "training.cuda_graphs=true: this machine can't record the passes (operation not permitted when "
         "stream is capturing). They run without graphs, which is slower"
     ]
 
 
-def test_too_little_memory_is_an_error_of_the_probe_only(machine: Machine) -> None:
+@pytest.mark.parametrize(
+    "error",
+    [
+        torch.OutOfMemoryError("CUDA out of memory."),
+        RuntimeError("CUDA error: out of memory"),  # from CUDA itself, when a graph is completed
+    ],
+)
+def test_too_little_memory_is_an_error_of_the_probe_only(error: Exception, machine: Machine) -> None:
     machine.run(10, 11, 12)
     machine.run(10, 11, 12)
     assert machine.captured.num_graphs == 2
     machine.captured.clear()
-    machine.error = torch.OutOfMemoryError("CUDA out of memory.")
+    machine.error = error
     machine.run(10)
     machine.captured.needs_memory = True
     with pytest.raises(torch.OutOfMemoryError):
