@@ -193,7 +193,7 @@ def _left_as_it_was(device: torch.device, pool: Any) -> Iterator[None]:
         with torch.cuda.stream(torch.cuda.current_stream(device)):
             yield
     except BaseException:
-        # torch 2.11 would go on allocating from the pool. If it does not, this is an error.
+        # torch 2.11 would continue to allocate from the pool. In later ones this call is an error.
         with suppress(RuntimeError):
             torch._C._cuda_endAllocateToPool(device.index, pool)
         raise

@@ -53,7 +53,7 @@ def test_what_is_supported() -> None:
             "Failed to find C compiler. Please",
         ),
         (KeyError(), "KeyError"),
-        (None, "their results are wrong"),
+        (None, "its results are wrong"),
     ],
 )
 def test_kernels_that_do_not_run_are_reported_once_and_not_used(
