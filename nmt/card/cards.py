@@ -12,6 +12,7 @@ from nmt.card.facts import Subject, is_count, section
 from nmt.card.header import header
 from nmt.card.markdown import code
 from nmt.card.sections import sections
+from nmt.model import model_class
 
 CARD = "README.md"
 """The file name of a card."""
@@ -64,10 +65,10 @@ def _model(subject: Subject) -> str:
     sizes = f"{tokenizer.source_vocab_size:,} source and {tokenizer.target_vocab_size:,} target pieces"
     parameters = section(subject.results, "training").get("parameters")
     count = f", {parameters:,} parameters" if is_count(parameters) else ""
+    heads = "" if "heads" in model_class(config).unused else f", {config.heads} heads"
     return (
         f"The model: {code(config.architecture)} with {config.encoder_layers} encoder and "
-        f"{config.decoder_layers} decoder layers, d_model {config.d_model}, {config.heads} heads{count}, "
-        f"{sizes}"
+        f"{config.decoder_layers} decoder layers, d_model {config.d_model}{heads}{count}, {sizes}"
     )
 
 

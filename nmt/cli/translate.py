@@ -43,6 +43,7 @@ from nmt.cli.formats import Request, TranslateRequests, format_of, without_added
 from nmt.cli.prompt import converse
 from nmt.cli.prompt_commands import Settings
 from nmt.config import TranslateConfig, folders
+from nmt.data.corpora.text import COMPRESSED
 from nmt.decoding.constraints.terminology import Terms, configured_terms
 from nmt.decoding.translation import problems
 from nmt.errors import UserError
@@ -335,6 +336,12 @@ def _check_output(config: TranslateConfig) -> None:
         if name is None:
             continue
         path = expanded(name)
+        if path.suffix in COMPRESSED:
+            raise UserError(
+                f"{key}={name}: the file would not be compressed. Give a name without {path.suffix}"
+                + (f", or write to a pipe: nmt-translate ... | gzip > {name}" * (path.suffix == ".gz"))
+                + "."
+            )
         require_writable(path, f"{key}={name}")
         for what, other in others.items():
             if path.is_file() and os.path.samestat(other, path.stat()):

@@ -103,7 +103,7 @@ def _parity(
     bundle: Bundle, engine: Engine, text: Sentences, longest: int, advance: Callable[[int], object]
 ) -> Parity:
     model, tokenizer, sources, targets = bundle.model, bundle.tokenizer, text.sources, text.targets
-    segmentation_ties = _compare_ids(engine, text.lines, sources)
+    segmentation_ties = _compare_ids(engine, text.lines, text.untagged)
     largest = _compare_scores(
         "of a reference", engine.score(sources, targets), forced(model, sources, targets, advance)
     )

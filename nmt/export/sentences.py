@@ -34,15 +34,17 @@ class Sentences:
 
     Attributes:
         name: where it is from.
-        lines: the sources.
+        lines: the sources, without tags.
         references: their translations.
-        sources: the ids of `lines`.
+        untagged: the ids of `lines`.
+        sources: the ids that the model reads: those of `untagged`, after that of the tag if there is one.
         targets: the ids of `references`.
     """
 
     name: str
     lines: Sequence[str]
     references: Sequence[str]
+    untagged: Sequence[list[int]]
     sources: Sequence[list[int]]
     targets: Sequence[list[int]]
 
@@ -77,7 +79,7 @@ def bundled_pairs() -> Pairs:
 
 
 def chosen(pairs: Pairs, tokenizer: Tokenizer, longest: int, count: int) -> Sentences:
-    """Returns the first sentences that are short enough and that no tag begins.
+    """Returns the first sentences that are short enough, without those of an imported model that have tags.
 
     Args:
         pairs: the text.
@@ -89,16 +91,17 @@ def chosen(pairs: Pairs, tokenizer: Tokenizer, longest: int, count: int) -> Sent
         UserError: there is no such sentence.
     """
     sides = tokenizer.encode_source(pairs.lines), tokenizer.encode_target(pairs.references)
+    cut = [tokenizer.split_tag(line) for line in pairs.lines]
     kept = [
-        (line, reference, source, target)
-        for line, reference, source, target in zip(pairs.lines, pairs.references, *sides, strict=True)
-        if source
+        (line, reference, source[len(tag) :], source, target)
+        for (tag, line), reference, source, target in zip(cut, pairs.references, *sides, strict=True)
+        if len(source) > len(tag)
         and max(len(source), len(target)) < longest
-        and line.split(maxsplit=1)[0] not in tokenizer.source_symbols
+        and (tag or line.split(maxsplit=1)[0] not in tokenizer.source_symbols)
     ][:count]
     if not kept:
         raise UserError(
-            f"{pairs.name}: has no sentence that can be compared, of 1 to {longest - 1} pieces. Give check "
-            "and references."
+            f"{pairs.name}: has no sentence that can be compared, of 1 to {longest - 1} pieces. Give "
+            "nmt-export check=FILE and references=FILE."
         )
     return Sentences(pairs.name, *(list(one) for one in zip(*kept, strict=True)))

@@ -10,6 +10,7 @@ from nmt.model.seq2seq import (
     Seq2Seq,
     build_model,
     check_model,
+    ignored_options,
     model_class,
 )
 from nmt.model.transformer import Transformer
@@ -26,6 +27,7 @@ __all__ = [
     "build_model",
     "build_positions",
     "check_model",
+    "ignored_options",
     "model_class",
 ]
 

@@ -12,17 +12,17 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from enum import Enum
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
 
-from nmt.config import ModelConfig, Tie
+from nmt.config import Activation, ModelConfig, Norm, Tie
 from nmt.data.batches.batching import Batch, Layout
 from nmt.errors import UserError
 from nmt.model.attention import normalised
@@ -71,6 +71,19 @@ class RecurrentModel(Seq2Seq):
 
         cell: Cell = Cell.gru
         attention: Attention = Attention.bahdanau
+
+    # Those of configs/model/rnn.yaml.
+    unused: ClassVar[Mapping[str, Any]] = {
+        "positions.name": "none",
+        "d_ff": 256,
+        "heads": 1,
+        "attention": "scaled_dot",
+        "attention_window": None,
+        "norm": Norm.post,
+        "residual": True,
+        "activation": Activation.relu,
+        "ffn_dropout": 0.0,
+    }
 
     def __init__(self, config: ModelConfig, source_vocab_size: int, target_vocab_size: int) -> None:
         super().__init__(config)

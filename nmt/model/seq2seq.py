@@ -10,9 +10,11 @@ decoder layers, H heads, S tokens of the longest source.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, Self, TypeAlias
+from enum import Enum
+from operator import attrgetter
+from typing import Any, ClassVar, Protocol, Self, TypeAlias
 
 import torch
 import torch.nn.functional as F
@@ -69,6 +71,9 @@ class Seq2Seq(nn.Module, ABC):
     @dataclass(frozen=True)
     class Options:
         """Options that only this architecture has, with types and defaults; `model.options` sets them."""
+
+    unused: ClassVar[Mapping[str, Any]] = {}
+    """The options of the `model` section that the architecture ignores, and values that cause no warning."""
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
@@ -284,6 +289,20 @@ def check_model(config: ModelConfig) -> None:
     kind = model_class(config)
     kind.typed_options(config)
     kind.check(config)
+
+
+def ignored_options(config: ModelConfig) -> list[str]:
+    """Returns the options of the `model` section that the architecture ignores, with their values.
+
+    Those with the values of `Seq2Seq.unused` are left out.
+    """
+    unused = model_class(config).unused
+    values = {name: attrgetter(name)(config) for name in unused}
+    return [
+        f"model.{name}={value.value if isinstance(value, Enum) else value}"
+        for name, value in values.items()
+        if value != unused[name]
+    ]
 
 
 def build_model(config: ModelConfig, source_vocab_size: int, target_vocab_size: int) -> Seq2Seq:

@@ -86,6 +86,8 @@ def import_plugins(modules: Sequence[str]) -> None:
     Raises:
         UserError: as for `load_plugins`.
     """
+    if isinstance(modules, str):
+        raise UserError(f"plugins={modules}: must be a list of module names, such as [{modules!r}].")
     for name in modules:
         _load(name)
 

@@ -20,7 +20,7 @@ from nmt.data.preparation.report import write_data_report
 from nmt.decoding.processors import configured_processors
 from nmt.errors import UserError
 from nmt.evaluation.metrics import metric_kinds, metrics_for
-from nmt.model import check_model
+from nmt.model import check_model, ignored_options
 from nmt.runtime import (
     available_cores,
     choose_device,
@@ -51,8 +51,8 @@ from nmt.training.processes.watchdog import watched
 from nmt.training.state.freezing import check_frozen
 from nmt.training.state.rewind import rewind_target
 from nmt.training.state.run_folder import RunFolder, fixed_options
-from nmt.training.state.warm_start import start_fingerprint, with_vocabulary
-from nmt.training.trainer import Trainer
+from nmt.training.state.warm_start import start_fingerprint, start_plugins, with_vocabulary
+from nmt.training.trainer import Trainer, open_checkpoints
 from nmt.training.update.optimizer import check_optimizer
 from nmt.training.update.schedule import build_schedule
 from nmt.training.validation import validation_metrics
@@ -185,7 +185,10 @@ def _checked_and_prepared(
         folder: the folder of the run.
         processes: how many processes train on this machine.
     """
-    with naming_plugins(folder.plugins(), f"The run in {folder.path} was started"):
+    plugins, origin = folder.plugins(), f"The run in {folder.path} was started"
+    if not plugins and config.start_from is not None:
+        plugins, origin = start_plugins(config.start_from), f"The model in {config.start_from} was trained"
+    with naming_plugins(plugins, origin):
         check_names(config)
     if not folder.holds_checkpoints():  # a run that began earlier keeps its names
         check_languages(config.data)
@@ -219,6 +222,8 @@ def check_names(config: TrainConfig) -> None:
     metric_kinds(training.validate_metrics, "training.validate_metrics")
     metric_kinds(config.evaluation.metrics)
     check_model(config.model)
+    if ignored := ignored_options(config.model):
+        log.warning("%s: not used by %s", " ".join(ignored), config.model.architecture)
     configured_processors(config.decoding)
     check_optimizer(training.optimizer)
     build_schedule(training.schedule, config.model.d_model, training.max_updates)
@@ -245,15 +250,15 @@ def _prepared_only(prepared: Prepared, folder: RunFolder) -> TrainResult:
 
 
 def _train_and_finish(config: TrainConfig, prepared: Prepared, folder: RunFolder, loop: Loop) -> TrainResult:
-    with folder.claimed(config):
+    start = start_fingerprint(config)  # now: the training may take longer than the folder exists
+    with folder.claimed(config, open_checkpoints(config, prepared, folder, start).require_same):
         write_data_report(prepared, folder.path)
-        results = finished_results(config, folder)
-        if results is not None and rewind_target(config, folder) is None:
+        results = finished_results(config, folder) if rewind_target(config, folder) is None else None
+        if results is not None:
             option = results["training"]["ended"].split("=")[0]
             more = "" if option in fixed_options(config) else f"; a larger {option} resumes it"
             log.info("%s: training is done already%s", folder.path, more)
             return _train_result(config, results, folder)
-        start = start_fingerprint(config)  # now: the training may take longer than the folder exists
         stop = StopRequest()
         if not loop(config, prepared, folder, stop) or stop():
             log.info("stopped; the same command resumes from here")

@@ -11,7 +11,7 @@ from typing import Any
 from torch import Tensor
 
 from nmt.bundle import load_weights
-from nmt.config import Average, AveragingConfig, TrainConfig
+from nmt.config import Average, AveragingConfig, TrainConfig, TrainingConfig
 from nmt.errors import UserError
 from nmt.model import Seq2Seq
 from nmt.runtime import log, progress
@@ -108,9 +108,20 @@ def final_candidates(config: TrainConfig, checkpoints: CheckpointFolder, run: Pr
         possible = found(scheduled, extras)
         damaged = {update for update in _updates(possible) if not _readable(checkpoints, update)}
         if not damaged:
+            _warn_of_few(options, possible)
             return [one for one in possible if not one.without_ema or _loadable(checkpoints, end.update)]
         present -= damaged
     raise UserError(f"{checkpoints.folder}: no checkpoint can be read. Remove the run folder to train again.")
+
+
+def _warn_of_few(options: TrainingConfig, possible: Sequence[Candidate]) -> None:
+    """Warns if fewer checkpoints are averaged than `training.averaging` names."""
+    wanted = options.averaging.count
+    if options.averaging.kind in (Average.last, Average.best) and len(possible[0].updates) < wanted:
+        log.warning(
+            "training.averaging.count=%d: the run has only %d of them (training.checkpoint_every=%d)",
+            *(wanted, len(possible[0].updates), options.checkpoint_every),
+        )
 
 
 def select_best(

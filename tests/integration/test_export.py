@@ -38,3 +38,21 @@ def test_an_export_and_its_report(toy: Toy, trained: Path, tmp_path: Path) -> No
     assert again.stderr.decode() == (
         f"nmt-export: output={output}: already exists. Choose another name, or remove it.\n"
     )
+
+
+def test_a_model_with_tags_is_compared_with_them(toy: Toy, tmp_path: Path) -> None:
+    run, output = tmp_path / "run", tmp_path / "exported"
+    tags = [f"data.{split}.tag=<2yy>" for split in ("train", "valid", "test")]
+    trained = toy.run("nmt-train", *toy.small(f"run_dir={run}", *tags))
+    assert trained.returncode == 0, trained.stderr.decode()
+    result = toy.run("nmt-export", f"model_dir={run}", f"output={output}")
+    assert result.returncode == 0, result.stderr.decode()
+    report = json.loads((output / "export.json").read_text())
+    assert report["compared_on"] == "validation data of the model" and report["sentences"] == 20
+    text = "<2yy> bada feno\n<2yy>\nbada\n"
+    own, engine = (
+        toy.run("nmt-translate", f"model_dir={run}", f"backend={backend}", text=text)
+        for backend in ("nmt", "ctranslate2")
+    )
+    assert own.returncode == engine.returncode == 0, engine.stderr.decode()
+    assert own.stdout == engine.stdout and own.stdout.count(b"\n") == 3

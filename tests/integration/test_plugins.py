@@ -15,6 +15,7 @@ from nmt.config import TrainConfig
 from nmt.errors import UserError
 from nmt.options.arguments import Arguments
 from nmt.options.compose import compose_jobs
+from nmt.runtime import import_plugins
 from nmt.training.run import train
 
 DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "extending.md"
@@ -116,6 +117,27 @@ def test_an_encoding_learns(plugged: Toy, tmp_path: Path) -> None:
     for side in ("encoder", "decoder"):
         table = weights[f"{side}_positions.table"]
         assert table.shape[1:] == (2, 17) and table.any()
+
+
+def test_a_start_from_a_model_names_its_plugins(plugged: Toy, tmp_path: Path) -> None:
+    base = tmp_path / "base"
+    options = ["model.positions.name=distances", "model.positions.options.furthest=8"]
+    small = plugged.small(f"run_dir={base}", "training.max_updates=2", *options)
+    first = plugged.run("nmt-train", "plugins=[my_nmt]", *small)
+    assert first.returncode == 0, first.stderr.decode()
+    kept = [one for one in plugged.small() if not one.startswith(("model", "data.tokenizer"))]
+    refused = plugged.run("nmt-train", *kept, f"start_from={base}", f"run_dir={tmp_path / 'next'}")
+    assert refused.returncode == 2
+    assert (
+        refused.stderr.decode()
+        .splitlines()[-1]
+        .endswith(f"The model in {base} was trained with plugins=[my_nmt]. Add that.")
+    )
+
+
+def test_plugins_are_a_list_in_python_too() -> None:
+    with pytest.raises(UserError, match=r"^plugins=my_nmt: must be a list of module names"):
+        import_plugins("my_nmt")
 
 
 ENCODINGS = Path(__file__).parents[1] / "unit" / "model" / "toy_positions.py"

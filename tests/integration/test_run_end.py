@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import signal
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from test_resume import assert_same_run, progress
 from toy import toy_config, write_toy
 
 from nmt.config import Average, AveragingConfig, ScheduleConfig
+from nmt.errors import UserError
 from nmt.training.run import train
 from nmt.training.validation import Validator
 
@@ -67,6 +69,35 @@ def test_interrupted_end_is_made_up_for(data: Path, tmp_path: Path, said: pytest
     said.clear()
     assert train(config).splitlines()[:5] == text.splitlines()[:5]
     assert "done already; a larger training.max_updates resumes it" in said.text
+
+
+@pytest.mark.parametrize("name", ["train.src", "valid.tgt"])
+def test_a_finished_run_with_other_data_is_refused_and_left_as_it_is(
+    name: str, data: Path, tmp_path: Path
+) -> None:
+    changed = tmp_path / "data"
+    shutil.copytree(data, changed)
+    run = tmp_path / "run"
+    train(toy_config(changed, run))
+    before = {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
+    lines = (changed / name).read_text().splitlines()
+    (changed / name).write_text("\n".join(["bada", *lines[1:]]) + "\n")
+    for updates in (12, 20):
+        with pytest.raises(UserError, match="update-00000012: the data changed since this checkpoint"):
+            train(toy_config(changed, run, max_updates=updates))
+    assert before == {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
+
+
+def test_few_checkpoints_to_average_are_mentioned(
+    data: Path, tmp_path: Path, said: pytest.LogCaptureFixture
+) -> None:
+    averaging = AveragingConfig(kind=Average.last, count=5)
+    train(toy_config(data, tmp_path / "run", averaging=averaging))
+    warning = "training.averaging.count=5: the run has only 3 of them (training.checkpoint_every=4)"
+    assert warning in said.messages
+    said.clear()
+    train(toy_config(data, tmp_path / "other", averaging=replace(averaging, count=3)))
+    assert not any("of them" in message for message in said.messages)
 
 
 @pytest.mark.parametrize(

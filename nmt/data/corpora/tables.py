@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from nmt.config import DataConfig
-from nmt.data.corpora.text import one_line, read_lines
+from nmt.data.corpora.text import COMPRESSED, one_line, read_lines
 from nmt.errors import UserError
 from nmt.runtime import file_error
 
@@ -23,7 +23,6 @@ Pair = tuple[str, str]
 Block = tuple[list[str], list[str]]
 """A block of pairs: their sources and their targets."""
 
-_COMPRESSED = (".gz", ".xz", ".zst")
 _BLOCK_ROWS = 1024  # rows per block; a row may be a whole document
 _MAX_LEVELS = 8  # levels of a nested record whose keys a message lists
 _MAX_LISTED = 30  # keys in a message
@@ -50,7 +49,7 @@ def table_reader(path: Path) -> Callable[[Path, DataConfig], Iterator[Block]]:
         UserError: the name does not have the suffix of a supported format.
     """
     suffixes = [suffix.lower() for suffix in path.suffixes]
-    packed = bool(suffixes) and suffixes[-1] in _COMPRESSED
+    packed = bool(suffixes) and suffixes[-1] in COMPRESSED
     suffix = suffixes[-2] if packed and len(suffixes) > 1 else suffixes[-1] if suffixes else ""
     reader = READERS.get(suffix)
     if reader is None or (packed and reader is _read_parquet):

@@ -41,6 +41,8 @@ _MAGIC = {
     # The others begin a skippable frame (RFC 8878, 3.1.2), which pzstd writes before each frame with text.
     ".zst": (b"\x28\xb5\x2f\xfd", *(bytes([number]) + b"\x2a\x4d\x18" for number in range(0x50, 0x60))),
 }
+COMPRESSED = tuple(_MAGIC)
+"""Endings of the names of compressed files."""
 _BOM = b"\xef\xbb\xbf"
 _CHUNK = 1 << 20
 _MIN_CACHED = 1 << 20  # bytes; for a smaller file, reading a cached checksum is not faster

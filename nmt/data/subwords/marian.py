@@ -192,7 +192,7 @@ class MarianTokenizer(Tokenizer):
                 f"{folder}: {', '.join(names[:2])} or {names[2]} is damaged or from another program: {error}"
             ) from None
 
-    def _split_tag(self, text: str) -> tuple[list[int], str]:
+    def split_tag(self, text: str) -> tuple[list[int], str]:
         """Returns the whole text: its vocabulary knows the tags."""
         return [], text
 

@@ -148,7 +148,7 @@ class Tokenizer:
         """
         if not self.source_symbols:
             return _lists(self.source.encode(Side.of_lines(texts)))
-        cut = [self._split_tag(text) for text in texts]
+        cut = [self.split_tag(text) for text in texts]
         ids = _lists(self.source.encode(Side.of_lines([rest for _, rest in cut])))
         return [[*tag, *sentence] for (tag, _), sentence in zip(cut, ids, strict=True)]
 
@@ -200,7 +200,7 @@ class Tokenizer:
 
         See `nmt.data.subwords.word_numbers`.
         """
-        tag, rest = self._split_tag(text)
+        tag, rest = self.split_tag(text)
         words = self.source.word_numbers(rest)
         return [0] * len(tag) + [word + len(tag) if word != NO_WORD else word for word in words]
 
@@ -225,7 +225,7 @@ class Tokenizer:
             with replaced(folder / name) as temporary:
                 temporary.write_bytes(model)
 
-    def _split_tag(self, text: str) -> tuple[list[int], str]:
+    def split_tag(self, text: str) -> tuple[list[int], str]:
         """Splits a source into the id of its first word, if that is a user symbol, and the rest."""
         first, *rest = text.split(None, 1) or [""]
         found = self.source_symbols.get(first)

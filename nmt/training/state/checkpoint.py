@@ -149,19 +149,27 @@ class CheckpointFolder:
         """
         folder = self._path(update)
         state, sums = _read_state(folder, (_MODEL, _OPTIMIZER))
-        for name, fingerprint in self.fingerprints.items():
-            if state["fingerprints"].get(name) != fingerprint:
-                raise UserError(
-                    f"{folder}: the {name} changed since this checkpoint was written. "
-                    f"Restore the original, or give another run_dir."
-                )
-        options = state.get("options", {})  # absent in checkpoints of earlier versions
-        require_same(folder, options, self.options, options.keys() & self.options.keys())
+        self._require_same(folder, state)
         progress = _progress(folder, state)
         if progress.update != update:
             raise DamagedCheckpoint(f"{folder}: contains update {progress.update}, not the one in its name")
         tensors = [_read_tensors(folder / name, state, sums) for name in (_MODEL, _OPTIMIZER)]
         return Checkpoint(progress, *tensors)
+
+    def require_same(self) -> None:
+        """Requires that the newest checkpoint, if there is one, belongs to these options and data.
+
+        Raises:
+            UserError: it does not.
+        """
+        for update in reversed(self.updates()):
+            folder = self._path(update)
+            try:
+                state, _ = _read_state(folder)
+            except DamagedCheckpoint:
+                continue
+            self._require_same(folder, state)
+            return
 
     def newest_progress(self) -> Progress | None:
         """Returns the counters of the newest checkpoint with a readable `state.json`; None without one."""
@@ -191,6 +199,16 @@ class CheckpointFolder:
             if update not in updates:
                 self._remove(self._path(update))
         self._clear_unfinished()
+
+    def _require_same(self, folder: Path, state: Mapping[str, Any]) -> None:
+        for name, fingerprint in self.fingerprints.items():
+            if state["fingerprints"].get(name) != fingerprint:
+                raise UserError(
+                    f"{folder}: the {name} changed since this checkpoint was written. "
+                    f"Restore the original, or give another run_dir."
+                )
+        options = state.get("options", {})  # absent in checkpoints of earlier versions
+        require_same(folder, options, self.options, options.keys() & self.options.keys())
 
     def _remove(self, path: Path) -> None:
         # Renamed first, so that an interrupted removal leaves nothing that looks like a checkpoint.

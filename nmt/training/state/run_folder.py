@@ -32,6 +32,7 @@ from nmt.runtime import (
     stat_or_none,
     write_errors,
 )
+from nmt.runtime.model_files import WEIGHTS
 from nmt.training.update.schedule import SCHEDULES
 
 _CHANGEABLE = frozenset(
@@ -107,7 +108,7 @@ class RunFolder:
 
         Raises:
             UserError: the folder can't be created or written to, or an entry has the wrong type, such as a
-                folder named `results.json`.
+                folder named `results.json`, or the folder is that of a model.
         """
         try:
             stat_or_none(self.path)
@@ -123,6 +124,11 @@ class RunFolder:
             _require_kind(above, stat.S_ISDIR, "folder")
             if not os.access(above, os.W_OK | os.X_OK):
                 raise UserError(f"run_dir={self.path}: {above} can't be written to. Choose another folder.")
+            if (self.path / WEIGHTS).exists():
+                raise UserError(
+                    f"run_dir={self.path}: is the folder of a model, which the run would overwrite. Give "
+                    f"another run_dir; start_from={self.path} trains the model further."
+                )
             for path in (self.config, self.results, self.metrics, self.log):
                 _require_kind(path, stat.S_ISREG, "file")
             for path in (self.checkpoints, self.tensorboard, self.model):
@@ -149,6 +155,18 @@ class RunFolder:
         if not self.holds_checkpoints():
             if config.resume is Resume.must:
                 raise UserError(f"resume=must: {self.path} has no checkpoint to resume from. Check run_dir.")
+            if (self.model / WEIGHTS).exists():
+                raise UserError(
+                    f"{self.path}: has a trained model but no checkpoints, so it can't be resumed. Give "
+                    f"another run_dir, or remove {self.model} to train again."
+                )
+            if self.config.exists():
+                try:
+                    read_config(self.config)
+                except UserError as error:
+                    raise UserError(
+                        f"{error} The run would replace this file. Remove it, or give another run_dir."
+                    ) from error
             return
         if not self.config.exists():
             raise UserError(f"{self.path}: has checkpoints but no config.yaml. Give another run_dir.")
@@ -222,8 +240,12 @@ class RunFolder:
         return found if same and tokens == split_evenly(config, parts) and parts >= processes else config
 
     @contextmanager
-    def claimed(self, config: TrainConfig) -> Iterator[None]:
+    def claimed(self, config: TrainConfig, check: Callable[[], object] = bool) -> Iterator[None]:
         """Holds the lock of the folder; writes `config.yaml` and logs to `train.log`.
+
+        Args:
+            config: the options of the run.
+            check: called with the lock, before anything is written; it may raise an error.
 
         Raises:
             UserError: another process holds the lock, or the folder can't be written to.
@@ -231,6 +253,7 @@ class RunFolder:
         fresh = not self.config.exists()  # prepare_only=true creates the folder too
         make_folder(self.path)
         with locked(self.path / ".lock", self._raise_locked):
+            check()
             if fresh:
                 log.info("new run in %s", self.path)
             with replaced(self.config) as temporary:

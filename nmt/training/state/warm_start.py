@@ -95,6 +95,11 @@ def with_vocabulary(config: TrainConfig, begun: TrainConfig | None = None) -> Tr
     return _with_paths(config, start, path or start)
 
 
+def start_plugins(start_from: str) -> list[str]:
+    """Returns the `plugins` with which the model in `start_from` was trained."""
+    return read_config(config_file(find_model_folder(start_from, _KEY))).plugins
+
+
 def _pinned(key: str, path: str | None, begun: str | None) -> str | None:
     """Returns a path with the commit of a model on the hub: the current, or that of the resumed run."""
     if path is None or not is_hub_name(path):

@@ -112,6 +112,11 @@ def test_output_to_a_device_does_not_replace_it(run: Callable[..., None], tmp_pa
         ({"input": "latin1"}, r"latin1:2: not valid UTF-8"),
         ({"input": "good", "output": "folder"}, r"output=.*folder: is a folder"),
         ({"input": "good", "output": "none/out"}, r"output=.*none/out: there is no folder .*none"),
+        (
+            {"input": "good", "output": "a.gz"},
+            r"a\.gz: the file would not be .* gzip > .*a\.gz\.$",
+        ),
+        ({"input": "good", "output": "a.zst"}, r"output=.*a\.zst: .* Give a name without \.zst\.$"),
         ({"input": "good", "output": "good"}, r"output=.*good: is also the input"),
         ({"input": "good", "output": "link"}, r"output=.*link: is also the input"),
         ({"input": "good", "output": "hard"}, r"output=.*hard: is also the input"),

@@ -39,7 +39,7 @@ def comparison(
     engine = exporter.load(folder, "float32")
     tokenizer = original.tokenizer
     sides = tokenizer.encode_source(LINES), tokenizer.encode_target(REFERENCES)
-    text = Sentences("sentences", LINES, REFERENCES, *sides)
+    text = Sentences("sentences", LINES, REFERENCES, sides[0], *sides)
     return compare(original, engine, text, min(max_length, original.model.max_source_len or max_length))
 
 

@@ -10,10 +10,10 @@ import torch
 from test_transformer import PAIRS, batch_of, decode
 from torch import Tensor
 
-from nmt.config import ModelConfig, Tie
+from nmt.config import ModelConfig, Norm, PositionsConfig, Tie
 from nmt.data.batches.batching import Batch, Layout
 from nmt.errors import UserError
-from nmt.model import RecurrentModel, build_model, check_model
+from nmt.model import RecurrentModel, build_model, check_model, ignored_options
 from nmt.model.kernels.packed import Packing
 
 TINY = ModelConfig(
@@ -168,6 +168,20 @@ def test_operations_grow_with_the_batch_and_weights_are_a_lower_bound() -> None:
         sizes = (10, 10) if config.tie is Tie.all else (12, 10)
         counted = RecurrentModel.num_weights(config, *sizes)
         assert 0.5 * build(config).num_parameters < counted <= build(config).num_parameters
+
+
+def test_options_that_have_no_effect_are_listed() -> None:
+    unused = replace(
+        TINY, heads=1, d_ff=256, positions=PositionsConfig(name="none"), norm=Norm.post, ffn_dropout=0.0
+    )
+    assert ignored_options(unused) == []
+    given = replace(unused, norm=Norm.pre, positions=PositionsConfig(name="rotary"), attention_window=3)
+    assert ignored_options(given) == [
+        "model.positions.name=rotary",
+        "model.attention_window=3",
+        "model.norm=pre",
+    ]
+    assert ignored_options(ModelConfig(norm=Norm.pre)) == []
 
 
 def test_mistakes() -> None:

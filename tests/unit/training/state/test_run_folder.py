@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -261,6 +262,46 @@ def test_a_run_that_never_came_to_a_checkpoint_may_start_with_other_options(tmp_
     with folder.claimed(config()):
         pass
     folder.check(config(clip_norm=1.0))
+
+
+def test_a_check_that_fails_leaves_the_folder_as_it_is(tmp_path: Path) -> None:
+    def refuse() -> None:
+        raise UserError("no")
+
+    folder = started(tmp_path, config())
+    with pytest.raises(UserError, match="no"), folder.claimed(config(clip_norm=1.0), refuse):
+        raise AssertionError("claimed")
+    assert folder.config.read_text() == config_to_yaml(config())
+
+
+def test_the_folder_of_a_model_is_not_that_of_a_run(tmp_path: Path) -> None:
+    (tmp_path / "model.safetensors").touch()
+    with pytest.raises(UserError) as error:
+        RunFolder(tmp_path).require_sound()
+    assert str(error.value) == (
+        f"run_dir={tmp_path}: is the folder of a model, which the run would overwrite. Give another run_dir; "
+        f"start_from={tmp_path} trains the model further."
+    )
+
+
+def test_a_finished_run_without_checkpoints_is_not_replaced(tmp_path: Path) -> None:
+    folder = started(tmp_path, config())
+    shutil.rmtree(folder.checkpoints)
+    folder.check(config(clip_norm=1.0))
+    folder.model.mkdir()
+    (folder.model / "model.safetensors").touch()
+    with pytest.raises(UserError) as error:
+        folder.check(config())
+    assert str(error.value) == (
+        f"{tmp_path}: has a trained model but no checkpoints, so it can't be resumed. Give another "
+        f"run_dir, or remove {folder.model} to train again."
+    )
+
+
+def test_a_config_of_another_program_is_not_replaced(tmp_path: Path) -> None:
+    (tmp_path / "config.yaml").write_text("my: file\n")
+    with pytest.raises(UserError, match=r"config.yaml: my: .* The run would replace this file. Remove it"):
+        RunFolder(tmp_path).check(config())
 
 
 def test_one_process_at_a_time(tmp_path: Path) -> None:
