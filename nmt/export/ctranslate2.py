@@ -16,7 +16,7 @@ from nmt.bundle import Bundle
 from nmt.config import Activation, ModelConfig, Norm
 from nmt.data.subwords.tokenizer import JOINT_FILE, SOURCE_FILE, TARGET_FILE, Tokenizer
 from nmt.data.subwords.vocabulary import BOS_ID, EOS_ID, FORBIDDEN_IDS, PAD_ID, UNK_ID
-from nmt.export.engine import Exporter
+from nmt.export.engine import Exporter, tags_before
 from nmt.export.segmentation import equally_probable
 from nmt.model.positions import Places, Positions
 from nmt.model.transformer import Transformer
@@ -87,7 +87,9 @@ class CTranslate2(Exporter):
         """See `Exporter.usage`."""
         names = _model_files(joint=bundle.tokenizer.joint)
         text = _USAGE.replace("SOURCE_MODEL", names[0]).replace("TARGET_MODEL", names[1])
-        return text.replace("QUANTIZATION", quantization)
+        text = text.replace("QUANTIZATION", quantization)
+        tags = tags_before(bundle)
+        return text + _TAGGED.replace("TAG", tags[0]) if tags else text
 
 
 _USAGE = """\
@@ -107,6 +109,15 @@ results = translator.translate_batch(
     suppress_sequences=[["<pad>"], ["<s>"], ["<unk>"]],
 )
 print([target.decode(result.hypotheses[0]) for result in results])
+```
+"""
+
+
+_TAGGED = """
+A tag is a piece of its own before those of the text. As a part of the text it would be cut in another way:
+
+```python
+pieces = [["TAG", *sentence] for sentence in source.encode(["A sentence."], out_type=str)]
 ```
 """
 

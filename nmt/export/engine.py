@@ -90,6 +90,15 @@ EXPORTERS: Registry[type[Exporter]] = Registry("export format")
 """Name of the format → exporter."""
 
 
+def tags_before(bundle: Bundle) -> list[str]:
+    """Returns the tags of a model that are one piece before those of the text, in the order of their ids.
+
+    SentencePiece cuts them in another way as part of a text: it puts the piece of a space before them.
+    """
+    tokenizer = bundle.tokenizer
+    return [tag for tag in tokenizer.source_symbols if tokenizer.split_tag(tag)[0]]
+
+
 def require_packages(option: str, packages: Sequence[str]) -> None:
     """Checks that the packages of a format are installed.
 

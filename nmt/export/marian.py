@@ -12,7 +12,7 @@ from torch import Tensor
 from nmt.bundle import Bundle
 from nmt.config import Activation, ModelConfig, Norm, Tie
 from nmt.data.subwords.vocabulary import BOS_ID, EOS_ID, FORBIDDEN_IDS, PAD_ID
-from nmt.export.engine import Exporter
+from nmt.export.engine import Exporter, tags_before
 from nmt.export.marian_engine import MarianEngine, quiet
 from nmt.export.marian_weights import LAYOUT_KEY, halves_order, theirs_of
 from nmt.model.positions.sinusoidal import Layout, Sinusoidal
@@ -91,7 +91,8 @@ class Marian(Exporter):
 
     def usage(self, bundle: Bundle, quantization: str) -> str:
         """See `Exporter.usage`."""
-        return _USAGE
+        tags = tags_before(bundle)
+        return _USAGE + _TAGGED.replace("TAG", tags[0]) if tags else _USAGE
 
 
 _USAGE = """\
@@ -104,6 +105,17 @@ tokenizer = MarianTokenizer.from_pretrained(".")
 model = MarianMTModel.from_pretrained(".").eval()
 batch = tokenizer(["A sentence."], return_tensors="pt", padding=True)
 print(tokenizer.batch_decode(model.generate(**batch), skip_special_tokens=True))
+```
+"""
+
+
+_TAGGED = """
+A tag is a piece of its own before those of the text. As a part of the text it would be cut in another way:
+
+```python
+tag = tokenizer.convert_tokens_to_ids("TAG")
+tagged = [[tag, *ids] for ids in tokenizer(["A sentence."]).input_ids]
+batch = tokenizer.pad({"input_ids": tagged}, return_tensors="pt")
 ```
 """
 

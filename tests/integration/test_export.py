@@ -9,6 +9,8 @@ import pytest
 import sentencepiece
 from commands import Toy
 
+from nmt.bundle import load_bundle
+
 ctranslate2 = pytest.importorskip("ctranslate2", reason="the extra export is not installed")
 
 
@@ -40,6 +42,12 @@ def test_an_export_and_its_report(toy: Toy, trained: Path, tmp_path: Path) -> No
     )
 
 
+def ids_by_the_readme(folder: Path, text: str) -> list[list[int]]:
+    pieces = sentencepiece.SentencePieceProcessor(model_file=str(folder / "joint.spm"))
+    tagged = [["<2yy>", *sentence] for sentence in pieces.encode([text], out_type=str)]
+    return [pieces.piece_to_id(sentence) for sentence in tagged]
+
+
 def test_a_model_with_tags_is_compared_with_them(toy: Toy, tmp_path: Path) -> None:
     run, output = tmp_path / "run", tmp_path / "exported"
     tags = [f"data.{split}.tag=<2yy>" for split in ("train", "valid", "test")]
@@ -49,6 +57,11 @@ def test_a_model_with_tags_is_compared_with_them(toy: Toy, tmp_path: Path) -> No
     assert result.returncode == 0, result.stderr.decode()
     report = json.loads((output / "export.json").read_text())
     assert report["compared_on"] == "validation data of the model" and report["sentences"] == 20
+    card = (output / "README.md").read_text()
+    assert '["<2yy>", *sentence] for sentence in source.encode' in card
+    ids = load_bundle(run).tokenizer.encode_source(["<2yy> bada feno"])
+    exported = ids_by_the_readme(output, "bada feno")
+    assert exported == ids
     text = "<2yy> bada feno\n<2yy>\nbada\n"
     own, engine = (
         toy.run("nmt-translate", f"model_dir={run}", f"backend={backend}", text=text)
