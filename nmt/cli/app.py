@@ -208,12 +208,12 @@ def _require_apart(jobs: Sequence[object]) -> None:
     """
     if len(jobs) < 2:
         return
-    for key in ("output", "json"):
+    for key in ("output", "alignments", "json"):
         names = [name for job in jobs if (name := getattr(job, key, None)) is not None]
         if len(set(names)) < len(names):
             raise UserError(
                 f"{key}={names[0]}: every job of the sweep would write this file. Add an option that differs "
-                f"to its name, such as '{key}={names[0]}.${{decoding.beam_size}}'."
+                f"to its name, such as '{key}={names[0]}.${{OPTION}}'."
             )
     if any(getattr(job, "input", "") is None for job in jobs):
         raise UserError("input: the jobs of a sweep can't share standard input. Give input=FILE.")

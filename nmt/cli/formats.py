@@ -6,6 +6,7 @@ A format reads each input line into a `Request` and writes the translation of it
 from __future__ import annotations
 
 import json
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -119,10 +120,14 @@ class Column(Format):
         return f"{request.others['line']}{score}\t{best.text}\n".encode()
 
 
+_RESULTS = ("translation", "score", "nbest", "alignment", "unmet", "truncated", "error")
+"""The members of a result."""
+
+
 class JsonLines(Format):
     """JSON Lines: an object with `text`, and optionally `prefix`, `constraints` and `tag`.
 
-    Other members are copied.
+    Other members are copied, except those that the result may have.
 
     The result of a line that is not such an object has only the member `error`, so that the lines of input
     and output agree.
@@ -133,7 +138,7 @@ class JsonLines(Format):
     def read(self, line: str, number: int) -> Request:
         """See `Format.read`."""
         try:
-            found = json.loads(line, parse_constant=_refuse)
+            found = json.loads(line, parse_constant=_refuse, parse_float=_finite)
         except ValueError as error:
             return Request("", error=f"line {number}: is not JSON ({error})")
         except RecursionError:
@@ -158,6 +163,8 @@ class JsonLines(Format):
                 return Request("", error=f"line {number}: {key} must be {kind}")
             if "\n" in value or any(0xD800 <= ord(character) <= 0xDFFF for character in value):
                 return Request("", error=f"line {number}: {key} has a line break or half a character")
+        for key in _RESULTS:
+            found.pop(key, None)
         if constraints and self.config.decoding.samples:
             return Request("", error=f"line {number}: samples can't have constraints")
         if constraints and self.config.backend == "ctranslate2":
@@ -189,6 +196,12 @@ def _line(value: Mapping[str, Any]) -> bytes:
         return f"{json.dumps(value, ensure_ascii=False)}\n".encode()
     except UnicodeEncodeError:  # half a character (a lone surrogate) in a copied member
         return f"{json.dumps(value)}\n".encode()
+
+
+def _finite(number: str) -> float:
+    if math.isinf(value := float(number)):
+        raise ValueError(f"the number {number} is too large")
+    return value
 
 
 def _refuse(name: str) -> None:

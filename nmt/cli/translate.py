@@ -39,7 +39,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
 from nmt.cli.app import run
-from nmt.cli.formats import Request, TranslateRequests, format_of, without_added_words
+from nmt.cli.formats import Lines, Request, TranslateRequests, format_of, without_added_words
 from nmt.cli.prompt import converse
 from nmt.cli.prompt_commands import Settings
 from nmt.config import TranslateConfig, folders
@@ -76,9 +76,13 @@ def translate(config: TranslateConfig) -> None:
     form = format_of(config)  # reports contradictory options before the model is loaded
     lines, total = _open_input(config)
     _check_output(config)
+    is_prompt = config.input is None and config.output is None and sys.stdin.isatty()
+    if is_prompt and not isinstance(form, Lines):
+        given = "format=jsonl" if config.column is None else f"column={config.column}"
+        raise UserError(f"{given}: the prompt reads plain text. Give input=FILE, or a pipe.")
     terms = configured_terms(config)
     translator, alignments = load_translator(config), config.alignments is not None
-    if config.input is None and config.output is None and sys.stdin.isatty():
+    if is_prompt:
         with _open_alignments(config) as links:
 
             def translate_with(settings: Settings) -> TranslateRequests:
@@ -261,6 +265,14 @@ def _open_input(config: TranslateConfig) -> tuple[Iterable[str], int | None]:
 
     A file is read twice, so that an error in its last line is found before hours of translating.
     """
+
+    def count(lines: Iterable[str]) -> int:
+        number = 0
+        for number, line in enumerate(lines, 1):
+            if config.column is not None:
+                format_of(config).read(line, number)
+        return number
+
     if config.input is None:
         if sys.stdin is None:
             raise UserError("standard input: is closed. Give input=FILE.")
@@ -270,7 +282,7 @@ def _open_input(config: TranslateConfig) -> tuple[Iterable[str], int | None]:
             raise UserError("standard input: is a folder. Give input=FILE, or a file after <.")
         if stat.S_ISREG(os.fstat(descriptor).st_mode):
             start = os.lseek(descriptor, 0, os.SEEK_CUR)
-            total = sum(1 for _ in standard_input(descriptor))
+            total = count(standard_input(descriptor))
             os.lseek(descriptor, start, os.SEEK_SET)
         return standard_input(descriptor), total
     from nmt.data.corpora.text import read_lines
@@ -281,7 +293,7 @@ def _open_input(config: TranslateConfig) -> tuple[Iterable[str], int | None]:
             raise UserError(f"input={config.input}: there is no such file (looked at {path.absolute()}).")
         if path.is_dir():
             raise UserError(f"input={config.input}: is a folder. Give a file.")
-        return read_lines(path), sum(1 for _ in read_lines(path)) if path.is_file() else None
+        return read_lines(path), count(read_lines(path)) if path.is_file() else None
 
 
 def standard_input(descriptor: int) -> Iterator[str]:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -31,6 +30,7 @@ from nmt.decoding.alignment.raw_words import RawWords, raw_links
 from nmt.decoding.constraints.word_boundaries import WORD_MARK
 from nmt.decoding.placing import PlacePlaceholders, PlacingOptions
 from nmt.decoding.processors import SearchInput, SearchProcessor
+from nmt.runtime.lazy import cached_property
 
 
 @dataclass(frozen=True)

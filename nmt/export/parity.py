@@ -144,7 +144,8 @@ def every_piece(source_size: int, target_size: int, longest: int) -> tuple[list[
         ids = [NUM_SPECIAL + i * 7919 % (size - NUM_SPECIAL) for i in range(size - NUM_SPECIAL)]
         ids = ids if len(set(ids)) == len(ids) else list(range(NUM_SPECIAL, size))
         repeated = (ids * (longest // len(ids) + 1))[: longest - 1]
-        sides.append([repeated, *(ids[i : i + _PIECES] for i in range(0, len(ids), _PIECES))])
+        step = min(_PIECES, max(1, longest - 1))
+        sides.append([repeated, *(ids[i : i + step] for i in range(0, len(ids), step))])
     count = max(map(len, sides))
     source, target = ([side[i % len(side)] for i in range(count)] for side in sides)
     return source, target

@@ -7,6 +7,7 @@ import errno
 import fcntl
 import hashlib
 import os
+import secrets
 import shutil
 import stat
 from collections.abc import Callable, Iterator
@@ -76,29 +77,37 @@ def fresh_folder(folder: Path) -> Iterator[Path]:
     """Writes a folder atomically. At the end of the body, the folder must not exist or must be empty.
 
     Yields an empty temporary folder next to it, which is then renamed to `folder`. If anything fails, the
-    temporary folder is removed. So is that of a killed process; only one process may write at a time.
+    temporary folder is removed. So is that of a killed process.
 
     Raises:
-        UserError: the disk is full, or the parent folder is not writable.
+        UserError: the disk is full, the parent folder is not writable, or another process writes the folder.
     """
-    fresh = folder.with_name(f".{folder.name}.tmp")
-    remove(fresh)
-    try:
-        make_folder(fresh)
-        with write_errors(folder):
-            yield fresh
-            fresh.rename(folder)
-            fsync_folder(folder.parent)
-    finally:
+
+    def taken() -> None:
+        raise UserError(f"{folder}: another process is writing it. Wait for it, or give another name.")
+
+    fresh, lock = (folder.with_name(f".{folder.name}.{ending}") for ending in ("tmp", "writing"))
+    make_folder(folder.parent)
+    with locked(lock, taken):
         remove(fresh)
+        try:
+            make_folder(fresh)
+            with write_errors(folder):
+                yield fresh
+                fresh.rename(folder)
+                fsync_folder(folder.parent)
+        finally:
+            remove(fresh)
+            remove(lock)
 
 
 def _temporary_name(name: str) -> str:
-    """Returns a name that is never too long and that no other process uses."""
-    readable = f".{name}.{os.getpid()}.tmp"
+    """Returns a name that is never too long and that no other process uses, on any machine."""
+    ending = f"{secrets.token_hex(8)}.tmp"
+    readable = f".{name}.{ending}"
     if len(os.fsencode(readable)) <= _LONGEST_NAME:
         return readable
-    return f".{hashlib.sha256(os.fsencode(name)).hexdigest()[:16]}.{os.getpid()}.tmp"
+    return f".{hashlib.sha256(os.fsencode(name)).hexdigest()[:16]}.{ending}"
 
 
 def fsync_folder(path: Path) -> None:
@@ -119,6 +128,8 @@ def fsync_folder(path: Path) -> None:
 def written(path: Path) -> Iterator[BinaryIO]:
     """Opens an output path of the user: a file is replaced atomically, a pipe or device is written directly.
 
+    A file that is replaced keeps its permissions.
+
     Raises:
         UserError: the disk is full, or the path is not writable.
     """
@@ -132,6 +143,9 @@ def written(path: Path) -> Iterator[BinaryIO]:
         return
     # The target of a link is replaced, not the link.
     with replaced(Path(os.path.realpath(path))) as temporary, open(temporary, "wb") as out:
+        if status is not None:
+            with contextlib.suppress(OSError):  # some file systems have no permissions
+                os.fchmod(out.fileno(), stat.S_IMODE(status.st_mode))
         yield out
 
 

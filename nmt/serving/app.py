@@ -55,7 +55,12 @@ class App:
         middleware = []
         if config.cors_origins:
             middleware.append(
-                Middleware(CORSMiddleware, allow_origins=config.cors_origins, allow_headers=["content-type"])
+                Middleware(
+                    CORSMiddleware,
+                    allow_origins=config.cors_origins,
+                    allow_methods=["GET", "POST"],
+                    allow_headers=["content-type"],
+                )
             )
         self.asgi = Starlette(
             routes=[

@@ -210,6 +210,12 @@ def test_keys(strict: Server) -> None:
 def test_cors(strict: Server) -> None:
     allowed = strict.request("GET", "/health", headers={"origin": "https://example.org"})
     assert allowed.headers["access-control-allow-origin"] == "https://example.org"
+    asks = {
+        "origin": "https://example.org",
+        "access-control-request-method": "POST",
+        "access-control-request-headers": "content-type",
+    }
+    assert strict.request("OPTIONS", "/translate", headers=asks).status == 200
     other = strict.request("GET", "/health", headers={"origin": "https://example.com"})
     assert "access-control-allow-origin" not in other.headers
 

@@ -282,5 +282,8 @@ def test_nothing_is_pushed_if_the_export_fails(desk: Desk, trained: Path, tmp_pa
     line = desk.error(
         "nmt-export", f"model_dir={trained}", f"output={tmp_path / 'out'}", *check, "push=me/toy"
     )
-    assert line.endswith(" pieces. Give check and references.") and "has no sentence that can be" in line
+    assert (
+        line.endswith(" pieces. Give nmt-export check=FILE and references=FILE.")
+        and "has no sentence that can be" in line
+    )
     assert not desk.hub.requests and not (tmp_path / "out").exists()

@@ -22,6 +22,7 @@ from nmt.runtime import (
     control_groups,
     expandable_segments,
     files,
+    fresh_folder,
     locked,
     machine,
     make_folder,
@@ -29,6 +30,7 @@ from nmt.runtime import (
     remove,
     replaced,
     short_spins,
+    written,
 )
 
 
@@ -95,6 +97,33 @@ def test_a_disk_that_has_become_read_only_is_told_too(
     monkeypatch.setattr(Path, "unlink", refuse)
     with pytest.raises(UserError, match="read-only"), replaced(tmp_path / "file"):
         raise OSError(errno.EROFS, "Read-only file system")
+
+
+def test_a_replaced_output_keeps_its_permissions(tmp_path: Path) -> None:
+    path = tmp_path / "private"
+    path.touch(mode=0o600)
+    with written(path) as out:
+        out.write(b"new")
+    assert path.read_bytes() == b"new" and path.stat().st_mode & 0o777 == 0o600
+
+
+def test_two_files_of_a_name_have_temporary_files_of_their_own(tmp_path: Path) -> None:
+    """Two containers may both have the process number 1."""
+    path = tmp_path / "out"
+    with replaced(path) as one, replaced(path) as other:
+        assert one != other
+        one.write_text("one")
+        other.write_text("other")
+    assert path.read_text() == "one" and list(tmp_path.iterdir()) == [path]
+
+
+def test_only_one_process_writes_a_folder(tmp_path: Path) -> None:
+    folder = tmp_path / "model"
+    with fresh_folder(folder) as fresh:
+        (fresh / "file").write_text("first")
+        with pytest.raises(UserError, match="model: another process is writing it"), fresh_folder(folder):
+            raise AssertionError("two at once")
+    assert (folder / "file").read_text() == "first" and list(tmp_path.iterdir()) == [folder]
 
 
 def test_replaced_into_a_folder_that_is_not_there(tmp_path: Path) -> None:

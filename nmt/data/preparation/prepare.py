@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
-from functools import cache, cached_property, partial, reduce
+from functools import cache, partial, reduce
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +36,7 @@ from nmt.data.subwords.vocabulary_size import num_characters, recommended_size
 from nmt.data.workers import run_ordered
 from nmt.errors import UserError
 from nmt.runtime import available_cores, cache_folder, expanded, log, progress
+from nmt.runtime.lazy import cached_property
 
 FORMAT = 6  # of the cached data; with another number, all data are prepared again
 SHARD_PAIRS = 65_536  # raw pairs per shard, fewer if they are long

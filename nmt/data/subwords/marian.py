@@ -15,7 +15,6 @@ import hashlib
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +25,7 @@ from nmt.data.subwords.vocabulary import EOS_ID, NUM_SPECIAL, PAD_ID, UNK_ID, Vo
 from nmt.data.subwords.word_numbers import piece_begins, words_at
 from nmt.errors import UserError
 from nmt.runtime import make_folder, parse_json, read_checked, replaced
+from nmt.runtime.lazy import cached_property
 from nmt.runtime.model_files import PIECE_LIST
 
 _BYTE = re.compile("<0x[0-9A-F]{2}>")

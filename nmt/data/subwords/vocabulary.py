@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from functools import cached_property, partial
+from functools import partial
 
 import sentencepiece as spm
 
@@ -16,6 +16,7 @@ from nmt.data.arrays import Side
 from nmt.data.subwords.protobuf import protobuf_fields
 from nmt.data.subwords.word_numbers import piece_begins, words_of_text
 from nmt.data.subwords.words import Words
+from nmt.runtime.lazy import cached_property
 
 PAD_ID, BOS_ID, EOS_ID, UNK_ID = 0, 1, 2, 3
 """Ids of the special pieces, the same in every vocabulary."""

@@ -6,7 +6,6 @@ Shapes: Y tokens of a target, EOS included; S source tokens; L decoder layers, H
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -20,6 +19,7 @@ from nmt.decoding.scoring import forced_attention
 from nmt.decoding.search import Hypothesis
 from nmt.decoding.step import StepOutput
 from nmt.model import DecoderState, Seq2Seq
+from nmt.runtime.lazy import cached_property
 
 
 class Aligner:

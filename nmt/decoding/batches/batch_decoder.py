@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import replace
-from functools import cached_property, partial
+from functools import partial
 from typing import TypeVar
 
 import torch
@@ -34,6 +34,7 @@ from nmt.errors import UserError
 from nmt.model import Seq2Seq
 from nmt.runtime import kept_freed_memory, log, memory_errors
 from nmt.runtime.fp32_products import fast_fp32_products
+from nmt.runtime.lazy import cached_property
 
 _DTYPES = {Precision.bf16: torch.bfloat16, Precision.fp16: torch.float16}
 _PLACING_BEAM = 4  # hypotheses of a search that places tags, at least

@@ -15,7 +15,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 
 import torch
 import torch.nn.functional as F
@@ -25,6 +24,7 @@ from nmt.data.batches.batching import Layout
 from nmt.model.attention import FEWEST_KEYS, Score, attention_weights, normalised
 from nmt.model.positions import TARGET_MARGIN, Places, Positions
 from nmt.runtime.fp32_products import plain_fp32_products
+from nmt.runtime.lazy import cached_property
 
 _CHUNK = 16  # the cache has room for at least this number of further target tokens when it grows
 _SHARED = 8  # the hypotheses of a sentence share a cache up to this number

@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any, TypeVar
 
 import numpy as np
@@ -18,6 +17,7 @@ from torch import Tensor
 
 from nmt.data.batches.batching import Layout
 from nmt.model.positions import Positions
+from nmt.runtime.lazy import cached_property
 
 T = TypeVar("T")
 Array = np.ndarray[Any, np.dtype[np.int64]]

@@ -8,7 +8,6 @@ from __future__ import annotations
 from abc import ABC
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import torch
@@ -18,6 +17,7 @@ from nmt.config import PositionsConfig, typed_options
 from nmt.data.batches.batching import Batch, Layout
 from nmt.errors import UserError
 from nmt.runtime import Registry
+from nmt.runtime.lazy import cached_property
 
 TARGET_MARGIN = 50
 """The number of tokens by which a translation may exceed its source (section 6.1 of the paper)."""

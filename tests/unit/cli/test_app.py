@@ -98,6 +98,9 @@ def test_jobs_of_a_sweep_must_not_overwrite_each_other() -> None:
     _require_apart([EvalConfig(json="a"), EvalConfig(json="b")])
     with pytest.raises(UserError, match="^json=same: every job of the sweep would write this file"):
         _require_apart([EvalConfig(json="same"), EvalConfig(json="same")])
+    several = [TranslateConfig("m", input="a", output=name, alignments="links") for name in "ab"]
+    with pytest.raises(UserError, match="^alignments=links: every job"):
+        _require_apart(several)
     with pytest.raises(UserError, match="^output=same: every job"):
         _require_apart([TranslateConfig("m", input="a", output="same")] * 2)
 

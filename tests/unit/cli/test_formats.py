@@ -162,9 +162,45 @@ def test_a_column_is_translated(run: Callable[..., str]) -> None:
     assert run("a\tb\n", column=1, scores=True) == "a\tb\t-0.5000\tA\n"
 
 
-def test_a_missing_column_names_its_line(run: Callable[..., str], tmp_path: Path) -> None:
+def test_numbers_that_are_not_json_are_refused() -> None:
+    found = JsonLines(config()).read('{"text": "a", "x": 1e999}', 3)
+    assert found.error == "line 3: is not JSON (the number 1e999 is too large)"
+    assert JsonLines(config()).read('{"text": "a", "x": 1e300}', 3).others == {"x": 1e300}
+
+
+def test_results_of_an_earlier_translation_are_not_copied() -> None:
+    old = {"error": "old", "unmet": ["old"], "truncated": 3, "nbest": 3, "alignment": 5, "score": 1, "id": 7}
+    form = JsonLines(config())
+    request = form.read(json.dumps({"text": "a", "translation": "old", **old}), 1)
+    assert json.loads(form.write(request, shout(("A", -0.5)), 1)) == {
+        "id": 7,
+        "translation": "A",
+        "score": -0.5,
+    }
+
+
+@pytest.mark.parametrize(
+    ("options", "given"), [({"format": "jsonl"}, "format=jsonl"), ({"column": 2}, "column=2")]
+)
+def test_a_prompt_reads_plain_text(
+    options: dict[str, Any], given: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(command, "_open_input", lambda config: ([], None))
+    monkeypatch.setattr(command, "_check_output", lambda config: None)
+    monkeypatch.setattr(command.sys, "stdin", SimpleNamespace(isatty=lambda: True))
+    with pytest.raises(UserError) as error:
+        command.translate(config(**options))
+    assert str(error.value) == f"{given}: the prompt reads plain text. Give input=FILE, or a pipe."
+
+
+def test_a_missing_column_names_its_line(
+    run: Callable[..., str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loaded: list[TranslateConfig] = []
+    monkeypatch.setattr(command, "load_translator", loaded.append)
     with pytest.raises(UserError, match=r"^column=2: line 2 has 1 column\. Choose another column\.$"):
         run("a\tb\nc\n", column=2)
+    assert loaded == []  # noticed before anything is translated
     assert not (tmp_path / "out").exists()
 
 

@@ -24,7 +24,8 @@ from nmt.config.model import Activation, Norm
 from nmt.errors import UserError
 from nmt.export import EXPORTERS
 from nmt.export.ctranslate2 import CTranslate2
-from nmt.export.parity import Difference
+from nmt.export.parity import Difference, compare
+from nmt.export.sentences import Sentences
 from nmt.export.task import export
 
 pytest.importorskip("ctranslate2", reason="the extra export is not installed")
@@ -74,6 +75,19 @@ def test_an_export_computes_the_same(
     assert parity.sentences == 32
     assert parity.largest_difference <= 1e-4
     assert parity.near_ties <= 2
+
+
+def test_an_export_with_few_positions(bundle_of: Callable[[ModelConfig], Bundle], tmp_path: Path) -> None:
+    bundle = bundle_of(POST)
+    tokenizer = bundle.tokenizer
+    engine_folder = tmp_path / "out"
+    engine_folder.mkdir()
+    CTranslate2().write(bundle, engine_folder, quantization="float32", max_length=10)
+    engine = CTranslate2().load(engine_folder, "float32")
+    lines = ["ba da fu", "a"]
+    sides = tokenizer.encode_source(lines), tokenizer.encode_target(lines)
+    text = Sentences("sentences", lines, lines, sides[0], *sides)
+    assert compare(bundle, engine, text, 10).sentences == 2
 
 
 def larger(weights: dict[str, torch.Tensor]) -> None:
