@@ -130,6 +130,8 @@ def _attention(value: str, settings: Settings) -> tuple[Settings, str]:
         raise UserError(
             f":attention: is not available with alignments={alignments}. Start nmt-translate without it."
         )
+    if settings.config.backend != "nmt":
+        raise UserError(f":attention: backend={settings.config.backend} has none. Use backend=nmt.")
     shown = not settings.attention
     answer = "The attention of the best translation is shown." if shown else "The attention is not shown."
     return replace(settings, attention=shown), answer

@@ -133,6 +133,11 @@ def test_attention_and_an_alignment_file_exclude_each_other() -> None:
     )
 
 
+def test_another_backend_has_no_attention() -> None:
+    with pytest.raises(UserError, match="^:attention: backend=ctranslate2 has none. Use backend=nmt.$"):
+        respond(":attention", Settings(TranslateConfig("m", backend="ctranslate2")))
+
+
 def test_help_has_a_line_for_each_command() -> None:
     after, answer = respond(":help", settings())
     assert after == settings()
