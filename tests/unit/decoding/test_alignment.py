@@ -119,7 +119,7 @@ EXPECTED = [((0, 0), (1, 1), (2, 2), (3, 3)), (), ((0, 0),), ((0, 0), (2, 1), (3
 )
 @pytest.mark.parametrize(
     "options",
-    [{}, {"beam_size": 1}, {"beam_size": 3, "nbest": 3}, {"samples": 2}, {"workers": 2}],
+    [{}, {"beam_size": 1}, {"beam_size": 3, "nbest": 3}, {"samples": 2, "temperature": 0.2}, {"workers": 2}],
     ids=str,
 )
 def test_known_attention(shifts: list[Shift], options: dict[str, object]) -> None:
