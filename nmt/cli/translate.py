@@ -39,7 +39,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
 from nmt.cli.app import run
-from nmt.cli.formats import Lines, Request, TranslateRequests, format_of, without_added_words
+from nmt.cli.formats import (
+    Column,
+    Format,
+    Lines,
+    Request,
+    TranslateRequests,
+    format_of,
+    without_added_words,
+)
 from nmt.cli.prompt import converse
 from nmt.cli.prompt_commands import Settings
 from nmt.config import TranslateConfig, folders
@@ -74,7 +82,7 @@ def translate(config: TranslateConfig) -> None:
         UserError: the model, the input or the output can't be used.
     """
     form = format_of(config)  # reports contradictory options before the model is loaded
-    lines, total = _open_input(config)
+    lines, total = _open_input(config, form)
     _check_output(config)
     is_prompt = config.input is None and config.output is None and sys.stdin.isatty()
     if is_prompt and not isinstance(form, Lines):
@@ -260,7 +268,7 @@ def warn(translation: Translation, number: int) -> None:
 # Input and output
 
 
-def _open_input(config: TranslateConfig) -> tuple[Iterable[str], int | None]:
+def _open_input(config: TranslateConfig, form: Format) -> tuple[Iterable[str], int | None]:
     """Returns the lines and their number; the number is None if the input is not a regular file.
 
     A file is read twice, so that an error in its last line is found before hours of translating.
@@ -269,8 +277,8 @@ def _open_input(config: TranslateConfig) -> tuple[Iterable[str], int | None]:
     def count(lines: Iterable[str]) -> int:
         number = 0
         for number, line in enumerate(lines, 1):
-            if config.column is not None:
-                format_of(config).read(line, number)
+            if isinstance(form, Column):  # the other formats accept every line
+                form.read(line, number)
         return number
 
     if config.input is None:

@@ -3,7 +3,8 @@
 Shapes: B unfinished sentences, K samples per sentence, V ids, S positions of the longest source.
 
 The random numbers of a sample depend on the seed, the ids of its source and its number alone. So a line has
-the same samples alone, among other lines, and in any batch.
+the same samples alone and among other lines, except for rounding: the batch changes the last bits of the
+probabilities, and with them about one drawn token in a thousand.
 """
 
 from __future__ import annotations

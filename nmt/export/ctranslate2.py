@@ -114,7 +114,7 @@ print([target.decode(result.hypotheses[0]) for result in results])
 
 
 _TAGGED = """
-A tag is a piece of its own before those of the text. As a part of the text it would be cut in another way:
+A tag is one piece, before the pieces of the text. Within the text, SentencePiece would cut it differently:
 
 ```python
 pieces = [["TAG", *sentence] for sentence in source.encode(["A sentence."], out_type=str)]

@@ -110,7 +110,7 @@ print(tokenizer.batch_decode(model.generate(**batch), skip_special_tokens=True))
 
 
 _TAGGED = """
-A tag is a piece of its own before those of the text. As a part of the text it would be cut in another way:
+A tag is one piece, before the pieces of the text. Within the text, SentencePiece would cut it differently:
 
 ```python
 tag = tokenizer.convert_tokens_to_ids("TAG")

@@ -154,7 +154,7 @@ class CapturedPasses:
         try:
             return self._record(batch)
         except RuntimeError as error:
-            if self.needs_memory and "out of memory" in str(error).lower():  # CUDA has a type of its own
+            if self.needs_memory and "out of memory" in str(error).lower():  # CUDA raises another class
                 raise torch.OutOfMemoryError(str(error)) from error
             log.warning(
                 "training.cuda_graphs=true: this machine can't record the passes (%s). They run without "

@@ -185,7 +185,7 @@ def test_results_of_an_earlier_translation_are_not_copied() -> None:
 def test_a_prompt_reads_plain_text(
     options: dict[str, Any], given: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(command, "_open_input", lambda config: ([], None))
+    monkeypatch.setattr(command, "_open_input", lambda config, form: ([], None))
     monkeypatch.setattr(command, "_check_output", lambda config: None)
     monkeypatch.setattr(command.sys, "stdin", SimpleNamespace(isatty=lambda: True))
     with pytest.raises(UserError) as error:
