@@ -3,8 +3,7 @@
 Shapes: B unfinished sentences, K samples per sentence, V ids, S positions of the longest source.
 
 The random numbers of a sample depend on the seed, the ids of its source and its number alone. So a line has
-the same samples alone and among other lines, except for rounding: the batch changes the last bits of the
-probabilities, and with them about one drawn token in a thousand.
+the same samples alone, among other lines, and in any batch, unless two ids are equally good up to rounding.
 """
 
 from __future__ import annotations
@@ -88,9 +87,7 @@ def sample(
         return []
     device = torch.device(device)
     last = max(max_lengths)
-    numbers = torch.stack(
-        [_uniform(options, source, last) for source in sources]  # (B, K, last)
-    ).to(device)
+    keys = torch.stack([_keys(options, source, last) for source in sources]).to(device)  # (B, K, last)
     limits = torch.tensor(max_lengths, device=device)
     banned = torch.tensor(list(forbidden), dtype=torch.int64, device=device)
     start = SearchInput(num_sentences, sources, max_lengths, bos_id, eos_id, device)
@@ -111,7 +108,7 @@ def sample(
             is_end = torch.arange(log_probs.shape[2], device=device) == eos_id
             end = torch.where(is_end, log_probs.clamp(min=_LOWEST), -torch.inf)
             allowed = torch.where(must_end, end, allowed)
-        chosen, values = _draw(allowed, numbers[:, :, length - 1], options)
+        chosen, values = _draw(allowed, keys[:, :, length - 1], options)
         values = torch.where(allowed.amax(2).isnan(), torch.nan, values)  # even if another id was drawn
         open_ = lengths == 0
         totals = torch.where(open_, totals + values, totals)
@@ -145,21 +142,42 @@ def sample(
             running = [processor.select(parents) for processor in running]
             sentences = [sentences[row] for row in left]
             drawn, totals, lengths = drawn[picked], totals[picked], lengths[picked]
-            numbers, limits, weights = numbers[picked], limits[picked], [one[picked] for one in weights]
+            keys, limits, weights = keys[picked], limits[picked], [one[picked] for one in weights]
     raise AssertionError("every sample ends at its maximum length")
 
 
 _LOWEST = -1e30  # EOS at the maximum length is drawn even if its probability is 0
 
 
-def _uniform(options: Sampling, source: Sequence[int], count: int) -> Tensor:
-    """Returns (K, count) float64, uniform in [0, 1); they depend on seed, source and sample number."""
+def _keys(options: Sampling, source: Sequence[int], count: int) -> Tensor:
+    """Returns (K, count) int32, random keys of each token; they depend on seed, source and sample number."""
     rows = []
     for number in range(options.samples):
         text = f"{options.seed} {number} {' '.join(map(str, source))}"
         key = int.from_bytes(hashlib.sha256(text.encode()).digest()[:16], "little")
-        rows.append(np.random.Generator(np.random.Philox(key=key)).random(count))
+        drawn = np.random.Generator(np.random.Philox(key=key)).integers(0, 2**32, count, dtype=np.uint32)
+        rows.append(drawn.view(np.int32))
     return torch.from_numpy(np.stack(rows))
+
+
+def _mix(x: Tensor) -> Tensor:
+    """Mixes the bits of int32 values, in place: each depends on all bits it had (the end of MurmurHash3)."""
+    x.bitwise_xor_((x >> 16).bitwise_and_(0xFFFF)).mul_(-2048144789)
+    x.bitwise_xor_((x >> 13).bitwise_and_(0x7FFFF)).mul_(-1028477387)
+    return x.bitwise_xor_((x >> 16).bitwise_and_(0xFFFF))
+
+
+def _gumbel(keys: Tensor, ids: Tensor) -> Tensor:
+    """Returns fp32 random numbers with the Gumbel distribution, one for each key and id.
+
+    Args:
+        keys: (B, K, 1) int32.
+        ids: broadcasts to (B, K, N), int64.
+    """
+    bits = _mix(_mix(ids.int() + 1) ^ keys)
+    # Uniform in (0, 1]. Small ones, which make large results, have all their bits in fp32.
+    uniform = bits.float().abs_().add_(0.5).mul_(2.0**-31)
+    return uniform.neg_().log1p_().neg_().log_().neg_()
 
 
 def _allowed(log_probs: Tensor, ids: Tensor, processors: Sequence[SearchProcessor], banned: Tensor) -> Tensor:
@@ -175,38 +193,37 @@ def _allowed(log_probs: Tensor, ids: Tensor, processors: Sequence[SearchProcesso
     return torch.where(stuck, plain, processed)
 
 
-def _draw(log_probs: Tensor, numbers: Tensor, options: Sampling) -> tuple[Tensor, Tensor]:
-    """Draws an id per sample, by inversion of the distribution function over the ids in a fixed order.
+def _draw(log_probs: Tensor, keys: Tensor, options: Sampling) -> tuple[Tensor, Tensor]:
+    """Draws an id per sample: the one with the largest sum of log-probability and a Gumbel number.
+
+    That is a draw from the distribution (Gumbel 1954; Maddison et al. 2014, section 2). Rounding errors of
+    log-probabilities, which differ from batch to batch, change the id only where two sums are equal up to
+    rounding. By inversion of the distribution function, the error of each id would move the intervals of
+    all ids after it, and one token in a thousand would depend on the batch.
 
     Args:
         log_probs: (B, K, V), or (B, 1, V) if all samples share them; -inf for ids that are not allowed.
-        numbers: (B, K), uniform in [0, 1).
+        keys: (B, K) int32, random.
         options: the distribution.
 
     Returns:
         (B, K) ids, and (B, K) their log-probabilities.
     """
     sentences, _, vocab = log_probs.shape
-    values, ids = log_probs, None
+    values, ids = log_probs, torch.arange(vocab, device=log_probs.device)[None, None]
     if options.top_k or options.top_p < 1:
         count = min(options.top_k or vocab, vocab)
         values, ids = top_candidates(log_probs.flatten(0, 1), count)
         values, ids = values.view(sentences, -1, count), ids.view(sentences, -1, count)
-    shares = (values.double() / options.temperature).softmax(-1)
-    total = shares.cumsum(-1)
+    scores = values / options.temperature
     if options.top_p < 1:
+        shares = scores.double().softmax(-1)
         # The id that reaches top_p belongs to the nucleus.
-        shares = shares.masked_fill(total - shares >= options.top_p, 0.0)
-        total = shares.cumsum(-1)
-    wanted = numbers[:, :, None] * total[..., -1:]
-    total = total.expand(-1, numbers.shape[1], -1)
-    # The first id whose cumulative probability exceeds the number: it has a probability above 0.
-    places = torch.searchsorted(total.contiguous(), wanted.contiguous(), right=True).clamp(max=vocab - 1)
-    places = places.clamp(max=total.shape[2] - 1)
-    values = values.expand(-1, numbers.shape[1], -1).gather(2, places)[..., 0]
-    if ids is None:
-        return places[..., 0], values
-    return ids.expand(-1, numbers.shape[1], -1).gather(2, places)[..., 0], values
+        scores = scores.masked_fill(shares.cumsum(-1) - shares >= options.top_p, -torch.inf)
+    samples = keys.shape[1]
+    places = _gumbel(keys[:, :, None], ids).add_(scores).argmax(-1, keepdim=True)  # (B, K, 1)
+    values = values.expand(-1, samples, -1).gather(2, places)
+    return ids.expand(sentences, samples, -1).gather(2, places)[..., 0], values[..., 0]
 
 
 def _hypotheses(

@@ -78,12 +78,17 @@ def test_every_string_is_there_once(run: Path, toy: Toy, option: str, copies: in
     )  # fmt: skip
     assert result.returncode == 0, result.stderr.decode()
     texts = result.stdout.decode().split("\n")[:-1]
+
+    def translation(text: str) -> str:
+        """Returns a text without number and score; it may have tabs of its own."""
+        return text if copies == 1 else text.split("\t", 2)[2]
+
     assert len(texts) == copies * (len(lines) + len(hostile))
     for number, mine in enumerate(strings):
         for text in texts[copies * number : copies * (number + 1)]:
-            body = text.split("\t")[-1]
+            body = translation(text)
             assert [body.count(one) for one in mine] == [1] * len(mine), (lines[number], text)
-    last = [text.split("\t")[-1] for text in texts[copies * len(lines) :: copies]]
+    last = [translation(text) for text in texts[copies * len(lines) :: copies]]
     assert last[4] == urls
     assert all(last[5].count(f"https://a.b/{number}") for number in range(10_000))
     assert re.search(r"line 66: more than 64 URLs.* 39,744 characters", result.stderr.decode())

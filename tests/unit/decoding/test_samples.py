@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -17,7 +18,7 @@ from toys import CopyModel, WordTokenizer
 
 from nmt.config import DecodingConfig
 from nmt.decoding.processors import Prefix, PrefixOptions, SearchProcessor
-from nmt.decoding.sampling import Sampling, sample
+from nmt.decoding.sampling import Sampling, _draw, _keys, sample
 from nmt.decoding.scorers import LengthPenalty
 from nmt.decoding.scoring import forced_score
 from nmt.decoding.search import Hypothesis
@@ -158,6 +159,30 @@ def test_processors_apply() -> None:
     assert all(one.ids[:2] == (4, 4) for one in found)
 
 
+def test_rounding_of_probabilities_changes_no_draw() -> None:
+    options = Sampling(1000)
+    keys = _keys(options, [1, 2, 3], 4).T  # (4, 1000)
+    log_probs = torch.randn(4, 1, 8000, generator=torch.Generator().manual_seed(1)).mul(2).log_softmax(-1)
+    noise = torch.randn(log_probs.shape, generator=torch.Generator().manual_seed(2)) * 1e-6
+    for chosen in (options, replace(options, top_k=50), replace(options, temperature=0.5)):
+        ids, values = _draw(log_probs, keys, chosen)
+        others, _ = _draw(log_probs + noise, keys, chosen)
+        assert torch.equal(ids, others)
+        assert torch.equal(values, log_probs[:, 0].gather(1, ids))
+    assert len(_draw(log_probs, keys, options)[0].unique()) > 1000
+
+
+def test_many_ids_have_the_distribution_of_the_model() -> None:
+    options = Sampling(20_000)
+    keys = _keys(options, [4], 1).T
+    log_probs = torch.linspace(0, -6, 300).log_softmax(-1)[None, None]
+    ids, _ = _draw(log_probs, keys, options)
+    expected = log_probs.exp().flatten() * 20_000
+    found = ids.flatten().bincount(minlength=300)
+    chi = float(((found - expected) ** 2 / expected).sum())
+    assert 200 < chi < 400  # 299 degrees of freedom: 299 +- 24
+
+
 def test_nan_is_an_error() -> None:
     with pytest.raises(FloatingPointError, match=r"the log-probability of token 1 is not a number"):
         draw(constant(-1.0, math.nan, -1.0), [5])
@@ -177,7 +202,9 @@ def test_attention_follows_the_samples() -> None:
 
 def test_a_translator_draws_samples() -> None:
     config = DecodingConfig(samples=3, temperature=1.0, seed=5)
-    translator = Translator([CopyModel()], WordTokenizer(), config, device=torch.device("cpu"))
+    tokenizer = WordTokenizer()
+    tokenizer.words = [f"w{number}" for number in range(200)]  # all that may be drawn
+    translator = Translator([CopyModel()], tokenizer, config, device=torch.device("cpu"))
     lines = ["w1 w2 w3", "", "w4"]
     found = translator.translate(lines)
     assert [len(one.hypotheses) for one in found] == [3, 1, 3]
