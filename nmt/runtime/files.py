@@ -86,7 +86,7 @@ def fresh_folder(folder: Path) -> Iterator[Path]:
     def taken() -> None:
         raise UserError(f"{folder}: another process is writing it. Wait for it, or give another name.")
 
-    fresh, lock = (folder.with_name(f".{folder.name}.{ending}") for ending in ("tmp", "writing"))
+    fresh, lock = (folder.with_name(f".{folder.name}.{ending}") for ending in ("tmp", "lck"))
     make_folder(folder.parent)
     with locked(lock, taken):
         remove(fresh)

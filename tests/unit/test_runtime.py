@@ -126,6 +126,13 @@ def test_only_one_process_writes_a_folder(tmp_path: Path) -> None:
     assert (folder / "file").read_text() == "first" and list(tmp_path.iterdir()) == [folder]
 
 
+def test_a_folder_may_have_a_long_name(tmp_path: Path) -> None:
+    folder = tmp_path / ("x" * 250)  # a file system allows 255, and temporary names have a dot and an ending
+    with fresh_folder(folder) as fresh:
+        (fresh / "file").touch()
+    assert list(tmp_path.iterdir()) == [folder]
+
+
 def test_replaced_into_a_folder_that_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="does not exist"), replaced(tmp_path / "none" / "file") as temporary:
         temporary.write_text("text")

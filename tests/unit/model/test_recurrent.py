@@ -10,11 +10,13 @@ import torch
 from test_transformer import PAIRS, batch_of, decode
 from torch import Tensor
 
-from nmt.config import ModelConfig, Norm, PositionsConfig, Tie
+from nmt.config import ModelConfig, Norm, PositionsConfig, Tie, TrainConfig
 from nmt.data.batches.batching import Batch, Layout
 from nmt.errors import UserError
 from nmt.model import RecurrentModel, build_model, check_model, ignored_options
 from nmt.model.kernels.packed import Packing
+from nmt.options.arguments import Arguments
+from nmt.options.compose import compose_jobs
 
 TINY = ModelConfig(
     encoder_layers=2,
@@ -182,6 +184,13 @@ def test_options_that_have_no_effect_are_listed() -> None:
         "model.norm=pre",
     ]
     assert ignored_options(ModelConfig(norm=Norm.pre)) == []
+
+
+def test_the_configuration_of_the_recurrent_model_sets_no_ignored_option() -> None:
+    files = [f"data.{split}.{side}=x" for split in ("train", "valid") for side in ("source", "target")]
+    given = ("data=local", "data.source_lang=xx", "data.target_lang=yy", *files, "model=rnn")
+    [config] = compose_jobs(TrainConfig, "train", Arguments(given))
+    assert config.model.architecture == "rnn_attention" and ignored_options(config.model) == []
 
 
 def test_mistakes() -> None:
