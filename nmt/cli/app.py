@@ -14,6 +14,7 @@ from nmt.errors import UserError
 from nmt.runtime import (
     Terminated,
     expandable_segments,
+    let_stop_signals_kill,
     load_plugins,
     log_to_stderr,
     mark_line,
@@ -63,7 +64,9 @@ def end_with(program: str, work: Callable[[], None]) -> NoReturn:
     raise_on_stop_signals()  # by default signals end the process without cleanup
     short_spins()  # before anything imports torch
     expandable_segments()  # before torch uses a GPU
-    sys.exit(_guarded(program, work))
+    status = _guarded(program, work)
+    let_stop_signals_kill()  # everything is written
+    sys.exit(status)
 
 
 def _guarded(program: str, work: Callable[[], None]) -> int:

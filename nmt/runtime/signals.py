@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import math
+import os
 import signal
+import sys
+import threading
 import time
 from collections.abc import Iterable
+from contextlib import suppress
 from multiprocessing import resource_tracker
 from types import FrameType
 
@@ -16,6 +20,7 @@ STOP_SIGNALS = tuple(signal.Signals[name] for name in _NAMES if hasattr(signal, 
 (`--signal`); the soft limit of CPU time (`ulimit -t`)."""
 
 _REPEAT_SECONDS = 10.0  # seconds after a signal in which further signals do not interrupt the clean-up
+_FINALIZER_SECONDS = 0.01  # seconds until a signal that interrupted a finalizer is sent again
 
 
 class Terminated(SystemExit):
@@ -38,13 +43,24 @@ def unignored(signals: Iterable[signal.Signals] = STOP_SIGNALS) -> list[signal.S
 def raise_on_stop_signals() -> None:
     """Makes every stop signal that would kill the process raise `Terminated`.
 
-    Ctrl-C still raises KeyboardInterrupt. Ignored signals and signals with a handler are unchanged. Must be
-    called in the main thread.
+    Ctrl-C still raises KeyboardInterrupt. Ignored signals and signals with a handler are unchanged. A signal
+    that arrives while Python runs a finalizer, whose exceptions it only prints, is sent again after it. Must
+    be called in the main thread.
     """
     handler = _RaiseOnce()
     for one in STOP_SIGNALS:
         if signal.getsignal(one) is signal.SIG_DFL:
             signal.signal(one, handler)
+    _send_again_after_finalizers(handler)
+
+
+def let_stop_signals_kill() -> None:
+    """Lets every stop signal that is not ignored end the process at once: for a process that is done.
+
+    The interpreter prints a traceback if a handler raises while it calls the functions of `atexit`.
+    """
+    for one in unignored():
+        signal.signal(one, signal.SIG_DFL)
 
 
 def ignore_stop_signals(*, but: Iterable[signal.Signals] = ()) -> None:
@@ -84,3 +100,26 @@ class _RaiseOnce:
         if now - self._last >= _REPEAT_SECONDS:
             self._last = now
             raise Terminated(signum)
+
+    def reset(self) -> None:
+        """Makes the next signal raise."""
+        self._last = -math.inf
+
+
+def _send_again_after_finalizers(handler: _RaiseOnce) -> None:
+    """Sends signals again whose exception was raised in a finalizer: Python would print and forget it."""
+    otherwise = sys.unraisablehook
+
+    def hook(unraisable: sys.UnraisableHookArgs) -> None:
+        error = unraisable.exc_value
+        if not isinstance(error, Terminated | KeyboardInterrupt):
+            otherwise(unraisable)
+            return
+        handler.reset()
+        number = error.signum if isinstance(error, Terminated) else signal.SIGINT
+        again = threading.Timer(_FINALIZER_SECONDS, os.kill, (os.getpid(), number))
+        again.daemon = True
+        with suppress(RuntimeError):  # no thread can be started while the interpreter ends
+            again.start()
+
+    sys.unraisablehook = hook
