@@ -11,7 +11,7 @@ number of threads:
   similar length; they are padded in advance, so that making them costs no time.
 - `transformers`: Hugging Face `MarianMTModel` in the same loop as `torch`.
 - `nmt+compile`: this trainer with `training.compile=true`, if `--systems` names it.
-- `nmt+half`: this trainer with `training.half_residual=true`, if `--systems` names it.
+- `nmt+wide`: this trainer with `training.half_residual=false`, if `--systems` names it.
 - `nmt+graphs`: this trainer with `training.cuda_graphs=true`, if `--systems` names it.
 
 Each measurement runs in a separate process. Each round measures all systems in turn. The table shows the
@@ -57,9 +57,9 @@ if TYPE_CHECKING:
 
 SYSTEMS = ("nmt", "torch", "transformers")
 COMPILED = "nmt+compile"
-HALF = "nmt+half"
+WIDE = "nmt+wide"
 GRAPHS = "nmt+graphs"
-OWN = ("nmt", COMPILED, HALF, GRAPHS)
+OWN = ("nmt", COMPILED, WIDE, GRAPHS)
 WARM_UP_UPDATES = 5
 SMOOTHING = 0.1
 
@@ -229,7 +229,7 @@ def config_of(system: str, config: TrainConfig) -> str:
     training = replace(
         config.training,
         compile=system == COMPILED,
-        half_residual=system == HALF,
+        half_residual=False if system == WIDE else None,
         cuda_graphs=system == GRAPHS,
     )
     return config_to_yaml(replace(config, training=training))
@@ -239,12 +239,15 @@ def run(task: Task) -> tuple[float, int, int]:
     """Returns target tokens per second, anonymous bytes after the imports, and a GPU's peak (CPU: 0)."""
     import torch
 
+    from nmt.training.update.precision import with_half_residual
+
     if task.system == "transformers":
         import transformers
 
         assert transformers
     config = config_from_yaml(task.config, "the benchmark's options")
     device = choose_device("auto")
+    config = with_half_residual(config, device)
     set_threads(task.threads)
     torch.manual_seed(1)
     # It plans each new shape of a batch for about a second; PyTorch prefers it on an H100.

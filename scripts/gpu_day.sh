@@ -86,8 +86,8 @@ run tests 300 "$python" -m pytest -q -m gpu -p no:cacheprovider $parallel "${fil
 peers="$("$python" -c "import importlib.util as i; print('transformers' if i.find_spec('transformers') else '')")"
 run training 420 "${benchmark[@]}" --max-tokens "$tokens" --systems nmt torch $peers --json "$out/training.json"
 run training-variants 300 "${benchmark[@]}" --max-tokens "$tokens" --rounds 1 \
-  --systems nmt nmt+half nmt+graphs nmt+compile --json "$out/training-variants.json"
-run training-small-batches 180 "${benchmark[@]}" --max-tokens "$few" --rounds 1 --systems nmt nmt+half nmt+graphs \
+  --systems nmt nmt+wide nmt+graphs nmt+compile --json "$out/training-variants.json"
+run training-small-batches 180 "${benchmark[@]}" --max-tokens "$few" --rounds 1 --systems nmt nmt+wide nmt+graphs \
   --json "$out/training-small-batches.json"
 trained "$out/quickstart" training.max_updates="$updates" training.averaging.kind=last \
   ${QUICK:+model=tiny training.validate_sentences=4}

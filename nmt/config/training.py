@@ -143,9 +143,10 @@ class TrainingConfig:
     precision: Precision = Precision.auto
     """Precision of matrix products; weights, norms, softmax and loss are in fp32. `auto` chooses for the
     device."""
-    half_residual: bool = False
+    half_residual: bool | None = None
     """With bf16 or fp16: hidden states between sub-layers are in this format too, not only the operands of
-    products. A GPU has less to move. It changes rounding, so it is fixed for the whole run."""
+    products. A GPU has less to move. null: true for a Transformer with `model.norm=post` on a GPU. It changes
+    rounding, so it is fixed for the whole run."""
     onednn_fp32: bool = True
     """For fp32 on the CPU: use oneDNN for matrix products where it is measured to be as exact. It is faster,
     but rounding depends more on the number of threads and processes."""

@@ -2,7 +2,8 @@
 
 The operations between two matrix products (bias, dropout, residual connection, norm, and the conversion to
 16 bits) take one kernel in each direction, in place of nine and eleven. Each product adds its gradient to
-that of the residual connection, which saves another kernel. The keys and values of all decoder layers are
+that of the residual connection, which saves another kernel. The gradient of a ReLU is part of a product, and
+those of the biases before attention are summed by its kernels. The keys and values of all decoder layers are
 one product. Unlike `nmt.model.compiled`, this needs no compilation for each model.
 
 Supported are the layers of the paper: post-norm, residual connections and ReLU, and no dropout in the
@@ -24,7 +25,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from nmt.model.dropout import Dropout
-from nmt.model.layers import CrossAttention, DecoderLayer, KeysValues, Layer, Passes
+from nmt.model.kernels.product_gradient import ProductGradient, note_gradient
+from nmt.model.layers import CrossAttention, DecoderLayer, FeedForward, KeysValues, Layer, Passes
 from nmt.model.linear import Linear, note_rounded, rounded
 
 _WIDEST = 8192  # D that one program of the kernels can hold
@@ -49,42 +51,50 @@ def _has_triton() -> bool:
     return find_spec("triton") is not None
 
 
+def runs(device: torch.device) -> bool:
+    """Whether the kernels run on a device; `supports` must be true for the layer."""
+    from nmt.model.kernels import layer_kernels  # a local import: it needs Triton
+
+    return layer_kernels.runs(device)
+
+
 class FusedPasses(Passes):
     """The methods of a layer, with fused kernels; see `Passes`."""
 
     def project(self, layer: Layer, x: Tensor) -> tuple[Tensor, Tensor]:
         """See `Passes.project`."""
-        return _fork(x, layer.self_attention.qkv, relu=False)
+        return _fork(x, layer.self_attention.qkv, parts=3)
 
     def between(self, layer: DecoderLayer, attended: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
         """See `DecoderLayer.between`."""
-        x = _end(attended, layer.self_attention.out, layer.dropout, x, layer.self_attention_norm)
-        return _fork(x, layer.cross_attention.q, relu=False)
+        x = _end_attention(layer.self_attention.out, attended, layer.dropout, x, layer.self_attention_norm)
+        return _fork(x, layer.cross_attention.q, parts=1)
 
     def finish(self, layer: Layer, attended: Tensor, x: Tensor) -> Tensor:
         """See `Layer.finish`."""
+        x = _end_attention(layer.last_attention.out, attended, layer.dropout, x, layer.last_norm)
         feed = layer.feed_forward
-        x = _end(attended, layer.last_attention.out, layer.dropout, x, layer.last_norm)
-        x, hidden = _fork(x, feed.inner, relu=True)
-        return _end(hidden, feed.outer, layer.dropout, x, layer.feed_forward_norm)
+        x, y = _feed_forward(x, feed)
+        return _end(y, feed.outer.bias, layer.dropout, x, layer.feed_forward_norm)
 
 
 PASSES = FusedPasses()
 """The only instance."""
 
 
-def _fork(x: Tensor, linear: Linear, *, relu: bool) -> tuple[Tensor, Tensor]:
-    """Returns `x` for the residual connection, (N, D), and a product with its bias, (N, M).
+def _fork(x: Tensor, linear: Linear, parts: int) -> tuple[Tensor, Tensor]:
+    """Returns `x` for the residual connection, (N, D), and a product with its bias, (N, parts * D).
 
     Args:
         x: (N, D).
         linear: has copies.
-        relu: whether to apply ReLU to the product.
+        parts: of the product: queries, or queries, keys and values.
     """
     weight, bias = _copies(linear)
-    factor = rounded(x, weight.dtype)
-    forked: tuple[Tensor, Tensor] = _apply_fork(x, factor, weight, linear.bias, bias, relu)
-    return forked
+    gradient = ProductGradient(parts)
+    x, product = _apply_fork(x, rounded(x, weight.dtype), weight, linear.bias, bias, gradient)
+    note_gradient(product, gradient)
+    return x, product
 
 
 def _copies(linear: Linear) -> tuple[Tensor, Tensor]:
@@ -100,40 +110,112 @@ class _Fork(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, x: Tensor, factor: Tensor, weight: Tensor, bias: Tensor, rounded_bias: Tensor, relu: bool
+        ctx: Any,
+        x: Tensor,
+        factor: Tensor,
+        weight: Tensor,
+        bias: Tensor,
+        rounded_bias: Tensor,
+        gradient: ProductGradient,
     ) -> tuple[Tensor, Tensor]:
-        """`x` and `bias` receive the gradients; `factor` and `rounded_bias` have the dtype of `weight`."""
-        product = torch._addmm_activation if relu else torch.addmm
-        out = product(rounded_bias, factor, weight.t())
-        ctx.save_for_backward(factor, weight, out if relu else None)
+        """`x`, `weight` and `bias` receive gradients; `factor` and `rounded_bias` are like `weight`."""
+        ctx.save_for_backward(factor, weight)
         ctx.set_materialize_grads(False)
-        ctx.dtype = x.dtype
-        return x.view_as(x), out
+        ctx.dtype, ctx.gradient = x.dtype, gradient
+        return x.view_as(x), torch.addmm(rounded_bias, factor, weight.t())
 
     @staticmethod
     def backward(ctx: Any, grad_x: Tensor | None, grad: Tensor | None) -> tuple[Tensor | None, ...]:
-        factor, weight, out = ctx.saved_tensors
+        factor, weight = ctx.saved_tensors
         needs_x, _, needs_weight, *_ = ctx.needs_input_grad  # frozen weights need no gradient
         if grad is None:
             return grad_x, None, None, None, None, None
-        grad = grad.contiguous()
-        if out is None:
-            grad_bias = grad.sum(0, dtype=torch.float32)
-        else:
-            from nmt.model.kernels import layer_kernels  # a local import: it needs Triton
-
-            grad_bias = layer_kernels.relu_backward_(grad, out).sum(0)
+        grad, grad_bias = ctx.gradient.take(grad) or _with_sum(grad)
         grad_weight = grad.t() @ factor if needs_weight else None
-        if not needs_x:
-            grad_x = None
-        elif grad_x is None:
-            grad_x = _product(grad, weight, ctx.dtype)
-        else:
-            grad_x = _add_product(grad_x, grad, weight)
+        grad_x = _of_fork(grad_x, grad, weight, ctx.dtype) if needs_x else None
         return grad_x, None, grad_weight, grad_bias, None, None
 
 
-_apply_fork: Callable[..., Any] = _Fork.apply
+_apply_fork: Callable[..., tuple[Tensor, Tensor]] = _Fork.apply
+
+
+def _with_sum(grad: Tensor) -> tuple[Tensor, Tensor]:
+    """Returns a gradient, (N, M), and its sum over tokens, (M,) fp32."""
+    return grad.contiguous(), grad.sum(0, dtype=torch.float32)
+
+
+def _of_fork(grad_x: Tensor | None, grad: Tensor, weight: Tensor, dtype: torch.dtype) -> Tensor:
+    """Returns the gradient of the input of a product that is also a residual connection, (N, D).
+
+    Args:
+        grad_x: (N, D), the gradient of the residual connection; None if it is 0.
+        grad: (N, M), that of the product.
+        weight: (M, D), of the product.
+        dtype: of the input.
+    """
+    return _product(grad, weight, dtype) if grad_x is None else _add_product(grad_x, grad, weight)
+
+
+def _feed_forward(x: Tensor, feed: FeedForward) -> tuple[Tensor, Tensor]:
+    """Returns `x` for the residual connection, and the feed-forward network without its last bias, (N, D)."""
+    weight, bias = _copies(feed.inner)
+    factor, (outer_weight, _) = rounded(x, weight.dtype), _copies(feed.outer)
+    return _apply_feed_forward(x, factor, weight, feed.inner.bias, bias, outer_weight)
+
+
+class _FeedForward(torch.autograd.Function):
+    """Two products with a ReLU in between, and their input once more; see `_Fork`."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        x: Tensor,
+        factor: Tensor,
+        weight: Tensor,
+        bias: Tensor,
+        rounded_bias: Tensor,
+        outer_weight: Tensor,
+    ) -> tuple[Tensor, Tensor]:
+        """See `_Fork.forward`; `outer_weight`, (D, F), receives a gradient, too."""
+        hidden = torch._addmm_activation(rounded_bias, factor, weight.t())
+        ctx.save_for_backward(factor, weight, outer_weight, hidden)
+        ctx.set_materialize_grads(False)
+        ctx.dtype = x.dtype
+        return x.view_as(x), hidden @ outer_weight.t()
+
+    @staticmethod
+    def backward(ctx: Any, grad_x: Tensor | None, grad: Tensor | None) -> tuple[Tensor | None, ...]:
+        factor, weight, outer_weight, hidden = ctx.saved_tensors
+        needs_x, _, needs_weight, needs_bias, _, needs_outer = ctx.needs_input_grad
+        if grad is None:
+            return grad_x, None, None, None, None, None
+        grad = grad.contiguous()
+        grad_outer = grad.t() @ hidden if needs_outer else None
+        if not (needs_x or needs_weight or needs_bias):
+            return None, None, None, None, None, grad_outer
+        grad, sums = _before_relu(grad, outer_weight, hidden)
+        grad_weight = grad.t() @ factor if needs_weight else None
+        grad_x = _of_fork(grad_x, grad, weight, ctx.dtype) if needs_x else None
+        return grad_x, None, grad_weight, sums.sum(0), None, grad_outer
+
+
+_apply_feed_forward: Callable[..., tuple[Tensor, Tensor]] = _FeedForward.apply
+
+
+def _before_relu(grad: Tensor, weight: Tensor, hidden: Tensor) -> tuple[Tensor, Tensor]:
+    """Returns the gradient before a ReLU, (N, F), and sums of it over some tokens each, (P, F) fp32.
+
+    Args:
+        grad: (N, D), the gradient of the product that reads the hidden layer.
+        weight: (D, F), its weights.
+        hidden: (N, F), the results of the ReLU.
+    """
+    from nmt.model.kernels import layer_kernels, relu_product  # local imports: they need Triton
+
+    if relu_product.runs(grad.device, grad.dtype):
+        return relu_product.relu_product(grad, weight, hidden)
+    grad = grad @ weight
+    return grad, layer_kernels.relu_backward_(grad, hidden)
 
 
 def keys_values(memory: Tensor, attentions: Sequence[CrossAttention]) -> list[KeysValues]:
@@ -146,7 +228,11 @@ def keys_values(memory: Tensor, attentions: Sequence[CrossAttention]) -> list[Ke
     linears = [attention.kv for attention in attentions]
     weights, biases = zip(*(_copies(linear) for linear in linears), strict=True)
     factor, heads = rounded(memory, weights[0].dtype), attentions[0].heads
-    parts = _apply_keys_values(memory, factor, heads, biases, *weights, *(linear.bias for linear in linears))
+    gradient = ProductGradient(2 * len(linears))
+    given = (memory, factor, heads, biases, gradient)
+    parts = _apply_keys_values(*given, *weights, *(linear.bias for linear in linears))
+    for number, part in enumerate(parts):
+        note_gradient(part, gradient, number)
     return [*zip(parts[::2], parts[1::2], strict=True)]
 
 
@@ -160,6 +246,7 @@ class _KeysValues(torch.autograd.Function):
         factor: Tensor,
         heads: int,
         rounded_biases: Sequence[Tensor],
+        gradient: ProductGradient,
         *weights: Tensor,
     ) -> tuple[Tensor, ...]:
         """Returns keys and values in turn, (S, H, E) each.
@@ -169,23 +256,25 @@ class _KeysValues(torch.autograd.Function):
         joined = torch.cat(weights[: len(rounded_biases)])  # (L * 2 * D, D)
         out = torch.addmm(torch.cat([*rounded_biases]), factor, joined.t())
         ctx.save_for_backward(factor, joined)
-        ctx.dtype, ctx.count = memory.dtype, len(rounded_biases)
+        ctx.dtype, ctx.count, ctx.gradient = memory.dtype, len(rounded_biases), gradient
         return out.view(len(out), 2 * ctx.count, heads, -1).unbind(1)
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         factor, joined = ctx.saved_tensors
         count = ctx.count
-        needs_memory, _, _, _, *needs_weights = ctx.needs_input_grad
-        grad = torch.cat([part.flatten(1) for part in grads], 1)  # (S, L * 2 * D)
+        needs_memory, _, _, _, _, *needs_weights = ctx.needs_input_grad
+        taken = ctx.gradient.take(*grads)
+        # (S, L * 2 * D)
+        grad, added = taken or _with_sum(torch.cat([part.flatten(1) for part in grads], 1))
         grad_memory = _product(grad, joined, ctx.dtype) if needs_memory else None
         found: list[Tensor | None] = [None] * 2 * count
         if any(needs_weights[:count]):
             found[:count] = (grad.t() @ factor).chunk(count)
         if any(needs_weights[count:]):
-            found[count:] = grad.sum(0, dtype=torch.float32).chunk(count)
+            found[count:] = added.chunk(count)
         needed = [one if needs else None for one, needs in zip(found, needs_weights, strict=True)]
-        return grad_memory, None, None, None, *needed
+        return grad_memory, None, None, None, None, *needed
 
 
 _apply_keys_values: Callable[..., Any] = _KeysValues.apply
@@ -209,21 +298,35 @@ def _add_product(total: Tensor, a: Tensor, b: Tensor) -> Tensor:
     return total + a @ b
 
 
-def _end(inner: Tensor, linear: Linear, dropout: Dropout, x: Tensor, norm: nn.LayerNorm) -> Tensor:
-    """Ends a sub-layer: LayerNorm(x + dropout(linear(inner))), (N, D).
+def _end_attention(
+    linear: Linear, attended: Tensor, dropout: Dropout, x: Tensor, norm: nn.LayerNorm
+) -> Tensor:
+    """Ends an attention: its last product, then `_end`.
 
     Args:
-        inner: (N, M), what the sub-layer has computed before its last product.
-        linear: its last product; has copies.
+        linear: the product; has copies.
+        attended: (N, D), the outputs of the heads.
+        dropout: see `_end`.
+        x: see `_end`.
+        norm: see `_end`.
+    """
+    assert linear.copies is not None
+    return _end(F.linear(attended, linear.copies[0]), linear.bias, dropout, x, norm)
+
+
+def _end(y: Tensor, bias: Tensor, dropout: Dropout, x: Tensor, norm: nn.LayerNorm) -> Tensor:
+    """Ends a sub-layer: LayerNorm(x + dropout(y + bias)), (N, D).
+
+    Args:
+        y: (N, D), its last product.
+        bias: (D,), of the product.
         dropout: of the sub-layer.
         x: (N, D), the input of the sub-layer.
         norm: of the sub-layer.
     """
-    assert linear.copies is not None
     rate, seed = _rate_and_seed(dropout, x.device)
-    y = F.linear(inner, linear.copies[0])
     ended: Tensor
-    ended, in_16_bits = _apply_end(y, linear.bias, x, norm.weight, norm.bias, norm.eps, rate, seed)
+    ended, in_16_bits = _apply_end(y, bias, x, norm.weight, norm.bias, norm.eps, rate, seed)
     if len(in_16_bits):
         note_rounded(ended, in_16_bits)
     return ended

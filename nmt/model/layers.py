@@ -87,11 +87,11 @@ class Passes:
 _PLAIN = Passes()
 
 
-def fused_passes(layer: Layer) -> Passes | None:
-    """Returns `nmt.model.fused` if it supports the layer; None if it does not."""
+def fused_passes(layer: Layer, device: torch.device) -> Passes | None:
+    """Returns `nmt.model.fused` if it supports the layer on a device; None if it does not."""
     from nmt.model import fused  # a local import, since that module imports this one
 
-    return fused.PASSES if fused.supports(layer) else None
+    return fused.PASSES if fused.supports(layer) and fused.runs(device) else None
 
 
 class Layer(nn.Module):
@@ -177,7 +177,7 @@ class Layer(nn.Module):
         if not self.training:
             return _PLAIN
         if self.passes is _PLAIN and x.is_cuda:
-            return fused_passes(self) or _PLAIN
+            return fused_passes(self, x.device) or _PLAIN
         return self.passes
 
 

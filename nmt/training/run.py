@@ -54,6 +54,7 @@ from nmt.training.state.run_folder import RunFolder, fixed_options
 from nmt.training.state.warm_start import start_fingerprint, start_plugins, with_vocabulary
 from nmt.training.trainer import Trainer, open_checkpoints
 from nmt.training.update.optimizer import check_optimizer
+from nmt.training.update.precision import with_half_residual
 from nmt.training.update.schedule import build_schedule
 from nmt.training.validation import validation_metrics
 
@@ -156,10 +157,16 @@ def with_choices(config: TrainConfig, folder: RunFolder, processes: int) -> Trai
     require_work(config.training, config.data.max_tokens, processes)
     begun = folder.resumable_config()
     config = with_vocabulary(config, begun)
-    precision = choose_precision(config.training.precision, choose_device("auto"))
-    training = replace(config.training, precision=precision, devices=str(processes))
+    device = choose_device("auto")
+    training = replace(
+        config.training,
+        precision=choose_precision(config.training.precision, device),
+        devices=str(processes),
+    )
+    if training.half_residual is None and begun is not None:
+        training = replace(training, half_residual=bool(begun.training.half_residual))
     data = with_commits(config.data, None if begun is None else begun.data)
-    return replace(config, data=data, training=training)
+    return with_half_residual(replace(config, data=data, training=training), device)
 
 
 def set_up_machine(config: TrainConfig, processes: int) -> None:

@@ -7,7 +7,7 @@ tables of this module, and for kernels of attention and of nmt, whose costs `wor
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -44,6 +44,8 @@ class Cost:
         flops: floating-point operations of matrix products.
         inner: the inner size of the product, which limits its rate; 0: no product.
         half: whether the product has 16-bit operands.
+        again: bytes, not in `bytes`, that are read once more while they are in the GPU's cache, if they fit.
+        in_work: bytes that must be in the cache for that, for each multiprocessor.
     """
 
     launches: int = 1
@@ -51,6 +53,8 @@ class Cost:
     flops: int = 0
     inner: int = 0
     half: bool = False
+    again: int = 0
+    in_work: int = 0
 
 
 @dataclass(frozen=True)
@@ -63,6 +67,8 @@ class Gpu:
         narrow: FLOP/s of 16-bit products with an inner size of at most 512.
         wide: FLOP/s of other 16-bit products.
         fp32: FLOP/s of fp32 products.
+        multiprocessors: their number.
+        cache: bytes of the second-level cache, of which half is counted on.
         launch: seconds of one launch.
     """
 
@@ -71,28 +77,33 @@ class Gpu:
     narrow: float
     wide: float
     fp32: float
+    multiprocessors: int
+    cache: float
     launch: float = 2.5e-6
 
     def seconds(self, cost: Cost) -> float:
         """Returns the time of an operator."""
         rate = self.fp32 if not cost.half else self.narrow if cost.inner <= 512 else self.wide
-        return max(cost.bytes / self.bandwidth, cost.flops / rate) + cost.launches * self.launch
+        is_cached = cost.in_work * self.multiprocessors <= self.cache / 2
+        moved = cost.bytes if is_cached else cost.bytes + cost.again
+        return max(moved / self.bandwidth, cost.flops / rate) + cost.launches * self.launch
 
 
 GPUS = (
     # 85 % of the data sheet's bandwidth; half and 65 % of its 989 TFLOP/s; two thirds of its 67 in fp32.
-    Gpu("H100", 0.85 * 3.35e12, 500e12, 640e12, 45e12),
+    Gpu("H100", 0.85 * 3.35e12, 500e12, 640e12, 45e12, 132, 50e6),
     # The same shares of the data sheets: 312 TFLOP/s, 2.04 TB/s; 242 and 0.86; 125 and 0.60.
-    Gpu("A100", 0.85 * 2.04e12, 158e12, 202e12, 13e12),
-    Gpu("L40S", 0.85 * 0.86e12, 183e12, 234e12, 61e12),
-    Gpu("A10G", 0.85 * 0.60e12, 63e12, 81e12, 21e12),
+    Gpu("A100", 0.85 * 2.04e12, 158e12, 202e12, 13e12, 108, 40e6),
+    Gpu("L40S", 0.85 * 0.86e12, 183e12, 234e12, 61e12, 142, 96e6),
+    Gpu("A10G", 0.85 * 0.60e12, 63e12, 81e12, 21e12, 80, 6e6),
 )
 """The GPUs of the ledger; the figures of the first are those that documents quote."""
 
 
 def nbytes(x: Tensor) -> int:
-    """Returns the size of a tensor in bytes."""
-    return x.numel() * x.element_size()
+    """Returns the size of a tensor in bytes; what `expand` repeats is there once."""
+    sizes = [size for size, stride in zip(x.shape, x.stride(), strict=True) if stride]
+    return (math.prod(sizes) if x.numel() else 0) * x.element_size()
 
 
 def cost_of(name: str, args: Sequence[Any], kwargs: dict[str, Any], out: Any) -> Cost | None:
@@ -111,7 +122,7 @@ def cost_of(name: str, args: Sequence[Any], kwargs: dict[str, Any], out: Any) ->
         return None  # such as zeroing the padding where there is none
     flops, inner, half = _products(name, inputs)
     launches = _launches(name, args)
-    return Cost(launches, _bytes(name, args, inputs, outputs), flops, inner, half)
+    return Cost(launches, _bytes(name, args, kwargs, inputs, outputs), flops, inner, half)
 
 
 def attention_cost(pairs: int, q: Tensor, k: Tensor, *, backward: bool) -> Cost:
@@ -206,7 +217,13 @@ def _launches(name: str, args: Sequence[Any]) -> int:
     return 1
 
 
-def _bytes(name: str, args: Sequence[Any], inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> int:
+def _bytes(
+    name: str,
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any],
+    inputs: Sequence[Tensor],
+    outputs: Sequence[Tensor],
+) -> int:
     if name in _GATHERS:
         return 2 * sum(map(nbytes, outputs))
     if name in _SCATTERS:
@@ -216,7 +233,8 @@ def _bytes(name: str, args: Sequence[Any], inputs: Sequence[Tensor], outputs: Se
     if name == "copy_":
         return nbytes(args[0]) + nbytes(args[1])
     if name.startswith("_fused_adam"):
-        return 7 * sum(map(nbytes, tensors(args[0])))  # reads weight, gradient, two moments; writes three
+        # Reads weight, gradient and two moments, and writes three of them; all if it scales the gradient.
+        return (7 if kwargs.get("grad_scale") is None else 8) * sum(map(nbytes, tensors(args[0])))
     if name.startswith("_foreach"):
         return 2 * sum(map(nbytes, tensors(args[0])))
     distinct = {id(x): x for x in inputs if x.device.type == "cuda"}

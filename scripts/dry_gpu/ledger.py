@@ -36,6 +36,7 @@ _PART_OF: Mapping[tuple[str, str], str] = {
     ("fused.py", "_fork"): "attention",
     ("fused.py", "keys_values"): "attention",
     ("fused.py", "between"): "attention",
+    ("fused.py", "_end_attention"): "attention",
     ("fused.py", "_end"): "layer tails",
     ("kernels/__init__.py", "self_attend"): "attention",
     ("kernels/__init__.py", "cross_attend"): "attention",
@@ -250,9 +251,8 @@ def part_on_stack() -> str:
 def _is_feed_forward(name: str, local: Mapping[str, Any]) -> bool:
     """Whether a function of nmt computes the feed-forward network: by its name and its local variables."""
     if name == "forward":  # of an operator of `nmt.model.fused`, or of the module
-        return local.get("relu") is True or type(local.get("self")).__name__ == "FeedForward"
-    linear = local.get("linear")
-    return name == "_end" and linear is not None and linear.in_features != linear.out_features
+        return "outer_weight" in local or type(local.get("self")).__name__ == "FeedForward"
+    return name == "_feed_forward"
 
 
 def parts_of_weights(named: Mapping[str, torch.Tensor]) -> dict[int, str]:

@@ -29,19 +29,23 @@ from nmt.decoding.beams import Beams, Rules, extend
 from nmt.decoding.ensemble import Ensemble
 from nmt.decoding.scorers import LengthPenalty
 from nmt.decoding.search import check_interval
-from nmt.model import build_model
-from nmt.model.kernels import flat, varlen
+from nmt.model import build_model, fused
+from nmt.model.kernels import flat, relu_product, varlen
 from nmt.options.arguments import Arguments
 from nmt.options.compose import compose_jobs
 from nmt.training.processes.ranks import Ranks
+from nmt.training.update import objective
 from nmt.training.update.ema import RunningMean
-from nmt.training.update.precision import first_loss_scale
+from nmt.training.update.precision import first_loss_scale, with_half_residual
 from nmt.training.update.training_step import TrainingStep
 
 GPU = torch.device("cuda", 0)
 # No kernel can be tried on the stand-in device.
 varlen.runs = flat.runs = lambda *arguments: True  # type: ignore[assignment]
+fused.runs = objective._has_kernels = lambda device: True  # type: ignore[assignment]
+relu_product.runs = lambda device, dtype: torch.cuda.get_device_capability(device) >= (8, 0)  # type: ignore[assignment]
 BOS, EOS = 2, 3
+THREADS_OF_MULTIPROCESSOR = 2048
 
 
 def train_config(*overrides: str) -> TrainConfig:
@@ -93,6 +97,7 @@ class Update:
             ledger: counts compiled functions, if `training.compile` is true.
             processes: of which this is the first. If there are several, their process group exists.
         """
+        config = with_half_residual(config, GPU)
         training = config.training
         with GPU:
             network = build_model(config.model, vocab_size, vocab_size)
@@ -233,6 +238,8 @@ def declared_costs(batch: Batch) -> Mapping[str, Callable[[tuple[Any, ...], Any]
 
     A kernel of attention sees the lengths only on the GPU, so they are taken from the batch.
     """
+    from nmt.training.update.loss_kernel import THREADS, reads  # a local import: it needs Triton
+
     source, target = batch.source.lengths, batch.target.lengths
 
     def pairs(num_queries: int, num_keys: int, causal: bool) -> int:
@@ -261,17 +268,34 @@ def declared_costs(batch: Batch) -> Mapping[str, Callable[[tuple[Any, ...], Any]
         q, k, causal = args[3], args[4], args[10]
         return flat_attention_cost(*sides(len(q), len(k)), q, k, causal=causal, backward=True)
 
-    def loss(passes: int, reads: int) -> Callable[[tuple[Any, ...], Any], Cost]:
-        return lambda args, out: Cost(1, sum(nbytes(logits) * (reads + 1) for logits in args[:passes]))
+    def relu_product_cost(args: tuple[Any, ...], out: Any) -> Cost:
+        grad, weight = args[:2]
+        flops = 2 * grad.shape[0] * weight.numel()
+        return Cost(1, sum(map(nbytes, (*args, *out))), flops, min(weight.shape), half=True)
+
+    def embed(args: tuple[Any, ...], out: Any) -> Cost:
+        # Of the weights, only the rows that are read are counted; all encodings fit into the cache.
+        weight, ids, table = args[:3]
+        rows = len(ids) + min(len(ids), len(table))
+        return Cost(1, sum(map(nbytes, out)) + rows * nbytes(weight[:1]))
+
+    def cross_entropy(args: tuple[Any, ...], out: Any) -> Cost:
+        logits = args[0]
+        again = nbytes(logits) * (reads(logits.shape[1]) - 1)
+        rows = THREADS_OF_MULTIPROCESSOR // THREADS
+        return Cost(1, 2 * nbytes(logits), again=again, in_work=rows * nbytes(logits[:1]))
+
+    def rdrop(args: tuple[Any, ...], out: Any) -> Cost:
+        # Three reads of a row are counted, although all but the first may hit the cache.
+        return Cost(1, sum(nbytes(logits) * 4 for logits in args[:2]))
 
     return {
         "flat_attention": flat,
         "flat_attention_backward": flat_backward,
         "_flash_attention_forward": forward,
         "_flash_attention_backward": backward,
-        # Of weights and encodings, only the rows that are read are counted.
-        "embed": lambda args, out: Cost(1, sum(map(nbytes, out)) + 2 * len(args[1]) * args[0].shape[1] * 4),
-        # Every read of a row is counted, although all but the first may hit the cache.
-        "cross_entropy_": loss(passes=1, reads=2),
-        "rdrop_": loss(passes=2, reads=3),
+        "embed": embed,
+        "relu_product": relu_product_cost,
+        "cross_entropy_": cross_entropy,
+        "rdrop_": rdrop,
     }

@@ -68,7 +68,7 @@ def flat_attention(
     return out, sums
 
 
-@operator(lambda grad, out, sums, q, k, v, *_: None, mutates=("grad_q", "grad_k", "grad_v"))
+@operator(lambda *_: None, mutates=("grad_q", "grad_k", "grad_v", "added_q", "added_k", "added_v"))
 def flat_attention_backward(
     grad: Tensor,
     out: Tensor,
@@ -86,8 +86,11 @@ def flat_attention_backward(
     grad_q: Tensor,
     grad_k: Tensor,
     grad_v: Tensor,
+    added_q: Tensor,
+    added_k: Tensor,
+    added_v: Tensor,
 ) -> None:
-    """Computes the gradients of `flat_attention`.
+    """Computes the gradients of `flat_attention`, and their sums over each tile of tokens.
 
     Args:
         grad: (Nq, H, E), of its outputs; contiguous.
@@ -106,22 +109,31 @@ def flat_attention_backward(
         grad_q: (Nq, H, E), receives the gradient of `q`; a token's values are adjacent, here and below.
         grad_k: (Nk, H, E), receives that of `k`.
         grad_v: (Nk, H, E), receives that of `v`.
+        added_q: (P, H * E) fp32, receives the sums of the gradient of `q`; P is `num_tiles` of `q`. The
+            values of a row are adjacent, here and below.
+        added_k: (P, H * E) fp32, receives those of `k`; P is `num_tiles` of `k`.
+        added_v: (P, H * E) fp32, receives those of `v`.
     """
     _check(q, k, v)
     _check(grad_q, grad_k, grad_v)
+    for added, x in ((added_q, q), (added_k, k), (added_v, v)):
+        assert added.shape == (num_tiles(x), x[0].numel()) and added.stride(1) == 1
+        assert added.dtype is torch.float32
     assert grad.shape == out.shape == q.shape and grad.is_contiguous() and out.is_contiguous()
     along = torch.empty_like(sums)
     if len(q):
         _gradient_of_queries[_grid(q)](
-            *(grad, out, sums, along, q, k, v, grad_q, q_sentences, k_seqlens, len(q)),
-            *(q.stride(0), k.stride(0), v.stride(0), grad_q.stride(0), window, scale * _LOG2_E, scale),
+            *(grad, out, sums, along, q, k, v, grad_q, added_q, q_sentences, k_seqlens, len(q)),
+            *(q.stride(0), k.stride(0), v.stride(0), grad_q.stride(0), added_q.stride(0)),
+            *(window, scale * _LOG2_E, scale),
             CAUSAL=causal,
             **_sizes(q),
         )
     if len(k):
         _gradient_of_keys[_grid(k)](
-            *(grad, sums, along, q, k, v, grad_k, grad_v, k_sentences, q_seqlens, len(q), len(k)),
-            *(q.stride(0), k.stride(0), v.stride(0), grad_k.stride(0), grad_v.stride(0)),
+            *(grad, sums, along, q, k, v, grad_k, grad_v, added_k, added_v, k_sentences, q_seqlens),
+            *(len(q), len(k), q.stride(0), k.stride(0), v.stride(0)),
+            *(grad_k.stride(0), grad_v.stride(0), added_k.stride(0), added_v.stride(0)),
             *(window, scale * _LOG2_E, scale),
             CAUSAL=causal,
             **_sizes(q),
@@ -143,8 +155,13 @@ def _check(q: Tensor, k: Tensor, v: Tensor) -> None:
         assert tensor.stride()[1:] == (tensor.shape[2], 1), "the values of a token are not adjacent"
 
 
+def num_tiles(x: Tensor) -> int:
+    """Returns the number of tiles of (N, H, E), queries or keys."""
+    return -(-len(x) // _TILE)
+
+
 def _grid(x: Tensor) -> tuple[int, int]:
-    return -(-len(x) // _TILE), x.shape[1]
+    return num_tiles(x), x.shape[1]
 
 
 def _sizes(q: Tensor) -> dict[str, Any]:
@@ -239,6 +256,7 @@ def _gradient_of_queries(
     k,
     v,
     grad_q,
+    added_q,
     q_sentences,
     k_seqlens,
     num_queries,
@@ -246,6 +264,7 @@ def _gradient_of_queries(
     k_stride,
     v_stride,
     grad_stride,
+    added_stride,
     window,
     scale,
     plain_scale,
@@ -285,6 +304,7 @@ def _gradient_of_queries(
     result *= plain_scale
     addresses = grad_q + places * grad_stride + columns[None, :]
     tl.store(addresses, result.to(grad_q.dtype.element_ty), mask=inside[:, None])
+    tl.store(added_q + tl.program_id(0) * added_stride + columns, tl.sum(result, 0))
 
 
 @triton.jit
@@ -297,6 +317,8 @@ def _gradient_of_keys(
     v,
     grad_k,
     grad_v,
+    added_k,
+    added_v,
     k_sentences,
     q_seqlens,
     num_queries,
@@ -306,6 +328,8 @@ def _gradient_of_keys(
     v_stride,
     grad_k_stride,
     grad_v_stride,
+    added_k_stride,
+    added_v_stride,
     window,
     scale,
     plain_scale,
@@ -347,3 +371,5 @@ def _gradient_of_keys(
     tl.store(key_addresses, of_keys.to(grad_k.dtype.element_ty), mask=mask)
     value_addresses = grad_v + places * grad_v_stride + columns[None, :]
     tl.store(value_addresses, of_values.to(grad_v.dtype.element_ty), mask=mask)
+    tl.store(added_k + tl.program_id(0) * added_k_stride + columns, tl.sum(of_keys, 0))
+    tl.store(added_v + tl.program_id(0) * added_v_stride + columns, tl.sum(of_values, 0))

@@ -14,8 +14,8 @@ import torch
 from torch import Tensor
 
 from nmt.data.batches.batching import Layout
-from nmt.model.kernels.trial import failure
-from nmt.runtime import log
+from nmt.model.kernels.product_gradient import ProductGradient, gradient_of, note_gradient
+from nmt.model.kernels.trial import failure, report
 
 _WIDTHS = (16, 32, 64, 128)
 
@@ -43,17 +43,18 @@ def runs(device: torch.device, dtype: torch.dtype, width: int) -> bool:
         dtype: of the tensors.
         width: E.
     """
+    gradient = ProductGradient(3)
 
     def attend(qkv: Tensor, layout: Layout) -> Tensor:
+        note_gradient(qkv, gradient)
         return self_attend_flat(qkv, layout, causal=True, window=None, scale=1.0)
 
     reason = failure(attend, device, dtype, width)
-    if reason is not None:
-        log.warning(
-            "the attention kernels of nmt do not run on %s with heads of %d (%s). Those of torch are used "
-            "instead, which are slower",
-            *(device, width, reason),
-        )
+    if reason is None:
+        _, sums = gradient.take(gradient.whole) or (None, torch.zeros(3))
+        # Equal keys: the gradients of queries and keys are 0, and those of the values add up to 2.
+        reason = None if sums.view(3, -1)[:, 0].tolist() == [0.0, 0.0, 2.0] else "its sums are wrong"
+    report("attention kernels", f"{device} with heads of {width}", reason)
     return reason is None
 
 
@@ -72,7 +73,8 @@ def self_attend_flat(
     Returns:
         (N, H, E).
     """
-    out: Tensor = _self_attend(qkv, layout, causal, -1 if window is None else window, scale)
+    gradient, _ = gradient_of(qkv) or (None, 0)
+    out: Tensor = _self_attend(qkv, layout, causal, -1 if window is None else window, scale, gradient)
     return out
 
 
@@ -103,7 +105,8 @@ def attend_flat(
         (Nq, H, E).
     """
     q, k, v = (_adjacent(x) for x in (q, k, v))
-    out: Tensor = _attend(q, k, v, queries, keys, causal, -1 if window is None else window, scale)
+    places = [gradient_of(x) for x in (q, k, v)]
+    out: Tensor = _attend(q, k, v, queries, keys, causal, -1 if window is None else window, scale, places)
     return out
 
 
@@ -116,7 +119,15 @@ class _SelfAttend(torch.autograd.Function):
     """`self_attend_flat`; the gradient is one tensor, like the input."""
 
     @staticmethod
-    def forward(ctx: Any, qkv: Tensor, layout: Layout, causal: bool, window: int, scale: float) -> Tensor:
+    def forward(
+        ctx: Any,
+        qkv: Tensor,
+        layout: Layout,
+        causal: bool,
+        window: int,
+        scale: float,
+        gradient: ProductGradient | None,
+    ) -> Tensor:
         from nmt.model.kernels import attention_kernels  # a local import: it needs Triton
 
         q, k, v = qkv.unbind(1)
@@ -124,15 +135,16 @@ class _SelfAttend(torch.autograd.Function):
             q, k, v, layout.sentences, layout.cu_seqlens, causal, window, scale
         )
         ctx.save_for_backward(qkv, out, sums)
-        ctx.layout, ctx.options = layout, (causal, window, scale)
+        ctx.layout, ctx.options, ctx.gradient = layout, (causal, window, scale), gradient
         return out
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         qkv, out, sums = ctx.saved_tensors
-        found = torch.empty_like(qkv)
-        _gradients(grad, out, sums, qkv.unbind(1), found.unbind(1), ctx.layout, ctx.layout, ctx.options)
-        return found, None, None, None, None
+        gradient = ctx.gradient or ProductGradient(3)
+        places = [(gradient, part) for part in range(3)]
+        _gradients(grad, out, sums, qkv.unbind(1), places, ctx.layout, ctx.layout, ctx.options)
+        return gradient.whole, None, None, None, None, None
 
 
 class _Attend(torch.autograd.Function):
@@ -149,6 +161,7 @@ class _Attend(torch.autograd.Function):
         causal: bool,
         window: int,
         scale: float,
+        places: Sequence[tuple[ProductGradient, int] | None],
     ) -> Tensor:
         from nmt.model.kernels import attention_kernels
 
@@ -156,15 +169,15 @@ class _Attend(torch.autograd.Function):
             q, k, v, queries.sentences, keys.cu_seqlens, causal, window, scale
         )
         ctx.save_for_backward(q, k, v, out, sums)
-        ctx.queries, ctx.keys, ctx.options = queries, keys, (causal, window, scale)
+        ctx.queries, ctx.keys, ctx.options, ctx.places = queries, keys, (causal, window, scale), places
         return out
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         q, k, v, out, sums = ctx.saved_tensors
-        found = [x.new_empty(x.shape) for x in (q, k, v)]
-        _gradients(grad, out, sums, (q, k, v), found, ctx.queries, ctx.keys, ctx.options)
-        return *found, None, None, None, None, None
+        places = [place or (ProductGradient(1), 0) for place in ctx.places]
+        found = _gradients(grad, out, sums, (q, k, v), places, ctx.queries, ctx.keys, ctx.options)
+        return *found, None, None, None, None, None, None
 
 
 def _gradients(
@@ -172,21 +185,26 @@ def _gradients(
     out: Tensor,
     sums: Tensor,
     inputs: Sequence[Tensor],
-    found: Sequence[Tensor],
+    places: Sequence[tuple[ProductGradient, int]],
     queries: Layout,
     keys: Layout,
     options: tuple[bool, int, float],
-) -> None:
-    """Writes the gradients of queries, keys and values to `found`."""
+) -> list[Tensor]:
+    """Writes the gradients of queries, keys and values to their places, and returns them, (N, H, E) each."""
     from nmt.model.kernels import attention_kernels
 
     q, k, v = inputs
-    grad_q, grad_k, grad_v = found
     causal, window, scale = options
+    begun = [
+        gradient.begin(part, x, attention_kernels.num_tiles(x))
+        for (gradient, part), x in zip(places, inputs, strict=True)
+    ]
+    found, added = zip(*begun, strict=True)
     attention_kernels.flat_attention_backward(
         *(grad.contiguous(), out, sums, q, k, v, queries.sentences, queries.cu_seqlens),
-        *(keys.sentences, keys.cu_seqlens, causal, window, scale, grad_q, grad_k, grad_v),
+        *(keys.sentences, keys.cu_seqlens, causal, window, scale, *found, *added),
     )
+    return [*found]
 
 
 _self_attend: Callable[..., Any] = _SelfAttend.apply

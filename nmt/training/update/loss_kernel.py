@@ -1,13 +1,17 @@
 """Triton kernels of the loss, for GPUs: the logits are read as they are, and their gradient replaces them.
 
 `objective` has the plain version of the same arithmetic. This module needs Triton, so it is imported only
-where the kernels are used. Each program handles one row of logits, or with R-Drop one row of both passes. It
-reads the row two or three times; all reads but the first usually hit the cache. All arithmetic is in fp32.
+where the kernels are used. Each program handles one row of logits, or with R-Drop one row of both passes. A
+row of `cross_entropy_` stays in registers if it is short; a long one is read once more, from the cache:
+`THREADS` bounds the rows that are in work at a time. All arithmetic is in fp32.
 
 Shapes: R rows of logits, V vocabulary size.
 """
 
 from __future__ import annotations
+
+import math
+from functools import cache
 
 import torch
 import triton
@@ -15,9 +19,14 @@ import triton.language as tl
 from torch import Tensor
 
 from nmt.model.kernels.operators import operator
+from nmt.model.kernels.trial import right
 
-_BLOCK = 4096  # logits of a row that a program holds in registers at a time
+_BLOCK = 4096  # logits of each row of R-Drop that a program holds in registers at a time
 _WARPS = 8
+_LONGEST = 16384  # logits that a program of the cross-entropy can hold in registers
+
+THREADS = 1024
+"""Threads of a program that reads a row twice; a multiprocessor has up to 2,048, so it works on two rows."""
 
 
 @operator(lambda logits, ids, figures, *others: _check(ids, figures, logits), mutates=("logits", "figures"))
@@ -33,10 +42,15 @@ def cross_entropy_(logits: Tensor, ids: Tensor, figures: Tensor, peak: float, sc
     """
     _check(ids, figures, logits)
     if len(logits):
+        block, warps = _sizes(logits.shape[1])
+        num_values, stride = logits.shape[1], logits.stride(0)
+        unit = math.gcd(num_values, stride, 16)
         _cross_entropy[(len(logits),)](
-            *(logits, logits.stride(0), ids, figures, figures.stride(0), logits.shape[1], peak, scale),
-            BLOCK=_BLOCK,
-            num_warps=_WARPS,
+            *(logits, stride // unit, ids, figures, figures.stride(0), num_values // unit, peak, scale),
+            BLOCK=block,
+            WHOLE=reads(num_values) == 1,
+            UNIT=unit,
+            num_warps=warps,
         )
 
 
@@ -61,10 +75,13 @@ def rdrop_(
     """
     _check(ids, figures, first, second)
     if len(first):
+        num_values, strides = first.shape[1], (first.stride(0), second.stride(0))
+        unit = math.gcd(num_values, *strides, 16)
         _rdrop[(len(first),)](
-            *(first, first.stride(0), second, second.stride(0), ids, figures, figures.stride(0)),
-            *(first.shape[1], peak, weight, scale),
+            *(first, strides[0] // unit, second, strides[1] // unit, ids, figures, figures.stride(0)),
+            *(num_values // unit, peak, weight, scale),
             BLOCK=_BLOCK,
+            UNIT=unit,
             num_warps=_WARPS,
         )
 
@@ -79,6 +96,34 @@ def _check(ids: Tensor, figures: Tensor, *logits: Tensor) -> None:
     assert figures.device == ids.device
 
 
+@cache
+def runs(device: torch.device) -> bool:
+    """Whether the kernels run on this device, tried once with `cross_entropy_`; see `layer_kernels.runs`."""
+
+    def is_right() -> bool:
+        logits = torch.zeros(2, 8, dtype=torch.float16, device=device)
+        figures = torch.zeros(3, 2, device=device)
+        cross_entropy_(logits, torch.tensor([3, -1], device=device), figures, 0.5, 8.0)
+        exact = torch.tensor([[1.0, 1.0, 1.0, -3.0, 1.0, 1.0, 1.0, 1.0], [0.0] * 8], device=device)
+        nll = figures.new_tensor([math.log(8), 0.0])
+        return torch.equal(logits.float(), exact) and torch.allclose(figures[0], nll)
+
+    return right("kernels of the loss", device, is_right)
+
+
+def reads(num_pieces: int) -> int:
+    """Returns how often the cross-entropy reads a row of this many logits."""
+    return 1 if num_pieces <= _LONGEST else 2
+
+
+def _sizes(num_pieces: int) -> tuple[int, int]:
+    """Returns the logits that a program of the cross-entropy holds at a time, and its warps."""
+    if reads(num_pieces) == 2:
+        return 8 * THREADS, THREADS // 32
+    block = max(256, 1 << (num_pieces - 1).bit_length())
+    return block, max(1, block // 1024)
+
+
 # Triton compiles the functions below and accepts no annotations except constexpr.
 @triton.jit
 def _softmax_of_row(logits, num_values, BLOCK: tl.constexpr):
@@ -87,63 +132,90 @@ def _softmax_of_row(logits, num_values, BLOCK: tl.constexpr):
     total = 0.0
     for start in range(0, num_values, BLOCK):
         places = start + tl.arange(0, BLOCK)
-        values = tl.load(logits + places, mask=places < num_values, other=-float("inf")).to(tl.float32)
-        higher = tl.maximum(highest, tl.max(values, 0))
-        # While all logits are -inf, their differences would be NaN.
-        base = tl.where(higher == -float("inf"), 0.0, higher)
-        total = total * tl.exp(highest - base) + tl.sum(tl.exp(values - base), 0)
-        highest = higher
+        mask = places < num_values
+        values = tl.load(logits + places, mask=mask, other=-float("inf"), eviction_policy="evict_last")
+        highest, total = _added(highest, total, values.to(tl.float32))
     return highest, tl.log(total)
+
+
+@triton.jit
+def _added(highest, total, values):
+    """Returns the highest logit and the sum of exponentials of a row, after some more of its logits."""
+    higher = tl.maximum(highest, tl.max(values, 0))
+    # While all logits are -inf, their differences would be NaN.
+    base = tl.where(higher == -float("inf"), 0.0, higher)
+    return higher, total * tl.exp(highest - base) + tl.sum(tl.exp(values - base), 0)
 
 
 @triton.jit
 def _cross_entropy(
     logits,
-    row_stride,
+    row_units,
     ids,
     figures,
     figure_stride,
-    num_values,
+    num_units,
     peak,
     scale,
     BLOCK: tl.constexpr,
+    WHOLE: tl.constexpr,
+    UNIT: tl.constexpr,
 ):
+    # Sizes in units: Triton itself notices only multiples of 16, and loads other rows value by value.
+    num_values = num_units * UNIT
     row = tl.program_id(0).to(tl.int64)
-    logits += row * row_stride
+    logits += row * row_units * UNIT
     target = tl.load(ids + row)
     has_target = target >= 0
     target_logit = tl.load(logits + target, mask=has_target, other=0.0).to(tl.float32)
-    highest, log_total = _softmax_of_row(logits, num_values, BLOCK)
-    tl.store(figures + row, tl.where(has_target, highest + log_total - target_logit, 0.0))
-    tl.store(figures + figure_stride + row, target_logit)
     scale = tl.where(has_target, scale, 0.0)
-    for start in range(0, num_values, BLOCK):
-        places = start + tl.arange(0, BLOCK)
+    if WHOLE:
+        places = tl.arange(0, BLOCK)
         inside = places < num_values
         values = tl.load(logits + places, mask=inside, other=-float("inf")).to(tl.float32)
-        gradient = tl.exp(values - highest - log_total)
-        gradient = tl.where(places == target, gradient - peak, gradient) * scale
-        tl.store(logits + places, gradient.to(logits.dtype.element_ty), mask=inside)
+        highest, total = _added(-float("inf"), 0.0, values)
+        log_total = tl.log(total)
+        _store_gradient(logits, places, inside, values, highest, log_total, target, peak, scale)
+    else:
+        highest, log_total = _softmax_of_row(logits, num_values, BLOCK)
+        for start in range(0, num_values, BLOCK):
+            places = start + tl.arange(0, BLOCK)
+            inside = places < num_values
+            values = tl.load(logits + places, mask=inside, other=-float("inf"), eviction_policy="evict_first")
+            values = values.to(tl.float32)
+            _store_gradient(logits, places, inside, values, highest, log_total, target, peak, scale)
+    tl.store(figures + row, tl.where(has_target, highest + log_total - target_logit, 0.0))
+    tl.store(figures + figure_stride + row, target_logit)
+
+
+@triton.jit
+def _store_gradient(logits, places, inside, values, highest, log_total, target, peak, scale):
+    """Replaces logits of a row by their gradient."""
+    gradient = tl.exp(values - highest - log_total)
+    gradient = tl.where(places == target, gradient - peak, gradient) * scale
+    tl.store(logits + places, gradient.to(logits.dtype.element_ty), mask=inside)
 
 
 @triton.jit
 def _rdrop(
     first,
-    first_stride,
+    first_units,
     second,
-    second_stride,
+    second_units,
     ids,
     figures,
     figure_stride,
-    num_values,
+    num_units,
     peak,
     weight,
     scale,
     BLOCK: tl.constexpr,
+    UNIT: tl.constexpr,
 ):
+    num_values = num_units * UNIT  # as in `_cross_entropy`
     row = tl.program_id(0).to(tl.int64)
-    first += row * first_stride
-    second += row * second_stride
+    first += row * first_units * UNIT
+    second += row * second_units * UNIT
     target = tl.load(ids + row)
     target_a, target_b = tl.load(first + target).to(tl.float32), tl.load(second + target).to(tl.float32)
     highest_a, log_total_a = _softmax_of_row(first, num_values, BLOCK)

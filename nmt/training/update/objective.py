@@ -165,7 +165,9 @@ def _losses(
         grad_bias = torch.zeros_like(added, dtype=_wide(dtype))
         grad_bias += -smoothing * scale * num_tokens / len(weight)
     tokens = summed.new_zeros(3, len(target))  # for each token: -log p, its logit, the divergence
-    differentiate = _in_one_kernel if weight.device.type == "cuda" and _has_triton() else _in_parts
+    differentiate = (
+        _in_one_kernel if weight.device.type == "cuda" and _has_kernels(weight.device) else _in_parts
+    )
     for part in _parts(len(target), size):
         scores = [F.linear(x[part], weight, added) for x in passes]
         count = len(target[part])
@@ -232,8 +234,13 @@ def _in_one_kernel(
 
 
 @cache
-def _has_triton() -> bool:
-    return find_spec("triton") is not None
+def _has_kernels(device: torch.device) -> bool:
+    """Whether the kernels of `loss_kernel` run on a GPU."""
+    if find_spec("triton") is None:
+        return False
+    from nmt.training.update import loss_kernel  # a local import: it needs Triton
+
+    return loss_kernel.runs(device)
 
 
 def _add_product(total: Tensor, grad: Tensor, x: Tensor) -> None:

@@ -212,8 +212,14 @@ class Adam(Optimizer):
             ]
 
     @torch.no_grad()
-    def step(self, rate: float, finite: Tensor | None = None) -> None:
-        """Makes one fused call; with weight decay, one for the weights that decay and one for the others."""
+    def step(self, rate: float, finite: Tensor | None = None, divisor: Tensor | None = None) -> None:
+        """Makes one fused call; with weight decay, one for the weights that decay and one for the others.
+
+        Args:
+            rate: see `Optimizer.step`.
+            finite: see `Optimizer.step`.
+            divisor: () fp32, by which the gradients are divided first, in the same pass over them.
+        """
         config = self.config
         self._step.add_(1.0 if finite is None else finite)
         fused = torch._fused_adamw_ if self._decoupled else torch._fused_adam_
@@ -233,6 +239,7 @@ class Adam(Optimizer):
                 eps=config.epsilon,
                 amsgrad=False,
                 maximize=False,
+                grad_scale=divisor,
                 found_inf=skipped,
             )
 

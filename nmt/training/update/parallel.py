@@ -15,7 +15,7 @@ from nmt.training.processes.ranks import Ranks
 from nmt.training.update.exchange import BucketedExchange
 from nmt.training.update.half_weights import HalfWeights
 from nmt.training.update.objective import marked_one
-from nmt.training.update.optimizer import FlatGradients, build_optimizer, trained_parameters
+from nmt.training.update.optimizer import Adam, FlatGradients, build_optimizer, trained_parameters
 from nmt.training.update.precision import exchange_dtype, product_dtype
 from nmt.training.update.start_penalty import start_penalty
 
@@ -176,10 +176,14 @@ class Replicated:
 
     def step(self, rate: float, factor: Tensor, finite: Tensor) -> None:
         """Makes a step; the host does not wait for the values of the tensors."""
-        self.gradients.gradients.mul_(factor.float())
+        optimizer, gradients = self._optimizer, self.gradients.gradients
+        if gradients.is_cuda and self._penalty is None and type(optimizer).step is Adam.step:
+            cast(Adam, optimizer).step(rate, finite, factor.reciprocal().float())
+            return
+        gradients.mul_(factor.float())
         if self._penalty is not None:
             self._penalty.add_to([cast(Tensor, weight.grad) for weight in self._trained.values()])
-        self._optimizer.step(rate, finite)
+        optimizer.step(rate, finite)
 
     def state(self, *, optimizer: bool) -> State:
         """Returns the tensors themselves, not copies."""

@@ -7,8 +7,11 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from typing import Any
+from unittest.mock import Mock, patch
 
 import torch
 from torch import Tensor
@@ -31,6 +34,8 @@ class Case:
     dtype: str = "float32"
     residual: str | None = None
     frozen: tuple[str, ...] = ()
+    attention: bool = False  # whether the kernels of attention are used, and sum the gradients of biases
+    relu_product: bool = True  # whether its kernel runs
 
 
 CASES = {
@@ -40,6 +45,11 @@ CASES = {
     "fp16": Case(dtype="float16"),
     "fp16, 16 bits between sub-layers": Case(dtype="float16", residual="float16"),
     "frozen below and above": Case(frozen=("target_embedding", "encoder.0.", "decoder.1.")),
+    "frozen biases and norms": Case(frozen=("target_embedding", "encoder.0.feed_forward.inner.")),
+    "attention": Case(d_model=32, attention=True),
+    "attention in fp16": Case(d_model=32, attention=True, dtype="float16", residual="float16"),
+    "attention, frozen": Case(d_model=32, attention=True, frozen=("target_embedding", "decoder.1.")),
+    "without the kernel for ReLU": Case(relu_product=False),
 }
 
 
@@ -88,9 +98,12 @@ def passed(
         elif masks:
             layer.dropout.forward = masks  # type: ignore[method-assign]
     model.seed_dropout(5)
-    with torch.autocast("cpu", dtype, enabled=dtype in (torch.float16, torch.bfloat16)):
+    with (
+        torch.autocast("cpu", dtype, enabled=dtype in (torch.float16, torch.bfloat16)),
+        kernels(case, is_fused),
+    ):
         hidden = model(BATCH)
-    hidden.double().square().sum().backward()
+        hidden.double().square().sum().backward()
     for weight, copy in copies:
         if copy.grad is not None:
             gradient = copy.grad.to(weight.dtype)
@@ -98,6 +111,20 @@ def passed(
     assert all(weight.grad is None for weight in model.parameters() if not weight.requires_grad)
     gradients = [weight.grad for weight in model.parameters()]
     return [x.double().flatten().tolist() for x in (hidden.detach(), *gradients) if x is not None]
+
+
+@contextmanager
+def kernels(case: Case, is_fused: bool) -> Iterator[None]:
+    """Uses the kernels that a case is for, and checks that their sums of gradients are used."""
+    attends = case.attention and is_fused
+    sums = Mock(wraps=fused._with_sum)
+    with (
+        patch("nmt.model.kernels.supports_flat", lambda x: attends),
+        patch("nmt.model.kernels.relu_product.runs", lambda *_: case.relu_product),
+        patch("nmt.model.fused._with_sum", sums),
+    ):
+        yield
+    assert (sums.call_count > 0) == (is_fused and not attends)
 
 
 class Masks:
@@ -170,6 +197,40 @@ def facts_of_embedding() -> dict[str, Any]:
     return facts
 
 
+def facts_of_relu() -> dict[str, Any]:
+    """The product before a ReLU against torch's operators, of whole tiles and others, and its trial."""
+    from nmt.model.kernels import layer_kernels
+    from nmt.model.kernels.relu_product import relu_product, runs
+    from nmt.training.update import loss_kernel
+
+    cpu = torch.device("cpu")
+    trials = [
+        runs(cpu, torch.float32),
+        runs(cpu, torch.float16),
+        layer_kernels.runs(cpu),
+        loss_kernel.runs(cpu),
+    ]
+    random = torch.Generator().manual_seed(6)
+    errors = {}
+    for rows, inner, width in ((0, 8, 8), (1, 3, 5), (128, 64, 128), (130, 70, 260), (300, 8, 40)):
+        for dtype in (torch.float32, torch.float16):
+            grad, weight, out = (
+                torch.randn(shape, generator=random).to(dtype)
+                for shape in ((rows, inner), (inner, width), (rows, width))
+            )
+            found, sums = relu_product(grad, weight, out.relu_())
+            exact = (grad.double() @ weight.double()) * (out > 0)
+            assert found.dtype is dtype and sums.shape == (-(-rows // 128), width)
+            kept = bool((found[out == 0] == 0).all())
+            error = max([0.0, *(found - exact).abs().flatten().tolist()])
+            errors[f"{rows} {inner} {width} {dtype}"] = {
+                "kept": kept,
+                "error": error,
+                "error_of_sums": (sums.sum(0) - exact.sum(0)).abs().max().item(),
+            }
+    return {"errors": errors, "trials": trials}
+
+
 def facts_of_masks() -> dict[str, Any]:
     shape = torch.Size((600, 96))
     seeds = [torch.tensor([seed]) for seed in (7, 8)]
@@ -195,4 +256,5 @@ if __name__ == "__main__":
         print(json.dumps({"case": name, **asdict(case), **run(case)}))
     print(json.dumps({"case": "embedding", **facts_of_embedding()}))
     print(json.dumps({"case": "rounding", **facts_of_rounding()}))
+    print(json.dumps({"case": "relu", **facts_of_relu()}))
     print(json.dumps({"case": "masks", **facts_of_masks()}))

@@ -88,7 +88,7 @@ def test_the_kernels_compile_for_gpus(capability: int, width: int) -> None:
 
     pointers = {
         **dict.fromkeys(("q", "k", "v", "out", "grad", "grad_q", "grad_k", "grad_v"), "*bf16"),
-        **dict.fromkeys(("sums", "along"), "*fp32"),
+        **dict.fromkeys(("sums", "along", "added_q", "added_k", "added_v"), "*fp32"),
         **dict.fromkeys(("q_sentences", "k_sentences", "q_seqlens", "k_seqlens"), "*i32"),
     }
     numbers = {"scale": "fp32", "plain_scale": "fp32"}

@@ -8,6 +8,7 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -16,6 +17,7 @@ from interpreted_fused import BATCH, CASES
 from nmt.config import Activation, ModelConfig, Norm
 from nmt.model import fused
 from nmt.model.transformer import Transformer
+from nmt.runtime import log
 
 pytest.importorskip("triton", reason="Triton is not installed: it exists for Linux only")
 
@@ -58,6 +60,42 @@ def test_the_kernel_of_the_embeddings(interpreted: dict[str, Any]) -> None:
 def test_the_kernel_of_a_norm_rounds_for_the_next_product(interpreted: dict[str, Any]) -> None:
     assert interpreted["rounding"]["rounded"] is True
     assert interpreted["rounding"]["none"] == [0, 24]
+
+
+@pytest.mark.slow
+def test_the_product_before_a_relu(interpreted: dict[str, Any]) -> None:
+    facts = interpreted["relu"]
+    assert facts["trials"] == [True, True, True, True]
+    assert len(facts["errors"]) == 10
+    for case, errors in facts["errors"].items():
+        rounding = 1e-4 if case.endswith("32") else 2e-2
+        assert errors["kept"] and errors["error"] <= rounding and errors["error_of_sums"] <= rounding, case
+
+
+@pytest.mark.parametrize(
+    ("found", "words"),
+    [
+        (RuntimeError("out of resource: shared memory\nmore"), "out of resource: shared memory"),
+        (lambda grad, weight, out: (grad @ weight, out[:1]), "its results are wrong"),
+    ],
+)
+def test_a_kernel_for_relu_that_does_not_run_is_reported_and_not_used(
+    found: Any, words: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    from nmt.model.kernels import relu_product
+
+    monkeypatch.setattr(log, "propagate", True)
+    monkeypatch.setattr(
+        relu_product, "relu_product", Mock(side_effect=found) if isinstance(found, Exception) else found
+    )
+    relu_product.runs.cache_clear()
+    for _ in range(2):
+        assert not relu_product.runs(torch.device("cpu"), torch.float16)
+    relu_product.runs.cache_clear()
+    assert caplog.messages == [
+        f"the kernels for ReLU of nmt do not run on cpu ({words}). Those of torch are used instead, which "
+        "are slower"
+    ]
 
 
 @pytest.mark.slow
@@ -138,6 +176,54 @@ def test_the_kernels_compile_for_gpus(capability: int, width: int, residual: str
             options={"num_warps": 4},
         )
         assert len(compiled.asm["cubin"]) > 1000
+
+
+@pytest.mark.parametrize("capability", [80, 86, 90])
+def test_the_product_before_a_relu_compiles_for_gpus(capability: int) -> None:
+    import triton
+    from triton.backends.compiler import GPUTarget
+    from triton.compiler import ASTSource
+
+    from nmt.model.kernels import relu_product as module
+
+    constants = {
+        "ROWS": module._ROWS,
+        "COLUMNS": module._COLUMNS,
+        "INNER": module._INNER,
+        "GROUP": module._GROUP,
+    }
+    signature = {
+        **dict.fromkeys(("grad", "weight", "out", "found"), "*bf16"),
+        **{"sums": "*fp32", "num_rows": "i32", "num_columns": "i32", "num_inner": "i32"},
+        **dict.fromkeys(constants, "constexpr"),
+    }
+    compiled = triton.compile(
+        ASTSource(module._relu_product, signature, constants),
+        target=GPUTarget("cuda", capability, 32),
+        options={"num_warps": module._WARPS, "num_stages": module._STAGES},
+    )
+    assert len(compiled.asm["cubin"]) > 1000
+    products = "wgmma.mma_async" if capability == 90 else "mma.sync"
+    assert products in compiled.asm["ptx"]
+    assert compiled.metadata.shared < 99_000  # what the smallest of these GPUs has
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_the_product_before_a_relu_on_a_gpu(dtype: torch.dtype) -> None:
+    from nmt.model.kernels.relu_product import relu_product, runs
+
+    assert runs(torch.device("cuda", 0), dtype)
+    torch.manual_seed(3)
+    grad, weight, out = (
+        torch.randn(shape, device="cuda").to(dtype) for shape in ((25000, 512), (512, 2048), (25000, 2048))
+    )
+    found, sums = relu_product(grad, weight, out.relu_())
+    plain = (grad @ weight) * (out > 0)
+    torch.testing.assert_close(found, plain, rtol=2**-7, atol=0.02)
+    torch.testing.assert_close(sums.sum(0), plain.float().sum(0), rtol=1e-3, atol=2.0)
+    assert all(map(torch.equal, relu_product(grad, weight, out), (found, sums)))  # in every run
 
 
 @pytest.mark.gpu

@@ -58,6 +58,14 @@ def test_multi_tensor_kernels_take_some_dozens_of_tensors() -> None:
     tensors = [on_gpu(16) for _ in range(100)]
     cost = costs.cost_of("_fused_adam_", (tensors, tensors, tensors, tensors), {}, None)
     assert cost == Cost(3, 7 * 100 * 16 * 4)
+    scaled = costs.cost_of("_fused_adam_", (tensors,) * 4, {"grad_scale": on_gpu()}, None)
+    assert scaled is not None and scaled.bytes == 8 * 100 * 16 * 4  # writes the gradient, too
+
+
+def test_repeated_rows_are_read_once() -> None:
+    assert costs.nbytes(on_gpu(1, 10).expand(50, 10)) == 40
+    assert costs.nbytes(on_gpu(50, 10)[:, ::2]) == 50 * 5 * 4
+    assert costs.nbytes(on_gpu(0, 10)) == 0 and costs.nbytes(on_gpu()) == 4
 
 
 @pytest.mark.parametrize(
@@ -80,11 +88,17 @@ def test_attention_has_two_products_forward_and_five_backward() -> None:
 
 
 def test_the_roofline_takes_the_slower_of_bytes_and_products() -> None:
-    gpu = Gpu("toy", bandwidth=100.0, narrow=10.0, wide=20.0, fp32=5.0, launch=1.0)
+    gpu = Gpu("toy", 100.0, narrow=10.0, wide=20.0, fp32=5.0, multiprocessors=3, cache=60.0, launch=1.0)
     assert gpu.seconds(Cost(2, 300)) == 5.0
     assert gpu.seconds(Cost(1, 100, flops=50, inner=512, half=True)) == 6.0
     assert gpu.seconds(Cost(1, 100, flops=50, inner=513, half=True)) == 3.5
     assert gpu.seconds(Cost(1, 100, flops=50, inner=512)) == 11.0
+
+
+def test_what_is_read_again_costs_time_if_it_is_not_in_the_cache() -> None:
+    gpu = Gpu("toy", 100.0, narrow=10.0, wide=20.0, fp32=5.0, multiprocessors=3, cache=60.0, launch=1.0)
+    assert gpu.seconds(Cost(1, 200, again=100, in_work=10)) == 3.0
+    assert gpu.seconds(Cost(1, 200, again=100, in_work=11)) == 4.0
 
 
 def test_a_row_keeps_the_bytes_of_products_apart() -> None:

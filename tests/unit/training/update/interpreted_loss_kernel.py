@@ -22,6 +22,10 @@ CASES: dict[str, dict[str, Any]] = {
     "a whole block": {"rows": 3, "values": 4096},
     "one value more than a block": {"rows": 3, "values": 4097},
     "many blocks": {"rows": 2, "values": 9001},
+    "the longest row in registers": {"rows": 2, "values": 16384},
+    "a row that is read twice": {"rows": 2, "values": 16385},
+    "rows that begin at multiples of 8": {"rows": 2, "values": 20008},
+    "a row that is read twice, targets to ignore": {"rows": 3, "values": 17000, "left_out": [1]},
     "no smoothing": {"rows": 4, "values": 50, "smoothing": 0.0},
     "a loss scale": {"rows": 4, "values": 50, "scale": 1024.0},
     "ignored tokens": {"rows": 4, "values": 50, "ignored": 3},
@@ -64,14 +68,14 @@ def figures(inputs: list[Tensor], target: Tensor, options: dict[str, float]) -> 
     return [x.detach().double().flatten().tolist() for x in (*losses, *gradients)]
 
 
-def masked() -> list[float]:
-    """Returns the gradient of a row with logits of -inf, and the figures of the kernel."""
+def masked(values: int) -> list[float]:
+    """Returns the gradient of a row with logits of -inf but for 4,000, and the figures of the kernel."""
     from nmt.training.update.loss_kernel import cross_entropy_
 
-    logits, numbers = torch.zeros(1, 9000), torch.zeros(3, 1)
-    logits[0, :5000] = -torch.inf
-    cross_entropy_(logits, torch.tensor([6000]), numbers, 0.9, 1.0)
-    return [*logits[0, [0, 6000, 8999]].tolist(), *numbers[:, 0].tolist()]
+    logits, numbers = torch.zeros(1, values), torch.zeros(3, 1)
+    logits[0, :-4000] = -torch.inf
+    cross_entropy_(logits, torch.tensor([values - 3000]), numbers, 0.9, 1.0)
+    return [*logits[0, [0, values - 3000, values - 1]].tolist(), *numbers[:, 0].tolist()]
 
 
 if __name__ == "__main__":
@@ -79,4 +83,5 @@ if __name__ == "__main__":
     for name, case in CASES.items():
         for rdrop in (0.0, 5.0):
             print(json.dumps({"case": name, "rdrop": rdrop, **run(case, rdrop)}))
-    print(json.dumps({"case": "masked", "found": masked()}))
+    for values in (9000, 20000):
+        print(json.dumps({"case": f"{values} masked", "found": masked(values)}))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -41,8 +42,9 @@ def test_values_and_gradients(case: str, rdrop: float, interpreted: dict[tuple[s
         assert error <= 2 * error_of_plain + 2e-6 * (size + 1)
 
 
-def test_masked_logits_have_no_gradient(interpreted: dict[tuple[str, float], Any]) -> None:
-    found = interpreted["masked", 0.0]["found"]
+@pytest.mark.parametrize("values", [9000, 20000])
+def test_masked_logits_have_no_gradient(values: int, interpreted: dict[tuple[str, float], Any]) -> None:
+    found = interpreted[f"{values} masked", 0.0]["found"]
     assert found == pytest.approx([0.0, 1 / 4000 - 0.9, 1 / 4000, math.log(4000), 0.0, 0.0], abs=1e-6)
 
 
@@ -57,22 +59,35 @@ def test_the_kernels_compile_for_gpus(capability: int, dtype: str) -> None:
 
     from nmt.training.update import loss_kernel
 
-    logits = {"row_stride": "i32"}
-    rest = {"ids": "*i64", "figures": "*fp32", "figure_stride": "i32", "num_values": "i32", "peak": "fp32"}
-    signatures = {
-        loss_kernel._cross_entropy: {"logits": f"*{dtype}", **logits, **rest, "scale": "fp32"},
-        loss_kernel._rdrop: {
-            **{"first": f"*{dtype}", "first_stride": "i32", "second": f"*{dtype}", "second_stride": "i32"},
-            **{**rest, "weight": "fp32", "scale": "fp32"},
-        },
+    rest = {"ids": "*i64", "figures": "*fp32", "figure_stride": "i32", "num_units": "i32", "peak": "fp32"}
+    one = {"logits": f"*{dtype}", "row_units": "i32", **rest, "scale": "fp32"}
+    two = {
+        **{"first": f"*{dtype}", "first_units": "i32", "second": f"*{dtype}", "second_units": "i32"},
+        **{**rest, "weight": "fp32", "scale": "fp32"},
     }
-    for function, signature in signatures.items():
+    for function, signature, num_values in (
+        (loss_kernel._cross_entropy, one, 8000),
+        (loss_kernel._cross_entropy, one, 37000),
+        (loss_kernel._rdrop, two, 37000),
+    ):
+        unit, (block, warps) = math.gcd(num_values, 16), loss_kernel._sizes(num_values)
+        constants: dict[str, int | bool] = {"BLOCK": block, "UNIT": unit}
+        if function is loss_kernel._cross_entropy:
+            constants["WHOLE"] = loss_kernel.reads(num_values) == 1
+        else:
+            constants["BLOCK"], warps = loss_kernel._BLOCK, loss_kernel._WARPS
+        # As Triton itself marks them: memory of torch begins at multiples of 16.
+        pointers = (place for place, kind in enumerate(signature.values()) if "*" in kind)
+        aligned = {(place,): [["tt.divisibility", 16]] for place in pointers}
         compiled = triton.compile(
-            ASTSource(function, {**signature, "BLOCK": "constexpr"}, {"BLOCK": 4096}),
+            ASTSource(function, {**signature, **dict.fromkeys(constants, "constexpr")}, constants, aligned),
             target=GPUTarget("cuda", capability, 32),
-            options={"num_warps": 8},
+            options={"num_warps": warps},
         )
         assert len(compiled.asm["cubin"]) > 1000
+        # 16 bytes at a time, also of rows that do not begin at multiples of 16 logits.
+        for access in ("ld", "st"):
+            assert re.search(rf"{access}\.global\S*\.v4\.b32", compiled.asm["ptx"])
 
 
 def test_no_kernel_is_used_on_the_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -100,7 +115,7 @@ def test_the_kernels_on_a_gpu(rdrop: float, dtype: torch.dtype, monkeypatch: pyt
         ("cuda", plain, dtype),
         ("cpu", expected, torch.float64),
     ):
-        monkeypatch.setattr(module, "_has_triton", lambda results=results: results is found)
+        monkeypatch.setattr(module, "_has_kernels", lambda device, results=results: results is found)
         leaves = [x.to(dtype).to(device, kind).requires_grad_() for x in (hidden, weight)]
         losses = training_loss(*leaves, target.to(device), smoothing=0.1, rdrop=rdrop, scale=8.0)
         gradients = torch.autograd.grad(losses.objective, leaves)

@@ -16,6 +16,7 @@ from nmt.training.state.checkpoint import Checkpoint, CheckpointFolder
 from nmt.training.state.progress import Progress
 from nmt.training.update.optimizer import (
     OPTIMIZERS,
+    Adam,
     FlatGradients,
     Optimizer,
     build_optimizer,
@@ -108,6 +109,24 @@ def test_steps_are_those_of_torch_bit_for_bit(name: str, kind: type[torch.optim.
         for parameter, other in zip(model.parameters(), twin.parameters(), strict=True):
             assert torch.equal(parameter, other)
     assert optimizer.tensors()["step"].item() == 4
+
+
+@pytest.mark.parametrize("decay", [0.0, 0.1])
+def test_a_divisor_scales_the_gradients(decay: float) -> None:
+    model, twin = tiny(), tiny()
+    steps = []
+    for each, divisor in ((model, torch.tensor(64.0)), (twin, None)):
+        gradients = FlatGradients(each.parameters(), num_extras=0).gradients
+        optimizer = build_optimizer(each, OptimizerConfig(weight_decay=decay))
+        assert isinstance(optimizer, Adam)
+        for update in range(3):
+            torch.manual_seed(update)
+            gradients.copy_(torch.randn(gradients.shape) * 64)
+            if divisor is None:
+                gradients.div_(64)
+            optimizer.step(0.01, torch.tensor(update != 1), divisor)
+        steps.append([*each.parameters(), *optimizer.tensors().values()])
+    assert all(map(torch.equal, *steps))  # by a power of two, division does not round
 
 
 def test_state_put_back_goes_on_bit_for_bit() -> None:

@@ -1,0 +1,74 @@
+"""The gradient of a product, put together by the attentions that read its parts."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from nmt.model.kernels.product_gradient import ProductGradient, gradient_of, note_gradient
+
+
+def written(gradient: ProductGradient, part: int) -> Tensor:
+    """Writes a part: two tokens with two heads of three values, whose sums are in two groups."""
+    grad, sums = gradient.begin(part, torch.zeros(2, 2, 3), 2)
+    grad.copy_(torch.arange(12.0).view(2, 2, 3) + 100 * part)
+    sums.copy_(torch.arange(12.0).view(2, 6) + 1000 * part)
+    return grad
+
+
+def test_one_gradient_of_all_parts() -> None:
+    gradient = ProductGradient(2)
+    for part in range(2):
+        written(gradient, part)
+    received = gradient.whole.view(2, 12)  # as autograd passes it on, in another shape
+    grad, added = gradient.take(received) or (None, None)
+    assert grad is not None and added is not None
+    assert grad.tolist() == [[*range(6), *range(100, 106)], [*range(6, 12), *range(106, 112)]]
+    assert added.tolist() == [6 + 2 * x for x in range(6)] + [2006 + 2 * x for x in range(6)]
+    assert gradient.take(received) is None  # it has been taken
+
+
+def test_a_gradient_for_each_part() -> None:
+    gradient = ProductGradient(2)
+    grads = [written(gradient, part) for part in (1, 0)]
+    grad, _ = gradient.take(*reversed(grads)) or (None, None)
+    assert grad is not None and grad.shape == (2, 12) and grad.data_ptr() == grads[1].data_ptr()
+
+
+def test_other_gradients_are_not_taken() -> None:
+    def begun() -> tuple[ProductGradient, list[Tensor]]:
+        gradient = ProductGradient(2)
+        return gradient, [written(gradient, part) for part in range(2)]
+
+    gradient, grads = begun()
+    assert gradient.take(*reversed(grads)) is None
+    gradient, grads = begun()
+    assert gradient.take(grads[0], grads[1] + 1) is None  # something else reads the second part, too
+    gradient, _ = begun()
+    assert gradient.take(gradient.whole.clone()) is None
+    incomplete = ProductGradient(2)
+    written(incomplete, 0)
+    assert incomplete.take(incomplete.whole) is None
+    assert ProductGradient(1).take(torch.zeros(2, 3)) is None
+
+
+def test_a_second_backward_pass_writes_to_other_memory() -> None:
+    gradient = ProductGradient(1)
+    first = written(gradient, 0)
+    kept = first.clone()
+    second = written(gradient, 0)
+    second.zero_()
+    assert torch.equal(first, kept)
+    assert gradient.take(first) is None
+
+
+def test_a_note_holds_for_other_shapes_but_not_for_parts() -> None:
+    product, gradient = torch.zeros(4, 6), ProductGradient(3)
+    assert gradient_of(product) is None
+    note_gradient(product, gradient, 2)
+    assert gradient_of(product) == gradient_of(product.view(4, 3, 2)) == (gradient, 2)
+    assert gradient_of(product.view(4, 1, 3, 2).squeeze(1)) == (gradient, 2)
+    assert gradient_of(product[:, :2]) is None
+    assert gradient_of(product[:2]) is None
+    assert gradient_of(product.t()) is None
+    assert gradient_of(product.clone()) is None

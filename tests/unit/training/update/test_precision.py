@@ -1,0 +1,71 @@
+"""The number format of hidden states between sub-layers, chosen for a device."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from nmt.config import ModelConfig, Norm, Precision, TrainConfig
+from nmt.options.arguments import Arguments
+from nmt.options.compose import compose_jobs
+from nmt.training import run
+from nmt.training.run import with_choices
+from nmt.training.state.run_folder import RunFolder
+from nmt.training.update.precision import residual_dtype, with_half_residual
+
+GPU, CPU = torch.device("cuda", 0), torch.device("cpu")
+
+
+def config(precision: Precision = Precision.bf16, half: bool | None = None, **model: Any) -> TrainConfig:
+    files = ("data.train.source=a", "data.train.target=b", "data.source_lang=de", "data.target_lang=en")
+    made: TrainConfig = compose_jobs(TrainConfig, "train", Arguments(("data=local", *files)))[0]
+    training = replace(made.training, precision=precision, half_residual=half)
+    return replace(made, training=training, model=replace(ModelConfig(), **model))
+
+
+def chosen(config: TrainConfig, device: torch.device) -> bool | None:
+    return with_half_residual(config, device).training.half_residual
+
+
+@pytest.mark.parametrize("precision", [Precision.bf16, Precision.fp16])
+def test_it_has_16_bits_on_a_gpu_for_the_model_of_the_paper(precision: Precision) -> None:
+    assert chosen(config(precision), GPU) is True
+    found = with_half_residual(config(precision), GPU).training
+    assert residual_dtype(found) is {"bf16": torch.bfloat16, "fp16": torch.float16}[precision.value]
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        config(Precision.fp32),
+        config(norm=Norm.pre),
+        config(residual=False),
+        config(architecture="rnn"),
+    ],
+)
+def test_it_is_fp32_otherwise(other: TrainConfig) -> None:
+    assert chosen(other, GPU) is False
+    assert residual_dtype(with_half_residual(other, GPU).training) is None
+    assert chosen(config(), CPU) is False
+
+
+@pytest.mark.parametrize("half", [False, True])
+def test_what_is_set_stays(half: bool) -> None:
+    for device in (GPU, CPU):
+        assert chosen(config(half=half, norm=Norm.pre), device) is half
+
+
+@pytest.mark.parametrize(("begun", "expected"), [(None, True), (False, False), (True, True)])
+def test_a_run_is_resumed_as_it_was_begun(
+    begun: bool | None, expected: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A GPU would choose 16 bits; a run that was begun without, or before there was an option, has none."""
+    monkeypatch.setattr(run, "choose_device", lambda name: GPU)
+    former = None if begun is None else config(half=begun)
+    monkeypatch.setattr(RunFolder, "resumable_config", lambda self: former)
+    found = with_choices(config(), RunFolder(tmp_path), 1)
+    assert found.training.half_residual is expected
