@@ -72,7 +72,7 @@ def counted(
     """Counts one case, prints it, and returns its rows."""
     import torch
     from dry_gpu import workloads
-    from dry_gpu.costs import GPUS
+    from dry_gpu.costs import GPUS, declared_costs
     from dry_gpu.ledger import Ledger
 
     from nmt.training.update.precision import product_dtype
@@ -87,7 +87,7 @@ def counted(
             found = [("search, start", 0, ledgers[0]), ("search, 16 steps", 0, ledgers[1])]
         else:
             batch = workloads.sentences(tokens, vocab_size)
-            ledger = Ledger(GPUS, workloads.declared_costs(batch))
+            ledger = Ledger(GPUS, declared_costs(batch))
             workloads.Update.of(config, vocab_size, ledger).run(batch, counted=ledger)
             found = [("update", batch.num_target_tokens, ledger)]
     rows = []

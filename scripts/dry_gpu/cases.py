@@ -29,12 +29,13 @@ def update(
 
     def run() -> Mapping[str, Any]:
         from dry_gpu import workloads
+        from dry_gpu.costs import declared_costs
         from dry_gpu.ledger import Ledger
 
         device.capability = capability
         config = workloads.train_config("model=tiny", *options)
         batch = workloads.sentences(tokens, VOCAB_SIZE)
-        ledger = Ledger((), workloads.declared_costs(batch))
+        ledger = Ledger((), declared_costs(batch))
         workloads.Update.of(config, VOCAB_SIZE, ledger).run(batch, micro_batches, ledger)
         return _figures(ledger)
 
@@ -49,12 +50,13 @@ def exchange(*options: str) -> Callable[[], Mapping[str, Any]]:
         from torch.testing._internal.distributed.fake_pg import FakeStore
 
         from dry_gpu import workloads
+        from dry_gpu.costs import declared_costs
         from dry_gpu.ledger import Ledger
 
         device.capability = (9, 0)
         config = workloads.train_config("model=tiny", "training.micro_batches=3", *options)
         batch = workloads.sentences(1500, VOCAB_SIZE)
-        ledger = Ledger((), workloads.declared_costs(batch))
+        ledger = Ledger((), declared_costs(batch))
         dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=2)
         try:
             workloads.Update.of(config, VOCAB_SIZE, ledger, processes=2).run(batch, 2, ledger)

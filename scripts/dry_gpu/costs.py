@@ -1,13 +1,13 @@
 """What an operator costs on a GPU: launches, bytes moved and floating-point operations, from its operands.
 
 Every operator is one launch that reads its inputs once and writes its outputs once, except for those in the
-tables of this module, and for kernels of attention and of nmt, whose costs `workloads.declared_costs` lists.
+tables of this module, and for kernels of attention and of nmt, whose costs `declared_costs` lists.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,6 +15,8 @@ import numpy as np
 import torch
 from torch import Tensor
 from torch.utils._pytree import tree_leaves
+
+from nmt.data.batches.batching import Batch
 
 VIEWS = frozenset(
     "_reshape_alias _unsafe_view alias as_strided chunk detach device diagonal empty empty_like "
@@ -31,6 +33,7 @@ _FILLS = frozenset(
 )
 _GATHERS = frozenset("embedding index_select gather".split())
 _SCATTERS = frozenset("scatter_add_ index_fill_".split())
+_THREADS_OF_MULTIPROCESSOR = 2048
 _TILE = 128  # rows and columns that the flash attention kernels compute at a time
 
 
@@ -189,6 +192,74 @@ def tiled_pairs(queries: Sequence[int], keys: Sequence[int], *, causal: bool) ->
         tiles = rows * (rows + 1) // 2 if causal else rows * columns
         total += tiles * _TILE * _TILE
     return total
+
+
+def declared_costs(batch: Batch) -> Mapping[str, Callable[[tuple[Any, ...], Any], Cost]]:
+    """Returns the costs of the kernels that torch has no formula for, for this batch.
+
+    A kernel of attention sees the lengths only on the GPU, so they are taken from the batch.
+    """
+    from nmt.training.update.loss_kernel import THREADS, reads  # a local import: it needs Triton
+
+    source, target = batch.source.lengths, batch.target.lengths
+
+    def pairs(num_queries: int, num_keys: int, causal: bool) -> int:
+        if causal:
+            return tiled_pairs(target, target, causal=True)
+        return tiled_pairs(*sides(num_queries, num_keys), causal=False)
+
+    def sides(num_queries: int, num_keys: int) -> tuple[Sequence[int], Sequence[int]]:
+        # Sizes of source and target may be equal; then self-attention and cross-attention have the same cost.
+        queries, keys = (target if size == sum(target) else source for size in (num_queries, num_keys))
+        return queries, keys
+
+    def forward(args: tuple[Any, ...], out: Any) -> Cost:
+        q, k = args[0], args[1]
+        return attention_cost(pairs(len(q), len(k), args[8]), q, k, backward=False)
+
+    def backward(args: tuple[Any, ...], out: Any) -> Cost:
+        q, k = args[1], args[2]
+        return attention_cost(pairs(len(q), len(k), args[11]), q, k, backward=True)
+
+    def flat(args: tuple[Any, ...], out: Any) -> Cost:
+        q, k, causal = args[0], args[1], args[5]
+        return flat_attention_cost(*sides(len(q), len(k)), q, k, causal=causal, backward=False)
+
+    def flat_backward(args: tuple[Any, ...], out: Any) -> Cost:
+        q, k, causal = args[3], args[4], args[10]
+        return flat_attention_cost(*sides(len(q), len(k)), q, k, causal=causal, backward=True)
+
+    def relu_product_cost(args: tuple[Any, ...], out: Any) -> Cost:
+        grad, weight = args[:2]
+        flops = 2 * grad.shape[0] * weight.numel()
+        return Cost(1, sum(map(nbytes, (*args, *out))), flops, min(weight.shape), half=True)
+
+    def embed(args: tuple[Any, ...], out: Any) -> Cost:
+        # Of the weights, only the rows that are read are counted; all encodings fit into the cache.
+        weight, ids, table = args[:3]
+        rows = len(ids) + min(len(ids), len(table))
+        return Cost(1, sum(map(nbytes, out)) + rows * nbytes(weight[:1]))
+
+    def cross_entropy(args: tuple[Any, ...], out: Any) -> Cost:
+        logits = args[0]
+        again = nbytes(logits) * (reads(logits.shape[1]) - 1)
+        rows = _THREADS_OF_MULTIPROCESSOR // THREADS
+        return Cost(1, 2 * nbytes(logits), again=again, in_work=rows * nbytes(logits[:1]))
+
+    def rdrop(args: tuple[Any, ...], out: Any) -> Cost:
+        # Three reads of a row are counted, although all but the first may hit the cache.
+        return Cost(1, sum(nbytes(logits) * 4 for logits in args[:2]))
+
+    return {
+        "flat_attention": flat,
+        "flat_attention_backward": flat_backward,
+        "_flash_attention_forward": forward,
+        "_flash_attention_backward": backward,
+        "embed": embed,
+        "relu_product": relu_product_cost,
+        "cross_entropy_": cross_entropy,
+        "rdrop_": rdrop,
+    }
 
 
 def tensors(tree: Any) -> list[Tensor]:

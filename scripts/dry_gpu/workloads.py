@@ -5,7 +5,7 @@ Both call the code of nmt itself. Only the objects around it are built here, wit
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from types import SimpleNamespace
@@ -18,7 +18,6 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map
 
-from dry_gpu.costs import Cost, attention_cost, flat_attention_cost, nbytes, tiled_pairs
 from dry_gpu.inductor import counting_compile
 from dry_gpu.ledger import Ledger, parts_of_weights
 from nmt.config import DecodingConfig, ModelConfig, TrainConfig
@@ -45,7 +44,6 @@ varlen.runs = flat.runs = lambda *arguments: True  # type: ignore[assignment]
 fused.runs = objective._has_kernels = lambda device: True  # type: ignore[assignment]
 relu_product.runs = lambda device, dtype: torch.cuda.get_device_capability(device) >= (8, 0)  # type: ignore[assignment]
 BOS, EOS = 2, 3
-THREADS_OF_MULTIPROCESSOR = 2048
 
 
 def train_config(*overrides: str) -> TrainConfig:
@@ -231,71 +229,3 @@ def search(
                     all_steps.host_syncs["flags of finished sentences"] += 1
                 state = output.state.select(extension.rows(width))
     return start, all_steps
-
-
-def declared_costs(batch: Batch) -> Mapping[str, Callable[[tuple[Any, ...], Any], Cost]]:
-    """Returns the costs of the kernels that torch has no formula for, for this batch.
-
-    A kernel of attention sees the lengths only on the GPU, so they are taken from the batch.
-    """
-    from nmt.training.update.loss_kernel import THREADS, reads  # a local import: it needs Triton
-
-    source, target = batch.source.lengths, batch.target.lengths
-
-    def pairs(num_queries: int, num_keys: int, causal: bool) -> int:
-        if causal:
-            return tiled_pairs(target, target, causal=True)
-        return tiled_pairs(*sides(num_queries, num_keys), causal=False)
-
-    def sides(num_queries: int, num_keys: int) -> tuple[Sequence[int], Sequence[int]]:
-        # Sizes of source and target may be equal; then self-attention and cross-attention have the same cost.
-        queries, keys = (target if size == sum(target) else source for size in (num_queries, num_keys))
-        return queries, keys
-
-    def forward(args: tuple[Any, ...], out: Any) -> Cost:
-        q, k = args[0], args[1]
-        return attention_cost(pairs(len(q), len(k), args[8]), q, k, backward=False)
-
-    def backward(args: tuple[Any, ...], out: Any) -> Cost:
-        q, k = args[1], args[2]
-        return attention_cost(pairs(len(q), len(k), args[11]), q, k, backward=True)
-
-    def flat(args: tuple[Any, ...], out: Any) -> Cost:
-        q, k, causal = args[0], args[1], args[5]
-        return flat_attention_cost(*sides(len(q), len(k)), q, k, causal=causal, backward=False)
-
-    def flat_backward(args: tuple[Any, ...], out: Any) -> Cost:
-        q, k, causal = args[3], args[4], args[10]
-        return flat_attention_cost(*sides(len(q), len(k)), q, k, causal=causal, backward=True)
-
-    def relu_product_cost(args: tuple[Any, ...], out: Any) -> Cost:
-        grad, weight = args[:2]
-        flops = 2 * grad.shape[0] * weight.numel()
-        return Cost(1, sum(map(nbytes, (*args, *out))), flops, min(weight.shape), half=True)
-
-    def embed(args: tuple[Any, ...], out: Any) -> Cost:
-        # Of the weights, only the rows that are read are counted; all encodings fit into the cache.
-        weight, ids, table = args[:3]
-        rows = len(ids) + min(len(ids), len(table))
-        return Cost(1, sum(map(nbytes, out)) + rows * nbytes(weight[:1]))
-
-    def cross_entropy(args: tuple[Any, ...], out: Any) -> Cost:
-        logits = args[0]
-        again = nbytes(logits) * (reads(logits.shape[1]) - 1)
-        rows = THREADS_OF_MULTIPROCESSOR // THREADS
-        return Cost(1, 2 * nbytes(logits), again=again, in_work=rows * nbytes(logits[:1]))
-
-    def rdrop(args: tuple[Any, ...], out: Any) -> Cost:
-        # Three reads of a row are counted, although all but the first may hit the cache.
-        return Cost(1, sum(nbytes(logits) * 4 for logits in args[:2]))
-
-    return {
-        "flat_attention": flat,
-        "flat_attention_backward": flat_backward,
-        "_flash_attention_forward": forward,
-        "_flash_attention_backward": backward,
-        "embed": embed,
-        "relu_product": relu_product_cost,
-        "cross_entropy_": cross_entropy,
-        "rdrop_": rdrop,
-    }

@@ -8,6 +8,8 @@ from dry_gpu import costs
 from dry_gpu.costs import Cost, Gpu, attention_cost, tiled_pairs
 from dry_gpu.ledger import Row, part_on_stack
 
+from nmt.data.batches.batching import Batch
+
 
 class OnGpu(torch.Tensor):
     """A tensor that claims to be on a GPU."""
@@ -85,6 +87,51 @@ def test_attention_has_two_products_forward_and_five_backward() -> None:
     assert forward.bytes == 2 * 2 * (30 + 40) * 8 * 64  # q and output, k and v
     backward = attention_cost(1000, q, k, backward=True)
     assert (backward.flops, backward.bytes) == (forward.flops * 5 // 2, forward.bytes * 2)
+
+
+def declared(name: str, *args: object, out: object = None) -> Cost:
+    """Returns the declared cost of a kernel for two pairs: 30 and 10 source tokens, 25 and 5 target tokens."""
+    pytest.importorskip("triton", reason="Triton is not installed: it exists for Linux only")
+    batch = Batch.of([[5] * 30, [5] * 10], [[5] * 24, [5] * 4])
+    return costs.declared_costs(batch)[name](args, out)
+
+
+@pytest.mark.parametrize(("pieces", "again"), [(16384, 0), (37000, 6 * 37000 * 2)])
+def test_the_loss_reads_and_writes_logits_once_or_reads_long_rows_from_the_cache(
+    pieces: int, again: int
+) -> None:
+    logits = on_gpu(6, pieces, dtype=torch.bfloat16)
+    found = declared("cross_entropy_", logits, on_gpu(6, dtype=torch.int64), on_gpu(3, 6), 0.9, 1.0)
+    assert found == Cost(1, 2 * 6 * pieces * 2, again=again, in_work=2 * pieces * 2)
+    rdrop = declared("rdrop_", logits, logits, on_gpu(6, dtype=torch.int64), on_gpu(3, 6), 0.9, 1.0, 1.0)
+    assert rdrop == Cost(1, 4 * 2 * 6 * pieces * 2)
+
+
+def test_the_product_before_a_relu_reads_three_tensors_and_writes_two() -> None:
+    half = {"dtype": torch.bfloat16}
+    given = (on_gpu(300, 8, **half), on_gpu(8, 40, **half), on_gpu(300, 40, **half))
+    found = declared("relu_product", *given, out=(on_gpu(300, 40, **half), on_gpu(3, 40)))
+    moved = 2 * (300 * 8 + 8 * 40 + 300 * 40) + 2 * 300 * 40 + 4 * 3 * 40
+    assert found == Cost(1, moved, 2 * 300 * 8 * 40, 8, half=True)
+
+
+def test_embeddings_read_a_row_per_token_and_the_encodings_once() -> None:
+    given = (on_gpu(9000, 8), on_gpu(40, dtype=torch.int64), on_gpu(16, 8), on_gpu(40, dtype=torch.int64))
+    out = (on_gpu(40, 8), on_gpu(40, 8, dtype=torch.bfloat16))
+    assert declared("embed", *given, out=out) == Cost(1, 40 * 8 * (4 + 2) + (40 + 16) * 8 * 4)
+
+
+def test_attention_over_flat_batches_reads_each_tensor_once_per_kernel() -> None:
+    q, k = on_gpu(30, 2, 16, dtype=torch.bfloat16), on_gpu(40, 2, 16, dtype=torch.bfloat16)
+    of_q, of_k = 30 * 2 * 16 * 2, 40 * 2 * 16 * 2
+    forward = declared("flat_attention", q, k, k, None, None, False, -1, 1.0)
+    # One tile of queries sees all 40 keys, in two blocks of 32.
+    assert (forward.launches, forward.bytes) == (1, 2 * of_q + 2 * of_k)
+    assert forward.flops == 2 * 2 * 64 * 64 * 2 * 16
+    backward = declared("flat_attention_backward", q, q, None, q, k, k, *[None] * 4, False, -1, 1.0)
+    assert (backward.launches, backward.bytes) == (2, 6 * of_q + 6 * of_k)
+    # The tile of keys is seen by 30 queries, in one block.
+    assert backward.flops == 2 * (3 * 64 * 64 + 4 * 32 * 64) * 2 * 16
 
 
 def test_the_roofline_takes_the_slower_of_bytes_and_products() -> None:
