@@ -90,7 +90,7 @@ def test_attention_has_two_products_forward_and_five_backward() -> None:
 
 
 def declared(name: str, *args: object, out: object = None) -> Cost:
-    """Returns the declared cost of a kernel for two pairs: 30 and 10 source tokens, 25 and 5 target tokens."""
+    """Returns the declared cost of a kernel for two pairs, of 30 and 10 and of 25 and 5 tokens."""
     pytest.importorskip("triton", reason="Triton is not installed: it exists for Linux only")
     batch = Batch.of([[5] * 30, [5] * 10], [[5] * 24, [5] * 4])
     return costs.declared_costs(batch)[name](args, out)
