@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
 
@@ -266,15 +267,23 @@ class Model:
         lines = [lines] if isinstance(lines, str) else lines
         texts = [_line(line, f"line {number}") for number, line in enumerate(lines, 1)]
         phrases, translator = _phrases(texts, constraints), self._translator(decoding)
+        impossible: list[tuple[str, ...]] = [() for _ in texts]
         if terminology is not None:
+            from nmt.decoding.constraints.phrases import separated
             from nmt.decoding.constraints.terminology import load_terminology
 
-            terms, visible = load_terminology(terminology), map(translator.translatable, texts)
-            given = phrases or [[] for _ in texts]
-            phrases = [[*one, *terms.targets(text)] for one, text in zip(given, visible, strict=True)]
+            terms, given = load_terminology(terminology), phrases or [[] for _ in texts]
+            found_terms = [terms.targets(translator.translatable(text)) for text in texts]
+            parts = [separated(targets, translator.tokenizer) for targets in found_terms]
+            phrases = [[*one, *targets] for one, (targets, _) in zip(given, parts, strict=True)]
+            impossible = [those for _, those in parts]
         with as_guest(Guest(shown)), torch_for_nmt(self._threads):
             with progress_bar(total=len(texts), unit="lines", description="Translating") as bar:
                 found = translator.translate(texts, bar.update, constraints=phrases, alignments=alignments)
+        found = [
+            replace(one, unmet=(*one.unmet, *those)) if those else one
+            for one, those in zip(found, impossible, strict=True)
+        ]
         for number, translation in enumerate(found, 1):
             for problem in problems(translation, number):
                 log.warning(problem)

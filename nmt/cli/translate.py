@@ -52,6 +52,7 @@ from nmt.cli.prompt import converse
 from nmt.cli.prompt_commands import Settings
 from nmt.config import TranslateConfig, folders
 from nmt.data.corpora.text import COMPRESSED
+from nmt.decoding.constraints.phrases import separated
 from nmt.decoding.constraints.terminology import Terms, configured_terms
 from nmt.decoding.translation import problems
 from nmt.errors import UserError
@@ -161,8 +162,8 @@ def translation_of_requests(
             [*one.constraints, *(terms(translator.translatable(one.text)) if terms else ())]
             for one in requests
         ]
-        separated = [possible(line) if line else ([], ()) for line in phrases]
-        constraints = [those for those, _ in separated]
+        parts = [separated(line, translator.tokenizer) for line in phrases]
+        constraints = [those for those, _ in parts]
         found = translator.translate(
             [one.text for one in requests],
             prefixes=prefixes if any(prefixes) else None,
@@ -173,14 +174,8 @@ def translation_of_requests(
         )
         return [
             replace(one, unmet=(*one.unmet, *others)) if others else one
-            for one, (_, others) in zip(found, separated, strict=True)
+            for one, (_, others) in zip(found, parts, strict=True)
         ]
-
-    def possible(phrases: Sequence[str]) -> tuple[list[str], tuple[str, ...]]:
-        """Separates the phrases that no translation can contain: they have no pieces, such as a blank."""
-        ids = translator.tokenizer.encode_target(phrases)
-        pairs = [*zip(phrases, ids, strict=True)]
-        return [text for text, pieces in pairs if pieces], tuple(text for text, pieces in pairs if not pieces)
 
     return translate_all
 

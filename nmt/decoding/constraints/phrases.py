@@ -51,3 +51,9 @@ class Phrases:
         """
         texts = self.texts[line]
         return () if automaton is None else tuple(texts[index] for index in automaton.unmet(ids))
+
+
+def separated(phrases: Sequence[str], tokenizer: Tokenizer) -> tuple[list[str], tuple[str, ...]]:
+    """Returns the phrases that a translation can contain, and those without pieces, such as a blank."""
+    pairs = [*zip(phrases, tokenizer.encode_target(phrases), strict=True)] if phrases else []
+    return [text for text, ids in pairs if ids], tuple(text for text, ids in pairs if not ids)
