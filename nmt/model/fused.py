@@ -26,6 +26,7 @@ from torch import Tensor, nn
 
 from nmt.model.dropout import Dropout
 from nmt.model.kernels.product_gradient import ProductGradient, note_gradient
+from nmt.model.kernels.trial import right
 from nmt.model.layers import CrossAttention, DecoderLayer, FeedForward, KeysValues, Layer, Passes
 from nmt.model.linear import Linear, note_rounded, rounded
 
@@ -51,11 +52,26 @@ def _has_triton() -> bool:
     return find_spec("triton") is not None
 
 
+@cache
 def runs(device: torch.device) -> bool:
-    """Whether the kernels run on a device; `supports` must be true for the layer."""
-    from nmt.model.kernels import layer_kernels  # a local import: it needs Triton
+    """Whether the kernels run on a device, tried once with `residual_norm`.
 
-    return layer_kernels.runs(device)
+    Triton may be installed but unable to compile, because it lacks a C compiler.
+    """
+
+    def is_right() -> bool:
+        from nmt.model.kernels.layer_kernels import residual_norm  # a local import: it needs Triton
+
+        x = torch.tensor([[0.0, 2.0] * 8, [4.0, 4.0] * 8], device=device)
+        ones, zeros = torch.ones(16, device=device), torch.zeros(16, device=device)
+        seed = torch.zeros(1, dtype=torch.int64, device=device)
+        out, total, _, in_16_bits = residual_norm(x.half() / 2, ones, x / 2, ones, zeros, 1e-9, 0.0, seed, 0)
+        exact = torch.tensor([[-1.0, 1.0] * 8, [0.0, 0.0] * 8], device=device)
+        return (
+            torch.equal(total, x + 1) and torch.allclose(out, exact) and torch.equal(in_16_bits, out.half())
+        )
+
+    return right("kernels between products", device, is_right)
 
 
 class FusedPasses(Passes):
@@ -212,7 +228,7 @@ def _before_relu(grad: Tensor, weight: Tensor, hidden: Tensor) -> tuple[Tensor, 
     """
     from nmt.model.kernels import layer_kernels, relu_product  # local imports: they need Triton
 
-    if relu_product.runs(grad.device, grad.dtype):
+    if relu_product.supports(weight) and relu_product.runs(grad.device, grad.dtype):
         return relu_product.relu_product(grad, weight, hidden)
     grad = grad @ weight
     return grad, layer_kernels.relu_backward_(grad, hidden)

@@ -117,7 +117,7 @@ def flat_attention_backward(
     _check(q, k, v)
     _check(grad_q, grad_k, grad_v)
     for added, x in ((added_q, q), (added_k, k), (added_v, v)):
-        assert added.shape == (num_tiles(x), x[0].numel()) and added.stride(1) == 1
+        assert added.shape == (num_tiles(x), x.shape[1:].numel()) and added.stride(1) == 1
         assert added.dtype is torch.float32
     assert grad.shape == out.shape == q.shape and grad.is_contiguous() and out.is_contiguous()
     along = torch.empty_like(sums)

@@ -73,7 +73,7 @@ def self_attend_flat(
     Returns:
         (N, H, E).
     """
-    gradient, _ = gradient_of(qkv) or (None, 0)
+    gradient, _ = (gradient_of(qkv) if qkv.requires_grad else None) or (None, 0)
     out: Tensor = _self_attend(qkv, layout, causal, -1 if window is None else window, scale, gradient)
     return out
 
@@ -105,7 +105,8 @@ def attend_flat(
         (Nq, H, E).
     """
     q, k, v = (_adjacent(x) for x in (q, k, v))
-    places = [gradient_of(x) for x in (q, k, v)]
+    # Without a gradient, nothing would take it from there.
+    places = [gradient_of(x) if x.requires_grad else None for x in (q, k, v)]
     out: Tensor = _attend(q, k, v, queries, keys, causal, -1 if window is None else window, scale, places)
     return out
 

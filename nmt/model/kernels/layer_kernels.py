@@ -14,15 +14,12 @@ Shapes: N tokens, D d_model, F d_ff.
 
 from __future__ import annotations
 
-from functools import cache
-
 import torch
 import triton
 import triton.language as tl
 from torch import Tensor
 
 from nmt.model.kernels.operators import operator
-from nmt.model.kernels.trial import right
 
 _PROGRAMS = 1056  # of the kernels that sum over tokens: eight for each multiprocessor of an H100
 
@@ -68,24 +65,6 @@ def residual_norm(
             num_warps=_warps(block),
         )
     return out, total, statistics, rounded
-
-
-@cache
-def runs(device: torch.device) -> bool:
-    """Whether the kernels run on this device, tried once with `residual_norm`.
-
-    Triton may be installed but unable to compile, because it lacks a C compiler.
-    """
-
-    def is_right() -> bool:
-        x = torch.tensor([[0.0, 2.0] * 8, [4.0, 4.0] * 8], device=device)
-        ones, zeros = torch.ones(16, device=device), torch.zeros(16, device=device)
-        seed = torch.zeros(1, dtype=torch.int64, device=device)
-        out, total, _, rounded = residual_norm(x.half() / 2, ones, x / 2, ones, zeros, 1e-9, 0.0, seed, 0)
-        exact = torch.tensor([[-1.0, 1.0] * 8, [0.0, 0.0] * 8], device=device)
-        return torch.equal(total, x + 1) and torch.allclose(out, exact) and torch.equal(rounded, out.half())
-
-    return right("kernels between products", device, is_right)
 
 
 def _results(

@@ -48,7 +48,7 @@ class ProductGradient:
         if self._whole is None or self._sums is None or part in self._begun:
             self._begun.clear()
             self._whole = x.new_empty(len(x), self._num_parts, *x.shape[1:])
-            self._sums = x.new_empty(num_groups, self._num_parts, x[0].numel(), dtype=torch.float32)
+            self._sums = x.new_empty(num_groups, self._num_parts, x.shape[1:].numel(), dtype=torch.float32)
         self._begun.add(part)
         return self._whole[:, part], self._sums[:, part]
 
@@ -79,10 +79,11 @@ def note_gradient(x: Tensor, gradient: ProductGradient, part: int = 0) -> None:
 
 
 def gradient_of(x: Tensor) -> tuple[ProductGradient, int] | None:
-    """Returns what `note_gradient` has noted for `x`, or for a tensor that is `x` in another shape."""
+    """Returns what `note_gradient` has noted for `x`, or for the tensor of N tokens of which it is a view."""
     found: tuple[ProductGradient, int] | None = getattr(x, _GRADIENT, None)
     base = x._base
-    if found is None and base is not None and x.is_contiguous() and x.numel() == base.numel():
+    is_whole = base is not None and len(x) == len(base) and x.numel() == base.numel() and x.is_contiguous()
+    if found is None and is_whole:
         found = getattr(base, _GRADIENT, None)
     return found
 

@@ -12,6 +12,7 @@ Shapes: N tokens, D d_model, F d_ff.
 
 from __future__ import annotations
 
+import math
 from functools import cache
 
 import torch
@@ -22,9 +23,10 @@ from torch import Tensor
 from nmt.model.kernels.operators import operator
 from nmt.model.kernels.trial import right
 
-_ROWS, _COLUMNS, _INNER = 128, 128, 64  # of a tile of the product, and of the parts of D that it sums
+_ROWS, _COLUMNS = 128, 128  # of a tile of the product
 _GROUP = 8  # rows of tiles that are computed together, so that they find `weight` in the cache
-_WARPS, _STAGES = 4, 3
+_WARPS = 4
+_UNIT = 8  # D and F must be multiples of it, so that 16 bytes can be loaded at a time
 
 
 @operator(lambda *given: _results(*given))
@@ -42,17 +44,36 @@ def relu_product(grad: Tensor, weight: Tensor, out: Tensor) -> tuple[Tensor, Ten
     """
     found, sums = _results(grad, weight, out)
     if len(out):
-        tiles = len(sums) * -(-out.shape[1] // _COLUMNS)
-        _relu_product[(tiles,)](
-            *(grad, weight, out, found, sums, len(out), out.shape[1], grad.shape[1]),
+        width, inner = out.shape[1], grad.shape[1]
+        unit = math.gcd(width, inner, 16)
+        on_gpu = out.device.type == "cuda"
+        capability = torch.cuda.get_device_capability(out.device) if on_gpu else (0, 0)
+        part, stages = parts_and_stages(capability)
+        _relu_product[(len(sums) * -(-width // _COLUMNS),)](
+            *(grad, weight, out, found, sums, len(out), width // unit, inner // unit),
             ROWS=_ROWS,
             COLUMNS=_COLUMNS,
-            INNER=_INNER,
+            INNER=part,
             GROUP=_GROUP,
+            UNIT=unit,
             num_warps=_WARPS,
-            num_stages=_STAGES,
+            num_stages=stages,
         )
     return found, sums
+
+
+def supports(weight: Tensor) -> bool:
+    """Whether the kernel is fast for a weight, (D, F)."""
+    return all(size % _UNIT == 0 for size in weight.shape)
+
+
+def parts_and_stages(capability: tuple[int, int]) -> tuple[int, int]:
+    """Returns how many of D a tile sums at a time, and how many of these parts are in work.
+
+    A multiprocessor then has room for two tiles, one of which computes while the other one reads and writes.
+    That takes 196 KB of shared memory on GPUs of data centres; others have 100 KB.
+    """
+    return (64, 3) if capability in ((8, 0), (9, 0), (10, 0), (10, 3)) else (32, 4)
 
 
 def _results(grad: Tensor, weight: Tensor, out: Tensor) -> tuple[Tensor, Tensor]:
@@ -97,13 +118,16 @@ def _relu_product(
     found,
     sums,
     num_rows,
-    num_columns,
-    num_inner,
+    column_units,
+    inner_units,
     ROWS: tl.constexpr,
     COLUMNS: tl.constexpr,
     INNER: tl.constexpr,
     GROUP: tl.constexpr,
+    UNIT: tl.constexpr,
 ):
+    # Sizes in units: Triton itself notices only multiples of 16, and loads other rows value by value.
+    num_columns, num_inner = column_units * UNIT, inner_units * UNIT
     row_tiles, column_tiles = tl.cdiv(num_rows, ROWS), tl.cdiv(num_columns, COLUMNS)
     program = tl.program_id(0)
     first = program // (GROUP * column_tiles) * GROUP

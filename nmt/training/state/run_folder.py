@@ -71,8 +71,10 @@ _CHANGEABLE = frozenset(
 )
 """Options that change neither the weights after a given update nor their evaluation in training."""
 
-_CHOSEN = ("data.max_tokens", "data.tokenizer.vocab_size")
-"""Options whose `auto` is replaced by a number after the data are prepared."""
+_CHOSEN = ("data.max_tokens", "data.tokenizer.vocab_size", "training.precision")
+"""Options whose `auto` is replaced by what is found in the data or on the machine."""
+
+_HALF_RESIDUAL = "training.half_residual"
 
 
 class RunFolder:
@@ -364,6 +366,8 @@ def with_split(
 def fixed_options(config: TrainConfig) -> dict[str, Any]:
     """Returns the options that must not change when a run is resumed: full name → value."""
     options = dict(_flat(to_plain(config), ""))
+    # Missing in the file of a run that began before there was a choice; every other run records it.
+    options[_HALF_RESIDUAL] = bool(options[_HALF_RESIDUAL])
     if config.data.train.corpora:
         options["data.train.corpora"] = list(config.data.train.corpora)  # the order matters too
     if chosen := [name for name, given in config.decoding.processors.items() if given is not None]:
@@ -376,9 +380,12 @@ def fixed_options(config: TrainConfig) -> dict[str, Any]:
 
 
 def _options_as_given(there: TrainConfig, here: TrainConfig) -> dict[str, Any]:
-    """Returns the fixed options of `there`, with `auto` for those of `_CHOSEN` that are `auto` in `here`."""
+    """Returns the fixed options of `there`; those that are not chosen yet in `here` are as in `here`."""
     options, given = fixed_options(there), fixed_options(here)
-    return {**options, **{key: "auto" for key in _CHOSEN if given[key] == "auto"}}
+    chosen_later = [key for key in _CHOSEN if given[key] == "auto"]
+    if here.training.half_residual is None:
+        chosen_later.append(_HALF_RESIDUAL)
+    return {**options, **{key: given[key] for key in chosen_later}}
 
 
 _SHOWN = 6

@@ -11,7 +11,6 @@ Shapes: R rows of logits, V vocabulary size.
 from __future__ import annotations
 
 import math
-from functools import cache
 
 import torch
 import triton
@@ -19,14 +18,13 @@ import triton.language as tl
 from torch import Tensor
 
 from nmt.model.kernels.operators import operator
-from nmt.model.kernels.trial import right
 
 _BLOCK = 4096  # logits of each row of R-Drop that a program holds in registers at a time
 _WARPS = 8
 _LONGEST = 16384  # logits that a program of the cross-entropy can hold in registers
 
 THREADS = 1024
-"""Threads of a program that reads a row twice; a multiprocessor has up to 2,048, so it works on two rows."""
+"""Threads of a program that reads a row twice. A multiprocessor has up to 2,048, so at most two rows."""
 
 
 @operator(lambda logits, ids, figures, *others: _check(ids, figures, logits), mutates=("logits", "figures"))
@@ -96,21 +94,6 @@ def _check(ids: Tensor, figures: Tensor, *logits: Tensor) -> None:
     assert figures.device == ids.device
 
 
-@cache
-def runs(device: torch.device) -> bool:
-    """Whether the kernels run on this device, tried once with `cross_entropy_`; see `layer_kernels.runs`."""
-
-    def is_right() -> bool:
-        logits = torch.zeros(2, 8, dtype=torch.float16, device=device)
-        figures = torch.zeros(3, 2, device=device)
-        cross_entropy_(logits, torch.tensor([3, -1], device=device), figures, 0.5, 8.0)
-        exact = torch.tensor([[1.0, 1.0, 1.0, -3.0, 1.0, 1.0, 1.0, 1.0], [0.0] * 8], device=device)
-        nll = figures.new_tensor([math.log(8), 0.0])
-        return torch.equal(logits.float(), exact) and torch.allclose(figures[0], nll)
-
-    return right("kernels of the loss", device, is_right)
-
-
 def reads(num_pieces: int) -> int:
     """Returns how often the cross-entropy reads a row of this many logits."""
     return 1 if num_pieces <= _LONGEST else 2
@@ -126,14 +109,14 @@ def _sizes(num_pieces: int) -> tuple[int, int]:
 
 # Triton compiles the functions below and accepts no annotations except constexpr.
 @triton.jit
-def _softmax_of_row(logits, num_values, BLOCK: tl.constexpr):
+def _softmax_of_row(logits, num_values, BLOCK: tl.constexpr, EVICTION: tl.constexpr):
     """Returns the highest logit, and the logarithm of the sum of exp(logit - highest)."""
     highest = -float("inf")
     total = 0.0
     for start in range(0, num_values, BLOCK):
         places = start + tl.arange(0, BLOCK)
         mask = places < num_values
-        values = tl.load(logits + places, mask=mask, other=-float("inf"), eviction_policy="evict_last")
+        values = tl.load(logits + places, mask=mask, other=-float("inf"), eviction_policy=EVICTION)
         highest, total = _added(highest, total, values.to(tl.float32))
     return highest, tl.log(total)
 
@@ -177,7 +160,7 @@ def _cross_entropy(
         log_total = tl.log(total)
         _store_gradient(logits, places, inside, values, highest, log_total, target, peak, scale)
     else:
-        highest, log_total = _softmax_of_row(logits, num_values, BLOCK)
+        highest, log_total = _softmax_of_row(logits, num_values, BLOCK, "evict_last")
         for start in range(0, num_values, BLOCK):
             places = start + tl.arange(0, BLOCK)
             inside = places < num_values
@@ -218,8 +201,8 @@ def _rdrop(
     second += row * second_units * UNIT
     target = tl.load(ids + row)
     target_a, target_b = tl.load(first + target).to(tl.float32), tl.load(second + target).to(tl.float32)
-    highest_a, log_total_a = _softmax_of_row(first, num_values, BLOCK)
-    highest_b, log_total_b = _softmax_of_row(second, num_values, BLOCK)
+    highest_a, log_total_a = _softmax_of_row(first, num_values, BLOCK, "")
+    highest_b, log_total_b = _softmax_of_row(second, num_values, BLOCK, "")
     nll = (highest_a + log_total_a - target_a) + (highest_b + log_total_b - target_b)
     tl.store(figures + row, nll / 2)
     tl.store(figures + figure_stride + row, (target_a + target_b) / 2)

@@ -10,6 +10,7 @@ size.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from functools import cache
 from importlib.util import find_spec
@@ -20,6 +21,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from nmt.data.batches.batching import IGNORED_ID
+from nmt.model.kernels.trial import right
 
 
 class Losses(NamedTuple):
@@ -235,12 +237,21 @@ def _in_one_kernel(
 
 @cache
 def _has_kernels(device: torch.device) -> bool:
-    """Whether the kernels of `loss_kernel` run on a GPU."""
+    """Whether the kernels of `loss_kernel` run on a device, tried once with `cross_entropy_`."""
     if find_spec("triton") is None:
         return False
-    from nmt.training.update import loss_kernel  # a local import: it needs Triton
 
-    return loss_kernel.runs(device)
+    def is_right() -> bool:
+        from nmt.training.update.loss_kernel import cross_entropy_  # a local import: it needs Triton
+
+        logits = torch.zeros(2, 8, dtype=torch.float16, device=device)
+        figures = torch.zeros(3, 2, device=device)
+        cross_entropy_(logits, torch.tensor([3, -1], device=device), figures, 0.5, 8.0)
+        exact = torch.tensor([[1.0, 1.0, 1.0, -3.0, 1.0, 1.0, 1.0, 1.0], [0.0] * 8], device=device)
+        nll = figures.new_tensor([math.log(8), 0.0])
+        return torch.equal(logits.float(), exact) and torch.allclose(figures[0], nll)
+
+    return right("kernels of the loss", device, is_right)
 
 
 def _add_product(total: Tensor, grad: Tensor, x: Tensor) -> None:

@@ -199,20 +199,26 @@ def facts_of_embedding() -> dict[str, Any]:
 
 def facts_of_relu() -> dict[str, Any]:
     """The product before a ReLU against torch's operators, of whole tiles and others, and its trial."""
-    from nmt.model.kernels import layer_kernels
     from nmt.model.kernels.relu_product import relu_product, runs
-    from nmt.training.update import loss_kernel
+    from nmt.training.update import objective
 
     cpu = torch.device("cpu")
     trials = [
         runs(cpu, torch.float32),
         runs(cpu, torch.float16),
-        layer_kernels.runs(cpu),
-        loss_kernel.runs(cpu),
+        fused.runs(cpu),
+        objective._has_kernels(cpu),
     ]
     random = torch.Generator().manual_seed(6)
     errors = {}
-    for rows, inner, width in ((0, 8, 8), (1, 3, 5), (128, 64, 128), (130, 70, 260), (300, 8, 40)):
+    for rows, inner, width in (
+        (0, 8, 8),
+        (1, 3, 5),
+        (128, 64, 128),
+        (130, 72, 264),
+        (300, 8, 40),
+        (200, 80, 32),
+    ):
         for dtype in (torch.float32, torch.float16):
             grad, weight, out = (
                 torch.randn(shape, generator=random).to(dtype)

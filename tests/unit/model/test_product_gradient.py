@@ -71,4 +71,14 @@ def test_a_note_holds_for_other_shapes_but_not_for_parts() -> None:
     assert gradient_of(product[:, :2]) is None
     assert gradient_of(product[:2]) is None
     assert gradient_of(product.t()) is None
+    assert gradient_of(product.view(8, 3)) is None  # heads as tokens
     assert gradient_of(product.clone()) is None
+
+
+def test_no_tokens() -> None:
+    gradient = ProductGradient(2)
+    for part in range(2):
+        grad, sums = gradient.begin(part, torch.zeros(0, 2, 3), 0)
+        assert grad.shape == (0, 2, 3) and sums.shape == (0, 6)
+    whole, added = gradient.take(gradient.whole) or (None, None)
+    assert whole is not None and added is not None and whole.shape == (0, 12) and added.tolist() == [0.0] * 12

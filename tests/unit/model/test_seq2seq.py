@@ -43,9 +43,10 @@ def test_a_registered_class_is_built(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_program_knows_the_interface_alone() -> None:
     """No module outside `nmt/model` imports an architecture, except the exporters, which copy its weights.
 
-    The loss registers its kernels as the model does.
+    The loss registers and tries its kernels as the model does.
     """
-    root, interface = Path(nmt.__file__).parent, ("nmt.model", "nmt.model.kernels.operators")
+    kernels = ("nmt.model.kernels.operators", "nmt.model.kernels.trial")
+    root, interface = Path(nmt.__file__).parent, ("nmt.model", *kernels)
     exporters = [root / "export" / name for name in ("ctranslate2.py", "marian.py")]
     found = []
     for path in root.rglob("*.py"):
@@ -56,6 +57,7 @@ def test_the_program_knows_the_interface_alone() -> None:
                 names = {alias.name for alias in node.names}
                 if node.module not in interface or names - {
                     "operator",
+                    "right",
                     "Backend",
                     "DecoderState",
                     "Seq2Seq",

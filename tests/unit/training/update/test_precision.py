@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 
+from nmt.bundle import config_to_yaml
 from nmt.config import ModelConfig, Norm, Precision, TrainConfig
 from nmt.options.arguments import Arguments
 from nmt.options.compose import compose_jobs
@@ -59,13 +60,44 @@ def test_what_is_set_stays(half: bool) -> None:
         assert chosen(config(half=half, norm=Norm.pre), device) is half
 
 
-@pytest.mark.parametrize(("begun", "expected"), [(None, True), (False, False), (True, True)])
+@pytest.mark.parametrize(("begun", "expected"), [("", True), ("false", False), ("true", True), (None, False)])
 def test_a_run_is_resumed_as_it_was_begun(
-    begun: bool | None, expected: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    begun: str | None, expected: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A GPU would choose 16 bits; a run that was begun without, or before there was an option, has none."""
+    """A GPU would choose 16 bits: a new run has them, but not one that was begun before it could choose."""
     monkeypatch.setattr(run, "choose_device", lambda name: GPU)
-    former = None if begun is None else config(half=begun)
-    monkeypatch.setattr(RunFolder, "resumable_config", lambda self: former)
-    found = with_choices(config(), RunFolder(tmp_path), 1)
+    folder = RunFolder(tmp_path)
+    if begun != "":
+        (folder.checkpoints / "1").mkdir(parents=True)
+        monkeypatch.setattr(RunFolder, "holds_checkpoints", lambda self: True)
+        lines = config_to_yaml(
+            replace(config(), training=replace(config().training, devices="1"))
+        ).splitlines()
+        kept = [line for line in lines if "half_residual" not in line]
+        place = kept.index("training:") + 1
+        recorded = [] if begun is None else [f"  half_residual: {begun}"]
+        folder.config.write_text("\n".join([*kept[:place], *recorded, *kept[place:]]) + "\n")
+    found = with_choices(config(), folder, 1)
     assert found.training.half_residual is expected
+    folder.check(found)
+
+
+def test_the_split_of_a_former_start_is_found_before_the_format_is_chosen(tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path)
+    given = config(Precision.auto)
+    given = replace(given, data=replace(given.data, max_tokens=1000))
+    given = replace(given, training=replace(given.training, micro_batches=4, fit_micro_batches=True))
+    begun = replace(
+        given,
+        data=replace(given.data, max_tokens=2000),
+        training=replace(
+            given.training,
+            micro_batches=2,
+            fit_micro_batches=False,
+            precision=Precision.bf16,
+            half_residual=True,
+        ),
+    )
+    folder.config.write_text(config_to_yaml(begun))
+    found = folder.with_found_split(given, 1)
+    assert (found.data.max_tokens, found.training.micro_batches) == (2000, 2)
