@@ -162,7 +162,7 @@ def translation_of_requests(
             [*one.constraints, *(terms(translator.translatable(one.text)) if terms else ())]
             for one in requests
         ]
-        parts = [separated(line, translator.tokenizer) for line in phrases]
+        parts = [separated(line, translator.tokenizer) if line else ([], ()) for line in phrases]
         constraints = [those for those, _ in parts]
         found = translator.translate(
             [one.text for one in requests],

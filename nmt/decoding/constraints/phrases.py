@@ -55,5 +55,5 @@ class Phrases:
 
 def separated(phrases: Sequence[str], tokenizer: Tokenizer) -> tuple[list[str], tuple[str, ...]]:
     """Returns the phrases that a translation can contain, and those without pieces, such as a blank."""
-    pairs = [*zip(phrases, tokenizer.encode_target(phrases), strict=True)] if phrases else []
+    pairs = [*zip(phrases, tokenizer.encode_target(phrases), strict=True)]
     return [text for text, ids in pairs if ids], tuple(text for text, ids in pairs if not ids)
