@@ -24,6 +24,7 @@ def links_of(line: str) -> list[tuple[int, int]]:
     return [(int(source), int(target)) for source, target in (link.split("-") for link in line.split())]
 
 
+@pytest.mark.slow
 def test_the_file_of_links(toy: Toy, trained: Path, tmp_path: Path) -> None:
     """A line of links for each output line, with n-best lists, samples, workers and an ensemble too."""
     text = "ba de\n\nki  lo\tmu \n \nba\n"

@@ -48,6 +48,7 @@ def ids_by_the_readme(folder: Path, text: str) -> list[list[int]]:
     return [pieces.piece_to_id(sentence) for sentence in tagged]
 
 
+@pytest.mark.slow
 def test_a_model_with_tags_is_compared_with_them(toy: Toy, tmp_path: Path) -> None:
     run, output = tmp_path / "run", tmp_path / "exported"
     tags = [f"data.{split}.tag=<2yy>" for split in ("train", "valid", "test")]

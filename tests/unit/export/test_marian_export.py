@@ -126,6 +126,7 @@ def test_models_that_marian_lacks_are_refused(
     assert found is not None and found.startswith(reason)
 
 
+@pytest.mark.slow
 def test_the_card_shows_how_to_translate(bundle_of: Callable[[ModelConfig], Bundle], tmp_path: Path) -> None:
     bundle, output = bundle_of(replace(POST, tie=Tie.none)), tmp_path / "out"
     result = export(ExportConfig(str(bundle.folder), str(output), "marian", **files(tmp_path)))

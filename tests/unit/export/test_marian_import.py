@@ -52,7 +52,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
 }
 
 
-LESS_COMMON = "one vocabulary, untied", "gelu"
+LESS_COMMON = "one vocabulary, untied", "two vocabularies, untied", "gelu"
 """Variants whose parts other variants have; they are tested with the slow tests."""
 
 

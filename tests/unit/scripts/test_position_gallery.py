@@ -12,6 +12,7 @@ pytest.importorskip("matplotlib", reason="the extra plots is not installed")
 import position_gallery
 
 
+@pytest.mark.slow
 def test_the_gallery(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "argv", ["position_gallery.py", str(tmp_path)])
     position_gallery.main()

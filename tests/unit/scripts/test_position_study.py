@@ -49,6 +49,7 @@ def test_fixed_length() -> None:
         assert allowed == ([False, False, True, False] if eos else [True, True, False, True])
 
 
+@pytest.mark.slow
 def test_an_experiment_from_data_to_result(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A training of a few updates; the result has every length, and a second call changes nothing."""
     monkeypatch.setattr(symbols, "_TRAIN", 300)
