@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
 
 from nmt.api.session import Folder, session
 from nmt.config import DecodingConfig, TrainConfig, TranslateConfig
 from nmt.decoding.loading import Loaded, load_models
-from nmt.decoding.translation import problems
+from nmt.decoding.translation import problems, with_unmet
 from nmt.errors import UserError
 from nmt.evaluation.utility import configured_utility
 from nmt.options.compose import changed_decoding
@@ -280,10 +279,7 @@ class Model:
         with as_guest(Guest(shown)), torch_for_nmt(self._threads):
             with progress_bar(total=len(texts), unit="lines", description="Translating") as bar:
                 found = translator.translate(texts, bar.update, constraints=phrases, alignments=alignments)
-        found = [
-            replace(one, unmet=(*one.unmet, *those)) if those else one
-            for one, those in zip(found, impossible, strict=True)
-        ]
+        found = with_unmet(found, impossible)
         for number, translation in enumerate(found, 1):
             for problem in problems(translation, number):
                 log.warning(problem)

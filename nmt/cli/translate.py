@@ -34,7 +34,6 @@ import stat
 import sys
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
@@ -54,7 +53,7 @@ from nmt.config import TranslateConfig, folders
 from nmt.data.corpora.text import COMPRESSED
 from nmt.decoding.constraints.phrases import separated
 from nmt.decoding.constraints.terminology import Terms, configured_terms
-from nmt.decoding.translation import problems
+from nmt.decoding.translation import problems, with_unmet
 from nmt.errors import UserError
 from nmt.runtime import (
     available_cores,
@@ -172,10 +171,7 @@ def translation_of_requests(
             attention=attention,
             scores=scores,
         )
-        return [
-            replace(one, unmet=(*one.unmet, *others)) if others else one
-            for one, (_, others) in zip(found, parts, strict=True)
-        ]
+        return with_unmet(found, (others for _, others in parts))
 
     return translate_all
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from nmt.data.subwords.placeholders import NUM_PLACEHOLDERS
@@ -64,6 +65,14 @@ class Translation:
 
 BLANK = Translation((ScoredText("", 0.0),))
 """The result for a blank line: the empty line with the probability 1."""
+
+
+def with_unmet(translations: Iterable[Translation], phrases: Iterable[tuple[str, ...]]) -> list[Translation]:
+    """Adds to `unmet` of each translation phrases that the search was not given."""
+    return [
+        replace(one, unmet=(*one.unmet, *added)) if added else one
+        for one, added in zip(translations, phrases, strict=True)
+    ]
 
 
 def problems(translation: Translation, number: int) -> list[str]:

@@ -80,7 +80,7 @@ def test_every_string_is_there_once(run: Path, toy: Toy, option: str, copies: in
     texts = result.stdout.decode().split("\n")[:-1]
 
     def translation(text: str) -> str:
-        """Returns a text without number and score; it may have tabs of its own."""
+        """Returns a text without number and score; the text may contain tabs."""
         return text if copies == 1 else text.split("\t", 2)[2]
 
     assert len(texts) == copies * (len(lines) + len(hostile))

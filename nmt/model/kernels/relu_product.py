@@ -46,9 +46,7 @@ def relu_product(grad: Tensor, weight: Tensor, out: Tensor) -> tuple[Tensor, Ten
     if len(out):
         width, inner = out.shape[1], grad.shape[1]
         unit = math.gcd(width, inner, 16)
-        on_gpu = out.device.type == "cuda"
-        capability = torch.cuda.get_device_capability(out.device) if on_gpu else (0, 0)
-        part, stages = parts_and_stages(capability)
+        part, stages = parts_and_stages(_capability(out.device))
         _relu_product[(len(sums) * -(-width // _COLUMNS),)](
             *(grad, weight, out, found, sums, len(out), width // unit, inner // unit),
             ROWS=_ROWS,
@@ -65,6 +63,12 @@ def relu_product(grad: Tensor, weight: Tensor, out: Tensor) -> tuple[Tensor, Ten
 def supports(weight: Tensor) -> bool:
     """Whether the kernel is fast for a weight, (D, F)."""
     return all(size % _UNIT == 0 for size in weight.shape)
+
+
+@cache
+def _capability(device: torch.device) -> tuple[int, int]:
+    """Returns the compute capability of a GPU; (0, 0) on the CPU, where Triton's interpreter runs."""
+    return torch.cuda.get_device_capability(device) if device.type == "cuda" else (0, 0)
 
 
 def parts_and_stages(capability: tuple[int, int]) -> tuple[int, int]:
@@ -106,7 +110,7 @@ def runs(device: torch.device, dtype: torch.dtype) -> bool:
         exact = grad.float() @ weight.float() * out.float()
         return torch.equal(found.float(), exact) and torch.equal(sums.sum(0), exact.sum(0))
 
-    if device.type == "cuda" and torch.cuda.get_device_capability(device) < (8, 0):
+    if device.type == "cuda" and _capability(device) < (8, 0):
         return False
     return right("kernels for ReLU", device, is_right)
 

@@ -178,6 +178,7 @@ class Replicated:
         """Makes a step; the host does not wait for the values of the tensors."""
         optimizer, gradients = self._optimizer, self.gradients.gradients
         if gradients.is_cuda and self._penalty is None and type(optimizer).step is Adam.step:
+            # In one pass over the gradients. Another class may not take a divisor.
             cast(Adam, optimizer).step(rate, finite, factor.reciprocal().float())
             return
         gradients.mul_(factor.float())
