@@ -1,6 +1,6 @@
 """Writes or checks the bundled quickstart corpus: generated English-German sentence pairs.
 
-Usage: python scripts/make_quickstart_corpus.py [--output data/quickstart] [--check]
+Usage, in data/generator: python -m quickstart_corpus [--output ../quickstart] [--check]
 """
 
 import argparse
@@ -13,7 +13,7 @@ from pathlib import Path
 
 from quickstart_corpus.split import make_corpus
 
-DEFAULT_OUTPUT = Path(__file__).resolve().parent.parent / "data" / "quickstart"
+DEFAULT_OUTPUT = Path(__file__).resolve().parents[2] / "quickstart"
 FILES = (
     *(f"{split}.{language}.gz" for split in ("train", "valid", "test") for language in ("en", "de")),
     "test.groups.txt.gz",
@@ -22,7 +22,9 @@ FILES = (
 
 def main(arguments: list[str] | None = None) -> int:
     """Runs the command; returns its exit status."""
-    parser = argparse.ArgumentParser(description="Write the quickstart corpus, or check the one on disk.")
+    parser = argparse.ArgumentParser(
+        prog="quickstart_corpus", description="Write the quickstart corpus, or check the one on disk."
+    )
     parser.add_argument("--output", type=Path, default=DEFAULT_OUTPUT, help="default: data/quickstart")
     parser.add_argument(
         "--check", action="store_true", help="compare with the files in the folder, write nothing"
@@ -33,7 +35,7 @@ def main(arguments: list[str] | None = None) -> int:
         different = [name for name, text in files.items() if not _holds(options.output / name, text)]
         for name in different:
             print(
-                f"{options.output / name}: differs from the generated text. Run this script without --check.",
+                f"{options.output / name}: differs from the generated text. Run it without --check.",
                 file=sys.stderr,
             )
         return 1 if different else 0
