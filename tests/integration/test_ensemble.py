@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from commands import Toy
+from toy import write_toy
 
 from nmt.bundle import load_bundles
 from nmt.decoding.translator import Translator
@@ -89,3 +90,18 @@ def test_values_that_name_no_folders(toy: Toy, value: str, message: str) -> None
     line = refused.stderr.decode().strip()
     assert (refused.returncode, line.count("\n")) == (2, 0)
     assert message in line
+
+
+@pytest.mark.slow
+def test_an_ensemble_of_a_sweep(toy: Toy, tmp_path: Path) -> None:
+    """The commands of the README, on the toy corpus."""
+    few = ("training.max_updates=2", "training.validate_every=2", "training.checkpoint_every=2")
+    own = Toy(write_toy(tmp_path, train=100, held_out=5), toy.cache)
+    swept = own.run("nmt-train", "-m", *own.small("run_dir=runs/toy", "seed=1,2,3"), *few)
+    assert swept.returncode == 0, swept.stderr.decode()
+    assert sorted(path.name for path in (tmp_path / "runs/toy").iterdir()) == ["seed-1", "seed-2", "seed-3"]
+    models = "model_dir=[runs/toy/seed-1,runs/toy/seed-2,runs/toy/seed-3]"
+    translated = own.run("nmt-translate", models, "input=test.src", "output=test.out")
+    assert translated.returncode == 0, translated.stderr.decode()
+    assert (tmp_path / "test.out").read_bytes().count(b"\n") == 5
+    assert own.run("nmt-eval", models).returncode == 0

@@ -9,6 +9,7 @@ import lzma
 import os
 from collections.abc import Callable, Iterator
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 
 import pyarrow as pa
@@ -20,6 +21,11 @@ from attack.room import Room
 Change = Callable[[bytes], bytes]
 PREPARE = "prepare_only=true"
 _PLENTY = "data.tokenizer.vocab_size=300"
+_JAPANESE = (
+    refused("target_lang=ja: BLEU needs the tokenizer ja-mecab", "sacrebleu[ja]")
+    if find_spec("MeCab") is None
+    else works()
+)
 
 
 def _lines(change: Callable[[list[bytes]], None]) -> Change:
@@ -56,8 +62,8 @@ TEXTS: dict[str, tuple[Change, Expected]] = {
     "no last end": (lambda text: text.removesuffix(b"\n"), works()),
     "blank last line": (lambda text: text + b"\n", refused("120", "121")),
     "one less": (_lines(lambda lines: lines.pop()), refused("119", "120")),
-    "one more": (lambda text: text + b"ba\n", refused("121", "120")),
-    "empty": (lambda text: b"", refused("train.src")),
+    "one more": (lambda text: text + b"ba\n", refused("train.src", "121", "120")),
+    "empty": (lambda text: b"", refused("train.src", "has no sentence pairs")),
     "blank lines": (lambda text: b"\n" * 120, refused()),
     "spaces": (lambda text: b"   \t \n" * 120, refused()),
     "one blank": (_line(3, b"\n"), works()),
@@ -300,6 +306,9 @@ def _named() -> Iterator[Case]:
         "separate": (works(), ("data.tokenizer.joint=false", PREPARE)),
         "all dropped": (refused(), ("data.cleaning.max_pieces=1",)),
         "source is target lang": (either(), ("data.target_lang=xx", PREPARE)),
+        "language without its tokenizer": (_JAPANESE, ("data.target_lang=ja",)),
+        "missing file": (refused("data.train.source", "none.src"), ("data.train.source=none.src",)),
+        "all held out": (refused("no pairs remain after cleaning", "data.valid or data.test: give other files"), ("data.valid.source=train.src", "data.valid.target=train.tgt")),
         "odd language": (either(), ("data.target_lang=../..", PREPARE)),
         "language of escapes": (either(), ("data.target_lang='\x1b[2J'", PREPARE)),
         "tag": (works(), ("data.train.tag=<2de>", PREPARE)),

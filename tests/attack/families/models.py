@@ -350,7 +350,9 @@ def _other_folders() -> Iterator[Case]:
         "models/run folder", works(NUM_LINES), "model_dir=run", setup=lambda room: room.put_run() and None
     )
     yield translate("models/a file", refused("model"), "model_dir=train.src")
-    yield translate("models/this folder", refused("model_dir"), "model_dir=.", setup=None)
+    yield translate(
+        "models/this folder", refused("model_dir", "not a model folder"), "model_dir=.", setup=None
+    )
     yield translate("models/root", refused("model_dir"), "model_dir=/")
     yield translate("models/dev null", refused("model_dir"), "model_dir=/dev/null")
     yield translate("models/proc", refused("model_dir"), "model_dir=/proc/self")

@@ -59,7 +59,23 @@ def _wrong_values() -> Iterator[Case]:
 
 
 _UNKNOWN = (
-    ("nmt-train", "training.max_update=3", ("training.max_updates",)),
+    (
+        "nmt-train",
+        "training.max_update=3",
+        ("training.max_update: there is no such option. Did you mean training.max_updates?",),
+    ),
+    ("nmt-train", "training.max_updates=many", ("training.max_updates: must be a whole number, not many.",)),
+    ("nmt-train", "experiment=wmt14", ("experiment=wmt14: there is no such experiment",)),
+    (
+        "nmt-train",
+        "data.source_lang=english",
+        ("data.source_lang=english: is not a language code. Give a code such as en or zh",),
+    ),
+    (
+        "nmt-train",
+        "data.train.corpora.news.target_lang=english",
+        ("data.train.corpora.news.target_lang=english: is not a language code",),
+    ),
     ("nmt-train", "max_updates=3", ("training.max_updates",)),
     ("nmt-train", "nonsense=1", ("nonsense",)),
     ("nmt-train", "a.b.c.d=1", ("a: there is no such option",)),
@@ -104,6 +120,7 @@ _UNKNOWN = (
     ("nmt-train", "start_from=nowhere", ("nowhere",)),
     ("nmt-train", "data.tokenizer.path=nowhere", ("nowhere",)),
     ("nmt-translate", "decoding.nbest=9", ("nbest",)),
+    ("nmt-translate", "decoding.beam_size=0", ("decoding.beam_size=0: must be between 1 and 1,000.",)),
     ("nmt-translate", "device=tpu", ("device",)),
     ("nmt-translate", "device=cuda", ("device",)),
     ("nmt-translate", "device=cuda:99", ("device",)),
@@ -112,7 +129,7 @@ _UNKNOWN = (
     ("nmt-translate", "precision=fp8", ("precision",)),
     ("nmt-translate", "nonsense=1", ("nonsense",)),
     ("nmt-translate", "input=nowhere", ("nowhere",)),
-    ("nmt-translate", "model_dir=nowhere", ("nowhere",)),
+    ("nmt-translate", "model_dir=nowhere", ("nowhere", "there is no such folder")),
     ("nmt-translate", "model_dir=", ("model_dir",)),
     ("nmt-translate", "model_dir=null", ("model_dir",)),
     ("nmt-translate", "model_dir=[]", ("model_dir",)),
@@ -120,6 +137,9 @@ _UNKNOWN = (
     ("nmt-translate", "model_dir={a:model}", ("model_dir",)),
     ("nmt-translate", "training.max_updates=1", ("training",)),
     ("nmt-eval", "split=train", ("split",)),
+    ("nmt-eval", "model_dir=.", ("not a model folder",)),
+    ("nmt-eval", "model_dir=nowhere", ("there is no such folder",)),
+    ("nmt-eval", "target_lang=chinese", ("target_lang=chinese: is not a language code",)),
     ("nmt-eval", "score=perhaps", ("score",)),
     ("nmt-eval", "hypotheses=nowhere", ("nowhere",)),
     ("nmt-eval", "references=nowhere", ("nowhere",)),
@@ -134,7 +154,7 @@ _FLAGS: tuple[tuple[str, tuple[str, ...], Expected], ...] = (
     ("--help", ("--help",), either()),
     ("-h", ("-h", "nonsense=1"), either()),
     ("--version", ("--version",), either(1)),
-    ("--verbose", ("--verbose",), refused("--verbose")),
+    ("--verbose", ("--verbose",), refused("--verbose: is not a flag")),
     ("-x", ("-x",), refused("-x")),
     ("dashes", ("--",), refused("--")),
     ("dash", ("-",), refused("-")),
@@ -179,6 +199,7 @@ def cases() -> Iterator[Case]:
     makers = {"nmt-train": train, "nmt-translate": translate, "nmt-eval": evaluate}
     for command, argument, words in _UNKNOWN:
         yield makers[command](f"options/{argument[:60]}", refused(*words), argument)
+    yield Case("options/nmt-translate no model", "nmt-translate", (), refused("model_dir: must be given"))
     for make in makers.values():
         for name, arguments, expected in _FLAGS:
             yield make(f"flags/{name}", expected, *arguments)

@@ -242,7 +242,12 @@ def _whole() -> Iterator[Case]:
         ("more updates", resumed, (MORE,), partial(_without)),
         ("fewer updates", ANY, ("training.max_updates=2",), partial(_without)),
         ("other seed", refused("seed"), ("seed=2",), partial(_without)),
-        ("other model", refused("model.d_ff"), ("model.d_ff=128",), partial(_without)),
+        (
+            "other model",
+            refused("model.d_ff", "64", "128", "seed"),
+            ("model.d_ff=128", "seed=3"),
+            partial(_without),
+        ),
         ("other data", ANY, ("data.train.source=train.tgt",), partial(_without)),
         ("resume=never", refused("resume"), ("resume=never",), partial(_without)),
         ("no results", resumed, (), partial(_without, name="results.json")),
