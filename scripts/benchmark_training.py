@@ -10,7 +10,6 @@ number of threads:
 - `torch`: `torch.nn.Transformer`, label-smoothed cross-entropy, fused Adam. Its batches hold sentences of
   similar length; they are padded in advance, so that making them costs no time.
 - `transformers`: Hugging Face `MarianMTModel` in the same loop as `torch`.
-- `nmt+compile`: this trainer with `training.compile=true`, if `--systems` names it.
 - `nmt+wide`: this trainer with `training.half_residual=false`, if `--systems` names it.
 - `nmt+graphs`: this trainer with `training.cuda_graphs=true`, if `--systems` names it.
 
@@ -56,10 +55,9 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
 
 SYSTEMS = ("nmt", "torch", "transformers")
-COMPILED = "nmt+compile"
 WIDE = "nmt+wide"
 GRAPHS = "nmt+graphs"
-OWN = ("nmt", COMPILED, WIDE, GRAPHS)
+OWN = ("nmt", WIDE, GRAPHS)
 WARM_UP_UPDATES = 5
 SMOOTHING = 0.1
 
@@ -228,7 +226,6 @@ def config_of(system: str, config: TrainConfig) -> str:
     """Returns the options of a system as YAML."""
     training = replace(
         config.training,
-        compile=system == COMPILED,
         half_residual=False if system == WIDE else None,
         cuda_graphs=system == GRAPHS,
     )

@@ -88,7 +88,7 @@ def counted(
         else:
             batch = workloads.sentences(tokens, vocab_size)
             ledger = Ledger(GPUS, declared_costs(batch))
-            workloads.Update.of(config, vocab_size, ledger).run(batch, counted=ledger)
+            workloads.Update.of(config, vocab_size).run(batch, counted=ledger)
             found = [("update", batch.num_target_tokens, ledger)]
     rows = []
     for what, target_tokens, ledger in found:

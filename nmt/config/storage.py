@@ -93,6 +93,7 @@ def _section(schema: Any, values: Any, key: str) -> Any:
         raise UserError(f"{key}={_shown(values)}: must be a section of options.")
     kinds = typing.get_type_hints(schema)
     start = f"{key}." if key else ""
+    values = {name: value for name, value in values.items() if _REMOVED.get(f"{start}{name}", ()) != value}
     for name in values:
         if name not in kinds:
             raise UserError(f"{start}{_bare(name)}: this version of nmt has no such option.")
@@ -100,6 +101,10 @@ def _section(schema: Any, values: Any, key: str) -> Any:
         if name not in values and getattr(schema, name, None) == "???":
             raise UserError(f"{start}{name}: is missing.")
     return schema(**{name: _typed(kinds[name], value, f"{start}{name}") for name, value in values.items()})
+
+
+_REMOVED = {"training.compile": False}
+"""Options of earlier versions → the value without an effect, which the files of old runs may have."""
 
 
 def _typed(kind: Any, value: Any, key: str) -> Any:

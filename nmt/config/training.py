@@ -154,10 +154,6 @@ class TrainingConfig:
     """On GPUs, in bf16: record forward and backward pass as CUDA graphs, so that the GPU does not wait for
     Python, and pad batches to few shapes. It is for the Transformer of the paper, and faster with few tokens
     per GPU. It changes rounding, so it is fixed for the whole run. On CPUs it has no effect."""
-    compile: bool = False
-    """Use `torch.compile` in training to fuse the operations between attentions. Its gain on GPUs has not
-    been measured; on a CPU it gains nothing. Starting takes a minute longer and needs a C++ compiler, and
-    Triton on a GPU. It changes rounding, so it is fixed for the whole run."""
     label_smoothing: float = 0.1
     """Label smoothing: fraction of the probability that is spread evenly over all pieces. 0: none."""
     rdrop: float = 0.0

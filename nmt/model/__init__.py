@@ -5,7 +5,6 @@ from nmt.model.positions import POSITIONS, build_positions
 from nmt.model.recurrent import RecurrentModel
 from nmt.model.seq2seq import (
     MODELS,
-    Backend,
     DecoderState,
     Seq2Seq,
     build_model,
@@ -18,7 +17,6 @@ from nmt.model.transformer import Transformer
 __all__ = [
     "MODELS",
     "POSITIONS",
-    "Backend",
     "DecoderState",
     "Linear",
     "RecurrentModel",

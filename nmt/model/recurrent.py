@@ -29,7 +29,7 @@ from nmt.model.attention import normalised
 from nmt.model.dropout import Dropout
 from nmt.model.kernels.packed import Packing, padded_rows
 from nmt.model.linear import Linear
-from nmt.model.seq2seq import Backend, Seq2Seq
+from nmt.model.seq2seq import Seq2Seq
 
 
 class Cell(Enum):
@@ -181,17 +181,6 @@ class RecurrentModel(Seq2Seq):
     def blocks(self) -> list[nn.Module]:
         """Returns the layers of the encoder, then the decoder."""
         return [*self.encoder, self.decoder]
-
-    def compile_blocks(self, backend: Backend) -> None:
-        """Raises `UserError`: the decoder can't be compiled, since its number of rows differs between steps.
-
-        Raises:
-            UserError: always.
-        """
-        raise UserError(
-            f"training.compile=true: model.architecture={self.config.architecture} can't be compiled. "
-            "Set training.compile=false."
-        )
 
     def training_flops(self, batch: Batch) -> int:
         """Returns three times the operations of the forward pass; see `Seq2Seq.training_flops`."""

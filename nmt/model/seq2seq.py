@@ -1,6 +1,6 @@
 """`Seq2Seq`, the interface of all models, and `MODELS`, the registry of architectures.
 
-Model folders, training loop, beam search, ensembles, sharding, compilation and memory probe use a model only
+Model folders, training loop, beam search, ensembles, sharding and memory probe use a model only
 through this interface.
 
 Shapes: T target tokens of a batch, B sentences, K hypotheses per sentence, D d_model, V target vocabulary, L
@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from operator import attrgetter
-from typing import Any, ClassVar, Protocol, Self, TypeAlias
+from typing import Any, ClassVar, Protocol, Self
 
 import torch
 import torch.nn.functional as F
@@ -26,9 +26,6 @@ from nmt.errors import UserError
 from nmt.model.dropout import DropoutSource
 from nmt.model.linear import copy_weights
 from nmt.runtime import Registry
-
-Backend: TypeAlias = Callable[..., Callable[..., Any]]
-"""A backend of `torch.compile`: compiles a graph for example inputs."""
 
 
 class DecoderState(Protocol):
@@ -204,14 +201,6 @@ class Seq2Seq(nn.Module, ABC):
 
         No block may contain another block.
         """
-
-    def compile_blocks(self, backend: Backend) -> None:
-        """Makes the blocks use functions compiled by `backend` in training; by default their `forward`.
-
-        The names of the weights must not change. A sharded model is sharded before this call.
-        """
-        for block in self.blocks():
-            block.compile(backend=backend)
 
     def copy_weights(self, dtype: torch.dtype) -> list[tuple[Tensor, Tensor]]:
         """Makes training multiply with copies of weights in another number format; see `nmt.model.linear`.

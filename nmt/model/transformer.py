@@ -29,7 +29,7 @@ from nmt.model.layers import DecoderLayer, EncoderLayer, FlatContext, KeysValues
 from nmt.model.linear import rounded
 from nmt.model.positions import Places, Positions, Shape, build_positions
 from nmt.model.positions.sinusoidal import Sinusoidal
-from nmt.model.seq2seq import Backend, Seq2Seq
+from nmt.model.seq2seq import Seq2Seq
 from nmt.model.size import num_weights
 
 
@@ -185,12 +185,6 @@ class Transformer(Seq2Seq):
     def blocks(self) -> list[nn.Module]:
         """Returns the layers of the encoder, then those of the decoder."""
         return [*self.encoder, *self.decoder]
-
-    def compile_blocks(self, backend: Backend) -> None:
-        """Compiles the layers except attention; see `nmt.model.compiled`."""
-        from nmt.model.compiled import compile_layers  # a local import, since that module imports this one
-
-        compile_layers(self, backend)
 
     def training_flops(self, batch: Batch) -> int:
         """See `nmt.model.flops`."""

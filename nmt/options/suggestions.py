@@ -195,7 +195,11 @@ _MEANINGS: tuple[tuple[str, str, str], ...] = (
     ("num_threads n_threads cpu_threads intra_threads", "training.threads threads", ""),
     ("num_workers num_proc preprocessing_num_workers num_cpus", "data.workers", ""),
     ("dataloader_num_workers prefetch_factor data_loader_workers", "data.loaders", ""),
-    ("torch_compile jit use_compile", "training.compile", ""),
+    (
+        "compile torch_compile jit use_compile",
+        "",
+        "It was removed: on GPUs, kernels of nmt fuse the layers without it.",
+    ),
     ("fsdp zero ddp_backend deepspeed sharded", "training.sharding", ""),
     ("random_seed manual_seed rng_seed", "seed", ""),
     # the model

@@ -343,8 +343,6 @@ class Trainer:
         progress = self.progress
         self._meter.add(totals, norm, spent, self._stream.seconds_waited)
         self._monitor.advance(self._meter.figures(progress))
-        compilations = self.training_step.compilations
-        self._recompiled = compilations.figures(progress.update) if compilations else {}
         if progress.update % self.options.log_every == 0:
             self._record_updates()
 
@@ -358,7 +356,6 @@ class Trainer:
             "epoch": progress.cursor.epoch + 1,
             "learning_rate": self._learning_rate(),
             "skipped_updates": progress.skipped_updates,
-            **self._recompiled,
         }
         self._monitor.record("train", progress.update, figures)
         self._meter.clear()

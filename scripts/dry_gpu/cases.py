@@ -36,7 +36,7 @@ def update(
         config = workloads.train_config("model=tiny", *options)
         batch = workloads.sentences(tokens, VOCAB_SIZE)
         ledger = Ledger((), declared_costs(batch))
-        workloads.Update.of(config, VOCAB_SIZE, ledger).run(batch, micro_batches, ledger)
+        workloads.Update.of(config, VOCAB_SIZE).run(batch, micro_batches, ledger)
         return _figures(ledger)
 
     return run
@@ -59,7 +59,7 @@ def exchange(*options: str) -> Callable[[], Mapping[str, Any]]:
         ledger = Ledger((), declared_costs(batch))
         dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=2)
         try:
-            workloads.Update.of(config, VOCAB_SIZE, ledger, processes=2).run(batch, 2, ledger)
+            workloads.Update.of(config, VOCAB_SIZE, processes=2).run(batch, 2, ledger)
         finally:
             dist.destroy_process_group()
         return _figures(ledger)
@@ -94,7 +94,6 @@ CASES: Mapping[str, Callable[[], Mapping[str, Any]]] = {
         *("training.precision=fp16", "training.half_residual=true", "model.norm=pre")
     ),
     "CUDA graphs": update("training.precision=bf16", "training.cuda_graphs=true", micro_batches=3),
-    "compiled": update("training.precision=bf16", "training.compile=true"),
     "bf16, one sentence": update("training.precision=bf16", tokens=40),
     "bf16 on sm70": update("training.precision=bf16", capability=(7, 0)),
     "bf16, heads of 12, which flash attention does not support": update(

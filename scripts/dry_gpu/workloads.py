@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
@@ -18,7 +18,6 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map
 
-from dry_gpu.inductor import counting_compile
 from dry_gpu.ledger import Ledger, parts_of_weights
 from nmt.config import DecodingConfig, ModelConfig, TrainConfig
 from nmt.data.arrays import Side
@@ -84,15 +83,12 @@ class Update:
     loss_scale: float
 
     @classmethod
-    def of(
-        cls, config: TrainConfig, vocab_size: int, ledger: Ledger | None = None, processes: int = 1
-    ) -> Update:
+    def of(cls, config: TrainConfig, vocab_size: int, processes: int = 1) -> Update:
         """Builds a model. Call it within `device.fake_tensors()`.
 
         Args:
             config: its sections `model` and `training`.
             vocab_size: of a joint vocabulary.
-            ledger: counts compiled functions, if `training.compile` is true.
             processes: of which this is the first. If there are several, their process group exists.
         """
         config = with_half_residual(config, GPU)
@@ -100,12 +96,8 @@ class Update:
         with GPU:
             network = build_model(config.model, vocab_size, vocab_size)
         network.to = lambda *args, **kwargs: network  # type: ignore[method-assign]  # it is there
-        step = TrainingStep(network, replace(training, compile=False), Ranks(0, processes, GPU))
+        step = TrainingStep(network, training, Ranks(0, processes, GPU))
         step.model.train()
-        if training.compile:
-            assert ledger is not None
-            with counting_compile(ledger):
-                step.model.compile_blocks(lambda graph, inputs: graph)
         return cls(step, RunningMean(step.parallel, training.ema), first_loss_scale(training.precision))
 
     def run(self, batch: Batch, micro_batches: int = 1, counted: Ledger | None = None) -> None:

@@ -82,7 +82,6 @@ def test_the_layers_of_the_paper_are_fused(found: dict[str, dict[str, Any]]) -> 
     for case, count in expected.items():
         assert found[case]["operators"].get("residual_norm", 0) == count, case
         assert found[case]["operators"].get("residual_norm_backward", 0) == count, case
-    assert 0 < found["compiled"]["operators"]["fused"] < 500
 
 
 def test_kernels_of_attention_run_where_they_are_supported(found: dict[str, dict[str, Any]]) -> None:

@@ -52,8 +52,6 @@ def check_capture(options: TrainingConfig, model: Seq2Seq) -> None:
         reason = f"needs training.precision=bf16, and it is {options.precision.value}"
     elif options.rdrop:
         reason = f"is not available with training.rdrop={options.rdrop}"
-    elif options.compile:
-        reason = "is not available with training.compile=true"
     elif options.sharding is not Sharding.none:
         reason = f"is not available with training.sharding={options.sharding.value}"
     elif not model.can_be_captured:

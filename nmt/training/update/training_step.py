@@ -13,7 +13,6 @@ from nmt.data.batches.batching import Batch
 from nmt.model import Seq2Seq
 from nmt.training.processes.ranks import Ranks
 from nmt.training.update.captured import CapturedPasses, check_capture
-from nmt.training.update.compilation import compiled
 from nmt.training.update.counters import NUM_COUNTERS, views
 from nmt.training.update.finite_check import UpdateCheck
 from nmt.training.update.objective import training_loss
@@ -35,11 +34,10 @@ class TrainingStep:
         model: the model that computes the micro-batches.
         parallel: the model, its gradients and its optimizer.
         counters: of the update so far, in this process.
-        compilations: counts what `training.compile` compiles; None without it.
         captured: the passes as CUDA graphs; None without `training.cuda_graphs`.
 
     Raises:
-        UserError: `training.compile` or `training.cuda_graphs` is not possible with this model or machine.
+        UserError: `training.cuda_graphs` is not possible with this model or machine.
     """
 
     def __init__(self, model: Seq2Seq, options: TrainingConfig, ranks: Ranks) -> None:
@@ -48,7 +46,6 @@ class TrainingStep:
         self.model = self.parallel.model
         self.model.residual_dtype = residual_dtype(options)
         self.counters = views(self.parallel.extras)
-        self.compilations = compiled(self.model, wanted=options.compile)
         self.captured: CapturedPasses | None = None
         if uses_graphs(options, ranks):
             check_capture(options, self.model.train())

@@ -160,6 +160,16 @@ def test_what_is_not_given_has_its_default_or_is_missing() -> None:
         from_plain(TrainConfig, {"data": {"name": "d", "source_lang": "en"}})
 
 
+def test_a_removed_option_without_an_effect_is_ignored() -> None:
+    values = stored()
+    expected = from_plain(TrainConfig, values)
+    values["training"]["compile"] = False
+    assert from_plain(TrainConfig, values) == expected
+    for key, value in (("training", True), ("training", 0.5), ("model", False)):
+        with pytest.raises(UserError, match=rf"^{key}\.compile: this version of nmt has no such option\.$"):
+            from_plain(TrainConfig, {**stored(), key: {"compile": value}})
+
+
 def test_options_that_are_not_unicode_are_refused() -> None:
     config = from_plain(TrainConfig, stored())
     config.name = "a\udcff"

@@ -200,5 +200,3 @@ def test_mistakes() -> None:
         check_model(replace(TINY, options={"cell": "rnn"}))
     with pytest.raises(UserError, match=r"^model\.tie=all: needs one vocabulary"):
         build_model(TINY, 9, 10)
-    with pytest.raises(UserError, match=r"^training\.compile=true: .*rnn_attention can't be compiled\."):
-        build(TINY).compile_blocks(lambda *_: None)

@@ -217,7 +217,6 @@ def test_steps_of_padding(budgets: tuple[int, int], steps: tuple[int, int]) -> N
         ({}, True, None),
         ({"precision": Precision.fp16}, True, "needs training.precision=bf16, and it is fp16"),
         ({"rdrop": 5.0}, True, "is not available with training.rdrop=5.0"),
-        ({"compile": True}, True, "is not available with training.compile=true"),
         ({"sharding": Sharding.full}, True, "is not available with training.sharding=full"),
         ({}, False, "is for the Transformer of the paper"),
     ],

@@ -10,12 +10,10 @@ import pytest
 import torch
 import torch.distributed as dist
 from torch import Tensor
-from torch._dynamo import lookup_backend
 
 from nmt.config import ModelConfig, OptimizerConfig, Tie, TrainingConfig
 from nmt.data.batches.batching import Batch
-from nmt.model import Seq2Seq, Transformer, build_model
-from nmt.model.compiled import compile_layers
+from nmt.model import Seq2Seq, build_model
 from nmt.training.processes.ranks import Ranks
 from nmt.training.state.freezing import freeze
 from nmt.training.update.ema import RunningMean
@@ -165,19 +163,6 @@ def test_a_resumed_penalty_pulls_to_the_start_and_not_to_the_checkpoint() -> Non
     resumed.restore((weights, tensors), True, Path("here"))
     expected, found = updated(parallel, 2), updated(resumed, 2)
     assert all(torch.equal(weight, found[name]) for name, weight in expected.items())
-
-
-@pytest.mark.parametrize("parts", [["encoder", "embeddings"], ["decoder"]], ids=",".join)
-def test_compiled_layers(parts: list[str]) -> None:
-    network = model()
-    freeze(network, parts)
-    start, copied = copy.deepcopy(network), copy.deepcopy(network)
-    torch.compiler.reset()
-    assert isinstance(copied, Transformer)
-    compile_layers(copied, lookup_backend("eager"))
-    found = updated(Replicated(copied, OPTIONS, ALONE, 1), 2)
-    torch.compiler.reset()
-    assert_like_the_twin(found, twin(network, 2), start)
 
 
 @pytest.mark.parametrize("parts", FREEZE, ids=",".join)

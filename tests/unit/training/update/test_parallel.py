@@ -11,13 +11,11 @@ import pytest
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
-from torch._dynamo import lookup_backend
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from nmt.config import ModelConfig, OptimizerConfig, Sharding, TrainingConfig
 from nmt.data.batches.batching import Batch
 from nmt.errors import UserError
-from nmt.model.compiled import compile_layers
 from nmt.model.transformer import Transformer
 from nmt.runtime import mix
 from nmt.training.processes.ranks import Ranks
@@ -152,18 +150,6 @@ def test_an_optimizer_of_a_plugin_is_sharded_too(always: bool, monkeypatch: pyte
     assert_alike(updated(resumed, 3)[1], updated(replicated(), 1, 2, 3)[1])
     resumed.step(0.01, torch.tensor(float("nan"), dtype=torch.float64), torch.tensor(False))
     assert all(tensor.isfinite().all() for tensor in resumed.state(optimizer=True)[1].values())
-
-
-def test_compiled_layers_are_sharded_too() -> None:
-    """Compares with compiled layers, because Adam turns rounding differences into steps."""
-    states = []
-    for parallel in (replicated(), sharded(always=True), sharded(always=False)):
-        torch.compiler.reset()
-        compile_layers(parallel.model, lookup_backend("eager"))
-        states.append(updated(parallel, 1, 2)[1])
-    torch.compiler.reset()
-    assert_alike(states[1], states[0])
-    assert_alike(states[2], states[0])
 
 
 @pytest.mark.parametrize(("before", "after"), [(replicated, sharded), (sharded, replicated)])
