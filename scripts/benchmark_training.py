@@ -425,7 +425,7 @@ def marian(config: ModelConfig, vocab_size: int) -> nn.Module:
     from torch import nn
     from transformers import MarianMTModel
 
-    from nmt.export.marian import marian_config
+    from nmt.interop.marian_export import marian_config
 
     shape = marian_config(config, vocab_size, vocab_size, max_length=1024)
     shape.use_cache = False

@@ -15,8 +15,8 @@ from nmt.bundle import Bundle, load_bundle
 from nmt.cli.translate import load_translator
 from nmt.config import DecodingConfig, TranslateConfig
 from nmt.data.subwords.vocabulary import BOS_ID, EOS_ID, FORBIDDEN_IDS, PAD_ID
-from nmt.export.ctranslate2 import CTranslate2
-from nmt.export.marian import Marian
+from nmt.interop.ctranslate2_export import CTranslate2Exporter
+from nmt.interop.marian_export import MarianExporter
 from nmt.runtime import find_model_folder
 
 Translate = Callable[[Sequence[str], int], "list[str]"]
@@ -32,7 +32,7 @@ NUMBER_FORMATS = {"fp32": "float32", "bf16": "bfloat16", "fp16": "float16"}
 
 def require_exportable(bundle: Bundle) -> None:
     """Raises `SystemExit` if the other programs can't compute a model."""
-    for exporter in (CTranslate2(), Marian()):
+    for exporter in (CTranslate2Exporter(), MarianExporter()):
         if reason := exporter.reason_against(bundle):
             raise SystemExit(f"{bundle.folder}: {reason}.")
 
@@ -78,7 +78,7 @@ def of_transformers(folder: Path, precision: str, threads: int, work: Path) -> T
 
     torch.set_num_threads(threads)
     bundle = load_bundle(folder)
-    Marian().write(bundle, work, quantization="float32", max_length=LONGEST)
+    MarianExporter().write(bundle, work, quantization="float32", max_length=LONGEST)
     tokenizer = bundle.tokenizer
     model: Any = MarianMTModel.from_pretrained(work)  # in evaluation mode
     # Faster than a list of forbidden words, which a processor reads at every step.
@@ -120,7 +120,7 @@ def of_ctranslate2(folder: Path, precision: str, threads: int, work: Path) -> Tr
 
     bundle = load_bundle(folder)
     tokenizer = bundle.tokenizer
-    CTranslate2().write(bundle, work, quantization="float32", max_length=LONGEST)
+    CTranslate2Exporter().write(bundle, work, quantization="float32", max_length=LONGEST)
     ids_of = {name: id for id, name in enumerate(tokenizer.target_vocabulary())}
     kind = NUMBER_FORMATS.get(precision, precision)
     device = "cuda" if ctranslate2.get_cuda_device_count() else "cpu"

@@ -23,9 +23,9 @@ def export(config: ExportConfig) -> None:
     """Exports as `config` says.
 
     Raises:
-        UserError: as for `nmt.export.task.export`.
+        UserError: as for `nmt.interop.tasks.export`.
     """
-    from nmt.export.task import export
+    from nmt.interop.tasks import export
 
     export(config)
 

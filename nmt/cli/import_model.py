@@ -22,9 +22,9 @@ def import_model(config: ImportConfig) -> None:
     """Imports as `config` says.
 
     Raises:
-        UserError: as for `nmt.export.import_task.import_model`.
+        UserError: as for `nmt.interop.tasks.import_model`.
     """
-    from nmt.export.import_task import import_model
+    from nmt.interop.tasks import import_model
 
     import_model(config)
 

@@ -126,7 +126,7 @@ def load_translator(config: TranslateConfig) -> LineTranslator:
         UserError: the backend does not have an option, a folder is not a model folder or is damaged, or the
             metric of `decoding.mbr` is not available.
     """
-    from nmt.engines import ENGINES
+    from nmt.interop import ENGINES
 
     engine = ENGINES.find(config.backend, f"backend={config.backend}")()
     engine.check(config)

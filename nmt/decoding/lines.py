@@ -1,6 +1,6 @@
 """Text → text around any search: encodes lines, cuts them, restores their strings, collects the results.
 
-The search may be that of nmt (`nmt.decoding.translator`) or of another engine (`nmt.engines`).
+The search may be that of nmt (`nmt.decoding.translator`) or of another engine (`nmt.interop`).
 """
 
 from __future__ import annotations

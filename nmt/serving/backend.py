@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from nmt.decoding.lines import LineTranslator
     from nmt.decoding.translation import Translation
     from nmt.decoding.translator import Translator
-    from nmt.engines import LoadedModel
+    from nmt.interop import LoadedModel
 
 _PLAIN: dict[str, Any] = {
     "samples": 0,
@@ -169,7 +169,7 @@ def load_backends(config: ServeConfig) -> list[Backend]:
         UserError: the backend does not have an option, a folder is not a model folder, or two models have the
             same languages.
     """
-    from nmt.engines import ENGINES
+    from nmt.interop import ENGINES
 
     engine = ENGINES.find(config.backend, f"backend={config.backend}")()
     engine.check(config)

@@ -13,7 +13,7 @@ from commands import Toy, command_line, environment
 from fake_hub import Repository, running_hub
 
 pytest.importorskip("transformers", reason="the extra export is not installed")
-sys.path.append(str(Path(__file__).parents[1] / "unit/export"))
+sys.path.append(str(Path(__file__).parents[1] / "unit/interop"))
 
 
 @pytest.mark.slow

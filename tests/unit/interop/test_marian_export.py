@@ -16,9 +16,9 @@ from exported_models import LINES, POST, comparison, files, positions
 from nmt.bundle import Bundle
 from nmt.config import ExportConfig, ModelConfig, Tie
 from nmt.config.model import Activation, Norm
-from nmt.export.marian import Marian, halves_order
-from nmt.export.parity import Difference
-from nmt.export.task import export
+from nmt.interop.marian_export import MarianExporter, halves_order
+from nmt.interop.parity import Difference
+from nmt.interop.tasks import export
 from nmt.model.positions.sinusoidal import Layout, sinusoids
 
 pytest.importorskip("transformers", reason="the extra export is not installed")
@@ -38,8 +38,8 @@ def test_an_export_computes_the_same(
     name: str, bundle_of: Callable[[ModelConfig], Bundle], tmp_path: Path
 ) -> None:
     bundle = bundle_of(VARIANTS[name])
-    assert Marian().reason_against(bundle) is None
-    parity = comparison(Marian(), bundle, bundle, tmp_path / "out")
+    assert MarianExporter().reason_against(bundle) is None
+    parity = comparison(MarianExporter(), bundle, bundle, tmp_path / "out")
     assert parity.sentences == 32
     assert parity.largest_difference <= 1e-4
     assert parity.near_ties <= 2
@@ -55,7 +55,7 @@ def test_halves_are_written_byte_for_byte(bundle_of: Callable[[ModelConfig], Bun
     from safetensors.torch import load_file
 
     bundle = bundle_of(positions("sinusoidal", layout="halves"))
-    Marian().write(bundle, tmp_path, quantization="float32", max_length=64)
+    MarianExporter().write(bundle, tmp_path, quantization="float32", max_length=64)
     theirs, ours = load_file(tmp_path / "model.safetensors"), bundle.model.state_dict()
     assert torch.equal(
         theirs["model.decoder.layers.2.fc2.weight"], ours["decoder.2.feed_forward.outer.weight"]
@@ -82,18 +82,18 @@ def test_a_damaged_export_is_refused(
     original, exported = bundle_of(POST), bundle_of(POST)
     damage(exported.model.state_dict())
     with pytest.raises(Difference, match=r"^sentence \d+: the log-probability of token \d+ of "):
-        comparison(Marian(), exported, original, tmp_path / "out")
+        comparison(MarianExporter(), exported, original, tmp_path / "out")
 
 
 def test_a_wrong_permutation_is_refused(
     bundle_of: Callable[[ModelConfig], Bundle], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from nmt.export import marian
+    from nmt.interop import marian_export
 
-    monkeypatch.setattr(marian, "halves_order", torch.arange)
+    monkeypatch.setattr(marian_export, "halves_order", torch.arange)
     bundle = bundle_of(POST)
     with pytest.raises(Difference, match="the log-probability of token 1 of a reference"):
-        comparison(Marian(), bundle, bundle, tmp_path / "out")
+        comparison(MarianExporter(), bundle, bundle, tmp_path / "out")
 
 
 @pytest.mark.parametrize(
@@ -122,7 +122,7 @@ def test_a_wrong_permutation_is_refused(
 def test_models_that_marian_lacks_are_refused(
     config: ModelConfig, reason: str, bundle_of: Callable[[ModelConfig], Bundle]
 ) -> None:
-    found = Marian().reason_against(bundle_of(config))
+    found = MarianExporter().reason_against(bundle_of(config))
     assert found is not None and found.startswith(reason)
 
 

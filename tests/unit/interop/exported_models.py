@@ -9,9 +9,8 @@ from typing import Any
 
 from nmt.bundle import Bundle
 from nmt.config import ModelConfig, PositionsConfig
-from nmt.export import Exporter
-from nmt.export.parity import Parity, compare
-from nmt.export.sentences import Sentences
+from nmt.interop import Exporter
+from nmt.interop.parity import ComparedText, Parity, compare
 
 WORDS = [a + b for a in "bdfgklmn" for b in "aeiou"]
 
@@ -39,7 +38,7 @@ def comparison(
     engine = exporter.load(folder, "float32")
     tokenizer = original.tokenizer
     sides = tokenizer.encode_source(LINES), tokenizer.encode_target(REFERENCES)
-    text = Sentences("sentences", LINES, REFERENCES, sides[0], *sides)
+    text = ComparedText("sentences", LINES, REFERENCES, sides[0], *sides)
     return compare(original, engine, text, min(max_length, original.model.max_source_len or max_length))
 
 

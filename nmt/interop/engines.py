@@ -1,4 +1,4 @@
-"""The engine `ctranslate2`: the search of CTranslate2 over an export, with the text handling of nmt."""
+"""The engines that translate: `nmt`, and `ctranslate2`, which searches with an export."""
 
 from __future__ import annotations
 
@@ -10,17 +10,20 @@ from typing import TYPE_CHECKING
 from nmt.config import DecodingConfig, ServeConfig, TranslateConfig
 from nmt.decoding.batches.jobs import Found, Sentences, Wanted, batches_by_length
 from nmt.decoding.lines import LineTranslator
-from nmt.engines.ctranslate2_search import EngineSearch, Settings
-from nmt.engines.engine import Engine
-from nmt.engines.exports import given_export, is_export, made_export
+from nmt.decoding.loading import Loaded, load_models
 from nmt.errors import UserError
+from nmt.evaluation.utility import configured_utility
+from nmt.interop.ctranslate2_search import EngineSearch, Settings
+from nmt.interop.interfaces import Engine
+from nmt.interop.stored_exports import is_export, read_export, stored_export
 from nmt.runtime import available_cores
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from nmt.data.subwords.tokenizer import Tokenizer
-    from nmt.export.record import Record
+    from nmt.decoding.translator import Translator
+    from nmt.interop.record import Record
 
 NAME = "ctranslate2"
 _KEY = f"backend={NAME}"
@@ -30,7 +33,7 @@ _REFUSED = ("samples", "mbr", "diversity", "coverage_penalty", "processors")
 """Options of decoding that the engine does not have, or computes differently."""
 
 
-class CTranslate2(Engine):
+class CTranslate2Engine(Engine):
     """Reads an export of `nmt-export format=ctranslate2`; writes it first if the folder is a model folder."""
 
     def check(self, config: TranslateConfig | ServeConfig) -> None:
@@ -53,9 +56,9 @@ class CTranslate2(Engine):
             raise UserError(f"model_dir=[{','.join(model_dir)}]: {_KEY} has no ensembles. Give one model.")
         [path] = model_dir
         if is_export(path):
-            folder, record = given_export(path, NAME, config.quantization)
+            folder, record = read_export(path, NAME, config.quantization)
         else:
-            folder, record = made_export(
+            folder, record = stored_export(
                 path,
                 NAME,
                 config.quantization or "float32",
@@ -79,7 +82,7 @@ class LoadedExport:
         import ctranslate2
 
         from nmt.data.subwords.tokenizer import Tokenizer
-        from nmt.export.ctranslate2 import compute_type
+        from nmt.interop.ctranslate2_export import compute_type
 
         self.source_lang, self.target_lang = record.source_lang, record.target_lang
         self.decoding, self._record = record.decoding, record
@@ -223,3 +226,38 @@ def _device(name: str) -> tuple[str, int]:
     if match is None or match[1] != "cuda" and match[2]:
         raise UserError(f"device={name}: {_KEY} has auto, cpu, cuda, and numbered GPUs such as cuda:1.")
     return match[1], int(match[2] or 0)
+
+
+class PyTorchEngine(Engine):
+    """Searches with PyTorch, by `nmt.decoding`; has all options."""
+
+    def check(self, config: TranslateConfig | ServeConfig) -> None:
+        """See `Engine.check`."""
+        if config.quantization is not None:
+            raise UserError(
+                f"quantization={config.quantization}: backend={config.backend} has no quantized weights. "
+                "Add backend=ctranslate2, or remove it."
+            )
+
+    def load(self, config: TranslateConfig | ServeConfig, model_dir: list[str]) -> PyTorchModel:
+        """See `Engine.load`."""
+        options = TranslateConfig(
+            model_dir, device=config.device, precision=config.precision, threads=config.threads
+        )
+        return PyTorchModel(load_models(options))
+
+
+class PyTorchModel:
+    """One model or an ensemble; see `LoadedModel`."""
+
+    threads = 1  # a call uses worker processes
+
+    def __init__(self, loaded: Loaded) -> None:
+        trained = loaded.bundles[0].config
+        self.source_lang, self.target_lang = trained.data.source_lang, trained.data.target_lang
+        self.decoding = trained.decoding
+        self._loaded = loaded
+
+    def translator(self, decoding: DecodingConfig) -> Translator:
+        """See `LoadedModel.translator`; the metric of `decoding.mbr` may not be available."""
+        return self._loaded.translator(decoding, configured_utility(decoding, self.target_lang))

@@ -16,8 +16,8 @@ from nmt.bundle import Bundle
 from nmt.config import Activation, ModelConfig, Norm
 from nmt.data.subwords.tokenizer import JOINT_FILE, SOURCE_FILE, TARGET_FILE, Tokenizer
 from nmt.data.subwords.vocabulary import BOS_ID, EOS_ID, FORBIDDEN_IDS, PAD_ID, UNK_ID
-from nmt.export.engine import Exporter, tags_before
-from nmt.export.segmentation import equally_probable
+from nmt.interop.interfaces import Exporter, tags_before
+from nmt.interop.parity import equally_probable
 from nmt.model.positions import Places, Positions
 from nmt.model.transformer import Transformer
 from nmt.runtime.model_files import PIECE_LIST
@@ -30,7 +30,7 @@ _BATCH_TOKENS = 2048
 _THREADS = 4  # of one operation; the sums in fp32 depend on it slightly
 
 
-class CTranslate2(Exporter):
+class CTranslate2Exporter(Exporter):
     """Writes `model.bin` and its vocabulary for `ctranslate2.Translator`, next to the SentencePiece models.
 
     The pieces keep their names. So the pieces of SentencePiece can be given to the engine as they are.
@@ -79,9 +79,9 @@ class CTranslate2(Exporter):
         spec.save(str(folder))
         tokenizer.save(folder)
 
-    def load(self, folder: Path, quantization: str) -> _Loaded:
+    def load(self, folder: Path, quantization: str) -> _ForeignModel:
         """See `Exporter.load`."""
-        return _Loaded(folder, quantization)
+        return _ForeignModel(folder, quantization)
 
     def usage(self, bundle: Bundle, quantization: str) -> str:
         """See `Exporter.usage`."""
@@ -122,8 +122,8 @@ pieces = [["TAG", *sentence] for sentence in source.encode(["A sentence."], out_
 """
 
 
-class _Loaded:
-    """An export, loaded on the CPU; see `Engine`."""
+class _ForeignModel:
+    """An export, loaded on the CPU; see `ForeignModel`."""
 
     def __init__(self, folder: Path, quantization: str) -> None:
         import ctranslate2

@@ -32,7 +32,7 @@ class Record:
         max_source_tokens: the maximum number of tokens of a source, EOS counted.
         max_target_tokens: the maximum number of tokens of a translation, EOS counted.
         decoding: the options of decoding of the model.
-        made_from: the fingerprint of what the export depends on; see `made_from`.
+        made_from: the fingerprint of what the export depends on; see `fingerprint_of`.
     """
 
     format: str
@@ -60,11 +60,11 @@ def record_of(bundle: Bundle, format: str, quantization: str, max_length: int) -
         max_source_tokens=min(max_length, model.max_source_len or max_length),
         max_target_tokens=min(max_length, model.max_target_len or max_length),
         decoding=bundle.config.decoding,
-        made_from=made_from(bundle.folder, format, quantization, max_length),
+        made_from=fingerprint_of(bundle.folder, format, quantization, max_length),
     )
 
 
-def made_from(folder: Path, format: str, quantization: str, max_length: int) -> str:
+def fingerprint_of(folder: Path, format: str, quantization: str, max_length: int) -> str:
     """Returns a fingerprint of everything that an export depends on.
 
     Args:

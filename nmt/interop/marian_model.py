@@ -1,21 +1,28 @@
-"""A model of transformers' Marian, loaded by transformers, for the comparison with one of `nmt`."""
+"""A model of transformers' Marian: loaded by transformers, its ids, and the names of its weights.
+
+Marian's sinusoids have the sines in the first half of the dimensions and the cosines in the second. Those of
+the paper alternate. A permutation of the dimensions of hidden states between sub-layers turns one into the
+other: embeddings, norms, and the sides of the matrices that read or write these states are permuted. The sums
+of a product have another order then, so results agree up to rounding.
+"""
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import sentencepiece as spm
 import torch
 from torch import Tensor
 
+from nmt.config import ModelConfig
 from nmt.data.subwords.vocabulary import BOS_ID, EOS_ID, FORBIDDEN_IDS, PAD_ID
 from nmt.decoding.batches.jobs import batches_by_length
-from nmt.export.segmentation import equally_probable
+from nmt.interop.parity import equally_probable
 
 _BATCH_TOKENS = 2048
 
@@ -55,8 +62,8 @@ class Numbering:
         return all(list(side) == list(range(len(side))) for side in (self.source, self.target))
 
 
-class MarianEngine:
-    """A Marian model on the CPU in fp32; see `nmt.export.engine.Engine`.
+class MarianModel:
+    """A Marian model on the CPU in fp32; see `ForeignModel`.
 
     Args:
         folder: its folder.
@@ -84,17 +91,17 @@ class MarianEngine:
         )
 
     def encode(self, lines: Sequence[str]) -> list[list[int]]:
-        """See `Engine.encode`."""
+        """See `ForeignModel.encode`."""
         encoded = ([*map(int, self._tokenizer(line)["input_ids"])][:-1] for line in lines)
         return [[self._from_source[id] for id in ids] for ids in encoded]
 
     def encodings_tie(self, line: str, ids: Sequence[int]) -> bool:
-        """See `Engine.encodings_tie`. A `MarianVocabulary` encodes whole lines, too: no ties."""
+        """See `ForeignModel.encodings_tie`. A `MarianVocabulary` encodes whole lines, too: no ties."""
         return self._has_our_ids and equally_probable(self._source, line, ids)
 
     @torch.inference_mode()
     def translate(self, sources: Sequence[Sequence[int]], limits: Sequence[int]) -> list[list[int]]:
-        """See `Engine.translate`."""
+        """See `ForeignModel.translate`."""
         options: dict[str, Any] = {}
         if not self._has_our_ids:
             forbidden = sorted({self._to_target[id] for id in FORBIDDEN_IDS})
@@ -119,7 +126,7 @@ class MarianEngine:
 
     @torch.inference_mode()
     def score(self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]) -> list[list[float]]:
-        """See `Engine.score`."""
+        """See `ForeignModel.score`."""
         found: list[list[float]] = [[] for _ in sources]
         for rows in self._batches([max(len(a), len(b)) + 1 for a, b in zip(sources, targets, strict=True)]):
             ids, mask = self._sources([sources[row] for row in rows])
@@ -169,3 +176,80 @@ def _padded(rows: Sequence[Sequence[int]], pad: int = 0) -> tuple[Tensor, Tensor
     ids = torch.tensor([[*row, *[pad] * (longest - len(row))] for row in rows])
     lengths = torch.tensor([len(row) for row in rows])
     return ids, (torch.arange(longest) < lengths[:, None]).long()
+
+
+LAYOUT_KEY = "nmt_position_layout"
+"""Key in config.json of an export: the layout of the sinusoids of the model that was exported. An import
+reverses the permutation."""
+
+
+class Module(NamedTuple):
+    """A matrix with its bias, or a norm.
+
+    Attributes:
+        ours: its name here.
+        theirs: its names there; several of theirs are one of ours, one after the other.
+        reads: whether the columns of its matrix read hidden states. Otherwise its rows write them.
+    """
+
+    ours: str
+    theirs: tuple[str, ...]
+    reads: bool
+
+
+def modules(config: ModelConfig) -> Iterator[Module]:
+    """Yields the modules of all layers."""
+    for side, count in (("encoder", config.encoder_layers), ("decoder", config.decoder_layers)):
+        for number in range(count):
+            ours, theirs = f"{side}.{number}.", f"model.{side}.layers.{number}."
+            attentions = {"self_attn": "self_attention"}
+            parts = tuple(f"{theirs}self_attn.{one}_proj" for one in "qkv")
+            yield Module(f"{ours}self_attention.qkv", parts, reads=True)
+            if side == "decoder":
+                attentions["encoder_attn"] = "cross_attention"
+                yield Module(f"{ours}cross_attention.q", (f"{theirs}encoder_attn.q_proj",), reads=True)
+                parts = tuple(f"{theirs}encoder_attn.{one}_proj" for one in "kv")
+                yield Module(f"{ours}cross_attention.kv", parts, reads=True)
+            for name, attention in attentions.items():
+                yield Module(f"{ours}{attention}.out", (f"{theirs}{name}.out_proj",), reads=False)
+                yield Module(f"{ours}{attention}_norm", (f"{theirs}{name}_layer_norm",), reads=False)
+            yield Module(f"{ours}feed_forward.inner", (f"{theirs}fc1",), reads=True)
+            yield Module(f"{ours}feed_forward.outer", (f"{theirs}fc2",), reads=False)
+            yield Module(f"{ours}feed_forward_norm", (f"{theirs}final_layer_norm",), reads=False)
+
+
+def theirs_of(config: ModelConfig, ours: Mapping[str, Tensor], order: Tensor) -> Iterator[tuple[str, Tensor]]:
+    """Yields the weights of all layers under their names.
+
+    Args:
+        config: of the model.
+        ours: the weights under our names.
+        order: (D,), for each of their dimensions ours.
+    """
+    for module in modules(config):
+        for kind in ("weight", "bias"):
+            parts = ours[f"{module.ours}.{kind}"].chunk(len(module.theirs))
+            for name, part in zip(module.theirs, parts, strict=True):
+                if not module.reads:
+                    part = part[order]
+                elif kind == "weight":
+                    part = part[:, order]
+                yield f"{name}.{kind}", part
+
+
+def ours_of(config: ModelConfig, theirs: Mapping[str, Tensor], order: Tensor) -> Iterator[tuple[str, Tensor]]:
+    """Yields the weights of all layers under our names; reverses `theirs_of`."""
+    back = torch.argsort(order)
+    for module in modules(config):
+        for kind in ("weight", "bias"):
+            found = torch.cat([theirs[f"{name}.{kind}"] for name in module.theirs])
+            if not module.reads:
+                found = found[back]
+            elif kind == "weight":
+                found = found[:, back]
+            yield f"{module.ours}.{kind}", found
+
+
+def halves_order(d_model: int) -> Tensor:
+    """Returns for each dimension of Marian's order that of the paper: 0, 2, 4, ..., 1, 3, 5, ...; (D,)."""
+    return torch.cat([torch.arange(0, d_model, 2), torch.arange(1, d_model, 2)])

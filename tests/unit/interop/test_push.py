@@ -17,8 +17,8 @@ from nmt import __version__
 from nmt.bundle import Bundle, load_bundle
 from nmt.config import ExportConfig, ModelConfig, Tie
 from nmt.errors import UserError
-from nmt.export import copy
-from nmt.export.task import export
+from nmt.interop import tasks
+from nmt.interop.tasks import export
 from nmt.runtime.model_files import BUNDLE_FILES
 
 BundleOf = Callable[[ModelConfig], Bundle]
@@ -78,7 +78,7 @@ def test_a_copy_that_differs_is_deleted(
             next(read.model.parameters()).view(-1)[0].neg_()
         return read
 
-    monkeypatch.setattr(copy, "load_bundle", damaged)
+    monkeypatch.setattr(tasks, "load_bundle", damaged)
     with pytest.raises(UserError, match=r"^format=nmt: .* differs from the model in .*\. It was deleted\.$"):
         export(ExportConfig(str(bundle_of(POST).folder), str(tmp_path / "out"), "nmt"))
     assert list(tmp_path.iterdir()) == []
@@ -164,3 +164,11 @@ def test_options_that_exclude_each_other() -> None:
         UserError, match="^check: format=nmt compares the weights themselves. Remove check and"
     ):
         ExportConfig("m", "o", "nmt", check="a", references="b")
+
+
+def test_plugins_may_use_the_earlier_names() -> None:
+    from nmt import engines, interop
+    from nmt import export as exports
+
+    assert exports.EXPORTERS is interop.EXPORTERS and exports.IMPORTERS is interop.IMPORTERS
+    assert exports.Engine is interop.ForeignModel and engines.ENGINES is interop.ENGINES

@@ -12,16 +12,15 @@ from torch import Tensor
 from nmt.bundle import Bundle
 from nmt.config import Activation, ModelConfig, Norm, Tie
 from nmt.data.subwords.vocabulary import BOS_ID, EOS_ID, FORBIDDEN_IDS, PAD_ID
-from nmt.export.engine import Exporter, tags_before
-from nmt.export.marian_engine import MarianEngine, quiet
-from nmt.export.marian_weights import LAYOUT_KEY, halves_order, theirs_of
+from nmt.interop.interfaces import Exporter, tags_before
+from nmt.interop.marian_model import LAYOUT_KEY, MarianModel, halves_order, quiet, theirs_of
 from nmt.model.positions.sinusoidal import Layout, Sinusoidal
 from nmt.model.transformer import Transformer
 
 _ACTIVATIONS = {Activation.relu: "relu", Activation.gelu: "gelu", Activation.silu: "silu"}
 
 
-class Marian(Exporter):
+class MarianExporter(Exporter):
     """Writes a folder for `MarianMTModel.from_pretrained` and `MarianTokenizer.from_pretrained`."""
 
     library: ClassVar[str] = "transformers"
@@ -85,9 +84,9 @@ class Marian(Exporter):
             model.to(getattr(torch, quantization)).save_pretrained(folder)
         _write_tokenizer(bundle, folder, max_length)
 
-    def load(self, folder: Path, quantization: str) -> MarianEngine:
+    def load(self, folder: Path, quantization: str) -> MarianModel:
         """See `Exporter.load`."""
-        return MarianEngine(folder)
+        return MarianModel(folder)
 
     def usage(self, bundle: Bundle, quantization: str) -> str:
         """See `Exporter.usage`."""

@@ -22,9 +22,8 @@ from nmt.config import Activation, DecodingConfig, ModelConfig, PositionsConfig,
 from nmt.data.subwords.marian import MarianTokenizer
 from nmt.data.subwords.tokenizer import BOS_ID, NUM_SPECIAL, PAD_ID, Tokenizer
 from nmt.errors import UserError
-from nmt.export.importer import Imported, Importer
-from nmt.export.marian_engine import MarianEngine, Numbering
-from nmt.export.marian_weights import LAYOUT_KEY, halves_order, ours_of
+from nmt.interop.interfaces import Imported, Importer
+from nmt.interop.marian_model import LAYOUT_KEY, MarianModel, Numbering, halves_order, ours_of
 from nmt.runtime import log, parse_json, read_errors
 from nmt.runtime.hub import brief
 
@@ -66,7 +65,7 @@ class MarianImporter(Importer):
             model = _model_config(folder, config)
         numbering = pieces.numbering(folder, config)
         with _loading_errors(folder):
-            engine = MarianEngine(folder, None if numbering.is_identity else numbering)
+            engine = MarianModel(folder, None if numbering.is_identity else numbering)
         state = {name: weight.detach() for name, weight in engine.model.state_dict().items()}
         model, weights = _weights(model, state, numbering)
         longest = config.max_position_embeddings

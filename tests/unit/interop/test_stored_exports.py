@@ -16,10 +16,10 @@ from number_words import trained_model  # noqa: E402
 
 from nmt.bundle import load_bundle, save_bundle  # noqa: E402
 from nmt.config import DecodingConfig, ExportConfig, ServeConfig, TranslateConfig  # noqa: E402
-from nmt.engines import ENGINES, exports  # noqa: E402
-from nmt.engines.exports import given_export, made_export  # noqa: E402
 from nmt.errors import UserError  # noqa: E402
-from nmt.export.task import export  # noqa: E402
+from nmt.interop import ENGINES, stored_exports  # noqa: E402
+from nmt.interop.stored_exports import read_export, stored_export  # noqa: E402
+from nmt.interop.tasks import export  # noqa: E402
 from nmt.options.arguments import Arguments  # noqa: E402
 from nmt.options.compose import compose_jobs  # noqa: E402
 from nmt.runtime import find_model_folder  # noqa: E402
@@ -34,12 +34,12 @@ def own(model: Path, tmp_path: Path) -> Path:
 @pytest.fixture(autouse=True)
 def few_sentences(monkeypatch: pytest.MonkeyPatch) -> None:
     """Compares few sentences: the proof has its own tests."""
-    monkeypatch.setattr(exports, "_SENTENCES", 5)
+    monkeypatch.setattr(stored_exports, "_SENTENCES", 5)
 
 
 def made(folder: Path, quantization: str = "float32", decoding: DecodingConfig | None = None) -> Path:
     options = decoding or DecodingConfig()
-    return made_export(str(folder), "ctranslate2", quantization, options, key="backend", threads=1)[0]
+    return stored_export(str(folder), "ctranslate2", quantization, options, key="backend", threads=1)[0]
 
 
 def stamp(folder: Path) -> int:
@@ -96,7 +96,7 @@ def test_an_interrupted_export_leaves_nothing_that_is_used(own: Path, monkeypatc
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr("nmt.export.task.compare", killed)
+        patch.setattr("nmt.interop.tasks.compare", killed)
         with pytest.raises(KeyboardInterrupt):
             made(own)
     assert [path.name for path in (own / "exports").iterdir()] == [".ctranslate2-float32.lock"]
@@ -116,7 +116,7 @@ def test_a_folder_that_cannot_be_written(own: Path, tmp_path: Path, monkeypatch)
 
 def test_a_folder_without_permission_uses_the_cache(own: Path, tmp_path: Path, monkeypatch) -> None:
     monkeypatch.setenv("NMT_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(exports.os, "access", lambda path, mode: False)
+    monkeypatch.setattr(stored_exports.os, "access", lambda path, mode: False)
     folder = made(own)
     assert folder.parent == tmp_path / "cache" / "exports"
     assert not (own / "exports").exists()
@@ -127,11 +127,11 @@ def test_a_folder_without_permission_uses_the_cache(own: Path, tmp_path: Path, m
 def test_the_folder_of_an_export(own: Path, tmp_path: Path) -> None:
     place = tmp_path / "exported"
     export(ExportConfig(str(own), str(place), quantization="int8", check_sentences=5, max_bleu_loss=100))
-    folder, record = given_export(str(place), "ctranslate2", None)
+    folder, record = read_export(str(place), "ctranslate2", None)
     assert (folder, record.quantization, record.target_lang) == (place, "int8", "de")
-    assert given_export(str(place), "ctranslate2", "int8")[0] == place
+    assert read_export(str(place), "ctranslate2", "int8")[0] == place
     with pytest.raises(UserError) as wrong:
-        given_export(str(place), "ctranslate2", "float32")
+        read_export(str(place), "ctranslate2", "float32")
     assert str(wrong.value) == (
         f"quantization=float32: the weights of the export {place} are int8. Remove this option, or give the "
         "model that it was made from."
@@ -146,7 +146,7 @@ def test_the_folder_of_an_export(own: Path, tmp_path: Path) -> None:
         find_model_folder(place)
     (place / "model.bin").write_bytes(b"")
     with pytest.raises(UserError) as damaged:
-        given_export(str(place), "ctranslate2", None)
+        read_export(str(place), "ctranslate2", None)
     assert str(damaged.value) == (
         f"{place / 'model.bin'}: is damaged or missing: its checksum is not the one in SHA256SUMS. Copy the "
         "file again, or export the model again."
@@ -157,20 +157,20 @@ def test_an_export_of_another_format_or_version(tmp_path: Path) -> None:
     report = tmp_path / "export.json"
     report.write_text('{"nmt": "0.1.0", "format": "ctranslate2"}')
     with pytest.raises(UserError) as old:
-        given_export(str(tmp_path), "ctranslate2", None)
+        read_export(str(tmp_path), "ctranslate2", None)
     assert str(old.value) == (f"{report}: was written by an earlier version of nmt. Export the model again.")
     values = {"format": "marian", "quantization": "float32", "source_lang": "en", "target_lang": "de"}
     values |= {"made_from": "", "decoding": {}, "max_source_tokens": 9, "max_target_tokens": 9}
     report.write_text(json.dumps(values))
     with pytest.raises(UserError) as other:
-        given_export(str(tmp_path), "ctranslate2", None)
+        read_export(str(tmp_path), "ctranslate2", None)
     assert str(other.value) == (
         f"model_dir={tmp_path}: is an export for marian, not for ctranslate2. Give the model that it "
         "was made from."
     )
     report.write_text(json.dumps(values | {"max_source_tokens": "many"}))
     with pytest.raises(UserError, match="is damaged: max_source_tokens=many: must be a whole number"):
-        given_export(str(tmp_path), "ctranslate2", None)
+        read_export(str(tmp_path), "ctranslate2", None)
 
 
 @pytest.mark.parametrize(
@@ -246,9 +246,11 @@ def test_other_mistakes(own: Path, translator_of) -> None:
 
 
 def test_a_model_that_the_engine_cannot_compute(own: Path, monkeypatch) -> None:
-    from nmt.export.ctranslate2 import CTranslate2
+    from nmt.interop.ctranslate2_export import CTranslate2Exporter
 
-    monkeypatch.setattr(CTranslate2, "reason_against", lambda self, bundle: "model.residual=false: no")
+    monkeypatch.setattr(
+        CTranslate2Exporter, "reason_against", lambda self, bundle: "model.residual=false: no"
+    )
     with pytest.raises(UserError) as refused:
         made(own)
     assert str(refused.value) == f"backend=ctranslate2: {own} can't be exported: model.residual=false: no."

@@ -1,17 +1,60 @@
-"""Fixtures: two tokenizers, and random models in model folders."""
+"""Fixtures: a model of number words with both engines, tokenizers, and random models in model folders."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from exported_models import sentences
+from number_words import trained_model
 
 from nmt.bundle import Bundle, load_bundle, save_bundle
-from nmt.config import DataConfig, ModelConfig, Tie, TokenizerConfig, TrainConfig
+from nmt.config import (
+    DataConfig,
+    DecodingConfig,
+    ModelConfig,
+    Tie,
+    TokenizerConfig,
+    TrainConfig,
+    TranslateConfig,
+)
 from nmt.data.subwords.tokenizer import Tokenizer, train_tokenizer
+from nmt.decoding.lines import LineTranslator
+from nmt.interop import ENGINES
 from nmt.model import build_model
+
+
+@pytest.fixture(scope="session")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model folder; its exports are made once."""
+    return trained_model(tmp_path_factory.mktemp("numbers"))
+
+
+TranslatorOf = Callable[..., LineTranslator]
+
+
+@pytest.fixture(scope="session")
+def translator_of() -> TranslatorOf:
+    """Loads a model with an engine and options of decoding."""
+
+    def load(folder: Path, backend: str, quantization: str | None = None, **decoding: Any) -> LineTranslator:
+        options = DecodingConfig(**{"beam_size": 3, "max_length_offset": 20, **decoding})
+        config = TranslateConfig(
+            [str(folder)],
+            backend=backend,
+            quantization=quantization,
+            device="cpu",
+            threads=1,
+            decoding=options,
+        )
+        engine = ENGINES.find(backend, f"backend={backend}")()
+        engine.check(config)
+        return engine.load(config, [str(folder)]).translator(options)
+
+    return load
 
 
 @pytest.fixture(scope="session")

@@ -22,11 +22,10 @@ from nmt.config import (
 )
 from nmt.config.model import Activation, Norm
 from nmt.errors import UserError
-from nmt.export import EXPORTERS
-from nmt.export.ctranslate2 import CTranslate2
-from nmt.export.parity import Difference, compare
-from nmt.export.sentences import Sentences
-from nmt.export.task import export
+from nmt.interop import EXPORTERS
+from nmt.interop.ctranslate2_export import CTranslate2Exporter
+from nmt.interop.parity import ComparedText, Difference, compare
+from nmt.interop.tasks import export
 
 pytest.importorskip("ctranslate2", reason="the extra export is not installed")
 
@@ -71,7 +70,7 @@ def test_an_export_computes_the_same(
     name: str, bundle_of: Callable[[ModelConfig], Bundle], tmp_path: Path
 ) -> None:
     bundle = bundle_of(VARIANTS[name])
-    parity = comparison(CTranslate2(), bundle, bundle, tmp_path / "out")
+    parity = comparison(CTranslate2Exporter(), bundle, bundle, tmp_path / "out")
     assert parity.sentences == 32
     assert parity.largest_difference <= 1e-4
     assert parity.near_ties <= 2
@@ -82,11 +81,11 @@ def test_an_export_with_few_positions(bundle_of: Callable[[ModelConfig], Bundle]
     tokenizer = bundle.tokenizer
     engine_folder = tmp_path / "out"
     engine_folder.mkdir()
-    CTranslate2().write(bundle, engine_folder, quantization="float32", max_length=10)
-    engine = CTranslate2().load(engine_folder, "float32")
+    CTranslate2Exporter().write(bundle, engine_folder, quantization="float32", max_length=10)
+    engine = CTranslate2Exporter().load(engine_folder, "float32")
     lines = ["ba da fu", "a"]
     sides = tokenizer.encode_source(lines), tokenizer.encode_target(lines)
-    text = Sentences("sentences", lines, lines, sides[0], *sides)
+    text = ComparedText("sentences", lines, lines, sides[0], *sides)
     assert compare(bundle, engine, text, 10).sentences == 2
 
 
@@ -113,13 +112,13 @@ def test_a_damaged_export_is_refused(
     original, exported = bundle_of(config), bundle_of(config)
     damage(exported.model.state_dict())
     with pytest.raises(Difference, match=r"^sentence \d+: the log-probability of token \d+ of "):
-        comparison(CTranslate2(), exported, original, tmp_path / "out")
+        comparison(CTranslate2Exporter(), exported, original, tmp_path / "out")
 
 
 def test_shifted_positions_are_refused(
     bundle_of: Callable[[ModelConfig], Bundle], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from nmt.export import ctranslate2 as module
+    from nmt.interop import ctranslate2_export as module
 
     table = module._table
 
@@ -129,7 +128,7 @@ def test_shifted_positions_are_refused(
     monkeypatch.setattr(module, "_table", shifted)
     bundle = bundle_of(POST)
     with pytest.raises(Difference, match="the log-probability of token 1 of a reference"):
-        comparison(CTranslate2(), bundle, bundle, tmp_path / "out")
+        comparison(CTranslate2Exporter(), bundle, bundle, tmp_path / "out")
 
 
 @pytest.mark.parametrize(
@@ -152,7 +151,7 @@ def test_shifted_positions_are_refused(
 def test_models_that_the_engine_lacks_are_refused(
     config: ModelConfig, reason: str, bundle_of: Callable[[ModelConfig], Bundle]
 ) -> None:
-    found = CTranslate2().reason_against(bundle_of(config))
+    found = CTranslate2Exporter().reason_against(bundle_of(config))
     assert found is not None and found.startswith(reason)
 
 
@@ -179,10 +178,8 @@ def test_the_card_shows_how_to_translate(bundle_of: Callable[[ModelConfig], Bund
 def test_a_quantised_export_that_loses_too_much_is_deleted(
     bundle_of: Callable[[ModelConfig], Bundle], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from nmt.export.task import _Comparison
-
     bundle, output, bleu = bundle_of(POST), tmp_path / "out", iter([30.0, 29.4, 30.0, 29.6])
-    monkeypatch.setattr(_Comparison, "_bleu", lambda self, engine: next(bleu))
+    monkeypatch.setattr("nmt.interop.tasks.score_of", lambda *texts: next(bleu))
     config = ExportConfig(str(bundle.folder), str(output), quantization="int8", **files(tmp_path))
     with pytest.raises(UserError) as error:
         export(config)
@@ -201,7 +198,7 @@ def test_a_quantised_export_that_loses_too_much_is_deleted(
 def test_a_different_export_is_deleted(
     bundle_of: Callable[[ModelConfig], Bundle], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    class Damaging(CTranslate2):
+    class Damaging(CTranslate2Exporter):
         def write(self, bundle: Bundle, folder: Path, **options: Any) -> None:
             other = bundle_of(bundle.config.model)
             larger(other.model.state_dict())

@@ -1,4 +1,4 @@
-"""Compares an exported model with the original.
+"""Compares a model of nmt with the same model in another program.
 
 The original reads what the engine has translated by greedy search. If each id has the highest probability of
 the original, too, then both translations are the same, by induction over the positions. Where the two highest
@@ -10,18 +10,22 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
 
 from nmt.bundle import Bundle
 from nmt.data.batches.batching import Batch
+from nmt.data.corpora.text import bundled_folder, read_lines
+from nmt.data.subwords.tokenizer import Tokenizer
 from nmt.data.subwords.vocabulary import FORBIDDEN_IDS, NUM_SPECIAL
 from nmt.decoding.batches.jobs import batches_by_length
-from nmt.export.engine import Engine
-from nmt.export.sentences import Sentences
+from nmt.errors import UserError
+from nmt.evaluation.scores import require_equal_counts
+from nmt.interop.interfaces import ForeignModel
 from nmt.model import Seq2Seq
-from nmt.runtime import log, progress
+from nmt.runtime import expanded, log, progress
 
 TOLERANCE = 1e-4
 """Largest difference of the log-probabilities of a token in fp32; below -10, a tenth of it times their
@@ -81,7 +85,7 @@ class Forced:
     shortfall: list[float]
 
 
-def compare(bundle: Bundle, engine: Engine, text: Sentences, longest: int) -> Parity:
+def compare(bundle: Bundle, engine: ForeignModel, text: ComparedText, longest: int) -> Parity:
     """Compares a model in fp32 with the same model in another engine, and logs the result.
 
     Args:
@@ -100,7 +104,7 @@ def compare(bundle: Bundle, engine: Engine, text: Sentences, longest: int) -> Pa
 
 
 def _parity(
-    bundle: Bundle, engine: Engine, text: Sentences, longest: int, advance: Callable[[int], object]
+    bundle: Bundle, engine: ForeignModel, text: ComparedText, longest: int, advance: Callable[[int], object]
 ) -> Parity:
     model, tokenizer, sources, targets = bundle.model, bundle.tokenizer, text.sources, text.targets
     segmentation_ties = _compare_ids(engine, text.lines, text.untagged)
@@ -151,7 +155,7 @@ def every_piece(source_size: int, target_size: int, longest: int) -> tuple[list[
     return source, target
 
 
-def _compare_ids(engine: Engine, lines: Sequence[str], wanted: Sequence[Sequence[int]]) -> int:
+def _compare_ids(engine: ForeignModel, lines: Sequence[str], wanted: Sequence[Sequence[int]]) -> int:
     """Returns the number of lines that have other, equally probable pieces."""
     ties = 0
     for number, (line, theirs, ours) in enumerate(zip(lines, engine.encode(lines), wanted, strict=True), 1):
@@ -212,3 +216,109 @@ def forced(
             found[row] = Forced(a.tolist(), b.tolist())
         advance(len(rows))
     return found
+
+
+@dataclass(frozen=True)
+class Pairs:
+    """Pairs of sentences.
+
+    Attributes:
+        name: where they are from.
+        lines: the sources.
+        references: their translations.
+    """
+
+    name: str
+    lines: Sequence[str]
+    references: Sequence[str]
+
+
+@dataclass(frozen=True)
+class ComparedText:
+    """The text of the comparison.
+
+    Attributes:
+        name: where it is from.
+        lines: the sources, without tags.
+        references: their translations.
+        untagged: the ids of `lines`.
+        sources: the ids that the model reads: those of `untagged`, after that of the tag if there is one.
+        targets: the ids of `references`.
+    """
+
+    name: str
+    lines: Sequence[str]
+    references: Sequence[str]
+    untagged: Sequence[list[int]]
+    sources: Sequence[list[int]]
+    targets: Sequence[list[int]]
+
+    def limits(self, longest: int) -> list[int]:
+        """Returns the maximum number of tokens of each translation, EOS counted.
+
+        As in the paper, a translation has at most 50 tokens more than its source.
+
+        Args:
+            longest: the maximum number of tokens of a sentence.
+        """
+        return [min(len(ids) + 1 + 50, longest - 1) for ids in self.sources]
+
+
+def pairs_of_files(check: str, references: str) -> Pairs:
+    """Reads the files of the options `check` and `references`.
+
+    Raises:
+        UserError: a file can't be read, or they have different numbers of lines.
+    """
+    sides = [list(read_lines(expanded(one))) for one in (check, references)]
+    require_equal_counts({f"check={check}": len(sides[0]), f"references={references}": len(sides[1])})
+    return Pairs(" and ".join(Path(one).name for one in (check, references)), *sides)
+
+
+def bundled_pairs() -> Pairs:
+    """Returns sentences of the bundled corpus, English and German."""
+    folder = bundled_folder() / "quickstart"
+    return Pairs(
+        "bundled sentences", *(list(read_lines(folder / f"valid.{side}.gz")) for side in ("en", "de"))
+    )
+
+
+def comparable_text(pairs: Pairs, tokenizer: Tokenizer, longest: int, count: int) -> ComparedText:
+    """Returns the first sentences that are short enough, without those of an imported model that have tags.
+
+    Args:
+        pairs: the text.
+        tokenizer: of the model.
+        longest: the maximum number of tokens of a sentence, EOS counted.
+        count: the maximum number of sentences.
+
+    Raises:
+        UserError: there is no such sentence.
+    """
+    sides = tokenizer.encode_source(pairs.lines), tokenizer.encode_target(pairs.references)
+    cut = [tokenizer.split_tag(line) for line in pairs.lines]
+    kept = [
+        (line, reference, source[len(tag) :], source, target)
+        for (tag, line), reference, source, target in zip(cut, pairs.references, *sides, strict=True)
+        if len(source) > len(tag)
+        and max(len(source), len(target)) < longest
+        and (tag or line.split(maxsplit=1)[0] not in tokenizer.source_symbols)
+    ][:count]
+    if not kept:
+        raise UserError(
+            f"{pairs.name}: has no sentence that can be compared, of 1 to {longest - 1} pieces. Give "
+            "nmt-export check=FILE and references=FILE."
+        )
+    return ComparedText(pairs.name, *(list(one) for one in zip(*kept, strict=True)))
+
+
+_TIE = 1e-5  # relative; SentencePiece adds the log-probabilities of pieces in fp32
+
+
+def equally_probable(processor: Any, line: str, ids: Sequence[int]) -> bool:
+    """Returns whether `ids` encode a text as well as the ids that SentencePiece chooses, up to rounding."""
+    found = processor.encode(line)
+    if processor.decode(found) != processor.decode(list(ids)):
+        return False
+    scores = [sum(map(processor.get_score, one)) for one in (found, ids)]
+    return bool(abs(scores[0] - scores[1]) <= _TIE * max(1.0, abs(scores[1])))

@@ -23,12 +23,11 @@ from nmt.config.model import Activation
 from nmt.data.subwords.marian import MarianTokenizer
 from nmt.data.subwords.tokenizer import BOS_ID, PAD_ID, UNK_ID
 from nmt.errors import UserError
-from nmt.export import EXPORTERS, marian_import
-from nmt.export.import_task import import_model
-from nmt.export.marian import Marian
-from nmt.export.marian_engine import MarianEngine, Numbering
-from nmt.export.parity import forced
-from nmt.export.task import export
+from nmt.interop import EXPORTERS, marian_import
+from nmt.interop.marian_export import MarianExporter
+from nmt.interop.marian_model import MarianModel, Numbering
+from nmt.interop.parity import forced
+from nmt.interop.tasks import export, import_model
 
 pytest.importorskip("transformers", reason="the extra export is not installed")
 
@@ -128,7 +127,7 @@ def both(
 
     folder = tmp_path_factory.mktemp("opus") / "theirs"
     opus_folder(folder, tags=True, separate=request.param)
-    engine = MarianEngine(folder)
+    engine = MarianModel(folder)
     pieces = marian_import._Pieces.read(folder)
     numbering = pieces.numbering(folder, engine.model.config)
     ours = pieces.tokenizer(folder, numbering)
@@ -200,7 +199,7 @@ def test_the_padding_id_keeps_its_probability(tmp_path: Path) -> None:
     folder = opus_folder(tmp_path / "theirs")
     import_model(ImportConfig(str(folder), str(tmp_path / "ours"), check_sentences=5))
     model: Any = load_bundle(tmp_path / "ours").model
-    engine = MarianEngine(folder).model
+    engine = MarianModel(folder).model
     bias = engine.final_logits_bias[0]
     assert model.output_bias[PAD_ID] == model.output_bias[BOS_ID]
     halves = model.output_bias[[PAD_ID, BOS_ID]].exp().sum()
@@ -238,7 +237,7 @@ def test_an_export_imports_as_the_same_model_byte_for_byte(
     name: str, bundle_of: Callable[[ModelConfig], Bundle], tmp_path: Path
 ) -> None:
     original = bundle_of(OWN[name])
-    Marian().write(original, tmp_path / "marian", quantization="float32", max_length=128)
+    MarianExporter().write(original, tmp_path / "marian", quantization="float32", max_length=128)
     if name == "halves":  # also if another program has written it
         settings = json.loads((tmp_path / "marian/config.json").read_text())
         del settings["nmt_position_layout"]

@@ -12,8 +12,8 @@ from pathlib import Path
 
 from nmt.config import DecodingConfig, ExportConfig
 from nmt.errors import UserError
-from nmt.export.record import Record, made_from, read_record
-from nmt.export.task import export, exporter_of
+from nmt.interop.record import Record, fingerprint_of, read_record
+from nmt.interop.tasks import export, exporter_of
 from nmt.runtime import (
     EXPORT_REPORT,
     cache_folder,
@@ -38,7 +38,7 @@ def is_export(path: str) -> bool:
     return (expanded(path) / EXPORT_REPORT).is_file()
 
 
-def given_export(path: str, format: str, quantization: str | None) -> tuple[Path, Record]:
+def read_export(path: str, format: str, quantization: str | None) -> tuple[Path, Record]:
     """Returns the folder of an export that the user has named, and its record.
 
     Args:
@@ -69,7 +69,7 @@ def given_export(path: str, format: str, quantization: str | None) -> tuple[Path
     return folder, record
 
 
-def made_export(
+def stored_export(
     path: str, format: str, quantization: str, decoding: DecodingConfig, *, key: str, threads: int
 ) -> tuple[Path, Record]:
     """Returns the folder of an export of a model, and its record; makes the export if there is none.
@@ -90,7 +90,7 @@ def made_export(
     """
     exporter_of(format, quantization, key)  # reports a missing package before anything is read
     model, length = find_model_folder(path), _length(decoding)
-    wanted = made_from(model, format, quantization, length)
+    wanted = fingerprint_of(model, format, quantization, length)
     name = f"{format}-{quantization}" if length == _LENGTH else f"{format}-{quantization}-{length}"
     own, cached = model / "exports" / name, cache_folder() / "exports" / f"{name}-{wanted[:16]}"
     for place in (own, cached):

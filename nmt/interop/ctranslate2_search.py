@@ -26,7 +26,7 @@ from nmt.data.subwords.vocabulary import EOS_ID, FORBIDDEN_IDS
 from nmt.decoding.scorers import LengthPenalty
 from nmt.decoding.search import Hypothesis
 from nmt.errors import UserError
-from nmt.export.ctranslate2 import SPECIAL, vocabularies
+from nmt.interop.ctranslate2_export import SPECIAL, vocabularies
 from nmt.runtime import memory_errors
 
 if TYPE_CHECKING:

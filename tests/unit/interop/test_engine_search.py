@@ -16,8 +16,8 @@ from number_words import pairs  # noqa: E402
 from nmt.decoding.lines import LineTranslator  # noqa: E402
 from nmt.decoding.scorers import LengthPenalty  # noqa: E402
 from nmt.decoding.translation import Translation  # noqa: E402
-from nmt.engines.ctranslate2 import ExportTranslator, _batches  # noqa: E402
-from nmt.engines.ctranslate2_search import EngineSearch, Settings, _Ranking  # noqa: E402
+from nmt.interop.ctranslate2_search import EngineSearch, Settings, _Ranking  # noqa: E402
+from nmt.interop.engines import ExportTranslator, _batches  # noqa: E402
 
 LINES = [source for source, _ in pairs(60, 9)]
 

@@ -1,0 +1,230 @@
+"""The interfaces of export formats, import formats and engines, and their registries."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar, Protocol
+
+from nmt.config import DecodingConfig, ModelConfig, ServeConfig, TranslateConfig
+from nmt.errors import UserError
+from nmt.runtime import Registry
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from nmt.bundle import Bundle
+    from nmt.data.subwords.tokenizer import Tokenizer
+    from nmt.decoding.lines import LineTranslator
+
+
+class ForeignModel(Protocol):
+    """A model that another program has loaded, for the comparison with one of nmt."""
+
+    def encode(self, lines: Sequence[str]) -> list[list[int]]:
+        """Returns the source ids of each line, without EOS, as a user of the export computes them."""
+        ...
+
+    def encodings_tie(self, line: str, ids: Sequence[int]) -> bool:
+        """Returns whether `ids` encode the line as well as the result of `encode`, up to rounding."""
+        ...
+
+    def translate(self, sources: Sequence[Sequence[int]], limits: Sequence[int]) -> list[list[int]]:
+        """Translates by greedy search.
+
+        Args:
+            sources: ids of each source, without EOS.
+            limits: the maximum number of target tokens of each, EOS counted.
+
+        Returns:
+            The ids of each translation, without EOS.
+        """
+        ...
+
+    def score(self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]) -> list[list[float]]:
+        """Returns the log-probabilities of the tokens of each target, EOS last."""
+        ...
+
+
+class Exporter(ABC):
+    """Writes models in the format of an engine, and loads them again.
+
+    A subclass is registered in `EXPORTERS` under the name of the option `format`.
+
+    Attributes:
+        library: the name of the engine on the Hugging Face hub, for the model card.
+        packages: the Python packages that it needs, as they are imported.
+        quantizations: the number formats of weights that it can write, the exact one first.
+    """
+
+    library: ClassVar[str]
+    packages: ClassVar[tuple[str, ...]]
+    quantizations: ClassVar[tuple[str, ...]]
+
+    @abstractmethod
+    def reason_against(self, bundle: Bundle) -> str | None:
+        """Returns why the engine can't compute this model, beginning with the option; None if it can."""
+
+    @abstractmethod
+    def write(self, bundle: Bundle, folder: Path, *, quantization: str, max_length: int) -> None:
+        """Writes a model into an empty folder.
+
+        Args:
+            bundle: the model.
+            folder: the folder.
+            quantization: one of `quantizations`.
+            max_length: positions of the tables of an absolute encoding: the maximum number of tokens of a
+                sentence.
+
+        Raises:
+            OSError: writing fails.
+        """
+
+    @abstractmethod
+    def load(self, folder: Path, quantization: str) -> ForeignModel:
+        """Loads what `write` has written."""
+
+    @abstractmethod
+    def usage(self, bundle: Bundle, quantization: str) -> str:
+        """Returns a paragraph and an example in Markdown: how a program translates with the export."""
+
+
+EXPORTERS: Registry[type[Exporter]] = Registry("export format")
+"""Name of the format → exporter."""
+
+
+@dataclass(frozen=True)
+class Imported:
+    """A model of another program, as one of `nmt`.
+
+    Attributes:
+        model: its options.
+        weights: its weights, as in `state_dict`.
+        tokenizer: its vocabulary.
+        decoding: options of decoding that the model recommends.
+        languages: the codes of its source and target language; None: it does not say.
+        longest: the maximum number of tokens of a sentence that the other program can compute, EOS counted.
+        engine: the model, loaded by the other program.
+    """
+
+    model: ModelConfig
+    weights: Mapping[str, Tensor]
+    tokenizer: Tokenizer
+    decoding: DecodingConfig
+    languages: tuple[str | None, str | None]
+    longest: int
+    engine: ForeignModel
+
+
+class Importer(ABC):
+    """Reads models of another program.
+
+    A subclass is registered in `IMPORTERS` under the name of the option `format`.
+
+    Attributes:
+        packages: the Python packages that it needs, as they are imported.
+        files: the names of the files of a model, except its weights; some models lack some of them.
+        weights: the names that the file of the weights may have, the preferred first.
+    """
+
+    packages: ClassVar[tuple[str, ...]]
+    files: ClassVar[tuple[str, ...]]
+    weights: ClassVar[tuple[str, ...]]
+
+    @abstractmethod
+    def read(self, folder: Path) -> Imported:
+        """Reads the model in a folder.
+
+        Raises:
+            UserError: it is not a model of this format, is damaged, or has an option that `nmt` lacks.
+        """
+
+
+IMPORTERS: Registry[type[Importer]] = Registry("import format")
+"""Name of the format → importer."""
+
+
+class LoadedModel(Protocol):
+    """A model that an engine has loaded.
+
+    Attributes:
+        source_lang: code of the source language.
+        target_lang: code of the target language.
+        decoding: the options of decoding that the model was tested with.
+        threads: the number of threads of one process whose calls the engine computes side by side.
+    """
+
+    source_lang: str
+    target_lang: str
+    decoding: DecodingConfig
+    threads: int
+
+    def translator(self, decoding: DecodingConfig) -> LineTranslator:
+        """Returns a translator with these options.
+
+        Raises:
+            UserError: an option is wrong or not available.
+        """
+        ...
+
+
+class Engine(ABC):
+    """Translates with models.
+
+    A subclass is registered in `ENGINES` under the name of the option `backend`.
+    """
+
+    @abstractmethod
+    def check(self, config: TranslateConfig | ServeConfig) -> None:
+        """Refuses options that the engine does not have, before a model is loaded.
+
+        Raises:
+            UserError: the message names the option.
+        """
+
+    @abstractmethod
+    def load(self, config: TranslateConfig | ServeConfig, model_dir: list[str]) -> LoadedModel:
+        """Loads a model, or several models that translate together.
+
+        Args:
+            config: options for which `check` has passed.
+            model_dir: the folders, in place of `config.model_dir`.
+
+        Raises:
+            UserError: a folder is not a model folder or is damaged, or the device is not available.
+        """
+
+
+ENGINES: Registry[type[Engine]] = Registry("backend")
+"""Name of the engine → engine."""
+
+
+def tags_before(bundle: Bundle) -> list[str]:
+    """Returns the tags of a model that are one piece before those of the text, in the order of their ids.
+
+    SentencePiece cuts them in another way as part of a text: it puts the piece of a space before them.
+    """
+    tokenizer = bundle.tokenizer
+    return [tag for tag in tokenizer.source_symbols if tokenizer.split_tag(tag)[0]]
+
+
+def require_packages(option: str, packages: Sequence[str]) -> None:
+    """Checks that the packages of a format are installed.
+
+    Args:
+        option: the option that has chosen the format, and its value.
+        packages: their names, as they are imported.
+
+    Raises:
+        UserError: one is missing.
+    """
+    for package in packages:
+        try:
+            import_module(package)
+        except ImportError:
+            raise UserError(
+                f'{option}: the package {package} is not installed. Run pip install "nmt[export]".'
+            ) from None

@@ -1,0 +1,318 @@
+"""The tasks of `nmt-export` and `nmt-import`: each writes a model, compares it, and then hands it over."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from nmt import __version__
+from nmt.bundle import Bundle, load_bundle, write_files, write_model, write_results
+from nmt.card import CARD, Subject, export_card
+from nmt.config import DataConfig, EvalConfig, ExportConfig, ImportConfig, TrainConfig
+from nmt.config.exporting import COPY
+from nmt.errors import UserError
+from nmt.evaluation.metrics import metrics_for
+from nmt.evaluation.scores import score_of
+from nmt.evaluation.task import Task, read_data
+from nmt.interop.interfaces import (
+    EXPORTERS,
+    IMPORTERS,
+    Exporter,
+    ForeignModel,
+    Imported,
+    Importer,
+    require_packages,
+)
+from nmt.interop.parity import (
+    ComparedText,
+    Difference,
+    Pairs,
+    Parity,
+    bundled_pairs,
+    comparable_text,
+    compare,
+    pairs_of_files,
+)
+from nmt.interop.push import push, require_token
+from nmt.interop.record import record_of
+from nmt.runtime import (
+    EXPORT_REPORT,
+    expanded,
+    fresh_folder,
+    is_hub_name,
+    log,
+    make_folder,
+    pinned,
+    set_threads,
+    write_errors,
+)
+from nmt.runtime.checksums import write_sums
+from nmt.runtime.hub import HUB, hub_files, is_repository
+
+
+def export(config: ExportConfig, key: str = "format") -> dict[str, Any]:
+    """Exports a model as `config` says, and uploads it if it is to be pushed.
+
+    Args:
+        config: the options.
+        key: the option that has chosen the format, for error messages.
+
+    Returns:
+        The content of `export.json`; empty for `format=nmt`.
+
+    Raises:
+        UserError: the model can't be read or the engine can't compute it, a package is missing, the folder is
+            not empty or not writable, or the export translates differently: nothing is left behind, and
+            nothing is uploaded. Or the upload fails: the export stays.
+    """
+    exporter = None if config.format == COPY else exporter_of(config.format, config.quantization, key)
+    output = expanded(config.output)
+    require_empty(output, config.output)
+    if config.push is not None:
+        require_token(config.push)
+    set_threads(config.threads)
+    config = replace(config, model_dir=pinned(config.model_dir))
+    bundle = load_bundle(config.model_dir)
+    if config.licence is not None:
+        bundle = replace(bundle, config=replace(bundle.config, licence=config.licence))
+    if exporter is None:
+        with fresh_folder(output) as fresh:
+            write_copy(bundle, fresh, "." if config.push is None else f"{HUB}{config.push}")
+        result = {}
+    else:
+        result = _exported(config, exporter, bundle, output, key)
+    log.info("%s: written. Its %s shows how to use it.", output, CARD)
+    if config.push is not None:
+        message = f"nmt {__version__}: {config.format}, {config.quantization}"
+        log.info("%s", push(output, config.push, message, config.private))
+    return result
+
+
+def _exported(
+    config: ExportConfig, exporter: Exporter, bundle: Bundle, output: Path, key: str
+) -> dict[str, Any]:
+    """Writes an export with its report and its card; returns the report."""
+    if reason := exporter.reason_against(bundle):
+        raise UserError(f"{key}={config.format}: {bundle.folder} can't be exported: {reason}.")
+    limits = [config.max_length, bundle.config.decoding.max_source_tokens]
+    limits += [one for one in (bundle.model.max_source_len, bundle.model.max_target_len) if one is not None]
+    text = comparable_text(_pairs(config, bundle), bundle.tokenizer, min(limits), config.check_sentences)
+    with fresh_folder(output) as fresh:
+        record = record_of(bundle, config.format, config.quantization, config.max_length)
+        compared = _written_and_compared(config, exporter, bundle, text, fresh)
+        result = {"nmt": __version__, **record.as_dict(), **compared}
+        (fresh / EXPORT_REPORT).write_text(json.dumps(result, indent=2, ensure_ascii=False) + "\n", "utf-8")
+        write_sums(fresh)  # before the card, which a person may edit
+        usage = exporter.usage(bundle, config.quantization)
+        subject = Subject(bundle.config, bundle.tokenizer, bundle.results)
+        (fresh / CARD).write_text(export_card(subject, result, exporter.library, usage), "utf-8")
+    return result
+
+
+def exporter_of(format: str, quantization: str, key: str = "format") -> Exporter:
+    """Returns the exporter of a format.
+
+    Args:
+        format: its name.
+        quantization: the number format of the weights.
+        key: as for `export`.
+
+    Raises:
+        UserError: there is no such format or number format, or a package is missing.
+    """
+    if format not in EXPORTERS:
+        names = ", ".join((*EXPORTERS, COPY))
+        raise UserError(f"{key}={format}: there is no export format {format}. Choose from {names}.")
+    exporter = EXPORTERS[format]()
+    if quantization not in exporter.quantizations:
+        raise UserError(f"quantization={quantization}: must be one of {', '.join(exporter.quantizations)}.")
+    require_packages(f"{key}={format}", exporter.packages)
+    return exporter
+
+
+def require_empty(output: Path, given: str) -> None:
+    """Checks that a folder to write does not exist, or is empty.
+
+    Args:
+        output: the folder.
+        given: as the option `output` has it.
+
+    Raises:
+        UserError: it is not.
+    """
+    with write_errors(output):
+        if output.exists() and (not output.is_dir() or any(output.iterdir())):
+            raise UserError(f"output={given}: already exists. Choose another name, or remove it.")
+
+
+def _written_and_compared(
+    config: ExportConfig, exporter: Exporter, bundle: Bundle, text: ComparedText, folder: Path
+) -> dict[str, Any]:
+    """Writes an export into an empty folder; returns the result of its comparison with the model.
+
+    Raises:
+        UserError: the export translates differently, or the quantised one loses too much BLEU.
+    """
+    exact, quantization = exporter.quantizations[0], config.quantization
+    limits = [config.max_length, bundle.model.max_source_len, bundle.model.max_target_len]
+    longest = min(limit for limit in limits if limit is not None)
+
+    def written(place: Path, quantization: str) -> ForeignModel:
+        log.info("Writing %s, %s", config.format, quantization)
+        exporter.write(bundle, place, quantization=quantization, max_length=config.max_length)
+        return exporter.load(place, quantization)
+
+    result: dict[str, Any] = {"compared_on": text.name, "sentences": len(text.lines)}
+    if is_hub_name(config.model_dir):  # other paths are of this machine alone
+        result["model"] = config.model_dir
+    # A quantised export begins with an exact one: then quantisation alone can make a difference.
+    place = folder if quantization == exact else make_folder(folder / exact)
+    model = written(place, exact)
+    failure = f"format={config.format}: the export differs from the model", "The export was deleted."
+    result["exact"] = _compared(bundle, model, text, longest, failure).as_dict()
+    if quantization != exact:
+        before = _greedy_bleu(bundle, model, text, longest)
+        shutil.rmtree(place)
+        after = _greedy_bleu(bundle, written(folder, quantization), text, longest)
+        result |= {"bleu_of_the_model": before, "bleu": after}
+        bleu = f"BLEU {after:.2f}, and {before:.2f} of the model, with greedy search"
+        log.info(f"quantization={quantization}: {bleu}")
+        if not before - after <= config.max_bleu_loss:
+            raise UserError(
+                f"quantization={quantization}: loses {before - after:.2f} BLEU "
+                f"({before:.2f} to {after:.2f} on {text.name}), more than "
+                f"max_bleu_loss={config.max_bleu_loss:g}. The export was deleted. Choose another "
+                "quantization, or allow it with nmt-export max_bleu_loss=N."
+            )
+    return result
+
+
+def _compared(
+    bundle: Bundle, model: ForeignModel, text: ComparedText, longest: int, failure: tuple[str, str]
+) -> Parity:
+    """Compares as `compare` does; `failure` is the message before and after the difference."""
+    try:
+        return compare(bundle, model, text, longest)
+    except Difference as difference:
+        raise UserError(f"{failure[0]} on {text.name}, {difference}. {failure[1]}") from None
+
+
+def _greedy_bleu(bundle: Bundle, model: ForeignModel, text: ComparedText, longest: int) -> float:
+    metrics = metrics_for(bundle.config.data.target_lang, keys=["bleu"])
+    hypotheses = bundle.tokenizer.decode_target(model.translate(text.sources, text.limits(longest)))
+    return score_of(metrics["bleu"], hypotheses, [text.references], text.lines) or 0.0
+
+
+def _pairs(config: ExportConfig | ImportConfig, bundle: Bundle | None = None) -> Pairs:
+    """Returns the text of a comparison: given files, the validation data of the model, or bundled text."""
+    if config.check is not None and config.references is not None:
+        return pairs_of_files(config.check, config.references)
+    if bundle is None or isinstance(config, ImportConfig):
+        return bundled_pairs()
+    task = Task()
+    evaluation = EvalConfig(model_dir=config.model_dir, split="valid")
+    try:
+        read_data(evaluation, bundle, bundle.config.data, task)
+    except UserError as error:
+        log.warning(
+            "The validation data of the model can't be read (%s) The comparison uses the bundled sentences.",
+            error,
+        )
+        return bundled_pairs()
+    return Pairs("validation data of the model", task.texts["source"], task.references[0])
+
+
+def write_copy(bundle: Bundle, folder: Path, place: str) -> None:
+    """Writes a model into an empty folder, reads it back, and compares each weight, bit for bit.
+
+    Args:
+        bundle: the model.
+        folder: the folder.
+        place: as for `nmt.card.bundle_card`.
+
+    Raises:
+        UserError: the copy differs; this is an error of the disk or of nmt.
+    """
+    weights = bundle.model.state_dict()
+    write_files(folder, bundle.config, weights, bundle.tokenizer, bundle.results, place)
+    copy = load_bundle(folder)
+    copied = copy.model.state_dict()
+    same = (
+        copy.config == bundle.config
+        and copy.tokenizer.fingerprint == bundle.tokenizer.fingerprint
+        and all(torch.equal(_bits(weights[name]), _bits(copied[name])) for name in weights)
+    )
+    if not same:
+        raise UserError(f"format=nmt: {folder} differs from the model in {bundle.folder}. It was deleted.")
+
+
+def _bits(weight: torch.Tensor) -> torch.Tensor:
+    return weight.contiguous().view(torch.uint8)
+
+
+def import_model(config: ImportConfig) -> dict[str, Any]:
+    """Imports a model as `config` says; returns the result of the comparison.
+
+    Raises:
+        UserError: the model can't be read or has an option that `nmt` lacks, a package is missing, the folder
+            is not empty or not writable, or the imported model translates differently. Nothing is left
+            behind.
+    """
+    chosen_format = f"format={config.format}"
+    importer = IMPORTERS.find(config.format, chosen_format)()
+    output = expanded(config.output)
+    require_empty(output, config.output)
+    require_packages(chosen_format, importer.packages)
+    set_threads(config.threads)
+    pairs = _pairs(config)
+    name, folder = _name_and_folder(config.model, importer)
+    imported = importer.read(folder)
+    source_lang, target_lang = _languages(config, imported)
+    whole = TrainConfig(
+        name="imported",
+        data=DataConfig(name="imported", source_lang=source_lang, target_lang=target_lang),
+        model=imported.model,
+        decoding=imported.decoding,
+    )
+    facts = {"nmt": __version__, "format": config.format, "model": name}
+    failure = f"{chosen_format}: the imported model differs from the original", "It was deleted."
+    with fresh_folder(output) as fresh:
+        write_model(fresh, whole, imported.weights, imported.tokenizer)
+        bundle = load_bundle(fresh)
+        text = comparable_text(pairs, bundle.tokenizer, imported.longest, config.check_sentences)
+        parity = _compared(bundle, imported.engine, text, imported.longest, failure)
+        facts |= {"compared_on": text.name, **parity.as_dict()}
+        write_results(fresh, whole, imported.tokenizer, {"import": facts})
+    log.info("%s: written, a model folder for model_dir= and start_from=.", output)
+    return facts
+
+
+def _name_and_folder(model: str, importer: Importer) -> tuple[str, Path]:
+    """Returns the name of a model, with its commit if it is on the hub, and its folder."""
+    folder = expanded(model)
+    if not is_hub_name(model):
+        if folder.is_dir():
+            return model, folder
+        if not is_repository(model):
+            raise UserError(
+                f"model={model}: there is no such folder (looked for {folder.absolute()}), and this is not a "
+                f"name on the hub. Give {HUB}OWNER/NAME."
+            )
+        model = f"{HUB}{model}"
+    name = pinned(model, "model")
+    log.info("model=%s", name)
+    return name, hub_files(name, "model", importer.files, importer.weights)
+
+
+def _languages(config: ImportConfig, imported: Imported) -> tuple[str, str]:
+    """Returns the codes of the source and target language."""
+    codes = config.source_lang or imported.languages[0], config.target_lang or imported.languages[1]
+    for key, code in zip(("source_lang", "target_lang"), codes, strict=True):
+        if not code:
+            raise UserError(f"{key}: the model does not say it. Give {key}=en, or the code of its language.")
+    return codes[0] or "", codes[1] or ""
