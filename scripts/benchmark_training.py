@@ -44,11 +44,11 @@ from benchmark_data import anonymous_bytes, in_process, write_corpus
 
 from nmt.bundle import config_from_yaml, config_to_yaml
 from nmt.config import ModelConfig, Precision, TrainConfig
-from nmt.data.arrays import Side
 from nmt.data.preparation.prepare import Prepared, prepare
 from nmt.options.arguments import Arguments
 from nmt.options.compose import compose_jobs
 from nmt.runtime import available_cores, choose_device, log_to_stderr, set_threads
+from nmt.runtime.arrays import Side
 
 if TYPE_CHECKING:
     import torch

@@ -9,7 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from nmt.data.arrays import (
+from nmt.data.cache import write_file
+from nmt.data.shuffle import Shuffle
+from nmt.errors import UserError
+from nmt.runtime.arrays import (
     Array,
     DamagedFile,
     Side,
@@ -18,8 +21,6 @@ from nmt.data.arrays import (
     safetensors_bytes,
     smallest_dtype,
 )
-from nmt.data.cache import write_file
-from nmt.errors import UserError
 
 
 @dataclass(frozen=True, eq=False)
@@ -171,6 +172,11 @@ class Store:
             Side.concatenated([shard.source.take(local) for shard, local in places]).take(back),
             Side.concatenated([shard.target.take(local) for shard, local in places]).take(back),
         )
+
+    def sample(self, count: int, seed: int) -> tuple[Side, Side]:
+        """Copies at most `count` pairs, chosen at random, in the order of the rows."""
+        rows = Shuffle(self.num_pairs, seed).rows(0, min(count, self.num_pairs))
+        return self.take(np.sort(rows))
 
     def _place(self, row: int) -> tuple[Shard, int]:
         if not 0 <= row < self.num_pairs:

@@ -20,7 +20,6 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from nmt.data.arrays import Array
 from nmt.errors import UserError
 from nmt.runtime import (
     STOP_SIGNALS,
@@ -30,6 +29,7 @@ from nmt.runtime import (
     start_resource_tracker,
     without_main_module,
 )
+from nmt.runtime.arrays import Array
 
 Task = TypeVar("Task")
 Result = TypeVar("Result")

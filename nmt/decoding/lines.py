@@ -13,11 +13,11 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Self
 
 from nmt.config import DecodingConfig
-from nmt.data.subwords.placeholders import tag_pairs
-from nmt.decoding.alignment.raw_words import identity_links
+from nmt.copying.raw_words import identity_links
+from nmt.copying.strings import tag_pairs
+from nmt.copying.translation import Placeholders, needs_no_model
 from nmt.decoding.batches.jobs import Found, Sentences, Wanted
 from nmt.decoding.constraints.phrases import PhraseIds, Phrases
-from nmt.decoding.placeholders import Placeholders, needs_no_model
 from nmt.decoding.selection.loops import has_loop
 from nmt.decoding.translation import BLANK, ScoredText, Translation
 from nmt.errors import UserError
@@ -25,7 +25,7 @@ from nmt.errors import UserError
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from nmt.data.subwords.placeholders import Bare, Masked
+    from nmt.copying.strings import Bare, Masked
     from nmt.data.subwords.tokenizer import Tokenizer
     from nmt.decoding.constraints.automaton import Automaton
 
@@ -43,7 +43,9 @@ class LineTranslator(ABC):
         self.tokenizer = tokenizer
         self.config = config
         self.max_source_tokens = max_source_tokens
-        self._placeholders = Placeholders(tokenizer, config.placeholders)
+        self._placeholders = Placeholders(
+            tokenizer.placeholders, tokenizer.source_symbols, tokenizer.target_vocabulary, config.placeholders
+        )
 
     @abstractmethod
     def with_options(self, config: DecodingConfig) -> Self:

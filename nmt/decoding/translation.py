@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from nmt.data.subwords.placeholders import NUM_PLACEHOLDERS
+from nmt.copying.strings import NUM_PLACEHOLDERS
 
 if TYPE_CHECKING:
     from torch import Tensor

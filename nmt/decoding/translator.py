@@ -14,13 +14,13 @@ import torch
 from torch import Tensor
 
 from nmt.config import DecodingConfig, Precision
-from nmt.data.subwords.placeholders import MaskedPair
+from nmt.copying.raw_words import RawWords, raw_links
+from nmt.copying.strings import MaskedPair
 from nmt.data.subwords.tokenizer import Tokenizer
 from nmt.decoding.alignment.aligner import Aligner, attention_of_heads
 from nmt.decoding.alignment.head_choice import HeadChoice, choose_heads
 from nmt.decoding.alignment.lexical import Pair
 from nmt.decoding.alignment.links import Alignment, AlignmentHeads
-from nmt.decoding.alignment.raw_words import RawWords, raw_links
 from nmt.decoding.batches.batch_decoder import BatchDecoder, evaluation_mode
 from nmt.decoding.batches.jobs import ForcedJob, Found, SearchJob, Sentences, Wanted
 from nmt.decoding.constraints.automaton import Automaton

@@ -14,7 +14,6 @@ import torch
 from nmt import __version__
 from nmt.bundle import MOST_RESULTS, RESULTS, load_bundle, read_config, save_bundle
 from nmt.config import Average, Precision, TrainConfig
-from nmt.data.arrays import Side
 from nmt.data.corpora.corpus import HeldOut
 from nmt.data.preparation.prepare import Prepared
 from nmt.decoding.translator import Translator
@@ -24,6 +23,7 @@ from nmt.evaluation.report import Report
 from nmt.evaluation.scores import Scores, score, score_groups
 from nmt.model import Seq2Seq
 from nmt.runtime import available_cores, device_name, log, parse_json, progress, read_text, replaced
+from nmt.runtime.arrays import Side
 from nmt.runtime.model_files import CONFIG
 from nmt.training.criterion import Criterion, criterion_for
 from nmt.training.selection import Selection, final_candidates, origin, select_best, table

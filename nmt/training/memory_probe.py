@@ -11,7 +11,6 @@ import numpy as np
 from torch import nn
 
 from nmt.config import DataConfig, Sharding, TrainConfig, TrainingConfig
-from nmt.data.arrays import Array, Side, offsets_of
 from nmt.data.batches.batching import Batch
 from nmt.data.batches.blocks import budgets, most_pieces
 from nmt.data.store import Store
@@ -19,6 +18,7 @@ from nmt.data.subwords.tokenizer import EOS_ID
 from nmt.errors import UserError
 from nmt.model import model_class
 from nmt.runtime import choose_device, log, memory_errors
+from nmt.runtime.arrays import Array, Side, offsets_of
 from nmt.training.figures.memory import MemoryMeter
 from nmt.training.update.optimizer import check_optimizer
 

@@ -20,7 +20,6 @@ from torch.utils._pytree import tree_map
 
 from dry_gpu.ledger import Ledger, parts_of_weights
 from nmt.config import DecodingConfig, ModelConfig, TrainConfig
-from nmt.data.arrays import Side
 from nmt.data.batches.batching import Batch
 from nmt.data.batches.stream import FILLED_TO
 from nmt.decoding.beams import Beams, Rules, extend
@@ -31,6 +30,7 @@ from nmt.model import build_model, fused
 from nmt.model.kernels import flat, relu_product, varlen
 from nmt.options.arguments import Arguments
 from nmt.options.compose import compose_jobs
+from nmt.runtime.arrays import Side
 from nmt.training.processes.ranks import Ranks
 from nmt.training.update import objective
 from nmt.training.update.ema import RunningMean

@@ -14,8 +14,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from nmt.data.arrays import Array, Side, offsets_of
 from nmt.data.subwords.tokenizer import BOS_ID, EOS_ID
+from nmt.runtime.arrays import Array, Side, offsets_of
 
 IGNORED_ID = -1
 """The target id of padding that has no loss."""

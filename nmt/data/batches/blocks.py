@@ -2,27 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain, islice
 
 import numpy as np
 
 from nmt.config import DataConfig
-from nmt.data.arrays import Array, Side, offsets_of
+from nmt.copying.correspondence import SAMPLE_PAIRS, Pieces
+from nmt.copying.insertion import Inserter, count_placeholders, drawn_steps, renumbered
 from nmt.data.batches.concatenation import begins_with, chains, concatenated, steps_in_chains
-from nmt.data.batches.insertion import Inserter, count_placeholders, drawn_steps, renumbered
 from nmt.data.batches.packing import pack
 from nmt.data.corpora.mixture import Mixture
 from nmt.data.shuffle import Shuffle
 from nmt.data.store import Store
 from nmt.data.subwords.sampling import Sampler
 from nmt.data.subwords.tokenizer import Tokenizer
+from nmt.data.subwords.vocabulary import NUM_SPECIAL, Vocabulary
 from nmt.errors import UserError
 from nmt.runtime import log, mix
+from nmt.runtime.arrays import Array, Side, offsets_of
 
 # Streams of random numbers at a place; corpora.mixture uses 0 and 4.
 _BATCHES, _SOURCE, _TARGET, _CHAINS, _INSERTED, _STEPS = 1, 2, 3, 5, 6, 7
+_LEXICON_SEED = 1  # of the pairs in which the lexicon of the inserter is counted
 
 
 def budgets(data: DataConfig) -> tuple[int, int]:
@@ -91,7 +94,7 @@ class Plan:
         self._samplers = _samplers(tokenizer, data.sampling.alpha) if data.sampling.alpha > 0.0 else None
         self._mixture = Mixture.of(store.sizes, data)
         self._concatenate = data.concatenate
-        self._inserter = Inserter(tokenizer, store) if data.placeholders else None
+        self._inserter = inserter_of(tokenizer, store) if data.placeholders else None
         self._tags = _tag_ids(tokenizer, data) if data.concatenate or data.placeholders else None
         longer = store.count_longer(self._max_source - 1, self._max_target - 1)
         if longer == store.num_pairs:
@@ -203,6 +206,20 @@ def _tag_ids(tokenizer: Tokenizer, data: DataConfig) -> Array:
     corpora = data.train.corpora.values()
     tags = [corpus.tag for corpus in corpora] if corpora else [data.train.tag]
     return np.array([-1 if tag is None else tokenizer.source_symbols[tag] for tag in tags])
+
+
+def inserter_of(tokenizer: Tokenizer, store: Store) -> Inserter:
+    """Returns the inserter for a tokenizer with placeholders, with the lexicon of a store."""
+    symbols = [*range(NUM_SPECIAL), *tokenizer.source_symbols.values(), *tokenizer.placeholders]
+    sides = [tokenizer.source] if tokenizer.joint else [tokenizer.source, tokenizer.target]
+    pieces = [pieces_of(side, symbols) for side in sides]
+    pairs = store.sample(SAMPLE_PAIRS, _LEXICON_SEED)
+    return Inserter(tokenizer.placeholders[0], (pieces[0], pieces[-1]), pairs)
+
+
+def pieces_of(vocabulary: Vocabulary, symbols: Collection[int]) -> Pieces:
+    """Returns the facts about the pieces of a vocabulary; see `Pieces`."""
+    return Pieces(vocabulary.names, set(filter(vocabulary.is_byte, range(vocabulary.size))), symbols)
 
 
 def _samplers(tokenizer: Tokenizer, alpha: float) -> tuple[Sampler, Sampler]:

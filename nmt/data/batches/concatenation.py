@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from nmt.data.arrays import Array, Side, offsets_of
 from nmt.data.shuffle import Shuffle
+from nmt.runtime.arrays import Array, Side, offsets_of
 
 
 def chains(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from nmt.data.arrays import Array
+from nmt.runtime.arrays import Array
 
 OPEN_BATCHES = 8  # batches that are filled at the same time; more of them do not fill batches better
 

@@ -11,7 +11,6 @@ from itertools import pairwise
 import numpy as np
 
 from nmt.config import DataConfig
-from nmt.data.arrays import Array
 from nmt.data.batches.batching import Batch
 from nmt.data.batches.blocks import Block, Plan, every_nth_block, missing_place_message
 from nmt.data.batches.prefetch import Prefetch
@@ -19,6 +18,7 @@ from nmt.data.store import Store
 from nmt.data.subwords.tokenizer import Tokenizer
 from nmt.data.workers import made_in_turn
 from nmt.errors import UserError
+from nmt.runtime.arrays import Array
 
 AHEAD = 16  # picked batches that are prepared in advance
 # The number of tokens of a side is a multiple of this. At 2,048 tokens, the padding costs 3 % and saves 20 %.

@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 
 from nmt.config import CleaningConfig
-from nmt.data.arrays import Array, Side, map_safetensors, offsets_of, safetensors_bytes
 from nmt.data.cache import made, write_file
 from nmt.data.cleaning.cleaner import (
     DUPLICATE,
@@ -32,6 +31,7 @@ from nmt.data.shuffle import Shuffle
 from nmt.data.store import Shard
 from nmt.data.workers import run_ordered
 from nmt.runtime import progress
+from nmt.runtime.arrays import Array, Side, map_safetensors, offsets_of, safetensors_bytes
 
 _REPEATS = "repeats.safetensors"  # numbers of the pairs that occur earlier, counted through all shards
 _SAMPLE_SEED = 20170612

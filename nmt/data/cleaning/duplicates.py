@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from nmt.data.arrays import Array, offsets_of, smallest_dtype
 from nmt.runtime import progress
+from nmt.runtime.arrays import Array, offsets_of, smallest_dtype
 
 _PART_PAIRS = 1 << 22  # pairs whose hashes are compared at a time, about 50 bytes each
 

@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 
 from nmt.config import DataConfig, PairsConfig, SplitConfig
-from nmt.data.arrays import Array
 from nmt.data.corpora.hub import open_hub
 from nmt.data.corpora.pairing import mispaired
 from nmt.data.corpora.tables import Block, Pair, read_table, table_reader
@@ -20,6 +19,7 @@ from nmt.data.corpora.text import expand, file_facts, read_blocks, read_lines
 from nmt.data.subwords.tokenizer import check_symbols
 from nmt.errors import UserError
 from nmt.runtime import log
+from nmt.runtime.arrays import Array
 
 _BLOCK_CHARACTERS = 1 << 25  # per block of `Corpus.blocks`; 65,536 typical pairs have about half of it
 

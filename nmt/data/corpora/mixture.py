@@ -9,10 +9,10 @@ from fractions import Fraction
 import numpy as np
 
 from nmt.config import DataConfig
-from nmt.data.arrays import Array, offsets_of
 from nmt.data.shuffle import Shuffle
 from nmt.errors import UserError
 from nmt.runtime import mix
+from nmt.runtime.arrays import Array, offsets_of
 
 _EPOCH, _PASS = 0, 4  # uses of a seed; nmt.data.batches.blocks has 1 to 3
 _MAX_DRAWS = 2**32  # per epoch, the limit of `Shuffle`

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from nmt.data.arrays import Array, Side, smallest_dtype
+from nmt.runtime.arrays import Array, Side, smallest_dtype
 
 _RATIO_BINS_PER_OCTAVE = 4
 _RATIO_OCTAVES = 3  # ratios from 1/8 to 8; the outer bins include all ratios beyond that

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 
 from nmt.config import DataConfig
-from nmt.data.arrays import Side
-from nmt.data.subwords.placeholders import mask_pair
+from nmt.copying.strings import mask_pair
 from nmt.data.subwords.tokenizer import Tokenizer
 from nmt.errors import UserError
+from nmt.runtime.arrays import Side
 
 
 def masked_pairs(pairs: Callable[[], Iterator[tuple[str, str]]]) -> Iterator[tuple[str, str]]:

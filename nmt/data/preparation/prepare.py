@@ -12,7 +12,7 @@ import numpy as np
 import sentencepiece as spm
 
 from nmt.config import CleaningConfig, DataConfig, TokenizerConfig
-from nmt.data.arrays import Side, offsets_of
+from nmt.copying.strings import PLACEHOLDERS, VERSION
 from nmt.data.cache import cache_errors, fingerprint, forget_unused, made
 from nmt.data.cleaning.clean_text import (
     TextOptions,
@@ -30,12 +30,12 @@ from nmt.data.corpora.tags import check_pieces, check_tags, known_tags
 from nmt.data.preparation.counts import Counts
 from nmt.data.preparation.masking import check_placeholders, masked_lines, masked_pairs, masked_sides
 from nmt.data.store import Shard, Store
-from nmt.data.subwords.placeholders import PLACEHOLDERS, VERSION
 from nmt.data.subwords.tokenizer import Tokenizer, find_tokenizer, train_tokenizer
 from nmt.data.subwords.vocabulary_size import num_characters, recommended_size
 from nmt.data.workers import run_ordered
 from nmt.errors import UserError
 from nmt.runtime import available_cores, cache_folder, expanded, log, progress
+from nmt.runtime.arrays import Side, offsets_of
 from nmt.runtime.lazy import cached_property
 
 FORMAT = 6  # of the cached data; with another number, all data are prepared again

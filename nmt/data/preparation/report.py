@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 
-from nmt.data.arrays import Array
 from nmt.data.cleaning.cleaner import DUPLICATE, NEAR_DUPLICATE, option_of
 from nmt.data.cleaning.rules.basic import LeakedRule
 from nmt.data.preparation.counts import Counts, SideCounts, ratio_edges
@@ -19,6 +18,7 @@ from nmt.data.preparation.report_samples import kept_pairs, vocabulary
 from nmt.data.subwords.tokenizer import Tokenizer
 from nmt.data.subwords.vocabulary import Vocabulary
 from nmt.runtime import log, make_folder, parse_json, read_text, replaced
+from nmt.runtime.arrays import Array
 
 JSON_FILE, HTML_FILE = "data_report.json", "data_report.html"
 

@@ -5,13 +5,12 @@ from __future__ import annotations
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
+from nmt.copying.strings import WORD_START
 from nmt.data.cleaning.cleaner import visible
 from nmt.data.preparation.charts import curves, histogram
 
 if TYPE_CHECKING:
     from jinja2 import Environment
-
-_SPACE = "▁"  # the space in SentencePiece
 
 
 def page(report: dict[str, Any]) -> str:
@@ -37,7 +36,7 @@ def page(report: dict[str, Any]) -> str:
                 "ratios": histogram(ratios["edges"], ratios["counts"], "both", logarithmic=True),
                 "frequencies": curves({"source": source["frequencies"], "target": target["frequencies"]}),
             },
-            space=_SPACE,
+            space=WORD_START,
         )
     )
 

@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from nmt.data.arrays import Array
 from nmt.data.cleaning.cleaner import EXAMPLE_CHARACTERS
 from nmt.data.shuffle import Shuffle
 from nmt.data.store import Store
 from nmt.data.subwords.tokenizer import Tokenizer
 from nmt.data.subwords.vocabulary import NUM_SPECIAL, Vocabulary
+from nmt.runtime.arrays import Array
 
 NUM_PAIRS = 10
 """Number of pairs shown of a single corpus. Of each of several corpora, half as many are shown."""

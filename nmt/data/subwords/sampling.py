@@ -10,11 +10,10 @@ from __future__ import annotations
 import numpy as np
 
 from nmt.config import Segmentation
-from nmt.data.arrays import Array, Side
+from nmt.copying.strings import WORD_START
 from nmt.data.subwords.segmentation import BpeSegmenter, Segmenter, UnigramSegmenter
 from nmt.data.subwords.vocabulary import Vocabulary
-
-WORD_START = "\u2581"  # SentencePiece's replacement for a space
+from nmt.runtime.arrays import Array, Side
 
 
 class Sampler:

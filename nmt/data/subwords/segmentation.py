@@ -14,7 +14,7 @@ from typing import Protocol
 
 import numpy as np
 
-from nmt.data.arrays import Array, Side, offsets_of
+from nmt.runtime.arrays import Array, Side, offsets_of
 
 _MAX_CELLS = 1 << 19  # cells of a table: large enough for few steps, and it fits into the processor's cache
 _NEVER = np.iinfo(np.int32).max  # the rank of two pieces that can't be merged

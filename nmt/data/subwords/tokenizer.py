@@ -15,8 +15,7 @@ from pathlib import Path
 import sentencepiece as spm
 
 from nmt.config import Segmentation, TokenizerConfig
-from nmt.data.arrays import Side, smallest_dtype
-from nmt.data.subwords.placeholders import PLACEHOLDERS
+from nmt.copying.strings import PLACEHOLDERS
 from nmt.data.subwords.protobuf import protobuf_fields
 from nmt.data.subwords.vocabulary import (
     BOS_ID,
@@ -41,6 +40,7 @@ from nmt.runtime import (
     read_errors,
     replaced,
 )
+from nmt.runtime.arrays import Side, smallest_dtype
 from nmt.runtime.model_files import PIECE_LIST
 
 __all__ = [

@@ -12,10 +12,10 @@ from functools import partial
 
 import sentencepiece as spm
 
-from nmt.data.arrays import Side
 from nmt.data.subwords.protobuf import protobuf_fields
 from nmt.data.subwords.word_numbers import piece_begins, words_of_text
 from nmt.data.subwords.words import Words
+from nmt.runtime.arrays import Side
 from nmt.runtime.lazy import cached_property
 
 PAD_ID, BOS_ID, EOS_ID, UNK_ID = 0, 1, 2, 3

@@ -7,7 +7,7 @@ from threading import Lock
 
 import numpy as np
 
-from nmt.data.arrays import Array, Side, offsets_of, smallest_dtype
+from nmt.runtime.arrays import Array, Side, offsets_of, smallest_dtype
 
 _BITS = 18  # the table has 2**18 entries of about 30 bytes
 _LANES = 3  # words of up to 3 * 8 bytes are cached

@@ -12,7 +12,7 @@ from typing import TypeAlias
 
 import numpy as np
 
-from nmt.data.arrays import Array
+from nmt.runtime.arrays import Array
 
 Pair: TypeAlias = tuple[Sequence[int], Sequence[int]]
 """The ids of a source and of its target, without BOS and EOS."""

@@ -17,13 +17,14 @@ import numpy as np
 from torch import Tensor
 
 from nmt.config import DecodingConfig, Shift
+from nmt.copying.raw_words import Links
 from nmt.data.subwords.word_numbers import NO_WORD
 from nmt.errors import UserError
 from nmt.model import Seq2Seq
 from nmt.runtime import log
 
-Alignment: TypeAlias = tuple[tuple[int, int], ...]
-"""Links of source word and target word, from 0, in the order of the target words."""
+Alignment: TypeAlias = Links
+"""The links of a translation."""
 
 HOW_TO_CHOOSE = (
     "nmt.load(DIR).choose_alignment_heads(pairs) chooses better ones, for decoding.alignment_heads"

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from nmt.config import DecodingConfig, Precision
+from nmt.copying.translation import Placeholders
 from nmt.data.batches.batching import Batch
 from nmt.data.subwords.tokenizer import Tokenizer
 from nmt.data.subwords.vocabulary import BOS_ID, EOS_ID, FORBIDDEN_IDS
@@ -23,7 +24,6 @@ from nmt.decoding.constraints.automaton import Automaton
 from nmt.decoding.constraints.phrases import PhraseIds
 from nmt.decoding.constraints.word_boundaries import continuing_ids
 from nmt.decoding.ensemble import Ensemble
-from nmt.decoding.placeholders import Placeholders
 from nmt.decoding.processors import NoRepeatNgram, Prefix, PrefixOptions, SearchProcessor
 from nmt.decoding.sampling import Sampling, sample
 from nmt.decoding.scorers import LengthPenalty

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from nmt.data.subwords.placeholders import TagPair
+from nmt.copying.strings import TagPair
 from nmt.decoding.alignment.links import Alignment
 from nmt.decoding.constraints.phrases import PhraseIds
 from nmt.decoding.search import Hypothesis

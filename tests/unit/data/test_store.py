@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.numpy import load_file
 
-from nmt.data.arrays import Side, smallest_dtype
 from nmt.data.store import Shard, Store
 from nmt.errors import UserError
+from nmt.runtime.arrays import Side, smallest_dtype
 
 SENTENCES = st.lists(st.lists(st.integers(0, 65_535), max_size=5), min_size=1, max_size=12)
 

@@ -17,9 +17,9 @@ import numpy as np
 import pytest
 from waiting import wait_until
 
-from nmt.data.arrays import Array
 from nmt.data.workers import made_in_turn, run_ordered
 from nmt.errors import UserError
+from nmt.runtime.arrays import Array
 
 
 def base() -> int:

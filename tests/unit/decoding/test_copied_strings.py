@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from toys import CopyModel, CopyState
 
 from nmt.config import DecodingConfig, TokenizerConfig
-from nmt.data.subwords.placeholders import NUM_PLACEHOLDERS, PLACEHOLDERS
+from nmt.copying.strings import NUM_PLACEHOLDERS, PLACEHOLDERS
 from nmt.data.subwords.tokenizer import EOS_ID, Tokenizer, train_tokenizer
 from nmt.decoding.translation import BLANK, Translation, problems
 from nmt.decoding.translator import Translator

@@ -12,7 +12,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from test_copied_strings import LINE, Random, texts, tokenizer, translator
 
-from nmt.data.subwords.placeholders import PLACEHOLDERS, TagPair, mask, tag_pairs, without_tags
+from nmt.copying.strings import PLACEHOLDERS, TagPair, mask, tag_pairs, without_tags
 from nmt.decoding.batches.jobs import Sentences, Wanted
 from nmt.decoding.translation import Translation
 from nmt.decoding.translator import Translator

@@ -11,12 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nmt.config import CleaningConfig, CorpusConfig, DataConfig, TokenizerConfig, TrainSplitConfig
-from nmt.data.arrays import Side
 from nmt.data.batches.batching import Batch
 from nmt.data.batches.concatenation import begins_with, chains, concatenated
 from nmt.data.batches.stream import BatchStream, Cursor
 from nmt.data.store import Store
 from nmt.data.subwords.tokenizer import Tokenizer, train_tokenizer
+from nmt.runtime.arrays import Side
 from nmt.training.memory_probe import largest_batches
 
 

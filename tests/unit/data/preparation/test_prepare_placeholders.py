@@ -10,9 +10,9 @@ import pytest
 from toy_corpus import SHARD, files, pairs, write_corpus
 
 from nmt.config import CorpusConfig, DataConfig, TokenizerConfig, TrainSplitConfig
+from nmt.copying.strings import PLACEHOLDERS
 from nmt.data.preparation import prepare as preparation
 from nmt.data.preparation.prepare import prepare
-from nmt.data.subwords.placeholders import PLACEHOLDERS
 from nmt.errors import UserError
 
 VOCAB = 420

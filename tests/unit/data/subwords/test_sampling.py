@@ -13,10 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nmt.config import Segmentation, TokenizerConfig
-from nmt.data.arrays import Side
 from nmt.data.subwords.sampling import WORD_START, Sampler
 from nmt.data.subwords.segmentation import BpeSegmenter
 from nmt.data.subwords.tokenizer import Tokenizer, train_tokenizer
+from nmt.runtime.arrays import Side
 
 
 @cache

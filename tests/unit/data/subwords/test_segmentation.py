@@ -14,9 +14,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nmt.data.arrays import Side
 from nmt.data.subwords import segmentation as ways_module
 from nmt.data.subwords.segmentation import BpeSegmenter, Segmenter, UnigramSegmenter, uniform
+from nmt.runtime.arrays import Side
 
 VOCABULARY = {"a": -1.0, "b": -1.5, "c": -2.0, "ab": -1.2, "bc": -2.2, "abc": -3.0, "ca": -1.1}
 MERGES = {"a": -9.0, "b": -10.0, "c": -11.0, "ab": 0.0, "bc": -1.0, "ca": -2.0, "abc": -3.0, "cab": -4.0}

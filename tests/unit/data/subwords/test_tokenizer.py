@@ -16,10 +16,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nmt.config import Normalization, Segmentation, TokenizerConfig
-from nmt.data.arrays import Side, offsets_of
 from nmt.data.subwords import tokenizer
 from nmt.data.subwords.tokenizer import BOS_ID, EOS_ID, PAD_ID, UNK_ID, Tokenizer, train_tokenizer
 from nmt.errors import UserError
+from nmt.runtime.arrays import Side, offsets_of
 
 
 def corpus(count: int = 400) -> list[tuple[str, str]]:

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import nmt.data.subwords.words as module
-from nmt.data.arrays import Side
 from nmt.data.subwords.words import Words
+from nmt.runtime.arrays import Side
 
 
 class Letters:

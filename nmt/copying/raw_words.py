@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
-from nmt.data.subwords.placeholders import Original, number_of
-from nmt.decoding.alignment.links import Alignment
+from nmt.copying.strings import Original, number_of
+
+Links: TypeAlias = tuple[tuple[int, int], ...]
+"""Links of source word and target word, from 0, in the order of the target words."""
 
 
 @dataclass(frozen=True)
@@ -37,7 +40,7 @@ class RawWords:
             strings: the string of each placeholder, by number.
         """
         numbers = [number for number, word in enumerate(raw.split()) for _ in word]
-        sizes = {number: len("".join(one.text.split())) for number, one in enumerate(strings)}
+        sizes = {number: len("".join(string.text.split())) for number, string in enumerate(strings)}
         words, plain, spans = [], [], dict[int, range]()
         place = 0
         for word in masked.split():
@@ -56,7 +59,7 @@ class RawWords:
         return cls(words, plain, spans)
 
 
-def raw_links(links: Alignment, source: RawWords, target: RawWords) -> Alignment:
+def raw_links(links: Links, source: RawWords, target: RawWords) -> Links:
     """Returns the links of raw words.
 
     A string is linked to itself. A raw word that has letters and a string has the link of the letters. All
@@ -78,7 +81,7 @@ def raw_links(links: Alignment, source: RawWords, target: RawWords) -> Alignment
     return tuple((found[word], word) for word in sorted(found))
 
 
-def identity_links(line: str) -> Alignment:
+def identity_links(line: str) -> Links:
     """Returns the links of a line that is its own translation."""
     return tuple((number, number) for number in range(len(line.split())))
 

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nmt.data.subwords.placeholders import (
+from nmt.copying.strings import (
     NUM_PLACEHOLDERS,
     PLACEHOLDERS,
     STRING,

@@ -23,6 +23,8 @@ VERSION = 1
 NUM_PLACEHOLDERS = 64
 PLACEHOLDERS = tuple(chr(0xF0000 + number) for number in range(NUM_PLACEHOLDERS))
 """The characters by number."""
+WORD_START = "\u2581"
+"""SentencePiece's replacement for a space, with which a piece begins that begins a word."""
 
 _OWN = f"[{PLACEHOLDERS[0]}-{PLACEHOLDERS[-1]}]"
 # As in the cleaning rule about addresses: letters of other scripts may follow an address without a space.

@@ -1,9 +1,9 @@
-"""Puts tags into a finished translation: a search in which only their places are open.
+"""Search processors for placeholders: one copies those of a source, one puts tags into a finished text.
 
 A line is translated without its tags, so they can't change its translation. Then the model reads the line
-with its tags as placeholders. Each hypothesis is the finished translation with some of them in it, and the
-most probable one is chosen. Pairs of tags enclose each other as in the source, and enclose words if they do
-there.
+with its tags as placeholders, in a search in which only their places are open. Each hypothesis is the
+finished translation with some of them in it, and the most probable one is chosen. Pairs of tags enclose each
+other as in the source, and enclose words if they do there.
 
 Shapes: B unfinished sentences, K hypotheses per sentence, V ids, N placeholders, t ids of every hypothesis, L
 ids of the longest finished translation and EOS.
@@ -18,8 +18,77 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from nmt.data.subwords.placeholders import TagPair
-from nmt.decoding.processors import SearchInput, SearchProcessor
+from nmt.copying.strings import TagPair
+from nmt.search_processor import SearchInput, SearchProcessor
+
+
+@dataclass(frozen=True)
+class CopyOptions:
+    """Options of `CopyPlaceholders`."""
+
+    first: int
+    """The id of placeholder 0."""
+    count: int
+    """N, the number of placeholders."""
+
+
+class CopyPlaceholders(SearchProcessor):
+    """Makes every hypothesis contain the placeholders of its source once each, and no others.
+
+    EOS is forbidden while a placeholder is missing. Where a hypothesis would end, or where the maximum length
+    leaves no room for other tokens, only the missing placeholders are allowed. A sentence without
+    placeholders is not affected.
+
+    Args:
+        options: the ids of the placeholders.
+        wanted: (B, K, N) bool, the placeholders of the source; None before `start`.
+        limits: (B, K), maximum number of ids after BOS.
+        eos_id: the id of EOS.
+    """
+
+    Options = CopyOptions
+    options: CopyOptions
+
+    def __init__(
+        self,
+        options: CopyOptions,
+        wanted: Tensor | None = None,
+        limits: Tensor | None = None,
+        eos_id: int = -1,
+    ) -> None:
+        super().__init__(options)
+        self._wanted, self._limits, self._eos_id = wanted, limits, eos_id
+
+    def start(self, search: SearchInput) -> CopyPlaceholders:
+        """Returns the processor of one search, with the placeholders of each source."""
+        first, count = self.options.first, self.options.count
+        wanted = torch.zeros(search.num_sentences, 1, count, dtype=torch.bool)
+        for row, source in enumerate(search.sources):
+            wanted[row, 0, [i - first for i in source if first <= i < first + count]] = True
+        limits = torch.tensor(search.max_lengths, device=search.device)[:, None]
+        return CopyPlaceholders(self.options, wanted.to(search.device), limits, search.eos_id)
+
+    def __call__(self, log_probs: Tensor, ids: Tensor) -> Tensor:
+        """Forbids used and unknown placeholders, and an end without all of them."""
+        assert self._wanted is not None and self._limits is not None, "call the processor that start returns"
+        first, count = self.options.first, self.options.count
+        numbers = torch.where((ids >= first) & (ids < first + count), ids - first, count)
+        used = torch.zeros(*ids.shape[:2], count + 1, dtype=torch.bool, device=ids.device)
+        missing = self._wanted & ~used.scatter_(2, numbers, True)[:, :, :count]  # (B, K, N)
+        num_missing = missing.sum(2)
+        room = self._limits - ids.shape[2]  # ids that fit before EOS, the new one included
+        incomplete = (num_missing > 0) & (room > 0)
+        is_end = torch.arange(log_probs.shape[2], device=ids.device) == self._eos_id
+        forced = incomplete & ((log_probs.argmax(2) == self._eos_id) | (num_missing >= room))
+        forbidden = (incomplete[:, :, None] & is_end) | forced[:, :, None]  # (B, K, V)
+        forbidden[:, :, first : first + count] = ~missing & self._wanted.any(2, keepdim=True)
+        return log_probs.masked_fill_(forbidden, -torch.inf)
+
+    def select(self, rows: Tensor) -> CopyPlaceholders:
+        """Reorders the hypotheses; see `SearchProcessor.select`."""
+        assert self._wanted is not None and self._limits is not None
+        wanted, limits = self._wanted.flatten(0, 1)[rows], self._limits.flatten()[rows]
+        return CopyPlaceholders(self.options, wanted, limits, self._eos_id)
 
 
 @dataclass(frozen=True)

@@ -1,17 +1,14 @@
-"""Placeholders in translations: URLs, tags and variables are replaced before the search, and restored.
-
-Shapes: B unfinished sentences, K hypotheses per sentence, V ids, N placeholders, t ids of every hypothesis.
-"""
+"""Placeholders in translations: URLs, tags and variables are replaced before the search, and restored."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
-import torch
-from torch import Tensor
-
-from nmt.data.subwords.placeholders import (
+from nmt.copying.placing import CopyOptions, CopyPlaceholders, PlacePlaceholders, PlacingOptions
+from nmt.copying.raw_words import Links, RawWords, raw_links
+from nmt.copying.strings import (
+    WORD_START,
     Bare,
     Masked,
     MaskedPair,
@@ -24,13 +21,8 @@ from nmt.data.subwords.placeholders import (
     restore,
     without_tags,
 )
-from nmt.data.subwords.tokenizer import Tokenizer
-from nmt.decoding.alignment.links import Alignment
-from nmt.decoding.alignment.raw_words import RawWords, raw_links
-from nmt.decoding.constraints.word_boundaries import WORD_MARK
-from nmt.decoding.placing import PlacePlaceholders, PlacingOptions
-from nmt.decoding.processors import SearchInput, SearchProcessor
 from nmt.runtime.lazy import cached_property
+from nmt.search_processor import SearchProcessor
 
 
 @dataclass(frozen=True)
@@ -44,7 +36,7 @@ class Restored:
     """
 
     text: str
-    alignment: Alignment = ()
+    alignment: Links = ()
     appended: int = 0
 
 
@@ -52,15 +44,18 @@ class Placeholders:
     """Replaces and restores the strings of lines. Without placeholders it leaves all text unchanged.
 
     Args:
-        tokenizer: the tokenizer; its tags are not replaced.
+        ids: the ids of the placeholders; empty: the vocabulary has none.
+        tags: the tags of the vocabulary, which are not replaced.
+        target_pieces: returns the pieces of the target side, in the order of their ids.
         enabled: `decoding.placeholders`.
     """
 
-    def __init__(self, tokenizer: Tokenizer, enabled: bool) -> None:
-        ids = tokenizer.placeholders
+    def __init__(
+        self, ids: range, tags: Collection[str], target_pieces: Callable[[], Sequence[str]], enabled: bool
+    ) -> None:
         self._enabled = enabled and bool(ids)
-        self._ids, self._tags = ids, tokenizer.source_symbols if self._enabled else ()
-        self._tokenizer = tokenizer
+        self._ids, self._tags = ids, tags if self._enabled else ()
+        self._target_pieces = target_pieces
         self._processor = CopyPlaceholders(CopyOptions(ids[0], len(ids))) if self._enabled else None
 
     def masked(self, lines: Sequence[str]) -> list[Masked]:
@@ -88,7 +83,7 @@ class Placeholders:
         """Replaces the strings that both sides of given translations have in common."""
         return [mask_pair(*pair, self._tags) if self._enabled else MaskedPair(*pair) for pair in pairs]
 
-    def restored(self, text: str, line: str, masked: Masked, links: Alignment) -> Restored:
+    def restored(self, text: str, line: str, masked: Masked, links: Links) -> Restored:
         """Puts the strings of a line back into a translation; see `restore`.
 
         Args:
@@ -126,15 +121,15 @@ class Placeholders:
         Placeholders that `bare` does not have are removed, as `restore` does.
         """
         space, _ = self._target_facts
-        found: list[int] = []
-        for one in ids:
-            if one not in self._ids:
-                found.append(one)
-            elif (number := one - self._ids.start) < len(bare.numbers):
-                found.append(self._ids.start + bare.numbers[number])
-            elif found and found[-1] == space:
-                found.pop()
-        return found
+        ids_in_line: list[int] = []
+        for id in ids:
+            if id not in self._ids:
+                ids_in_line.append(id)
+            elif (number := id - self._ids.start) < len(bare.numbers):
+                ids_in_line.append(self._ids.start + bare.numbers[number])
+            elif ids_in_line and ids_in_line[-1] == space:
+                ids_in_line.pop()
+        return ids_in_line
 
     def placing(
         self, fixed: Sequence[Sequence[int]], pairs: Sequence[Sequence[TagPair]], continuing: frozenset[int]
@@ -146,13 +141,13 @@ class Placeholders:
     @cached_property
     def _target_facts(self) -> tuple[int | None, frozenset[int]]:
         """The id of a space alone, and the ids with a letter or a digit, in the target vocabulary."""
-        pieces = self._tokenizer.target_vocabulary()
+        pieces = self._target_pieces()
         words = frozenset(number for number, piece in enumerate(pieces) if any(map(str.isalnum, piece)))
-        return pieces.index(WORD_MARK) if WORD_MARK in pieces else None, words
+        return pieces.index(WORD_START) if WORD_START in pieces else None, words
 
     def count(self, source: Sequence[int]) -> int:
         """Returns the number of placeholders in the ids of a source."""
-        return sum(one in self._ids for one in source) if self._enabled else 0
+        return sum(id in self._ids for id in source) if self._enabled else 0
 
     def processors(self, sources: Sequence[Sequence[int]]) -> tuple[SearchProcessor, ...]:
         """Returns the processor that a search for these source ids needs, if any."""
@@ -170,72 +165,3 @@ def is_placeholder(text: str) -> bool:
 def needs_no_model(line: Masked) -> bool:
     """Returns whether a line has strings, and nothing to translate between them."""
     return bool(line.strings) and not has_words(line.text)
-
-
-@dataclass(frozen=True)
-class CopyOptions:
-    """Options of `CopyPlaceholders`."""
-
-    first: int
-    """The id of placeholder 0."""
-    count: int
-    """N, the number of placeholders."""
-
-
-class CopyPlaceholders(SearchProcessor):
-    """Makes every hypothesis contain the placeholders of its source once each, and no others.
-
-    EOS is forbidden while a placeholder is missing. Where a hypothesis would end, or where the maximum length
-    leaves no room for other tokens, only the missing placeholders are allowed. A sentence without
-    placeholders is not affected.
-
-    Args:
-        options: the ids of the placeholders.
-        wanted: (B, K, N) bool, the placeholders of the source; None before `start`.
-        limits: (B, K), maximum number of ids after BOS.
-        eos_id: the id of EOS.
-    """
-
-    Options = CopyOptions
-    options: CopyOptions
-
-    def __init__(
-        self,
-        options: CopyOptions,
-        wanted: Tensor | None = None,
-        limits: Tensor | None = None,
-        eos_id: int = -1,
-    ) -> None:
-        super().__init__(options)
-        self._wanted, self._limits, self._eos_id = wanted, limits, eos_id
-
-    def start(self, search: SearchInput) -> CopyPlaceholders:
-        """Returns the processor of one search, with the placeholders of each source."""
-        first, count = self.options.first, self.options.count
-        wanted = torch.zeros(search.num_sentences, 1, count, dtype=torch.bool)
-        for row, source in enumerate(search.sources):
-            wanted[row, 0, [i - first for i in source if first <= i < first + count]] = True
-        limits = torch.tensor(search.max_lengths, device=search.device)[:, None]
-        return CopyPlaceholders(self.options, wanted.to(search.device), limits, search.eos_id)
-
-    def __call__(self, log_probs: Tensor, ids: Tensor) -> Tensor:
-        """Forbids used and unknown placeholders, and an end without all of them."""
-        assert self._wanted is not None and self._limits is not None, "call the processor that start returns"
-        first, count = self.options.first, self.options.count
-        numbers = torch.where((ids >= first) & (ids < first + count), ids - first, count)
-        used = torch.zeros(*ids.shape[:2], count + 1, dtype=torch.bool, device=ids.device)
-        missing = self._wanted & ~used.scatter_(2, numbers, True)[:, :, :count]  # (B, K, N)
-        num_missing = missing.sum(2)
-        room = self._limits - ids.shape[2]  # ids that fit before EOS, the new one included
-        incomplete = (num_missing > 0) & (room > 0)
-        is_end = torch.arange(log_probs.shape[2], device=ids.device) == self._eos_id
-        forced = incomplete & ((log_probs.argmax(2) == self._eos_id) | (num_missing >= room))
-        forbidden = (incomplete[:, :, None] & is_end) | forced[:, :, None]  # (B, K, V)
-        forbidden[:, :, first : first + count] = ~missing & self._wanted.any(2, keepdim=True)
-        return log_probs.masked_fill_(forbidden, -torch.inf)
-
-    def select(self, rows: Tensor) -> CopyPlaceholders:
-        """Reorders the hypotheses; see `SearchProcessor.select`."""
-        assert self._wanted is not None and self._limits is not None
-        wanted, limits = self._wanted.flatten(0, 1)[rows], self._limits.flatten()[rows]
-        return CopyPlaceholders(self.options, wanted, limits, self._eos_id)

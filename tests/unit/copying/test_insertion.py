@@ -24,17 +24,16 @@ from nmt.config import (
     TokenizerConfig,
     TrainSplitConfig,
 )
-from nmt.data.arrays import Side
+from nmt.copying.correspondence import Lexicon, Units, equal_units
+from nmt.copying.insertion import count_placeholders, drawn_steps, renumbered
+from nmt.copying.strings import NUM_PLACEHOLDERS, PLACEHOLDERS, mask_pair
 from nmt.data.batches.batching import Batch
-from nmt.data.batches.blocks import Plan
+from nmt.data.batches.blocks import Plan, inserter_of, pieces_of
 from nmt.data.batches.concatenation import steps_in_chains
-from nmt.data.batches.insertion import Inserter, count_placeholders, drawn_steps, renumbered
-from nmt.data.batches.lexicon import Lexicon
 from nmt.data.batches.stream import BatchStream, Cursor
-from nmt.data.batches.units import Pieces, Units, equal_units
 from nmt.data.store import Store
-from nmt.data.subwords.placeholders import NUM_PLACEHOLDERS, PLACEHOLDERS, mask_pair
 from nmt.data.subwords.tokenizer import Tokenizer, train_tokenizer
+from nmt.runtime.arrays import Side
 from nmt.training.memory_probe import largest_batches
 
 ENGLISH = "the small big red dog cat man sees hears London 1999 Bob house tree bird fish Munich".split()
@@ -89,7 +88,7 @@ def inserted(
     store = stored(pairs, own)
     source, target = store.take(np.arange(store.num_pairs))
     tags = np.full(len(source), tagged)
-    new = Inserter(own, stored(texts(), own)).insert(source, target, tags, (limit, limit), seed)
+    new = inserter_of(own, stored(texts(), own)).insert(source, target, tags, (limit, limit), seed)
     assert new[0].ids.dtype == source.ids.dtype
     return [(shown(x, own), shown(y, own, True)) for x, y in zip(*new, strict=True)]
 
@@ -178,7 +177,7 @@ def test_a_tag_stays_in_front() -> None:
     pairs = [("<t> the dog", "der Hund")] * 50 + [("<t>", "der")]
     store = stored(pairs, own)
     source, target = store.take(np.arange(51))
-    new, _ = Inserter(own, store).insert(source, target, np.ones(51, np.bool_), (50, 50), 1)
+    new, _ = inserter_of(own, store).insert(source, target, np.ones(51, np.bool_), (50, 50), 1)
     tag = own.source_symbols["<t>"]
     assert all(one[0] == tag and tag not in one[1:] for one in new)
     assert count_placeholders(new, own.placeholders[0]).sum() > 10
@@ -187,7 +186,7 @@ def test_a_tag_stays_in_front() -> None:
 
 def test_units_do_not_depend_on_the_pieces() -> None:
     own = tokenizer()
-    pieces = Pieces(own.source, [*own.source_symbols.values(), *own.placeholders])
+    pieces = pieces_of(own.source, [*own.source_symbols.values(), *own.placeholders])
     lines = ["(London) 1999, Bob,red dog", f"{PLACEHOLDERS[0]} dog"]
     side = Side.of(own.encode_source(lines), np.int32)
     units = Units.of(side, pieces)
@@ -208,8 +207,9 @@ def test_units_do_not_depend_on_the_pieces() -> None:
 def test_the_lexicon() -> None:
     own = tokenizer(joint=False)
     symbols = [*own.source_symbols.values(), *own.placeholders]
-    pieces = [Pieces(one, symbols) for one in (own.source, own.target)]
-    lexicon = Lexicon.counted(stored(texts(), own), pieces)
+    pieces = pieces_of(own.source, symbols), pieces_of(own.target, symbols)
+    store = stored(texts(), own)
+    lexicon = Lexicon.counted(store.take(np.arange(store.num_pairs)), pieces)
 
     def letters(word: str, side: int) -> Any:
         ids = (own.encode_source if side == 0 else own.encode_target)([word])[0]
@@ -224,7 +224,7 @@ def test_the_lexicon() -> None:
     assert found == {("dog", "Hund"), ("cat", "Katze"), ("man", "Mann"), ("small", "kleine"), ("Bob", "Bob")}
     unknown = np.array([12345], np.uint64)
     assert lexicon.translated(unknown).tolist() == [12345]
-    empty = Lexicon.counted(Store.of([[]], [[]]), pieces)
+    empty = Lexicon.counted((Side.of([[]]), Side.of([[]])), pieces)
     assert empty.translated(unknown).tolist() == [12345]
 
 

@@ -16,12 +16,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from nmt.data.arrays import Array, Side, offsets_of
-from nmt.data.batches.lexicon import Lexicon
-from nmt.data.batches.units import Pieces, Units, equal_units, rows_of
-from nmt.data.store import Store
-from nmt.data.subwords.placeholders import NUM_PLACEHOLDERS
-from nmt.data.subwords.tokenizer import Tokenizer
+from nmt.copying.correspondence import Lexicon, Pieces, Units, equal_units, rows_of
+from nmt.copying.strings import NUM_PLACEHOLDERS
+from nmt.runtime.arrays import Array, Side, offsets_of
 
 SHARE = 0.4
 """Fraction of the pairs into which placeholders may be inserted."""
@@ -39,17 +36,14 @@ class Inserter:
     """Inserts placeholders into pairs of ids.
 
     Args:
-        tokenizer: the tokenizer of the pairs; it must have placeholders.
-        store: the pairs from which the lexicon is counted.
+        first: the id of placeholder 0.
+        pieces: the pieces of the source and of the target.
+        pairs: the encoded pairs in which the lexicon is counted.
     """
 
-    def __init__(self, tokenizer: Tokenizer, store: Store) -> None:
-        self.first = tokenizer.placeholders[0]
-        symbols = [*tokenizer.source_symbols.values(), *tokenizer.placeholders]
-        source = Pieces(tokenizer.source, symbols)
-        target = source if tokenizer.joint else Pieces(tokenizer.target, symbols)
-        self._pieces = (source, target)
-        self._lexicon = Lexicon.counted(store, self._pieces)
+    def __init__(self, first: int, pieces: tuple[Pieces, Pieces], pairs: tuple[Side, Side]) -> None:
+        self.first, self._pieces = first, pieces
+        self._lexicon = Lexicon.counted(pairs, pieces)
 
     def insert(
         self, source: Side, target: Side, tagged: Array, limits: tuple[int, int], seed: int
