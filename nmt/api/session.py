@@ -7,8 +7,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from nmt.errors import UserError
-from nmt.options.arguments import Arguments
-from nmt.options.malformed_words import require_option, require_text
+from nmt.options.arguments import Arguments, require_option, require_text
 from nmt.runtime import Guest, as_guest, log, require_current_folder, stray_file_error
 from nmt.runtime.host_state import preserved_host_state
 

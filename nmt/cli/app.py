@@ -84,7 +84,7 @@ def _guarded(program: str, work: Callable[[], None]) -> int:
             raise
         put("")
     except UserError as error:
-        from nmt.options.malformed_words import one_line
+        from nmt.options.arguments import one_line
 
         _say(f"{program}: {one_line(str(error))}")
         return USER_ERROR
@@ -162,7 +162,7 @@ def _dispatch(
     check: Callable[[C], None],
     arguments: Sequence[str],
 ) -> None:
-    from nmt.cli.arguments import read_arguments
+    from nmt.options.arguments import read_arguments
 
     flags = read_arguments(arguments, schema)
     if flags.version:

@@ -8,11 +8,10 @@ import typing
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from nmt.cli.arguments import FLAGS
 from nmt.cli.help import default_text
 from nmt.config.choices import choices_of
 from nmt.errors import UserError
-from nmt.options.groups import GROUPS, group_names
+from nmt.options.arguments import FLAGS, GROUPS, group_names
 from nmt.runtime import expanded
 
 _COMMANDS = "nmt-train nmt-translate nmt-eval nmt-export nmt-import nmt-serve"

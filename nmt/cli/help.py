@@ -12,7 +12,7 @@ from enum import Enum
 from typing import Any
 
 from nmt.config.choices import choices_of
-from nmt.options.groups import GROUPS, group_names
+from nmt.options.arguments import GROUPS, group_names
 
 FLAGS = """\
 Flags

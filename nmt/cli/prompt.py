@@ -13,7 +13,7 @@ from nmt.cli.formats import Lines, Request, TranslateRequests
 from nmt.cli.prompt_commands import Settings, is_command, respond, without_escape
 from nmt.config import TranslateConfig
 from nmt.errors import UserError
-from nmt.options.malformed_words import one_line
+from nmt.options.arguments import one_line
 from nmt.runtime import cache_folder, printable
 
 if TYPE_CHECKING:

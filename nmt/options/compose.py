@@ -20,11 +20,9 @@ from omegaconf.errors import (
 from nmt.config import DecodingConfig, TranslateConfig, folders, storage
 from nmt.config.paths import check_texts, schema_keys
 from nmt.errors import UserError
-from nmt.options.arguments import Arguments
-from nmt.options.groups import configs_folder
+from nmt.options.arguments import Arguments, configs_folder, require_option, require_text
 from nmt.options.hydra_errors import config_keys, did_you_mean, explained, first_line, missing_config
 from nmt.options.hydra_state import isolated_hydra
-from nmt.options.malformed_words import require_option, require_text
 from nmt.options.model_options import (
     architecture_of_model,
     decoding_of_model,

@@ -15,7 +15,7 @@ from hydra.core.plugins import Plugins
 from hydra.version import VersionBase
 from omegaconf.basecontainer import BaseContainer
 
-from nmt.options.groups import configs_folder
+from nmt.options.arguments import configs_folder
 
 _LOCK = threading.RLock()
 

@@ -18,8 +18,7 @@ from hydra.errors import HydraException, OverrideParseException
 from nmt.config.booleans import check_truth, truth_keys
 from nmt.config.paths import schema_keys, text_option
 from nmt.errors import UserError
-from nmt.options.arguments import Arguments
-from nmt.options.groups import GROUPS
+from nmt.options.arguments import GROUPS, Arguments
 from nmt.options.hydra_errors import first_line
 from nmt.options.literals import read_text, split, unquoted
 from nmt.options.numbers import require_short_numbers

@@ -78,8 +78,9 @@ def test_the_wheel_holds_the_program_its_options_and_its_corpus(wheel: Path) -> 
     corpus = {f"nmt/quickstart/{path.name}" for path in CHECKOUT.glob("data/quickstart/*") if path.is_file()}
     modules = {str(path.relative_to(CHECKOUT)) for path in CHECKOUT.glob("nmt/**/*.py")}
     templates = {str(path.relative_to(CHECKOUT)) for path in CHECKOUT.glob("nmt/**/templates/*")}
-    assert configs and corpus and modules and templates
-    assert names >= configs | corpus | modules | templates | {"nmt/py.typed"}
+    tables = {str(path.relative_to(CHECKOUT)) for path in CHECKOUT.glob("nmt/*/*.yaml")}
+    assert configs and corpus and modules and templates and tables
+    assert names >= configs | corpus | modules | templates | tables | {"nmt/py.typed"}
     assert any(name.endswith(".dist-info/licenses/LICENSE") for name in names)
     strays = {name for name in names if not name.startswith("nmt/") and ".dist-info/" not in name}
     assert not strays and not any("__pycache__" in name for name in names)

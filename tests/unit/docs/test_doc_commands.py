@@ -21,10 +21,10 @@ import pytest
 from doc_commands import ELLIPSIS, Command, commands, simple_commands
 from doc_pages import ROOT
 
-from nmt.cli.arguments import read_arguments
 from nmt.config import EvalConfig, ExportConfig, ImportConfig, ServeConfig, TrainConfig, TranslateConfig
 from nmt.config.paths import text_option
 from nmt.errors import UserError
+from nmt.options.arguments import read_arguments
 from nmt.options.compose import compose_jobs
 
 SCHEMAS: dict[str, type[Any]] = {

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from nmt.bundle import config_from_yaml, config_to_yaml
-from nmt.cli.arguments import read_arguments
 from nmt.config import (
     CleaningConfig,
     CorpusConfig,
@@ -21,9 +20,8 @@ from nmt.config import (
     TranslateConfig,
 )
 from nmt.errors import UserError
-from nmt.options.arguments import Arguments
+from nmt.options.arguments import Arguments, configs_folder, read_arguments
 from nmt.options.compose import changed_decoding, compose_jobs
-from nmt.options.groups import configs_folder
 
 
 def composed(*overrides: str) -> TrainConfig:

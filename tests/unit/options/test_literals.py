@@ -10,11 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nmt.bundle import config_from_yaml, config_to_yaml
-from nmt.cli.arguments import read_arguments
 from nmt.config import CorpusConfig, EvalConfig, TrainConfig, TranslateConfig
 from nmt.config.paths import TextOption
 from nmt.errors import UserError
-from nmt.options.arguments import Arguments
+from nmt.options.arguments import Arguments, read_arguments
 from nmt.options.compose import compose_jobs
 from nmt.options.literals import read_text, split
 from nmt.options.overrides import _parsed, quoted

@@ -6,13 +6,12 @@ from typing import Any
 
 import pytest
 
-from nmt.cli.arguments import read_arguments
 from nmt.config import EvalConfig, ExportConfig, ImportConfig, ServeConfig, TrainConfig, TranslateConfig
 from nmt.config.paths import schema_keys
 from nmt.errors import UserError
-from nmt.options.arguments import Arguments
+from nmt.options.arguments import Arguments, read_arguments
 from nmt.options.compose import compose_jobs
-from nmt.options.suggestions import COMMANDS, FOREIGN, corrected_flag, meant
+from nmt.options.suggestions import COMMANDS, corrected_flag, foreign, meant
 
 KNOWN = {
     schema: list(schema_keys(schema))
@@ -22,7 +21,7 @@ KNOWN = {
 
 def test_every_suggested_option_exists() -> None:
     everything = {key for keys in KNOWN.values() for key in keys}
-    for word, meaning in FOREIGN.items():
+    for word, meaning in foreign().items():
         assert {option.split("=")[0] for option in meaning.options} <= everything, word
         assert meaning.options or meaning.remark, word
 
@@ -30,7 +29,7 @@ def test_every_suggested_option_exists() -> None:
 @pytest.mark.parametrize("program", COMMANDS)
 def test_a_command_suggests_options_that_it_has(program: str) -> None:
     schema: Any = COMMANDS[program]
-    for word in FOREIGN:
+    for word in foreign():
         found = meant(word, KNOWN[schema]) or ""
         for part in found.partition("?")[0].removeprefix(". Did you mean ").split(" or "):
             if "Did you mean" in found:

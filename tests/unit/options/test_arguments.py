@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from nmt.cli.arguments import read_arguments
 from nmt.config import TrainConfig
 from nmt.errors import UserError
-from nmt.options.arguments import Arguments
+from nmt.options.arguments import Arguments, one_line, read_arguments
 from nmt.options.compose import compose_jobs
-from nmt.options.malformed_words import one_line
 
 
 @pytest.mark.parametrize(
