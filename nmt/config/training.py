@@ -70,6 +70,17 @@ class OptimizerConfig:
 
 
 @dataclass
+class ObjectiveConfig:
+    """The objective, by the name that `nmt.training.update.objective` registers."""
+
+    name: str = registered_name("label_smoothing", "label_smoothing")
+    """`label_smoothing` (section 5.4 of the paper; see `label_smoothing` and `rdrop`), or an objective of a
+    plugin."""
+    options: dict[str, Any] = field(default_factory=dict)
+    """Options of an objective of a plugin. Its class has their types and defaults."""
+
+
+@dataclass
 class ScheduleConfig:
     """The schedule of the learning rate, by the name that `nmt.training.update.schedule` registers."""
 
@@ -172,6 +183,7 @@ class TrainingConfig:
     l2_to_start: float = 0.0
     """Weight lambda of a penalty on the distance from the weights of `start_from`, which weakens forgetting:
     lambda / 2 times the sum of the squared differences is added to the loss per target token. 0: none."""
+    objective: ObjectiveConfig = field(default_factory=ObjectiveConfig)
     optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
     schedule: ScheduleConfig = field(default_factory=ScheduleConfig)
     averaging: AveragingConfig = field(default_factory=AveragingConfig)

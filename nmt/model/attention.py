@@ -14,6 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from nmt.config import ModelConfig
+from nmt.data.batches.batching import Layout
 from nmt.runtime import Registry
 
 
@@ -35,6 +36,33 @@ def attention_weights(q: Tensor, k: Tensor, scale: float, added: Tensor | None =
     else:
         scores = torch.baddbmm(added, q, k.transpose(1, 2), alpha=scale)
     return normalised(scores)
+
+
+def flat_attention_weights(q: Tensor, k: Tensor, queries: Layout, keys: Layout, score: Score) -> Tensor:
+    """Returns the weights of an attention between flat streams, as autograd differentiates them.
+
+    Args:
+        q: (N, H, E), queries.
+        k: (M, H, E), keys of another stream with the same sentences.
+        queries: the layout of `q`.
+        keys: the layout of `k`.
+        score: the score function.
+
+    Returns:
+        (N, H, L) fp32 or wider; L is the length of the longest sentence of `keys`. A query has the weight 0
+        on the places after the end of its sentence.
+    """
+
+    def padded(x: Tensor, layout: Layout) -> Tensor:
+        rows = x.new_zeros(len(layout.lengths), layout.max_len, *x.shape[1:])
+        return rows.index_put((layout.sentences, layout.positions), x).transpose(1, 2)
+
+    scores: Tensor = score(padded(q, queries), padded(k, keys))
+    lengths = keys.cu_seqlens.diff()[: len(keys.lengths), None, None, None]
+    ended = torch.arange(keys.max_len, device=q.device) >= lengths
+    scores = scores.to(torch.promote_types(scores.dtype, torch.float32)).masked_fill(ended, -math.inf)
+    weights: Tensor = scores.softmax(-1)
+    return weights[queries.sentences, :, queries.positions]
 
 
 def normalised(scores: Tensor) -> Tensor:

@@ -7,7 +7,7 @@ Streams are flat: the tokens of all sentences are concatenated without padding.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol, TypeAlias
 
 import torch
@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from nmt.config import Activation, ModelConfig, Norm
-from nmt.model.attention import Score, build_score
+from nmt.model.attention import Score, build_score, flat_attention_weights
 from nmt.model.dropout import Dropout, DropoutSource
 from nmt.model.kernels import Pattern, cross_attend, self_attend
 from nmt.model.linear import Linear
@@ -47,11 +47,13 @@ class FlatContext:
         self_pattern: of self-attention.
         cross_pattern: of cross-attention.
         keys_values: those of each layer; None if the layers pass them.
+        weights: receives the weights of cross-attention of the layers that it has as keys.
     """
 
     self_pattern: Pattern
     cross_pattern: Pattern
     keys_values: Sequence[KeysValues] | None = None
+    weights: dict[int, Tensor | None] = field(default_factory=dict)
 
     def attend_targets(self, layer: int, qkv: Tensor, score: Score) -> Tensor:
         """See `DecoderContext.attend_targets`."""
@@ -61,6 +63,10 @@ class FlatContext:
         """See `DecoderContext.attend_source`."""
         found = keys_values if self.keys_values is None else self.keys_values[layer]
         assert found is not None
+        if layer in self.weights:
+            keys = found[0] if isinstance(found, tuple) else found[:, 0]
+            pattern = self.cross_pattern
+            self.weights[layer] = flat_attention_weights(q, keys, pattern.queries, pattern.keys, score)
         return cross_attend(q[:, None], found, self.cross_pattern, score, layer)
 
 

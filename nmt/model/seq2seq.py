@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from operator import attrgetter
-from typing import Any, ClassVar, Protocol, Self
+from typing import Any, ClassVar, NamedTuple, Protocol, Self
 
 import torch
 import torch.nn.functional as F
@@ -43,6 +43,26 @@ class DecoderState(Protocol):
             The state of B' sentences with K' hypotheses each.
         """
         ...
+
+
+class ModelOutput(NamedTuple):
+    """The result of a forward pass in training, for a training objective.
+
+    A tuple of tensors and of tuples or dictionaries of tensors: sharding looks for the tensors in it.
+    """
+
+    hidden: Tensor
+    """(T, D) hidden states."""
+    attention: tuple[Tensor, ...] = ()
+    """For each layer that the objective asked for: (T, H, S), the attention weights of each target token to
+    the source positions of its sentence, 0 after its end; S is the length of the longest source."""
+    added: Mapping[str, Tensor] = {}
+    """Other tensors of an architecture, by name, for an objective that knows them."""
+
+
+def as_output(result: Tensor | ModelOutput) -> ModelOutput:
+    """Returns the result of `Seq2Seq.forward` as an output; it may be hidden states alone."""
+    return result if isinstance(result, ModelOutput) else ModelOutput(result)
 
 
 class Seq2Seq(nn.Module, ABC):
@@ -90,11 +110,15 @@ class Seq2Seq(nn.Module, ABC):
         return typed_options(cls.Options, config.options, "model.options", owner)
 
     @abstractmethod
-    def forward(self, batch: Batch) -> Tensor:
+    def forward(self, batch: Batch) -> Tensor | ModelOutput:
         """Encodes the sources and decodes the targets with teacher forcing and a causal mask.
 
+        A subclass may take keyword arguments, such as the `attention_layers` of `Transformer`; a training
+        objective gives them.
+
         Returns:
-            (T, D) hidden states; `logits` turns them into the logits of `batch.target_out`.
+            (T, D) hidden states, or an output with them. `logits` turns them into the logits of
+            `batch.target_out`.
         """
 
     @property

@@ -8,7 +8,7 @@ concatenated without padding.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any, cast
 
@@ -29,7 +29,7 @@ from nmt.model.layers import DecoderLayer, EncoderLayer, FlatContext, KeysValues
 from nmt.model.linear import rounded
 from nmt.model.positions import Places, Positions, Shape, build_positions
 from nmt.model.positions.sinusoidal import Sinusoidal
-from nmt.model.seq2seq import Seq2Seq
+from nmt.model.seq2seq import ModelOutput, Seq2Seq
 from nmt.model.size import num_weights
 
 
@@ -72,23 +72,32 @@ class Transformer(Seq2Seq):
         self.decoder_norm = nn.LayerNorm(d_model) if pre else nn.Identity()
         self._initialise()
 
-    def forward(self, batch: Batch) -> Tensor:
+    def forward(self, batch: Batch, attention_layers: Sequence[int] = ()) -> Tensor | ModelOutput:
         """Encodes the sources and decodes the targets with teacher forcing and a causal mask.
 
+        Args:
+            batch: the sentence pairs.
+            attention_layers: the decoder layers whose cross-attention weights are returned too; -1: the last.
+
         Returns:
-            (T, D) hidden states; `logits` turns them into the logits of `batch.target_out`.
+            (T, D) hidden states; `logits` turns them into the logits of `batch.target_out`. With
+            `attention_layers` an output that has the weights of these layers, too.
         """
         memory = self.encode(batch.source_ids, batch.source)
         self_pattern = self._pattern(batch.target, self.decoder_positions, causal=True)
         cross_pattern = Pattern(batch.target, batch.source, self.config.heads, causal=False)
         keys_values = self._keys_values(memory)
-        context = FlatContext(self_pattern, cross_pattern, keys_values)
+        layers = [range(len(self.decoder))[number] for number in attention_layers]
+        weights: dict[int, Tensor | None] = dict.fromkeys(layers)
+        context = FlatContext(self_pattern, cross_pattern, keys_values, weights)
         memories = _for_layers(None if keys_values else memory, len(self.decoder))
         x = self._embed_targets(batch.target_in, Places.of_targets(batch))
         for layer, shared in zip(self.decoder, memories, strict=True):
             x = layer(x, context, shared)
         hidden: Tensor = self.decoder_norm(x)
-        return hidden
+        if not layers:
+            return hidden
+        return ModelOutput(hidden, tuple(cast(Tensor, weights[layer]) for layer in layers))
 
     def encode(self, source_ids: Tensor, source: Layout) -> Tensor:
         """Encodes the sources.

@@ -53,6 +53,7 @@ from nmt.training.state.rewind import rewind_target
 from nmt.training.state.run_folder import RunFolder, fixed_options
 from nmt.training.state.warm_start import start_fingerprint, start_plugins, with_vocabulary
 from nmt.training.trainer import Trainer, open_checkpoints
+from nmt.training.update.objective import build_objective
 from nmt.training.update.optimizer import check_optimizer
 from nmt.training.update.precision import with_half_residual
 from nmt.training.update.schedule import build_schedule
@@ -232,6 +233,7 @@ def check_names(config: TrainConfig) -> None:
     if ignored := ignored_options(config.model):
         log.warning("%s: not used by %s", " ".join(ignored), config.model.architecture)
     configured_processors(config.decoding)
+    build_objective(training).check(config.model)
     check_optimizer(training.optimizer)
     build_schedule(training.schedule, config.model.d_model, training.max_updates)
 

@@ -22,8 +22,7 @@ from nmt.evaluation.metrics import METRICS, ScoringStopped, metrics_for
 from nmt.evaluation.scores import score_of, warn_of_left_out
 from nmt.model import Seq2Seq
 from nmt.training.criterion import LOSS, criterion_for
-from nmt.training.update.objective import training_loss
-from nmt.training.update.precision import autocast, product_dtype
+from nmt.training.update.objective import build_objective
 
 _NUM_SAMPLES = 3
 
@@ -88,6 +87,7 @@ class Validator:
         self._translator = Translator([model], tokenizer, decoding, device=device, precision=precision)
         self._batches, self._held_out, self._inputs = batches, held_out, held_out.inputs
         self._metrics, self._config = metrics, config
+        self._objective = build_objective(config.training)
         self._device, self._precision = device, precision
 
     def validate(self, stop: Callable[[], bool]) -> Validation:
@@ -115,17 +115,7 @@ class Validator:
         try:
             for batch in self._batches:
                 _raise_if(stop)
-                batch = batch.to(self._device)
-                with autocast(self._device, self._precision):
-                    hidden = self._model(batch)
-                losses = training_loss(
-                    hidden,
-                    self._model.output_weight,
-                    batch.target_out[: batch.num_target_tokens],
-                    self._model.output_bias,
-                    smoothing=self._config.training.label_smoothing,
-                    dtype=product_dtype(self._precision),
-                )
+                losses = self._objective(self._model, batch.to(self._device), precision=self._precision)
                 sums += torch.stack([losses.loss, losses.nll])
         finally:
             self._model.train(training)

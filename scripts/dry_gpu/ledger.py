@@ -48,7 +48,7 @@ _PART_OF: Mapping[tuple[str, str], str] = {
     ("beams.py", "extend"): "search",
     ("beams.py", "rows"): "search",
     ("beams.py", "flags"): "search",
-    ("objective.py", "training_loss"): "loss",
+    ("update/loss.py", "training_loss"): "loss",
     ("parallel.py", "zero"): "optimizer",
     ("parallel.py", "step"): "optimizer",
     ("parallel.py", "sums"): "exchange",

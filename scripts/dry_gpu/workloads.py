@@ -32,7 +32,7 @@ from nmt.options.arguments import Arguments
 from nmt.options.compose import compose_jobs
 from nmt.runtime.arrays import Side
 from nmt.training.processes.ranks import Ranks
-from nmt.training.update import objective
+from nmt.training.update import loss
 from nmt.training.update.ema import RunningMean
 from nmt.training.update.precision import first_loss_scale, with_half_residual
 from nmt.training.update.training_step import TrainingStep
@@ -40,7 +40,7 @@ from nmt.training.update.training_step import TrainingStep
 GPU = torch.device("cuda", 0)
 # No kernel can be tried on the stand-in device.
 varlen.runs = flat.runs = lambda *arguments: True  # type: ignore[assignment]
-fused.runs = objective._has_kernels = lambda device: True  # type: ignore[assignment]
+fused.runs = loss._has_kernels = lambda device: True  # type: ignore[assignment]
 relu_product.runs = lambda device, dtype: torch.cuda.get_device_capability(device) >= (8, 0)  # type: ignore[assignment]
 BOS, EOS = 2, 3
 

@@ -21,7 +21,7 @@ from nmt.runtime.fp32_products import speed_up_fp32_products
 from nmt.training.processes.ranks import Ranks
 from nmt.training.update.counters import NUM_COUNTERS
 from nmt.training.update.finite_check import UpdateCheck
-from nmt.training.update.objective import training_loss
+from nmt.training.update.loss import training_loss
 from nmt.training.update.parallel import Replicated
 from position_experiments.experiment import Experiment, Place, Result
 

@@ -26,7 +26,7 @@ def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with the package `my_nmt`, which consists of all examples of the document."""
     folder = tmp_path_factory.mktemp("plugins")
     examples = re.findall(r"^```python\n(.*?)^```", DOCUMENT.read_text(encoding="utf-8"), re.M | re.S)
-    assert len(examples) == 7
+    assert len(examples) == 8
     (folder / "my_nmt").mkdir()
     (folder / "my_nmt" / "__init__.py").write_text("from my_nmt import everything\n")
     (folder / "my_nmt" / "everything.py").write_text("\n\n".join(examples))
@@ -117,6 +117,28 @@ def test_an_encoding_learns(plugged: Toy, tmp_path: Path) -> None:
     for side in ("encoder", "decoder"):
         table = weights[f"{side}_positions.table"]
         assert table.shape[1:] == (2, 17) and table.any()
+
+
+def test_a_second_loss_trains_one_head_to_align(plugged: Toy, tmp_path: Path) -> None:
+    def final_record(name: str, *more: str) -> dict[str, float]:
+        options = ["plugins=[my_nmt]", "model.dropout=0", "training.rdrop=1", *more]
+        result = plugged.run("nmt-train", *plugged.small(f"run_dir={tmp_path / name}", *options))
+        assert result.returncode == 0, result.stderr.decode()
+        records = map(json.loads, (tmp_path / name / "metrics.jsonl").read_text().splitlines())
+        return {one["kind"]: one for one in records}
+
+    plain = final_record("plain")
+    options = ["training.objective.name=alignment", "training.objective.options.weight=2"]
+    aligned = final_record("aligned", *options)
+    difference = aligned["train"]["objective"] - aligned["train"]["loss"]
+    assert difference > 0.1 > abs(plain["train"]["objective"] - plain["train"]["loss"])
+    assert aligned["valid"]["loss"] != plain["valid"]["loss"]  # other weights
+    small = plugged.small(f"run_dir={tmp_path / 'rnn'}", "plugins=[my_nmt]", *options)
+    refused = plugged.run("nmt-train", *small, "model.architecture=rnn_attention")
+    assert refused.returncode == 2 and refused.stderr.decode().splitlines()[-1] == (
+        "nmt-train: training.objective.name=alignment: needs attention_layers, which "
+        "model.architecture=rnn_attention does not have. Choose another objective or architecture."
+    )
 
 
 def test_a_start_from_a_model_names_its_plugins(plugged: Toy, tmp_path: Path) -> None:
@@ -323,6 +345,10 @@ def test_an_unknown_name_is_refused_before_anything_is_written(toy: Toy, option:
             "training.schedule.name=cosine",
             "training.schedule.name=cosine: there is no schedule cosine. "
             "Choose from noam, inverse_sqrt, linear, constant.",
+        ),
+        (
+            "training.objective.name=mine",
+            "training.objective.name=mine: there is no objective mine. Choose from label_smoothing.",
         ),
         (
             "training.optimizer.name=sgd",

@@ -75,14 +75,15 @@ class Meter:
         """Returns the figures of the updates since the last `clear`; there must be at least one.
 
         Returns:
-            `loss`, `ppl` and, with R-Drop, `objective`: means per target token; `gradient_norm` of the last
-            update; `tokens_per_second`; `mfu`: matrix products as a share of the ceiling; `data_wait`: the
-            share of the time spent waiting for batches; `filling`: target tokens as a share of the token
-            budget; `peak_memory_gb` of this process, or of its GPU; `eta_minutes` until `max_updates` or
-            `max_minutes`, at the pace of this session.
+            `loss`, `ppl` and, if it is not the loss, `objective`: means per target token; `gradient_norm` of
+            the last update; `tokens_per_second`; `mfu`: matrix products as a share of the ceiling;
+            `data_wait`: the share of the time spent waiting for batches; `filling`: target tokens as a share
+            of the token budget; `peak_memory_gb` of this process, or of its GPU; `eta_minutes` until
+            `max_updates` or `max_minutes`, at the pace of this session.
         """
         totals, tokens, seconds = self._totals, self._totals.tokens, self._seconds
-        objective = {"objective": totals.objective / tokens} if self._options.rdrop else {}
+        differs = self._options.rdrop or self._options.objective.name != "label_smoothing"
+        objective = {"objective": totals.objective / tokens} if differs else {}
         return {
             "loss": totals.loss / tokens,
             **objective,

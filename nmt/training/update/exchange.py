@@ -17,7 +17,6 @@ from torch import Tensor
 from torch.distributed import Work
 
 from nmt.training.processes.ranks import Ranks
-from nmt.training.update.objective import marked_one
 from nmt.training.update.optimizer import FlatGradients
 
 BUCKET_SIZE = 1 << 22
@@ -46,7 +45,6 @@ class BucketedExchange:
         dtype: torch.dtype = torch.float32,
     ) -> None:
         self._ranks, self._collect, self._dtype = ranks, collect, dtype
-        self._one = marked_one(gradients.gradients.device)
         ends = [*gradients.starts, len(gradients.gradients)]
         self._buckets = _buckets(gradients.starts, ends[-1])
         self._parts = [gradients.gradients[ends[b.start] : ends[b.stop]] for b in self._buckets]
@@ -62,13 +60,18 @@ class BucketedExchange:
         self._next = len(self._buckets)  # the first bucket that is not being summed
         self._sums: list[tuple[Work, Tensor, Tensor]] = []
 
-    def backward(self, loss: Tensor) -> None:
-        """Computes the gradients of the last micro-batch of an update, and starts all sums."""
+    def backward(self, loss: Tensor, initial_gradient: Tensor | None = None) -> None:
+        """Computes the gradients of the last micro-batch of an update, and starts all sums.
+
+        Args:
+            loss: () the objective.
+            initial_gradient: () 1; None: a new one.
+        """
         self._missing = Counter(
             self._bucket_of[leaf] for leaf in _leaves_below(loss) if leaf in self._bucket_of
         )
         self._next = 0
-        torch.autograd.backward(loss, self._one)
+        torch.autograd.backward(loss, initial_gradient)
         self._start_all()
 
     def start(self) -> None:

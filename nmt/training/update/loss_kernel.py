@@ -59,7 +59,7 @@ def cross_entropy_(logits: Tensor, ids: Tensor, figures: Tensor, peak: float, sc
 def rdrop_(
     first: Tensor, second: Tensor, ids: Tensor, figures: Tensor, peak: float, weight: float, scale: float
 ) -> None:
-    """Replaces the logits of both passes by their gradients; `objective.training_loss` has the objective.
+    """Replaces the logits of both passes by their gradients; `loss.training_loss` has the objective.
 
     Args:
         first: (R, V), logits of the first pass, as in `cross_entropy_`.

@@ -14,7 +14,6 @@ from nmt.model import Seq2Seq
 from nmt.training.processes.ranks import Ranks
 from nmt.training.update.exchange import BucketedExchange
 from nmt.training.update.half_weights import HalfWeights
-from nmt.training.update.objective import marked_one
 from nmt.training.update.optimizer import Adam, FlatGradients, build_optimizer, trained_parameters
 from nmt.training.update.precision import exchange_dtype, product_dtype
 from nmt.training.update.start_penalty import start_penalty
@@ -29,11 +28,13 @@ class Parallel(Protocol):
     Attributes:
         model: the model that computes the micro-batches.
         extras: (num_extras,) fp32, numbers that `sums` sums together with the gradients.
+        initial_gradient: () 1, with which each backward pass begins.
         whole: the model to validate, in rank 0; after `state` its weights equal those of `model`.
     """
 
     model: Seq2Seq
     extras: Tensor
+    initial_gradient: Tensor
     whole: Seq2Seq
 
     def held(self) -> dict[str, Tensor]:
@@ -110,7 +111,7 @@ class Replicated:
         self._penalty = start_penalty(self.held(), options.l2_to_start)
         self.gradients = FlatGradients(self._trained.values(), num_extras)
         self.extras = self.gradients.extras
-        self._ranks, self._one = ranks, marked_one(ranks.device)
+        self._ranks, self.initial_gradient = ranks, torch.ones((), device=ranks.device)
         half = ranks.device.type == "cuda" and options.precision is not Precision.fp32
         self._half = HalfWeights(self.model, product_dtype(options.precision)) if half else None
         self._exchange = None
@@ -139,9 +140,9 @@ class Replicated:
     def backward(self, loss: Tensor, *, last: bool) -> None:
         """Adds the gradient of a micro-batch; during the last one, starts the sum over the processes."""
         if last and self._exchange is not None:
-            self._exchange.backward(loss)
+            self._exchange.backward(loss, self.initial_gradient)
             return
-        torch.autograd.backward(loss, self._one)
+        torch.autograd.backward(loss, self.initial_gradient)
         if self._half is not None:
             self._half.add_gradients()
 

@@ -15,9 +15,8 @@ from torch.distributed.tensor import DTensor, distribute_tensor
 
 from nmt.bundle import load_weights
 from nmt.config import OptimizerConfig
-from nmt.model import Seq2Seq
+from nmt.model import ModelOutput, Seq2Seq, as_output
 from nmt.training.processes.ranks import Ranks
-from nmt.training.update.objective import marked_one
 from nmt.training.update.optimizer import build_optimizer, trained_parameters
 from nmt.training.update.start_penalty import start_penalty
 
@@ -51,7 +50,7 @@ class Sharded:
         exchange: torch.dtype = torch.float32,
         l2_to_start: float = 0.0,
     ) -> None:
-        self._ranks, self._one = ranks, marked_one(ranks.device)
+        self._ranks, self.initial_gradient = ranks, torch.ones((), device=ranks.device)
         # Beam search needs unsharded weights.
         self.whole = copy.deepcopy(model).to(ranks.device) if ranks.is_main else model
         mesh = init_device_mesh(ranks.device.type, (ranks.world,))
@@ -84,7 +83,7 @@ class Sharded:
         root = cast(FSDPModule, self.model)
         root.set_requires_gradient_sync(last)
         root.set_reshard_after_backward(last)
-        torch.autograd.backward(loss, self._one)
+        torch.autograd.backward(loss, self.initial_gradient)
 
     def sums(self) -> Tensor:
         """Sums the extras and the squared norms of the shards; the gradients are summed already."""
@@ -150,9 +149,12 @@ class Sharded:
         return shards
 
 
-def _with_gradient(model: nn.Module, inputs: object, hidden: Tensor) -> Tensor:
+def _with_gradient(model: nn.Module, inputs: object, result: Tensor | ModelOutput) -> Tensor | ModelOutput:
     """Makes hidden states require a gradient; FSDP sums gradients only if the backward pass reaches it.
 
     They have none if all weights except those of the softmax are frozen.
     """
-    return hidden.requires_grad_() if torch.is_grad_enabled() and not hidden.requires_grad else hidden
+    hidden = as_output(result).hidden
+    if torch.is_grad_enabled() and not hidden.requires_grad:
+        hidden.requires_grad_()
+    return result

@@ -10,14 +10,15 @@ from functools import partial
 
 from nmt.config import Sharding, TrainingConfig
 from nmt.data.batches.batching import Batch
+from nmt.errors import UserError
 from nmt.model import Seq2Seq
 from nmt.training.processes.ranks import Ranks
 from nmt.training.update.captured import CapturedPasses, check_capture
 from nmt.training.update.counters import NUM_COUNTERS, views
 from nmt.training.update.finite_check import UpdateCheck
-from nmt.training.update.objective import training_loss
+from nmt.training.update.objective import build_objective
 from nmt.training.update.parallel import Replicated, spread
-from nmt.training.update.precision import autocast, product_dtype, residual_dtype
+from nmt.training.update.precision import residual_dtype
 
 
 class TrainingStep:
@@ -33,6 +34,7 @@ class TrainingStep:
     Attributes:
         model: the model that computes the micro-batches.
         parallel: the model, its gradients and its optimizer.
+        objective: the training objective.
         counters: of the update so far, in this process.
         captured: the passes as CUDA graphs; None without `training.cuda_graphs`.
 
@@ -45,10 +47,16 @@ class TrainingStep:
         self.parallel = spread(model, options, ranks, num_extras=NUM_COUNTERS)
         self.model = self.parallel.model
         self.model.residual_dtype = residual_dtype(options)
+        self.objective = build_objective(options)
         self.counters = views(self.parallel.extras)
         self.captured: CapturedPasses | None = None
         if uses_graphs(options, ranks):
             check_capture(options, self.model.train())
+            if options.objective.name != "label_smoothing":
+                raise UserError(
+                    "training.cuda_graphs=true: is not available with training.objective.name="
+                    f"{options.objective.name}. Set training.cuda_graphs=false."
+                )
             assert isinstance(self.parallel, Replicated)
             passes = partial(TrainingStep._passes, weakref.proxy(self), last=False)
             self.captured = CapturedPasses(passes, self.parallel, ranks.device)
@@ -76,8 +84,7 @@ class TrainingStep:
             self._passes(batch.to(self._ranks.device, non_blocking=True), last=last)
         else:
             self.captured.run(batch, last=last)
-        num_passes = 2 if self._options.rdrop else 1
-        self.counters.teraflops.add_(self.model.training_flops(batch) * num_passes / 1e12)
+        self.counters.teraflops.add_(self.model.training_flops(batch) * self.objective.passes / 1e12)
         self.counters.tokens.add_(batch.num_target_tokens)
 
     def apply(self, rate: float, *, stop: bool, seconds: float) -> UpdateCheck:
@@ -120,22 +127,16 @@ class TrainingStep:
 
     def _passes(self, batch: Batch, *, last: bool) -> None:
         """Runs forward and backward pass of a micro-batch on the device; CUDA graphs record it."""
-        options, device, counters = self._options, self._ranks.device, self.counters
+        counters = self.counters
         # A recording that failed has drawn masks, too.
         self.model.randomness.restart()
-        with autocast(device, options.precision):
-            hidden = self.model(batch.twice() if options.rdrop else batch)
-        is_static = self.captured is not None  # then the number of tokens is not fixed in the graph
-        losses = training_loss(
-            hidden,
-            self.model.output_weight,
-            batch.target_out if is_static else batch.target_out[: batch.num_target_tokens],
-            self.model.output_bias,
-            smoothing=options.label_smoothing,
-            rdrop=options.rdrop,
+        losses = self.objective(
+            self.model,
+            batch,
+            precision=self._options.precision,
             scale=self._loss_scale,
-            dtype=product_dtype(options.precision),
-            ignores=is_static,
+            is_static=self.captured is not None,
+            initial_gradient=self.parallel.initial_gradient,
         )
         self.parallel.backward(losses.objective, last=last)
         counters.objective.add_(losses.objective.detach(), alpha=1 / self._loss_scale)  # exact: 2^n

@@ -11,6 +11,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+import nmt.training.update.objective as objective
 import nmt.training.update.training_step as module
 from nmt.config import (
     Average,
@@ -38,7 +39,7 @@ from nmt.training.state.progress import SkippedBatches
 from nmt.training.state.run_folder import RunFolder
 from nmt.training.state.warm_start import new_model
 from nmt.training.trainer import Trainer, open_stream
-from nmt.training.update.objective import Losses
+from nmt.training.update.loss import Losses
 from nmt.training.update.training_step import TrainingStep
 from nmt.training.validation import Validator
 
@@ -126,14 +127,14 @@ def test_the_loss_scale_leaves_the_step_as_it_is(prepared: Prepared, tmp_path: P
 
 
 def poison(monkeypatch: pytest.MonkeyPatch, updates: set[int], run: Trainer) -> None:
-    original = module.training_loss
+    original = objective.training_loss
 
     def poisoned(*args: Any, **options: Any) -> Losses:
         losses = original(*args, **options)
         bad = run.progress.update + 1 in updates
         return losses._replace(objective=losses.objective * float("nan")) if bad else losses
 
-    monkeypatch.setattr(module, "training_loss", poisoned)
+    monkeypatch.setattr(objective, "training_loss", poisoned)
 
 
 def test_an_update_that_is_no_number_is_skipped(
@@ -208,7 +209,7 @@ def test_ten_in_a_row_go_back_and_on_without_the_batches_since(
     stream = open_stream(run.config, prepared, run.progress, run.ranks)
     cursors = [next(stream)[1] for _ in range(40)]
     stream.close()
-    original = module.training_loss
+    original = objective.training_loss
 
     def poisoned(*args: Any, **options: Any) -> Losses:
         losses = original(*args, **options)
@@ -216,7 +217,7 @@ def test_ten_in_a_row_go_back_and_on_without_the_batches_since(
         return losses._replace(objective=losses.objective * float("nan")) if place + 1 in bad else losses
 
     with monkeypatch.context() as patch:
-        patch.setattr(module, "training_loss", poisoned)
+        patch.setattr(objective, "training_loss", poisoned)
         assert run.train()
     assert run.progress.update == 22
     assert run.progress.skipped_updates == 10
@@ -304,7 +305,7 @@ def test_memory_runs_out_before_the_first_update(
     def full(*args: Any, **options: Any) -> Any:
         raise RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 9 bytes")
 
-    monkeypatch.setattr(module, "training_loss", full)
+    monkeypatch.setattr(objective, "training_loss", full)
     with pytest.raises(
         OutOfMemory, match="data.max_tokens=20 training.micro_batches=4 makes the same"
     ) as reported:
@@ -321,7 +322,7 @@ def test_another_failure_of_the_largest_batch_is_a_bug(
     def broken(*args: Any, **options: Any) -> Any:
         raise RuntimeError("shapes do not fit")
 
-    monkeypatch.setattr(module, "training_loss", broken)
+    monkeypatch.setattr(objective, "training_loss", broken)
     with pytest.raises(RuntimeError, match="^shapes do not fit$"):
         trainer(prepared, tmp_path).train()
 

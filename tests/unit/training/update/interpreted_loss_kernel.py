@@ -13,8 +13,8 @@ from unittest.mock import patch
 import torch
 from torch import Tensor
 
-import nmt.training.update.objective as module
-from nmt.training.update.objective import Losses, training_loss
+import nmt.training.update.loss as module
+from nmt.training.update.loss import Losses, training_loss
 
 CASES: dict[str, dict[str, Any]] = {
     "small": {"rows": 5, "values": 37},

@@ -19,7 +19,7 @@ from nmt.model import Seq2Seq
 from nmt.model.transformer import Transformer
 from nmt.runtime import log
 from nmt.training.update.captured import CapturedPasses, check_capture, padding_steps
-from nmt.training.update.objective import training_loss
+from nmt.training.update.loss import training_loss
 from nmt.training.update.parallel import Replicated
 
 CPU = torch.device("cpu")

@@ -16,7 +16,7 @@ from nmt.training.processes.ranks import Ranks
 from nmt.training.update import exchange
 from nmt.training.update.exchange import BucketedExchange
 from nmt.training.update.half_weights import HalfWeights
-from nmt.training.update.objective import training_loss
+from nmt.training.update.loss import training_loss
 from nmt.training.update.optimizer import FlatGradients
 from nmt.training.update.parallel import Parallel, Replicated
 

@@ -19,7 +19,7 @@ from nmt.training.state.freezing import freeze
 from nmt.training.update.ema import RunningMean
 from nmt.training.update.exchange import BucketedExchange
 from nmt.training.update.half_weights import HalfWeights
-from nmt.training.update.objective import training_loss
+from nmt.training.update.loss import training_loss
 from nmt.training.update.optimizer import FlatGradients, trained_parameters
 from nmt.training.update.parallel import Parallel, Replicated
 from nmt.training.update.sharding import Sharded

@@ -10,7 +10,7 @@ from nmt.config import ModelConfig, Tie
 from nmt.data.batches.batching import Batch
 from nmt.model.transformer import Transformer
 from nmt.training.update.half_weights import HalfWeights
-from nmt.training.update.objective import training_loss
+from nmt.training.update.loss import training_loss
 from nmt.training.update.optimizer import FlatGradients
 
 BATCHES = [Batch.of([[4, 5], [6]], [[5], [4, 6]]), Batch.of([[7, 8, 9]], [[9, 8, 7]])]

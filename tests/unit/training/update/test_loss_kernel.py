@@ -14,8 +14,8 @@ import pytest
 import torch
 from interpreted_loss_kernel import CASES
 
-import nmt.training.update.objective as module
-from nmt.training.update.objective import training_loss
+import nmt.training.update.loss as module
+from nmt.training.update.loss import training_loss
 
 pytest.importorskip("triton", reason="Triton is not installed: it exists for Linux only")
 

@@ -1,296 +1,174 @@
-"""The losses against their formulas, and their hand-written gradients against autograd's."""
+"""Objectives: one call for training and validation, and a second loss of a plugin."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
 
 import pytest
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
-import nmt.training.update.objective as module
-from nmt.training.update.objective import Losses, training_loss
+from nmt.config import ModelConfig, ObjectiveConfig, Precision, TrainingConfig
+from nmt.data.batches.batching import Batch
+from nmt.data.subwords.tokenizer import BOS_ID
+from nmt.errors import UserError
+from nmt.model import ModelOutput, Transformer
+from nmt.training.processes.ranks import Ranks
+from nmt.training.update import training_step as training_step_module
+from nmt.training.update.loss import Losses, training_loss
+from nmt.training.update.objective import OBJECTIVES, LabelSmoothing, LossInput, build_objective
+from nmt.training.update.training_step import TrainingStep
+
+CPU = torch.device("cpu")
+SHAPE = ModelConfig(encoder_layers=1, decoder_layers=2, d_model=16, d_ff=32, heads=2, dropout=0.1)
+BATCH = Batch.of([[4, 5, 6], [6]], [[5, 4], [4, 6, 7]]).filled(8)
 
 
-def naive_loss(logits: Tensor, target: Tensor, smoothing: float) -> tuple[Tensor, Tensor]:
-    """Returns the sum over tokens of -sum_v q(v) log p(v), q = (1 - smoothing) one-hot + smoothing / V."""
-    log_probs = logits - logits.logsumexp(-1, keepdim=True)
-    q = (1 - smoothing) * F.one_hot(target, logits.shape[1]).to(logits) + smoothing / logits.shape[1]
-    return -(q * log_probs).sum(), -log_probs[torch.arange(len(target)), target].sum()
+class Peaked(LabelSmoothing):
+    """A term that asks the first head of a layer to see the first source token."""
+
+    @dataclass(frozen=True)
+    class Options:
+        weight: float = 0.5
+        layer: int = -1
+
+    def __init__(self, options: Any, training: TrainingConfig) -> None:
+        super().__init__(options, training)
+        self.needs = {"attention_layers": (options.layer,)}
+
+    def losses(self, output: ModelOutput, inputs: LossInput) -> Losses:
+        (attention,) = output.attention
+        first = attention.unflatten(0, (inputs.passes, -1))[:, : len(inputs.target), 0, 0]
+        term = -self.options.weight / inputs.passes * first.log().sum()
+        return super().losses(output, inputs).plus(term, inputs.scale)
 
 
-def naive(
-    hidden: Tensor,
-    weight: Tensor,
-    target: Tensor,
-    bias: Tensor | None = None,
-    *,
-    smoothing: float,
-    rdrop: float = 0.0,
-    scale: float = 1.0,
-) -> Losses:
-    """The formulas of the docstring, with all logits at once; the R-Drop term is half of the paper's."""
-    logits = F.linear(hidden, weight, bias).to(torch.promote_types(hidden.dtype, torch.float32))
-    passes = logits.chunk(2) if rdrop else [logits]
-    losses, nlls = zip(*(naive_loss(part, target, smoothing) for part in passes), strict=True)
-    loss, nll = (torch.stack(parts).mean() for parts in (losses, nlls))
-    objective = loss
-    if rdrop:
-        a, b = (part.log_softmax(-1) for part in passes)
-        divergences = [F.kl_div(x, y, log_target=True, reduction="sum") for x, y in ((a, b), (b, a))]
-        objective = loss + rdrop / 2 * torch.stack(divergences).mean()
-    return Losses(objective * scale, loss.detach(), nll.detach())
+@pytest.fixture(autouse=True)
+def registered(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(OBJECTIVES, "peaked", Peaked)
 
 
-def run(
-    function: Callable[..., Losses],
-    hidden: Tensor,
-    weight: Tensor,
-    target: Tensor,
-    outer: float,
-    bias: Tensor | None = None,
-    **options: float,
-) -> list[Tensor]:
-    """Returns all sums, and the gradients of hidden states, weights and bias."""
-    leaves = [x.detach().clone().requires_grad_() for x in (hidden, weight, bias) if x is not None]
-    losses = function(*leaves[:2], target, *leaves[2:], **options)
-    gradients = torch.autograd.grad(losses.objective * outer, leaves)
-    return [x.detach() for x in (*losses, *gradients)]
+def options(name: str = "label_smoothing", rdrop: float = 0.0, **given: Any) -> TrainingConfig:
+    objective = ObjectiveConfig(name, given)
+    return TrainingConfig(objective=objective, rdrop=rdrop, precision=Precision.fp32)
 
 
-TARGET = torch.tensor([0, 10, 3, 3, 7, 1, 0])
-
-
-@pytest.mark.parametrize(("smoothing", "rdrop"), [(0.0, 0.0), (0.1, 0.0), (0.9, 0.0), (0.0, 5.0), (0.1, 0.5)])
-@pytest.mark.parametrize(("outer", "scale"), [(1.0, 1.0), (3.5, 1.0), (1.0, 64.0)])
-@pytest.mark.parametrize(("products", "losses"), [(1, 1), (3, 2), (512, 2), (512, 512)])
-@pytest.mark.parametrize("biased", [False, True])
-def test_losses_and_gradients_match_the_formulas(
-    biased: bool,
-    smoothing: float,
-    rdrop: float,
-    outer: float,
-    scale: float,
-    products: int,
-    losses: int,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(module, "_rows_of_products", lambda weight: products)
-    monkeypatch.setattr(module, "_rows_of_losses", lambda weight: losses)
+def model(**changes: Any) -> Transformer:
     torch.manual_seed(1)
-    hidden, weight = torch.randn(14 if rdrop else 7, 5), torch.randn(11, 5)
-    bias = torch.randn(11) if biased else None
-    options = {"smoothing": smoothing, "rdrop": rdrop, "scale": scale}
-    fast = run(training_loss, hidden, weight, TARGET, outer, bias, **options)
-    hidden, weight, bias = hidden.double(), weight.double(), None if bias is None else bias.double()
-    exact = run(naive, hidden, weight, TARGET, outer, bias, **options)
-    assert len(fast) == (6 if biased else 5)
-    for found, expected in zip(fast, exact, strict=True):
-        torch.testing.assert_close(found.double(), expected, rtol=2e-6, atol=2e-6 * scale)
-    pairs = zip(
-        *(run(f, hidden, weight, TARGET, outer, bias, **options) for f in (training_loss, naive)), strict=True
-    )
-    for fast, slow in pairs:
-        torch.testing.assert_close(fast, slow, rtol=1e-12, atol=1e-12 * scale)
+    return Transformer(replace(SHAPE, **changes), 11, 11)
+
+
+@pytest.mark.parametrize("rdrop", [0.0, 5.0])
+def test_a_validation_has_one_pass_and_the_loss_of_evaluation_mode(rdrop: float) -> None:
+    network = model().eval()
+    losses = build_objective(options(rdrop=rdrop))(network, BATCH, precision=Precision.fp32)
+    target = BATCH.target_out[: BATCH.num_target_tokens]
+    expected = training_loss(network(BATCH), network.output_weight, target, smoothing=0.1)
+    assert all(map(torch.equal, losses, expected))
+
+
+@pytest.mark.parametrize("rdrop", [0.0, 5.0])
+def test_a_second_loss_adds_its_gradient_and_the_figures_are_those_of_the_first(rdrop: float) -> None:
+    def step_of(name: str, **given: Any) -> TrainingStep:
+        step = TrainingStep(model(), options(name, rdrop, **given), Ranks(0, 1, CPU))
+        step.model.train()
+        step.begin(8.0)
+        step.add(BATCH, 0, seed=3)
+        return step
+
+    plain, added = step_of("label_smoothing"), step_of("peaked", weight=0.25)
+    network = model().train()
+    network.seed_dropout(3)
+    network.randomness.restart()
+    output = network(BATCH if not rdrop else BATCH.twice(), attention_layers=(1,))
+    count, passes = BATCH.num_target_tokens, 2 if rdrop else 1
+    weights = output.attention[0][:, 0, 0].view(passes, -1)[:, :count]
+    term = -0.25 * weights.log().sum() / passes
+    (8 * term).backward()
+    for name, parameter in added.model.named_parameters():
+        one, other = network.get_parameter(name).grad, plain.model.get_parameter(name).grad
+        assert other is not None
+        torch.testing.assert_close(parameter.grad, other if one is None else other + one)
+    assert added.counters.objective.item() == pytest.approx(plain.counters.objective.item() + term.item())
+    assert torch.equal(added.counters.loss, plain.counters.loss)
+    assert torch.equal(added.counters.teraflops, plain.counters.teraflops)
+
+
+def test_attention_weights_are_those_of_a_search() -> None:
+    network = model().eval()
+    sources, targets = [[4, 5, 6], [6]], [[5, 4], [4, 6, 7]]
+    (first, last) = network(Batch.of(sources, targets), attention_layers=(0, -1)).attention
+    begin = 0
+    for source, target in zip(sources, targets, strict=True):
+        state = network.start(Batch.of([source], [[]]))
+        for place, piece in enumerate([BOS_ID, *target]):
+            _, state, weights = network.step_with_heads(torch.tensor([[piece]]), state)
+            for layer, found in enumerate((first, last)):
+                row = found[begin + place]
+                torch.testing.assert_close(row[:, : len(source) + 1], weights[0, 0, layer])
+                assert not row[:, len(source) + 1 :].any()
+        begin += len(target) + 1
+
+
+def test_a_model_may_return_more_than_hidden_states(monkeypatch: pytest.MonkeyPatch) -> None:
+    network, seen = model().eval(), []
+    forward = network.forward
+
+    def returning(batch: Batch) -> ModelOutput:
+        hidden = forward(batch)
+        assert isinstance(hidden, Tensor)
+        return ModelOutput(hidden, added={"name": hidden})
+
+    class Reading(LabelSmoothing):
+        def losses(self, output: ModelOutput, inputs: LossInput) -> Losses:
+            seen.append(output.added["name"])
+            return super().losses(output, inputs)
+
+    monkeypatch.setattr(network, "forward", returning)
+    monkeypatch.setitem(OBJECTIVES, "reading", Reading)
+    build_objective(options("reading"))(network, BATCH, precision=Precision.fp32)
+    assert len(seen) == 1
 
 
 @pytest.mark.parametrize(
-    ("smoothing", "loss", "nll"),
+    ("architecture", "layer", "message"),
     [
-        (0.0, math.log(4), math.log(4)),
-        # logits 0, log 2, 0 give p = 1/4, 1/2, 1/4; the target is the first
-        (0.3, 0.7 * math.log(4) + 0.1 * (2 * math.log(4) + math.log(2)), math.log(4)),
+        ("rnn_attention", 0, "needs attention_layers, which model.architecture=rnn_attention does not have."),
+        ("transformer", 2, "needs the attention of decoder layer 2, counted from 0, but model.decoder_la"),
+        ("transformer", -3, "needs the attention of decoder layer -3, counted from 0, but model.decoder_la"),
+        ("transformer", -2, None),
+        ("transformer", 1, None),
     ],
 )
-def test_literal_values(smoothing: float, loss: float, nll: float) -> None:
-    for grad in (False, True):
-        weight = torch.tensor([[0.0], [math.log(2)], [0.0]], requires_grad=grad)
-        found = training_loss(torch.ones(1, 1), weight, torch.tensor([0]), smoothing=smoothing)
-        assert [x.item() for x in found] == pytest.approx([loss, loss, nll], rel=1e-6)
-
-
-def test_rdrop_of_literal_values() -> None:
-    """p1 = 1/2, 1/2 and p2 = 1/4, 3/4; the target is the first."""
-    logits = torch.tensor([[0.0, 0.0], [0.0, math.log(3)]], requires_grad=True)
-    found = training_loss(logits, torch.eye(2), torch.tensor([0]), smoothing=0.0, rdrop=5.0)
-    divergence = 0.25 * math.log(3)  # KL(p1 || p2) + KL(p2 || p1) = sum of (p1 - p2) (log p1 - log p2)
-    assert found.nll.item() == found.loss.item() == pytest.approx((math.log(2) + math.log(4)) / 2)
-    assert found.objective.item() == pytest.approx(found.loss.item() + 5 / 4 * divergence)
-
-
-def test_rdrop_of_equal_passes_is_the_plain_loss() -> None:
-    torch.manual_seed(4)
-    hidden, weight, target = torch.randn(6, 4), torch.randn(9, 4), torch.randint(9, (6,))
-    one = run(training_loss, hidden, weight, target, 1.0, smoothing=0.1)
-    two = run(training_loss, torch.cat([hidden, hidden]), weight, target, 1.0, smoothing=0.1, rdrop=5.0)
-    first, second = two[3].chunk(2)
-    torch.testing.assert_close([*two[:3], first + second, two[4]], one)
-
-
-def test_loss_matches_cross_entropy_of_torch() -> None:
-    torch.manual_seed(2)
-    hidden, weight, target = torch.randn(20, 8), torch.randn(30, 8), torch.randint(30, (20,))
-    found = training_loss(hidden, weight, target, smoothing=0.1)
-    logits = F.linear(hidden, weight)
-    torch.testing.assert_close(
-        found.loss, F.cross_entropy(logits, target, label_smoothing=0.1, reduction="sum")
-    )
-    torch.testing.assert_close(found.nll, F.cross_entropy(logits, target, reduction="sum"))
-
-
-@pytest.mark.parametrize("rdrop", [0.0, 5.0])
-@pytest.mark.parametrize("biased", [False, True])
-def test_products_in_bf16(rdrop: float, biased: bool) -> None:
-    """As under autocast: logits and weight gradients from bf16; the loss and its gradient in fp32."""
-    torch.manual_seed(5)
-    hidden, weight, target = torch.randn(40, 8), torch.randn(50, 8), torch.randint(50, (20 if rdrop else 40,))
-    bias = torch.randn(50) if biased else None
-
-    def bf16(*args: Tensor, **options: float) -> Losses:
-        return training_loss(*args, **options, dtype=torch.bfloat16)
-
-    def under_autocast(*args: Tensor, **options: float) -> Losses:
-        with torch.autocast("cpu", torch.bfloat16):
-            return naive(*args, **options)
-
-    results = [
-        run(f, hidden, weight, target, 1.0, bias, smoothing=0.1, rdrop=rdrop) for f in (bf16, under_autocast)
-    ]
-    for fast, slow in zip(*results, strict=True):
-        assert fast.dtype is torch.float32
-        assert (fast - slow).norm() <= 1e-2 * slow.norm()
-    exact = run(naive, hidden, weight, target, 1.0, bias, smoothing=0.1, rdrop=rdrop)
-    assert (results[0][0] - exact[0]).abs() > 0  # the products were not in fp32
-
-
-@pytest.mark.parametrize(("mean", "spread"), [(0.0, 2.0), (-30.0, 5.0), (0.0, 40.0)])
-def test_a_large_vocabulary_is_summed_up_in_fp32_as_in_fp64(mean: float, spread: float) -> None:
-    generator = torch.Generator().manual_seed(7)
-    logits = torch.randn(64, 8000, generator=generator) * spread + mean
-    ids = torch.randint(8000, (64, 1), generator=generator)
-    exact, weight = -logits.double().log_softmax(-1), logits.T.contiguous()
-    for one, id, log_p in zip(torch.eye(64), ids, exact, strict=True):
-        found = training_loss(one[None], weight, id, smoothing=0.1)
-        torch.testing.assert_close(found.nll.double(), log_p[id][0], rtol=1e-6, atol=1e-6)
-        torch.testing.assert_close(
-            found.loss.double(), 0.9 * log_p[id][0] + 0.1 * log_p.mean(), rtol=1e-6, atol=0
-        )
-
-
-@pytest.mark.parametrize("rdrop", [0.0, 5.0])
-def test_huge_logits_stay_finite(rdrop: float) -> None:
-    hidden = torch.tensor([[80.0, -80.0, 0.0], [-80.0, 80.0, 0.0]][: 2 if rdrop else 1])
-    *sums, by_hidden, by_weight = run(
-        training_loss, hidden, torch.eye(3), torch.tensor([1]), 1.0, smoothing=0.1, rdrop=rdrop
-    )
-    assert sums[2].item() == pytest.approx(80 if rdrop else 160)
-    assert all(x.isfinite().all() for x in (*sums, by_hidden, by_weight))
-
-
-@pytest.mark.parametrize("rdrop", [0.0, 5.0])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_what_only_fills_the_batch_counts_for_nothing(
-    rdrop: float, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
+def test_a_model_must_have_what_an_objective_needs(
+    architecture: str, layer: int, message: str | None
 ) -> None:
-    monkeypatch.setattr(module, "_rows_of_products", lambda weight: 4)
-    torch.manual_seed(6)
-    passes, weight = torch.randn(2 if rdrop else 1, 7, 5), torch.randn(11, 5)
-    filled = torch.cat([passes, torch.full((len(passes), 6, 5), 100.0)], dim=1)
-
-    def loss(*args: Tensor, **options: float) -> Losses:
-        return training_loss(*args, **options, dtype=dtype)
-
-    plain = run(loss, passes.flatten(0, 1), weight, TARGET, 1.0, smoothing=0.1, rdrop=rdrop)
-    found = run(loss, filled.flatten(0, 1), weight, TARGET, 1.0, smoothing=0.1, rdrop=rdrop)
-    gradient = found[3].view_as(filled)
-    assert (gradient[:, 7:] == 0).all()
-    found[3] = gradient[:, :7].flatten(0, 1)
-    torch.testing.assert_close(found, plain)
+    objective = build_objective(options("peaked", layer=layer))
+    config = replace(SHAPE, architecture=architecture)
+    if message is None:
+        objective.check(config)
+        return
+    with pytest.raises(UserError) as caught:
+        objective.check(config)
+    assert str(caught.value).startswith(f"training.objective.name=peaked: {message}")
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-@pytest.mark.parametrize("biased", [False, True])
-def test_ignored_targets_count_for_nothing(
-    biased: bool, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(module, "_rows_of_products", lambda weight: 4)
-    torch.manual_seed(6)
-    hidden, weight, bias = torch.randn(7, 5), torch.randn(11, 5), torch.randn(11) if biased else None
-    places = torch.tensor([0, 2, 3, 4, 6, 7, 9])  # of the targets among ten
-    filled, target = torch.full((10, 5), 100.0), torch.full((10,), module.IGNORED_ID)
-    filled[places], target[places] = hidden, TARGET
-
-    def loss(*args: Tensor, ignores: bool = False, **options: float) -> Losses:
-        return training_loss(*args, **options, dtype=dtype, ignores=ignores)
-
-    def ignoring(*args: Tensor, **options: float) -> Losses:
-        return loss(*args, **options, ignores=True)
-
-    options = {"smoothing": 0.1, "scale": 4.0}
-    plain = run(loss, hidden, weight, TARGET, 1.0, bias, **options)
-    found = run(ignoring, filled, weight, target, 1.0, bias, **options)
-    assert found[3][[1, 5, 8]].abs().max() == 0
-    found[3] = found[3][places]
-    tolerance = 1e-5 if dtype is torch.float32 else 2e-2
-    for a, b in zip(found, plain, strict=True):
-        torch.testing.assert_close(a, b, rtol=tolerance, atol=tolerance)
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [
+        (options("none"), "training.objective.name=none: there is no objective none. Choose from label_"),
+        (options("peaked", wait=1), "training.objective.options.wait: not an option of training.objective."),
+    ],
+)
+def test_wrong_names_and_options_are_one_line(config: TrainingConfig, message: str) -> None:
+    with pytest.raises(UserError) as caught:
+        build_objective(config)
+    assert str(caught.value).startswith(message)
 
 
-def test_rows_at_a_time() -> None:
-    for size in (100, 8_000, 37_000, 250_000):
-        weight = torch.empty(size, 1)
-        products, losses = module._rows_of_products(weight), module._rows_of_losses(weight.T)
-        assert products >= 512 and 1 <= losses <= max(products, 1 << 17)
-        assert products * size <= max(1 << 21, 512 * size)
-
-
-def test_a_backward_pass_that_begins_with_the_marked_one_multiplies_nothing(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    torch.manual_seed(1)
-    hidden, weight = torch.randn(6, 4), torch.randn(9, 4)
-    target, one = torch.randint(9, (5,)), module.marked_one(torch.device("cpu"))
-    seen: list[bool] = []
-    scaled = module._scaled
-
-    def watched(gradient: Tensor, outer: Tensor) -> Tensor:
-        found = scaled(gradient, outer)
-        seen.append(found is gradient)
-        return found
-
-    monkeypatch.setattr(module, "_scaled", watched)
-    # As on a GPU, whose values can't be read at no cost.
-    monkeypatch.setattr(Tensor, "item", lambda self: pytest.fail("reads a value"))
-    gradients = []
-    for outer in (one, None, torch.tensor(2.0)):
-        if outer is not one:
-            monkeypatch.undo()
-            monkeypatch.setattr(module, "_scaled", watched)
-        leaves = [x.clone().requires_grad_() for x in (hidden, weight)]
-        losses = training_loss(*leaves, target, smoothing=0.1)
-        torch.autograd.backward(losses.objective, outer)
-        gradients.append([x.grad for x in leaves])
-    assert seen == [True, True, True, True, False, False]
-    for marked, plain, doubled in zip(*gradients, strict=True):
-        assert marked is not None and plain is not None and doubled is not None
-        assert torch.equal(marked, plain) and torch.equal(2 * plain, doubled)
-
-
-@pytest.mark.parametrize("rdrop", [0.0, 5.0])
-@pytest.mark.parametrize("tokens", [0, 1, 5, 9])
-def test_the_padding_of_a_batch_has_no_gradient(
-    tokens: int, rdrop: float, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(module, "_rows_of_products", lambda weight: 2)
-    passes = 2 if rdrop else 1
-    hidden, weight = torch.randn(9 * passes, 4, requires_grad=True), torch.randn(7, 4)
-    monkeypatch.setattr(torch, "empty_like", lambda x, **options: torch.full_like(x, math.nan, **options))
-    training_loss(hidden, weight, torch.zeros(tokens, dtype=torch.int64), smoothing=0.1, rdrop=rdrop)[
-        0
-    ].backward()
-    assert hidden.grad is not None
-    gradient = hidden.grad.view(passes, 9, 4)
-    assert not gradient[:, tokens:].any() and gradient[:, :tokens].isfinite().all()
-    assert bool(gradient[:, :tokens].any()) == (tokens > 0)
+def test_cuda_graphs_are_for_the_built_in_objective(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(training_step_module, "uses_graphs", lambda options, ranks: True)
+    monkeypatch.setattr(training_step_module, "check_capture", lambda options, model: None)
+    with pytest.raises(UserError, match="cuda_graphs=true: is not available with training.objective.name=p"):
+        TrainingStep(model(), options("peaked"), Ranks(0, 1, CPU))

@@ -19,7 +19,7 @@ from nmt.errors import UserError
 from nmt.model.transformer import Transformer
 from nmt.runtime import mix
 from nmt.training.processes.ranks import Ranks
-from nmt.training.update.objective import training_loss
+from nmt.training.update.loss import training_loss
 from nmt.training.update.optimizer import OPTIMIZERS, Optimizer
 from nmt.training.update.parallel import Parallel, Replicated, State, spread
 from nmt.training.update.sharding import Sharded
