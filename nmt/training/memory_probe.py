@@ -169,5 +169,5 @@ def _training_bytes(options: TrainingConfig) -> int:
 
     The penalty on the distance from the start needs the starting weight and the distance.
     """
-    floats = 1 + check_optimizer(options.optimizer).floats_per_weight
+    floats = 1 + check_optimizer(options).floats_per_weight
     return 4 * (floats + (options.ema > 0.0) + 2 * (options.l2_to_start > 0.0))

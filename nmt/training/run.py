@@ -234,7 +234,7 @@ def check_names(config: TrainConfig) -> None:
         log.warning("%s: not used by %s", " ".join(ignored), config.model.architecture)
     configured_processors(config.decoding)
     build_objective(training).check(config.model)
-    check_optimizer(training.optimizer)
+    check_optimizer(training)
     build_schedule(training.schedule, config.model.d_model, training.max_updates)
 
 

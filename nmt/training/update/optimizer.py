@@ -13,7 +13,7 @@ from typing import Any, ClassVar, cast
 import torch
 from torch import Tensor, nn
 
-from nmt.config import OptimizerConfig, typed_options
+from nmt.config import OptimizerConfig, Sharding, TrainingConfig, typed_options
 from nmt.errors import UserError
 from nmt.runtime import Registry
 
@@ -49,13 +49,24 @@ def build_optimizer(model: nn.Module, config: OptimizerConfig) -> Optimizer:
     return optimizer
 
 
-def check_optimizer(config: OptimizerConfig) -> type[Optimizer]:
-    """Checks name and options, and returns the class.
+def check_optimizer(training: TrainingConfig) -> type[Optimizer]:
+    """Checks name, options and sharding, and returns the class.
+
+    Args:
+        training: the `training` section.
 
     Raises:
-        UserError: no optimizer of that name is registered, or it does not take its options.
+        UserError: no optimizer of that name is registered, it does not take its options, or the weights are
+            sharded and it needs whole matrices.
     """
-    return _chosen(config)[0]
+    kind, _ = _chosen(training.optimizer)
+    if kind.needs_whole_matrices and training.sharding is Sharding.full and training.devices != "1":
+        raise UserError(
+            f"training.optimizer.name={training.optimizer.name}: needs whole matrices, but with "
+            "training.sharding=full each process has a part of them. Set training.sharding=none, or choose "
+            "another optimizer."
+        )
+    return kind
 
 
 def _chosen(config: OptimizerConfig) -> tuple[type[Optimizer], Any]:
@@ -128,9 +139,12 @@ class Optimizer(ABC):
         parameters: name → parameter, without the frozen ones. Each has a `grad` at every step.
         floats_per_weight: lower bound of the fp32 numbers of state per weight. A model that can't fit into
             memory is rejected before the data are prepared.
+        needs_whole_matrices: whether a step reads whole matrices, as Muon does, not only single elements.
+            Such an optimizer can't be used with sharded weights.
     """
 
     floats_per_weight: ClassVar[int] = 0
+    needs_whole_matrices: ClassVar[bool] = False
 
     @dataclass(frozen=True)
     class Options:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from nmt.config import OptimizerConfig
+from nmt.config import OptimizerConfig, Sharding, TrainingConfig
 from nmt.errors import UserError
 from nmt.training.state.checkpoint import Checkpoint, CheckpointFolder
 from nmt.training.state.progress import Progress
@@ -265,10 +265,24 @@ def test_an_optimizer_of_a_plugin_has_options_of_its_own() -> None:
     ],
 )
 def test_wrong_names_and_options_are_one_line(config: OptimizerConfig, message: str) -> None:
-    for build in (check_optimizer, lambda config: build_optimizer(tiny(), config)):
-        with pytest.raises(UserError) as caught:
-            build(config)
-        assert str(caught.value) == message
+    with pytest.raises(UserError) as checked:
+        check_optimizer(TrainingConfig(optimizer=config))
+    with pytest.raises(UserError) as built:
+        build_optimizer(tiny(), config)
+    assert str(checked.value) == str(built.value) == message
+
+
+def test_an_optimizer_of_whole_matrices_is_refused_under_sharding(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(SignDescent, "needs_whole_matrices", True)
+    options = TrainingConfig(optimizer=OptimizerConfig(name="sign"), sharding=Sharding.full, devices="2")
+    with pytest.raises(UserError) as caught:
+        check_optimizer(options)
+    assert str(caught.value) == (
+        "training.optimizer.name=sign: needs whole matrices, but with training.sharding=full each process "
+        "has a part of them. Set training.sharding=none, or choose another optimizer."
+    )
+    assert check_optimizer(replace(options, devices="1")) is SignDescent
+    assert check_optimizer(replace(options, sharding=Sharding.none)) is SignDescent
 
 
 @pytest.mark.parametrize(
