@@ -1,0 +1,1 @@
+"""The parts of `goldens.py`: what it runs, records and compares."""
