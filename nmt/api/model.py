@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
 
 from nmt.api.session import Folder, session
-from nmt.config import DecodingConfig, TrainConfig, TranslateConfig
+from nmt.config import TrainConfig, TranslateConfig
 from nmt.decoding.loading import Loaded, load_models
 from nmt.decoding.translation import problems, with_unmet
 from nmt.errors import UserError
@@ -21,6 +21,7 @@ from nmt.runtime.host_state import torch_for_nmt
 if TYPE_CHECKING:
     from nmt.decoding.alignment.head_choice import HeadChoice
     from nmt.decoding.alignment.links import Alignment
+    from nmt.decoding.pairs import PairReader
     from nmt.decoding.scoring import ScoredTarget
     from nmt.decoding.translation import ScoredText, Translation
     from nmt.decoding.translator import Translator
@@ -80,7 +81,7 @@ class Model:
         self.config = loaded.bundles[0].config
         self.source_lang, self.target_lang = self.config.data.source_lang, self.config.data.target_lang
         self._loaded, self._threads = loaded, threads
-        self._translators: dict[tuple[tuple[str, str], ...], Translator] = {}
+        self._readers: dict[tuple[tuple[str, str], ...], tuple[Translator, PairReader]] = {}
         self._translator({})  # moves the models to the device
 
     def __repr__(self) -> str:
@@ -224,10 +225,10 @@ class Model:
         Raises:
             UserError: as for `score`; or a model has no attention to the source.
         """
-        texts, translator = _pairs(pairs), self._translator(decoding)
+        texts, reader = _pairs(pairs), self._pair_reader(decoding)
         with as_guest(Guest(progress)), torch_for_nmt(self._threads):
             with progress_bar(total=len(texts), unit="pairs", description="Aligning") as bar:
-                return translator.align(texts, bar.update)
+                return reader.align(texts, bar.update)
 
     def choose_alignment_heads(self, pairs: Iterable[tuple[str, str]]) -> HeadChoice:
         """Chooses the attention heads that align words best, from sentence pairs without alignments.
@@ -246,9 +247,9 @@ class Model:
         """
         if len(self.folders) > 1:
             raise UserError("choose_alignment_heads: needs one model. Load each model alone.")
-        texts, translator = _pairs(pairs), self._translator({})
+        texts, reader = _pairs(pairs), self._pair_reader({})
         with as_guest(Guest(False)), torch_for_nmt(self._threads):
-            choice = translator.choose_heads(translator.encoded(texts))
+            choice = reader.choose_heads(texts)
         if choice is None:
             raise UserError("choose_alignment_heads: the pairs have too few reliable links. Give more pairs.")
         return choice
@@ -286,13 +287,13 @@ class Model:
         return found
 
     def _scored(self, pairs: Iterable[tuple[str, str]], shown: bool) -> list[ScoredTarget]:
-        texts, translator = _pairs(pairs), self._translator({})
+        texts, reader = _pairs(pairs), self._pair_reader({})
         with as_guest(Guest(shown)), torch_for_nmt(self._threads):
             with progress_bar(total=len(texts), unit="pairs", description="Scoring") as bar:
-                found = translator.score(texts, bar.update)
+                found = reader.score(texts, bar.update)
         for number, scored in enumerate(found, 1):
             if scored.truncated:
-                limit = translator.max_source_tokens
+                limit = reader.searcher.max_source_tokens
                 log.warning(
                     f"source {number}: cut to {limit:,} of {scored.truncated:,} tokens "
                     "(decoding.max_source_tokens)"
@@ -300,16 +301,19 @@ class Model:
         return found
 
     def _translator(self, changes: dict[str, Any]) -> Translator:
-        key = tuple(sorted((name, repr(value)) for name, value in changes.items()))
-        if key not in self._translators:
-            decoding = self._decoding(changes) if changes else self.config.decoding
-            self._translators[key] = self._loaded.translator(
-                decoding, configured_utility(decoding, self.target_lang)
-            )
-        return self._translators[key]
+        return self._readers_for(changes)[0]
 
-    def _decoding(self, changes: dict[str, Any]) -> DecodingConfig:
-        return changed_decoding(self.config.decoding, changes)
+    def _pair_reader(self, changes: dict[str, Any]) -> PairReader:
+        return self._readers_for(changes)[1]
+
+    def _readers_for(self, changes: dict[str, Any]) -> tuple[Translator, PairReader]:
+        """Returns a translator and a reader of pairs with changed options; both are built once."""
+        key = tuple(sorted((name, repr(value)) for name, value in changes.items()))
+        if key not in self._readers:
+            decoding = changed_decoding(self.config.decoding, changes) if changes else self.config.decoding
+            utility = configured_utility(decoding, self.target_lang)
+            self._readers[key] = self._loaded.readers(decoding, utility)
+        return self._readers[key]
 
 
 def _pairs(pairs: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:

@@ -68,8 +68,8 @@ from nmt.runtime import (
 )
 
 if TYPE_CHECKING:
-    from nmt.decoding.lines import LineTranslator
     from nmt.decoding.translation import Translation
+    from nmt.decoding.translator import Translator
 
 WINDOW = 16
 """Full batches that are read before their translations are written; more with many worker processes."""
@@ -110,7 +110,7 @@ def translate(config: TranslateConfig) -> None:
             translator, terms, alignments=alignments, scores=form.has_scores
         )
         with _open_output(config) as out, _open_alignments(config) as links:
-            window = _window(config, translator.sentences_per_batch)
+            window = _window(config, translator.searcher.sentences_per_batch)
             filter_lines(translate_all, config, window, lines, total, out, links)
 
 
@@ -119,7 +119,7 @@ def main() -> None:
     run(translate, TranslateConfig, "translate", __doc__ or "")
 
 
-def load_translator(config: TranslateConfig) -> LineTranslator:
+def load_translator(config: TranslateConfig) -> Translator:
     """Loads the models of `config.model_dir` into a translator.
 
     Raises:
@@ -138,7 +138,7 @@ def load_translator(config: TranslateConfig) -> LineTranslator:
 
 
 def translation_of_requests(
-    translator: LineTranslator,
+    translator: Translator,
     terms: Terms | None,
     *,
     alignments: bool,
@@ -152,7 +152,7 @@ def translation_of_requests(
         terms: returns the constraints of a line; None: there are none.
         alignments: whether to align words.
         attention: whether to return attention. It excludes `alignments`.
-        scores: whether the scores are used; see `LineTranslator.translate`.
+        scores: whether the scores are used; see `Translator.translate`.
     """
 
     def translate_all(requests: Sequence[Request]) -> list[Translation]:

@@ -14,7 +14,9 @@ if TYPE_CHECKING:
     import torch
 
     from nmt.bundle import Bundle
+    from nmt.decoding.pairs import PairReader
     from nmt.decoding.selection.mbr import Utility
+    from nmt.decoding.torch_searcher import TorchSearcher
     from nmt.decoding.translator import Translator
 
 
@@ -32,28 +34,50 @@ class Loaded:
     device: torch.device
     precision: Precision
 
-    def translator(self, decoding: DecodingConfig, utility: Utility | None = None) -> Translator:
-        """Builds a translator with these search options; moves the models to the device.
+    # Torch is imported when a model is used, so that --help and errors in options don't wait for it.
+
+    def searcher(self, decoding: DecodingConfig) -> TorchSearcher:
+        """Builds a searcher with these options; moves the models to the device.
+
+        Raises:
+            UserError: an option is wrong.
+        """
+        from nmt.decoding.alignment.links import AlignmentHeads
+        from nmt.decoding.torch_searcher import TorchSearcher
+
+        heads = [AlignmentHeads.from_results(bundle.results) for bundle in self.bundles]
+        with naming_plugins(self.bundles[0].config.plugins):
+            return TorchSearcher(
+                [bundle.model for bundle in self.bundles],
+                self.bundles[0].tokenizer,
+                decoding,
+                device=self.device,
+                precision=self.precision,
+                heads=heads,
+            )
+
+    def readers(
+        self, decoding: DecodingConfig, utility: Utility | None = None
+    ) -> tuple[Translator, PairReader]:
+        """Builds a translator and a reader of given pairs with these options, which share their models.
 
         Args:
             decoding: the options.
             utility: of `decoding.mbr`; None if that is not set.
         """
-        from nmt.decoding.alignment.links import AlignmentHeads
+        from nmt.decoding.pairs import PairReader
         from nmt.decoding.translator import Translator
 
-        models, tokenizer = [bundle.model for bundle in self.bundles], self.bundles[0].tokenizer
-        heads = [AlignmentHeads.from_results(bundle.results) for bundle in self.bundles]
-        with naming_plugins(self.bundles[0].config.plugins):
-            return Translator(
-                models,
-                tokenizer,
-                decoding,
-                device=self.device,
-                precision=self.precision,
-                heads=heads,
-                utility=utility,
-            )
+        searcher, tokenizer = self.searcher(decoding), self.bundles[0].tokenizer
+        return Translator(searcher, tokenizer, utility=utility), PairReader(searcher, tokenizer)
+
+    def translator(self, decoding: DecodingConfig, utility: Utility | None = None) -> Translator:
+        """Builds a translator; see `readers`."""
+        return self.readers(decoding, utility)[0]
+
+    def pair_reader(self, decoding: DecodingConfig) -> PairReader:
+        """Builds a reader of given pairs; see `readers`."""
+        return self.readers(decoding)[1]
 
 
 def load_models(config: TranslateConfig) -> Loaded:

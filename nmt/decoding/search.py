@@ -47,6 +47,7 @@ class Hypothesis:
         ids: its ids, without BOS and EOS.
         score: the score from the scorer.
         log_prob: natural logarithm of its probability, EOS included.
+        unmet: the indices of the phrases of the sentence that it does not contain.
         attention: (|Y|, S) on the CPU, the attention weights of the source positions for each token, EOS
             included. S is the length of the longest source in the batch. None if it was not requested.
     """
@@ -54,6 +55,7 @@ class Hypothesis:
     ids: tuple[int, ...]
     score: float
     log_prob: float
+    unmet: tuple[int, ...] = ()
     attention: Tensor | None = field(default=None, compare=False, repr=False)
 
 

@@ -1,90 +1,88 @@
-"""The translator of text: tokenises lines, batches them by length, translates or scores them.
+"""The translator: a line of text passes a row of steps, from its words to its translation.
 
-The results are in the order of the lines.
+The steps are mask, encode, search, place tags, restore and choose. The searcher may be that of PyTorch
+(`nmt.decoding.torch_searcher`) or of another engine.
 """
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
-from typing import TypeVar
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
-import torch
-from torch import Tensor
+from nmt.config import DecodingConfig
+from nmt.copying.raw_words import identity_links
+from nmt.copying.strings import tag_pairs
+from nmt.copying.translation import Restored, needs_no_model
+from nmt.decoding.alignment.links import Alignment, word_links
+from nmt.decoding.searcher import Searcher, SearchRequest, Sentence, placeholders_of
+from nmt.decoding.selection.loops import has_loop
+from nmt.decoding.selection.mbr import Utility, chosen_candidates
+from nmt.decoding.translation import BLANK, ScoredText, Translation
+from nmt.errors import UserError
 
-from nmt.config import DecodingConfig, Precision
-from nmt.copying.raw_words import RawWords, raw_links
-from nmt.copying.strings import MaskedPair
-from nmt.data.subwords.tokenizer import Tokenizer
-from nmt.decoding.alignment.aligner import Aligner, attention_of_heads
-from nmt.decoding.alignment.head_choice import HeadChoice, choose_heads
-from nmt.decoding.alignment.lexical import Pair
-from nmt.decoding.alignment.links import Alignment, AlignmentHeads
-from nmt.decoding.batches.batch_decoder import BatchDecoder, evaluation_mode
-from nmt.decoding.batches.jobs import ForcedJob, Found, SearchJob, Sentences, Wanted
-from nmt.decoding.constraints.automaton import Automaton
-from nmt.decoding.constraints.phrases import PhraseIds
-from nmt.decoding.lines import LineTranslator, empty_if_blank
-from nmt.decoding.processors import SearchProcessor, configured_processors
-from nmt.decoding.scoring import ScoredTarget
-from nmt.decoding.search import Hypothesis
-from nmt.decoding.selection.mbr import Utility, best_candidates, expected_utilities
-from nmt.model import Seq2Seq
+if TYPE_CHECKING:
+    from torch import Tensor
 
-_SENTENCES_PER_CHOICE = 16  # sentences of one job of minimum Bayes risk decoding
-_PAIRS_PER_CHOICE = 64  # pairs whose attention in all heads is computed at once
-
-_Result = TypeVar("_Result")
+    from nmt.copying.strings import Bare, Masked
+    from nmt.data.subwords.tokenizer import Tokenizer
+    from nmt.decoding.search import Hypothesis
 
 
-class Translator(LineTranslator):
-    """Translates and scores text with one model or an ensemble.
+@dataclass
+class Line:
+    """A line on its way to its translation. Each step sets the attributes that the next steps read.
+
+    Attributes:
+        text: the raw line.
+        masked: mask: the line with placeholders in place of the strings that are copied.
+        prefix: mask: the beginning of the translation, with placeholders; it may be blank.
+        phrases: mask: the phrases that the translation must contain, each as it was given and with
+            placeholders.
+        is_copied: mask: whether the line is its own translation, because it has nothing to translate.
+        bare: mask: the line without its tags, which is searched first; place tags: None.
+        num_tokens: encode: source tokens before the source is cut, EOS counted; 0: the model does not read
+            the line.
+        sentence: encode: the ids that are searched; place tags: those of the line with its tags.
+        hypotheses: search: one or more, best first; choose: the chosen one alone.
+        alignments: search: the links of each hypothesis.
+        is_retried: search: whether it was searched again because its translation was a loop.
+        restored: restore: the text of each hypothesis, with the strings of the line.
+    """
+
+    text: str
+    masked: Masked
+    prefix: str = ""
+    phrases: Sequence[tuple[str, str]] = ()
+    is_copied: bool = False
+    bare: Bare | None = None
+    num_tokens: int = 0
+    sentence: Sentence = Sentence(())
+    hypotheses: list[Hypothesis] = field(default_factory=list)
+    alignments: list[Alignment] = field(default_factory=list)
+    is_retried: bool = False
+    restored: list[Restored] = field(default_factory=list)
+
+    @property
+    def searched_text(self) -> str:
+        """The text that is searched, with placeholders: without tags until they are placed."""
+        return self.masked.text if self.bare is None else self.bare.text
+
+
+class Translator:
+    """Translates lines of text.
 
     Args:
-        models: one model, or several that translate together; they are moved to `device`.
-        tokenizer: the tokenizer that the models were trained with.
-        config: options of beam search and batching.
-        device: the device to compute on.
-        precision: precision of the matrix products; in fp32 the translation of a line does not depend on the
-            other lines of its batch.
-        processors: applied in every search, after the processors of `config`.
-        heads: for each model the heads that align its words, or None; see `nmt.decoding.alignment.links`.
+        searcher: searches the translations; its options apply.
+        tokenizer: the tokenizer of the model.
         utility: the metric of `decoding.mbr`; None if that is not set.
     """
 
-    def __init__(
-        self,
-        models: Sequence[Seq2Seq],
-        tokenizer: Tokenizer,
-        config: DecodingConfig,
-        *,
-        device: torch.device,
-        precision: Precision = Precision.fp32,
-        processors: Sequence[SearchProcessor] = (),
-        heads: Sequence[AlignmentHeads | None] | None = None,
-        utility: Utility | None = None,
-    ) -> None:
-        # A model may require shorter sources than the options.
-        limits = [model.max_source_len for model in models if model.max_source_len is not None]
-        super().__init__(tokenizer, config, min([config.max_source_tokens, *limits]))
-        assert (config.mbr is None) == (utility is None), "decoding.mbr needs a utility"
+    def __init__(self, searcher: Searcher, tokenizer: Tokenizer, *, utility: Utility | None = None) -> None:
+        self.searcher, self.tokenizer, self.config = searcher, tokenizer, searcher.config
+        assert (self.config.mbr is None) == (utility is None), "decoding.mbr needs a utility"
         self._utility = utility
-        self._heads = [None] * len(models) if heads is None else heads
-        self._aligner = Aligner(models, tokenizer, config, self._heads)
-        self.device = device
-        self._precision, self._given_processors = precision, processors
-        self.processors = (*configured_processors(config), *processors)
-        self._decoder = BatchDecoder(
-            models,
-            self._aligner,
-            tokenizer,
-            config,
-            device=device,
-            precision=precision,
-            processors=self.processors,
-            placeholders=self._placeholders,
-        )
+        self._placeholders = placeholders_of(tokenizer, self.config)
 
     def with_options(self, config: DecodingConfig) -> Translator:
         """Returns a translator with other options and the same models, which are not loaded again.
@@ -93,199 +91,246 @@ class Translator(LineTranslator):
             config: the options; `mbr` must be that of this translator.
 
         Raises:
-            UserError: a processor of `config` is not registered, or has a wrong option.
+            UserError: an option is wrong or not available.
         """
-        return Translator(
-            self._decoder.ensemble.models,
-            self.tokenizer,
-            config,
-            device=self.device,
-            precision=self._precision,
-            processors=self._given_processors,
-            heads=self._heads,
-            utility=self._utility,
+        return Translator(self.searcher.with_options(config), self.tokenizer, utility=self._utility)
+
+    def translatable(self, line: str) -> str:
+        """Returns a line with placeholders in place of the strings that its translation copies."""
+        return self._placeholders.masked([line])[0].text
+
+    def translate(
+        self,
+        lines: Sequence[str],
+        advance: Callable[[int], object] = lambda num_lines: None,
+        *,
+        prefixes: Sequence[str] | None = None,
+        constraints: Sequence[Sequence[str]] | None = None,
+        attention: bool = False,
+        alignments: bool = False,
+        scores: bool = True,
+    ) -> list[Translation]:
+        """Translates lines of any content.
+
+        Args:
+            lines: if a line is blank or has no pieces, its translation is the empty line; the model does not
+                read it. With placeholders, a line of URLs, tags and variables alone is its own translation.
+            advance: called with the number of lines of each finished batch, for example to update a progress
+                bar.
+            prefixes: for each line the beginning of its translation, which may be empty. Processors can't
+                forbid the pieces of a prefix. The limits `decoding.max_length_factor` and
+                `decoding.max_length_offset` do not apply to a prefix, but a maximum length of the model does:
+                a longer prefix is cut. The translation of a blank line is the empty line for any prefix.
+            constraints: for each line the phrases that its translation must contain, with their numbers of
+                occurrences; a list may be empty. The maximum length is raised if they need it. `unmet` of the
+                translation has the phrases that it lacks: those that a processor forbids, those that exceed
+                the maximum length of a model, and all phrases of a blank line.
+            attention: whether to return the attention of every hypothesis, and the pieces that it joins.
+            alignments: whether to align the words of every hypothesis. It excludes `attention`.
+            scores: whether the scores are used. If not, a search that is faster without them may return 0.
+
+        Returns:
+            A translation for each line, in order.
+
+        Raises:
+            UserError: a constraint is blank, samples have constraints, the probabilities of the model are
+                NaN, it has no attention to return, it lacks a head of `decoding.alignment_heads`, or a batch
+                does not fit into the memory of the device.
+        """
+        assert not (attention and alignments)
+        request = SearchRequest(attention, alignments, scores)
+        self.searcher.prepare(request, constraints=constraints is not None)
+        records = self._mask(lines, prefixes, constraints)
+        self._encode(records)
+        searched = [line for line in records if line.num_tokens]
+        advance(len(records) - len(searched))
+        self._search(searched, request, advance)
+        self._retry_loops(searched, request)
+        self._place_tags([line for line in searched if line.bare is not None], request)
+        self._restore(searched)
+        self._choose(searched)
+        return [self._translation(line, request) for line in records]
+
+    def _mask(
+        self,
+        lines: Sequence[str],
+        prefixes: Sequence[str] | None,
+        constraints: Sequence[Sequence[str]] | None,
+    ) -> list[Line]:
+        """Replaces the strings that are copied by placeholders in lines, phrases and prefixes."""
+        assert prefixes is None or len(prefixes) == len(lines), "there must be one prefix per line"
+        assert constraints is None or len(constraints) == len(lines), "there must be one list per line"
+        if constraints is not None and self.config.samples:
+            raise UserError(
+                f"decoding.samples={self.config.samples}: samples can't have constraints. "
+                "Set decoding.samples=0."
+            )
+        records = [*map(Line, lines, self._placeholders.masked(lines))]
+        if constraints is not None:
+            for line, phrases in zip(records, constraints, strict=True):
+                line.phrases = self._placeholders.masked_phrases(phrases, line.masked)
+        if prefixes is not None:
+            masked = self._placeholders.masked_prefixes(prefixes, [line.masked for line in records])
+            for line, prefix in zip(records, masked, strict=True):
+                line.prefix = prefix
+        for line in records:
+            if not line.phrases and not line.prefix.strip():
+                line.is_copied = needs_no_model(line.masked)
+                if self.searcher.places_tags and self.config.place_tags and not line.is_copied:
+                    line.bare = self._placeholders.without_tags(line.masked)
+        return records
+
+    def _encode(self, lines: Sequence[Line]) -> None:
+        """Computes the ids of sources, prefixes and phrases.
+
+        Raises:
+            UserError: a phrase has no pieces, for example because it is blank.
+        """
+        encode = self.tokenizer.encode_target
+        phrase_ids = iter(encode([masked for line in lines for _, masked in line.phrases]))
+        phrases = [[next(phrase_ids) for _ in line.phrases] for line in lines]
+        for number, (line, ids_of_phrases) in enumerate(zip(lines, phrases, strict=True), 1):
+            for (text, _), ids in zip(line.phrases, ids_of_phrases, strict=True):
+                if not ids:
+                    raise UserError(f"constraints of line {number}: {text!r} has no pieces. Remove it.")
+        prefixes: list[list[int]] = [[] for _ in lines]
+        if any(line.prefix for line in lines):
+            prefixes = encode([empty_if_blank(line.prefix) for line in lines])
+        texts = ["" if line.is_copied else line.searched_text for line in lines]
+        sources = encoded_sources(self.tokenizer, texts)
+        for line, source, prefix, ids_of_phrases in zip(lines, sources, prefixes, phrases, strict=True):
+            line.num_tokens = len(source) + 1 if source else 0
+            line.sentence = Sentence(self._cut(source), prefix, ids_of_phrases)
+
+    def _cut(self, ids: Sequence[int]) -> Sequence[int]:
+        return ids[: self.searcher.max_source_tokens - 1]  # one less, for EOS
+
+    def _search(
+        self,
+        lines: Sequence[Line],
+        request: SearchRequest,
+        advance: Callable[[int], object] = lambda num_lines: None,
+    ) -> None:
+        """Searches the translations of lines, and aligns their words if the request says so."""
+        if not lines:
+            return
+        sentences = [line.sentence for line in lines]
+        for index, hypotheses in self.searcher.search(sentences, request, advance):
+            line = lines[index]
+            line.alignments = [()] * len(hypotheses)
+            if request.alignments:
+                line.alignments = self._links(line, hypotheses)
+                # Attention needs memory.
+                hypotheses = [replace(hypothesis, attention=None) for hypothesis in hypotheses]
+            line.hypotheses = hypotheses
+
+    def _links(self, line: Line, hypotheses: Sequence[Hypothesis]) -> list[Alignment]:
+        """Returns the links of the words of hypotheses, from the attention of the heads that align words."""
+        source_words = self.tokenizer.source_word_numbers(line.searched_text)[: len(line.sentence.source)]
+        alignments = []
+        for hypothesis in hypotheses:
+            assert hypothesis.attention is not None
+            words = self.tokenizer.decoded_word_numbers(hypothesis.ids)
+            # The first step reads BOS.
+            weights, threshold = hypothesis.attention[1:], self.config.alignment_threshold
+            alignments.append(word_links(weights, source_words, words, threshold))
+        return alignments
+
+    def _retry_loops(self, lines: Sequence[Line], request: SearchRequest) -> None:
+        """Searches lines again, without repetition, if their translation has a loop and their source none."""
+        if not self.config.retry_loops:
+            return
+        looping = [
+            line for line in lines if has_loop(line.hypotheses[0].ids) and not has_loop(line.sentence.source)
+        ]
+        self._search(looping, replace(request, stricter=True))
+        for line in looping:
+            line.is_retried = True
+
+    def _place_tags(self, lines: Sequence[Line], request: SearchRequest) -> None:
+        """Places the tags of lines in every hypothesis, which retains its score."""
+        sources = encoded_sources(self.tokenizer, [line.masked.text for line in lines])
+        placed: list[list[Line]] = []
+        for line, source in zip(lines, sources, strict=True):
+            assert line.bare is not None
+            finished = [self._placeholders.as_in_line(one.ids, line.bare) for one in line.hypotheses]
+            line.bare, line.sentence = None, Sentence(self._cut(source), tag_pairs=tag_pairs(line.masked))
+            placed.append([replace(line, sentence=replace(line.sentence, finished=ids)) for ids in finished])
+        self._search([candidate for candidates in placed for candidate in candidates], request)
+        for line, candidates in zip(lines, placed, strict=True):
+            line.alignments = [candidate.alignments[0] for candidate in candidates]
+            line.hypotheses = [
+                replace(candidate.hypotheses[0], score=hypothesis.score)
+                for candidate, hypothesis in zip(candidates, line.hypotheses, strict=True)
+            ]
+
+    def _restore(self, lines: Sequence[Line]) -> None:
+        """Decodes the hypotheses, and puts the strings of the lines in place of the placeholders."""
+        ids = [hypothesis.ids for line in lines for hypothesis in line.hypotheses]
+        texts = iter(self.tokenizer.decode_target(ids))
+        for line in lines:
+            line.restored = [
+                self._placeholders.restored(next(texts), line.text, line.masked, links)
+                for links in line.alignments
+            ]
+
+    def _choose(self, lines: Sequence[Line]) -> None:
+        """With `decoding.mbr`, retains the candidate with the highest expected utility: its score."""
+        if self._utility is None:
+            return
+        candidates = [[restored.text for restored in line.restored] for line in lines]
+        sources = [line.text for line in lines]
+        chosen = chosen_candidates(candidates, sources, self._utility, self.searcher.run)
+        for line, (index, value) in zip(lines, chosen, strict=True):
+            line.hypotheses = [replace(line.hypotheses[index], score=value)]
+            line.restored = [line.restored[index]]
+
+    def _translation(self, line: Line, request: SearchRequest) -> Translation:
+        """Returns the translation of a line that has passed all steps."""
+        if line.is_copied:
+            alignment = identity_links(line.text) if request.alignments else ()
+            return Translation(
+                (ScoredText(line.text, 0.0, alignment=alignment),), skipped=line.masked.skipped
+            )
+        if not line.num_tokens:
+            return replace(BLANK, unmet=tuple(text for text, _ in line.phrases))
+        most, source, best = self.searcher.max_source_tokens, line.sentence.source, line.hypotheses[0]
+
+        def pieces(ids: Sequence[int], of: Callable[[Sequence[int]], Sequence[str]]) -> tuple[str, ...]:
+            return self._placeholders.shown_pieces(line.masked, of(ids)) if request.attention else ()
+
+        return Translation(
+            hypotheses=tuple(
+                ScoredText(
+                    restored.text,
+                    hypothesis.score,
+                    _without_padding(hypothesis.attention, len(source) + 1),
+                    restored.alignment,
+                    pieces(hypothesis.ids, self.tokenizer.target_pieces_of),
+                )
+                for restored, hypothesis in zip(line.restored, line.hypotheses, strict=True)
+            ),
+            truncated=line.num_tokens if line.num_tokens > most else 0,
+            num_tokens=len(best.ids) + 1,
+            cut_to=most,
+            unmet=tuple(line.phrases[index][0] for index in best.unmet),
+            appended=line.restored[0].appended,
+            skipped=line.masked.skipped,
+            retried=line.is_retried,
+            source_pieces=pieces(source, self.tokenizer.source_pieces_of),
         )
 
-    @property
-    def sentences_per_batch(self) -> int:
-        """See `LineTranslator.sentences_per_batch`."""
-        return self._decoder.limits.sentences
 
-    @property
-    def places_tags(self) -> bool:
-        """See `LineTranslator.places_tags`. With a maximum length of a model, tags might not fit any more."""
-        return self._decoder.max_target_tokens is None
+def _without_padding(attention: Tensor | None, length: int) -> Tensor | None:
+    """Attention (|Y|, S) → (|Y|, length) without padding; `length` is the number of source tokens."""
+    return None if attention is None else attention[:, :length].clone()
 
-    def _search_all(
-        self,
-        sentences: Sentences,
-        places: Sequence[int],
-        wanted: Wanted,
-        advance: Callable[[int], object] = lambda num_sentences: None,
-    ) -> Iterator[tuple[int, Found]]:
-        """Yields the place and the result of each sentence in `places`, batch by batch."""
-        if sentences.fixed is not None:
-            _ = self._decoder.continuing  # computed once, before worker processes are forked
-        lengths = [len(sentences.sources[place]) + 1 for place in places]
-        batches = [[places[index] for index in batch] for batch in self._decoder.batches(lengths)]
-        jobs = [SearchJob(sentences.take(batch), wanted) for batch in batches]
-        with contextlib.closing(self._decoder.run(self._decoder.search, jobs, batches)) as done:
-            for number, results in done:
-                yield from zip(batches[number], self._with_links(jobs[number], results), strict=True)
-                advance(len(batches[number]))
 
-    def _with_links(self, job: SearchJob, results: list[list[Hypothesis]]) -> Iterator[Found]:
-        """Yields the results of a batch, with the links of words if they are wanted."""
-        for text, source, hypotheses in zip(job.sentences.texts, job.sentences.sources, results, strict=True):
-            if not job.wanted.alignments:
-                yield Found(hypotheses, [()] * len(hypotheses))
-                continue
-            links = self._aligner.links_of(text, len(source), hypotheses)
-            yield Found([replace(one, attention=None) for one in hypotheses], links)  # it needs memory
+def encoded_sources(tokenizer: Tokenizer, texts: Sequence[str]) -> list[list[int]]:
+    """Returns the ids of each source, uncut and without EOS; none for a blank one."""
+    return tokenizer.encode_source([empty_if_blank(text) for text in texts])
 
-    def score(
-        self, pairs: Sequence[tuple[str, str]], advance: Callable[[int], object] = lambda num_pairs: None
-    ) -> list[ScoredTarget]:
-        """Scores given translations by the log-probabilities of their tokens.
 
-        The tokenizer splits a target into tokens. A search may find other tokens for the same text, with
-        another probability. Processors and forbidden ids have no effect here.
-
-        Args:
-            pairs: source and target, of any content. The model does not read a source that is blank or has no
-                pieces. `translate` returns the empty line for it, so an empty target has the probability 1,
-                any other target 0. A target that is blank or has no pieces is EOS alone.
-                With placeholders, the URLs, tags and variables that both sides have in common are replaced,
-                as in training.
-            advance: called with the number of pairs of each finished batch.
-
-        Returns:
-            A score for each pair, in order.
-
-        Raises:
-            UserError: the probabilities of the model are NaN, or a batch does not fit into the memory of the
-                device.
-        """
-        pieces, targets = self._encode_pairs(self._placeholders.masked_pairs(pairs))
-        scored = [ScoredTarget.of_blank_source(target) for target in targets]
-        for row, log_probs in self._run_forced(self._decoder.forced_score, pieces, targets, advance):
-            scored[row] = ScoredTarget(log_probs, self._num_truncated(pieces[row]))
-        return scored
-
-    def align(
-        self, pairs: Sequence[tuple[str, str]], advance: Callable[[int], object] = lambda num_pairs: None
-    ) -> list[Alignment]:
-        """Aligns the words of given translations.
-
-        Args:
-            pairs: source and target, of any content. A blank source or target has no links.
-            advance: called with the number of pairs of each finished batch.
-
-        Returns:
-            The links of each pair, in order; see `ScoredText.alignment`.
-
-        Raises:
-            UserError: as for `translate` with `alignments`.
-        """
-        self._aligner.prepare()
-        masked = self._placeholders.masked_pairs(pairs)
-        pieces, targets = self._encode_pairs(masked)
-        found: list[Alignment] = [()] * len(pairs)
-        for row, attention in self._run_forced(self._decoder.forced_attention, pieces, targets, advance):
-            source, target, strings = masked[row]
-            num_pieces = len(self._truncate(pieces[row]))
-            links = self._aligner.links_of_pair(source, num_pieces, target, attention)
-            if pairs[row] != (source, target):
-                raw = zip((source, target), pairs[row], strict=True)
-                links = raw_links(links, *(RawWords.of(text, line, strings) for text, line in raw))
-            found[row] = links
-        return found
-
-    def choose_heads(self, pairs: Sequence[Pair], more: Sequence[Pair] = ()) -> HeadChoice | None:
-        """Chooses the heads that align words, for a translator with one model; see `choose_heads`.
-
-        Raises:
-            UserError: the model has no attention to the source, or memory ran out.
-        """
-        [model] = self._decoder.ensemble.models
-
-        def attention(chosen: Sequence[Pair]) -> list[Tensor]:
-            found: list[Tensor] = []
-            for start in range(0, len(chosen), _PAIRS_PER_CHOICE):
-                sources, targets = zip(*chosen[start : start + _PAIRS_PER_CHOICE], strict=True)
-                found += attention_of_heads(model, sources, targets, self.device)
-            return found
-
-        most, longest = self._decoder.max_target_tokens, self.max_source_tokens
-        pairs = [
-            (source, target)
-            for source, target in pairs
-            if len(source) < longest and (most is None or len(target) < most)
-        ]
-        with evaluation_mode([model]), self._decoder.inference():
-            return choose_heads(attention, pairs, more)
-
-    def encoded(self, pairs: Sequence[tuple[str, str]]) -> list[Pair]:
-        """Returns the ids of pairs of texts, for `choose_heads`."""
-        return list(zip(*self._encode_pairs(self._placeholders.masked_pairs(pairs)), strict=True))
-
-    def _encode_pairs(self, pairs: Sequence[MaskedPair]) -> tuple[list[list[int]], list[list[int]]]:
-        """Returns the ids of the sources, uncut, and of the targets; none for a blank line."""
-        targets = self.tokenizer.encode_target([empty_if_blank(pair.target) for pair in pairs])
-        return self._encode_sources([pair.source for pair in pairs]), targets
-
-    def _run_forced(
-        self,
-        work: Callable[[ForcedJob], list[_Result]],
-        pieces: Sequence[list[int]],
-        targets: Sequence[list[int]],
-        advance: Callable[[int], object],
-    ) -> Iterator[tuple[int, _Result]]:
-        """Yields the number and the result of each pair whose source has pieces, batch by batch."""
-        rows = [row for row, ids in enumerate(pieces) if ids]
-        sources = [self._truncate(pieces[row]) for row in rows]
-        advance(len(pieces) - len(rows))
-        lengths = [max(len(ids), len(targets[row])) + 1 for row, ids in zip(rows, sources, strict=True)]
-        batches = self._decoder.batches(lengths)
-        jobs = [
-            ForcedJob([sources[place] for place in batch], [targets[rows[place]] for place in batch])
-            for batch in batches
-        ]
-        with contextlib.closing(self._decoder.run(work, jobs, batches)) as done:
-            for number, results in done:
-                yield from zip((rows[place] for place in batches[number]), results, strict=True)
-                advance(len(batches[number]))
-
-    def _prepare(self, wanted: Wanted, constraints: Sequence[Sequence[str]] | None) -> None:
-        """See `LineTranslator._prepare`."""
-        if wanted.alignments:
-            self._aligner.prepare()
-        if constraints is not None:
-            _ = self._decoder.continuing  # computed once, before worker processes are forked
-
-    def _automaton(self, phrases: PhraseIds) -> Automaton | None:
-        """See `LineTranslator._automaton`."""
-        return self._decoder.automaton(phrases)
-
-    def _chosen(
-        self, found: Sequence[Sequence[str]], sources: Sequence[str]
-    ) -> Sequence[tuple[int, float]] | None:
-        """Returns for each sentence the candidate of `decoding.mbr`, and its expected utility."""
-        return None if self._utility is None else self._choose(found, sources, self._utility)
-
-    def _choose(
-        self, candidates: Sequence[Sequence[str]], sources: Sequence[str], utility: Utility
-    ) -> list[tuple[int, float]]:
-        size = _SENTENCES_PER_CHOICE if utility.one_by_one else len(sources)
-        places = range(len(sources))
-        chunks = [places[begin : begin + size] for begin in range(0, len(sources), size or 1)]
-
-        def choose(chunk: range) -> list[tuple[int, float]]:
-            texts = [candidates[place] for place in chunk]
-            expected = expected_utilities(texts, [sources[place] for place in chunk], utility)
-            return [(best, one[best]) for best, one in zip(best_candidates(expected), expected, strict=True)]
-
-        found: dict[int, list[tuple[int, float]]] = {}
-        with contextlib.closing(self._decoder.run(choose, chunks, chunks)) as done:
-            found.update(done)
-        return [one for number in range(len(chunks)) for one in found[number]]
+def empty_if_blank(text: str) -> str:
+    """Returns the text; the empty text if it has only white space."""
+    return text if text.strip() else ""

@@ -112,13 +112,13 @@ def score_references(config: EvalConfig) -> ForcedReport:
     require_equal_counts(task.counts)
     loaded = Loaded(bundles, *set_up(config))
     decoding = replace(config.decoding, mbr=None)  # nothing is searched
-    translator = loaded.translator(decoding)
+    reader = loaded.pair_reader(decoding)
     pairs = list(zip(task.texts["source"], task.references[0], strict=True))
     start = time.monotonic()
     with progress(total=len(pairs), unit="pairs", description="Scoring") as bar:
-        scored = translator.score(pairs, bar.update)
+        scored = reader.score(pairs, bar.update)
     seconds = time.monotonic() - start
-    warn_of_cut_sources([one.truncated for one in scored], translator.max_source_tokens)
+    warn_of_cut_sources([one.truncated for one in scored], reader.searcher.max_source_tokens)
     task.details |= {"decoding": storage.to_plain(decoding), "precision": loaded.precision.name}
     report = ForcedReport(task.title, scored, seconds, task.details)
     if impossible := len(scored) - len(report.possible):

@@ -8,9 +8,11 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from nmt.config import DecodingConfig, ServeConfig, TranslateConfig
-from nmt.decoding.batches.jobs import Found, Sentences, Wanted, batches_by_length
-from nmt.decoding.lines import LineTranslator
+from nmt.decoding.batches.jobs import batches_by_length
 from nmt.decoding.loading import Loaded, load_models
+from nmt.decoding.search import Hypothesis
+from nmt.decoding.searcher import Searcher, SearchRequest, Sentence
+from nmt.decoding.translator import Translator
 from nmt.errors import UserError
 from nmt.evaluation.utility import configured_utility
 from nmt.interop.ctranslate2_search import EngineSearch, Settings
@@ -21,8 +23,6 @@ from nmt.runtime import available_cores
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from nmt.data.subwords.tokenizer import Tokenizer
-    from nmt.decoding.translator import Translator
     from nmt.interop.record import Record
 
 NAME = "ctranslate2"
@@ -111,54 +111,54 @@ class LoadedExport:
             raise UserError(f"{folder}: CTranslate2 can't load this export: {error}") from error
         self._tokenizer = Tokenizer.load(folder)
 
-    def translator(self, decoding: DecodingConfig) -> ExportTranslator:
+    def translator(self, decoding: DecodingConfig) -> Translator:
         """See `LoadedModel.translator`."""
         search = EngineSearch(self._engine, self._tokenizer, self.threads)
-        return ExportTranslator(search, self._tokenizer, decoding, self._record)
+        searcher = ExportSearcher(search, decoding, self._record, self._tokenizer.placeholders)
+        return Translator(searcher, self._tokenizer)
 
 
-class ExportTranslator(LineTranslator):
-    """Translates lines with an export.
+class ExportSearcher(Searcher):
+    """Searches with an export.
 
     Args:
-        search: searches with the export.
-        tokenizer: of the export.
+        search: searches batches with the export.
         config: the options of decoding.
         record: of the export.
+        placeholders: the ids of the placeholders of its tokenizer.
     """
 
     def __init__(
-        self, search: EngineSearch, tokenizer: Tokenizer, config: DecodingConfig, record: Record
+        self, search: EngineSearch, config: DecodingConfig, record: Record, placeholders: range
     ) -> None:
         check_decoding(config)
-        super().__init__(tokenizer, config, min(config.max_source_tokens, record.max_source_tokens))
-        self._search, self._record = search, record
+        self.config, self.max_source_tokens = config, min(config.max_source_tokens, record.max_source_tokens)
+        self._search, self._record, self._placeholders = search, record, placeholders
 
-    def with_options(self, config: DecodingConfig) -> ExportTranslator:
-        """See `LineTranslator.with_options`."""
-        return ExportTranslator(self._search, self.tokenizer, config, self._record)
+    def with_options(self, config: DecodingConfig) -> ExportSearcher:
+        """See `Searcher.with_options`."""
+        return ExportSearcher(self._search, config, self._record, self._placeholders)
 
-    def _prepare(self, wanted: Wanted, constraints: Sequence[Sequence[str]] | None) -> None:
-        """See `LineTranslator._prepare`."""
+    def prepare(self, request: SearchRequest, *, constraints: bool) -> None:
+        """See `Searcher.prepare`."""
         for is_wanted, name in (
-            (wanted.attention, "attention"),
-            (wanted.alignments, "alignments"),
-            (constraints is not None, "constraints"),
+            (request.attention, "attention"),
+            (request.alignments, "alignments"),
+            (constraints, "constraints"),
         ):
             if is_wanted:
                 raise UserError(f"{name}: {_KEY} has none. Use backend=nmt.")
 
-    def _search_all(
+    def search(
         self,
-        sentences: Sentences,
-        places: Sequence[int],
-        wanted: Wanted,
+        sentences: Sequence[Sentence],
+        request: SearchRequest,
         advance: Callable[[int], object] = lambda num_sentences: None,
-    ) -> Iterator[tuple[int, Found]]:
-        """See `LineTranslator._search_all`."""
-        config, sources = self.config, [sentences.sources[place] for place in places]
-        prefixes = [() if sentences.prefixes is None else sentences.prefixes[place] for place in places]
-        most = self._record.max_target_tokens
+    ) -> Iterator[tuple[int, list[Hypothesis]]]:
+        """See `Searcher.search`."""
+        config, most = self.config, self._record.max_target_tokens
+        sources = [sentence.source for sentence in sentences]
+        prefixes = [sentence.prefix for sentence in sentences]
         # A prefix may be longer than the options allow, but not than the model does.
         limits = [
             min(max(config.max_target_tokens(len(source) + 1), len(prefix) + 1), most)
@@ -169,15 +169,12 @@ class ExportTranslator(LineTranslator):
             config.beam_size,
             config.nbest,
             config.length_penalty,
-            _STRICT if wanted.stricter else config.no_repeat_ngram,
-            self.tokenizer.placeholders if config.placeholders else range(0),
-            wanted.scores,
+            _STRICT if request.stricter else config.no_repeat_ngram,
+            self._placeholders if config.placeholders else range(0),
+            request.scores,
         )
-        for rows, results in self._search.run(batches, sources, prefixes, limits, settings):
-            yield from (
-                (places[row], Found(found, [()] * len(found)))
-                for row, found in zip(rows, results, strict=True)
-            )
+        for rows, hypotheses in self._search.run(batches, sources, prefixes, limits, settings):
+            yield from zip(rows, hypotheses, strict=True)
             advance(len(rows))
 
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from nmt.bundle import Bundle
     from nmt.data.subwords.tokenizer import Tokenizer
-    from nmt.decoding.lines import LineTranslator
+    from nmt.decoding.translator import Translator
 
 
 class ForeignModel(Protocol):
@@ -162,7 +162,7 @@ class LoadedModel(Protocol):
     decoding: DecodingConfig
     threads: int
 
-    def translator(self, decoding: DecodingConfig) -> LineTranslator:
+    def translator(self, decoding: DecodingConfig) -> Translator:
         """Returns a translator with these options.
 
         Raises:

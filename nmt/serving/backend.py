@@ -12,12 +12,10 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Protocol
 
 from nmt.config import DecodingConfig, ServeConfig, folders
-from nmt.decoding.batches.workers import possible_workers
 from nmt.errors import UserError
 from nmt.serving.processes import Workers
 
 if TYPE_CHECKING:
-    from nmt.decoding.lines import LineTranslator
     from nmt.decoding.translation import Translation
     from nmt.decoding.translator import Translator
     from nmt.interop import LoadedModel
@@ -91,7 +89,7 @@ class ModelBackend:
         self.source_lang, self.target_lang = source_lang, target_lang
         self._given = translator
         self._translator = lru_cache(maxsize=32)(self._with_options)
-        count = possible_workers(translator.config.workers, translator.device)
+        count = translator.searcher.num_processes
         self.threads = count
         self._workers = None if count == 1 else Workers(self._work, self._prepare, count)
 
@@ -134,7 +132,7 @@ class EngineBackend:
 
     has_attention = False
 
-    def __init__(self, translator: LineTranslator, source_lang: str, target_lang: str, threads: int) -> None:
+    def __init__(self, translator: Translator, source_lang: str, target_lang: str, threads: int) -> None:
         self.source_lang, self.target_lang, self.threads = source_lang, target_lang, threads
         self._given = translator
         self._translator = lru_cache(maxsize=32)(self._with_options)
@@ -151,7 +149,7 @@ class EngineBackend:
     def close(self) -> None:
         """Does nothing: the threads of the engine end with it."""
 
-    def _with_options(self, options: SearchOptions) -> LineTranslator:
+    def _with_options(self, options: SearchOptions) -> Translator:
         return self._given.with_options(decoding_of(self._given.config, options))
 
 
@@ -197,10 +195,10 @@ def load_backends(config: ServeConfig) -> list[Backend]:
 
 
 def _backend(loaded: LoadedModel, decoding: DecodingConfig) -> Backend:
-    from nmt.decoding.translator import Translator
+    from nmt.decoding.torch_searcher import TorchSearcher
 
     translator, pair = loaded.translator(decoding), (loaded.source_lang, loaded.target_lang)
-    if isinstance(translator, Translator):
+    if isinstance(translator.searcher, TorchSearcher):
         return ModelBackend(translator, *pair)
     return EngineBackend(translator, *pair, loaded.threads)
 

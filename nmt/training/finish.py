@@ -16,6 +16,7 @@ from nmt.bundle import MOST_RESULTS, RESULTS, load_bundle, read_config, save_bun
 from nmt.config import Average, Precision, TrainConfig
 from nmt.data.corpora.corpus import HeldOut
 from nmt.data.preparation.prepare import Prepared
+from nmt.decoding.torch_searcher import TorchSearcher
 from nmt.decoding.translator import Translator
 from nmt.errors import UserError
 from nmt.evaluation.metrics import metrics_for
@@ -63,9 +64,8 @@ def finish(
     _log_selection(selection)
     _warn_if_one_checkpoint_was_better(config, prepared, run, selection, model, checkpoints)
 
-    translator = Translator(
-        [model], prepared.tokenizer, config.decoding, device=device, precision=Precision.fp32
-    )
+    searcher = TorchSearcher([model], prepared.tokenizer, config.decoding, device=device)
+    translator = Translator(searcher, prepared.tokenizer)
     results: dict[str, Any] = {}
     held_out = {"test": prepared.test, "valid": prepared.valid}
     for split, text in held_out.items():
@@ -74,7 +74,7 @@ def finish(
             results[split] = _scored(translator, text, split, config, folder.hypotheses(split), known)
     results["training"] = _facts(config, run, selection, model.num_parameters) | _machine(device)
     results["data"] = prepared.report
-    if (alignment := _alignment(translator, model, prepared)) is not None:
+    if (alignment := _alignment(searcher, model, prepared)) is not None:
         results["alignment"] = alignment
     if config.start_from is not None:
         if _is_there_still(config, start):
@@ -107,8 +107,9 @@ def _scored_before(
     device: torch.device,
 ) -> dict[str, Any]:
     """Returns the scores of the model in `start_from`: split → scores, as of the final model."""
-    model, options = initial_model(config, prepared).to(device), config.decoding
-    translator = Translator([model], prepared.tokenizer, options, device=device, precision=Precision.fp32)
+    model = initial_model(config, prepared)
+    searcher = TorchSearcher([model], prepared.tokenizer, config.decoding, device=device)
+    translator = Translator(searcher, prepared.tokenizer)
     return {
         split: _scored(translator, text, f"{split} before", config, folder.hypotheses(f"{split}.before"))
         for split, text in held_out.items()
@@ -119,16 +120,14 @@ def _scored_before(
 _LEXICON_PAIRS = 20_000
 
 
-def _alignment(translator: Translator, model: Seq2Seq, prepared: Prepared) -> dict[str, Any] | None:
+def _alignment(searcher: TorchSearcher, model: Seq2Seq, prepared: Prepared) -> dict[str, Any] | None:
     """Chooses the heads that align words, on the validation set; None if there is no choice."""
     if model.attention_shape is None:
         return None
     start, train, valid = time.monotonic(), prepared.train, prepared.valid_store
     sample = np.random.default_rng(1).integers(0, train.num_pairs, min(train.num_pairs, _LEXICON_PAIRS))
     more, pairs = train.take(sample), valid.take(np.arange(valid.num_pairs))
-    choice = translator.choose_heads(
-        *(list(zip(*map(_lists, sides), strict=True)) for sides in (pairs, more))
-    )
+    choice = searcher.choose_heads(*(list(zip(*map(_lists, sides), strict=True)) for sides in (pairs, more)))
     if choice is None:
         log.info("alignments: the validation set has too few reliable links to choose heads")
         return None

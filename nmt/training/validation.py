@@ -17,6 +17,7 @@ from nmt.data.preparation.prepare import Prepared
 from nmt.data.store import Shard, Store
 from nmt.data.subwords.tokenizer import Tokenizer
 from nmt.decoding.batches.limits import with_fixed_limits
+from nmt.decoding.torch_searcher import TorchSearcher
 from nmt.decoding.translator import Translator
 from nmt.evaluation.metrics import METRICS, ScoringStopped, metrics_for
 from nmt.evaluation.scores import score_of, warn_of_left_out
@@ -84,7 +85,8 @@ class Validator:
     ) -> None:
         self._model = model
         decoding = with_fixed_limits(config.decoding, device)
-        self._translator = Translator([model], tokenizer, decoding, device=device, precision=precision)
+        searcher = TorchSearcher([model], tokenizer, decoding, device=device, precision=precision)
+        self._translator = Translator(searcher, tokenizer)
         self._batches, self._held_out, self._inputs = batches, held_out, held_out.inputs
         self._metrics, self._config = metrics, config
         self._objective = build_objective(config.training)

@@ -13,6 +13,7 @@ from toy import toy_config, write_toy
 from nmt.bundle import load_bundle
 from nmt.cli.evaluate import evaluate
 from nmt.config import CleaningConfig, CorpusConfig, EvalConfig, SplitConfig, TrainSplitConfig
+from nmt.decoding.torch_searcher import TorchSearcher
 from nmt.decoding.translator import Translator
 from nmt.runtime import choose_device
 from nmt.training.run import train
@@ -82,7 +83,8 @@ def test_two_languages_told_by_tags(tmp_path: Path, said: pytest.LogCaptureFixtu
     assert (results["data"]["test"]["tag"], results["data"]["valid"]["tag"]) == ("<2xx>", None)
 
     bundle = load_bundle(tmp_path / "run")
-    translator = Translator([bundle.model], bundle.tokenizer, config.decoding, device=choose_device("auto"))
+    searcher = TorchSearcher([bundle.model], bundle.tokenizer, config.decoding, device=choose_device("auto"))
+    translator = Translator(searcher, bundle.tokenizer)
     found = {}
     for tag in ("<2xx> ", ""):
         lines = [f"{tag}{line}" for line in (tmp_path / "test.src").read_text().splitlines()]

@@ -10,6 +10,7 @@ from commands import Toy
 from toy import write_toy
 
 from nmt.bundle import load_bundles
+from nmt.decoding.torch_searcher import TorchSearcher
 from nmt.decoding.translator import Translator
 from nmt.runtime import choose_device
 
@@ -36,13 +37,14 @@ def test_translating(toy: Toy, trained: Path, second: Path) -> None:
     assert beside_itself.stdout == alone.stdout
 
     bundles = load_bundles([str(trained), str(second)])
-    translator = Translator(
+    searcher = TorchSearcher(
         [bundle.model for bundle in bundles],
         bundles[0].tokenizer,
         bundles[0].config.decoding,
         device=choose_device("cpu"),
     )
     lines = text_of(toy).split("\n")[:-1]
+    translator = Translator(searcher, bundles[0].tokenizer)
     best = [found.hypotheses[0] for found in translator.translate(lines)]
     reported = [line.split("\t") for line in both.stdout.decode().split("\n")[:-1]]
     assert [text for _, text in reported] == [one.text for one in best]

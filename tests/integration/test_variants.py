@@ -9,6 +9,7 @@ from toy import toy_config, write_toy
 
 from nmt.bundle import load_bundles, read_weights
 from nmt.config import DecodingConfig, ModelConfig, PositionsConfig
+from nmt.decoding.torch_searcher import TorchSearcher
 from nmt.decoding.translator import Translator
 from nmt.errors import UserError
 from nmt.model import POSITIONS
@@ -59,7 +60,8 @@ def test_a_resumed_run_ends_in_the_same_weights_and_translates(name: str, data: 
 
     def translated(max_sentences: int, lines: list[str]) -> list[str]:
         config = DecodingConfig(max_sentences=max_sentences, max_length_offset=5)
-        translator = Translator([bundle.model], bundle.tokenizer, config, device=choose_device("cpu"))
+        searcher = TorchSearcher([bundle.model], bundle.tokenizer, config, device=choose_device("cpu"))
+        translator = Translator(searcher, bundle.tokenizer)
         return [translation.hypotheses[0].text for translation in translator.translate(lines)]
 
     together = translated(64, lines)
@@ -77,8 +79,7 @@ def test_a_sentence_beyond_the_last_position(data: Path, tmp_path: Path) -> None
     config.model.positions = PositionsConfig("learned", {"max_positions": 40})
     train(config)
     bundle = load_bundles([str(tmp_path / "run")])[0]
-    translator = Translator(
-        [bundle.model], bundle.tokenizer, DecodingConfig(max_length_offset=5), device=choose_device("cpu")
-    )
-    (cut,) = translator.translate(["bada " * 100])
+    decoding = DecodingConfig(max_length_offset=5)
+    searcher = TorchSearcher([bundle.model], bundle.tokenizer, decoding, device=choose_device("cpu"))
+    (cut,) = Translator(searcher, bundle.tokenizer).translate(["bada " * 100])
     assert cut.truncated > 40 and cut.cut_to == 40 and cut.num_tokens <= 40

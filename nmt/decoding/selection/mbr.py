@@ -7,7 +7,7 @@ its utility against every candidate as the reference, itself included (Eikema & 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 
@@ -24,6 +24,37 @@ class Utility:
 
     score: Callable[[Sequence[str], Sequence[str], Sequence[str]], Sequence[float]]
     one_by_one: bool = True
+
+
+_SENTENCES_PER_CHOICE = 16  # sentences of one job, if worker processes share the work
+
+
+def chosen_candidates(
+    candidates: Sequence[Sequence[str]],
+    sources: Sequence[str],
+    utility: Utility,
+    run: Callable[..., Iterable[tuple[int, list[tuple[int, float]]]]],
+) -> list[tuple[int, float]]:
+    """Returns the index of the chosen candidate of each sentence, and its expected utility.
+
+    Args:
+        candidates: one or more texts for each sentence.
+        sources: the source of each sentence.
+        utility: compares two candidates.
+        run: does jobs side by side; see `Searcher.run`.
+    """
+    size = _SENTENCES_PER_CHOICE if utility.one_by_one else len(sources)
+    rows = range(len(sources))
+    chunks = [rows[begin : begin + size] for begin in range(0, len(sources), size or 1)]
+
+    def choose(chunk: range) -> list[tuple[int, float]]:
+        texts = [candidates[row] for row in chunk]
+        expected = expected_utilities(texts, [sources[row] for row in chunk], utility)
+        best = best_candidates(expected)
+        return [(index, values[index]) for index, values in zip(best, expected, strict=True)]
+
+    chosen = dict(run(choose, chunks, chunks))
+    return [choice for number in range(len(chunks)) for choice in chosen[number]]
 
 
 def expected_utilities(

@@ -13,6 +13,7 @@ import sys
 import termios
 from collections.abc import Sequence
 from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any
 
 from nmt.cli import translate
@@ -50,7 +51,7 @@ class Weights(list[list[float]]):
 class Shouter:
     """A translation is the prefix and the line; further hypotheses have exclamation marks at their ends."""
 
-    sentences_per_batch = 128
+    searcher = SimpleNamespace(sentences_per_batch=128)
 
     def __init__(self, config: DecodingConfig | None = None) -> None:
         self.config = config or DecodingConfig()

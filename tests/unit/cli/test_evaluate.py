@@ -27,6 +27,7 @@ from nmt.config import (
 )
 from nmt.data.corpora.corpus import HeldOut
 from nmt.data.corpora.text import file_facts
+from nmt.decoding.loading import Loaded
 from nmt.errors import UserError
 from nmt.evaluation.metrics import METRICS, Metric
 
@@ -74,19 +75,9 @@ class FakeTranslator:
 
     calls: list[Any] = []
 
-    def __init__(
-        self,
-        models: Any,
-        tokenizer: Any,
-        config: DecodingConfig,
-        *,
-        device: Any,
-        precision: Any,
-        heads: Any,
-        utility: Any,
-    ) -> None:
+    def __init__(self, loaded: Loaded, decoding: DecodingConfig, utility: Any) -> None:
         assert utility is None
-        FakeTranslator.calls.append((config, str(device), precision.name))
+        FakeTranslator.calls.append((decoding, str(loaded.device), loaded.precision.name))
 
     def translate(self, lines: Sequence[str], advance: Callable[[int], object]) -> list[Any]:
         advance(len(lines))
@@ -131,7 +122,7 @@ def model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> TrainConfig:
 
     FakeTranslator.calls = []
     monkeypatch.setitem(sys.modules, "nmt.bundle", SimpleNamespace(load_bundles=lambda paths: [bundle]))
-    monkeypatch.setitem(sys.modules, "nmt.decoding.translator", SimpleNamespace(Translator=FakeTranslator))
+    monkeypatch.setattr(Loaded, "translator", lambda *arguments: FakeTranslator(*arguments))
     monkeypatch.setitem(
         sys.modules,
         "nmt.data.corpora.corpus",

@@ -12,7 +12,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
-from toys import CopyModel, CopyState, WordTokenizer
+from toys import CopyModel, CopyState, WordTokenizer, pairs_of, translator_of
 
 from nmt.config import DecodingConfig, ModelConfig, Shift
 from nmt.decoding.alignment.head_choice import choose_heads
@@ -95,7 +95,7 @@ def copier(
 ) -> Translator:
     tokenizer = Words(nothing=["nothing"])
     config = DecodingConfig(**options)  # type: ignore[arg-type]
-    return Translator(models, tokenizer, config, device=torch.device("cpu"), heads=heads)  # type: ignore
+    return translator_of(models, tokenizer, config, heads=heads)  # type: ignore
 
 
 class Words(WordTokenizer):
@@ -163,7 +163,7 @@ def test_given_pairs() -> None:
         translator = copier([AttentiveCopy(shift)], [AlignmentHeads(((0, 1),), shift)], max_sentences=2)
         pairs = [*zip(LINES, LINES, strict=True), ("w1 w2", ""), ("", "w1"), ("w1 w2 w3", "w9 w8 w7")]
         done: list[int] = []
-        found = translator.align(pairs, done.append)
+        found = pairs_of(translator).align(pairs, done.append)
         aligned = [tuple((a, a) for a, _ in links) for links in EXPECTED]
         assert found == [*aligned, (), (), ((0, 0), (1, 1), (2, 2))]
         assert sum(done) == len(pairs)
@@ -175,7 +175,7 @@ def test_without_a_choice_the_last_layer_is_used(caplog: pytest.LogCaptureFixtur
         caplog.set_level(logging.INFO, "nmt")
         translator = copier([AttentiveCopy()])
         translator.translate(LINES, alignments=True)
-        translator.align([("w1", "w1")])
+        pairs_of(translator).align([("w1", "w1")])
     assert [record.getMessage() for record in caplog.records] == [
         "alignments: no heads were chosen for this model, so all of layer 1 are used; "
         "nmt.load(DIR).choose_alignment_heads(pairs) chooses better ones, for decoding.alignment_heads"
@@ -199,7 +199,10 @@ def test_a_model_without_attention_is_refused() -> None:
         attention_shape = None
 
     message = r"model\.architecture=transformer: this model has no attention to the source"
-    for call in (lambda one: one.translate(["w"], alignments=True), lambda one: one.align([("w", "w")])):
+    for call in (
+        lambda one: one.translate(["w"], alignments=True),
+        lambda one: pairs_of(one).align([("w", "w")]),
+    ):
         with pytest.raises(UserError, match=message):
             call(copier([Blind()]))
 
@@ -315,9 +318,7 @@ def test_alignments_do_not_depend_on_the_batch(name: str, shift: Shift) -> None:
     def translator() -> Translator:
         tokenizer = Words()
         tokenizer.words = [f"w{number}" for number in range(1, 37)]  # all ids have words
-        return Translator(
-            [model], tokenizer, DecodingConfig(**options), device=torch.device("cpu"), heads=[heads]
-        )  # type: ignore
+        return translator_of([model], tokenizer, DecodingConfig(**options), heads=[heads])  # type: ignore
 
     together = translator().translate(lines, alignments=True)
     alone = [translator().translate([line], alignments=True)[0] for line in lines]
@@ -325,7 +326,7 @@ def test_alignments_do_not_depend_on_the_batch(name: str, shift: Shift) -> None:
         [one.alignment for one in found.hypotheses] for found in alone
     ]
     assert all(one.alignment for found in together for one in found.hypotheses if one.text)
-    forced = translator().align(
+    forced = pairs_of(translator()).align(
         [(line, found.hypotheses[0].text) for line, found in zip(lines, together, strict=True)]
     )
     assert forced == [found.hypotheses[0].alignment for found in together]

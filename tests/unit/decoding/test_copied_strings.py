@@ -12,7 +12,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from toys import CopyModel, CopyState
+from toys import CopyModel, CopyState, pairs_of, translator_of
 
 from nmt.config import DecodingConfig, TokenizerConfig
 from nmt.copying.strings import NUM_PLACEHOLDERS, PLACEHOLDERS
@@ -36,11 +36,10 @@ def tokenizer() -> Tokenizer:
 
 
 def translator(model: CopyModel | None = None, **options: Any) -> Translator:
-    return Translator(
+    return translator_of(
         [model or CopyModel(tokenizer().source_vocab_size)],
         tokenizer(),
         DecodingConfig(**{"beam_size": 2, **options}),
-        device=torch.device("cpu"),
     )
 
 
@@ -223,12 +222,12 @@ def test_hostile_lines_come_out_one_for_one() -> None:
 
 def test_scores_are_those_of_the_masked_pair() -> None:
     pairs = [("words {a} of", "words {a} of"), ("words {a} of", "words {b} of"), ("words of", "words of")]
-    scored = translator().score(pairs)
+    scored = pairs_of(translator()).score(pairs)
     ids = tokenizer().encode_target([f"words {PLACEHOLDERS[0]} of"])[0]
     assert len(scored[0].token_log_probs) == len(ids) + 1
     assert scored[0].log_prob == pytest.approx(-0.0625 * (len(ids) + 1))
     assert len(scored[1].token_log_probs) > len(ids) + 1
-    raw = translator(placeholders=False).score(pairs)
+    raw = pairs_of(translator(placeholders=False)).score(pairs)
     assert len(raw[0].token_log_probs) == len(scored[1].token_log_probs)
     assert raw[2] == scored[2]
 
@@ -238,7 +237,7 @@ def test_a_vocabulary_without_placeholders_changes_nothing(tmp_path: Path) -> No
     plain = train_tokenizer(lambda: iter(pairs), TokenizerConfig(vocab_size=300), tmp_path)
     assert not plain.placeholders
     model = CopyModel(plain.source_vocab_size)
-    one = Translator([model], plain, DecodingConfig(), device=torch.device("cpu"))
+    one = translator_of([model], plain, DecodingConfig())
     assert texts(one.translate(["{a} https://x.y", "{a}"])) == ["{a} https://x.y", "{a}"]
     assert len(model.batches) > 0
 

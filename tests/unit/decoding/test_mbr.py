@@ -6,10 +6,9 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from toys import CopyModel, WordTokenizer
+from toys import CopyModel, WordTokenizer, translator_of
 
 from nmt.config import DecodingConfig, EvaluationConfig, TrainConfig
 from nmt.decoding.selection.mbr import Utility, best_candidates, expected_utilities
@@ -90,7 +89,7 @@ def translator(utility: Utility | None, **options: Any) -> Translator:
     tokenizer = WordTokenizer()
     tokenizer.encode_source(["one two three four five"])
     model, config = CopyModel(12), DecodingConfig(**options)
-    return Translator([model], tokenizer, config, device=torch.device("cpu"), utility=utility)  # type: ignore[arg-type, list-item]
+    return translator_of([model], tokenizer, config, utility=utility)  # type: ignore[arg-type, list-item]
 
 
 @pytest.mark.parametrize("options", [{"samples": 6}, {"nbest": 3, "beam_size": 3}])

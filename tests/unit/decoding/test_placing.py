@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from test_copied_strings import LINE, Random, texts, tokenizer, translator
 
 from nmt.copying.strings import PLACEHOLDERS, TagPair, mask, tag_pairs, without_tags
-from nmt.decoding.batches.jobs import Sentences, Wanted
+from nmt.decoding.searcher import SearchRequest, Sentence
 from nmt.decoding.translation import Translation
 from nmt.decoding.translator import Translator
 
@@ -112,10 +112,9 @@ def check_tags(line: str, text: str) -> None:
 def placed(model: Translator, line: str, fixed: list[int]) -> tuple[tuple[int, ...], float]:
     """Returns the ids and the log-probability of a finished translation with the tags of a line."""
     masked = mask(line)
-    source = tokenizer().encode_source([masked.text])
-    sentences = Sentences([masked.text], source, None, [()], [fixed], [tag_pairs(masked)])
-    [(_, found)] = model._search_all(sentences, [0], Wanted())
-    [best] = found.hypotheses
+    [source] = tokenizer().encode_source([masked.text])
+    sentence = Sentence(source, finished=fixed, tag_pairs=tag_pairs(masked))
+    [(_, [best])] = model.searcher.search([sentence], SearchRequest())
     return best.ids, best.log_prob
 
 
@@ -139,11 +138,7 @@ def test_the_places_are_the_most_probable_ones() -> None:
         ids, log_prob = placed(model, "<b>words of me</b>", fixed)
         source = own.encode_source([mask("<b>words of me</b>").text])[0]
         pairs = [*every]
-        scores = dict(
-            model._run_forced(
-                model._decoder.forced_score, [source] * len(pairs), [[*one] for one in pairs], lambda n: None
-            )
-        )
+        scores = dict(model.searcher.score([(source, one) for one in pairs], lambda num_pairs: None))
         best = max(range(len(pairs)), key=lambda row: sum(scores[row]))
         assert own.target_pieces_of(ids) == own.target_pieces_of(pairs[best])
         assert log_prob == pytest.approx(sum(scores[best]), abs=1e-4)
@@ -155,10 +150,9 @@ def test_it_can_be_switched_off() -> None:
     copied = translator(model, place_tags=False).translate([line])
     assert [texts(copied)[0].count(tag) for tag in ("<b>", "</b>")] == [1, 1]
     [source] = tokenizer().encode_source([mask(line).text])
-    expected = translator(model, place_tags=False)._search_all(
-        Sentences([mask(line).text], [source], None, [()]), [0], Wanted()
-    )
-    assert next(iter(expected))[1].hypotheses[0].score == copied[0].hypotheses[0].score
+    searcher = translator(model, place_tags=False).searcher
+    [(_, [best])] = searcher.search([Sentence(source)], SearchRequest())
+    assert best.score == copied[0].hypotheses[0].score
 
 
 def test_prefixes_and_constraints_copy_tags() -> None:
@@ -181,10 +175,10 @@ def test_the_score_is_that_of_the_text() -> None:
 
 def test_a_model_with_a_maximum_length_copies_tags() -> None:
     model = Words(tokenizer().source_vocab_size)
-    assert translator(model).places_tags
+    assert translator(model).searcher.places_tags
     model.max_target_len = 8
     short = translator(model)
-    assert not short.places_tags
+    assert not short.searcher.places_tags
     [found] = short.translate(["<b>words</b> of <i>me</i>"])
     assert found.num_tokens <= 8
     assert [found.hypotheses[0].text.count(tag) for tag in ("<b>", "</b>", "<i>", "</i>")] == [1] * 4

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from toy_processors import Where
 from toy_search import BOS, EOS, NextLogProbs, ToyModel, ToyState, constant, run, tables
-from toys import CopyModel, WordTokenizer
+from toys import CopyModel, WordTokenizer, translator_of
 
 from nmt.config import DecodingConfig
 from nmt.decoding.processors import Prefix, PrefixOptions, SearchProcessor
@@ -22,7 +22,6 @@ from nmt.decoding.sampling import Sampling, _draw, _keys, sample
 from nmt.decoding.scorers import LengthPenalty
 from nmt.decoding.scoring import forced_score
 from nmt.decoding.search import Hypothesis
-from nmt.decoding.translator import Translator
 from nmt.errors import UserError
 
 
@@ -204,7 +203,7 @@ def test_a_translator_draws_samples() -> None:
     config = DecodingConfig(samples=3, temperature=1.0, seed=5)
     tokenizer = WordTokenizer()
     tokenizer.words = [f"w{number}" for number in range(200)]  # all that may be drawn
-    translator = Translator([CopyModel()], tokenizer, config, device=torch.device("cpu"))
+    translator = translator_of([CopyModel()], tokenizer, config)
     lines = ["w1 w2 w3", "", "w4"]
     found = translator.translate(lines)
     assert [len(one.hypotheses) for one in found] == [3, 1, 3]

@@ -16,7 +16,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from toys import CopyModel, NanModel, WordTokenizer
+from toys import CopyModel, NanModel, WordTokenizer, pairs_of, translator_of
 
 from nmt.config import DecodingConfig, Precision
 from nmt.decoding.batches.workers import WorkerPool, num_workers
@@ -30,7 +30,7 @@ LINES = [f"w{number % 19} w{number % 7}" + " w3" * (number % 9) for number in ra
 
 def translator(workers: int | str, model: CopyModel | None = None, **options: float) -> Translator:
     config = DecodingConfig(workers=workers, max_sentences=4, **options)
-    return Translator([model or CopyModel()], WordTokenizer(), config, device=CPU, precision=Precision.fp32)
+    return translator_of([model or CopyModel()], WordTokenizer(), config, precision=Precision.fp32)
 
 
 @pytest.mark.parametrize("workers", [2, 3])
@@ -40,7 +40,7 @@ def test_translations_are_those_of_one_process(workers: int) -> None:
     prefixes = ["w5" if number % 3 else "" for number in range(len(LINES))]
     assert several.translate(LINES, prefixes=prefixes) == alone.translate(LINES, prefixes=prefixes)
     pairs = [(line, line) for line in LINES]
-    assert several.score(pairs) == alone.score(pairs)
+    assert pairs_of(several).score(pairs) == pairs_of(alone).score(pairs)
 
 
 def test_every_line_is_counted_once() -> None:

@@ -8,7 +8,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from toys import CopyModel, NanModel, WordTokenizer
+from toys import CopyModel, NanModel, WordTokenizer, translator_of
 
 from nmt.config import DecodingConfig, Precision
 from nmt.decoding.batches.jobs import batches_by_length
@@ -19,11 +19,10 @@ from nmt.runtime import log
 
 
 def translator(model: CopyModel | None = None, nothing: Sequence[str] = (), **options: float) -> Translator:
-    return Translator(
+    return translator_of(
         [model or CopyModel()],
         WordTokenizer(nothing),
         DecodingConfig(**options),
-        device=torch.device("cpu"),
         precision=Precision.fp32,
     )
 
@@ -167,9 +166,7 @@ def test_autocast_only_where_it_is_asked_for(precision: Precision) -> None:
             seen.append((torch.ones(2, 2) @ torch.ones(2, 2)).dtype)
             return super().start(batch)
 
-    Translator(
-        [Watched()], WordTokenizer(), DecodingConfig(), device=torch.device("cpu"), precision=precision
-    ).translate(["w1"])
+    translator_of([Watched()], WordTokenizer(), DecodingConfig(), precision=precision).translate(["w1"])
     assert seen == [{Precision.fp32: torch.float32, Precision.bf16: torch.bfloat16}[precision]]
 
 

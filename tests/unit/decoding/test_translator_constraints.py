@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import pytest
-import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from toys import CopyModel, WordTokenizer
+from toys import CopyModel, WordTokenizer, translator_of
 
 from nmt.config import DecodingConfig
 from nmt.decoding.translator import Translator
@@ -14,9 +13,7 @@ from nmt.errors import UserError
 
 
 def translator(model: CopyModel | None = None, **options: float) -> Translator:
-    return Translator(
-        [model or CopyModel()], WordTokenizer(), DecodingConfig(**options), device=torch.device("cpu")
-    )
+    return translator_of([model or CopyModel()], WordTokenizer(), DecodingConfig(**options))
 
 
 words = st.sampled_from([f"w{number}" for number in range(6)])

@@ -8,7 +8,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from toys import CopyModel, NanModel, WordTokenizer
+from toys import CopyModel, NanModel, WordTokenizer, pairs_of, translator_of
 
 from nmt.config import DecodingConfig
 from nmt.decoding.processors import NoRepeatNgram, NoRepeatNgramOptions
@@ -21,9 +21,7 @@ INF = math.inf
 
 def translator(model: CopyModel | None = None, **options: float) -> Translator:
     tokenizer = WordTokenizer(nothing=["nothing"])
-    return Translator(
-        [model or CopyModel()], tokenizer, DecodingConfig(**options), device=torch.device("cpu")
-    )
+    return translator_of([model or CopyModel()], tokenizer, DecodingConfig(**options))
 
 
 def test_by_hand() -> None:
@@ -41,13 +39,13 @@ def test_by_hand() -> None:
         ("", "w1 w2"): (-INF, -INF, -INF),
         ("nothing", "w1"): (-INF, -INF),
     }
-    found = translator(max_sentences=3).score(list(pairs))
+    found = pairs_of(translator(max_sentences=3)).score(list(pairs))
     assert found == [ScoredTarget(log_probs) for log_probs in pairs.values()]
     assert found[0].log_prob == -0.1875
 
 
 def test_no_pairs() -> None:
-    assert translator().score([]) == []
+    assert pairs_of(translator()).score([]) == []
 
 
 words = st.lists(st.sampled_from([f"w{number}" for number in range(9)]), max_size=6).map(" ".join)
@@ -67,28 +65,30 @@ def test_every_pair_gets_its_own_score(
         copies = (-0.0625 if one == other else -9.0 for one, other in zip(wanted, given_ids, strict=False))
         blank = (0.0,) if not target else (-INF,) * len(given_ids)
         expected.append(ScoredTarget(tuple(copies) if source else blank))
-    assert translator(max_tokens=max_tokens, max_sentences=max_sentences).score(pairs) == expected
+    assert pairs_of(translator(max_tokens=max_tokens, max_sentences=max_sentences)).score(pairs) == expected
 
 
 def test_batches_are_by_the_longer_side_and_finished_ones_are_counted() -> None:
     model, counts = CopyModel(), []
     sides = [(3, 1), (1, 9), (2, 2), (12, 1), (1, 1)]
     pairs = [(" ".join(["w"] * source), " ".join(["w"] * target)) for source, target in sides]
-    translator(model, max_tokens=20, max_sentences=3).score([*pairs, ("", "w"), (" ", "")], counts.append)
+    pairs_of(translator(model, max_tokens=20, max_sentences=3)).score(
+        [*pairs, ("", "w"), (" ", "")], counts.append
+    )
     assert model.batches == [(13,), (2, 4), (3, 2)]
     assert counts == [2, 1, 2, 2]
 
 
 def test_long_sources_are_cut_as_for_translating() -> None:
     text = " ".join(f"w{number}" for number in range(20))
-    cut, whole = translator(max_source_tokens=10).score([(text, "w0 w1"), ("w0 w1", "w0 w1")])
+    cut, whole = pairs_of(translator(max_source_tokens=10)).score([(text, "w0 w1"), ("w0 w1", "w0 w1")])
     assert (cut.truncated, whole.truncated) == (21, 0)
     assert len(cut.token_log_probs) == 3
 
 
 def test_processors_and_forbidden_ids_do_not_count() -> None:
     model = translator(no_repeat_ngram=1)
-    assert model.score([("w1 w1", "w1 w1")]) == [ScoredTarget((-0.0625,) * 3)]
+    assert pairs_of(model).score([("w1 w1", "w1 w1")]) == [ScoredTarget((-0.0625,) * 3)]
 
 
 def test_no_repeat_ngram_changes_translations() -> None:
@@ -104,23 +104,21 @@ def test_no_repeat_ngram_changes_translations() -> None:
 def test_a_callers_processors_come_after_those_of_the_options() -> None:
     mine = NoRepeatNgram(NoRepeatNgramOptions(2))
     config = DecodingConfig(no_repeat_ngram=5)
-    both = Translator(
-        [CopyModel()], WordTokenizer(), config, device=torch.device("cpu"), processors=[mine]
-    ).processors
+    both = translator_of([CopyModel()], WordTokenizer(), config, processors=[mine]).searcher.processors
     assert [one.options for one in both] == [NoRepeatNgramOptions(5), NoRepeatNgramOptions(2)]
     assert both[1] is mine
 
 
 def test_dropout_is_off_and_training_goes_on() -> None:
     model = CopyModel().train()
-    translator(model).score([("w1", "w1")])
+    pairs_of(translator(model)).score([("w1", "w1")])
     assert model.modes == [False]
     assert model.training
 
 
 def test_nan_is_told_in_words() -> None:
     with pytest.raises(UserError, match="NaN.*precision=fp32"):
-        translator(NanModel()).score([("w1", "w1")])
+        pairs_of(translator(NanModel())).score([("w1", "w1")])
 
 
 def test_too_little_memory_is_told_in_words() -> None:
@@ -129,4 +127,4 @@ def test_too_little_memory_is_told_in_words() -> None:
             raise torch.OutOfMemoryError
 
     with pytest.raises(UserError, match=r"decoding\.max_tokens=8192: .* Lower it"):
-        translator(Large()).score([("w1", "w1")])
+        pairs_of(translator(Large())).score([("w1", "w1")])

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from test_with_the_model import some_lines, untrained
 from toy_search import EOS, NextLogProbs, alphas, run, tables
-from toys import CopyModel, CopyState, WordTokenizer
+from toys import CopyModel, CopyState, WordTokenizer, translator_of
 
 from nmt.config import DecodingConfig, TokenizerConfig
 from nmt.data.subwords.tokenizer import EOS_ID, Tokenizer, train_tokenizer
@@ -73,7 +73,7 @@ def stuck_translator(**options: Any) -> Translator:
     tokenizer, model = WordTokenizer(), Stuck()
     [[model.word]] = tokenizer.encode_source(["stuck"])
     config = DecodingConfig(**{"beam_size": 1, "max_length_offset": 20, **options})
-    return Translator([model], tokenizer, config, device=torch.device("cpu"))  # type: ignore[arg-type, list-item]
+    return translator_of([model], tokenizer, config)  # type: ignore[arg-type, list-item]
 
 
 LINES = ["one two", "one stuck two", "", " ".join(["stuck"] * 9), "three"]
@@ -132,7 +132,7 @@ def real(tokenizer: Tokenizer, **options: Any) -> Translator:
         for name, weight in model.named_parameters():
             if "cross" in name and weight.dim() == 2:
                 weight.mul_(6.0)  # sharp attention
-    return Translator([model], tokenizer, DecodingConfig(**options), device=torch.device("cpu"))
+    return translator_of([model], tokenizer, DecodingConfig(**options))
 
 
 def test_coverage_ranks_the_beam(tokenizer: Tokenizer) -> None:

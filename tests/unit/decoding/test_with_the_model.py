@@ -10,6 +10,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from toys import pairs_of, translator_of
 
 from nmt.config import DecodingConfig, ModelConfig, Precision, Shift, Tie, TokenizerConfig
 from nmt.data.batches.batching import Batch
@@ -19,7 +20,6 @@ from nmt.decoding.ensemble import Ensemble
 from nmt.decoding.scoring import forced_score
 from nmt.decoding.search import Hypothesis, beam_search
 from nmt.decoding.selection.mbr import Utility
-from nmt.decoding.translator import Translator
 from nmt.model import Transformer
 
 CPU = torch.device("cpu")
@@ -164,8 +164,8 @@ def test_scores_are_the_same_in_every_batch(
     pairs = list(zip(["", *some_lines(11, 12)], [*some_lines(12, 11), "", "cat"], strict=True))
 
     def score(pairs: Sequence[tuple[str, str]], **options: int) -> list[tuple[float, ...]]:
-        translator = Translator([model], tokenizer, DecodingConfig(**options), device=CPU)
-        return [one.token_log_probs for one in translator.score(pairs)]
+        translator = translator_of([model], tokenizer, DecodingConfig(**options))
+        return [one.token_log_probs for one in pairs_of(translator).score(pairs)]
 
     together = score(pairs)
     order = data.draw(st.permutations(range(13)))
@@ -194,7 +194,7 @@ def test_a_model_beside_itself_changes_nothing(model: Transformer, tokenizer: To
 
 def test_models_in_training_go_back_to_it(model: Transformer, tokenizer: Tokenizer) -> None:
     other = untrained(tokenizer, seed=1).train()
-    translator = Translator([model, other], tokenizer, DecodingConfig(), device=CPU)
+    translator = translator_of([model, other], tokenizer, DecodingConfig())
     modes = []
     translator.translate(some_lines(7, 2), lambda _: modes.append((model.training, other.training)))
     assert modes[-1] == (False, False)
@@ -212,7 +212,7 @@ def test_the_text_is_the_same_in_every_batch(
 
     def translate(lines: Sequence[str], **more: int) -> list[tuple[list[str], list[float], int]]:
         config = DecodingConfig(**options, **more)
-        translator = Translator([model, other], tokenizer, config, device=CPU, precision=Precision.fp32)
+        translator = translator_of([model, other], tokenizer, config, precision=Precision.fp32)
         return [
             (
                 [one.text for one in found.hypotheses],
@@ -231,7 +231,7 @@ def test_the_text_is_the_same_in_every_batch(
 
 
 def test_translations_of_a_prefix_begin_with_its_text(model: Transformer, tokenizer: Tokenizer) -> None:
-    translator = Translator([model], tokenizer, DecodingConfig(beam_size=3), device=CPU)
+    translator = translator_of([model], tokenizer, DecodingConfig(beam_size=3))
     lines, prefixes = some_lines(5, 8), [*some_lines(6, 6), "", "unseen wörds"]
     found = translator.translate(lines, prefixes=prefixes)
     for one, prefix in zip(found, prefixes, strict=True):
@@ -240,7 +240,7 @@ def test_translations_of_a_prefix_begin_with_its_text(model: Transformer, tokeni
 
 
 def test_attention_of_a_line_does_not_depend_on_its_batch(model: Transformer, tokenizer: Tokenizer) -> None:
-    translator = Translator([model], tokenizer, DecodingConfig(beam_size=2, nbest=2), device=CPU)
+    translator = translator_of([model], tokenizer, DecodingConfig(beam_size=2, nbest=2))
     lines = some_lines(7, 5)
     together = translator.translate(lines, attention=True)
     for line, one in zip(lines, together, strict=True):
@@ -263,7 +263,7 @@ def test_a_translator_with_other_options_is_that_of_its_constructor(
     models, lines = [model, untrained(tokenizer, seed=5)][:count], some_lines(8, 4)
     before = DecodingConfig(beam_size=2, max_source_tokens=5)
     heads = [AlignmentHeads(((0, 1),), Shift.reading)] * count
-    first = Translator(models, tokenizer, before, device=CPU, precision=Precision.bf16, heads=heads)
+    first = translator_of(models, tokenizer, before, precision=Precision.bf16, heads=heads)
     first.translate(lines, constraints=[["cat"]] * len(lines))
     for changes in (
         {"beam_size": 4, "nbest": 3, "max_source_tokens": 100, "no_repeat_ngram": 1},
@@ -271,25 +271,25 @@ def test_a_translator_with_other_options_is_that_of_its_constructor(
     ):
         config = replace(before, **changes)
         changed = first.with_options(config)
-        fresh = Translator(models, tokenizer, config, device=CPU, precision=Precision.bf16, heads=heads)
-        assert changed.max_source_tokens == fresh.max_source_tokens
-        assert changed._decoder.dtype == fresh._decoder.dtype == torch.bfloat16
+        fresh = translator_of(models, tokenizer, config, precision=Precision.bf16, heads=heads)
+        assert changed.searcher.max_source_tokens == fresh.searcher.max_source_tokens
+        assert changed.searcher.precision == fresh.searcher.precision == Precision.bf16
         assert changed.translate(lines, alignments=True) == fresh.translate(lines, alignments=True)
-        assert changed._decoder.ensemble.models == first._decoder.ensemble.models
-    assert first.config == before and first.max_source_tokens == 5
+        assert changed.searcher.ensemble.models == first.searcher.ensemble.models
+    assert first.config == before and first.searcher.max_source_tokens == 5
 
 
 def test_other_options_retain_the_utility(model: Transformer, tokenizer: Tokenizer) -> None:
     shortest = Utility(lambda hypotheses, references, sources: [-len(one) for one in hypotheses])
     config, lines = DecodingConfig(nbest=4, mbr="shortest"), some_lines(8, 2)
-    few = Translator([model], tokenizer, replace(config, nbest=2), device=CPU, utility=shortest)
-    fresh = Translator([model], tokenizer, config, device=CPU, utility=shortest)
+    few = translator_of([model], tokenizer, replace(config, nbest=2), utility=shortest)
+    fresh = translator_of([model], tokenizer, config, utility=shortest)
     assert few.with_options(config).translate(lines) == fresh.translate(lines)
 
 
 def test_attention_has_the_pieces_that_it_joins(model: Transformer, tokenizer: Tokenizer) -> None:
     config = DecodingConfig(beam_size=2, nbest=2, max_source_tokens=6)
-    [found, blank] = Translator([model], tokenizer, config, device=CPU).translate(
+    [found, blank] = translator_of([model], tokenizer, config).translate(
         ["the red cat sees the old house", ""], prefixes=["the old cat", ""], attention=True
     )
     pieces = tokenizer.source_pieces("the red cat sees the old house")
@@ -299,5 +299,5 @@ def test_attention_has_the_pieces_that_it_joins(model: Transformer, tokenizer: T
         assert one.attention.shape == (len(one.pieces), 6)
         assert one.pieces[: len(prefix)] == (*prefix,) and one.pieces[-1] == "</s>"
     assert (blank.source_pieces, blank.hypotheses[0].pieces) == ((), ())
-    [plain] = Translator([model], tokenizer, config, device=CPU).translate(["the cat"])
+    [plain] = translator_of([model], tokenizer, config).translate(["the cat"])
     assert (plain.source_pieces, plain.hypotheses[0].pieces) == ((), ())

@@ -4,14 +4,34 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from nmt.config import DecodingConfig
 from nmt.data.batches.batching import Batch
 from nmt.data.subwords.tokenizer import BOS_ID, EOS_ID
+from nmt.decoding.pairs import PairReader
+from nmt.decoding.torch_searcher import TorchSearcher
+from nmt.decoding.translator import Translator
 
 FIRST_WORD = 4
+CPU = torch.device("cpu")
+
+
+def translator_of(
+    models: Sequence[Any], tokenizer: Any, config: DecodingConfig, utility: Any = None, **others: Any
+) -> Translator:
+    """Returns a translator with a searcher of PyTorch on the CPU."""
+    searcher = TorchSearcher(models, tokenizer, config, device=CPU, **others)
+    return Translator(searcher, tokenizer, utility=utility)
+
+
+def pairs_of(translator: Translator) -> PairReader:
+    """Returns a reader of given pairs with the models and options of a translator."""
+    assert isinstance(translator.searcher, TorchSearcher)
+    return PairReader(translator.searcher, translator.tokenizer)
 
 
 class WordTokenizer:

@@ -29,6 +29,7 @@ from nmt.config import (
     TokenizerConfig,
     TrainConfig,
 )
+from nmt.decoding.loading import Loaded
 from nmt.decoding.scoring import ScoredTarget
 from nmt.errors import UserError
 from nmt.evaluation.forced import ForcedReport
@@ -44,9 +45,9 @@ class Stub:
 
     calls: list[Any] = []
 
-    def __init__(self, models: Any, tokenizer: Any, config: DecodingConfig, **others: Any) -> None:
-        self.max_source_tokens = config.max_source_tokens
-        Stub.calls.append((config, others["precision"].name))
+    def __init__(self, loaded: Loaded, decoding: DecodingConfig) -> None:
+        self.searcher, self.max_source_tokens = self, decoding.max_source_tokens
+        Stub.calls.append((decoding, loaded.precision.name))
 
     def score(self, pairs: Sequence[tuple[str, str]], advance: Callable[[int], object]) -> list[ScoredTarget]:
         advance(len(pairs))
@@ -77,7 +78,7 @@ def model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> TrainConfig:
     )
     Stub.calls = []
     monkeypatch.setitem(sys.modules, "nmt.bundle", SimpleNamespace(load_bundles=lambda paths: [bundle]))
-    monkeypatch.setitem(sys.modules, "nmt.decoding.translator", SimpleNamespace(Translator=Stub))
+    monkeypatch.setattr(Loaded, "pair_reader", lambda *arguments: Stub(*arguments))
     return config
 
 

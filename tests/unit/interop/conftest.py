@@ -22,7 +22,7 @@ from nmt.config import (
     TranslateConfig,
 )
 from nmt.data.subwords.tokenizer import Tokenizer, train_tokenizer
-from nmt.decoding.lines import LineTranslator
+from nmt.decoding.translator import Translator
 from nmt.interop import ENGINES
 from nmt.model import build_model
 
@@ -33,14 +33,14 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return trained_model(tmp_path_factory.mktemp("numbers"))
 
 
-TranslatorOf = Callable[..., LineTranslator]
+TranslatorOf = Callable[..., Translator]
 
 
 @pytest.fixture(scope="session")
 def translator_of() -> TranslatorOf:
     """Loads a model with an engine and options of decoding."""
 
-    def load(folder: Path, backend: str, quantization: str | None = None, **decoding: Any) -> LineTranslator:
+    def load(folder: Path, backend: str, quantization: str | None = None, **decoding: Any) -> Translator:
         options = DecodingConfig(**{"beam_size": 3, "max_length_offset": 20, **decoding})
         config = TranslateConfig(
             [str(folder)],

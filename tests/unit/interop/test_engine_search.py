@@ -13,17 +13,17 @@ pytest.importorskip("ctranslate2", reason="the extra export is not installed")
 
 from number_words import pairs  # noqa: E402
 
-from nmt.decoding.lines import LineTranslator  # noqa: E402
 from nmt.decoding.scorers import LengthPenalty  # noqa: E402
 from nmt.decoding.translation import Translation  # noqa: E402
+from nmt.decoding.translator import Translator  # noqa: E402
 from nmt.interop.ctranslate2_search import EngineSearch, Settings, _Ranking  # noqa: E402
-from nmt.interop.engines import ExportTranslator, _batches  # noqa: E402
+from nmt.interop.engines import ExportSearcher, _batches  # noqa: E402
 
 LINES = [source for source, _ in pairs(60, 9)]
 
 
 @pytest.fixture(scope="module")
-def both(model: Path, translator_of) -> tuple[LineTranslator, LineTranslator]:
+def both(model: Path, translator_of) -> tuple[Translator, Translator]:
     """The translators of nmt and of the engine."""
     return translator_of(model, "nmt"), translator_of(model, "ctranslate2")
 
@@ -43,7 +43,7 @@ def same(mine: Sequence[Translation], theirs: Sequence[Translation]) -> list[boo
 
 
 @pytest.mark.parametrize("alpha", [0.0, 0.6, 1.4])
-def test_greedy_search_is_the_same(both: tuple[LineTranslator, LineTranslator], alpha: float) -> None:
+def test_greedy_search_is_the_same(both: tuple[Translator, Translator], alpha: float) -> None:
     own, engine = (
         one.with_options(replace(one.config, beam_size=1, length_penalty=alpha)).translate(LINES)
         for one in both
@@ -53,7 +53,7 @@ def test_greedy_search_is_the_same(both: tuple[LineTranslator, LineTranslator], 
 
 
 @pytest.mark.parametrize("alpha", [0.0, 0.6, 1.4])
-def test_beam_search_is_the_same(both: tuple[LineTranslator, LineTranslator], alpha: float) -> None:
+def test_beam_search_is_the_same(both: tuple[Translator, Translator], alpha: float) -> None:
     own, engine = (
         one.with_options(replace(one.config, beam_size=4, length_penalty=alpha)).translate(LINES)
         for one in both
@@ -62,9 +62,7 @@ def test_beam_search_is_the_same(both: tuple[LineTranslator, LineTranslator], al
 
 
 @pytest.mark.parametrize("beam_size", [1, 3])
-def test_without_scores_the_text_is_the_same(
-    both: tuple[LineTranslator, LineTranslator], beam_size: int
-) -> None:
+def test_without_scores_the_text_is_the_same(both: tuple[Translator, Translator], beam_size: int) -> None:
     for one in both:
         translator = one.with_options(replace(one.config, beam_size=beam_size))
         assert texts(translator.translate(LINES, scores=False)) == texts(translator.translate(LINES))
@@ -76,7 +74,7 @@ def test_without_scores_the_text_is_the_same(
 
 
 def test_nbest_lists_have_the_order_and_the_scores_of_nmt(
-    both: tuple[LineTranslator, LineTranslator],
+    both: tuple[Translator, Translator],
 ) -> None:
     own, engine = (
         one.with_options(replace(one.config, beam_size=4, nbest=4)).translate(LINES) for one in both
@@ -113,16 +111,14 @@ def test_hypotheses_with_all_placeholders_come_first() -> None:
 
 
 @pytest.mark.parametrize(("offset", "beam_size"), [(1, 1), (1, 3), (2, 1), (2, 3), (3, 3), (5, 2)])
-def test_maximum_lengths_are_exact(
-    both: tuple[LineTranslator, LineTranslator], offset: int, beam_size: int
-) -> None:
+def test_maximum_lengths_are_exact(both: tuple[Translator, Translator], offset: int, beam_size: int) -> None:
     changes = {"max_length_factor": 0.0, "max_length_offset": offset, "beam_size": beam_size}
     own, engine = (one.with_options(replace(one.config, **changes)).translate(LINES) for one in both)
     assert max(one.num_tokens for one in engine) == offset
     assert sum(same(own, engine)) >= 57
 
 
-def test_each_sentence_of_a_batch_has_its_own_limit(both: tuple[LineTranslator, LineTranslator]) -> None:
+def test_each_sentence_of_a_batch_has_its_own_limit(both: tuple[Translator, Translator]) -> None:
     # Half of the source: every translation is cut, each at another length, and all are in one batch.
     lines = ["one " * count for count in range(1, 7)]
     changes = {"max_length_factor": 0.5, "max_length_offset": 1, "beam_size": 1}
@@ -131,7 +127,7 @@ def test_each_sentence_of_a_batch_has_its_own_limit(both: tuple[LineTranslator, 
     assert all(same(own, engine))
 
 
-def test_lines_of_any_content(both: tuple[LineTranslator, LineTranslator]) -> None:
+def test_lines_of_any_content(both: tuple[Translator, Translator]) -> None:
     lines = [
         "",
         " \t ",
@@ -147,7 +143,7 @@ def test_lines_of_any_content(both: tuple[LineTranslator, LineTranslator]) -> No
     assert not any("\n" in text for text in texts(engine))
 
 
-def test_a_long_source_is_cut_as_in_nmt(both: tuple[LineTranslator, LineTranslator]) -> None:
+def test_a_long_source_is_cut_as_in_nmt(both: tuple[Translator, Translator]) -> None:
     lines = ["one two three four five six", "one two"]
     own, engine = (
         one.with_options(replace(one.config, max_source_tokens=4)).translate(lines) for one in both
@@ -157,7 +153,7 @@ def test_a_long_source_is_cut_as_in_nmt(both: tuple[LineTranslator, LineTranslat
     assert texts(own) == texts(engine)
 
 
-def test_prefixes(both: tuple[LineTranslator, LineTranslator]) -> None:
+def test_prefixes(both: tuple[Translator, Translator]) -> None:
     lines, prefixes = ["one two three", "nine", "four five", ""], ["zwei", "", "vier fünf sechs", "eins"]
     own, engine = (one.translate(lines, prefixes=prefixes) for one in both)
     for text, prefix in zip(texts(engine)[:3], prefixes, strict=False):
@@ -165,7 +161,7 @@ def test_prefixes(both: tuple[LineTranslator, LineTranslator]) -> None:
     assert all(same(own, engine))
 
 
-def test_a_prefix_beyond_the_limit_is_the_translation(both: tuple[LineTranslator, LineTranslator]) -> None:
+def test_a_prefix_beyond_the_limit_is_the_translation(both: tuple[Translator, Translator]) -> None:
     changes = {"max_length_factor": 0.0, "max_length_offset": 2}
     own, engine = (
         one.with_options(replace(one.config, **changes)).translate(["one"], prefixes=["zwei drei vier"])
@@ -175,7 +171,7 @@ def test_a_prefix_beyond_the_limit_is_the_translation(both: tuple[LineTranslator
     assert all(same(own, engine))
 
 
-def test_no_repeated_ngrams(both: tuple[LineTranslator, LineTranslator]) -> None:
+def test_no_repeated_ngrams(both: tuple[Translator, Translator]) -> None:
     lines = ["six six six six", "two two two", "one two"]
     own, engine = (
         one.with_options(replace(one.config, no_repeat_ngram=1, beam_size=1)).translate(lines) for one in both
@@ -184,14 +180,14 @@ def test_no_repeated_ngrams(both: tuple[LineTranslator, LineTranslator]) -> None
     assert texts(engine)[0].count("sechs") == 1
 
 
-def test_strings_are_copied_exactly_once(both: tuple[LineTranslator, LineTranslator]) -> None:
+def test_strings_are_copied_exactly_once(both: tuple[Translator, Translator]) -> None:
     engine = both[1]
     found = engine.translate(["one {x} two", "three https://example.org <b>four</b>"])
     for text, strings in zip(texts(found), (["{x}"], ["https://example.org", "<b>", "</b>"]), strict=True):
         assert [text.count(one) for one in strings] == [1] * len(strings)
 
 
-def test_a_translation_does_not_depend_on_its_batch(both: tuple[LineTranslator, LineTranslator]) -> None:
+def test_a_translation_does_not_depend_on_its_batch(both: tuple[Translator, Translator]) -> None:
     engine = both[1].with_options(replace(both[1].config, nbest=3))
     together, alone = engine.translate(LINES), [engine.translate([line])[0] for line in LINES]
     for a, b in zip(together, alone, strict=True):
@@ -231,17 +227,19 @@ class Unknown:
         return self.engine.score_batch(*arguments, **options)
 
 
-def test_forbidden_pieces_are_searched_again(both: tuple[LineTranslator, LineTranslator]) -> None:
+def test_forbidden_pieces_are_searched_again(both: tuple[Translator, Translator]) -> None:
     own, given = both
-    assert isinstance(given, ExportTranslator)
-    wrong = Unknown(given._search.engine)
+    old = given.searcher
+    assert isinstance(old, ExportSearcher)
+    wrong = Unknown(old._search.engine)
     search = EngineSearch(wrong, given.tokenizer, 1)
-    found = ExportTranslator(search, given.tokenizer, given.config, given._record).translate(LINES[:5])
+    searcher = ExportSearcher(search, given.config, old._record, given.tokenizer.placeholders)
+    found = Translator(searcher, given.tokenizer).translate(LINES[:5])
     assert all(same(own.translate(LINES[:5]), found))
     assert wrong.suppressed[0] == [["<pad>"], ["<s>"], ["<unk>"]]
 
 
-def test_batches_are_a_multiple_of_the_workers(both: tuple[LineTranslator, LineTranslator]) -> None:
+def test_batches_are_a_multiple_of_the_workers(both: tuple[Translator, Translator]) -> None:
     config = both[0].config
     lengths = [5 + number % 40 for number in range(1000)]
     batches = _batches(lengths, config, 4)

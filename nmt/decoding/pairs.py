@@ -1,0 +1,113 @@
+"""Given translations: scores them, aligns their words, and chooses the heads that align words."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from nmt.copying.raw_words import RawWords, raw_links
+from nmt.copying.strings import MaskedPair
+from nmt.data.subwords.tokenizer import Tokenizer
+from nmt.decoding.alignment.head_choice import HeadChoice
+from nmt.decoding.alignment.lexical import Pair
+from nmt.decoding.alignment.links import Alignment, word_links
+from nmt.decoding.scoring import ScoredTarget
+from nmt.decoding.searcher import SearchRequest, placeholders_of
+from nmt.decoding.torch_searcher import TorchSearcher
+from nmt.decoding.translator import empty_if_blank, encoded_sources
+
+
+class PairReader:
+    """Reads given pairs of sources and translations with the models of a searcher.
+
+    Args:
+        searcher: reads the ids; its options apply.
+        tokenizer: the tokenizer of the models.
+    """
+
+    def __init__(self, searcher: TorchSearcher, tokenizer: Tokenizer) -> None:
+        self.searcher, self.tokenizer = searcher, tokenizer
+        self._placeholders = placeholders_of(tokenizer, searcher.config)
+
+    def score(
+        self, pairs: Sequence[tuple[str, str]], advance: Callable[[int], object] = lambda num_pairs: None
+    ) -> list[ScoredTarget]:
+        """Scores given translations by the log-probabilities of their tokens.
+
+        The tokenizer splits a target into tokens. A search may find other tokens for the same text, with
+        another probability. Processors and forbidden ids have no effect here.
+
+        Args:
+            pairs: source and target, of any content. The model does not read a source that is blank or has no
+                pieces. `translate` returns the empty line for it, so an empty target has the probability 1,
+                any other target 0. A target that is blank or has no pieces is EOS alone.
+                With placeholders, the URLs, tags and variables that both sides have in common are replaced,
+                as in training.
+            advance: called with the number of pairs of each finished batch.
+
+        Returns:
+            A score for each pair, in order.
+
+        Raises:
+            UserError: the probabilities of the model are NaN, or a batch does not fit into the memory of the
+                device.
+        """
+        encoded = self._encoded(self._placeholders.masked_pairs(pairs))
+        scores = [ScoredTarget.of_blank_source(target) for _, target in encoded]
+        rows, cut = self._searched(encoded, advance)
+        for index, log_probs in self.searcher.score(cut, advance):
+            num_tokens = len(encoded[rows[index]][0]) + 1
+            truncated = num_tokens if num_tokens > self.searcher.max_source_tokens else 0
+            scores[rows[index]] = ScoredTarget(log_probs, truncated)
+        return scores
+
+    def align(
+        self, pairs: Sequence[tuple[str, str]], advance: Callable[[int], object] = lambda num_pairs: None
+    ) -> list[Alignment]:
+        """Aligns the words of given translations.
+
+        Args:
+            pairs: source and target, of any content. A blank source or target has no links.
+            advance: called with the number of pairs of each finished batch.
+
+        Returns:
+            The links of each pair, in order; see `ScoredText.alignment`.
+
+        Raises:
+            UserError: as for `Translator.translate` with `alignments`.
+        """
+        self.searcher.prepare(SearchRequest(alignments=True), constraints=False)
+        masked = self._placeholders.masked_pairs(pairs)
+        rows, cut = self._searched(self._encoded(masked), advance)
+        alignments: list[Alignment] = [()] * len(pairs)
+        threshold = self.searcher.config.alignment_threshold
+        for index, attention in self.searcher.attention(cut, advance):
+            source, target, strings = masked[rows[index]]
+            source_words = self.tokenizer.source_word_numbers(source)[: len(cut[index][0])]
+            target_words = self.tokenizer.target_word_numbers(target)
+            # The first step reads BOS.
+            links = word_links(attention[1:], source_words, target_words, threshold)
+            raw_pair = pairs[rows[index]]
+            if raw_pair != (source, target):
+                texts = zip((source, target), raw_pair, strict=True)
+                links = raw_links(links, *(RawWords.of(text, raw, strings) for text, raw in texts))
+            alignments[rows[index]] = links
+        return alignments
+
+    def choose_heads(self, pairs: Sequence[tuple[str, str]]) -> HeadChoice | None:
+        """Chooses the heads that align words, for one model; see `TorchSearcher.choose_heads`."""
+        return self.searcher.choose_heads(self._encoded(self._placeholders.masked_pairs(pairs)))
+
+    def _encoded(self, pairs: Sequence[MaskedPair]) -> list[Pair]:
+        """Returns the ids of the sources, uncut, and of the targets; none for a blank line."""
+        targets = self.tokenizer.encode_target([empty_if_blank(pair.target) for pair in pairs])
+        sources = encoded_sources(self.tokenizer, [pair.source for pair in pairs])
+        return [*zip(sources, targets, strict=True)]
+
+    def _searched(
+        self, pairs: Sequence[Pair], advance: Callable[[int], object]
+    ) -> tuple[list[int], list[Pair]]:
+        """Returns the numbers of the pairs that the model reads, and these pairs with their sources cut."""
+        rows = [row for row, (source, _) in enumerate(pairs) if source]
+        advance(len(pairs) - len(rows))
+        longest = self.searcher.max_source_tokens - 1  # one less, for EOS
+        return rows, [(pairs[row][0][:longest], pairs[row][1]) for row in rows]
