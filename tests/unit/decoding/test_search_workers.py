@@ -158,7 +158,7 @@ def test_workers_end_with_their_parent() -> None:
         "import os, time\n"
         "from nmt.decoding.batches.workers import WorkerPool\n"
         "def work(job):\n"
-        "    print(os.getpid(), flush=True)\n"
+        "    os.write(1, b'%d\\n' % os.getpid())\n"
         "    time.sleep(600)\n"
         "with WorkerPool(work, 2) as pool:\n"
         "    list(pool.run([1, 2]))\n"
