@@ -21,7 +21,7 @@ from nmt.card.facts import (
 )
 from nmt.card.markdown import block, code, table
 from nmt.config import TrainConfig
-from nmt.config.paths import text_option
+from nmt.config.schema import text_option
 from nmt.config.storage import to_plain
 from nmt.runtime import is_hub_name
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from nmt.cli.help import default_text
-from nmt.config.choices import choices_of
+from nmt.config.schema import choices_of
 from nmt.errors import UserError
 from nmt.options.arguments import FLAGS, GROUPS, group_names
 from nmt.runtime import expanded

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from enum import Enum
 from typing import Any
 
-from nmt.config.choices import choices_of
+from nmt.config.schema import choices_of
 from nmt.options.arguments import GROUPS, group_names
 
 FLAGS = """\

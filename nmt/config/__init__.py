@@ -1,6 +1,14 @@
 """Every option as a typed dataclass: its meaning, unit, default and check."""
 
-from nmt.config.commands import EvalConfig, Resume, TrainConfig, TranslateConfig, folders
+from nmt.config.commands import (
+    CometConfig,
+    EvalConfig,
+    EvaluationConfig,
+    Resume,
+    TrainConfig,
+    TranslateConfig,
+    folders,
+)
 from nmt.config.data import (
     CleaningConfig,
     CorpusConfig,
@@ -15,9 +23,7 @@ from nmt.config.data import (
     TrainSplitConfig,
 )
 from nmt.config.decoding import DecodingConfig, Shift
-from nmt.config.evaluation import CometConfig, EvaluationConfig
-from nmt.config.exporting import ExportConfig
-from nmt.config.importing import ImportConfig
+from nmt.config.interop import ExportConfig, ImportConfig
 from nmt.config.model import Activation, ModelConfig, Norm, PositionsConfig, Tie
 from nmt.config.options import typed_options
 from nmt.config.serving import LimitsConfig, ServeConfig

@@ -1,11 +1,12 @@
 """Checks of single option values; each error is one sentence that names the key.
 
-Every number has a lower and an upper bound. The upper bounds allow every sensible use on any machine. They
-refuse values that would exhaust memory, overflow, or never end.
+Every number has a lower and an upper bound, which its field declares. The upper bounds allow every sensible
+use on any machine. They refuse values that would exhaust memory, overflow, or never end.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -45,6 +46,55 @@ def share() -> Bound:
 def decay() -> Bound:
     """The value is the decay of a running mean: 0 or more, less than 1."""
     return Bound("0 or more and less than 1", lambda value: 0.0 <= value < 1.0)
+
+
+_BOUND, _OR_AUTO = "bound", "or_auto"
+
+
+def bounded(default: float | None, bound: Bound) -> Any:
+    """Returns the field of an option that is a number within `bound`; None as default makes it optional."""
+    return dataclasses.field(default=default, metadata={_BOUND: bound})
+
+
+def auto_or(default: int | str, bound: Bound, words: str) -> Any:
+    """Returns the field of an option that is `auto` or a whole number within `bound`.
+
+    Its type is `Any`: OmegaConf has no union types in an optional section, and `data` is one in `nmt-eval`.
+
+    Args:
+        default: the default.
+        bound: the condition on the number.
+        words: the description of the number in messages, such as `a number of processes`.
+    """
+    return dataclasses.field(default=default, metadata={_BOUND: bound, _OR_AUTO: words})
+
+
+class Section:
+    """A section of options, whose numbers are checked against the bounds that their fields declare."""
+
+    key = ""
+    """The prefix of its options in messages, such as `training.`."""
+
+    def __init_subclass__(cls, key: str = "", **rest: Any) -> None:
+        """Sets the prefix of a class that is declared as `class TrainingConfig(Section, key="training.")`."""
+        super().__init_subclass__(**rest)
+        cls.key = key
+
+    def __post_init__(self) -> None:
+        """Checks the values.
+
+        Raises:
+            UserError: a number is outside its bounds.
+        """
+        for field in dataclasses.fields(self):  # type: ignore[arg-type]
+            bound, words = field.metadata.get(_BOUND), field.metadata.get(_OR_AUTO)
+            key, value = f"{self.key}{field.name}", getattr(self, field.name)
+            if bound is None or value is None:
+                continue
+            if words is None or type(value) is int:
+                check(key, value, bound)
+            elif value != "auto":
+                raise UserError(f"{key}={shortened(value)}: must be auto or {words}.")
 
 
 def check(key: str, value: float, bound: Bound) -> None:

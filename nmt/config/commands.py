@@ -1,4 +1,4 @@
-"""The options of each command, including its sections of options."""
+"""The options of `nmt-train`, `nmt-translate` and `nmt-eval`, and those of scoring."""
 
 from __future__ import annotations
 
@@ -7,13 +7,11 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
-from nmt.config.checks import PROCESSES, between, check, check_language, check_licence, shortened
-from nmt.config.choices import registered_name
+from nmt.config.checks import PROCESSES, Section, between, bounded, check_language, check_licence, shortened
 from nmt.config.data import DataConfig
 from nmt.config.decoding import DecodingConfig
-from nmt.config.evaluation import EvaluationConfig
 from nmt.config.model import ModelConfig
-from nmt.config.paths import path_field
+from nmt.config.schema import path_field, registered_name
 from nmt.config.training import TrainingConfig
 from nmt.errors import UserError
 
@@ -27,14 +25,47 @@ class Resume(Enum):
 
 
 @dataclass
-class TrainConfig:
+class CometConfig:
+    """The metric `comet`: COMET (Rei et al. 2020), a command in a separate environment."""
+
+    command: Any = path_field("command", None, several=True)
+    """Command `comet-score` of unbabel-comet 2.2. With arguments, a list:
+    `[/opt/comet/bin/comet-score,--gpus,0]`. nmt adds `-s`, `-t` and `-r` with files, and `--quiet`."""
+
+    def __post_init__(self) -> None:
+        """Checks the value."""
+        words = self.command
+        if words is not None and not isinstance(words, str) and not (isinstance(words, list) and words):
+            raise UserError(
+                f"evaluation.comet.command={words}: must be a command, or a list of a command and its "
+                "arguments, evaluation.comet.command=[/path/to/comet-score,--gpus,0]."
+            )
+
+
+@dataclass
+class EvaluationConfig:
+    """The metrics of translations, by the names that `nmt.evaluation.metrics` registers."""
+
+    metrics: list[str] = field(default_factory=lambda: ["bleu", "chrf", "ter"])
+    """Metrics of reports and of `results.json`: `bleu`, `chrf` (chrF2), `chrfpp` (chrF2++), `ter`, `comet`,
+    or a metric of a plugin."""
+    comet: CometConfig = field(default_factory=CometConfig)
+
+    def __post_init__(self) -> None:
+        """Checks the values."""
+        if not self.metrics:
+            raise UserError("evaluation.metrics=[]: is empty. Give a metric, such as [bleu].")
+
+
+@dataclass
+class TrainConfig(Section):
     """Options of `nmt-train`: data, model, training, and decoding in validation and test."""
 
     run_dir: str = path_field("folder", "runs/${name}")
     """Folder of the run, relative to the current folder."""
     name: str = path_field("name", "quickstart")
     """Name of the experiment."""
-    seed: int = 1
+    seed: int = bounded(1, between(0, 2**32 - 1))
     """Seed of all random numbers."""
     resume: Resume = Resume.auto
     """`auto`: resume the run if its folder has a checkpoint. `never`: start a new run; the folder must be
@@ -62,7 +93,7 @@ class TrainConfig:
 
     def __post_init__(self) -> None:
         """Checks the values."""
-        check("seed", self.seed, between(0, 2**32 - 1))
+        super().__post_init__()
         check_licence(self.licence)
         if self.start_from is None:
             for key in ("freeze", "l2_to_start"):
@@ -94,7 +125,7 @@ def folders(key: str, value: Any, kind: str = "folder") -> list[str]:
 
 
 @dataclass
-class TranslateConfig:
+class TranslateConfig(Section):
     """Options of `nmt-translate`: a model, and where text is read and written."""
 
     model_dir: Any = path_field("folder", "???", several=True)
@@ -112,7 +143,7 @@ class TranslateConfig:
     search processors and metrics. See docs/extending.md."""
     format: str = "text"
     """Format of input and output: `text`, or `jsonl` (JSON Lines); see docs/translating.md."""
-    column: int | None = None
+    column: int | None = bounded(None, between(1, 10_000))
     """Column of tab-separated values to translate, from 1. The translation is appended as the last column.
     null: the whole line."""
     alignments: str | None = path_field("file", None)
@@ -131,22 +162,20 @@ class TranslateConfig:
     precision: str = "fp32"
     """`auto`, `fp32`, `bf16` or `fp16`. With bf16 and fp16, which are faster, a translation may depend on the
     other sentences of its batch. `auto` chooses for the device."""
-    threads: int = 0
+    threads: int = bounded(0, between(0, PROCESSES))
     """CPU threads. 0: one per core."""
     decoding: DecodingConfig = field(default_factory=DecodingConfig)
 
     def __post_init__(self) -> None:
         """Checks the values."""
-        check("threads", self.threads, between(0, PROCESSES))
+        super().__post_init__()
         if self.format not in ("text", "jsonl"):
             raise UserError(f"format={shortened(self.format)}: must be text or jsonl.")
-        if self.column is not None:
-            check("column", self.column, between(1, 10_000))
         folders("model_dir", self.model_dir)
 
 
 @dataclass
-class EvalConfig:
+class EvalConfig(Section):
     """Options of `nmt-eval`: a model and a test set, or a file of hypotheses and its references."""
 
     model_dir: Any = path_field("folder", None, several=True)
@@ -186,14 +215,14 @@ class EvalConfig:
     precision: str = "fp32"
     """`auto`, `fp32`, `bf16` or `fp16`. With bf16 and fp16, which are faster, a translation may depend on the
     other sentences of its batch. `auto` chooses for the device."""
-    threads: int = 0
+    threads: int = bounded(0, between(0, PROCESSES))
     """CPU threads. 0: one per core."""
     decoding: DecodingConfig = field(default_factory=DecodingConfig)
     evaluation: EvaluationConfig = field(default_factory=EvaluationConfig)
 
     def __post_init__(self) -> None:
         """Checks the values."""
-        check("threads", self.threads, between(0, PROCESSES))
+        super().__post_init__()
         folders("model_dir", self.model_dir)
         folders("references", self.references, "file")
         if self.target_lang:

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field, fields
 from enum import Enum
 from typing import Any
 
-from nmt.config.checks import MANY, PROCESSES, above, between, check, shortened
-from nmt.config.paths import path_field
+from nmt.config.checks import MANY, PROCESSES, Section, above, auto_or, between, bounded, check
+from nmt.config.schema import path_field
 from nmt.config.storage import from_plain, to_plain
 from nmt.errors import UserError
 
@@ -107,50 +107,37 @@ class TrainSplitConfig(SplitConfig):
 
 
 @dataclass
-class TokenizerConfig:
+class TokenizerConfig(Section, key="data.tokenizer."):
     """The SentencePiece tokenizer; with byte fallback, so that no character is unknown."""
 
     segmentation: Segmentation = Segmentation.unigram
     """Segmentation algorithm."""
-    # A number or `auto`; see `DataConfig.max_tokens` for the type.
-    vocab_size: Any = 8000
+    vocab_size: Any = auto_or(8000, between(300, 1_000_000), "a number of pieces, 300 or more")
     """Number of pieces, including special pieces and bytes. Lowered with a warning if the text has fewer.
     `auto` chooses by the number of cleaned training pairs: 2000 below 10,000, 4000 below 25,000, 8000 below
     100,000, 16000 below 1,000,000, else 32000. It takes half of that per side without `joint`, and more for
     many characters."""
     joint: bool = True
     """One vocabulary for both sides. false: one per side."""
-    character_coverage: float = 1.0
+    character_coverage: float = bounded(1.0, between(0.98, 1))
     """Fraction of the characters that have a piece. The rest is encoded as bytes."""
     normalization: Normalization = Normalization.nmt_nfkc
     """Normalisation of text before segmentation."""
     user_symbols: list[str] = field(default_factory=list)
     """Strings that are never segmented: each is one piece."""
-    sample_pairs: int = 250_000
+    sample_pairs: int = bounded(250_000, between(1, MANY))
     """Largest number of pairs from which the pieces are learnt. A larger corpus is sampled, the same way each
     time. Fewer pairs are used if they exceed 100 MB of text."""
     path: str | None = path_field("folder", None)
     """Model folder, run folder or `hf://OWNER/NAME` whose pieces are reused. No pieces are learnt then, and
     the other options of the tokenizer are ignored."""
 
-    def __post_init__(self) -> None:
-        """Checks the values."""
-        if type(self.vocab_size) is int:
-            check("data.tokenizer.vocab_size", self.vocab_size, between(300, 1_000_000))
-        elif self.vocab_size != "auto":
-            raise UserError(
-                f"data.tokenizer.vocab_size={self.vocab_size}: must be auto or a number of pieces, "
-                "300 or more."
-            )
-        check("data.tokenizer.character_coverage", self.character_coverage, between(0.98, 1))
-        check("data.tokenizer.sample_pairs", self.sample_pairs, between(1, MANY))
-
 
 @dataclass
-class CleaningConfig:
+class CleaningConfig(Section, key="data.cleaning."):
     """Cleaning of the training pairs; the number of pairs that each rule drops is reported."""
 
-    max_pieces: int = 256
+    max_pieces: int = bounded(256, between(0, 1_000_000))
     """Largest number of pieces per side, EOS not counted. 0: no limit."""
     max_ratio: float = 9.0
     """Largest ratio of the longer side to the shorter side, in characters. 0: no limit."""
@@ -173,42 +160,35 @@ class CleaningConfig:
     drop_unequal_addresses: bool = False
     """Drop pairs whose URLs or e-mail addresses differ. An address ends before letters that are not Latin,
     Greek or Cyrillic."""
-    min_script: float = 0.0
+    min_script: float = bounded(0.0, between(0, 1))
     """Smallest fraction of a side's letters that are in the script of its language. 0: no limit."""
-    max_word: int = 0
+    max_word: int = bounded(0, between(0, 1_000_000))
     """Largest number of characters per word, in languages that separate words by spaces. 0: no limit."""
-    max_copied: float = 0.0
+    max_copied: float = bounded(0.0, between(0, 1))
     """Largest fraction of the source's words that also occur in the target, for sources of five words or
     more. 0: no limit."""
-    langid_confidence: float = 0.0
+    langid_confidence: float = bounded(0.0, between(0, 1))
     """Drop pairs with a side that is in another language with at least this confidence; 0.95 is cautious. 0:
     off. Needs `pip install "nmt[langid]"`."""
 
     def __post_init__(self) -> None:
         """Checks the values."""
-        check("data.cleaning.max_pieces", self.max_pieces, between(0, 1_000_000))
+        super().__post_init__()
         if self.max_ratio != 0:
             check("data.cleaning.max_ratio", self.max_ratio, between(1, 1_000_000))
-        check("data.cleaning.max_word", self.max_word, between(0, 1_000_000))
-        for key in ("min_script", "max_copied", "langid_confidence"):
-            check(f"data.cleaning.{key}", getattr(self, key), between(0, 1))
 
 
 @dataclass
-class SamplingConfig:
+class SamplingConfig(Section, key="data.sampling."):
     """Subword regularisation of training pairs, resampled each epoch (Kudo 2018; Provilkov et al. 2020)."""
 
-    alpha: float = 0.0
+    alpha: float = bounded(0.0, between(0, 1))
     """Unigram: smoothing of the sampling distribution; 0.1 is strong, 0.5 is mild. BPE: fraction of merges
     dropped (BPE-dropout); 0.1 in the paper. 0: no sampling."""
 
-    def __post_init__(self) -> None:
-        """Checks the values."""
-        check("data.sampling.alpha", self.alpha, between(0, 1))
-
 
 @dataclass
-class DataConfig:
+class DataConfig(Section, key="data."):
     """Names, languages, batches and preparation of the data."""
 
     name: str = path_field("name", "???")
@@ -225,61 +205,42 @@ class DataConfig:
     """Column or key of the source side in tables. `0`: the first column of a TSV file without a header."""
     target_key: str = "target"
     """Column or key of the target side in tables. `1`: the second column of a TSV file without a header."""
-    temperature: float | None = None
+    temperature: float | None = bounded(None, between(1, MANY))
     """Replaces the weights of the corpora: a corpus is drawn in proportion to size**(1 / temperature). Above
     1, small corpora are drawn more often and large ones less often. The length of an epoch stays the same."""
     cleaning: CleaningConfig = field(default_factory=CleaningConfig)
     tokenizer: TokenizerConfig = field(default_factory=TokenizerConfig)
     sampling: SamplingConfig = field(default_factory=SamplingConfig)
-    concatenate: float = 0.0
+    concatenate: float = bounded(0.0, between(0, 1))
     """Fraction of the training pairs that are appended to another pair of their corpus, at random in each
     epoch, while the result has at most `cleaning.max_pieces` pieces. It teaches longer sentences."""
     placeholders: bool = False
     """Replace URLs, e-mail addresses, tags and variables by placeholders in training, so that they are
     unchanged in translations. Placeholders are also inserted into a part of the other pairs, at random in
     each epoch."""
-    # `max_tokens` and `loaders` are a number or `auto`. OmegaConf has no union types in an optional section,
-    # and `data` is optional in `nmt-eval`.
-    max_tokens: Any = 4096
+    max_tokens: Any = auto_or(4096, between(16, 10_000_000), "a number of tokens, 16 or more")
     """Largest number of target tokens per micro-batch, EOS counted. `auto`: as many as fit into memory, at
     most 25,000, measured when the run begins."""
-    max_source_ratio: float = 1.5
+    max_source_ratio: float = bounded(1.5, between(1, 1000))
     """Largest number of source tokens per micro-batch, as a multiple of `max_tokens`."""
-    block_pairs: int = 65_536
+    block_pairs: int = bounded(65_536, between(1, MANY))
     """Pairs per block. A block is the unit of sampling, packing and resuming within an epoch."""
-    workers: int = 0
+    workers: int = bounded(0, between(0, PROCESSES))
     """Processes that prepare the data. 0: one per core."""
-    loaders: Any = "auto"
+    loaders: Any = auto_or("auto", between(0, PROCESSES), "a number of processes")
     """Processes per GPU that prepare its batches in advance. 0: a thread prepares them. `auto`: as many as
     the GPUs need, if there are cores for them, and 0 for training on the CPU."""
     cache_dir: str | None = path_field("folder", None)
     """Folder of the prepared data. null: `nmt` in the user's cache folder."""
-    cache_days: int = 90
+    cache_days: int = bounded(90, between(0, 100_000))
     """Prepared data unused for this many days are deleted when other data are prepared. 0: never."""
 
     def __post_init__(self) -> None:
         """Checks the values."""
-        if type(self.max_tokens) is int:
-            check("data.max_tokens", self.max_tokens, between(16, 10_000_000))
-        elif self.max_tokens != "auto":
-            raise UserError(
-                f"data.max_tokens={shortened(self.max_tokens)}: "
-                f"must be auto or a number of tokens, 16 or more."
-            )
-        check("data.max_source_ratio", self.max_source_ratio, between(1, 1000))
-        check("data.concatenate", self.concatenate, between(0, 1))
-        check("data.block_pairs", self.block_pairs, between(1, MANY))
-        check("data.workers", self.workers, between(0, PROCESSES))
-        if type(self.loaders) is int:
-            check("data.loaders", self.loaders, between(0, PROCESSES))
-        elif self.loaders != "auto":
-            raise UserError(f"data.loaders={shortened(self.loaders)}: must be auto or a number of processes.")
-        check("data.cache_days", self.cache_days, between(0, 100_000))
+        super().__post_init__()
         for key in ("source_lang", "target_lang"):
             if not getattr(self, key):
                 raise UserError(f"data.{key}: is empty. Give a language code, such as data.{key}=en.")
-        if self.temperature is not None:
-            check("data.temperature", self.temperature, between(1, MANY))
         for name, corpus in self.train.corpora.items():
             self._check_corpus(f"data.train.corpora.{name}", corpus)
 

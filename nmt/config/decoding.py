@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
-from nmt.config.checks import MANY, PROCESSES, above, between, check, shortened
+from nmt.config.checks import MANY, PROCESSES, Section, above, auto_or, between, bounded, shortened
 from nmt.errors import UserError
 
 
@@ -19,44 +19,44 @@ class Shift(Enum):
 
 
 @dataclass
-class DecodingConfig:
+class DecodingConfig(Section, key="decoding."):
     """Beam search (section 6.1 of the paper) and its batches."""
 
-    beam_size: int = 4
+    beam_size: int = bounded(4, between(1, 1000))
     """Hypotheses per sentence in the beam. 1: greedy search."""
-    length_penalty: float = 0.6
+    length_penalty: float = bounded(0.6, between(0, 10))
     """GNMT's alpha: scores are divided by ((5 + |Y|) / 6) ** alpha (Wu et al. 2016, eq. 14). 0: no
     division."""
-    max_length_offset: int = 50
+    max_length_offset: int = bounded(50, between(1, 100_000))
     """Longest translation in tokens: this number plus `max_length_factor` times the length of the source."""
-    max_length_factor: float = 1.0
+    max_length_factor: float = bounded(1.0, between(0, 100))
     """Factor on the source length in the length limit; see `max_length_offset`."""
-    nbest: int = 1
+    nbest: int = bounded(1, between(1, 1000))
     """Hypotheses returned per sentence, best first. At most `beam_size`."""
-    samples: int = 0
+    samples: int = bounded(0, between(0, 100_000))
     """Translations that are drawn at random for each sentence, in place of beam search. 0: beam search. All
     of them are returned, as with `nbest`."""
-    temperature: float = 1.0
+    temperature: float = bounded(1.0, above(0, 1000))
     """Divides the log-probabilities from which samples are drawn. Below 1: more probable tokens."""
-    top_k: int = 0
+    top_k: int = bounded(0, between(0, MANY))
     """Samples are drawn from this number of most probable tokens. 0: from all."""
-    top_p: float = 1.0
+    top_p: float = bounded(1.0, above(0, 1))
     """Samples are drawn from the fewest most probable tokens with this total probability. 1: from all."""
-    seed: int = 1
+    seed: int = bounded(1, between(0, MANY))
     """Seed of samples. The samples of a line depend on it and on the line alone."""
     mbr: str | None = None
     """Metric of minimum Bayes risk decoding, such as `chrf`: of the samples or of the n-best list, the
     translation is the one that agrees best with all others. null: the translation with the best score."""
-    diversity: float = 0.0
+    diversity: float = bounded(0.0, between(0, 1000))
     """Makes the n-best list more varied: each extension of a hypothesis is lowered by this number for every
     extension of the same hypothesis that is more probable (Li et al. 2016). 0: no difference."""
-    coverage_penalty: float = 0.0
+    coverage_penalty: float = bounded(0.0, between(0, 1000))
     """GNMT's beta: lowers the scores of translations that attend too little to some source tokens (Wu et al.
     2016, eq. 14). The hypotheses that the beam search returns are ranked again. 0: no penalty."""
     retry_loops: bool = False
     """Translate a line again without repeated sequences of 3 tokens if its translation repeats the same
     tokens again and again, and the source does not. A warning names the line."""
-    no_repeat_ngram: int = 0
+    no_repeat_ngram: int = bounded(0, between(0, 100))
     """No sequence of this many tokens occurs twice in a translation. 0: repetition is allowed."""
     placeholders: bool = True
     """Copy URLs, e-mail addresses, tags and variables unchanged into the translation. Only for models that
@@ -65,16 +65,16 @@ class DecodingConfig:
     """Translate a line without its XML and HTML tags, and then place them, so that they do not change the
     translation. The line takes twice as long. False: tags are copied like URLs. For models that were trained
     with `data.placeholders=true`."""
-    max_tokens: Any = "auto"
+    max_tokens: Any = auto_or("auto", between(1, 10_000_000), "a number")
     """Largest number of source tokens per batch, padding included. `auto`: 8,192; on a GPU as many as its
     free memory probably holds."""
-    max_sentences: Any = "auto"
+    max_sentences: Any = auto_or("auto", between(1, 1_000_000), "a number")
     """Largest number of sentences per batch. `auto`: 512 divided by the hypotheses of a sentence, at least 64
     and at most 256; fewer if worker processes share the sentences. On a GPU 4,096 divided by the hypotheses,
     at most 2,048, and fewer if its memory is small."""
-    max_source_tokens: int = 1024
+    max_source_tokens: int = bounded(1024, between(1, 100_000))
     """Longest source in tokens. A longer source is cut, with a warning on standard error."""
-    workers: Any = "auto"
+    workers: Any = auto_or("auto", between(1, PROCESSES), "a number of processes")
     """Processes that translate batches side by side on the CPU, with one thread each. They share the memory
     of the model. 1: one batch at a time, with all threads. `auto`: one process per thread. A GPU has none."""
     alignment_heads: Any = "auto"
@@ -83,7 +83,7 @@ class DecodingConfig:
     alignment_shift: Shift = Shift.auto
     """The step whose attention aligns a target piece. `predicting`: the step that predicts it. `reading`: the
     step that reads it. `auto`: as `nmt-train` chose for the model, or `predicting`."""
-    alignment_threshold: float = 0.0
+    alignment_threshold: float = bounded(0.0, between(0, 1))
     """A target word is linked to a source word only if this has at least this share of its attention. 0: all
     target words are linked."""
     processors: dict[str, dict[str, Any] | None] = field(default_factory=dict)
@@ -93,37 +93,8 @@ class DecodingConfig:
 
     def __post_init__(self) -> None:
         """Checks the values."""
-        for key, high in (
-            ("beam_size", 1000),
-            ("nbest", 1000),
-            ("max_source_tokens", 100_000),
-            ("max_length_offset", 100_000),
-        ):
-            check(f"decoding.{key}", getattr(self, key), between(1, high))
-        for key, high in (("max_tokens", 10_000_000), ("max_sentences", 1_000_000)):
-            value = getattr(self, key)
-            if type(value) is int:
-                check(f"decoding.{key}", value, between(1, high))
-            elif value != "auto":
-                raise UserError(f"decoding.{key}={shortened(value)}: must be auto or a number.")
-        if type(self.workers) is int:
-            check("decoding.workers", self.workers, between(1, PROCESSES))
-        elif self.workers != "auto":
-            raise UserError(
-                f"decoding.workers={shortened(self.workers)}: must be auto or a number of processes."
-            )
-        check("decoding.no_repeat_ngram", self.no_repeat_ngram, between(0, 100))
-        check("decoding.length_penalty", self.length_penalty, between(0, 10))
-        check("decoding.max_length_factor", self.max_length_factor, between(0, 100))
-        check("decoding.samples", self.samples, between(0, 100_000))
-        check("decoding.temperature", self.temperature, above(0, 1000))
-        check("decoding.top_k", self.top_k, between(0, MANY))
-        check("decoding.top_p", self.top_p, above(0, 1))
+        super().__post_init__()
         _check_heads(self.alignment_heads)
-        check("decoding.alignment_threshold", self.alignment_threshold, between(0, 1))
-        check("decoding.diversity", self.diversity, between(0, 1000))
-        check("decoding.coverage_penalty", self.coverage_penalty, between(0, 1000))
-        check("decoding.seed", self.seed, between(0, MANY))
         if self.samples and self.nbest > 1:
             raise UserError(
                 f"decoding.nbest={self.nbest}: with decoding.samples={self.samples} all samples are "
@@ -135,12 +106,11 @@ class DecodingConfig:
                     f"decoding.{key}={str(value).lower()}: is for beam search, and decoding.samples="
                     f"{self.samples} draws translations at random. Remove one of them."
                 )
-        if self.mbr is not None:
-            if max(self.samples, self.nbest) < 2:
-                raise UserError(
-                    f"decoding.mbr={self.mbr}: has one candidate to choose from. Set decoding.samples=32, or "
-                    "decoding.nbest."
-                )
+        if self.mbr is not None and max(self.samples, self.nbest) < 2:
+            raise UserError(
+                f"decoding.mbr={self.mbr}: has one candidate to choose from. Set decoding.samples=32, or "
+                "decoding.nbest."
+            )
         if self.nbest > self.beam_size:
             raise UserError(
                 f"decoding.nbest={self.nbest}: is more than decoding.beam_size={self.beam_size}. "

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
-from nmt.config.checks import between, check, share
-from nmt.config.choices import registered_name
+from nmt.config.checks import Section, between, bounded, share
+from nmt.config.schema import registered_name
 from nmt.errors import UserError
 
 
@@ -64,18 +64,18 @@ class PositionsConfig:
 
 
 @dataclass
-class ModelConfig:
+class ModelConfig(Section, key="model."):
     """The architecture, size and regularisation of the model."""
 
-    encoder_layers: int = 6
+    encoder_layers: int = bounded(6, between(1, 1000))
     """Layers of the encoder."""
-    decoder_layers: int = 6
+    decoder_layers: int = bounded(6, between(1, 1000))
     """Layers of the decoder."""
-    d_model: int = 512
+    d_model: int = bounded(512, between(1, 100_000))
     """Width of embeddings and hidden states. A multiple of `heads`."""
-    d_ff: int = 2048
+    d_ff: int = bounded(2048, between(1, 1_000_000))
     """Width inside the feed-forward layers."""
-    heads: int = 8
+    heads: int = bounded(8, between(1, 10_000))
     """Attention heads."""
     norm: Norm = Norm.post
     """Layer normalisation after the residual sum (`post`, as in the paper) or before the sub-layer
@@ -91,11 +91,11 @@ class ModelConfig:
     output_bias: bool = False
     """A bias for each piece is added to the logits. Not in the paper; models of Marian have it."""
     positions: PositionsConfig = field(default_factory=PositionsConfig)
-    dropout: float = 0.1
+    dropout: float = bounded(0.1, share())
     """Dropout on embeddings and sub-layer outputs (section 5.4 of the paper)."""
-    ffn_dropout: float = 0.0
+    ffn_dropout: float = bounded(0.0, share())
     """Dropout inside the feed-forward layers, after the activation. Not in the paper."""
-    word_dropout: float = 0.0
+    word_dropout: float = bounded(0.0, share())
     """Dropout of whole tokens of both sides, before positions are added (Gal and Ghahramani 2016). Not in the
     paper."""
     architecture: str = registered_name("transformer", "transformer", "rnn_attention")
@@ -104,24 +104,13 @@ class ModelConfig:
     """Options of the architecture. Its class has their types and defaults."""
     attention: str = registered_name("scaled_dot", "scaled_dot", "dot", "additive")
     """Score function of attention, by the name that `nmt.model.attention` registers."""
-    attention_window: int | None = None
+    attention_window: int | None = bounded(None, between(1, 1_000_000))
     """Self-attention is limited to this many tokens on either side (section 4 of the paper). null: no
     limit."""
 
     def __post_init__(self) -> None:
         """Checks the values."""
-        for key, high in (
-            ("encoder_layers", 1000),
-            ("decoder_layers", 1000),
-            ("d_model", 100_000),
-            ("d_ff", 1_000_000),
-            ("heads", 10_000),
-        ):
-            check(f"model.{key}", getattr(self, key), between(1, high))
-        for key in ("dropout", "ffn_dropout", "word_dropout"):
-            check(f"model.{key}", getattr(self, key), share())
-        if self.attention_window is not None:
-            check("model.attention_window", self.attention_window, between(1, 1_000_000))
+        super().__post_init__()
         if self.d_model % self.heads:
             raise UserError(
                 f"model.d_model={self.d_model}: must be a multiple of model.heads={self.heads}. Change one."

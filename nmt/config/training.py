@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
-from nmt.config.checks import MANY, PROCESSES, above, between, check, decay, share, shortened
-from nmt.config.choices import registered_name
+from nmt.config.checks import MANY, PROCESSES, Section, above, between, bounded, decay, share, shortened
+from nmt.config.schema import registered_name
 from nmt.errors import UserError
 
 
@@ -44,29 +44,22 @@ class Average(Enum):
 
 
 @dataclass
-class OptimizerConfig:
+class OptimizerConfig(Section, key="training.optimizer."):
     """The optimizer, by the name that `nmt.training.update.optimizer` registers."""
 
     name: str = registered_name("adam", "adam", "adamw")
     """`adam` (section 5.3 of the paper), `adamw` (decoupled weight decay), or an optimizer of a plugin. Only
     `adam` and `adamw` use the next four options."""
-    beta1: float = 0.9
+    beta1: float = bounded(0.9, decay())
     """Decay of the running mean of gradients."""
-    beta2: float = 0.98
+    beta2: float = bounded(0.98, decay())
     """Decay of the running mean of squared gradients."""
-    epsilon: float = 1e-9
+    epsilon: float = bounded(1e-9, above(0, 1))
     """Added to the denominator of an update, for numerical stability."""
-    weight_decay: float = 0.0
+    weight_decay: float = bounded(0.0, between(0, 100))
     """Weight decay coefficient. 0: none."""
     options: dict[str, Any] = field(default_factory=dict)
     """Options of an optimizer of a plugin. Its class has their types and defaults."""
-
-    def __post_init__(self) -> None:
-        """Checks the values."""
-        for key in ("beta1", "beta2"):
-            check(f"training.optimizer.{key}", getattr(self, key), decay())
-        check("training.optimizer.epsilon", self.epsilon, above(0, 1))
-        check("training.optimizer.weight_decay", self.weight_decay, between(0, 100))
 
 
 @dataclass
@@ -81,33 +74,26 @@ class ObjectiveConfig:
 
 
 @dataclass
-class ScheduleConfig:
+class ScheduleConfig(Section, key="training.schedule."):
     """The schedule of the learning rate, by the name that `nmt.training.update.schedule` registers."""
 
     name: str = registered_name("noam", "noam", "inverse_sqrt", "linear", "constant")
     """`noam` (equation 3 of the paper), `inverse_sqrt`, `linear`, `constant`, or a schedule of a plugin.
     `inverse_sqrt`, `linear` and `constant` rise linearly to `peak` first."""
-    warmup_updates: int = 4000
+    warmup_updates: int = bounded(4000, between(0, MANY))
     """Updates in which the learning rate rises."""
-    scale: float = 1.0
+    scale: float = bounded(1.0, above(0, 10_000))
     """Factor on the learning rate of `noam`."""
-    peak: float = 7e-4
+    peak: float = bounded(7e-4, above(0, 100))
     """Highest learning rate of `inverse_sqrt`, `linear` and `constant`."""
-    final: float = 0.0
+    final: float = bounded(0.0, between(0, 100))
     """Learning rate of `linear` at update `training.max_updates`."""
     options: dict[str, Any] = field(default_factory=dict)
     """Options of a schedule of a plugin. Its class has their types and defaults."""
 
-    def __post_init__(self) -> None:
-        """Checks the values."""
-        check("training.schedule.warmup_updates", self.warmup_updates, between(0, MANY))
-        check("training.schedule.scale", self.scale, above(0, 10_000))
-        check("training.schedule.peak", self.peak, above(0, 100))
-        check("training.schedule.final", self.final, between(0, 100))
-
 
 @dataclass
-class AveragingConfig:
+class AveragingConfig(Section, key="training.averaging."):
     """Checkpoint averaging (section 6.1 of the paper)."""
 
     kind: Average = Average.auto
@@ -115,25 +101,21 @@ class AveragingConfig:
     best checkpoint. `auto`: the best by `training.criterion` of the last checkpoint, the best one, means of
     the last and of the best `count` or fewer, and with `ema` the weights without it. With another value on a
     finished run, the same command creates the final model again, without training."""
-    count: int = 5
+    count: int = bounded(5, between(1, 10_000))
     """Checkpoints in a mean."""
-
-    def __post_init__(self) -> None:
-        """Checks the values."""
-        check("training.averaging.count", self.count, between(1, 10_000))
 
 
 @dataclass
-class TrainingConfig:
+class TrainingConfig(Section, key="training."):
     """The training loop: length, updates, validation, checkpoints, and use of the machine."""
 
-    max_updates: int = 100_000
+    max_updates: int = bounded(100_000, between(1, MANY))
     """Training ends after this many updates."""
-    max_epochs: int | None = None
+    max_epochs: int | None = bounded(None, between(1, MANY))
     """Training ends after this many epochs. null: no limit."""
-    max_minutes: float | None = None
+    max_minutes: float | None = bounded(None, above(0, MANY))
     """Training ends after this many minutes, counting earlier sessions of the run. null: no limit."""
-    micro_batches: int = 1
+    micro_batches: int = bounded(1, between(1, 1_000_000))
     """Micro-batches per update, over all processes."""
     fit_micro_batches: bool = False
     """On GPUs: divide an update of `data.max_tokens` times `micro_batches` target tokens into as few
@@ -148,7 +130,7 @@ class TrainingConfig:
     gradient_exchange: Exchange = Exchange.fp32
     """Number format in which processes send and sum gradients. `bf16` sends half as many bytes, for slow
     connections between GPUs. It changes rounding, so it is fixed for the whole run."""
-    max_restarts: int = 0
+    max_restarts: int = bounded(0, between(0, MANY))
     """Number of times that the processes are restarted from the last checkpoint after one of them is killed
     or fails because of a bug. With `torchrun`, use its `--max-restarts`."""
     precision: Precision = Precision.auto
@@ -165,79 +147,58 @@ class TrainingConfig:
     """On GPUs, in bf16: record forward and backward pass as CUDA graphs, so that the GPU does not wait for
     Python, and pad batches to few shapes. It is for the Transformer of the paper, and faster with few tokens
     per GPU. It changes rounding, so it is fixed for the whole run. On CPUs it has no effect."""
-    label_smoothing: float = 0.1
+    label_smoothing: float = bounded(0.1, share())
     """Label smoothing: fraction of the probability that is spread evenly over all pieces. 0: none."""
-    rdrop: float = 0.0
+    rdrop: float = bounded(0.0, between(0, 1000))
     """R-Drop (Liang et al. 2021): weight alpha of the divergence between two passes of each micro-batch with
     different dropout; 5 in the paper. It doubles time and memory. 0: one pass."""
-    ema: float = 0.0
+    ema: float = bounded(0.0, decay())
     """Decay of an exponential moving average of the weights, such as 0.999; it is lower in the first updates.
     The average is validated, averaged over checkpoints and delivered. Training itself uses the weights. 0:
     off."""
-    clip_norm: float = 0.0
+    clip_norm: float = bounded(0.0, between(0, MANY))
     """Largest norm of the gradients; larger gradients are scaled down to it. 0: no limit."""
     freeze: list[str] = field(default_factory=list)
     """Parts of the model that `start_from` sets and training does not change: `encoder`, `decoder`,
     `embeddings`, or parts of the names of weights such as `encoder.0`, `cross_attention` or `*_norm`. See
     docs/fine_tuning.md."""
-    l2_to_start: float = 0.0
+    l2_to_start: float = bounded(0.0, between(0, MANY))
     """Weight lambda of a penalty on the distance from the weights of `start_from`, which weakens forgetting:
     lambda / 2 times the sum of the squared differences is added to the loss per target token. 0: none."""
     objective: ObjectiveConfig = field(default_factory=ObjectiveConfig)
     optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
     schedule: ScheduleConfig = field(default_factory=ScheduleConfig)
     averaging: AveragingConfig = field(default_factory=AveragingConfig)
-    validate_every: int = 1000
+    validate_every: int = bounded(1000, between(0, MANY))
     """Updates between validations. 0: at the end of every epoch. The last update is always validated."""
-    validate_sentences: int = 0
+    validate_sentences: int = bounded(0, between(0, MANY))
     """Sentences of the validation set to use, from its beginning. 0: all."""
     validate_metrics: list[str] = field(default_factory=lambda: ["bleu", "chrf"])
     """Metrics computed in validation, in addition to loss, perplexity and the `criterion`."""
-    checkpoint_every: int = 1000
+    checkpoint_every: int = bounded(1000, between(0, MANY))
     """Updates between checkpoints. 0: at every validation."""
-    keep_checkpoints: int = 5
+    keep_checkpoints: int = bounded(5, between(1, MANY))
     """Scheduled checkpoints to retain, in addition to those that averaging, `best` and rollbacks need. The
     best validations also have checkpoints, unless `averaging.kind=last`."""
     criterion: str = registered_name("bleu", "loss", "bleu", "chrf", "chrfpp", "ter", "comet")
     """Validation measure for the best checkpoint, early stopping and the choice of the final model: `loss`,
     or a metric such as `bleu` or `chrf`."""
-    patience: int = 0
+    patience: int = bounded(0, between(0, MANY))
     """Early stopping: training ends after this many validations in a row without a better `criterion`. 0:
     off."""
-    log_every: int = 50
+    log_every: int = bounded(50, between(1, MANY))
     """Updates between records in `metrics.jsonl` and TensorBoard. The last update is always recorded."""
     profile: bool = False
     """Profile the sixth to the eighth update of the session into `run_dir/profile`, for TensorBoard or
     chrome://tracing."""
     deterministic: bool = False
     """Bitwise reproducible training on CUDA, which is slower. On the CPU it always is."""
-    threads: int = 0
+    threads: int = bounded(0, between(0, PROCESSES))
     """CPU threads per process. 0: the available cores, divided by the number of processes."""
 
     def __post_init__(self) -> None:
         """Checks the values."""
-        for key, low, high in (
-            ("max_updates", 1, MANY),
-            ("micro_batches", 1, 1_000_000),
-            ("keep_checkpoints", 1, MANY),
-            ("log_every", 1, MANY),
-            ("validate_every", 0, MANY),
-            ("validate_sentences", 0, MANY),
-            ("checkpoint_every", 0, MANY),
-            ("patience", 0, MANY),
-            ("max_restarts", 0, MANY),
-            ("clip_norm", 0, MANY),
-            ("l2_to_start", 0, MANY),
-            ("threads", 0, PROCESSES),
-        ):
-            check(f"training.{key}", getattr(self, key), between(low, high))
-        if self.max_epochs is not None:
-            check("training.max_epochs", self.max_epochs, between(1, MANY))
-        if self.max_minutes is not None:
-            check("training.max_minutes", self.max_minutes, above(0, MANY))
-        check("training.label_smoothing", self.label_smoothing, share())
-        check("training.rdrop", self.rdrop, between(0, 1000))
-        check("training.ema", self.ema, decay())
+        super().__post_init__()
         # Python refuses to convert more than 4,300 digits.
         number = int(self.devices) if self.devices.isdecimal() and len(self.devices) <= 20 else 0
         if self.devices != "auto" and not 1 <= number <= PROCESSES:

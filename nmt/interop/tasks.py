@@ -14,7 +14,7 @@ from nmt import __version__
 from nmt.bundle import Bundle, load_bundle, write_files, write_model, write_results
 from nmt.card import CARD, Subject, export_card
 from nmt.config import DataConfig, EvalConfig, ExportConfig, ImportConfig, TrainConfig
-from nmt.config.exporting import COPY
+from nmt.config.interop import COPY
 from nmt.errors import UserError
 from nmt.evaluation.metrics import metrics_for
 from nmt.evaluation.scores import score_of

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from nmt.config.checks import shortened
-from nmt.config.paths import schema_keys
+from nmt.config.schema import schema_keys
 from nmt.errors import UserError
 
 GROUPS = {"train": ("experiment", "data", "data/cleaning", "model", "model/positions"), "eval": ("data",)}

@@ -18,7 +18,7 @@ from omegaconf.errors import (
 )
 
 from nmt.config import DecodingConfig, TranslateConfig, folders, storage
-from nmt.config.paths import check_texts, schema_keys
+from nmt.config.schema import check_texts, schema_keys
 from nmt.errors import UserError
 from nmt.options.arguments import Arguments, configs_folder, require_option, require_text
 from nmt.options.hydra_errors import config_keys, did_you_mean, explained, first_line, missing_config

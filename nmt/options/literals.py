@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from nmt.config.paths import TextOption
+from nmt.config.schema import TextOption
 from nmt.errors import UserError
 
 _QUOTED = re.compile(r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*\"""", re.DOTALL)

@@ -15,8 +15,7 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override, Quote, QuotedString, RangeSweep
 from hydra.errors import HydraException, OverrideParseException
 
-from nmt.config.booleans import check_truth, truth_keys
-from nmt.config.paths import schema_keys, text_option
+from nmt.config.schema import check_truth, schema_keys, text_option
 from nmt.errors import UserError
 from nmt.options.arguments import GROUPS, Arguments
 from nmt.options.hydra_errors import first_line
@@ -57,11 +56,11 @@ def settings_of_jobs(schema: type[Any], arguments: Arguments) -> Iterator[list[S
     Raises:
         UserError: an argument can't be parsed or has several values without `-m`, or there are too many jobs.
     """
-    choices, truths = [], truth_keys(schema)
+    choices = []
     for text in arguments.overrides:
         found = _read(schema, text, arguments.sweep)
         for one in found:
-            check_truth(truths, one.key, one.value)
+            check_truth(schema, one.key, one.value)
         choices.append([dataclasses.replace(one, swept=len(found) > 1) for one in found])
     jobs = math.prod(map(len, choices))
     if jobs > MAX_JOBS:

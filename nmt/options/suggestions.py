@@ -12,8 +12,8 @@ from functools import cache
 from pathlib import Path
 
 from nmt.config import EvalConfig, ExportConfig, ImportConfig, ServeConfig, TrainConfig, TranslateConfig
-from nmt.config.paths import schema_keys
 from nmt.config.plain_yaml import parse_yaml
+from nmt.config.schema import schema_keys
 
 
 @dataclass(frozen=True)

@@ -24,9 +24,8 @@ from hydra.types import RunMode
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from nmt.config.booleans import check_truth, truth_keys
 from nmt.config.checks import shortened
-from nmt.config.paths import schema_keys, text_option
+from nmt.config.schema import check_truth, schema_keys, text_option
 from nmt.errors import UserError
 from nmt.options.hydra_errors import did_you_mean, first_line, wrong_value
 from nmt.options.overrides import quoted
@@ -199,7 +198,7 @@ def _full(package: str, entry: Entry) -> str:
 
 def _check_keys(schema: type[Any], file: YamlFile, package: str, config_path: str) -> None:
     """Refuses unknown keys, and text that YAML converts."""
-    known, truths = [*schema_keys(schema)], truth_keys(schema)
+    known = schema_keys(schema)
     pattern = re.compile("|".join(re.escape(key).replace(r"\*", r"[^.]+") for key in known))
     for entry in file.entries:
         key = _full(package, entry)
@@ -223,7 +222,7 @@ def _check_keys(schema: type[Any], file: YamlFile, package: str, config_path: st
             refuse(file.path, entry.line, f"{key}: there is no such option{hint}")
         if not isinstance(entry.value, dict):
             try:
-                check_truth(truths, key, entry.value)
+                check_truth(schema, key, entry.value)
             except UserError as error:
                 refuse(file.path, entry.line, str(error))
         option = text_option(schema, key)

@@ -25,7 +25,7 @@ from nmt.config import (
     TranslateConfig,
 )
 from nmt.config.checks import above, between, check, shortened
-from nmt.config.paths import text_option
+from nmt.config.schema import text_option
 from nmt.errors import UserError
 from nmt.options.arguments import Arguments
 from nmt.options.compose import compose_jobs

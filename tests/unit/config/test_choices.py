@@ -9,7 +9,7 @@ import pytest
 from nmt.cli.completion import completed
 from nmt.cli.help import help_text
 from nmt.config import ModelConfig, PositionsConfig, TrainConfig, TrainingConfig
-from nmt.config.choices import choices_of
+from nmt.config.schema import choices_of
 from nmt.config.training import OptimizerConfig, ScheduleConfig
 from nmt.evaluation.metrics import METRICS
 from nmt.model import MODELS, POSITIONS

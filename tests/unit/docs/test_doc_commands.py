@@ -22,7 +22,7 @@ from doc_commands import ELLIPSIS, Command, commands, simple_commands
 from doc_pages import ROOT
 
 from nmt.config import EvalConfig, ExportConfig, ImportConfig, ServeConfig, TrainConfig, TranslateConfig
-from nmt.config.paths import text_option
+from nmt.config.schema import text_option
 from nmt.errors import UserError
 from nmt.options.arguments import read_arguments
 from nmt.options.compose import compose_jobs

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from nmt.bundle import config_from_yaml, config_to_yaml
 from nmt.config import CorpusConfig, EvalConfig, TrainConfig, TranslateConfig
-from nmt.config.paths import TextOption
+from nmt.config.schema import TextOption
 from nmt.errors import UserError
 from nmt.options.arguments import Arguments, read_arguments
 from nmt.options.compose import compose_jobs

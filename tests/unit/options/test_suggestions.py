@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from nmt.config import EvalConfig, ExportConfig, ImportConfig, ServeConfig, TrainConfig, TranslateConfig
-from nmt.config.paths import schema_keys
+from nmt.config.schema import schema_keys
 from nmt.errors import UserError
 from nmt.options.arguments import Arguments, read_arguments
 from nmt.options.compose import compose_jobs

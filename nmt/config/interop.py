@@ -1,12 +1,11 @@
-"""The options of `nmt-export`."""
+"""The options of `nmt-export` and `nmt-import`."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from nmt.config.checks import PROCESSES, between, check, check_licence
-from nmt.config.choices import registered_name
-from nmt.config.paths import path_field
+from nmt.config.checks import PROCESSES, Section, between, bounded, check_language, check_licence
+from nmt.config.schema import path_field, registered_name
 from nmt.errors import UserError
 
 COPY = "nmt"
@@ -14,7 +13,7 @@ COPY = "nmt"
 
 
 @dataclass
-class ExportConfig:
+class ExportConfig(Section):
     """Options of `nmt-export`: a model, a format, and the text for the comparison."""
 
     model_dir: str = path_field("folder", "???")
@@ -26,7 +25,7 @@ class ExportConfig:
     quantization: str = "float32"
     """Number format of the weights: `float32`, `int8`, `int8_float32`, `int8_float16`, `int8_bfloat16`,
     `int16`, `float16` or `bfloat16`."""
-    max_length: int = 1024
+    max_length: int = bounded(1024, between(1, 1_000_000))
     """Positions of an absolute positional encoding in the export: the maximum number of tokens of a sentence,
     EOS counted."""
     check: str | None = path_field("file", None)
@@ -34,9 +33,9 @@ class ExportConfig:
     they are no longer there, the bundled sentences."""
     references: str | None = path_field("file", None)
     """Text file of the translations of `check`, line for line."""
-    check_sentences: int = 1000
+    check_sentences: int = bounded(1000, between(1, 10_000_000))
     """Maximum number of sentences to compare."""
-    max_bleu_loss: float = 0.5
+    max_bleu_loss: float = bounded(0.5, between(0, 100))
     """Largest loss of BLEU of a quantised export against the model, on the sentences of the comparison."""
     licence: str | None = None
     """Licence of the model, for its card: an identifier such as `apache-2.0` or `cc-by-4.0`. null: the one
@@ -48,23 +47,18 @@ class ExportConfig:
     """Whether a new repository of `push` is private. null: as its owner has set on the hub."""
     plugins: list[str] = field(default_factory=list)
     """Python modules to import first, such as `[my_package.formats]`. See docs/extending.md."""
-    threads: int = 0
+    threads: int = bounded(0, between(0, PROCESSES))
     """CPU threads. 0: one per core."""
 
     def __post_init__(self) -> None:
         """Checks the values."""
-        check("threads", self.threads, between(0, PROCESSES))
-        check("max_length", self.max_length, between(1, 1_000_000))
-        check("check_sentences", self.check_sentences, between(1, 10_000_000))
-        check("max_bleu_loss", self.max_bleu_loss, between(0, 100))
+        super().__post_init__()
         check_licence(self.licence)
         if self.private is not None and self.push is None:
             raise UserError("private: requires push=OWNER/NAME. Remove it, or add that.")
         if self.format == COPY:
             self._check_copy()
-        if (self.check is None) != (self.references is None):
-            missing, given = ("references", "check") if self.references is None else ("check", "references")
-            raise UserError(f"{missing}: must be given with {given}, its file line for line.")
+        _check_comparison(self.check, self.references)
 
     def _check_copy(self) -> None:
         """Refuses the options that have no meaning for a copy."""
@@ -74,3 +68,46 @@ class ExportConfig:
             raise UserError(
                 f"check: format={COPY} compares the weights themselves. Remove check and references."
             )
+
+
+@dataclass
+class ImportConfig(Section):
+    """Options of `nmt-import`: a model of another program, and the text for the comparison."""
+
+    model: str = path_field("folder", "???")
+    """Folder of the model, or its name on the Hugging Face hub: `hf://OWNER/NAME`, with `@REVISION` if need
+    be."""
+    output: str = path_field("folder", "???")
+    """Model folder to write. It must not exist, or be empty."""
+    format: str = registered_name("marian", "marian")
+    """Format of the model, as registered in `nmt.export.IMPORTERS`. `marian`: a Marian model of transformers,
+    such as the OPUS-MT models."""
+    source_lang: str | None = None
+    """Code of the source language, such as `en`. null: as the model says."""
+    target_lang: str | None = None
+    """Code of the target language. null: as the model says."""
+    check: str | None = path_field("file", None)
+    """Text file of sources to compare both models on. null: the bundled sentences."""
+    references: str | None = path_field("file", None)
+    """Text file of the translations of `check`, line for line."""
+    check_sentences: int = bounded(200, between(1, 10_000_000))
+    """Maximum number of sentences to compare."""
+    plugins: list[str] = field(default_factory=list)
+    """Python modules to import first, such as `[my_package.formats]`. See docs/extending.md."""
+    threads: int = bounded(0, between(0, PROCESSES))
+    """CPU threads. 0: one per core."""
+
+    def __post_init__(self) -> None:
+        """Checks the values."""
+        super().__post_init__()
+        for key in ("source_lang", "target_lang"):
+            code = getattr(self, key)
+            if code is not None:
+                check_language(key, code)
+        _check_comparison(self.check, self.references)
+
+
+def _check_comparison(sources: str | None, references: str | None) -> None:
+    if (sources is None) != (references is None):
+        missing, given = ("references", "check") if references is None else ("check", "references")
+        raise UserError(f"{missing}: must be given with {given}, its file line for line.")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from nmt.config import EvalConfig, TrainConfig, TranslateConfig
-from nmt.config.paths import TextOption, literal_keys, text_option
+from nmt.config.schema import TextOption, literal_keys, text_option
 
 FILE, FILES = TextOption("file", optional=True), TextOption("file", several=True, optional=True)
 FOLDER = TextOption("folder", optional=True)
