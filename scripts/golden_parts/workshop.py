@@ -33,15 +33,18 @@ NORMALISERS: dict[str, tuple[str, str]] = {
     "port": (r"http://127\.0\.0\.1:\d+", "http://127.0.0.1:<port>"),
     "number of a process": (r"\b(process|pid) \d+", r"\1 <number>"),
     "version of nmt": (r"\bnmt 0\.\d+\.\d+\S*", "nmt <version>"),
+    "training.compile in YAML, which went": (r"(?m)^  compile: (true|false)\n", ""),
+    "training.compile in --help": (r"(?m)^ {4}training\.compile=.*\n( {47}\S.*\n)*", ""),
     "line of the source": (r"(\.py):\d+", r"\1:<line>"),
 }
 """Parts of texts that may differ between recordings of the same commit: name → pattern, replacement."""
 
 UNSTABLE_KEYS = frozenset(
     ("seconds", "minutes", "target_tokens_per_second", "judging_seconds", "device", "cores", "torch", "nmt")
-    + ("time", "tokens_per_second", "mfu", "data_wait", "peak_memory_gb", "eta_minutes", "fingerprint")
+    + ("time", "tokens_per_second", "mfu", "data_wait", "peak_memory_gb", "eta_minutes", "total_seconds")
+    + ("fingerprint", "fingerprints", "training.compile")
 )
-"""Keys of results.json and metrics.jsonl with times, speeds, versions or facts of the machine.
+"""Keys of JSON files with times, speeds, versions or facts of the machine, and options that are gone.
 
 The fingerprint of the data may change with the code of the tokenizer and the encoder.
 """
