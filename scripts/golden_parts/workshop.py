@@ -30,6 +30,7 @@ NORMALISERS: dict[str, tuple[str, str]] = {
         r"\b[\d,]+(\.\d+)? (lines |tokens |target tokens )?(a second|per second)",
         r"<number> \2a second",
     ),
+    "duration and speed": (r"\b[\d,.]+ s, [\d,.]+ (\w+)/s", r"<number> \1/s"),
     "port": (r"http://127\.0\.0\.1:\d+", "http://127.0.0.1:<port>"),
     "number of a process": (r"\b(process|pid) \d+", r"\1 <number>"),
     "version of nmt": (r"\bnmt 0\.\d+\.\d+\S*", "nmt <version>"),

@@ -19,6 +19,7 @@ from golden_parts.workshop import Workshop, normalised, short_value, stable_json
         ("scored in 0.3 seconds", "scored in <number> seconds"),
         ("1,342 target tokens in 0.0 minutes (7,227 a second)",)
         + ("1,342 target tokens in <number> minutes (<number> a second)",),
+        ("40 lines, 214 tokens, 0.6 s, 68 lines/s", "40 lines, 214 tokens, <number> lines/s"),
         ("Listening on http://127.0.0.1:40123", "Listening on http://127.0.0.1:<port>"),
         ("process 123 was killed", "process <number> was killed"),
         ("nmt 0.1.0", "nmt <version>"),
