@@ -16,7 +16,7 @@ from nmt.evaluation.utility import configured_utility
 from nmt.options.compose import changed_decoding
 from nmt.runtime import Guest, as_guest, import_plugins, log
 from nmt.runtime import progress as progress_bar
-from nmt.runtime.host_state import torch_for_nmt
+from nmt.runtime.guest import torch_for_nmt
 
 if TYPE_CHECKING:
     from nmt.decoding.alignment.head_choice import HeadChoice

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from nmt.errors import UserError
 from nmt.options.arguments import Arguments, require_option, require_text
 from nmt.runtime import Guest, as_guest, log, require_current_folder, stray_file_error
-from nmt.runtime.host_state import preserved_host_state
+from nmt.runtime.guest import preserved_host_state
 
 Folder = str | os.PathLike[str]
 

@@ -27,7 +27,7 @@ from nmt.runtime import (
     read_errors,
 )
 from nmt.runtime.checksums import read_sections
-from nmt.runtime.model_files import model_folder_or_none
+from nmt.runtime.hub import model_folder_or_none
 
 _C = TypeVar("_C")
 

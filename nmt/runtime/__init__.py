@@ -3,20 +3,25 @@
 from nmt.runtime.checksums import read_checked
 from nmt.runtime.files import (
     cache_folder,
+    decoded,
     expanded,
     fresh_folder,
     fsync_folder,
     locked,
     make_folder,
+    parse_json,
+    read_bytes,
+    read_text,
     remove,
     replaced,
     require_current_folder,
+    require_regular,
     require_writable,
     stat_or_none,
     written,
 )
 from nmt.runtime.guest import Guest, as_guest, guest
-from nmt.runtime.hub import is_hub_name, pinned
+from nmt.runtime.hub import find_model_folder, is_hub_name, model_folders, pinned
 from nmt.runtime.machine import (
     available_cores,
     choose_device,
@@ -41,9 +46,7 @@ from nmt.runtime.model_files import (
     checkpoint_names,
     config_file,
     enclosing_run,
-    find_model_folder,
     holds_pieces,
-    model_folders,
     pieces_folder,
     update_of,
 )
@@ -78,7 +81,6 @@ from nmt.runtime.streams import (
     silence,
     steady_streams,
 )
-from nmt.runtime.untrusted_files import decoded, parse_json, read_bytes, read_text, require_regular
 
 __all__ = [
     "EXPORT_REPORT",

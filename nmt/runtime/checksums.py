@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from nmt.errors import UserError
+from nmt.runtime.files import parse_json, read_bytes, require_regular
 from nmt.runtime.os_errors import read_errors
-from nmt.runtime.untrusted_files import parse_json, read_bytes, require_regular
 
 SUMS = "SHA256SUMS"
 """The name of the file. Folders that earlier versions wrote do not have it."""

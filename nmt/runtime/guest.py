@@ -1,12 +1,31 @@
-"""The guest state: whether nmt runs as a command, or as a guest in a program that imports it."""
+"""nmt as a guest in a program that imports it: the call, and the state of the process that it must restore.
+
+A command has the process to itself and may change its settings. A guest shares them with its host: the
+settings of torch, environment variables, the levels of loggers, and the garbage collector.
+"""
 
 from __future__ import annotations
 
+import gc
 import logging
-from collections.abc import Iterator
-from contextlib import contextmanager
+import os
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
+from typing import Any
+
+from nmt.runtime.machine import set_threads
+
+_VARIABLES = (
+    *("NMT_", "CUBLAS_", "CUDA_HOME", "KMP_", "PYTORCH_", "TORCH", "_TORCH", "TRITON_"),
+    *("DISABLE_CUPTI", "TEARDOWN_CUPTI"),
+)
+"""Prefixes of the environment variables that nmt and torch set; other threads may set others."""
+_LOGGERS = ("nmt", "torch.distributed.elastic")
+
+Restore = Callable[[], object]
 
 
 @dataclass(frozen=True)
@@ -38,3 +57,157 @@ def as_guest(call: Guest | None) -> Iterator[None]:
 
 
 _guest: ContextVar[Guest | None] = ContextVar("nmt_guest", default=None)
+
+
+@contextmanager
+def preserved_host_state(*, torch: bool) -> Iterator[None]:
+    """Saves the state of the process before the body and restores it afterwards.
+
+    Args:
+        torch: whether the body needs torch. If so, it is imported and its state is saved too.
+    """
+    with ExitStack() as stack:
+        stack.enter_context(_ENVIRONMENT.preserved())
+        stack.enter_context(_LOGS.preserved())
+        if torch:
+            stack.enter_context(_RNG_STATES.preserved())
+            stack.enter_context(torch_for_nmt())
+        yield
+
+
+@contextmanager
+def torch_for_nmt(threads: int | None = None) -> Iterator[None]:
+    """Gives torch the settings that nmt expects during the body, then restores those of the host.
+
+    The garbage collector does not read the objects of the host during the body.
+
+    Args:
+        threads: CPU threads for operations of this thread; 0: one a core; None: the host's number.
+    """
+    import torch
+
+    before = torch.get_num_threads()
+    with ExitStack() as stack:
+        stack.callback(torch.set_num_threads, before)
+        stack.enter_context(_SETTINGS.preserved())
+        stack.enter_context(_OBJECTS.preserved())
+        stack.enter_context(torch.inference_mode(False))
+        stack.enter_context(torch.enable_grad())
+        if torch.get_default_device().type != "cpu":
+            stack.enter_context(torch.device("cpu"))
+        for kind in ("cpu", "cuda"):
+            if torch.is_autocast_enabled(kind):
+                stack.enter_context(torch.autocast(kind, enabled=False))
+        if threads is not None:
+            set_threads(threads)
+        yield
+
+
+class _Shared:
+    """A part of the state that all threads share: the first call saves it, and the last call restores it.
+
+    Args:
+        save: saves the state, sets it for nmt if necessary, and returns a function that restores it.
+    """
+
+    def __init__(self, save: Callable[[], Restore]) -> None:
+        self._save = save
+        self._lock = threading.Lock()
+        self._calls = 0
+        self._restore: Restore = lambda: None
+
+    @contextmanager
+    def preserved(self) -> Iterator[None]:
+        """Saves the state before the body and restores it afterwards."""
+        with self._lock:
+            if not self._calls:
+                self._restore = self._save()
+            self._calls += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._calls -= 1
+                if not self._calls:
+                    self._restore()
+
+
+def _save_environment() -> Restore:
+    before = _variables()
+
+    def restore() -> None:
+        for name in _variables().keys() - before.keys():
+            os.environ.pop(name, None)
+        os.environ.update(before)
+
+    return restore
+
+
+def _variables() -> dict[str, str]:
+    return {name: value for name, value in os.environ.items() if name.startswith(_VARIABLES)}
+
+
+def _save_log_levels() -> Restore:
+    levels = {name: logging.getLogger(name).level for name in _LOGGERS}
+
+    def restore() -> None:
+        for name, level in levels.items():
+            logging.getLogger(name).setLevel(level)
+
+    return restore
+
+
+def _save_rng_states() -> Restore:
+    """Saves the states of torch's random number generators."""
+    import torch
+
+    gpus: Any = torch.cuda
+    seed, state = torch.initial_seed(), torch.get_rng_state()
+    on_gpus = gpus.get_rng_state_all() if gpus.is_initialized() else None
+
+    def restore() -> None:
+        torch.set_rng_state(state)
+        if on_gpus is None:
+            gpus.manual_seed_all(seed)  # their state before their first use
+        else:
+            gpus.set_rng_state_all(on_gpus)
+
+    return restore
+
+
+def _save_settings() -> Restore:
+    """Saves torch's default dtype, determinism, and precision of fp32 products."""
+    import torch
+
+    dtype = torch.get_default_dtype()
+    deterministic = torch.are_deterministic_algorithms_enabled()
+    warns = torch.is_deterministic_algorithms_warn_only_enabled()
+    products: Any = getattr(torch.backends.mkldnn, "matmul", None)
+    precision = getattr(products, "fp32_precision", None)
+    torch.set_default_dtype(torch.float32)
+
+    def restore() -> None:
+        torch.set_default_dtype(dtype)
+        if torch.are_deterministic_algorithms_enabled() != deterministic:  # the call imports many modules
+            torch.use_deterministic_algorithms(deterministic, warn_only=warns)
+        if precision is not None and products.fp32_precision != precision:
+            products.fp32_precision = precision
+
+    return restore
+
+
+def _freeze_objects() -> Restore:
+    """Hides all present objects from the garbage collector, unless the host has hidden some itself.
+
+    With the modules of torch and the model loaded, a full collection takes a tenth of a second, and the
+    results of a thousand lines can start one.
+    """
+    if gc.get_freeze_count():
+        return lambda: None
+    gc.freeze()
+    return gc.unfreeze
+
+
+_OBJECTS = _Shared(_freeze_objects)
+_ENVIRONMENT, _LOGS = _Shared(_save_environment), _Shared(_save_log_levels)
+_RNG_STATES, _SETTINGS = _Shared(_save_rng_states), _Shared(_save_settings)

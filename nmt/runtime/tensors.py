@@ -16,7 +16,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from nmt.runtime.untrusted_files import parse_json, require_regular
+from nmt.runtime.files import parse_json, require_regular
 
 _BYTES = {"F32": 4, "F16": 2, "BF16": 2}
 _LONGEST_HEADER = 1 << 24

@@ -16,7 +16,7 @@ import pytest
 import torch
 
 from nmt.runtime import Guest, as_guest, guest, log, log_also_to, progress
-from nmt.runtime.host_state import preserved_host_state, torch_for_nmt
+from nmt.runtime.guest import preserved_host_state, torch_for_nmt
 
 
 class Kept(logging.Handler):

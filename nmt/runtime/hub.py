@@ -1,20 +1,37 @@
-"""Models on the hub: `hf://owner/name`, or `hf://owner/name@revision`.
+"""Models that a user names: a model folder, a run folder, a checkpoint, or `hf://owner/name` on the hub.
 
-The commit of a name is determined once, at the start of a command. From then on the name is
-`hf://owner/name@COMMIT`, which always means the same files, and which needs no network once they are cached.
+The commit of a name on the hub, `hf://owner/name` or `hf://owner/name@revision`, is determined once, at the
+start of a command. From then on the name is `hf://owner/name@COMMIT`, which always means the same files, and
+which needs no network once they are cached. The library of the hub is imported when it is needed.
 """
 
 from __future__ import annotations
 
+import logging
 import re
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
 
 from nmt.errors import UserError
-from nmt.runtime.hub.client import brief, is_commit, is_network_error, quiet_hub
-from nmt.runtime.model_files import BUNDLE_FILES, CONFIG, WEIGHTS
+from nmt.runtime.checksums import read_sections
+from nmt.runtime.files import expanded
+from nmt.runtime.guest import guest
+from nmt.runtime.model_files import (
+    BUNDLE_FILES,
+    CONFIG,
+    EXPORT_REPORT,
+    WEIGHTS,
+    abbreviated,
+    checkpoint_name,
+    checkpoint_names,
+    config_file,
+    enclosing_run,
+    update_of,
+)
+from nmt.runtime.os_errors import read_errors
 from nmt.runtime.streams import log
 
 HUB = "hf://"
@@ -23,6 +40,100 @@ HUB = "hf://"
 _PART = r"[A-Za-z0-9](?:[\w.-]*[A-Za-z0-9_])?"
 _NAME = re.compile(rf"({_PART}/{_PART})(?:@(\S+))?", re.ASCII)
 _FORM = f"Give {HUB}OWNER/NAME or {HUB}OWNER/NAME@REVISION."
+_COMMIT = re.compile("[0-9a-f]{40}")
+
+
+def find_model_folder(path: str | Path, key: str = "model_dir") -> Path:
+    """Returns the folder that holds the weights of a model.
+
+    `config_file` and `pieces_folder` return the paths of its other parts.
+
+    Args:
+        path: a model folder, a run folder that holds one, a checkpoint, or `hf://owner/name`.
+        key: the option that gave the path, for the error message.
+
+    Raises:
+        UserError: the path is none of these.
+    """
+    given = expanded(path)
+    with read_errors(given):
+        folder = model_folder_or_none(path, key)
+        if folder is None:
+            raise UserError(f"{key}={path}: {_missing_model_reason(given, str(path), key)}")
+        return folder
+
+
+def model_folder_or_none(path: str | Path, key: str = "model_dir") -> Path | None:
+    """Does the same as `find_model_folder`, but returns None if the path is none of these.
+
+    Raises:
+        OSError: the look-up fails.
+        UserError: as for `model_folders`.
+    """
+    for folder in model_folders(path, key):
+        if (folder / WEIGHTS).is_file() and config_file(folder).is_file():
+            return folder
+    return None
+
+
+def _missing_model_reason(given: Path, path: str, key: str) -> str:
+    inside = given if given.name == "checkpoints" else given.parent
+    names = checkpoint_names(inside)
+    if update_of(given.name) is not None and inside.is_dir() and not given.exists():
+        return f"there is no such checkpoint. {inside} has {abbreviated(names) or 'none'}."
+    if not given.exists():
+        several = key == "model_dir" and "," in path
+        hint = f'. Write several as a list: "{key}=[{path}]".' if several else ""
+        return f"there is no such folder (looked for {given.absolute()}){hint}"
+    if inside == given and names:
+        return f"holds checkpoints. Name one of them: {key}={Path(path) / names[-1]}"
+    if enclosing_run(given) is not None:
+        return f"this checkpoint is not in its run: there is no {config_file(given)}. Move it back there."
+    if (given / EXPORT_REPORT).is_file():
+        return _export_reason(given)
+    if (given / "checkpoints").is_dir():
+        names = checkpoint_names(given / "checkpoints")
+        last = f", or name a checkpoint: {key}={Path(path) / 'checkpoints' / names[-1]}" if names else ""
+        return (
+            f"its training has not ended, so it has no model yet. "
+            f"Resume it with the same nmt-train command{last}"
+        )
+    return f"not a model folder: neither it nor its folder model/ has {CONFIG} and {WEIGHTS}"
+
+
+def _export_reason(folder: Path) -> str:
+    fix = "Give the model that it was made from"
+    try:
+        format = read_sections(folder / EXPORT_REPORT).get("format")
+    except UserError:
+        format = None
+    if format == "ctranslate2":
+        return (
+            f"is an export for CTranslate2. {fix}. nmt-translate and nmt-serve also read the export, with "
+            "backend=ctranslate2."
+        )
+    return f"is an export for another program. {fix}."
+
+
+def model_folders(path: str | Path, key: str = "model_dir") -> list[Path]:
+    """Returns the folders in which to look for a model that a user has named, the likeliest first.
+
+    A model on the hub is downloaded, unless it is in the cache.
+
+    Args:
+        path: a model folder, a run folder, a checkpoint, whose number may lack the leading zeros, or
+            `hf://owner/name`.
+        key: the option that gave the path, for error messages.
+
+    Raises:
+        UserError: there is no such model on the hub, or it is neither on the network nor in the cache.
+    """
+    if is_hub_name(path):
+        return [hub_folder(str(path), key)]
+    given = expanded(path)
+    update = update_of(given.name)
+    padded = [] if update is None else [given.with_name(checkpoint_name(update))]
+    return [given / "model", given, *padded]
 
 
 @dataclass(frozen=True)
@@ -234,3 +345,32 @@ def _refuse_unreachable(name: _Name, error: Exception) -> NoReturn:
         f"the hub could not be reached ({brief(error.__cause__ or error)}), and the cache does not have all "
         "files of this model. Connect to the network once, or give a local folder."
     )
+
+
+def is_commit(revision: str | None) -> bool:
+    """Whether a revision is a commit, which never changes."""
+    return _COMMIT.fullmatch(revision or "") is not None
+
+
+def quiet_hub() -> None:
+    """Disables the warnings of the library, and its progress bars unless standard error is a terminal.
+
+    In a call from another program, its log and bars are not changed.
+    """
+    from huggingface_hub.utils.tqdm import disable_progress_bars
+
+    if guest() is not None:
+        return
+    logging.getLogger("huggingface_hub").setLevel(logging.ERROR)
+    if not sys.stderr.isatty():
+        disable_progress_bars()
+
+
+def is_network_error(error: BaseException) -> bool:
+    """Whether an error is a network error. Its class depends on the version of the library."""
+    return isinstance(error, OSError) or type(error).__module__.split(".")[0].startswith(("http", "requests"))
+
+
+def brief(error: BaseException) -> str:
+    """Returns the message of another library's error in one line."""
+    return " ".join(str(error).split())[:300] or type(error).__name__
