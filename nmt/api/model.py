@@ -19,8 +19,8 @@ from nmt.runtime import progress as progress_bar
 from nmt.runtime.guest import torch_for_nmt
 
 if TYPE_CHECKING:
-    from nmt.decoding.alignment.head_choice import HeadChoice
-    from nmt.decoding.alignment.links import Alignment
+    from nmt.decoding.alignment import Alignment
+    from nmt.decoding.head_choice import HeadChoice
     from nmt.decoding.pairs import PairReader
     from nmt.decoding.scoring import ScoredTarget
     from nmt.decoding.translation import ScoredText, Translation
@@ -269,8 +269,7 @@ class Model:
         phrases, translator = _phrases(texts, constraints), self._translator(decoding)
         impossible: list[tuple[str, ...]] = [() for _ in texts]
         if terminology is not None:
-            from nmt.decoding.constraints.phrases import separated
-            from nmt.decoding.constraints.terminology import load_terminology
+            from nmt.decoding.terminology import load_terminology, separated
 
             terms, given = load_terminology(terminology), phrases or [[] for _ in texts]
             found_terms = [terms.targets(translator.translatable(text)) for text in texts]

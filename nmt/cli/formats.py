@@ -16,7 +16,7 @@ from nmt.config import TranslateConfig
 from nmt.errors import UserError
 
 if TYPE_CHECKING:
-    from nmt.decoding.alignment.links import Alignment
+    from nmt.decoding.alignment import Alignment
     from nmt.decoding.translation import Translation
 
 

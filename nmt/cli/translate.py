@@ -29,13 +29,15 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import itertools
 import os
 import stat
 import sys
+import threading
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO
+from typing import TYPE_CHECKING, BinaryIO, TypeVar
 
 from nmt.cli.app import run
 from nmt.cli.formats import (
@@ -51,9 +53,8 @@ from nmt.cli.prompt import converse
 from nmt.cli.prompt_commands import Settings
 from nmt.config import TranslateConfig, folders
 from nmt.data.corpora.text import COMPRESSED
-from nmt.decoding.constraints.phrases import separated
-from nmt.decoding.constraints.terminology import Terms, configured_terms
-from nmt.decoding.translation import problems, with_unmet
+from nmt.decoding.terminology import Terms, configured_terms, separated
+from nmt.decoding.translation import pharaoh, problems, with_unmet
 from nmt.errors import UserError
 from nmt.runtime import (
     available_cores,
@@ -66,11 +67,13 @@ from nmt.runtime import (
     write_errors,
     written,
 )
+from nmt.runtime.closable_queue import ClosableQueue
 
 if TYPE_CHECKING:
     from nmt.decoding.translation import Translation
     from nmt.decoding.translator import Translator
 
+T = TypeVar("T")
 WINDOW = 16
 """Full batches that are read before their translations are written; more with many worker processes."""
 
@@ -197,8 +200,6 @@ def filter_lines(
         out: the file for the translations.
         links: the file for the alignments; None: no alignments.
     """
-    from nmt.decoding.batches.windows import full_windows, ready_windows
-
     start, num_lines, num_tokens = time.monotonic(), 0, 0
     form = format_of(config)
     hide = total is None or (config.output is None and sys.stdout.isatty())
@@ -232,6 +233,28 @@ def filter_lines(
     log.info(f"{num_lines:,} lines, {num_tokens:,} tokens, {seconds:,.1f} s, {rate:,.0f} lines/s")
 
 
+def full_windows(lines: Iterable[T], size: int) -> Iterator[list[T]]:
+    """Yields windows of `size` lines; the last window may be shorter. For files."""
+    iterator = iter(lines)
+    while window := list(itertools.islice(iterator, size)):
+        yield window
+
+
+def ready_windows(lines: Iterable[T], size: int) -> Iterator[list[T]]:
+    """Yields windows of the available lines, at most `size`; waits only if there are none. For pipes.
+
+    A thread reads at most one window ahead while the caller works on the previous window. An exception of
+    `lines` is raised here, after all lines before it have been yielded.
+    """
+    queue: ClosableQueue[T] = ClosableQueue(size)
+    threading.Thread(target=queue.fill, args=(lines,), name="lines", daemon=True).start()
+    try:
+        while window := queue.take_all():
+            yield window
+    finally:
+        queue.close()
+
+
 def _window(config: TranslateConfig, sentences_per_batch: int) -> int:
     """Returns the number of lines that are translated together: some batches for each worker process."""
     wanted = config.decoding.workers
@@ -241,8 +264,6 @@ def _window(config: TranslateConfig, sentences_per_batch: int) -> int:
 
 def formatted_alignments(translation: Translation, config: TranslateConfig, request: Request) -> bytes:
     """Returns a line of links for each output line of plain text; it is empty if there are no links."""
-    from nmt.decoding.alignment.links import pharaoh
-
     lines = [
         pharaoh(without_added_words(hypothesis.alignment, request)) for hypothesis in translation.hypotheses
     ]

@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from nmt.decoding.constraints.banks import Banks
+from nmt.decoding.constraints import Banks
 from nmt.decoding.scorers import HypothesisScorer
 
 

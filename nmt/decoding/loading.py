@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     import torch
 
     from nmt.bundle import Bundle
+    from nmt.decoding.candidates import Utility
     from nmt.decoding.pairs import PairReader
-    from nmt.decoding.selection.mbr import Utility
     from nmt.decoding.torch_searcher import TorchSearcher
     from nmt.decoding.translator import Translator
 
@@ -42,7 +42,7 @@ class Loaded:
         Raises:
             UserError: an option is wrong.
         """
-        from nmt.decoding.alignment.links import AlignmentHeads
+        from nmt.decoding.alignment import AlignmentHeads
         from nmt.decoding.torch_searcher import TorchSearcher
 
         heads = [AlignmentHeads.from_results(bundle.results) for bundle in self.bundles]

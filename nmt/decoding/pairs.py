@@ -7,9 +7,8 @@ from collections.abc import Callable, Sequence
 from nmt.copying.raw_words import RawWords, raw_links
 from nmt.copying.strings import MaskedPair
 from nmt.data.subwords.tokenizer import Tokenizer
-from nmt.decoding.alignment.head_choice import HeadChoice
-from nmt.decoding.alignment.lexical import Pair
-from nmt.decoding.alignment.links import Alignment, word_links
+from nmt.decoding.alignment import Alignment, word_links
+from nmt.decoding.head_choice import HeadChoice, Pair
 from nmt.decoding.scoring import ScoredTarget
 from nmt.decoding.searcher import SearchRequest, placeholders_of
 from nmt.decoding.torch_searcher import TorchSearcher

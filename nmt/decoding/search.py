@@ -16,7 +16,7 @@ These rules apply to each sentence separately:
 - Processors may forbid all extensions of all open hypotheses, for example by forbidding EOS at the maximum
   length. Then the search of the sentence ends with its complete hypotheses. If it has none, this step uses
   the log-probabilities of the model without processors.
-- Constraints add candidates and divide the beam (see `nmt.decoding.constraints.banks`). They also apply to
+- Constraints add candidates and divide the beam (see `nmt.decoding.constraints`). They also apply to
   the selection among the candidates of the processors.
 - The search ends when no open hypothesis can exceed the score of the N-th best complete hypothesis.
   Log-probabilities never increase, so the scorer can bound the score of an open hypothesis.
@@ -25,15 +25,14 @@ These rules apply to each sentence separately:
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor
 
 from nmt.config import DecodingConfig
 from nmt.decoding.beams import AttentionTrace, Beams, Rules, extend
-from nmt.decoding.constraints.automaton import Automaton
-from nmt.decoding.constraints.banks import Banks
+from nmt.decoding.constraints import Automaton, Banks
 from nmt.decoding.processors import SearchInput, SearchProcessor
 from nmt.decoding.scorers import HypothesisScorer, LengthPenalty
 from nmt.decoding.step import S, Step
@@ -47,16 +46,16 @@ class Hypothesis:
         ids: its ids, without BOS and EOS.
         score: the score from the scorer.
         log_prob: natural logarithm of its probability, EOS included.
-        unmet: the indices of the phrases of the sentence that it does not contain.
         attention: (|Y|, S) on the CPU, the attention weights of the source positions for each token, EOS
             included. S is the length of the longest source in the batch. None if it was not requested.
+        unmet: the indices of the phrases of the sentence that it does not contain.
     """
 
     ids: tuple[int, ...]
     score: float
     log_prob: float
-    unmet: tuple[int, ...] = ()
     attention: Tensor | None = field(default=None, compare=False, repr=False)
+    unmet: tuple[int, ...] = ()
 
 
 def beam_search(
@@ -226,3 +225,31 @@ def _collect(
                     attention=None if attention is None else attention[place, number, : num_ids + 1].clone(),
                 )
             )
+
+
+def ranked_by_coverage(
+    hypotheses: Sequence[Hypothesis], num_pieces: int, weight: float, count: int
+) -> list[Hypothesis]:
+    """Returns the best hypotheses by their score plus the coverage penalty.
+
+    The penalty is weight * sum over i of log(min(sum over j of p[j, i], 1)), where p[j, i] is the attention
+    of target token j to source token i (Wu et al. 2016, equation 14). Each sum is at least the smallest
+    normal number, so that the logarithm is finite.
+
+    Args:
+        hypotheses: complete hypotheses with attention (|Y|, S), best first.
+        num_pieces: number of source tokens that must be covered: those before EOS.
+        weight: beta of the equation.
+        count: the number of hypotheses to return.
+
+    Returns:
+        At most `count` hypotheses with their new scores, best first. Among equal scores the order remains.
+    """
+    smallest = torch.finfo(torch.float32).tiny
+    scored = []
+    for hypothesis in hypotheses:
+        assert hypothesis.attention is not None
+        covered = hypothesis.attention[:, :num_pieces].float().sum(0).clamp(smallest, 1.0)
+        penalty = weight * float(covered.log().sum())
+        scored.append(replace(hypothesis, score=hypothesis.score + penalty))
+    return sorted(scored, key=lambda hypothesis: -hypothesis.score)[:count]

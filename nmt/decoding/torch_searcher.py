@@ -17,15 +17,11 @@ from nmt.config import DecodingConfig, Precision
 from nmt.data.batches.batching import Batch
 from nmt.data.subwords.tokenizer import Tokenizer
 from nmt.data.subwords.vocabulary import BOS_ID, EOS_ID, FORBIDDEN_IDS
-from nmt.decoding.alignment.head_choice import HeadChoice, choose_heads
-from nmt.decoding.alignment.lexical import Pair
-from nmt.decoding.alignment.links import AlignmentHeads, heads_of
-from nmt.decoding.batches.jobs import batches_by_length
-from nmt.decoding.batches.limits import BatchLimits, batch_limits
-from nmt.decoding.batches.workers import WorkerPool, num_workers, possible_workers, shared_size
-from nmt.decoding.constraints.automaton import Automaton
-from nmt.decoding.constraints.word_boundaries import continuing_ids
+from nmt.decoding.alignment import AlignmentHeads, heads_of
+from nmt.decoding.batch_sizes import BatchLimits, batch_limits, batches_by_length, shared_size
+from nmt.decoding.constraints import Automaton
 from nmt.decoding.ensemble import Ensemble
+from nmt.decoding.head_choice import HeadChoice, Pair, choose_heads
 from nmt.decoding.processors import (
     NoRepeatNgram,
     Prefix,
@@ -36,10 +32,11 @@ from nmt.decoding.processors import (
 from nmt.decoding.sampling import Sampling, sample
 from nmt.decoding.scorers import LengthPenalty
 from nmt.decoding.scoring import forced_attention, forced_score
-from nmt.decoding.search import Hypothesis, beam_search
+from nmt.decoding.search import Hypothesis, beam_search, ranked_by_coverage
+from nmt.decoding.search_workers import WorkerPool, num_workers, possible_workers
 from nmt.decoding.searcher import Job, Result, Searcher, SearchRequest, Sentence, placeholders_of
-from nmt.decoding.selection.coverage import ranked_by_coverage
 from nmt.decoding.step import StepOutput
+from nmt.decoding.terminology import continuing_ids
 from nmt.errors import UserError
 from nmt.model import DecoderState, Seq2Seq
 from nmt.runtime import kept_freed_memory, log, memory_errors
@@ -71,7 +68,7 @@ class TorchSearcher(Searcher):
         precision: precision of the matrix products; in fp32 the translation of a sentence does not depend on
             the other sentences of its batch.
         processors: applied in every search, after the processors of `config`.
-        heads: for each model the heads that align its words, or None; see `nmt.decoding.alignment.links`.
+        heads: for each model the heads that align its words, or None; see `nmt.decoding.alignment`.
 
     Attributes:
         ensemble: the models.

@@ -11,7 +11,7 @@ from nmt.copying.strings import NUM_PLACEHOLDERS
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from nmt.decoding.alignment.links import Alignment
+    from nmt.decoding.alignment import Alignment
 
 
 @dataclass(frozen=True)
@@ -103,3 +103,8 @@ def problems(translation: Translation, number: int) -> list[str]:
             "characters between them not translated"
         )
     return found
+
+
+def pharaoh(alignment: Alignment) -> str:
+    """Returns links in the format of Pharaoh, Moses and fast_align: `0-0 2-1`, source before target."""
+    return " ".join(f"{source}-{target}" for source, target in alignment)

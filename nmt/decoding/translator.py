@@ -14,10 +14,9 @@ from nmt.config import DecodingConfig
 from nmt.copying.raw_words import identity_links
 from nmt.copying.strings import tag_pairs
 from nmt.copying.translation import Restored, needs_no_model
-from nmt.decoding.alignment.links import Alignment, word_links
+from nmt.decoding.alignment import Alignment, word_links
+from nmt.decoding.candidates import Utility, chosen_candidates, has_loop
 from nmt.decoding.searcher import Searcher, SearchRequest, Sentence, placeholders_of
-from nmt.decoding.selection.loops import has_loop
-from nmt.decoding.selection.mbr import Utility, chosen_candidates
 from nmt.decoding.translation import BLANK, ScoredText, Translation
 from nmt.errors import UserError
 

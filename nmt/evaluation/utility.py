@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from nmt.config import DecodingConfig, EvaluationConfig
-from nmt.decoding.selection.mbr import Utility
+from nmt.decoding.candidates import Utility
 from nmt.evaluation.metrics import metric_kinds
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from nmt.config import DecodingConfig, ServeConfig, TranslateConfig
-from nmt.decoding.batches.jobs import batches_by_length
+from nmt.decoding.batch_sizes import batches_by_length
 from nmt.decoding.loading import Loaded, load_models
 from nmt.decoding.search import Hypothesis
 from nmt.decoding.searcher import Searcher, SearchRequest, Sentence

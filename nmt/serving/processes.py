@@ -14,7 +14,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Generic, TypeVar
 
-from nmt.decoding.batches.workers import WorkerPool
+from nmt.decoding.search_workers import WorkerPool
 from nmt.errors import UserError
 
 Job = TypeVar("Job")

@@ -16,7 +16,7 @@ from nmt.data.corpora.corpus import HeldOut
 from nmt.data.preparation.prepare import Prepared
 from nmt.data.store import Shard, Store
 from nmt.data.subwords.tokenizer import Tokenizer
-from nmt.decoding.batches.limits import with_fixed_limits
+from nmt.decoding.batch_sizes import with_fixed_limits
 from nmt.decoding.torch_searcher import TorchSearcher
 from nmt.decoding.translator import Translator
 from nmt.evaluation.metrics import METRICS, ScoringStopped, metrics_for

@@ -15,10 +15,10 @@ from torch import Tensor
 from toys import CopyModel, CopyState, WordTokenizer, pairs_of, translator_of
 
 from nmt.config import DecodingConfig, ModelConfig, Shift
-from nmt.decoding.alignment.head_choice import choose_heads
-from nmt.decoding.alignment.lexical import reliable_links
-from nmt.decoding.alignment.links import AlignmentHeads, pharaoh, word_links
+from nmt.decoding.alignment import AlignmentHeads, word_links
 from nmt.decoding.ensemble import Ensemble
+from nmt.decoding.head_choice import choose_heads, reliable_links
+from nmt.decoding.translation import pharaoh
 from nmt.decoding.translator import Translator
 from nmt.errors import UserError
 from nmt.model import MODELS, Seq2Seq, Transformer

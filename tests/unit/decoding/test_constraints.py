@@ -23,8 +23,7 @@ from toy_search import (
 )
 
 from nmt.decoding import search
-from nmt.decoding.constraints.automaton import Automaton
-from nmt.decoding.constraints.banks import divided
+from nmt.decoding.constraints import Automaton, divided
 
 Ids = tuple[int, ...]
 
@@ -313,6 +312,6 @@ def test_a_search_without_constraints_selects_no_banks(monkeypatch: pytest.Monke
     def fail(*arguments: object) -> None:
         raise AssertionError("the banks were used")
 
-    monkeypatch.setattr("nmt.decoding.constraints.banks.Banks.select", fail)
+    monkeypatch.setattr("nmt.decoding.constraints.Banks.select", fail)
     assert run(constant(-9.0, -1.0, -1.0), [4, 3], constraints=[None, None])
     assert run(constant(-9.0, -1.0, -1.0), [4, 3])

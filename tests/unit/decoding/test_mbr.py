@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from toys import CopyModel, WordTokenizer, translator_of
 
 from nmt.config import DecodingConfig, EvaluationConfig, TrainConfig
-from nmt.decoding.selection.mbr import Utility, best_candidates, expected_utilities
+from nmt.decoding.candidates import Utility, best_candidates, expected_utilities
 from nmt.decoding.translator import Translator
 from nmt.errors import UserError
 from nmt.evaluation.metrics import METRICS

@@ -11,8 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nmt.config import DecodingConfig, TranslateConfig
-from nmt.decoding.constraints.terminology import Terminology, configured_terms, load_terminology
-from nmt.decoding.constraints.word_boundaries import continuing_ids, split_words
+from nmt.decoding.terminology import (
+    Terminology,
+    configured_terms,
+    continuing_ids,
+    load_terminology,
+    split_words,
+)
 from nmt.errors import UserError
 
 

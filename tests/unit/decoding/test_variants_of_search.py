@@ -15,10 +15,9 @@ from toys import CopyModel, CopyState, WordTokenizer, translator_of
 
 from nmt.config import DecodingConfig, TokenizerConfig
 from nmt.data.subwords.tokenizer import EOS_ID, Tokenizer, train_tokenizer
+from nmt.decoding.candidates import has_loop
 from nmt.decoding.processors import Diversity, DiversityOptions, configured_processors
-from nmt.decoding.search import Hypothesis
-from nmt.decoding.selection.coverage import ranked_by_coverage
-from nmt.decoding.selection.loops import has_loop
+from nmt.decoding.search import Hypothesis, ranked_by_coverage
 from nmt.decoding.translation import Translation, problems
 from nmt.decoding.translator import Translator
 from nmt.errors import UserError

@@ -15,11 +15,11 @@ from toys import pairs_of, translator_of
 from nmt.config import DecodingConfig, ModelConfig, Precision, Shift, Tie, TokenizerConfig
 from nmt.data.batches.batching import Batch
 from nmt.data.subwords.tokenizer import BOS_ID, EOS_ID, PAD_ID, UNK_ID, Tokenizer, train_tokenizer
-from nmt.decoding.alignment.links import AlignmentHeads
+from nmt.decoding.alignment import AlignmentHeads
+from nmt.decoding.candidates import Utility
 from nmt.decoding.ensemble import Ensemble
 from nmt.decoding.scoring import forced_score
 from nmt.decoding.search import Hypothesis, beam_search
-from nmt.decoding.selection.mbr import Utility
 from nmt.model import Transformer
 
 CPU = torch.device("cpu")

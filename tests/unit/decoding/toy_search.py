@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from nmt.config import DecodingConfig
-from nmt.decoding.constraints.automaton import Automaton
+from nmt.decoding.constraints import Automaton
 from nmt.decoding.processors import SearchProcessor
 from nmt.decoding.scorers import HypothesisScorer
 from nmt.decoding.search import Hypothesis, beam_search

@@ -138,8 +138,3 @@ def word_links(
         if means.max() > 0 and means.max() >= threshold:
             links.append((int(np.argmax(means >= means.max() - _TIE)), target))
     return tuple(links)
-
-
-def pharaoh(alignment: Alignment) -> str:
-    """Returns links in the format of Pharaoh, Moses and fast_align: `0-0 2-1`, source before target."""
-    return " ".join(f"{source}-{target}" for source, target in alignment)

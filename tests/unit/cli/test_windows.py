@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from nmt.decoding.batches.windows import full_windows, ready_windows
+from nmt.cli.translate import full_windows, ready_windows
 from nmt.errors import UserError
 
 

@@ -1,7 +1,8 @@
-"""Minimum Bayes risk decoding: chooses the candidate that agrees best with the others.
+"""What follows a search: the choice among its candidates, and the recognition of loops.
 
-The candidates of a sentence are samples or an n-best list. The expected utility of a candidate is the mean of
-its utility against every candidate as the reference, itself included (Eikema & Aziz 2020, section 5).
+Minimum Bayes risk decoding chooses the candidate that agrees best with the others. The candidates of a
+sentence are samples or an n-best list. The expected utility of a candidate is the mean of its utility against
+every candidate as the reference, itself included (Eikema & Aziz 2020, section 5).
 """
 
 from __future__ import annotations
@@ -96,3 +97,25 @@ def best_candidates(expected: Sequence[Sequence[float]]) -> list[int]:
         expected: as `expected_utilities` returns it. Among equal values the first candidate is the best.
     """
     return [max(range(len(values)), key=lambda index: (values[index], -index)) for values in expected]
+
+
+_TIMES = 4  # a loop is a sequence of tokens that occurs this often in a row,
+_TOKENS = 8  # and that has this many tokens in all, or more
+
+
+def has_loop(ids: Sequence[int]) -> bool:
+    """Returns whether a sequence has a loop: the same tokens at least `_TIMES` times in a row.
+
+    Args:
+        ids: the tokens of a sentence.
+    """
+    if len(set(ids)) > len(ids) - (_TIMES - 1):
+        return False  # too few tokens occur twice
+    for period in range(1, len(ids) // _TIMES + 1):
+        needed = max(_TIMES * period, _TOKENS) - period
+        run = 0
+        for first, second in zip(ids, ids[period:], strict=False):
+            run = run + 1 if first == second else 0
+            if run == needed:
+                return True
+    return False

@@ -1,7 +1,8 @@
-"""The largest batches of a search: from the options, or for `auto` from the device and its memory."""
+"""The batches of a call: sentences of similar length, and their largest sizes."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -13,6 +14,10 @@ from nmt.model import Seq2Seq
 CPU_TOKENS = 8192
 """Source tokens of a batch on the CPU with `decoding.max_tokens=auto`."""
 
+SENTENCES_EACH = 32
+"""Sentences of a call for each worker process, at least, with `decoding.workers=auto`."""
+
+_BATCHES_EACH = 2  # of a small call: two workers with batches of different length end at about the same time
 _HYPOTHESES = 4096  # of a batch on a GPU; a step of fewer takes as long, because launching its kernels does
 _SENTENCES = (64, 2048)  # the fewest and the most of a batch on a GPU; of fewer, memory for logits is ignored
 _GPU_TOKENS = (1024, 262_144)
@@ -95,3 +100,39 @@ def _free_bytes(device: torch.device) -> int:
     """Returns the free memory of a GPU, with what torch has reserved but does not use."""
     free, _ = torch.cuda.mem_get_info(device)
     return free + torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+
+
+def batches_by_length(lengths: Sequence[int], max_tokens: int, max_sentences: int) -> list[list[int]]:
+    """Groups sentences of similar length into batches.
+
+    The longest sentences come first, so that a batch that does not fit into memory fails at once.
+
+    Args:
+        lengths: number of tokens of each sentence.
+        max_tokens: maximum number of tokens of a batch, padding counted. A longer sentence is a batch alone.
+        max_sentences: maximum number of sentences of a batch.
+
+    Returns:
+        The sentence indices of each batch; every index is in exactly one batch.
+    """
+    batches: list[list[int]] = []
+    for index in sorted(range(len(lengths)), key=lambda index: -lengths[index]):
+        room = min(max_sentences, max_tokens // lengths[batches[-1][0]]) if batches else 0
+        if batches and len(batches[-1]) < room:
+            batches[-1].append(index)
+        else:
+            batches.append([index])
+    return batches
+
+
+def shared_size(size: int, num_sentences: int, workers: int) -> int:
+    """Returns the number of sentences per batch with which all workers have work until the end.
+
+    Args:
+        size: the number for one process.
+        num_sentences: the number of sentences of the call.
+        workers: the number of worker processes.
+    """
+    if workers == 1:
+        return size
+    return min(size, max(SENTENCES_EACH, math.ceil(num_sentences / (_BATCHES_EACH * workers))))

@@ -9,7 +9,6 @@ results.
 from __future__ import annotations
 
 import gc
-import math
 import multiprocessing
 import pickle
 import signal
@@ -25,15 +24,14 @@ from typing import Any, Generic, Self, TypeVar
 
 import torch
 
+from nmt.decoding.batch_sizes import SENTENCES_EACH
 from nmt.errors import UserError
 from nmt.runtime import STOP_SIGNALS, end_with_parent, log
 
 Job = TypeVar("Job")
 Result = TypeVar("Result")
 
-AUTO = "auto"
-_SENTENCES_EACH = 32  # for fewer, `auto` does not start processes
-_BATCHES_EACH = 2  # of a small call: two workers with batches of different length end at about the same time
+_AUTO = "auto"
 
 
 def num_workers(wanted: int | str, device: torch.device, batches: Sequence[Sequence[int]]) -> int:
@@ -45,7 +43,7 @@ def num_workers(wanted: int | str, device: torch.device, batches: Sequence[Seque
         batches: the batches of the call. Each worker gets at least one.
     """
     count = possible_workers(wanted, device)
-    if wanted == AUTO and sum(map(len, batches)) < _SENTENCES_EACH * count:
+    if wanted == _AUTO and sum(map(len, batches)) < SENTENCES_EACH * count:
         return 1
     return max(1, min(count, len(batches)))
 
@@ -60,20 +58,7 @@ def possible_workers(wanted: int | str, device: torch.device) -> int:
     can_fork = sys.platform == "linux" and not multiprocessing.current_process().daemon
     if device.type != "cpu" or not can_fork:
         return 1
-    return torch.get_num_threads() if wanted == AUTO else int(wanted)
-
-
-def shared_size(size: int, num_sentences: int, workers: int) -> int:
-    """Returns the number of sentences per batch with which all workers have work until the end.
-
-    Args:
-        size: the number for one process.
-        num_sentences: the number of sentences of the call.
-        workers: the number of worker processes.
-    """
-    if workers == 1:
-        return size
-    return min(size, max(_SENTENCES_EACH, math.ceil(num_sentences / (_BATCHES_EACH * workers))))
+    return torch.get_num_threads() if wanted == _AUTO else int(wanted)
 
 
 class WorkerPool(Generic[Job, Result]):

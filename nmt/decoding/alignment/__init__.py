@@ -1,1 +1,0 @@
-"""Word alignments from attention: the choice of heads, and the links of words."""

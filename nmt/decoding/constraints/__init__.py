@@ -1,1 +1,0 @@
-"""Lexical constraints: phrases that a translation must contain, and terminology files."""

@@ -1,1 +1,0 @@
-"""What follows a search: the choice by minimum Bayes risk or coverage, and the recognition of loops."""
