@@ -13,7 +13,8 @@ from nmt.errors import UserError
 from nmt.runtime import choose_device, log
 from nmt.training.figures.memory import MemoryMeter
 from nmt.training.memory_probe import OutOfMemory, largest_batches, logged_if_slow
-from nmt.training.processes.ranks import Ranks, num_processes
+from nmt.training.processes.launcher import num_processes
+from nmt.training.processes.ranks import Ranks
 from nmt.training.state.run_folder import RunFolder, split_evenly, with_split
 from nmt.training.trainer import Trainer
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -37,15 +37,14 @@ from nmt.runtime.fp32_products import speed_up_fp32_products
 from nmt.training.batch_size import require_number, with_fitted_split, with_former_split, with_max_tokens
 from nmt.training.finish import finish, finished_results, results_text
 from nmt.training.memory_probe import require_room
-from nmt.training.processes.launcher import launch
-from nmt.training.processes.ranks import (
-    Ranks,
-    launched_by_torchrun,
+from nmt.training.processes.launcher import (
+    launch,
     log_idle_gpus,
     num_processes,
     require_work,
     warn_of_crowded_cores,
 )
+from nmt.training.processes.ranks import Ranks, launched_by_torchrun
 from nmt.training.processes.stopping import Stopped, StopRequest
 from nmt.training.processes.watchdog import watched
 from nmt.training.state.freezing import check_frozen
@@ -58,9 +57,6 @@ from nmt.training.update.optimizer import check_optimizer
 from nmt.training.update.precision import with_half_residual
 from nmt.training.update.schedule import build_schedule
 from nmt.training.validation import validation_metrics
-
-Loop = Callable[[TrainConfig, Prepared, RunFolder, StopRequest], bool]
-"""Trains to the end or until a stop is requested; returns whether training is over."""
 
 
 @dataclass(frozen=True)
@@ -105,43 +101,124 @@ def run(config: TrainConfig) -> TrainResult | None:
         Stopped: a signal arrived; the state is saved and the same command resumes.
     """
     if launched_by_torchrun():
-        return _train_under_torchrun(config)
-    folder = RunFolder(Path(config.run_dir))
-    config = with_former_split(config, folder)
+        return _run_joined(config, parent_reports=False)
+    config = with_former_split(config, RunFolder(Path(config.run_dir)))
     processes = num_processes(config.training)
     log_idle_gpus(config.training, config.data.max_tokens)
     warn_of_crowded_cores(config.training, processes)
-    config = with_choices(config, folder, processes)
-    set_up_machine(config, 1)
-    config, prepared = _checked_and_prepared(config, folder, processes)
-    if config.prepare_only:
-        return _prepared_only(prepared, folder)
-    here = processes == 1 and not config.training.max_restarts
-    return _train_and_finish(config, prepared, folder, _train_here if here else _train_in_ranks)
+    if config.prepare_only or (processes == 1 and not config.training.max_restarts):
+        return run_rank(config, Ranks.join(0, 1, 0, choose_device("auto")))
+    stop = StopRequest()
+    restarts = config.training.max_restarts
+    result: TrainResult | None = launch(
+        run_launched, config_to_yaml(config), processes, stop, max_restarts=restarts
+    )
+    if result is None:
+        raise Stopped(stop.signum)
+    return result
 
 
-def train_rank(config_text: str, stop: Callable[[], bool]) -> bool:
-    """Runs the training loop in one of the processes that the launcher started.
+def run_launched(config_text: str) -> TrainResult | None:
+    """Runs in each rank that `run` has started; returns None after a stop, and in all ranks but the first."""
+    try:
+        return _run_joined(config_from_yaml(config_text, "the options of the run"), parent_reports=True)
+    except Stopped:
+        return None
+
+
+def _run_joined(config: TrainConfig, *, parent_reports: bool) -> TrainResult | None:
+    """Joins the other ranks, and runs with them; all end together.
 
     Args:
-        config_text: the options as YAML.
-        stop: returns whether to stop.
+        config: the options; those of rank 0 hold.
+        parent_reports: whether the parent of all ranks reports their failures. Otherwise rank 0 does.
+    """
+    try:
+        ranks = Ranks.from_environment(choose_device("auto"))
+    except UserError as error:  # reported once a machine, as rank 0 may be the missing one
+        raise (error if os.environ["LOCAL_RANK"] == "0" or parent_reports else SystemExit(2)) from None
+    if not ranks.is_main:
+        log.setLevel(logging.CRITICAL)
+    try:
+        with watched(ranks, logs=not parent_reports):
+            result = run_rank(config, ranks)
+            ranks.share(None)  # the others leave when rank 0 is done
+            ranks.leave()
+            return result
+    except UserError as error:
+        raise (error if ranks.is_main or parent_reports else SystemExit(2)) from None
+
+
+def run_rank(config: TrainConfig, ranks: Ranks) -> TrainResult | None:
+    """Runs in one rank. Rank 0 does everything that is done once: it prepares the data, saves and logs.
+
+    Args:
+        config: the options; those of rank 0 hold.
+        ranks: this process and the others.
 
     Returns:
-        Whether training is over.
+        The result; None in all ranks but the first.
+
+    Raises:
+        UserError: as `run`.
+        Stopped: as `run`.
     """
-    config = config_from_yaml(config_text, "the options of the run")
-    ranks = _ranks_from_environment()
-    set_up_machine(config, ranks.world)
     folder = RunFolder(Path(config.run_dir))
-    prepared = _prepared_quietly(config)
-    if ranks.is_main:
-        with folder.logging():
-            done = Trainer(config, prepared, folder, ranks, stop).train()
-    else:
+    if not ranks.is_main:
+        if (shared := ranks.share(None)) is not None:
+            _follow(ranks, *shared)
+        return None
+    config = with_choices(with_former_split(config, folder), folder, ranks.world)
+    set_up_machine(config, ranks.on_this_machine)
+    config, prepared = _checked_and_prepared(config, folder, ranks.on_this_machine)
+    if config.prepare_only:
+        ranks.share(None)
+        return _prepared_only(prepared, folder)
+    start = start_fingerprint(config)  # now: the training may take longer than the folder exists
+    with folder.claimed(config, open_checkpoints(config, prepared, folder, start).require_same):
+        write_data_report(prepared, folder.path)
+        results = finished_results(config, folder) if rewind_target(config, folder) is None else None
+        if results is None:
+            ranks.share((config_to_yaml(config), prepared.fingerprint))
+            _train(config, prepared, ranks)
+            results = finish(config, prepared, folder, ranks.device, start)
+        else:
+            ranks.share(None)
+            option = results["training"]["ended"].split("=")[0]
+            more = "" if option in fixed_options(config) else f"; a larger {option} resumes it"
+            log.info("%s: training is done already%s", folder.path, more)
+        return TrainResult(folder.path, folder.model, results, results_text(config, results, folder))
+
+
+def _follow(ranks: Ranks, config_text: str, fingerprint: str) -> None:
+    """Trains with rank 0, with its options; prepares the data if this machine does not share its cache."""
+    config = config_from_yaml(config_text, "the first process's options")
+    set_up_machine(config, ranks.on_this_machine)
+    prepared = prepare(config.data, checked=os.environ.get("GROUP_RANK") == "0")  # as rank 0, on its machine
+    if prepared.fingerprint != fingerprint:
+        raise UserError(
+            "data.train: the prepared data differ from those of the first process. Give all machines "
+            "the same files and the same versions of nmt and sentencepiece."
+        )
+    _train(config, prepared, ranks)
+
+
+def _train(config: TrainConfig, prepared: Prepared, ranks: Ranks) -> None:
+    """Trains to the end.
+
+    Raises:
+        Stopped: a stop was requested; the state is saved.
+    """
+    stop = StopRequest()
+    folder = RunFolder(Path(config.run_dir))
+    # Launchers and terminals both deliver the first Ctrl-C.
+    with stop.listening(_log_stopping, second_kills="RANK" not in os.environ):
         done = Trainer(config, prepared, folder, ranks, stop).train()
-    ranks.leave()
-    return done
+    if ranks.share(not done or stop()):
+        log.info("stopped; the same command resumes from here")
+        ranks.leave()
+        raise Stopped(stop.signum)
+    release_freed_memory()  # that training used, before the final model needs memory
 
 
 def with_choices(config: TrainConfig, folder: RunFolder, processes: int) -> TrainConfig:
@@ -256,131 +333,6 @@ def _prepared_only(prepared: Prepared, folder: RunFolder) -> TrainResult:
     write_data_report(prepared, folder.path)
     text = f"{prepared.train.num_pairs:,} training pairs prepared"
     return TrainResult(folder.path, None, {"data": prepared.report}, text)
-
-
-def _train_and_finish(config: TrainConfig, prepared: Prepared, folder: RunFolder, loop: Loop) -> TrainResult:
-    start = start_fingerprint(config)  # now: the training may take longer than the folder exists
-    with folder.claimed(config, open_checkpoints(config, prepared, folder, start).require_same):
-        write_data_report(prepared, folder.path)
-        results = finished_results(config, folder) if rewind_target(config, folder) is None else None
-        if results is not None:
-            option = results["training"]["ended"].split("=")[0]
-            more = "" if option in fixed_options(config) else f"; a larger {option} resumes it"
-            log.info("%s: training is done already%s", folder.path, more)
-            return _train_result(config, results, folder)
-        stop = StopRequest()
-        if not loop(config, prepared, folder, stop) or stop():
-            log.info("stopped; the same command resumes from here")
-            raise Stopped(stop.signum)
-        release_freed_memory()  # that training used, before the final model needs memory
-        results = finish(config, prepared, folder, choose_device("auto"), start)
-        return _train_result(config, results, folder)
-
-
-def _train_result(config: TrainConfig, results: dict[str, Any], folder: RunFolder) -> TrainResult:
-    return TrainResult(folder.path, folder.model, results, results_text(config, results, folder))
-
-
-def _train_here(config: TrainConfig, prepared: Prepared, folder: RunFolder, stop: StopRequest) -> bool:
-    with stop.listening(_log_stopping):
-        return Trainer(config, prepared, folder, Ranks.join(0, 1, 0, choose_device("auto")), stop).train()
-
-
-def _train_in_ranks(config: TrainConfig, prepared: Prepared, folder: RunFolder, stop: StopRequest) -> bool:
-    options = config.training
-    return launch(
-        train_rank,
-        config_to_yaml(config),
-        int(options.devices),
-        stop,
-        _log_stopping,
-        max_restarts=options.max_restarts,
-    )
-
-
-def _train_under_torchrun(config: TrainConfig) -> TrainResult | None:
-    """Runs in each process with the same options; the first does everything that is done only once."""
-    try:
-        ranks = _ranks_from_environment()
-    except UserError as error:  # reported once a machine, as rank 0 may be the missing one
-        raise (error if os.environ["LOCAL_RANK"] == "0" else SystemExit(2)) from None
-    if not ranks.is_main:
-        log.setLevel(logging.CRITICAL)  # only the first process logs
-    try:
-        with watched(ranks):
-            local = int(os.environ.get("LOCAL_WORLD_SIZE", ranks.world))
-            if ranks.is_main:
-                folder = RunFolder(Path(config.run_dir))
-                config = with_choices(with_former_split(config, folder), folder, ranks.world)
-            # All machines use the choices of the first one, whatever their hardware.
-            config = config_from_yaml(ranks.share(config_to_yaml(config)), "the first process's options")
-            set_up_machine(config, local)
-            if ranks.is_main:
-                return _first_under_torchrun(config, ranks, local)
-            _other_under_torchrun(config, ranks)
-            return None
-    except UserError as error:
-        raise (error if ranks.is_main else SystemExit(2)) from None
-
-
-def _first_under_torchrun(config: TrainConfig, ranks: Ranks, local: int) -> TrainResult:
-    waiting = True  # whether the others wait for `data.max_tokens`, or for None: nothing to train
-
-    def loop(config: TrainConfig, prepared: Prepared, folder: RunFolder, stop: StopRequest) -> bool:
-        nonlocal waiting
-        waiting = False
-        ranks.share((prepared.fingerprint, config_to_yaml(config)))
-        with stop.listening(_log_stopping, second_kills=False):
-            done = Trainer(config, prepared, folder, ranks, stop).train()
-        ranks.leave()
-        return done
-
-    folder = RunFolder(Path(config.run_dir))
-    try:
-        config, prepared = _checked_and_prepared(config, folder, local)
-        if config.prepare_only:
-            return _prepared_only(prepared, folder)
-        return _train_and_finish(config, prepared, folder, loop)
-    finally:
-        if waiting:
-            ranks.share(None)
-            ranks.leave()
-
-
-def _other_under_torchrun(config: TrainConfig, ranks: Ranks) -> None:
-    stop = StopRequest()
-    done = True
-    with stop.listening(lambda: None, second_kills=False):
-        shared = ranks.share(None)
-        if shared is not None:
-            data, text = shared
-            config = config_from_yaml(text, "the first process's options")
-            # A machine without access to the first one's cache prepares the data in one of its processes.
-            prepared = prepare(config.data)
-            if prepared.fingerprint != data:
-                raise UserError(
-                    "data.train: the prepared data differ from those of the first process. Give all machines "
-                    "the same files and the same versions of nmt and sentencepiece."
-                )
-            done = Trainer(config, prepared, RunFolder(Path(config.run_dir)), ranks, stop).train()
-    ranks.leave()
-    if not done:
-        raise Stopped(stop.signum)
-
-
-def _ranks_from_environment() -> Ranks:
-    rank, world, local = (int(os.environ[key]) for key in ("RANK", "WORLD_SIZE", "LOCAL_RANK"))
-    return Ranks.join(rank, world, local, choose_device("auto"))
-
-
-def _prepared_quietly(config: TrainConfig) -> Prepared:
-    """Returns the data from the cache, without logging: the parent process has prepared or checked them."""
-    level = log.level
-    log.setLevel(logging.CRITICAL)
-    try:
-        return prepare(config.data, checked=True)
-    finally:
-        log.setLevel(level)
 
 
 def _log_stopping() -> None:

@@ -25,18 +25,18 @@ from nmt.data.batches.batching import Batch
 from nmt.data.batches.stream import Cursor
 from nmt.data.preparation.prepare import prepare
 from nmt.errors import UserError
-from nmt.runtime import machine
+from nmt.runtime import Terminated, machine
 from nmt.training.batch_size import require_number
-from nmt.training.processes.launcher import launch
-from nmt.training.processes.ranks import (
-    Ranks,
+from nmt.training.processes.launcher import (
+    launch,
     log_idle_gpus,
     num_processes,
     require_work,
     warn_of_crowded_cores,
 )
+from nmt.training.processes.ranks import Ranks
 from nmt.training.processes.stopping import StopRequest
-from nmt.training.run import train, train_rank
+from nmt.training.run import run_launched, train
 from nmt.training.state.run_folder import RunFolder
 from nmt.training.trainer import Trainer
 from nmt.training.update import exchange
@@ -53,11 +53,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_toy(tmp_path_factory.mktemp("data"), train=600, held_out=8)
 
 
-def quiet() -> None:
-    """A notice for signal handlers that logs nothing."""
-
-
-def first_gradient(config_text: str, stop: Callable[[], bool]) -> bool:
+def first_gradient(config_text: str) -> bool:
     """The work of a process: one update; rank 0 saves its sums and its mean gradient."""
     config = config_from_yaml(config_text, "test")
     torch.set_num_threads(1)
@@ -76,7 +72,7 @@ def first_gradient(config_text: str, stop: Callable[[], bool]) -> bool:
                 save_file(found, folder / "found.safetensors")
 
     folder.mkdir(exist_ok=True)
-    OneUpdate(config, prepare(config.data), RunFolder(folder), ranks, stop).train()
+    OneUpdate(config, prepare(config.data), RunFolder(folder), ranks, bool).train()
     ranks.leave()
     return True
 
@@ -92,9 +88,9 @@ def test_first_gradient_equals_that_of_one_process(
         run = tmp_path / str(processes)
         config = toy_config(data, run, micro_batches=micro_batches, max_updates=1, sharding=sharding)
         if processes == 1:
-            first_gradient(config_to_yaml(config), bool)
+            first_gradient(config_to_yaml(config))
         else:
-            assert launch(first_gradient, config_to_yaml(config), processes, StopRequest(), quiet)
+            assert launch(first_gradient, config_to_yaml(config), processes, StopRequest())
         found.append(read_weights(run / "found.safetensors"))
     one, two = (each["gradient"].double() for each in found)
     assert one.norm() > 0
@@ -241,7 +237,7 @@ def test_more_threads_than_cores_are_warned_of(
     said: pytest.LogCaptureFixture,
 ) -> None:
     pretend_gpus(monkeypatch, gpus)
-    monkeypatch.setattr("nmt.training.processes.ranks.available_cores", lambda: 2)
+    monkeypatch.setattr("nmt.training.processes.launcher.available_cores", lambda: 2)
     options = toy_config(Path("x"), Path("y"), devices=str(processes), threads=threads).training
     warn_of_crowded_cores(options, processes)
     assert said.messages == reported * [
@@ -260,18 +256,18 @@ def test_ranks_alone_change_nothing() -> None:
     ranks.leave()
 
 
-def user_error(argument: str, stop: Callable[[], bool]) -> bool:
+def user_error(argument: str) -> bool:
     raise UserError(f"{argument}: mend it")
 
 
-def bug(argument: str, stop: Callable[[], bool]) -> bool:
+def bug(argument: str) -> bool:
     if os.environ["RANK"] == "1":
         raise RuntimeError("a bug in one process")
     time.sleep(PATIENCE)
     return True
 
 
-def death(argument: str, stop: Callable[[], bool]) -> bool:
+def death(argument: str) -> bool:
     dying = Path(argument) / "dying"
     if os.environ["RANK"] == "1":
         dying.touch()
@@ -283,7 +279,7 @@ def death(argument: str, stop: Callable[[], bool]) -> bool:
     return True
 
 
-def terminated(argument: str, stop: Callable[[], bool]) -> bool:
+def terminated(argument: str) -> bool:
     """Dies by SIGTERM, like a process that is still importing."""
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     os.kill(os.getpid(), signal.SIGTERM)
@@ -293,13 +289,13 @@ def terminated(argument: str, stop: Callable[[], bool]) -> bool:
 @pytest.mark.slow
 def test_a_user_error_comes_through() -> None:
     with pytest.raises(UserError, match="^the file: mend it$"):
-        launch(user_error, "the file", 2, StopRequest(), quiet)
+        launch(user_error, "the file", 2, StopRequest())
 
 
 @pytest.mark.slow
 def test_a_bug_keeps_its_traceback(said: pytest.LogCaptureFixture) -> None:
     with pytest.raises(SystemExit) as ended:
-        launch(bug, "", 2, StopRequest(), quiet)
+        launch(bug, "", 2, StopRequest())
     assert ended.value.code == 1
     assert "process 1 failed" in said.text and "a bug in one process" in said.text
 
@@ -307,7 +303,7 @@ def test_a_bug_keeps_its_traceback(said: pytest.LogCaptureFixture) -> None:
 @pytest.mark.slow
 def test_a_killed_process_ends_the_others(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="process 1 of the run was killed by SIGKILL .*resume from"):
-        launch(death, str(tmp_path), 2, StopRequest(), quiet)
+        launch(death, str(tmp_path), 2, StopRequest())
     assert [path.name for path in tmp_path.iterdir()] == ["dying"]
 
 
@@ -320,11 +316,11 @@ class Late:
     def __reduce__(self) -> tuple[Any, ...]:
         return late_death, (self.folder,)
 
-    def __call__(self, argument: str, stop: Callable[[], bool]) -> bool:
+    def __call__(self, argument: str) -> bool:
         raise AssertionError("not unpickled")
 
 
-def late_death(folder: Path) -> Callable[[str, Callable[[], bool]], bool]:
+def late_death(folder: Path) -> Callable[[str], bool]:
     with suppress(FileExistsError):
         (folder / "first").touch(exist_ok=False)
         time.sleep(2.0)
@@ -334,7 +330,7 @@ def late_death(folder: Path) -> Callable[[str, Callable[[], bool]], bool]:
 @pytest.mark.slow
 def test_a_killed_process_ends_one_that_is_still_starting(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="process 1 of the run was killed by SIGKILL .*resume from"):
-        launch(Late(tmp_path), str(tmp_path), 2, StopRequest(), quiet)
+        launch(Late(tmp_path), str(tmp_path), 2, StopRequest())
     assert sorted(path.name for path in tmp_path.iterdir()) == ["dying", "first"]
 
 
@@ -342,12 +338,13 @@ def test_a_killed_process_ends_one_that_is_still_starting(tmp_path: Path) -> Non
 def test_sigterm_to_all_stops_a_run_that_is_still_starting() -> None:
     stop = StopRequest()
     with pytest.raises(UserError, match="process 0 of the run was killed by SIGTERM"):
-        launch(terminated, "", 1, stop, quiet)
+        launch(terminated, "", 1, stop)
     stop.set(signal.SIGTERM)
-    assert not launch(terminated, "", 1, stop, quiet)
+    with pytest.raises(Terminated):
+        launch(terminated, "", 1, stop)
 
 
-def plain_rank(argument: str, stop: Callable[[], bool]) -> bool:
+def plain_rank(argument: str) -> bool:
     """Trains with one sum of all gradients after the backward pass, in place of buckets during it."""
 
     def backward(self: BucketedExchange, loss: torch.Tensor) -> None:
@@ -358,14 +355,14 @@ def plain_rank(argument: str, stop: Callable[[], bool]) -> bool:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(exchange, "BUCKET_SIZE", 1 << 40)
         patch.setattr(BucketedExchange, "backward", backward)
-        return train_rank(argument, stop)
+        return run_launched(argument) is not None
 
 
-def bucketed_rank(argument: str, stop: Callable[[], bool]) -> bool:
+def bucketed_rank(argument: str) -> bool:
     """Trains with many buckets."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(exchange, "BUCKET_SIZE", 1000)
-        return train_rank(argument, stop)
+        return run_launched(argument) is not None
 
 
 @pytest.mark.slow
@@ -375,7 +372,7 @@ def test_buckets_give_the_bits_of_one_sum(data: Path, tmp_path: Path) -> None:
         run = tmp_path / work.__name__
         config = toy_config(data, run, micro_batches=3, max_updates=10, devices="2", dropout=0.2)
         run.mkdir()
-        assert launch(work, config_to_yaml(config), 2, StopRequest(), quiet)
+        assert launch(work, config_to_yaml(config), 2, StopRequest())
         found.append(read_weights(run / "checkpoints/update-00000010/model.safetensors"))
     assert all(torch.equal(weight, found[1][name]) for name, weight in found[0].items())
 
@@ -395,7 +392,7 @@ def test_gradients_in_bf16_are_close_and_reproducible(sharding: Sharding, data: 
     assert all((weight - fp32[name]).abs().max() < 1e-3 for name, weight in bf16.items())
 
 
-def poisoned_rank(argument: str, stop: Callable[[], bool]) -> bool:
+def poisoned_rank(argument: str) -> bool:
     """The gradient of ten consecutive updates is NaN, in the second of two processes only."""
     original = Trainer._micro_batch
 
@@ -406,7 +403,7 @@ def poisoned_rank(argument: str, stop: Callable[[], bool]) -> bool:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Trainer, "_micro_batch", poisoned)
-        return train_rank(argument, stop)
+        return run_launched(argument) is not None
 
 
 @pytest.mark.slow
@@ -417,7 +414,7 @@ def test_all_processes_skip_and_go_back_together(data: Path, tmp_path: Path) -> 
         options = {"micro_batches": 2, "max_tokens": 40, "max_updates": 24, "devices": str(processes)}
         config = toy_config(data, run, **options)
         run.mkdir()
-        assert launch(poisoned_rank, config_to_yaml(config), processes, StopRequest(), quiet)
+        assert launch(poisoned_rank, config_to_yaml(config), processes, StopRequest())
         folder = run / "checkpoints/update-00000024"
         progress = json.loads((folder / "state.json").read_text())["progress"]
         states.append({key: progress[key] for key in ("cursor", "skipped", "went_back", "target_tokens")})
@@ -427,7 +424,7 @@ def test_all_processes_skip_and_go_back_together(data: Path, tmp_path: Path) -> 
     assert len(states[0]["skipped"]) == 10 and states[0]["went_back"]["update"] == 5
 
 
-def killed_once(argument: str, stop: Callable[[], bool]) -> bool:
+def killed_once(argument: str) -> bool:
     """A rank that is killed once, after update 7, between the checkpoints of updates 4 and 8."""
     flag = Path(config_from_yaml(argument, "test").run_dir) / "killed"
     original = Trainer._update
@@ -440,17 +437,17 @@ def killed_once(argument: str, stop: Callable[[], bool]) -> bool:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Trainer, "_update", update)
-        return train_rank(argument, stop)
+        return run_launched(argument) is not None
 
 
 @pytest.mark.slow
 def test_a_killed_process_is_started_again(
     data: Path, tmp_path: Path, said: pytest.LogCaptureFixture
 ) -> None:
-    for name, work in (("whole", train_rank), ("run", killed_once)):
+    for name, work in (("whole", run_launched), ("run", killed_once)):
         config = toy_config(data, tmp_path / name, devices="2", micro_batches=2, max_tokens=256)
         (tmp_path / name).mkdir()
-        assert launch(work, config_to_yaml(config), 2, StopRequest(), quiet, max_restarts=2)
+        assert launch(work, config_to_yaml(config), 2, StopRequest(), max_restarts=2)
     assert (tmp_path / "run/killed").exists()
     assert said.text.count("process 1 of the run was killed by SIGKILL") == 1
     assert "all resume from the last checkpoint (restart 1 of 2)" in said.text
@@ -465,7 +462,7 @@ def test_a_killed_process_is_started_again(
 @pytest.mark.slow
 def test_one_process_is_started_again_too(data: Path, tmp_path: Path, said: pytest.LogCaptureFixture) -> None:
     with pytest.raises(UserError, match="process 0 of the run was killed by SIGKILL"):
-        launch(sole_death, str(tmp_path), 1, StopRequest(), quiet, max_restarts=2)
+        launch(sole_death, str(tmp_path), 1, StopRequest(), max_restarts=2)
     assert len(list(tmp_path.iterdir())) == 3
 
 
@@ -477,13 +474,13 @@ def test_one_process_that_may_be_started_again_does_the_same(data: Path, tmp_pat
     assert here.read_bytes() == apart.read_bytes()
 
 
-def sole_death(argument: str, stop: Callable[[], bool]) -> bool:
+def sole_death(argument: str) -> bool:
     (Path(argument) / str(os.getpid())).touch()
     os.kill(os.getpid(), signal.SIGKILL)
     return True
 
 
-def counted_user_error(argument: str, stop: Callable[[], bool]) -> bool:
+def counted_user_error(argument: str) -> bool:
     (Path(argument) / str(os.getpid())).touch()
     raise UserError("mend it")
 
@@ -491,7 +488,7 @@ def counted_user_error(argument: str, stop: Callable[[], bool]) -> bool:
 @pytest.mark.slow
 def test_what_the_user_must_mend_is_not_tried_again(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="^mend it$"):
-        launch(counted_user_error, str(tmp_path), 1, StopRequest(), quiet, max_restarts=2)
+        launch(counted_user_error, str(tmp_path), 1, StopRequest(), max_restarts=2)
     assert len(list(tmp_path.iterdir())) == 1
 
 

@@ -99,7 +99,7 @@ def test_a_second_signal_does_not_interrupt_the_clean_up() -> None:
     assert cleaned
 
 
-def all_signals(argument: str, stop: Any) -> bool:
+def all_signals(argument: str) -> bool:
     """A rank ignores the signals that a terminal or Slurm sends to the group; its parent forwards them."""
     for one in set(STOP_SIGNALS) - {signal.SIGTERM}:
         signal.raise_signal(one)
@@ -107,4 +107,4 @@ def all_signals(argument: str, stop: Any) -> bool:
 
 
 def test_ranks_leave_the_signals_to_their_parent() -> None:
-    assert launch(all_signals, "", 1, StopRequest(), lambda: None)
+    assert launch(all_signals, "", 1, StopRequest())

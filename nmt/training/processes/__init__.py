@@ -1,1 +1,1 @@
-"""The processes of a run: ranks, their launcher, their rendezvous, stop signals and the watchdog."""
+"""The processes of a run: its ranks, their launcher, stop signals and the watchdog."""

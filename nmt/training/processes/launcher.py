@@ -1,115 +1,107 @@
-"""Starts and stops the processes of a run on this machine, and reports their failure once."""
+"""Starts the ranks of a run on this machine with torch's elastic agent, and reports their failure once."""
 
 from __future__ import annotations
 
 import logging
 import os
-import select
 import shutil
 import signal
-import sys
 import tempfile
 import threading
-import time
-import traceback
 from collections.abc import Callable, Mapping
 from multiprocessing import parent_process
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs
 from torch.distributed.elastic.multiprocessing.errors import ChildFailedError, ProcessFailure
 from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
+from nmt.config import TrainingConfig
 from nmt.errors import UserError
 from nmt.runtime import (
     Guest,
+    Terminated,
     as_guest,
+    available_cores,
+    end_with_parent,
     guest,
     ignore_stop_signals,
     load_inherited_plugins,
     log,
     log_to_stderr,
     mark_line,
+    raise_on_stop_signals,
     share_terminal,
     stray_file_error,
+    wanted_processes,
     without_main_module,
 )
 from nmt.training.processes import fork_server
 from nmt.training.processes.stopping import StopRequest
 
-Work = Callable[[str, Callable[[], bool]], bool]
-"""The function that each process runs: (argument, stop request) → whether the work is done.
+Work = Callable[[str], Any]
+"""The function that each rank runs, with the argument of `launch`. It must be importable by name."""
 
-It must be importable by name.
-"""
-
-_STOP, _ERROR = "stop", "error"
-_TERMINATED = 128 + signal.SIGTERM
-_GRACE = 3.0  # seconds before a failed process exits, so that torch's launcher finds the first failure first
-_RELAY_TIME = 2.0  # seconds in which the parent relays a SIGTERM that was sent to all processes
+_STOP = "stop"  # name of the file that requests a stop
+_MONITOR_INTERVAL = 0.2  # seconds
+_TERMINATED = 128 + signal.SIGTERM  # exit status of a rank that `Terminated` ended
 
 
-def launch(
-    work: Work,
-    argument: str,
-    processes: int,
-    stop: StopRequest,
-    notice: Callable[[], None],
-    *,
-    max_restarts: int = 0,
-) -> bool:
-    """Runs `work` in several processes and waits for them.
+def launch(work: Work, argument: str, processes: int, stop: StopRequest, *, max_restarts: int = 0) -> Any:
+    """Runs `work` in several processes, the ranks, and waits for them.
 
-    The parent handles stop signals, which may arrive more than once. It relays the first one to the processes
-    through a file; they stop together after an update.
+    The parent handles stop signals, which may arrive more than once. At the first, each rank gets SIGTERM.
 
     Args:
         work: a function at the top level of a module.
         argument: passed to `work`.
-        processes: number of processes.
+        processes: number of ranks.
         stop: the stop request of the run.
-        notice: called when a signal requests a stop.
-        max_restarts: how often all processes are started again after one died or raised an unexpected
-            exception. The restarts of torch's launcher are not used: they would also follow a `UserError`.
+        max_restarts: how often all ranks are started again after one died or raised an unexpected exception.
+            The restarts of torch's agent are not used: they would also follow a `UserError`.
 
     Returns:
-        Whether the work is done; False after a stop.
+        What `work` returned in rank 0.
 
     Raises:
-        UserError: one of the processes raised it, or one was killed.
-        SystemExit: one of the processes raised an unexpected exception; its traceback has been logged.
+        UserError: one of the ranks raised it, or one was killed.
+        SystemExit: one of the ranks raised an unexpected exception; its traceback has been logged.
+        Terminated: a signal ended the ranks before they could save a state, or after the training.
+        KeyboardInterrupt: Ctrl-C did.
     """
-    # Its warnings concern signals that it relays and processes that it ends. This module logs both.
+    # The agent warns of signals that it relays and processes that it ends. This module logs both.
     logging.getLogger("torch.distributed.elastic").setLevel(logging.CRITICAL)
     scratch = Path(tempfile.mkdtemp(prefix="nmt-ranks-"))
-
-    def pass_on() -> None:
-        (scratch / _STOP).touch()
-        notice()
-
-    share_terminal(True)  # the first process draws the progress bar and may be killed while it draws
+    share_terminal(True)  # rank 0 draws the progress bar and may be killed while it draws
     try:
-        with stop.listening(pass_on):
+        with stop.listening((scratch / _STOP).touch):
             for restart in range(1, max_restarts + 1):
                 try:
                     return _launch_once(work, argument, processes, scratch)
                 except ChildFailedError as failed:
-                    if stop() or (scratch / _ERROR).exists():
+                    rank, failure = failed.get_first_failure()
+                    if stop() or _user_error(failure) is not None:
                         raise
-                    _log_restart(failed, scratch, f"restart {restart} of {max_restarts}")
+                    _cause(rank, failure)  # logs the traceback of an unexpected exception
+                    log.warning(
+                        "process %d of the run %s; all resume from the last checkpoint (restart %d of %d)",
+                        *(rank, _exit_words(failure), restart, max_restarts),
+                    )
             return _launch_once(work, argument, processes, scratch)
     except ChildFailedError as failed:
-        if stop() and failed.get_first_failure()[1].exitcode == -signal.SIGTERM:
-            return False  # SIGTERM was sent to all before `run_rank` began: there was nothing to save
-        raise _cause(failed, scratch) from None
+        rank, failure = failed.get_first_failure()
+        if stop.signum is not None and failure.exitcode in (_TERMINATED, -signal.SIGTERM):
+            raise (KeyboardInterrupt() if stop.signum == signal.SIGINT else Terminated(stop.signum)) from None
+        raise _cause(rank, failure) from None
     finally:
         share_terminal(False)
-        mark_line()  # a killed process may have left a progress bar
+        mark_line()  # a killed rank may have left a progress bar
         shutil.rmtree(scratch, ignore_errors=True)
 
 
-def _launch_once(work: Work, argument: str, processes: int, scratch: Path) -> bool:
+def _launch_once(work: Work, argument: str, processes: int, scratch: Path) -> Any:
     host = guest()
     if host is None:
         fork_server.start()
@@ -122,27 +114,26 @@ def _launch_once(work: Work, argument: str, processes: int, scratch: Path) -> bo
         rdzv_endpoint="localhost:0",
         local_addr="localhost",
         max_restarts=0,
-        monitor_interval=0.2,
+        monitor_interval=_MONITOR_INTERVAL,
         # The fork server is global to this process and its children ignore Ctrl-C: unsuitable for a guest.
         start_method=fork_server.START_METHOD if host is None else "spawn",
-        signals_to_handle="",  # `launch` handles all of them
+        signals_to_handle="",  # the agent would wait 30 seconds for the last update and checkpoint
         logs_specs=DefaultLogsSpecs(log_dir=str(scratch)),
     )
     changed = fork_server.environment_since() if host is None else {}
     with without_main_module():
-        done = elastic_launch(settings, run_rank)(work, argument, str(scratch), changed, host)
-    return all(done.values())
+        return elastic_launch(settings, _run_rank)(work, argument, scratch / _STOP, changed, host)[0]
 
 
-def run_rank(
-    work: Work, argument: str, scratch: str, changed: Mapping[str, str | None], host: Guest | None
-) -> bool:
-    """The entry point of each process: runs `work` and writes its failure to `scratch` for the parent.
+def _run_rank(
+    work: Work, argument: str, stop: Path, changed: Mapping[str, str | None], host: Guest | None
+) -> Any:
+    """The entry point of each rank: runs `work`; the agent tells the parent what it returns or raises.
 
     Args:
         work: see `launch`.
         argument: passed to `work`.
-        scratch: path of a temporary folder.
+        stop: the file that requests a stop.
         changed: environment variables that have changed in the parent; None: removed.
         host: the call from Python that the parent serves; None if the parent is a command.
     """
@@ -151,87 +142,57 @@ def run_rank(
             os.environ.pop(key, None)
         else:
             os.environ[key] = value
-    ignore_stop_signals(but=[signal.SIGTERM])  # all processes receive them; the parent relays them
-    threading.Thread(target=_end_with_parent, args=(Path(scratch), _sigterm()), daemon=True).start()
+    ignore_stop_signals(but=[signal.SIGTERM])  # a terminal sends them to all processes; the parent relays one
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    raise_on_stop_signals()
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})  # the fork server blocks it
+    threading.Thread(target=_follow_parent, args=(stop,), daemon=True).start()
     log_to_stderr()
     if host is not None:
         log.setLevel(host.level)
     if os.environ["RANK"] != "0":
         share_terminal(True)
-        log.setLevel(logging.ERROR)
     try:
         load_inherited_plugins()
         with as_guest(host):
-            return work(argument, (Path(scratch) / _STOP).exists)
+            return work(argument)
     except UserError as error:
-        (Path(scratch) / _ERROR).write_text(str(error), encoding="utf-8")
-        sys.exit(2)
-    except Exception as error:
-        line = stray_file_error(error) if isinstance(error, OSError) else None
-        if line is not None:
-            (Path(scratch) / _ERROR).write_text(str(line), encoding="utf-8")
-            sys.exit(2)
-        (Path(scratch) / f"traceback-{os.environ['RANK']}").write_text(
-            traceback.format_exc(), encoding="utf-8"
-        )
-        time.sleep(_GRACE)
-        sys.exit(1)
+        raise UserError(str(error)) from None  # the parent gets the name of the class, not the class
+    except OSError as error:
+        raise (stray_file_error(error) or error) from None
 
 
-def _sigterm() -> int:
-    """Returns a file descriptor that becomes readable at a SIGTERM, even while the main thread is in a call.
-
-    A signal mask is not enough: libraries start threads on import, and the mask does not reach those.
-    """
-    reader, writer = os.pipe()
-    os.set_blocking(writer, False)
-    signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
-    signal.signal(signal.SIGTERM, lambda *_: None)  # without a handler no byte is written
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})  # the fork server blocks it
-    return reader
-
-
-def _end_with_parent(scratch: Path, sigterm: int) -> None:
-    """Ends this process when its parent is gone, or when another process has failed.
-
-    Without its parent nothing else would stop this process. Torch's launcher sends SIGTERM when another
-    process has failed. `timeout`, systemd and Slurm send SIGTERM to all processes: the parent then relays it
-    as a stop request, and this process stops after the update like the others.
-    """
+def _follow_parent(stop: Path) -> None:
+    """Relays the stop request of the parent as a signal; ends this process when the parent is gone."""
     parent = parent_process()
     assert parent is not None
-    while parent.sentinel not in select.select([sigterm, parent.sentinel], [], [])[0]:
-        os.read(sigterm, 64)
-        time.sleep(_RELAY_TIME)
-        failed = (scratch / _ERROR).exists() or any(scratch.glob("traceback-*"))
-        if failed or not (scratch / _STOP).exists():
-            os._exit(_TERMINATED)
-    shutil.rmtree(scratch, ignore_errors=True)
-    os._exit(1)
+    while not stop.exists():
+        parent.join(_MONITOR_INTERVAL)
+        if not parent.is_alive():
+            os._exit(1)
+    os.kill(os.getpid(), signal.SIGTERM)
+    end_with_parent()
 
 
-def _cause(failed: ChildFailedError, scratch: Path) -> BaseException:
-    error = scratch / _ERROR
-    if error.exists():
-        return UserError(error.read_text(encoding="utf-8"))
-    rank, failure = failed.get_first_failure()
-    report = scratch / f"traceback-{rank}"
-    if report.exists():
-        log.error("process %d failed:\n%s", rank, report.read_text(encoding="utf-8"))
+def _user_error(failure: ProcessFailure) -> UserError | None:
+    """Returns the `UserError` that a rank has raised; None if it failed otherwise."""
+    report = failure.error_file_data["message"]
+    name, _, text = report["message"].partition(": ") if isinstance(report, dict) else ("", "", "")
+    return UserError(text) if name == UserError.__name__ else None
+
+
+def _cause(rank: int, failure: ProcessFailure) -> BaseException:
+    """Returns the exception with which the parent ends; logs the traceback of an unexpected exception."""
+    if (error := _user_error(failure)) is not None:
+        return error
+    report = failure.error_file_data["message"]
+    if isinstance(report, dict):
+        log.error("process %d failed:\n%s", rank, report["extraInfo"]["py_callstack"])
         return SystemExit(1)
     return UserError(
         f"process {rank} of the run {_exit_words(failure)}; the other processes were ended. "
         f"Run the same command again to resume from the last checkpoint."
     )
-
-
-def _log_restart(failed: ChildFailedError, scratch: Path, count: str) -> None:
-    rank, failure = failed.get_first_failure()
-    _cause(failed, scratch)  # logs the traceback of an unexpected exception
-    end = _exit_words(failure)
-    log.warning("process %d of the run %s; all resume from the last checkpoint (%s)", rank, end, count)
-    for report in scratch.glob("traceback-*"):
-        report.unlink()
 
 
 def _exit_words(failure: ProcessFailure) -> str:
@@ -240,3 +201,62 @@ def _exit_words(failure: ProcessFailure) -> str:
         return f"ended with exit status {code}"
     words = " (out of memory?)" if -code == signal.SIGKILL else ""
     return f"was killed by {signal.Signals(-code).name}{words}"
+
+
+def num_processes(config: TrainingConfig) -> int:
+    """Returns the number of processes that `training.devices` selects on this machine.
+
+    Raises:
+        UserError: it is larger than the number of GPUs.
+    """
+    gpus = _usable_gpus()
+    processes = wanted_processes(config, gpus)
+    if gpus and processes > gpus:
+        raise UserError(f"training.devices={processes}: this machine has {gpus} usable GPUs.")
+    return processes
+
+
+def log_idle_gpus(config: TrainingConfig, max_tokens: int | str) -> None:
+    """Logs how to use all GPUs if `training.devices=auto` leaves some idle, for lack of micro-batches."""
+    gpus = _usable_gpus()
+    if config.devices == "auto" and config.micro_batches < gpus and not config.fit_micro_batches:
+        log.warning(
+            "%d of the %d GPUs of this machine are used: an update has only training.micro_batches=%d. "
+            "To use all GPUs for an update of the same size, give %s",
+            *(config.micro_batches, gpus, config.micro_batches, _split_options(config, max_tokens, gpus)),
+        )
+
+
+def warn_of_crowded_cores(config: TrainingConfig, processes: int) -> None:
+    """Warns if the processes, with `training.threads` each, have more threads than there are cores."""
+    cores = available_cores()
+    if not _usable_gpus() and processes * config.threads > cores:
+        log.warning(
+            "training.devices=%d training.threads=%d: %d threads compete for %d cores, which is far slower "
+            "than one thread per core. training.threads=0 divides the cores among the processes",
+            *(processes, config.threads, processes * config.threads, cores),
+        )
+
+
+def require_work(config: TrainingConfig, max_tokens: int | str, processes: int) -> None:
+    """Raises `UserError` if an update has fewer micro-batches than there are processes.
+
+    With `training.fit_micro_batches`, the number of micro-batches is still to be found.
+    """
+    if config.micro_batches < processes and not config.fit_micro_batches:
+        raise UserError(
+            f"training.devices={processes}: more processes than "
+            f"training.micro_batches={config.micro_batches}. "
+            f"For an update of the same size, give {_split_options(config, max_tokens, processes)}"
+        )
+
+
+def _split_options(config: TrainingConfig, max_tokens: int | str, parts: int) -> str:
+    less = ""
+    if isinstance(max_tokens, int):
+        less = f"data.max_tokens={max(16, max_tokens * config.micro_batches // parts)} "
+    return f"{less}training.micro_batches={parts}"
+
+
+def _usable_gpus() -> int:
+    return torch.cuda.device_count() if torch.cuda.is_available() else 0

@@ -1,6 +1,6 @@
-"""The ranks of a run: the number of this process, the collectives, and checks of how many processes to start.
+"""The ranks of a run: the number of this process, how the processes meet, and what they exchange.
 
-With one process every collective does nothing, so callers need no special case for it.
+With one process every exchange does nothing, so callers need no special case for it.
 """
 
 from __future__ import annotations
@@ -8,29 +8,38 @@ from __future__ import annotations
 import json
 import os
 import socket
-from collections.abc import Iterable
-from dataclasses import dataclass
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
 from datetime import timedelta
+from itertools import count
 from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
-from torch.distributed.distributed_c10d import PrefixStore
+from torch.distributed.distributed_c10d import PrefixStore, Store
+from torch.distributed.rendezvous import rendezvous
 
-from nmt.config import TrainingConfig
 from nmt.errors import UserError
-from nmt.runtime import available_cores, log, wanted_processes
-from nmt.training.processes.rendezvous import join_rendezvous
 
-# Idle ranks must not time out while rank 0 validates. A process that dies is noticed at once, by its closed
-# connections and by the launcher.
-_TIMEOUT = timedelta(days=7)
+_COLLECTIVE_TIMEOUT = timedelta(minutes=30)
+"""Ranks that wait for longer work of another one wait in `exchange`, which has no timeout."""
+
+_JOIN_TIMEOUT = timedelta(minutes=10)
+"""From the first process's start to the last one's: many may import from one slow disk."""
+
+_ACKNOWLEDGE_TIMEOUT = timedelta(seconds=20)
+_LONGEST_SLEEP = 0.2  # seconds between two looks for a value that another rank will write
+_PART = 1 << 22  # characters; the store refuses values over 8 MiB
+
+_rendezvous: Callable[..., Any] = rendezvous
 
 
 @dataclass(frozen=True)
 class Ranks:
-    """The rank of this process, and collectives over all processes of the run.
+    """The rank of this process, and exchanges between all processes of the run.
 
     Attributes:
         rank: number of this process, from 0.
@@ -41,6 +50,8 @@ class Ranks:
     rank: int
     world: int
     device: torch.device
+    _store: Store | None = field(default=None, repr=False)
+    _calls: Iterator[int] = field(default_factory=count, repr=False, compare=False)
 
     @classmethod
     def join(cls, rank: int, world: int, local_rank: int, device: torch.device) -> Ranks:
@@ -61,18 +72,27 @@ class Ranks:
                     f"--nproc-per-node={gpus}. Or, if each process sees only one GPU "
                     "(CUDA_VISIBLE_DEVICES, srun --gpus-per-task), let every process see all of them."
                 )
-        if world > 1:
-            # The rendezvous comes first: group and collectives would wait for a missing rank for days.
-            store = join_rendezvous(rank, world, problem)
-            store.set_timeout(_TIMEOUT)
-            dist.init_process_group(
-                "nccl" if device.type == "cuda" else "gloo",
-                store=PrefixStore("group", store),
-                rank=rank,
-                world_size=world,
-                timeout=_TIMEOUT,
-            )
-        return cls(rank, world, device)
+        if world == 1:
+            if problem is not None:
+                raise UserError(problem)
+            return cls(rank, world, device)
+        # The rendezvous comes first, because it names the missing ranks.
+        store = join_rendezvous(rank, world, problem)
+        store.set_timeout(_COLLECTIVE_TIMEOUT)
+        dist.init_process_group(
+            "nccl" if device.type == "cuda" else "gloo",
+            store=PrefixStore("group", store),
+            rank=rank,
+            world_size=world,
+            timeout=_COLLECTIVE_TIMEOUT,
+        )
+        return cls(rank, world, device, PrefixStore("exchange", store))
+
+    @classmethod
+    def from_environment(cls, device: torch.device) -> Ranks:
+        """Joins with the numbers that the launcher has set; see `join`."""
+        rank, world, local_rank = (int(os.environ[key]) for key in ("RANK", "WORLD_SIZE", "LOCAL_RANK"))
+        return cls.join(rank, world, local_rank, device)
 
     def leave(self) -> None:
         """Destroys the process group, after all processes are done."""
@@ -81,8 +101,13 @@ class Ranks:
 
     @property
     def is_main(self) -> bool:
-        """Whether this process validates, saves and logs: rank 0."""
+        """Whether this process saves and logs: rank 0."""
         return self.rank == 0
+
+    @property
+    def on_this_machine(self) -> int:
+        """The number of processes on this machine."""
+        return int(os.environ.get("LOCAL_WORLD_SIZE", self.world))
 
     def owns(self, micro_batch: int) -> bool:
         """Whether this process computes micro-batch number `micro_batch` of an update."""
@@ -110,77 +135,99 @@ class Ranks:
                 dist.broadcast(tensor, src=0)
 
     def share(self, value: Any) -> Any:
-        """Returns the `value` of rank 0, which must be serialisable as JSON."""
-        if self.world == 1:
-            return value
-        text = torch.tensor(list(json.dumps(value).encode()), dtype=torch.uint8, device=self.device)
-        size = torch.tensor(len(text), device=self.device)
-        dist.broadcast(size, src=0)
-        if not self.is_main:
-            text = torch.empty(int(size), dtype=torch.uint8, device=self.device)
-        dist.broadcast(text, src=0)
-        return json.loads(bytes(text.tolist()))
+        """Returns the `value` of rank 0, which must be serialisable as JSON; see `exchange`."""
+        return self._exchange(value, range(1))[0]
+
+    def exchange(self, value: Any) -> list[Any]:
+        """Returns the `value` of each rank, in order; each must be serialisable as JSON.
+
+        The ranks wait for each other as long as it takes: rank 0 may prepare data for hours. They wait
+        without a collective, so no timeout applies, and no GPU is busy with waiting.
+        """
+        return self._exchange(value, range(self.world))
+
+    def _exchange(self, value: Any, sources: Sequence[int]) -> list[Any]:
+        if self._store is None:
+            return [value]
+        number = next(self._calls)
+        if self.rank in sources:
+            _write(self._store, f"{number}/{self.rank}", value)
+        return [_read(self._store, f"{number}/{source}", self.world) for source in sources]
+
+
+def _write(store: Store, key: str, value: Any) -> None:
+    text = json.dumps(value)
+    parts = [text[start : start + _PART] for start in range(0, len(text), _PART)]
+    for number, part in enumerate(parts):
+        store.set(f"{key}/{number}", part)
+    store.set(key, str(len(parts)))  # last, because the readers wait for it
+
+
+def _read(store: Store, key: str, readers: int) -> Any:
+    """Waits for the value; the last of the readers deletes it."""
+    sleep = 0.001
+    while not store.check([key]):
+        time.sleep(sleep)  # in Python, so that a signal is handled
+        sleep = min(2 * sleep, _LONGEST_SLEEP)
+    parts = [f"{key}/{number}" for number in range(int(store.get(key)))]
+    value = json.loads(b"".join(map(store.get, parts)))
+    if store.add(f"{key}/readers", 1) == readers:
+        for name in (key, *parts, f"{key}/readers"):
+            store.delete_key(name)
+    return value
+
+
+def join_rendezvous(rank: int, world: int, problem: str | None, timeout: timedelta = _JOIN_TIMEOUT) -> Store:
+    """Waits for all ranks at `MASTER_ADDR` and `MASTER_PORT`.
+
+    Args:
+        rank: of this process.
+        world: number of processes.
+        problem: why this process can't take part; None: it can.
+        timeout: how long to wait for the other ranks.
+
+    Returns:
+        The store of the rendezvous, with `timeout` as its timeout.
+
+    Raises:
+        UserError: in all processes: one can't take part, or ranks are missing.
+    """
+    try:
+        store: Store = next(_rendezvous("env://", rank, world, timeout=timeout))[0]
+    except RuntimeError as error:
+        first_line = str(error).partition("\n")[0]
+        raise UserError(f"the processes of the run could not connect to each other: {first_line}") from error
+    report_to_all(store, rank, world, problem, timeout)
+    return store
+
+
+def report_to_all(store: Store, rank: int, world: int, problem: str | None, timeout: timedelta) -> None:
+    """Waits until all ranks have reported to `store` whether they can take part; see `join_rendezvous`."""
+    keys, received = ([f"nmt/{word}/{other}" for other in range(world)] for word in ("met", "heard"))
+    try:
+        store.set(keys[rank], json.dumps(problem))
+        store.wait(keys, timeout)
+        reports = [json.loads(store.get(key)) for key in keys]
+    except RuntimeError as error:
+        raise UserError(
+            f"process {_missing(store, keys)} of the run (of {world}, numbered from 0) did not join within "
+            f"{timeout.total_seconds():.0f} seconds. See the logs of the other machines."
+        ) from error
+    problems = [text for text in reports if text is not None]
+    if problems:
+        with suppress(RuntimeError):  # the process with the store must not end before all ranks have read it
+            store.set(received[rank], "heard")
+            store.wait(received, _ACKNOWLEDGE_TIMEOUT)
+        raise UserError(problems[0])
+
+
+def _missing(store: Store, keys: list[str]) -> str:
+    try:
+        return ", ".join(str(other) for other, key in enumerate(keys) if not store.check([key]))
+    except RuntimeError:
+        return "0"  # or its launcher: it held the store, which is gone
 
 
 def launched_by_torchrun() -> bool:
     """Whether `torchrun` or a launcher like it started this process as one of several."""
     return all(key in os.environ for key in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR"))
-
-
-def num_processes(config: TrainingConfig) -> int:
-    """Returns the number of processes that `training.devices` selects on this machine.
-
-    Raises:
-        UserError: it is larger than the number of GPUs.
-    """
-    gpus = _usable_gpus()
-    processes = wanted_processes(config, gpus)
-    if gpus and processes > gpus:
-        raise UserError(f"training.devices={processes}: this machine has {gpus} usable GPUs.")
-    return processes
-
-
-def log_idle_gpus(config: TrainingConfig, max_tokens: int | str) -> None:
-    """Logs how to use all GPUs if `training.devices=auto` leaves some idle, for lack of micro-batches."""
-    gpus = _usable_gpus()
-    if config.devices == "auto" and config.micro_batches < gpus and not config.fit_micro_batches:
-        log.warning(
-            "%d of the %d GPUs of this machine are used: an update has only training.micro_batches=%d. "
-            "To use all GPUs for an update of the same size, give %s",
-            *(config.micro_batches, gpus, config.micro_batches, _split_options(config, max_tokens, gpus)),
-        )
-
-
-def warn_of_crowded_cores(config: TrainingConfig, processes: int) -> None:
-    """Warns if the processes, with `training.threads` each, have more threads than there are cores."""
-    cores = available_cores()
-    if not _usable_gpus() and processes * config.threads > cores:
-        log.warning(
-            "training.devices=%d training.threads=%d: %d threads compete for %d cores, which is far slower "
-            "than one thread per core. training.threads=0 divides the cores among the processes",
-            *(processes, config.threads, processes * config.threads, cores),
-        )
-
-
-def require_work(config: TrainingConfig, max_tokens: int | str, processes: int) -> None:
-    """Raises `UserError` if an update has fewer micro-batches than there are processes.
-
-    With `training.fit_micro_batches`, the number of micro-batches is still to be found.
-    """
-    if config.micro_batches < processes and not config.fit_micro_batches:
-        raise UserError(
-            f"training.devices={processes}: more processes than "
-            f"training.micro_batches={config.micro_batches}. "
-            f"For an update of the same size, give {_split_options(config, max_tokens, processes)}"
-        )
-
-
-def _split_options(config: TrainingConfig, max_tokens: int | str, parts: int) -> str:
-    less = ""
-    if isinstance(max_tokens, int):
-        less = f"data.max_tokens={max(16, max_tokens * config.micro_batches // parts)} "
-    return f"{less}training.micro_batches={parts}"
-
-
-def _usable_gpus() -> int:
-    return torch.cuda.device_count() if torch.cuda.is_available() else 0

@@ -1,4 +1,4 @@
-"""The watchdog of a run on several machines: if one process ends, all others end, with one error message."""
+"""The watchdog of a run: if one rank ends early, all others end, with one error message."""
 
 from __future__ import annotations
 
@@ -13,10 +13,11 @@ from contextlib import contextmanager, suppress
 from typing import Any
 
 from nmt.errors import UserError
-from nmt.runtime import log
+from nmt.runtime import Terminated, log
 from nmt.training.processes.ranks import Ranks
+from nmt.training.processes.stopping import Stopped
 
-_GRACE = 3.0  # seconds in which a failed process is ended if the end of another one was the cause
+_GRACE = 3.0  # seconds in which the launcher and the watchdog find the first failure before its consequences
 _CONNECT = 60.0  # seconds
 _KEEP_ALIVE = {"TCP_KEEPIDLE": 10, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 2}  # detects a dead machine in 20 s
 
@@ -24,13 +25,17 @@ Message = dict[str, Any]
 
 
 @contextmanager
-def watched(ranks: Ranks) -> Iterator[None]:
+def watched(ranks: Ranks, *, logs: bool) -> Iterator[None]:
     """Ends this process when another process of the run ends early, even in the middle of a call.
 
-    `torchrun` watches the processes of one machine only. A process that waits for a dead one on another
-    machine would wait until the timeout of the process group. Rank 0 logs the first failure, including its
-    own, and the end of a process that sent no message. A process whose work is done waits for rank 0, so that
-    the launchers of all machines end together.
+    A launcher watches the processes of one machine only, and gives them half a minute to end. A process that
+    waits for a dead one on another machine would wait until the timeout of the process group. A process whose
+    work is done waits for rank 0, so that the launchers of all machines end together.
+
+    Args:
+        ranks: the processes.
+        logs: whether to log the first failure, once. False if the parent of all ranks does it. They then stay
+            a moment longer than the one that failed, so that the parent finds that one.
 
     Raises:
         UserError: rank 0 can't be reached from this machine.
@@ -38,19 +43,22 @@ def watched(ranks: Ranks) -> Iterator[None]:
     if ranks.world == 1:
         yield
         return
-    watch = Watchdog.connect(ranks)
+    watch = Watchdog.connect(ranks, logs=logs)
     try:
         yield
     except UserError as error:
-        watch.fail(2, str(error))
+        watch.fail(2, f"reported: {error}")
         raise
     except Exception as error:
         watch.fail(
             1, f"failed with an unexpected error ({type(error).__name__}: {error}). Its traceback is above."
         )
         raise
-    except BaseException:
-        watch.finish()
+    except Stopped:
+        watch.finish()  # all ranks stop together
+        raise
+    except BaseException as error:
+        watch.fail(error.signum + 128 if isinstance(error, Terminated) else 130, "was stopped by a signal")
         raise
     watch.finish()
 
@@ -65,7 +73,8 @@ class Watchdog:
         rank: of this process.
         connections: rank → connection: to all ranks if this is rank 0, else to rank 0.
         hosts: rank → name of its machine.
-        logs: whether this process logs the end of rank 0, which can't do it itself.
+        logs: whether this process logs the failures of others: rank 0, and one process on each other machine
+            for the end of rank 0.
         end: ends this process.
     """
 
@@ -78,13 +87,8 @@ class Watchdog:
         logs: bool,
         end: Callable[[int], object] = os._exit,
     ) -> None:
-        self._rank, self._connections, self._hosts, self._logs, self._end = (
-            rank,
-            connections,
-            hosts,
-            logs,
-            end,
-        )
+        self._rank, self._connections, self._hosts = rank, connections, hosts
+        self._logs, self._end = logs, end
         self._first = threading.Lock()  # never released: later failures are consequences of the first
         self._waiting = False  # whether this process is done and waits for rank 0
         self._threads = [
@@ -95,8 +99,8 @@ class Watchdog:
             thread.start()
 
     @classmethod
-    def connect(cls, ranks: Ranks) -> Watchdog:
-        """Connects rank 0 with all others; every process calls it.
+    def connect(cls, ranks: Ranks, *, logs: bool) -> Watchdog:
+        """Connects rank 0 with all others; every process calls it. See `watched`.
 
         Raises:
             UserError: rank 0 can't be reached.
@@ -109,21 +113,19 @@ class Watchdog:
                 connections, hosts = _accept(server, key, ranks.world - 1)
         else:
             port, key = ranks.share(None)
-            connections, hosts = (
-                {0: _connect(os.environ["MASTER_ADDR"], port)},
-                {0: os.environ["MASTER_ADDR"]},
-            )
+            host = os.environ["MASTER_ADDR"]
+            connections, hosts = {0: _connect(host, port)}, {0: host}
             _send(connections[0], {"key": key, "rank": ranks.rank, "host": socket.gethostname()})
         # One process on each machine logs: the first one by the numbering of torchrun.
-        logs = ranks.is_main or os.environ.get("LOCAL_RANK") == "0" or ranks.rank == 1
-        return cls(ranks.rank, connections, hosts, logs=logs)
+        first = ranks.is_main or os.environ.get("LOCAL_RANK") == "0" or ranks.rank == 1
+        return cls(ranks.rank, connections, hosts, logs=logs and first, end=os._exit if logs else _end_later)
 
     def fail(self, status: int, text: str) -> None:
         """Sends the reason why this process ends; rank 0 logs it.
 
         Does not return if the end of another process caused the failure: the watchdog ends this one first.
         """
-        if self._rank != 0 or status != 2:
+        if self._rank != 0 or status == 1:
             time.sleep(_GRACE)
         self._first.acquire()
         self._send_to_all({"status": status, "text": text})
@@ -150,27 +152,24 @@ class Watchdog:
             return
         who = f"process {rank} of the run, on {self._hosts[rank]},"
         if message is None:
+            message = {
+                "status": 1,
+                "text": "ended without a message: it was killed (out of memory?), or its machine is gone. "
+                "The other processes were ended. Run the same command again to resume from the last "
+                "checkpoint.",
+            }
+        elif self._rank != 0:
+            message["text"] = ""  # rank 0 has logged it
+        if self._logs and message["text"]:
             log.setLevel("ERROR")
-            self._log(
-                f"{who} ended without a message: it was killed (out of memory?), or its machine is gone. "
-                f"The other processes were ended. Run the same command again to resume from the last "
-                f"checkpoint."
-            )
-            status = 1
-        else:
-            if self._rank == 0:
-                self._log(
-                    f"{who} reported: {message['text']}"
-                    if message["status"] == 2
-                    else f"{who} {message['text']}"
-                )
-            status = message["status"]
-        self._send_to_all({"status": status, "text": ""})
-        self._end(status)
+            log.error("%s %s", who, message["text"])
+        self._send_to_all({"status": message["status"], "text": ""})
+        self._end(message["status"])
 
-    def _log(self, text: str) -> None:
-        if self._logs:
-            log.error("%s", text)
+
+def _end_later(status: int) -> None:
+    time.sleep(_GRACE)
+    os._exit(status)
 
 
 def _server(backlog: int) -> socket.socket:

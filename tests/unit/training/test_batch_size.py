@@ -14,7 +14,7 @@ from nmt.config import DataConfig, Sharding, TrainConfig, TrainingConfig
 from nmt.errors import UserError
 from nmt.training import batch_size
 from nmt.training.batch_size import with_fitted_split, with_former_split
-from nmt.training.processes.ranks import log_idle_gpus, num_processes, require_work
+from nmt.training.processes.launcher import log_idle_gpus, num_processes, require_work
 from nmt.training.state.run_folder import RunFolder
 
 
@@ -84,7 +84,7 @@ def test_on_a_cpu_and_with_auto_batches_are_as_given(
 def test_all_gpus_are_used_while_the_split_is_to_be_found(monkeypatch: pytest.MonkeyPatch) -> None:
     pretend(monkeypatch, 8)
     warned: list[object] = []
-    monkeypatch.setattr("nmt.training.processes.ranks.log", SimpleNamespace(warning=warned.append))
+    monkeypatch.setattr("nmt.training.processes.launcher.log", SimpleNamespace(warning=warned.append))
     options = config(devices="auto").training
     assert num_processes(options) == 8
     require_work(options, 6250, 8)

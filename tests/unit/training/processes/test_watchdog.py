@@ -67,7 +67,7 @@ def test_a_death_without_a_word_ends_the_others_and_is_told_once(said: pytest.Lo
 
 def test_an_error_of_another_process_comes_through(said: pytest.LogCaptureFixture) -> None:
     others = Others(0, [1, 2])
-    others.say(2, 2, "data.train.source=x: mend it")
+    others.say(2, 2, "reported: data.train.source=x: mend it")
     assert others.end() == 2
     assert others.hear(1) == {"status": 2, "text": ""}
     assert said.messages == ["process 2 of the run, on three, reported: data.train.source=x: mend it"]
@@ -139,7 +139,7 @@ def test_the_processes_find_each_other(monkeypatch: pytest.MonkeyPatch) -> None:
 
     def work(rank: int) -> None:
         ranks: Any = Threads(rank, shared)
-        with watched(ranks):
+        with watched(ranks, logs=True):
             worked.append(rank)
 
     threads = [threading.Thread(target=work, args=(rank,), daemon=True) for rank in (0, 1)]
@@ -152,5 +152,5 @@ def test_the_processes_find_each_other(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_alone_there_is_nobody_to_watch() -> None:
-    with watched(Ranks(0, 1, torch.device("cpu"))):
+    with watched(Ranks(0, 1, torch.device("cpu")), logs=True):
         pass

@@ -14,8 +14,7 @@ import torch
 import torch.distributed as dist
 
 from nmt.errors import UserError
-from nmt.training.processes.ranks import Ranks
-from nmt.training.processes.rendezvous import gather, join_rendezvous
+from nmt.training.processes.ranks import Ranks, join_rendezvous, report_to_all
 
 LONG, SHORT = timedelta(seconds=60), timedelta(seconds=0.3)
 
@@ -26,7 +25,7 @@ def ends(world: int, present: dict[int, str | None], patience: timedelta) -> dic
 
     def come(rank: int) -> None:
         try:
-            gather(store, rank, world, present[rank], patience)
+            report_to_all(store, rank, world, present[rank], patience)
             found[rank] = "met"
         except UserError as error:
             found[rank] = str(error)
