@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any, overload
 from nmt.api.session import Folder, session
 from nmt.config import TrainConfig, TranslateConfig
 from nmt.decoding.loading import Loaded, load_models
-from nmt.decoding.translation import problems, with_unmet
+from nmt.decoding.terminology import load_terminology
+from nmt.decoding.translation import log_problems
 from nmt.errors import UserError
 from nmt.evaluation.utility import configured_utility
 from nmt.options.compose import changed_decoding
@@ -267,23 +268,18 @@ class Model:
         lines = [lines] if isinstance(lines, str) else lines
         texts = [_line(line, f"line {number}") for number, line in enumerate(lines, 1)]
         phrases, translator = _phrases(texts, constraints), self._translator(decoding)
-        impossible: list[tuple[str, ...]] = [() for _ in texts]
+        terms = None
         if terminology is not None:
-            from nmt.decoding.terminology import load_terminology, separated
-
-            terms, given = load_terminology(terminology), phrases or [[] for _ in texts]
-            found_terms = [terms.targets(translator.translatable(text)) for text in texts]
-            parts = [separated(targets, translator.tokenizer) for targets in found_terms]
-            phrases = [[*one, *targets] for one, (targets, _) in zip(given, parts, strict=True)]
-            impossible = [those for _, those in parts]
+            targets = load_terminology(terminology).targets
+            terms = [targets(translator.translatable(text)) for text in texts]
         with as_guest(Guest(shown)), torch_for_nmt(self._threads):
             with progress_bar(total=len(texts), unit="lines", description="Translating") as bar:
-                found = translator.translate(texts, bar.update, constraints=phrases, alignments=alignments)
-        found = with_unmet(found, impossible)
-        for number, translation in enumerate(found, 1):
-            for problem in problems(translation, number):
-                log.warning(problem)
-        return found
+                translations = translator.translate(
+                    texts, bar.update, constraints=phrases, terms=terms, alignments=alignments
+                )
+        for number, translation in enumerate(translations, 1):
+            log_problems(translation, number)
+        return translations
 
     def _scored(self, pairs: Iterable[tuple[str, str]], shown: bool) -> list[ScoredTarget]:
         texts, reader = _pairs(pairs), self._pair_reader({})

@@ -53,8 +53,8 @@ from nmt.cli.prompt import converse
 from nmt.cli.prompt_commands import Settings
 from nmt.config import TranslateConfig, folders
 from nmt.data.corpora.text import COMPRESSED
-from nmt.decoding.terminology import Terms, configured_terms, separated
-from nmt.decoding.translation import pharaoh, problems, with_unmet
+from nmt.decoding.terminology import Terms, configured_terms
+from nmt.decoding.translation import log_problems, pharaoh
 from nmt.errors import UserError
 from nmt.runtime import (
     available_cores,
@@ -103,7 +103,7 @@ def translate(config: TranslateConfig) -> None:
                 )
 
             def found(translation: Translation, number: int, current: TranslateConfig) -> None:
-                warn(translation, number)
+                log_problems(translation, number)
                 if links is not None:
                     links.write(formatted_alignments(translation, current, Request("")))
 
@@ -159,22 +159,19 @@ def translation_of_requests(
     """
 
     def translate_all(requests: Sequence[Request]) -> list[Translation]:
-        prefixes = [one.prefix for one in requests]
+        prefixes = [request.prefix for request in requests]
         phrases = [
-            [*one.constraints, *(terms(translator.translatable(one.text)) if terms else ())]
-            for one in requests
+            [*request.constraints, *(terms(translator.translatable(request.text)) if terms else ())]
+            for request in requests
         ]
-        parts = [separated(line, translator.tokenizer) if line else ([], ()) for line in phrases]
-        constraints = [those for those, _ in parts]
-        found = translator.translate(
-            [one.text for one in requests],
+        return translator.translate(
+            [request.text for request in requests],
             prefixes=prefixes if any(prefixes) else None,
-            constraints=constraints if any(constraints) else None,
+            terms=phrases if any(phrases) else None,
             alignments=alignments,
             attention=attention,
             scores=scores,
         )
-        return with_unmet(found, (others for _, others in parts))
 
     return translate_all
 
@@ -226,7 +223,7 @@ def filter_lines(
                     bar.update(1)
                 if request.error is not None:
                     log.warning(request.error)
-                warn(translation, num_lines)
+                log_problems(translation, num_lines)
         out.flush()
     seconds = time.monotonic() - start
     rate = num_lines / max(seconds, 1e-9)
@@ -269,12 +266,6 @@ def formatted_alignments(translation: Translation, config: TranslateConfig, requ
     ]
     lines += [""] * (config.decoding.num_results - len(lines))
     return "".join(f"{line}\n" for line in lines).encode()
-
-
-def warn(translation: Translation, number: int) -> None:
-    """Logs what is wrong with the translation of a line."""
-    for problem in problems(translation, number):
-        log.warning(problem)
 
 
 # Input and output

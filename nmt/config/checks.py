@@ -89,7 +89,7 @@ class Section:
         for field in dataclasses.fields(self):  # type: ignore[arg-type]
             bound, words = field.metadata.get(_BOUND), field.metadata.get(_OR_AUTO)
             key, value = f"{self.key}{field.name}", getattr(self, field.name)
-            if bound is None or value is None:
+            if bound is None or (value is None and words is None):
                 continue
             if words is None or type(value) is int:
                 check(key, value, bound)

@@ -195,10 +195,4 @@ def _is_hangul(character: str) -> bool:
 
 
 if TYPE_CHECKING:
-    from nmt.data.subwords.tokenizer import Tokenizer
-
-
-def separated(phrases: Sequence[str], tokenizer: Tokenizer) -> tuple[list[str], tuple[str, ...]]:
-    """Returns the phrases that a translation can contain, and those without pieces, such as a blank."""
-    pairs = [*zip(phrases, tokenizer.encode_target(phrases), strict=True)]
-    return [text for text, ids in pairs if ids], tuple(text for text, ids in pairs if not ids)
+    pass

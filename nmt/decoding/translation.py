@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from nmt.copying.strings import NUM_PLACEHOLDERS
+from nmt.runtime import log
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -67,12 +67,10 @@ BLANK = Translation((ScoredText("", 0.0),))
 """The result for a blank line: the empty line with the probability 1."""
 
 
-def with_unmet(translations: Iterable[Translation], phrases: Iterable[tuple[str, ...]]) -> list[Translation]:
-    """Adds to `unmet` of each translation phrases that the search was not given."""
-    return [
-        replace(one, unmet=(*one.unmet, *added)) if added else one
-        for one, added in zip(translations, phrases, strict=True)
-    ]
+def log_problems(translation: Translation, number: int) -> None:
+    """Logs the problems of the translation of line `number`; see `problems`."""
+    for problem in problems(translation, number):
+        log.warning(problem)
 
 
 def problems(translation: Translation, number: int) -> list[str]:

@@ -38,6 +38,7 @@ class Line:
         prefix: mask: the beginning of the translation, with placeholders; it may be blank.
         phrases: mask: the phrases that the translation must contain, each as it was given and with
             placeholders.
+        impossible: mask: terms without pieces, such as a blank, which no translation contains.
         is_copied: mask: whether the line is its own translation, because it has nothing to translate.
         bare: mask: the line without its tags, which is searched first; place tags: None.
         num_tokens: encode: source tokens before the source is cut, EOS counted; 0: the model does not read
@@ -53,6 +54,7 @@ class Line:
     masked: Masked
     prefix: str = ""
     phrases: Sequence[tuple[str, str]] = ()
+    impossible: Sequence[str] = ()
     is_copied: bool = False
     bare: Bare | None = None
     num_tokens: int = 0
@@ -105,6 +107,7 @@ class Translator:
         *,
         prefixes: Sequence[str] | None = None,
         constraints: Sequence[Sequence[str]] | None = None,
+        terms: Sequence[Sequence[str]] | None = None,
         attention: bool = False,
         alignments: bool = False,
         scores: bool = True,
@@ -124,6 +127,8 @@ class Translator:
                 occurrences; a list may be empty. The maximum length is raised if they need it. `unmet` of the
                 translation has the phrases that it lacks: those that a processor forbids, those that exceed
                 the maximum length of a model, and all phrases of a blank line.
+            terms: for each line further constraints, such as those of a terminology file. A term without
+                pieces, such as a blank, is not an error; it is in `unmet`.
             attention: whether to return the attention of every hypothesis, and the pieces that it joins.
             alignments: whether to align the words of every hypothesis. It excludes `attention`.
             scores: whether the scores are used. If not, a search that is faster without them may return 0.
@@ -132,14 +137,14 @@ class Translator:
             A translation for each line, in order.
 
         Raises:
-            UserError: a constraint is blank, samples have constraints, the probabilities of the model are
-                NaN, it has no attention to return, it lacks a head of `decoding.alignment_heads`, or a batch
-                does not fit into the memory of the device.
+            UserError: a phrase of `constraints` is blank, samples have constraints, the probabilities of the
+                model are NaN, it has no attention to return, it lacks a head of `decoding.alignment_heads`,
+                or a batch does not fit into the memory of the device.
         """
         assert not (attention and alignments)
         request = SearchRequest(attention, alignments, scores)
-        self.searcher.prepare(request, constraints=constraints is not None)
-        records = self._mask(lines, prefixes, constraints)
+        self.searcher.prepare(request, constraints=constraints is not None or terms is not None)
+        records = self._mask(lines, prefixes, constraints, terms)
         self._encode(records)
         searched = [line for line in records if line.num_tokens]
         advance(len(records) - len(searched))
@@ -155,19 +160,21 @@ class Translator:
         lines: Sequence[str],
         prefixes: Sequence[str] | None,
         constraints: Sequence[Sequence[str]] | None,
+        terms: Sequence[Sequence[str]] | None,
     ) -> list[Line]:
         """Replaces the strings that are copied by placeholders in lines, phrases and prefixes."""
         assert prefixes is None or len(prefixes) == len(lines), "there must be one prefix per line"
-        assert constraints is None or len(constraints) == len(lines), "there must be one list per line"
-        if constraints is not None and self.config.samples:
+        if (constraints is not None or terms is not None) and self.config.samples:
             raise UserError(
                 f"decoding.samples={self.config.samples}: samples can't have constraints. "
                 "Set decoding.samples=0."
             )
         records = [*map(Line, lines, self._placeholders.masked(lines))]
-        if constraints is not None:
-            for line, phrases in zip(records, constraints, strict=True):
-                line.phrases = self._placeholders.masked_phrases(phrases, line.masked)
+        nothing: list[Sequence[str]] = [()] * len(lines)
+        for line, phrases, further in zip(records, constraints or nothing, terms or nothing, strict=True):
+            if phrases or further:
+                possible, line.impossible = self._with_pieces(further)
+                line.phrases = self._placeholders.masked_phrases([*phrases, *possible], line.masked)
         if prefixes is not None:
             masked = self._placeholders.masked_prefixes(prefixes, [line.masked for line in records])
             for line, prefix in zip(records, masked, strict=True):
@@ -178,6 +185,11 @@ class Translator:
                 if self.searcher.places_tags and self.config.place_tags and not line.is_copied:
                     line.bare = self._placeholders.without_tags(line.masked)
         return records
+
+    def _with_pieces(self, terms: Sequence[str]) -> tuple[list[str], list[str]]:
+        """Returns the terms that a translation can contain, and those without pieces."""
+        pairs = [*zip(terms, self.tokenizer.encode_target(terms), strict=True)]
+        return [term for term, ids in pairs if ids], [term for term, ids in pairs if not ids]
 
     def _encode(self, lines: Sequence[Line]) -> None:
         """Computes the ids of sources, prefixes and phrases.
@@ -287,12 +299,11 @@ class Translator:
     def _translation(self, line: Line, request: SearchRequest) -> Translation:
         """Returns the translation of a line that has passed all steps."""
         if line.is_copied:
-            alignment = identity_links(line.text) if request.alignments else ()
-            return Translation(
-                (ScoredText(line.text, 0.0, alignment=alignment),), skipped=line.masked.skipped
-            )
+            links = identity_links(line.text) if request.alignments else ()
+            copy = ScoredText(line.text, 0.0, alignment=links)
+            return Translation((copy,), unmet=(*line.impossible,), skipped=line.masked.skipped)
         if not line.num_tokens:
-            return replace(BLANK, unmet=tuple(text for text, _ in line.phrases))
+            return replace(BLANK, unmet=(*(text for text, _ in line.phrases), *line.impossible))
         most, source, best = self.searcher.max_source_tokens, line.sentence.source, line.hypotheses[0]
 
         def pieces(ids: Sequence[int], of: Callable[[Sequence[int]], Sequence[str]]) -> tuple[str, ...]:
@@ -312,7 +323,7 @@ class Translator:
             truncated=line.num_tokens if line.num_tokens > most else 0,
             num_tokens=len(best.ids) + 1,
             cut_to=most,
-            unmet=tuple(line.phrases[index][0] for index in best.unmet),
+            unmet=(*(line.phrases[index][0] for index in best.unmet), *line.impossible),
             appended=line.restored[0].appended,
             skipped=line.masked.skipped,
             retried=line.is_retried,

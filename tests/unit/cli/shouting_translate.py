@@ -64,7 +64,7 @@ class Shouter:
         lines: Sequence[str],
         *,
         prefixes: Sequence[str] | None = None,
-        constraints: Sequence[Sequence[str]] | None = None,
+        terms: Sequence[Sequence[str]] | None = None,
         alignments: bool = False,
         attention: bool = False,
         scores: bool = True,

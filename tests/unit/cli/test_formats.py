@@ -244,20 +244,3 @@ def test_alignments_are_of_the_words_without_the_tag() -> None:
     translation = Translation((ScoredText("B A x", -1.0, alignment=((2, 0), (1, 1), (0, 2))),))
     assert json.loads(form.write(request, translation, 1))["alignment"] == [[1, 0], [0, 1]]
     assert command.formatted_alignments(translation, config(), request) == b"1-0 0-1\n"
-
-
-def test_a_phrase_without_pieces_is_unmet_in_its_line() -> None:
-    class Pieces:
-        tokenizer = SimpleNamespace(encode_target=lambda texts: [list(text.strip()) for text in texts])
-
-        def translate(self, lines: Any, *, constraints: Any, **others: Any) -> list[Translation]:
-            self.constraints = constraints
-            return [Translation((ScoredText(line, 0.0),)) for line in lines]
-
-    model = Pieces()
-    translate_all = command.translation_of_requests(model, None, alignments=False)  # type: ignore[arg-type]
-    found = translate_all([Request("a"), Request("b", constraints=[" ", "x", ""])])
-    assert [one.unmet for one in found] == [(), (" ", "")]
-    assert model.constraints == [[], ["x"]]
-    translate_all([Request("b", constraints=[""])])
-    assert model.constraints is None

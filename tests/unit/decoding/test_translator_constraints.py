@@ -75,3 +75,12 @@ def test_mistakes() -> None:
         translator().translate(["a", "b"], constraints=[["c"], ["d", " "]])
     with pytest.raises(UserError, match="decoding.samples=3: samples can't have constraints."):
         translator(samples=3).translate(["a"], constraints=[["c"]])
+
+
+def test_a_term_without_pieces_is_unmet() -> None:
+    lines = ["a", "b", "", "c"]
+    terms = [[], [" ", "x", ""], ["\t"], [" "]]
+    found = translator().translate(lines, constraints=[[], [], ["y"], []], terms=terms)
+    assert [one.unmet for one in found] == [(), (" ", ""), ("y", "\t"), (" ",)]
+    assert "x" in found[1].hypotheses[0].text.split()
+    assert found[3].hypotheses == translator().translate(["c"])[0].hypotheses
