@@ -34,9 +34,8 @@ from nmt.runtime import (
     set_threads,
 )
 from nmt.runtime.fp32_products import speed_up_fp32_products
-from nmt.training.batch_size import require_number, with_fitted_split, with_former_split, with_max_tokens
+from nmt.training.batch_size import require_room, with_fitting_batches, with_former_split
 from nmt.training.finish import finish, finished_results, results_text
-from nmt.training.memory_probe import require_room
 from nmt.training.processes.launcher import (
     launch,
     log_idle_gpus,
@@ -283,7 +282,6 @@ def _checked_and_prepared(
     rewind_target(config, folder)  # reports a wrong name before the data are prepared
     if not config.prepare_only:
         # Checked before the data are prepared, which may take long, and before the first validation.
-        require_number(config)
         require_room(config, processes)
         check_frozen(config)
         metrics_for(config.data.target_lang, config.evaluation, keys)
@@ -291,8 +289,7 @@ def _checked_and_prepared(
     pieces = replace(config.data.tokenizer, vocab_size=prepared.vocab_size)
     config = replace(config, data=replace(config.data, tokenizer=pieces))
     if not config.prepare_only:
-        config = with_max_tokens(config, prepared, folder, processes)
-        config = with_fitted_split(config, prepared, folder, processes)
+        config = with_fitting_batches(config, prepared, processes)
     return config, prepared
 
 

@@ -7,25 +7,19 @@ import os
 import time
 from collections.abc import Callable, Collection
 from contextlib import ExitStack, closing
-from dataclasses import replace
 
 from nmt.config import Average, TrainConfig
 from nmt.data.batches.batching import Batch
 from nmt.data.batches.blocks import budgets
-from nmt.data.batches.stream import FILLED_TO, BatchStream, num_loaders
+from nmt.data.batches.stream import BatchStream, num_loaders
 from nmt.data.cleaning.cleaner import shortened, visible
 from nmt.data.preparation.prepare import Prepared
 from nmt.runtime import available_cores, log, mix
+from nmt.training.batch_size import logged_if_slow, probe_memory, training_parts
 from nmt.training.criterion import criterion_for
 from nmt.training.figures.meter import meter_for, perplexity
 from nmt.training.figures.monitor import Monitor
 from nmt.training.figures.profiling import profiling
-from nmt.training.memory_probe import (
-    batch_memory_errors,
-    largest_batches,
-    logged_if_slow,
-    model_memory_errors,
-)
 from nmt.training.processes.ranks import Ranks
 from nmt.training.state.averaging import among_best, updates_to_retain
 from nmt.training.state.checkpoint import Checkpoint, CheckpointFolder
@@ -46,12 +40,12 @@ from nmt.training.state.saving import saving
 from nmt.training.state.warm_start import initial_model, start_fingerprint
 from nmt.training.update.captured import padding_steps
 from nmt.training.update.counters import Counters
-from nmt.training.update.ema import RunningMean, with_trained
+from nmt.training.update.ema import with_trained
 from nmt.training.update.optimizer import build_optimizer
 from nmt.training.update.parallel import State
 from nmt.training.update.precision import adapt_loss_scale, first_loss_scale
 from nmt.training.update.schedule import build_schedule, learning_rate
-from nmt.training.update.training_step import TrainingStep, uses_graphs
+from nmt.training.update.training_step import uses_graphs
 from nmt.training.validation import ValidationStopped, validator_for
 
 _SAMPLE_CHARACTERS = 100  # of each side of a sample in the log; complete in metrics.jsonl and TensorBoard
@@ -78,14 +72,11 @@ class Trainer:
     ) -> None:
         self.config, self.options, self.prepared = config, config.training, prepared
         self.folder, self.ranks, self.stop = folder, ranks, stop
-        model = initial_model(config, prepared)
-        if ranks.is_main and self.options.freeze:
-            log.info("training.freeze: %s", in_numbers(model))
-        with model_memory_errors(model, self.options):
-            self.training_step = TrainingStep(model, self.options, ranks)
-            self.parallel = self.training_step.parallel
-            self.mean = RunningMean(self.parallel, self.options.ema, is_main=ranks.is_main)
+        self.training_step, self.mean = training_parts(config, prepared, ranks)
+        self.parallel = self.training_step.parallel
         self.model = self.parallel.model
+        if ranks.is_main and self.options.freeze:
+            log.info("training.freeze: %s", in_numbers(self.parallel.whole))
         self.progress = Progress(loss_scale=first_loss_scale(self.options.precision))
         self.schedule = build_schedule(self.options.schedule, config.model.d_model, self.options.max_updates)
         self.checkpoints = open_checkpoints(config, prepared, folder, start_fingerprint(config))
@@ -105,7 +96,7 @@ class Trainer:
         self._meter = meter_for(self.config, self.progress, self.ranks)
         if self.progress.ended(self.options) is None:
             with logged_if_slow("memory probe: trying the largest batches that can occur"):
-                self.probe_memory()
+                probe_memory(self.training_step, self.prepared.train, self.config, self.progress.loss_scale)
         self._start_time = time.perf_counter() - self.progress.total_seconds
         with ExitStack() as stack:
             self._open(stack)
@@ -119,26 +110,6 @@ class Trainer:
                 self._record_updates()  # since the last record, so that short runs have curves too
             self._save_last()
         return not self._stopping
-
-    def probe_memory(self, max_tokens: int | None = None) -> None:
-        """Runs the memory probe: forward and backward passes of the largest batches that can occur.
-
-        If they fit, training won't run out of memory. The probe changes no state: the next update zeroes the
-        gradients and seeds dropout again.
-
-        Args:
-            max_tokens: replaces `data.max_tokens`.
-
-        Raises:
-            UserError: the batches don't fit into memory.
-        """
-        self.model.train()
-        data = replace(self.config.data, max_tokens=max_tokens or self.config.data.max_tokens)
-        step = self.training_step
-        with batch_memory_errors(data, self.options.micro_batches):
-            for batch in largest_batches(self.prepared.train, data):
-                padded = batch.padded(padding_steps(*budgets(data))) if step.captured else None
-                step.probe(padded or batch.filled(FILLED_TO), loss_scale=self.progress.loss_scale)
 
     def _update(self) -> None:
         """Runs one update on the micro-batches of all processes."""

@@ -26,7 +26,7 @@ from nmt.data.batches.stream import Cursor
 from nmt.data.preparation.prepare import prepare
 from nmt.errors import UserError
 from nmt.runtime import Terminated, machine
-from nmt.training.batch_size import require_number
+from nmt.training.batch_size import require_room
 from nmt.training.processes.launcher import (
     launch,
     log_idle_gpus,
@@ -209,7 +209,7 @@ def test_auto_is_not_guessed_for_a_model_cut_up(
     config.data.max_tokens = max_tokens
     refusal = pytest.raises(UserError, match="^data.max_tokens=auto: .*sharding=full.*Give a number")
     with refusal if refused else nullcontext():
-        require_number(config)
+        require_room(config, 1)
 
 
 @pytest.mark.parametrize(

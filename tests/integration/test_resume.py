@@ -31,6 +31,7 @@ from nmt.config import (
 from nmt.data.batches.stream import Cursor
 from nmt.errors import UserError
 from nmt.training import batch_size
+from nmt.training.figures.memory import MemoryMeter
 from nmt.training.run import train
 from nmt.training.state.run_folder import RunFolder
 from nmt.training.trainer import Trainer
@@ -265,9 +266,10 @@ def test_the_split_of_an_update_is_found_once(
 ) -> None:
     """As on a GPU: the second session could have larger micro-batches, and does not use them."""
     monkeypatch.setattr(batch_size, "choose_device", lambda name: torch.device("cuda"))
+    monkeypatch.setattr(MemoryMeter, "free", lambda meter: 10**12)
 
     def run(name: str, max_updates: int, fitting: int) -> RunFolder:
-        monkeypatch.setattr(batch_size, "_found", lambda *arguments: fitting)
+        monkeypatch.setattr(batch_size, "_largest_fitting", lambda *arguments: fitting)
         options = {"micro_batches": 4, "max_tokens": 128, "fit_micro_batches": True}
         train(toy_config(data, tmp_path / name, max_updates=max_updates, **options))
         return RunFolder(tmp_path / name)

@@ -208,38 +208,17 @@ class RunFolder:
         options or data. Then only its `data.max_tokens` is used, and only if all options are the same.
         """
         try:
-            there = read_config(self.config)
+            saved = read_config(self.config)
         except UserError:
             return config  # nothing to resume, or `check` reports the error
-        data, found = config.data, there.data
-        begun = self.holds_checkpoints()
+        data, begun = config.data, self.holds_checkpoints()
         if data.tokenizer.vocab_size == "auto" and begun:
-            data = replace(data, tokenizer=replace(data.tokenizer, vocab_size=found.tokenizer.vocab_size))
-        if data.max_tokens == "auto" and (begun or _options_as_given(there, config) == fixed_options(config)):
-            data = replace(data, max_tokens=found.max_tokens)
+            tokenizer = replace(data.tokenizer, vocab_size=saved.data.tokenizer.vocab_size)
+            data = replace(data, tokenizer=tokenizer)
+        if data.max_tokens == "auto":
+            if begun or options_before_choices(saved, config) == fixed_options(config):
+                data = replace(data, max_tokens=saved.data.max_tokens)
         return replace(config, data=data)
-
-    def with_found_split(self, config: TrainConfig, processes: int) -> TrainConfig:
-        """Returns the options with the micro-batches of the run in this folder, if an update is as large.
-
-        A run without a checkpoint may start again with other options. Then its micro-batches are used only if
-        all options are the same and there are enough for all processes.
-
-        Args:
-            config: has `training.fit_micro_batches`, and a number as `data.max_tokens`.
-            processes: number of processes now.
-        """
-        try:
-            there = read_config(self.config)
-        except UserError:
-            return config  # nothing to resume, or `check` reports the error
-        tokens, parts = there.data.max_tokens, there.training.micro_batches
-        found = with_split(config, tokens, parts)
-        if self.holds_checkpoints():
-            # Otherwise `check` reports the difference.
-            return found if tokens == split_evenly(config, parts) else with_split(config)
-        same = _options_as_given(there, found) == fixed_options(found)
-        return found if same and tokens == split_evenly(config, parts) and parts >= processes else config
 
     @contextmanager
     def claimed(self, config: TrainConfig, check: Callable[[], object] = bool) -> Iterator[None]:
@@ -336,33 +315,6 @@ def require_run_folder(path: Path) -> None:
         )
 
 
-def split_evenly(config: TrainConfig, parts: int) -> int:
-    """Returns the target tokens of a micro-batch if an update of the same size had `parts` of them."""
-    tokens: int = config.data.max_tokens * config.training.micro_batches
-    return max(16, tokens // parts)
-
-
-def with_split(
-    config: TrainConfig, max_tokens: int | str | None = None, micro_batches: int | None = None
-) -> TrainConfig:
-    """Returns the options with these micro-batches, and without `training.fit_micro_batches`.
-
-    Args:
-        config: the options.
-        max_tokens: target tokens of a micro-batch; None: as given.
-        micro_batches: micro-batches of an update; None: as given.
-    """
-    return replace(
-        config,
-        data=replace(config.data, max_tokens=max_tokens or config.data.max_tokens),
-        training=replace(
-            config.training,
-            micro_batches=micro_batches or config.training.micro_batches,
-            fit_micro_batches=False,
-        ),
-    )
-
-
 def fixed_options(config: TrainConfig) -> dict[str, Any]:
     """Returns the options that must not change when a run is resumed: full name → value."""
     options = dict(_flat(to_plain(config), ""))
@@ -379,13 +331,13 @@ def fixed_options(config: TrainConfig) -> dict[str, Any]:
     return {key: value for key, value in options.items() if key not in free}
 
 
-def _options_as_given(there: TrainConfig, here: TrainConfig) -> dict[str, Any]:
-    """Returns the fixed options of `there`; those that are not chosen yet in `here` are as in `here`."""
-    options, given = fixed_options(there), fixed_options(here)
-    chosen_later = [key for key in _CHOSEN if given[key] == "auto"]
-    if here.training.half_residual is None:
-        chosen_later.append(_HALF_RESIDUAL)
-    return {**options, **{key: given[key] for key in chosen_later}}
+def options_before_choices(saved: TrainConfig, new: TrainConfig) -> dict[str, Any]:
+    """Returns the fixed options of a saved run; those still `auto` in the new options stay `auto`."""
+    options, new_options = fixed_options(saved), fixed_options(new)
+    unresolved = [key for key in _CHOSEN if new_options[key] == "auto"]
+    if new.training.half_residual is None:
+        unresolved.append(_HALF_RESIDUAL)
+    return {**options, **{key: new_options[key] for key in unresolved}}
 
 
 _SHOWN = 6

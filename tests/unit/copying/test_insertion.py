@@ -34,7 +34,7 @@ from nmt.data.batches.stream import BatchStream, Cursor
 from nmt.data.store import Store
 from nmt.data.subwords.tokenizer import Tokenizer, train_tokenizer
 from nmt.runtime.arrays import Side
-from nmt.training.memory_probe import largest_batches
+from nmt.training.batch_size import largest_batches
 
 ENGLISH = "the small big red dog cat man sees hears London 1999 Bob house tree bird fish Munich".split()
 GERMAN = (

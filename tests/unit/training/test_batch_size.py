@@ -1,21 +1,278 @@
-"""`training.fit_micro_batches`: an update in few micro-batches on GPUs, found once for each run."""
+"""Batches that fit into memory: the largest that can occur, the search, and the errors of full memory."""
 
 from __future__ import annotations
 
+import logging
+import time
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
+import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import nn
 
-from nmt.config import DataConfig, Sharding, TrainConfig, TrainingConfig
+from nmt.config import (
+    CleaningConfig,
+    DataConfig,
+    ModelConfig,
+    OptimizerConfig,
+    SamplingConfig,
+    Sharding,
+    TrainConfig,
+    TrainingConfig,
+)
+from nmt.data.batches.batching import Batch
+from nmt.data.batches.packing import pack
+from nmt.data.store import Store
 from nmt.errors import UserError
+from nmt.model.size import num_weights
+from nmt.runtime import log
 from nmt.training import batch_size
-from nmt.training.batch_size import with_fitted_split, with_former_split
+from nmt.training.batch_size import (
+    OutOfMemory,
+    largest_batches,
+    largest_max_tokens,
+    logged_if_slow,
+    probe_memory,
+    require_room,
+    with_fitting_batches,
+    with_former_split,
+)
+from nmt.training.figures.memory import MemoryMeter
 from nmt.training.processes.launcher import log_idle_gpus, num_processes, require_work
 from nmt.training.state.run_folder import RunFolder
+from nmt.training.update.optimizer import OPTIMIZERS, Adam
+
+
+def options(max_tokens: int, **more: Any) -> DataConfig:
+    values: dict[str, Any] = {"max_source_ratio": 1.5, "source_lang": "xx", "target_lang": "yy", **more}
+    return DataConfig(max_tokens=max_tokens, **values)
+
+
+def store(*sizes: tuple[int, int]) -> Store:
+    """Returns pairs with these numbers of pieces, without EOS."""
+    return Store.of([[5] * source for source, _ in sizes], [[5] * target for _, target in sizes])
+
+
+def lengths(batch: Batch) -> tuple[list[int], list[int]]:
+    return list(batch.source.lengths), list(batch.target.lengths)
+
+
+def test_longest_and_most() -> None:
+    few, many = largest_batches(store((9, 7), (2, 3), (4, 2)), options(20))
+    assert lengths(few) == ([10, 10, 10], [4, 8, 8])
+    assert lengths(many) == ([3, 3, 3, 3, 8, 10], [3, 3, 3, 3, 3, 5])
+
+
+def test_a_pair_longer_than_a_batch_counts_as_one_that_fills_it() -> None:
+    few, many = largest_batches(store((90, 70), (2, 1)), options(16))
+    assert lengths(few) == ([24], [16])
+    assert lengths(many) == ([3] * 7 + [3], [2] * 8)
+
+
+def test_sampling_may_make_them_as_long_as_allowed() -> None:
+    cleaning = CleaningConfig(max_pieces=15)
+    data = options(32, sampling=SamplingConfig(alpha=0.1), cleaning=cleaning)
+    longest_targets, longest_sources, _ = largest_batches(store((9, 7), (2, 3)), data)
+    assert lengths(longest_targets) == ([16, 16], [16, 16])
+    assert lengths(longest_sources) == ([16, 16, 16], [1, 15, 16])
+
+
+@given(
+    st.lists(st.tuples(st.integers(1, 40), st.integers(1, 40)), min_size=1, max_size=60),
+    st.integers(16, 100),
+    st.sampled_from([1.0, 1.5, 3.0]),
+)
+def test_no_batch_is_larger(sizes: list[tuple[int, int]], max_tokens: int, ratio: float) -> None:
+    data = options(max_tokens, max_source_ratio=ratio)
+    found = largest_batches(store(*sizes), data)
+    max_source = int(max_tokens * ratio)
+    for batch in found:
+        assert batch.num_target_tokens <= max_tokens and len(batch.source_ids) <= max_source
+    fitting = np.array([size for size in sizes if size[0] < max_source and size[1] < max_tokens] or [(0, 0)])
+    sources, targets = fitting.T
+    for rows in pack(sources, targets, np.arange(len(fitting)), max_tokens, max_source):
+        assert len(rows) <= found[-1].num_sentences
+        for side, real in (("source", sources[rows] + 1), ("target", targets[rows] + 1)):
+            made = [np.array(getattr(batch, side).lengths) for batch in found]
+            assert real.max() <= max(part.max() for part in made)
+            assert real.sum() <= max(part.sum() for part in made)
+            assert (real**2).sum() <= max((part**2).sum() for part in made)
+
+
+class Machine:
+    """A machine on which a batch takes `bytes_per_token`; a stand-in of the meter and of the memory probe."""
+
+    def __init__(self, memory: int, bytes_per_token: int, fails_above: int) -> None:
+        self.memory, self.bytes_per_token, self.fails_above = memory, bytes_per_token, fails_above
+        self.peak, self.tried = 0, list[int]()
+
+    def probe(self, max_tokens: int) -> None:
+        self.tried.append(max_tokens)
+        if max_tokens > self.fails_above:
+            raise OutOfMemory("full")
+        self.peak = 1000 + max_tokens * self.bytes_per_token
+
+    def release(self) -> None:
+        pass
+
+    def start(self) -> None:
+        self.peak = 0
+
+    def taken(self) -> int:
+        return self.peak
+
+    def free(self) -> int:
+        return self.memory + 64
+
+    def largest(self, copies: int = 1) -> int:
+        return largest_max_tokens(self.probe, cast(MemoryMeter, self), copies=copies, reserve=64, longest=9)
+
+
+@pytest.mark.parametrize(
+    ("memory", "fails_above", "expected", "tried"),
+    [
+        (10**9, 10**6, 25_000, [512, 512, 1024, 25_000]),
+        (1_001_250, 10**6, 8_000, [512, 512, 1024, 8_000]),  # 0.8 of it, minus 1000 bytes, at 100 per token
+        (1_001_250, 7_000, 6_400, [512, 512, 1024, 8_000, 6_400]),
+        (1_001_250, 500, 408, [512, 512, 408]),
+        (2_000, 10**6, 16, [512, 512, 1024, 16]),
+    ],
+)
+def test_the_largest_that_fits(memory: int, fails_above: int, expected: int, tried: list[int]) -> None:
+    machine = Machine(memory, 100, fails_above)
+    assert machine.largest() == expected
+    assert machine.tried == tried
+
+
+def test_cuda_graphs_need_the_memory_of_a_batch_twice() -> None:
+    assert Machine(1_001_250, 100, 10**6).largest(copies=2) == 3_992  # 200 bytes per token
+
+
+def test_nothing_fits() -> None:
+    with pytest.raises(OutOfMemory):
+        Machine(0, 100, 10).largest()
+
+
+def test_a_system_that_does_not_report_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(meter: object) -> int:
+        raise OSError
+
+    monkeypatch.setattr(Machine, "free", missing)
+    assert Machine(10**9, 100, 10**6).largest() == 4096
+    monkeypatch.setattr(MemoryMeter, "free", missing)
+    require_room(TrainConfig(), 1)
+
+
+class Failing:
+    """A training step whose passes fail."""
+
+    captured = None
+    model = nn.Identity()
+
+    def __init__(self, error: Exception) -> None:
+        self.error = error
+
+    def probe(self, batch: Batch, *, loss_scale: float) -> None:
+        raise self.error
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        MemoryError(),
+        torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB"),
+        RuntimeError("[enforce fail at alloc_cpu.cpp:121] DefaultCPUAllocator: can't allocate memory"),
+        RuntimeError("std::bad_alloc"),
+        RuntimeError("could not create a primitive"),
+        RuntimeError("CUDA error: out of memory\nCUDA kernel errors might be asynchronously reported"),
+        RuntimeError("CUDA error: CUBLAS_STATUS_NOT_INITIALIZED when calling `cublasCreate(handle)`"),
+    ],
+)
+def test_running_out_of_memory_in_its_many_words(error: Exception) -> None:
+    with pytest.raises(
+        OutOfMemory, match="^data.max_tokens=64: .*data.max_tokens=32 training.micro_batches=6"
+    ):
+        probe_memory(cast(Any, Failing(error)), store((1, 1)), config(64, 3))
+
+
+@pytest.mark.parametrize(
+    ("sharding", "processes", "fits"),
+    [(Sharding.none, 1, True), (Sharding.none, 3, False), (Sharding.full, 3, True)],
+)
+def test_layers_that_can_not_be_trained_are_refused_before_any_work(
+    sharding: Sharding, processes: int, fits: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = TrainConfig(training=TrainingConfig(sharding=sharding))
+    taken = 16 * num_weights(config.model, 0, 0)
+    monkeypatch.setattr(MemoryMeter, "free", lambda meter: 2 * taken)
+    if fits:
+        require_room(config, processes)
+    else:
+        with pytest.raises(
+            OutOfMemory, match=r"^model=: 44,138,496 parameters do not .* \(0\.7 GB; 16 bytes each"
+        ):
+            require_room(config, processes)
+
+
+@pytest.mark.parametrize(
+    ("options", "taken", "message"),
+    [
+        ({"optimizer": OptimizerConfig(name="mine 0")}, 8, "parameters .* 8 bytes each"),
+        ({"optimizer": OptimizerConfig(name="mine 3")}, 20, "parameters .* 20 bytes each"),
+        ({"l2_to_start": 0.1}, 24, r"24 bytes each, with gradient and optimizer state\)"),
+        ({"l2_to_start": 0.1, "ema": 0.9}, 28, "28 bytes each"),
+        ({"freeze": ["encoder"]}, 4, r"16 bytes each, with gradient and optimizer state, 4 if frozen\)"),
+    ],
+)
+def test_the_bytes_of_a_weight(
+    options: dict[str, Any], taken: int, message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """How many weights are frozen is not known before the data are prepared: the bound is that of all."""
+    for floats in (0, 3):
+        kind = type("Mine", (Adam,), {"floats_per_weight": floats})
+        monkeypatch.setitem(OPTIMIZERS, f"mine {floats}", kind)
+    config = TrainConfig(start_from="m", training=TrainingConfig(**options))
+    needed = taken * num_weights(config.model, 0, 0)
+    monkeypatch.setattr(MemoryMeter, "free", lambda meter: needed)
+    require_room(config, 1)
+    monkeypatch.setattr(MemoryMeter, "free", lambda meter: needed - 1)
+    with pytest.raises(OutOfMemory, match=message):
+        require_room(config, 1)
+
+
+def test_frozen_weights_count_without_gradient_and_state() -> None:
+    with torch.device("meta"):
+        model = nn.Sequential(*(nn.Linear(20_000, 25_000, bias=False) for _ in range(2)))
+    model[0].requires_grad_(False)
+    with (
+        pytest.raises(
+            OutOfMemory, match=r"1,000,000,000 parameters .* \(10\.0 GB; 16 bytes .* 4 if frozen\)"
+        ),
+        batch_size._model_memory_errors(model, TrainingConfig(freeze=["0"])),
+    ):
+        raise MemoryError
+
+
+def test_the_largest_model_is_refused_on_any_machine() -> None:
+    wide = ModelConfig(encoder_layers=100, decoder_layers=100, d_model=16384, d_ff=65536)
+    with pytest.raises(OutOfMemory, match="do not fit into memory"):
+        require_room(TrainConfig(model=wide), 1)
+
+
+def test_a_slow_probe_is_logged(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(log, "propagate", True)
+    caplog.set_level(logging.INFO, "nmt")
+    with logged_if_slow("slow", 0.05):
+        time.sleep(0.3)
+    with logged_if_slow("fast", 60.0):
+        pass
+    assert caplog.messages == ["slow"]
 
 
 def config(max_tokens: int | str = 6250, micro_batches: int = 4, **training: Any) -> TrainConfig:
@@ -35,7 +292,7 @@ def pretend(monkeypatch: pytest.MonkeyPatch, gpus: int) -> None:
 
 def room_for(monkeypatch: pytest.MonkeyPatch, tokens: int) -> None:
     """Makes batches of up to this size fit into memory."""
-    monkeypatch.setattr(batch_size, "_found", lambda *arguments: min(tokens, arguments[-1]))
+    monkeypatch.setattr(batch_size, "_largest_fitting", lambda *arguments: min(tokens, arguments[-1]))
 
 
 @pytest.mark.parametrize(
@@ -53,24 +310,23 @@ def room_for(monkeypatch: pytest.MonkeyPatch, tokens: int) -> None:
     ],
 )
 def test_every_process_has_as_few_micro_batches_as_fit(
-    gpus: int, fitting: int, expected: tuple[int, int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    gpus: int, fitting: int, expected: tuple[int, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     room_for(monkeypatch, fitting)
-    found = with_fitted_split(config(devices=str(gpus)), None, RunFolder(tmp_path), gpus)  # type: ignore[arg-type]
+    found = with_fitting_batches(config(devices=str(gpus)), None, gpus)  # type: ignore[arg-type]
     assert split(found) == (*expected, False)
 
 
-def test_a_sharded_model_has_a_micro_batch_per_process(tmp_path: Path) -> None:
-    folder = RunFolder(tmp_path)
+def test_a_sharded_model_has_a_micro_batch_per_process() -> None:
     for gpus, expected in (("8", (3_125, 8)), ("2", (6_250, 4))):
         options = config(sharding=Sharding.full, devices=gpus)
-        assert split(with_fitted_split(options, None, folder, 8)) == (*expected, False)  # type: ignore[arg-type]
+        assert split(with_fitting_batches(options, None, 8)) == (*expected, False)  # type: ignore[arg-type]
 
 
 def test_without_the_option_nothing_is_tried(tmp_path: Path) -> None:
     options = config(fit_micro_batches=False)
     assert with_former_split(options, RunFolder(tmp_path)) is options
-    assert with_fitted_split(options, None, RunFolder(tmp_path), 1) is options  # type: ignore[arg-type]
+    assert with_fitting_batches(options, None, 1) is options  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(("gpus", "max_tokens"), [(0, 6250), (2, "auto"), (0, "auto")])

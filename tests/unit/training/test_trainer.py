@@ -11,6 +11,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+import nmt.training.trainer as trainer_module
 import nmt.training.update.objective as objective
 import nmt.training.update.training_step as module
 from nmt.config import (
@@ -33,7 +34,7 @@ from nmt.data.store import Store
 from nmt.data.subwords.tokenizer import EOS_ID, train_tokenizer
 from nmt.errors import UserError
 from nmt.model.transformer import Transformer
-from nmt.training.memory_probe import OutOfMemory, largest_batches
+from nmt.training.batch_size import OutOfMemory, largest_batches
 from nmt.training.processes.ranks import Ranks
 from nmt.training.state.progress import SkippedBatches
 from nmt.training.state.run_folder import RunFolder
@@ -277,7 +278,7 @@ def test_the_largest_batches_leave_no_trace(
     assert run.train()
     largest = [batch.num_target_tokens for batch in largest_batches(prepared.train, run.config.data)]
     assert tried[:-3] == largest and max(largest) == 40
-    monkeypatch.setattr(other, "probe_memory", lambda: None)
+    monkeypatch.setattr(trainer_module, "probe_memory", lambda *arguments: None)
     assert other.train()
     assert tried[-6:-3] == tried[-3:]
     for a, b in zip(run.model.parameters(), other.model.parameters(), strict=True):

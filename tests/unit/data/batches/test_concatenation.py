@@ -17,7 +17,7 @@ from nmt.data.batches.stream import BatchStream, Cursor
 from nmt.data.store import Store
 from nmt.data.subwords.tokenizer import Tokenizer, train_tokenizer
 from nmt.runtime.arrays import Side
-from nmt.training.memory_probe import largest_batches
+from nmt.training.batch_size import largest_batches
 
 
 def chained(lengths: list[int], fraction: float, limit: int = 100, corpora: Any = None) -> list[list[int]]:

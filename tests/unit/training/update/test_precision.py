@@ -14,6 +14,7 @@ from nmt.config import ModelConfig, Norm, Precision, TrainConfig
 from nmt.options.arguments import Arguments
 from nmt.options.compose import compose_jobs
 from nmt.training import run
+from nmt.training.batch_size import with_former_split
 from nmt.training.run import with_choices
 from nmt.training.state.run_folder import RunFolder
 from nmt.training.update.precision import residual_dtype, with_half_residual
@@ -99,5 +100,5 @@ def test_the_split_of_a_former_start_is_found_before_the_format_is_chosen(tmp_pa
         ),
     )
     folder.config.write_text(config_to_yaml(begun))
-    found = folder.with_found_split(given, 1)
-    assert (found.data.max_tokens, found.training.micro_batches) == (2000, 2)
+    options = with_former_split(given, folder)
+    assert (options.data.max_tokens, options.training.micro_batches) == (2000, 2)
