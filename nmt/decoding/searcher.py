@@ -79,6 +79,11 @@ class Searcher(ABC):
         return False
 
     @property
+    def has_attention(self) -> bool:
+        """Whether it can return the attention of the model."""
+        return False
+
+    @property
     def num_processes(self) -> int:
         """The number of processes that may call it side by side; 1: it needs none to use the machine."""
         return 1

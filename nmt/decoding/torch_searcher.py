@@ -128,6 +128,11 @@ class TorchSearcher(Searcher):
         return self.max_target_tokens is None
 
     @property
+    def has_attention(self) -> bool:
+        """See `Searcher.has_attention`."""
+        return True
+
+    @property
     def num_processes(self) -> int:
         """See `Searcher.num_processes`."""
         return possible_workers(self.config.workers, self.device)

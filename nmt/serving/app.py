@@ -3,32 +3,33 @@
 from __future__ import annotations
 
 import asyncio
-import json
+import hmac
 import time
-from collections.abc import Awaitable, Callable, Mapping
-from contextlib import suppress
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from contextlib import AbstractAsyncContextManager, contextmanager
 from typing import Any
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.middleware.cors import CORSMiddleware
-from starlette.requests import Request
-from starlette.responses import Response
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import HTMLResponse, JSONResponse, Response
 from starlette.routing import Route
-from starlette.types import Message, Receive
 
 from nmt.config import ServeConfig
-from nmt.serving.access import allowed
-from nmt.serving.answers import answer
+from nmt.serving.documentation import PAGE_HEADERS, description, documentation, translation_page
 from nmt.serving.metrics import VANISHED, Metrics
-from nmt.serving.openapi import description
-from nmt.serving.pages import PAGE_HEADERS, documentation, translation_page
-from nmt.serving.requests import Refused, read_body, read_request
-from nmt.serving.service import Service, Vanished
+from nmt.serving.requests import answer, read_body, read_request
+from nmt.serving.service import Service
 
 _DRAINED = 64  # largest bodies: bytes of a refused body that are read, so that its client reads the answer
 _SAFE = {"x-content-type-options": "nosniff", "cache-control": "no-store", "referrer-policy": "no-referrer"}
+_NO_ROUTE = {
+    404: "There is no such page. /docs lists all pages.",
+    405: "This method is not allowed here. /docs lists the methods.",
+}
+"""The messages of the errors that starlette raises."""
 
 
 class App:
@@ -39,213 +40,187 @@ class App:
         config: options of the server.
         key: the key of translation requests; None: they need none.
         metrics: the figures of the server.
+        lifespan: entered in the event loop before the first request, and left after the last one.
 
     Attributes:
         draining: whether the server stops; set by its owner.
         asgi: the application.
     """
 
-    def __init__(self, service: Service, config: ServeConfig, key: str | None, metrics: Metrics) -> None:
+    def __init__(
+        self,
+        service: Service,
+        config: ServeConfig,
+        key: str | None,
+        metrics: Metrics,
+        lifespan: Callable[[Starlette], AbstractAsyncContextManager[None]] | None = None,
+    ) -> None:
         self._service, self._limits, self._key, self._metrics = service, config.limits, key, metrics
-        self._held = 0  # bytes of bodies
+        self._body_bytes = 0  # of all requests that are read or translated
         self.draining = False
-        self._openapi = description(service.languages(), config.limits, needs_key=key is not None)
-        self._documentation = documentation(self._openapi)
-        self._page = translation_page()
-        middleware = []
-        if config.cors_origins:
-            middleware.append(
-                Middleware(
-                    CORSMiddleware,
-                    allow_origins=config.cors_origins,
-                    allow_methods=["GET", "POST"],
-                    allow_headers=["content-type"],
-                )
-            )
+        limits = config.limits
+        openapi = description(service.languages(), limits, needs_key=key is not None)
+        settings = {
+            "apiKeys": key is not None,
+            "keyRequired": key is not None,
+            "charLimit": limits.characters,
+            "alternatives": limits.alternatives,
+            "attentionCharLimit": limits.attention_characters if service.has_attention else 0,
+            "supportedFilesFormat": [],
+        }
+        page, docs = translation_page(), documentation(openapi)
+        answers: dict[str, Callable[[], Response]] = {
+            "/": lambda: HTMLResponse(page, headers=PAGE_HEADERS),
+            "/languages": lambda: _json(service.languages()),
+            "/frontend/settings": lambda: _json(settings),
+            "/health": self._health,
+            "/metrics": self._figures,
+            "/docs": lambda: HTMLResponse(docs, headers=PAGE_HEADERS),
+            "/openapi.json": lambda: _json(openapi),
+        }
+        cors: dict[str, Any] = {
+            "allow_origins": config.cors_origins,
+            "allow_methods": ["GET", "POST"],
+            "allow_headers": ["content-type"],
+        }
         self.asgi = Starlette(
             routes=[
-                Route("/", self._counted(self._front)),
                 Route("/translate", self._translate, methods=["POST"]),
-                Route("/languages", self._counted(self._languages)),
-                Route("/frontend/settings", self._counted(self._settings)),
-                Route("/health", self._counted(self._health)),
-                Route("/metrics", self._counted(self._figures)),
-                Route("/docs", self._counted(self._docs)),
-                Route("/openapi.json", self._counted(self._schema)),
+                *(Route(path, self._counted(path, respond)) for path, respond in answers.items()),
             ],
-            middleware=middleware,
+            middleware=[Middleware(CORSMiddleware, **cors)] if config.cors_origins else [],
             exception_handlers={HTTPException: self._http_error, Exception: self._bug},
+            lifespan=lifespan,
         )
 
     async def _translate(self, request: Request) -> Response:
         """Answers POST /translate."""
-        start, status, held = time.monotonic(), 500, _Held(self)
+        start, status = time.monotonic(), 500
         try:
-            body = await self._body(request, held)
-            fields = read_body(body, request.headers.get("content-type", ""))
-            if not allowed(fields.get("api_key"), self._key):
-                raise Refused(403, "api_key: is missing or wrong. Ask the operator of the server for one.")
-            wanted = read_request(fields, self._limits)
-            results = await self._service.translate(wanted, lambda: _vanished(request.receive))
-            found = answer(wanted, results)
-            self._metrics.translated(
-                len(results),
-                sum(one.num_tokens for one in results),
-                sum(map(len, wanted.lines)),
-            )
+            with self._counted_bytes() as count:
+                body = await self._body(request, count)
+                fields = read_body(body, request.headers.get("content-type", ""))
+                if not allowed(fields.get("api_key"), self._key):
+                    raise HTTPException(
+                        403, "api_key: is missing or wrong. Ask the operator of the server for one."
+                    )
+                translation = read_request(fields, self._limits)
+                results = await self._service.translate(translation, lambda: _vanished(request))
+            content = answer(translation, results)
+            characters = sum(map(len, translation.lines))
+            self._metrics.translated(len(results), sum(one.num_tokens for one in results), characters)
             status = 200
-            return _json(found)
-        except Refused as refused:
-            status = refused.status
-            return _error(status, refused.message)
-        except Vanished:
+            return _json(content)
+        except HTTPException as error:
+            status = error.status_code
+            return _error(status, error.detail)
+        except ClientDisconnect:
             status = VANISHED
             return Response(status_code=400)  # nobody reads it
         finally:
-            held.release()
             self._metrics.request("/translate", status, time.monotonic() - start)
 
-    async def _body(self, request: Request, held: _Held) -> bytes:
-        """Reads the body of a request.
+    @contextmanager
+    def _counted_bytes(self) -> Iterator[Callable[[int], bool]]:
+        """Yields a function that counts bytes of a body, and returns whether those of all bodies are allowed.
+
+        They are counted until the body of the `with` statement ends.
+        """
+        own_bytes = 0
+
+        def count(size: int) -> bool:
+            nonlocal own_bytes
+            own_bytes += size
+            self._body_bytes += size
+            return self._body_bytes <= self._limits.held_bytes
+
+        try:
+            yield count
+        finally:
+            self._body_bytes -= own_bytes
+
+    async def _body(self, request: Request, count: Callable[[int], bool]) -> bytes:
+        """Reads the body of a request; `count` counts its bytes.
 
         Raises:
-            Refused: it is too large (413), too slow (408), or all bodies are too large together (503).
-            Vanished: the client has closed the connection.
+            HTTPException: it is too large (413), too slow (408), or all bodies are too large together (503).
+            ClientDisconnect: the client has closed the connection.
         """
         limit = self._limits.body_bytes
-        too_large = Refused(413, f"The body has more than {limit:,} bytes.")
+        too_large = HTTPException(413, f"The body has more than {limit:,} bytes.")
         declared = request.headers.get("content-length", "")
-        parts: list[bytes] = []
+        body, stream = bytearray(), request.stream()
         try:
             async with asyncio.timeout(self._limits.body_seconds):
                 if declared.isdecimal() and int(declared[:20]) > limit:
                     if "expect" not in request.headers:  # with it, the client waits before it sends the body
-                        await _drain(request.receive, limit * _DRAINED)
+                        await _drain(stream, limit * _DRAINED)
                     raise too_large
-                size = 0
-                async for part in _parts(request.receive):
-                    size += len(part)
-                    if size > limit:
-                        parts.clear()
-                        await _drain(request.receive, limit * _DRAINED)
+                async for part in stream:
+                    body += part
+                    if len(body) > limit:
+                        body.clear()
+                        await _drain(stream, limit * _DRAINED)
                         raise too_large
-                    if not held.add(len(part), self._limits.held_bytes):
-                        parts.clear()
-                        raise Refused(503, "The server holds too many texts. Try again later.")
-                    parts.append(part)
+                    if not count(len(part)):
+                        raise HTTPException(503, "The server holds too many texts. Try again later.")
         except TimeoutError:
-            raise Refused(408, "The body of the request did not arrive in time.") from None
-        return b"".join(parts)
+            raise HTTPException(408, "The body of the request did not arrive in time.") from None
+        return bytes(body)
 
-    async def _front(self, request: Request) -> Response:
-        return Response(self._page, media_type="text/html", headers=dict(PAGE_HEADERS))
+    def _health(self) -> Response:
+        return _json({"status": "draining"}, 503) if self.draining else _json({"status": "ready"})
 
-    async def _docs(self, request: Request) -> Response:
-        return Response(self._documentation, media_type="text/html", headers=dict(PAGE_HEADERS))
-
-    async def _schema(self, request: Request) -> Response:
-        return _json(self._openapi)
-
-    async def _languages(self, request: Request) -> Response:
-        return _json(self._service.languages())
-
-    async def _settings(self, request: Request) -> Response:
-        limits = self._limits
-        return _json(
-            {
-                "apiKeys": self._key is not None,
-                "keyRequired": self._key is not None,
-                "charLimit": limits.characters,
-                "alternatives": limits.alternatives,
-                "attentionCharLimit": limits.attention_characters if self._service.has_attention else 0,
-                "supportedFilesFormat": [],
-            }
-        )
-
-    async def _health(self, request: Request) -> Response:
-        if self.draining:
-            return _json({"status": "draining"}, 503)
-        return _json({"status": "ready"})
-
-    async def _figures(self, request: Request) -> Response:
-        return Response(
-            self._metrics.text(),
-            headers={**_SAFE, "content-type": "text/plain; version=0.0.4; charset=utf-8"},
-        )
+    def _figures(self) -> Response:
+        kind = "text/plain; version=0.0.4; charset=utf-8"
+        return Response(self._metrics.text(), headers={**_SAFE, "content-type": kind})
 
     def _counted(
-        self, endpoint: Callable[[Request], Awaitable[Response]]
+        self, path: str, respond: Callable[[], Response]
     ) -> Callable[[Request], Awaitable[Response]]:
-        """Returns an endpoint that also counts its requests."""
+        """Returns an endpoint that answers every request in the same way and counts them."""
 
-        async def counted(request: Request) -> Response:
-            response = await endpoint(request)
-            self._metrics.request(request.url.path, response.status_code)
+        async def endpoint(request: Request) -> Response:
+            response = respond()
+            self._metrics.request(path, response.status_code)
             return response
 
-        return counted
+        return endpoint
 
     async def _http_error(self, request: Request, error: Exception) -> Response:
         assert isinstance(error, HTTPException)
         self._metrics.request("other", error.status_code)
-        message = {
-            404: "There is no such page. /docs lists all pages.",
-            405: "This method is not allowed here. /docs lists the methods.",
-        }.get(error.status_code, error.detail)
+        message = _NO_ROUTE.get(error.status_code, error.detail)
         return _error(error.status_code, message, error.headers)
 
     async def _bug(self, request: Request, error: Exception) -> Response:
         return _error(500, "The server has failed.")
 
 
-class _Held:
-    """The bytes of the body of one request, counted with those of all others."""
-
-    def __init__(self, app: App) -> None:
-        self._app, self._bytes = app, 0
-
-    def add(self, size: int, limit: int) -> bool:
-        """Counts bytes; returns whether all bodies together are within the limit."""
-        self._bytes += size
-        self._app._held += size
-        return self._app._held <= limit
-
-    def release(self) -> None:
-        self._app._held -= self._bytes
-        self._bytes = 0
+def allowed(given: object, key: str | None) -> bool:
+    """Returns whether a request with the key `given` is allowed; takes the same time for every wrong key."""
+    if key is None:
+        return True
+    return isinstance(given, str) and hmac.compare_digest(given.encode("utf-8", "replace"), key.encode())
 
 
-async def _parts(receive: Receive) -> Any:
-    """Yields the parts of a body."""
-    more = True
-    while more:
-        message: Message = await receive()
-        if message["type"] == "http.disconnect":
-            raise Vanished
-        more = message.get("more_body", False)
-        yield message.get("body", b"")
-
-
-async def _drain(receive: Receive, limit: int) -> None:
+async def _drain(stream: AsyncIterator[bytes], limit: int) -> None:
     """Reads the rest of a body and drops it; most clients read no answer before they have sent it."""
     size = 0
-    async for part in _parts(receive):
+    async for part in stream:
         size += len(part)
         if size > limit:
             return
 
 
-async def _vanished(receive: Receive) -> None:
+async def _vanished(request: Request) -> None:
     """Returns when the client has closed the connection."""
-    with suppress(Vanished):
-        while True:
-            async for _ in _parts(receive):
-                pass
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
 
 
 def _json(value: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
-    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
-    return Response(text.encode(), status, {**_SAFE, **(headers or {})}, media_type="application/json")
+    return JSONResponse(value, status, {**_SAFE, **(headers or {})})
 
 
 def _error(status: int, message: str, headers: Mapping[str, str] | None = None) -> Response:

@@ -1,24 +1,33 @@
-"""The interface of translation for the server, and its implementations.
+"""The models of the server: each translates in threads or, on the CPU, in worker processes.
 
-One is for the models of nmt, the other for engines that start threads themselves. Another implementation
-needs only the attributes and the methods of `Backend`.
+A worker process translates one batch at a time, with one CPU thread. The matrix products of a search are
+small, so one thread each in two processes is faster than two threads. The processes are forked: they share
+the weights of the model. The server's event loop has the first process to itself, so that answers do not wait
+for a search.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import os
+import queue
+import socket
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, fields, replace
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from nmt.config import DecodingConfig, ServeConfig, folders
+from nmt.decoding.search_workers import WorkerPool
 from nmt.errors import UserError
-from nmt.serving.processes import Workers
+from nmt.interop import ENGINES
 
 if TYPE_CHECKING:
     from nmt.decoding.translation import Translation
     from nmt.decoding.translator import Translator
-    from nmt.interop import LoadedModel
+
+Job = TypeVar("Job")
+Result = TypeVar("Result")
 
 _PLAIN: dict[str, Any] = {
     "samples": 0,
@@ -45,23 +54,40 @@ class SearchOptions:
     attention: bool = False
 
 
-class Backend(Protocol):
-    """Translates from one language into another.
+class Backend:
+    """A model that translates from one language into another.
 
-    Attributes:
+    Args:
+        translator: the translator. Its options apply if a request has none.
         source_lang: code of the source language.
         target_lang: code of the target language.
+        threads: the number of threads whose calls the translator computes side by side, if it does not need
+            worker processes for this.
+
+    Attributes:
+        source_lang: see above.
+        target_lang: see above.
         threads: the number of threads that may call `translate` at the same time.
         has_attention: whether translations can have attention.
     """
 
-    source_lang: str
-    target_lang: str
-    threads: int
-    has_attention: bool
+    def __init__(self, translator: Translator, source_lang: str, target_lang: str, threads: int) -> None:
+        self.source_lang, self.target_lang = source_lang, target_lang
+        self.has_attention = translator.searcher.has_attention
+        self._given = translator
+        self._translator = lru_cache(maxsize=32)(self._with_options)
+        processes = translator.searcher.num_processes
+        self.threads = max(threads, processes)
+        self._workers = None
+        if processes > 1:
+            self._workers = Workers(self._work, self._prepare, processes)
+        else:
+            self._prepare()
 
     def batch_size(self, options: SearchOptions) -> int:
         """Returns the largest number of lines of a call with these options."""
+        size = decoding_of(self._given.config, options).sentences_per_batch
+        return min(size, _ATTENTION_LINES) if options.attention else size
 
     def translate(self, lines: Sequence[str], options: SearchOptions) -> Sequence[Translation]:
         """Returns the translation of each line, in order.
@@ -69,42 +95,11 @@ class Backend(Protocol):
         Raises:
             UserError: a batch does not fit into memory, or the model is damaged.
         """
-
-    def close(self) -> None:
-        """Ends processes and threads of the backend. No call of `translate` may be running."""
-
-
-class ModelBackend:
-    """A model of nmt. On the CPU it translates in worker processes, elsewhere in the calling thread.
-
-    Args:
-        translator: the translator. Its options apply if a request has none.
-        source_lang: see `Backend`.
-        target_lang: see `Backend`.
-    """
-
-    has_attention = True
-
-    def __init__(self, translator: Translator, source_lang: str, target_lang: str) -> None:
-        self.source_lang, self.target_lang = source_lang, target_lang
-        self._given = translator
-        self._translator = lru_cache(maxsize=32)(self._with_options)
-        count = translator.searcher.num_processes
-        self.threads = count
-        self._workers = None if count == 1 else Workers(self._work, self._prepare, count)
-
-    def batch_size(self, options: SearchOptions) -> int:
-        """Returns `decoding.max_sentences`, or its choice for `auto` and the size of the beam."""
-        size = decoding_of(self._given.config, options).sentences_per_batch
-        return min(size, _ATTENTION_LINES) if options.attention else size
-
-    def translate(self, lines: Sequence[str], options: SearchOptions) -> Sequence[Translation]:
-        """Returns the translation of each line, in order; see `Backend`."""
         job = lines, options
         return self._work(job) if self._workers is None else self._workers(job)
 
     def close(self) -> None:
-        """Ends the worker processes."""
+        """Ends the worker processes. No call of `translate` may be running."""
         if self._workers is not None:
             self._workers.close()
 
@@ -115,39 +110,6 @@ class ModelBackend:
     def _prepare(self) -> None:
         """Translates one line, because the first call takes longer than later ones."""
         self._work((["."], SearchOptions()))
-
-    def _with_options(self, options: SearchOptions) -> Translator:
-        return self._given.with_options(decoding_of(self._given.config, options))
-
-
-class EngineBackend:
-    """A translator whose engine computes the calls of several threads side by side.
-
-    Args:
-        translator: the translator. Its options apply if a request has none.
-        source_lang: see `Backend`.
-        target_lang: see `Backend`.
-        threads: see `Backend`.
-    """
-
-    has_attention = False
-
-    def __init__(self, translator: Translator, source_lang: str, target_lang: str, threads: int) -> None:
-        self.source_lang, self.target_lang, self.threads = source_lang, target_lang, threads
-        self._given = translator
-        self._translator = lru_cache(maxsize=32)(self._with_options)
-        self.translate(["."], SearchOptions())  # the first call takes longer than later ones
-
-    def batch_size(self, options: SearchOptions) -> int:
-        """Returns `decoding.max_sentences`, or its choice for `auto` and the size of the beam."""
-        return decoding_of(self._given.config, options).sentences_per_batch
-
-    def translate(self, lines: Sequence[str], options: SearchOptions) -> Sequence[Translation]:
-        """Returns the translation of each line, in order; see `Backend`."""
-        return self._translator(options).translate(lines, attention=options.attention)
-
-    def close(self) -> None:
-        """Does nothing: the threads of the engine end with it."""
 
     def _with_options(self, options: SearchOptions) -> Translator:
         return self._given.with_options(decoding_of(self._given.config, options))
@@ -167,8 +129,6 @@ def load_backends(config: ServeConfig) -> list[Backend]:
         UserError: the backend does not have an option, a folder is not a model folder, or two models have the
             same languages.
     """
-    from nmt.interop import ENGINES
-
     engine = ENGINES.find(config.backend, f"backend={config.backend}")()
     engine.check(config)
     backends: list[Backend] = []
@@ -186,21 +146,13 @@ def load_backends(config: ServeConfig) -> list[Backend]:
                     "Give one model for each pair of languages."
                 )
             owners[pair] = name
-            backends.append(_backend(loaded, replace(loaded.decoding, **(_changed(first, config) | _PLAIN))))
+            decoding = replace(loaded.decoding, **(_changed(first, config) | _PLAIN))
+            backends.append(Backend(loaded.translator(decoding), *pair, loaded.threads))
     except BaseException:
         for backend in backends:
             backend.close()
         raise
     return backends
-
-
-def _backend(loaded: LoadedModel, decoding: DecodingConfig) -> Backend:
-    from nmt.decoding.torch_searcher import TorchSearcher
-
-    translator, pair = loaded.translator(decoding), (loaded.source_lang, loaded.target_lang)
-    if isinstance(translator.searcher, TorchSearcher):
-        return ModelBackend(translator, *pair)
-    return EngineBackend(translator, *pair, loaded.threads)
 
 
 def _changed(first: DecodingConfig, config: ServeConfig) -> dict[str, Any]:
@@ -213,3 +165,96 @@ def _changed(first: DecodingConfig, config: ServeConfig) -> dict[str, Any]:
         for one in fields(DecodingConfig)
         if (value := getattr(config.decoding, one.name)) != getattr(first, one.name)
     }
+
+
+class Workers(Generic[Job, Result]):
+    """Processes that do jobs. Several threads may call it at once; each call uses one process.
+
+    A process that was killed, or whose job failed, is replaced.
+
+    Args:
+        work: does a job. It runs in the processes as it is at the time of the fork.
+        prepare: called once in each new process.
+        count: the number of processes.
+    """
+
+    def __init__(self, work: Callable[[Job], Result], prepare: Callable[[], object], count: int) -> None:
+        def do(job: Job | None) -> Result | None:
+            if job is None:
+                close_connections()
+                prepare()
+                return None
+            return work(job)
+
+        self._work, self._count = do, count
+        self._idle: queue.SimpleQueue[WorkerPool[Job | None, Result | None] | None] = queue.SimpleQueue()
+        try:
+            for _ in range(count):
+                self._idle.put(self._started())
+        except BaseException:  # also a signal: at its exit, Python would wait for the processes
+            while not self._idle.empty():
+                if (pool := self._idle.get()) is not None:
+                    pool.__exit__()
+            raise
+
+    def __call__(self, job: Job) -> Result:
+        """Does a job in a free process; waits for one if there is none.
+
+        Raises:
+            UserError: the process was killed.
+            Exception: `work` raised it.
+        """
+        pool = self._idle.get() or self._started()
+        healthy = None
+        try:
+            result = _done(pool, job)
+            assert result is not None
+            healthy = pool
+            return result
+        except UserError as error:
+            if pool.alive:
+                raise
+            raise UserError(
+                "A worker process of the server was killed, probably because memory ran out. "
+                "Translate fewer or shorter lines at once."
+            ) from error
+        finally:
+            if healthy is None:
+                pool.__exit__()
+            self._idle.put(healthy)
+
+    def close(self) -> None:
+        """Ends the processes. No call may be running."""
+        for _ in range(self._count):
+            if (pool := self._idle.get()) is not None:
+                pool.__exit__()
+
+    def _started(self) -> WorkerPool[Job | None, Result | None]:
+        """Starts a process and waits until it is prepared."""
+        pool = WorkerPool(self._work, 1).__enter__()
+        try:
+            _done(pool, None)
+        except BaseException:
+            pool.__exit__()
+            raise
+        return pool
+
+
+def _done(pool: WorkerPool[Job | None, Result | None], job: Job | None) -> Result | None:
+    [(_, result)] = pool.run([job])
+    return result
+
+
+def close_connections() -> None:
+    """Closes the network connections that this process has inherited.
+
+    Otherwise a connection that the server closes would stay open until this process ends.
+    """
+    with suppress(OSError):
+        for name in os.listdir("/proc/self/fd"):
+            with suppress(OSError):
+                inherited = socket.socket(fileno=int(name))
+                if inherited.family in (socket.AF_INET, socket.AF_INET6):
+                    inherited.close()
+                else:
+                    inherited.detach()

@@ -13,6 +13,7 @@ import math
 import threading
 import time
 from collections.abc import Callable, Hashable, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
@@ -39,27 +40,21 @@ class Ticket(Generic[Options, Result]):
     Attributes:
         lines: one or more lines.
         options: the options of their translation.
-        finished: called once when all results or an error are there, in a translating thread. It is not
-            called after `Batcher.cancel`.
-        results: the result of each line, in order, when finished without an error.
-        error: the exception of a batch that had lines of this ticket.
+        future: has the result of each line, in order, or the exception of a batch that had lines of this
+            ticket. `Batcher.cancel` cancels it.
     """
 
     lines: Sequence[str]
     options: Options
-    finished: Callable[[], None]
-    results: list[Result | None] = field(init=False)
-    error: Exception | None = field(default=None, init=False)
+    future: Future[list[Result]] = field(default_factory=Future, init=False)
+    _results: dict[int, Result] = field(default_factory=dict, init=False)
     _taken: int = field(default=0, init=False)  # lines that batches have taken
-    _missing: int = field(init=False)  # lines without a result
     _number: int = field(default=0, init=False)  # place in the queue
     _since: float = field(default=0.0, init=False)  # time of arrival in seconds
-    _open: bool = field(default=True, init=False)  # neither finished nor cancelled
 
     def __post_init__(self) -> None:
-        """Prepares the results."""
+        """Checks the lines."""
         assert self.lines, "a ticket has one or more lines"
-        self.results, self._missing = [None] * len(self.lines), len(self.lines)
 
 
 class Batcher(Generic[Options, Result]):
@@ -123,13 +118,13 @@ class Batcher(Generic[Options, Result]):
             self._changed.notify()
 
     def cancel(self, ticket: Ticket[Options, Result]) -> None:
-        """Drops the lines of a ticket that still wait; `finished` is not called any more.
+        """Cancels the future of a ticket, and drops its lines that still wait.
 
         Lines that a batch has taken are translated, and their results are dropped. A ticket that is finished
         or cancelled stays unchanged.
         """
         with self._changed:
-            ticket._open = False
+            ticket.future.cancel()
             self._drop(ticket)
 
     def close(self) -> None:
@@ -219,23 +214,18 @@ class Batcher(Generic[Options, Result]):
         except Exception as raised:  # the thread must continue: other requests wait for it
             log.error("a batch failed: %s", raised, exc_info=not isinstance(raised, ValueError))
             error = raised
-        finished = []
         with self._changed:
             for place, (ticket, line) in enumerate(batch):
-                if not ticket._open:
+                if ticket.future.done():
                     continue
-                if error is None:
-                    ticket.results[line] = results[place]
-                    ticket._missing -= 1
-                else:
-                    ticket.error = error
+                if error is not None:
                     self._drop(ticket)
-                if error is not None or not ticket._missing:
-                    ticket._open = False
-                    finished.append(ticket)
+                    ticket.future.set_exception(error)
+                    continue
+                ticket._results[line] = results[place]
+                if len(ticket._results) == len(ticket.lines):
+                    ticket.future.set_result([ticket._results[i] for i in range(len(ticket.lines))])
         self._observe(len(lines), time.monotonic() - start)
-        for ticket in finished:
-            ticket.finished()
 
 
 def _number_of(ticket: Ticket[Options, Result]) -> int:

@@ -1,16 +1,21 @@
 """The connections of clients: limits of their number, of headers, and of the time that a client takes.
 
 uvicorn limits none of them itself: a client that sends nothing, half a header or a header without end, or
-that reads no answer, would hold its connection for ever.
+that reads no answer, would hold its connection for ever. Its options count requests, not connections, and
+it answers bytes that are not HTTP as plain text. So a `Connection` stands between the network and the
+protocol of uvicorn. It follows the requests with a parser of its own.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
+from contextlib import suppress
 from http import HTTPStatus
 from typing import Any
 
+import httptools
+from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from nmt.config.serving import LimitsConfig
@@ -19,77 +24,155 @@ _PIPELINED = 16  # requests that a client may send before it has read the answer
 _FAREWELL_SECONDS = 5.0  # for a client to read the rest of an answer before its connection is reset
 
 
-class LimitedProtocol(HttpToolsProtocol):
-    """One connection. `limited` creates the subclass with the limits of a server."""
+class Connections:
+    """The open connections of a server, and the application behind them.
 
-    limits: LimitsConfig
+    Args:
+        app: the application.
+        limits: of the server.
+    """
 
-    def __init__(self, *arguments: Any, **options: Any) -> None:
-        super().__init__(*arguments, **options)
+    def __init__(self, app: ASGIApp, limits: LimitsConfig) -> None:
+        self._app, self.limits = app, limits
+        self.open: set[Connection] = set()
+
+    def protocol(self, *, app_state: dict[str, Any], **options: Any) -> Connection:
+        """Returns a new connection. uvicorn calls it with the arguments of its protocol."""
+        connection = Connection(self)
+        # What is in this state is in the state of each request of the connection.
+        state = {**app_state, "connection": connection}
+        connection.http = HttpToolsProtocol(app_state=state, **options)
+        return connection
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Runs the application, and tells the connection of each answer."""
+        try:
+            await self._app(scope, receive, send)
+        finally:
+            if scope["type"] == "http":
+                scope["state"]["connection"].answered()
+
+
+class Connection(asyncio.Protocol):
+    """One connection. It passes everything on to the protocol of uvicorn.
+
+    Args:
+        connections: those of the server.
+
+    Attributes:
+        http: the protocol of uvicorn.
+    """
+
+    http: asyncio.Protocol
+
+    def __init__(self, connections: Connections) -> None:
+        self._connections, self._limits = connections, connections.limits
+        self._parser = httptools.HttpRequestParser(self)
+        with suppress(AttributeError):  # httptools < 0.6.3
+            self._parser.set_dangerous_leniencies(lenient_data_after_close=True)  # as uvicorn does
         self._deadline: asyncio.TimerHandle | None = None  # while a header is expected
+        self._reset: asyncio.TimerHandle | None = None  # while an answer is not read
+        self._idle: asyncio.TimerHandle | None = None  # after an answer
+        self._url = b""
         self._header_bytes = 0
+        self._unanswered = 0  # requests
 
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+    # The interface of asyncio
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Answers 503 if there are too many connections."""
-        super().connection_made(transport)
-        if len(self.connections) > self.limits.connections:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport, self._loop = transport, asyncio.get_running_loop()
+        self._connections.open.add(self)
+        self.http.connection_made(transport)
+        if len(self._connections.open) > self._limits.connections:
             self._refuse(503, "Too many connections. Try again later.")
         else:
             self._expect_header()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Ends the timer."""
+        """Ends the timers."""
+        self._connections.open.discard(self)
         self._header_arrived()
-        super().connection_lost(exc)
+        self._reset_after(None)
+        self.http.connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
         """Counts the bytes of headers."""
-        if self.transport.is_closing():
+        if self._transport.is_closing():
             return
-        if self._deadline is None and (self.cycle is None or self.cycle.response_complete):
+        if self._deadline is None and not self._unanswered:
             self._expect_header()
         expected = self._deadline is not None
         if expected:
             self._header_bytes += len(data)
-        super().data_received(data)
-        if expected and self._deadline is not None and self._header_bytes > self.limits.header_bytes:
+        try:
+            self._parser.feed_data(data)
+        except httptools.HttpParserUpgrade:
+            pass  # uvicorn ignores the wish for another protocol
+        except httptools.HttpParserError:
+            self._refuse(400, "The request is not valid HTTP.")
+            return
+        if expected and self._deadline is not None and self._header_bytes > self._limits.header_bytes:
             self._refuse(431, "The header of the request is too large.")
-        if len(self.pipeline) > _PIPELINED:
-            self.transport.abort()
+        elif self._unanswered > _PIPELINED + 1:
+            self._transport.abort()
+        else:
+            self.http.data_received(data)
 
-    def on_message_begin(self) -> None:
-        """Expects a header, also that of a pipelined request."""
-        super().on_message_begin()
-        self._expect_header()
-
-    def on_headers_complete(self) -> None:
-        """Ends the timer and starts the request."""
-        self._header_arrived()
-        super().on_headers_complete()
-
-    def timeout_keep_alive_handler(self) -> None:
-        """Closes an idle connection, even if its client does not read the last answer."""
-        super().timeout_keep_alive_handler()
-        self.loop.call_later(_FAREWELL_SECONDS, self.transport.abort)
+    def eof_received(self) -> bool | None:
+        """See `asyncio.Protocol`."""
+        return self.http.eof_received()
 
     def pause_writing(self) -> None:
         """Resets the connection if the client reads nothing of an answer."""
-        super().pause_writing()
-        self._writing = self.loop.call_later(self.limits.body_seconds, self.transport.abort)
+        self.http.pause_writing()
+        self._reset_after(self._limits.body_seconds)
 
     def resume_writing(self) -> None:
         """Ends the timer of `pause_writing`."""
-        self._writing.cancel()
-        super().resume_writing()
+        self._reset_after(None)
+        self.http.resume_writing()
 
-    def send_400_response(self, msg: str) -> None:
-        """Answers bytes that are not HTTP."""
-        self._refuse(400, "The request is not valid HTTP.")
+    # The interface of the parser
+
+    def on_message_begin(self) -> None:
+        """Expects a header, also that of a pipelined request."""
+        self._url = b""
+        self._expect_header()
+
+    def on_url(self, url: bytes) -> None:
+        """Receives a part of the URL."""
+        self._url += url
+
+    def on_headers_complete(self) -> None:
+        """Checks the URL as uvicorn does, and ends the timer."""
+        httptools.parse_url(self._url).path.decode("ascii")
+        self._header_arrived()
+        self._unanswered += 1
+
+    def answered(self) -> None:
+        """Counts an answer. uvicorn closes an idle connection, but waits until its client has read all."""
+        self._unanswered -= 1
+        if self._idle is not None:
+            self._idle.cancel()
+        seconds = self._limits.idle_seconds + _FAREWELL_SECONDS
+        self._idle = self._loop.call_later(seconds, self._reset_if_closing)
+
+    def _reset_if_closing(self) -> None:
+        if self._transport.is_closing():
+            self._transport.abort()
+
+    def _reset_after(self, seconds: float | None) -> None:
+        """Resets the connection after a time; None: not any more."""
+        if self._reset is not None:
+            self._reset.cancel()
+        self._reset = None if seconds is None else self._loop.call_later(seconds, self._transport.abort)
 
     def _expect_header(self) -> None:
         if self._deadline is None:
             self._header_bytes = 0
-            self._deadline = self.loop.call_later(self.limits.header_seconds, self._too_slow)
+            self._deadline = self._loop.call_later(self._limits.header_seconds, self._too_slow)
 
     def _header_arrived(self) -> None:
         if self._deadline is not None:
@@ -98,9 +181,10 @@ class LimitedProtocol(HttpToolsProtocol):
 
     def _too_slow(self) -> None:
         self._deadline = None
-        if self.cycle is not None and not self.cycle.response_complete:
-            return  # the header of a pipelined request; the answer to the first one comes first
-        self._refuse(408, "The header of the request did not arrive in time.")
+        if (
+            not self._unanswered
+        ):  # otherwise it is a pipelined request; the answer to the first one comes first
+            self._refuse(408, "The header of the request did not arrive in time.")
 
     def _refuse(self, status: int, message: str) -> None:
         """Answers without the application, and closes the connection."""
@@ -111,11 +195,6 @@ class LimitedProtocol(HttpToolsProtocol):
             f"content-length: {len(body)}\r\nconnection: close\r\n"
             f"{'retry-after: 1' + chr(13) + chr(10) if status == 503 else ''}\r\n"
         )
-        self.transport.write(head.encode() + body)
-        self.transport.close()
-        self.loop.call_later(_FAREWELL_SECONDS, self.transport.abort)
-
-
-def limited(limits: LimitsConfig) -> type[LimitedProtocol]:
-    """Returns the class of connections with these limits."""
-    return type("LimitedProtocol", (LimitedProtocol,), {"limits": limits})
+        self._transport.write(head.encode() + body)
+        self._transport.close()
+        self._loop.call_later(_FAREWELL_SECONDS, self._transport.abort)

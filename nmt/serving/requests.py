@@ -1,31 +1,24 @@
-"""Requests of translations: the fields of their bodies, checked, and the lines of their texts."""
+"""Requests of translations, checked, and the answers to them: LibreTranslate's fields, and those of nmt."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl
 
+from starlette.exceptions import HTTPException
+
 from nmt.config.serving import LimitsConfig
+from nmt.decoding.translation import problems
 from nmt.serving.backend import SearchOptions
+
+if TYPE_CHECKING:
+    from nmt.decoding.translation import ScoredText, Translation
 
 _TRUE, _FALSE = ("true", "1", "yes", "on"), ("false", "0", "no", "off", "")
 _FIELDS = 10_000  # most fields of a form
-
-
-class Refused(Exception):
-    """A request that is answered with an error.
-
-    Args:
-        status: HTTP status code.
-        message: one sentence for the client.
-    """
-
-    def __init__(self, status: int, message: str) -> None:
-        super().__init__(message)
-        self.status, self.message = status, message
 
 
 @dataclass(frozen=True)
@@ -90,13 +83,13 @@ def read_body(body: bytes, content_type: str) -> dict[str, Any]:
         content_type: the header Content-Type; without it the body is JSON.
 
     Raises:
-        Refused: the body is not valid (400), or has another type (415).
+        HTTPException: the body is not valid (400), or has another type (415).
     """
     kind = content_type.partition(";")[0].strip().lower()
     if kind == "application/x-www-form-urlencoded":
         return _read_form(body)
     if kind not in ("", "application/json", "text/json", "text/plain"):
-        raise Refused(
+        raise HTTPException(
             415,
             f"Content-Type {kind[:80]!a} is not supported. Use application/json or "
             "application/x-www-form-urlencoded.",
@@ -104,13 +97,13 @@ def read_body(body: bytes, content_type: str) -> dict[str, Any]:
     try:
         fields = json.loads(body.decode(), parse_constant=_not_json)
     except UnicodeDecodeError:
-        raise Refused(400, "The body is not valid UTF-8.") from None
+        raise HTTPException(400, "The body is not valid UTF-8.") from None
     except RecursionError:
-        raise Refused(400, "The body is not valid JSON: it is nested too deeply.") from None
+        raise HTTPException(400, "The body is not valid JSON: it is nested too deeply.") from None
     except ValueError as error:
-        raise Refused(400, f"The body is not valid JSON: {error}.") from None
+        raise HTTPException(400, f"The body is not valid JSON: {error}.") from None
     if not isinstance(fields, dict):
-        raise Refused(400, 'The body must be a JSON object, such as {"q": "text"}.')
+        raise HTTPException(400, 'The body must be a JSON object, such as {"q": "text"}.')
     return fields
 
 
@@ -124,9 +117,9 @@ def _read_form(body: bytes) -> dict[str, Any]:
             body.decode(), keep_blank_values=True, errors="strict", max_num_fields=_FIELDS, separator="&"
         )
     except UnicodeDecodeError:
-        raise Refused(400, "The form is not valid UTF-8.") from None
+        raise HTTPException(400, "The form is not valid UTF-8.") from None
     except ValueError:
-        raise Refused(400, f"The form has more than {_FIELDS:,} fields.") from None
+        raise HTTPException(400, f"The form has more than {_FIELDS:,} fields.") from None
     fields: dict[str, Any] = {}
     for name, value in pairs:
         if name in fields and name == "q":
@@ -145,27 +138,28 @@ def read_request(fields: Mapping[str, Any], limits: LimitsConfig) -> TranslateRe
         limits: of the server.
 
     Raises:
-        Refused: a field is missing or wrong (400), or a text is too long (413). The message names the field.
+        HTTPException: a field is missing or wrong (400), or a text is too long (413). The message names the
+            field.
     """
     given = fields.get("q")
     if given is None:
-        raise Refused(400, "q: is missing. Give the text to translate.")
+        raise HTTPException(400, "q: is missing. Give the text to translate.")
     is_list = isinstance(given, list)
     texts = [_unicode("q", text) for text in (given if is_list else [given])]
     if (form := _text(fields, "format")) not in (None, "text"):
-        raise Refused(400, f"format: {form[:40]!a} is not supported. Use text.")
+        raise HTTPException(400, f"format: {form[:40]!a} is not supported. Use text.")
     characters = sum(map(len, texts))
     if characters > limits.characters:
-        raise Refused(
+        raise HTTPException(
             413, f"q: has {characters:,} characters, and at most {limits.characters:,} are allowed."
         )
     split = [Text.of(text) for text in texts]
     lines = sum(len(text.lines) for text in split)
     if lines > limits.sentences:
-        raise Refused(413, f"q: has {lines:,} lines, and at most {limits.sentences:,} are allowed.")
+        raise HTTPException(413, f"q: has {lines:,} lines, and at most {limits.sentences:,} are allowed.")
     attention = _truth(fields, "attention")
     if attention and characters > limits.attention_characters:
-        raise Refused(
+        raise HTTPException(
             413,
             f"attention: q has {characters:,} characters, and at most {limits.attention_characters:,} are "
             "allowed with attention.",
@@ -188,11 +182,13 @@ def read_request(fields: Mapping[str, Any], limits: LimitsConfig) -> TranslateRe
 
 def _unicode(name: str, value: Any) -> str:
     if not isinstance(value, str):
-        raise Refused(400, f"{name}: must be text or a list of texts, not {_kind(value)}.")
+        raise HTTPException(400, f"{name}: must be text or a list of texts, not {_kind(value)}.")
     try:
         value.encode()
     except UnicodeEncodeError:
-        raise Refused(400, f"{name}: is not valid Unicode: it contains half of a surrogate pair.") from None
+        raise HTTPException(
+            400, f"{name}: is not valid Unicode: it contains half of a surrogate pair."
+        ) from None
     return value
 
 
@@ -201,7 +197,7 @@ def _text(fields: Mapping[str, Any], name: str) -> str | None:
     if value is None or value == "":
         return None
     if not isinstance(value, str):
-        raise Refused(400, f"{name}: must be text, not {_kind(value)}.")
+        raise HTTPException(400, f"{name}: must be text, not {_kind(value)}.")
     return _unicode(name, value)
 
 
@@ -212,7 +208,7 @@ def _truth(fields: Mapping[str, Any], name: str) -> bool:
         return bool(value)
     if isinstance(value, str) and value.lower() in _TRUE + _FALSE:
         return value.lower() in _TRUE
-    raise Refused(400, f"{name}: must be true or false.")
+    raise HTTPException(400, f"{name}: must be true or false.")
 
 
 def _number(fields: Mapping[str, Any], name: str, low: float, high: float) -> float | None:
@@ -225,9 +221,9 @@ def _number(fields: Mapping[str, Any], name: str, low: float, high: float) -> fl
             raise ValueError
         number = float(value)
     except ValueError:
-        raise Refused(400, f"{name}: must be a number.") from None
+        raise HTTPException(400, f"{name}: must be a number.") from None
     if not low <= number <= high:
-        raise Refused(400, f"{name}: must be between {low:g} and {high:g}.")
+        raise HTTPException(400, f"{name}: must be between {low:g} and {high:g}.")
     return number
 
 
@@ -236,10 +232,72 @@ def _integer(fields: Mapping[str, Any], name: str, low: int, high: int) -> int |
     if number is None:
         return None
     if number != int(number):
-        raise Refused(400, f"{name}: must be a whole number.")
+        raise HTTPException(400, f"{name}: must be a whole number.")
     return int(number)
 
 
 def _kind(value: Any) -> str:
     names = {bool: "true or false", int: "a number", float: "a number", dict: "an object", list: "a list"}
     return names.get(type(value), "null")
+
+
+def answer(request: TranslateRequest, results: Sequence[Translation]) -> dict[str, Any]:
+    """Returns the JSON object for the client.
+
+    Args:
+        request: the request.
+        results: the translation of each line of all its texts, in order.
+    """
+    of_texts: list[Sequence[Translation]] = []
+    begin = 0
+    for text in request.texts:
+        of_texts.append(results[begin : begin + len(text.lines)])
+        begin += len(text.lines)
+    pairs = [*zip(request.texts, of_texts, strict=True)]
+    fields: dict[str, list[Any]] = {"translatedText": [_best(text, found) for text, found in pairs]}
+    if request.options.nbest > 1:
+        fields["alternatives"] = [_alternatives(text, found) for text, found in pairs]
+    if request.scores or request.options.attention:
+        fields["lines"] = [[_line(one, request.options.attention) for one in found] for found in of_texts]
+    warnings = [_warnings(found) for found in of_texts]
+    if any(warnings):
+        fields["warnings"] = warnings
+    return {name: values if request.is_list else values[0] for name, values in fields.items()}
+
+
+def _best(text: Text, found: Sequence[Translation]) -> str:
+    return text.joined([one.hypotheses[0].text for one in found])
+
+
+def _alternatives(text: Text, found: Sequence[Translation]) -> list[str]:
+    """Returns the further translations of a text, best first: the second of each line, the third, and so on.
+
+    A line that has fewer translations has its best one instead.
+    """
+    most = max(len(one.hypotheses) for one in found)
+    return [
+        text.joined([one.hypotheses[rank if rank < len(one.hypotheses) else 0].text for one in found])
+        for rank in range(1, most)
+    ]
+
+
+def _line(translation: Translation, attention: bool) -> dict[str, Any]:
+    found: dict[str, Any] = {"translations": [_hypothesis(one, attention) for one in translation.hypotheses]}
+    if attention:
+        found["pieces"] = list(translation.source_pieces)
+    return found
+
+
+def _hypothesis(hypothesis: ScoredText, attention: bool) -> dict[str, Any]:
+    found: dict[str, Any] = {"text": hypothesis.text, "score": round(hypothesis.score, 5)}
+    if attention:
+        weights = hypothesis.attention
+        found["pieces"] = list(hypothesis.pieces)
+        found["attention"] = (
+            [] if weights is None else [[round(one, 3) for one in row] for row in weights.tolist()]
+        )
+    return found
+
+
+def _warnings(found: Sequence[Translation]) -> list[str]:
+    return [problem for number, one in enumerate(found, 1) for problem in problems(one, number)]

@@ -8,22 +8,22 @@ import logging
 import os
 import signal
 import socket
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
 import uvicorn
 
 from nmt.config import ServeConfig
 from nmt.errors import UserError
-from nmt.runtime import STOP_SIGNALS, log, unignored
-from nmt.serving.access import read_api_key
+from nmt.runtime import STOP_SIGNALS, expanded, log, read_errors, read_text, unignored
 from nmt.serving.app import App
 from nmt.serving.backend import load_backends
-from nmt.serving.connections import limited
+from nmt.serving.connections import Connections
 from nmt.serving.metrics import Metrics
 from nmt.serving.service import Service
 
 _BACKLOG = 1024
+_LONGEST_KEY = 10_000  # characters
 
 
 def serve(config: ServeConfig) -> None:
@@ -39,14 +39,38 @@ def serve(config: ServeConfig) -> None:
     if config.port:
         _listening_socket(config).close()  # reports a used port before the models are loaded
     backends = load_backends(config)
-    connections: set[object] = set()
-    metrics = Metrics(lambda: service.waiting, lambda: len(connections))
+    metrics = Metrics(lambda: service.waiting, lambda: len(connections.open))
     service = Service(backends, config.limits, wait=config.batch_wait_ms / 1000, observe=metrics.batch)
+    handled = unignored(STOP_SIGNALS)
+
+    @asynccontextmanager
+    async def stopping(asgi: object) -> AsyncIterator[None]:
+        """Handles the signals in the event loop, in place of the handlers of uvicorn."""
+        loop = asyncio.get_running_loop()
+        for number in STOP_SIGNALS:
+            if number in handled:
+                loop.add_signal_handler(number, stop, number)
+            else:
+                signal.signal(number, signal.SIG_IGN)
+        try:
+            yield
+        finally:
+            for number in handled:
+                loop.remove_signal_handler(number)
+
+    def stop(number: signal.Signals) -> None:
+        if server.should_exit:
+            log.info("Stopped (%s).", number.name)
+            # Worker processes end with this process. At a normal exit Python would wait for their searches.
+            os._exit(128 + number)
+        log.info("Stopping (%s): answering the requests that have arrived.", number.name)
+        app.draining = server.should_exit = True
+
     try:
-        app = App(service, config, key, metrics)
+        app = App(service, config, key, metrics, stopping)
+        connections = Connections(app.asgi, config.limits)
         listening = _listening_socket(config)
-        server = _Server(config, app)
-        connections = server.server_state.connections  # type: ignore[assignment]
+        server = _uvicorn(config, connections)
         host, port = listening.getsockname()[:2]
         log.info("Listening on http://%s:%d", f"[{host}]" if ":" in host else host, port)
         asyncio.run(server.serve([listening]))
@@ -55,50 +79,24 @@ def serve(config: ServeConfig) -> None:
     log.info("Stopped.")
 
 
-class _Server(uvicorn.Server):
-    """uvicorn with the signals of nmt."""
-
-    def __init__(self, config: ServeConfig, app: App) -> None:
-        logging.getLogger("uvicorn").setLevel(logging.ERROR)  # its warnings are about wrong requests
-        limits = config.limits
-        super().__init__(
-            uvicorn.Config(
-                app.asgi,
-                http=limited(limits),
-                ws="none",
-                lifespan="off",
-                loop="asyncio",
-                log_config=None,
-                access_log=False,
-                server_header=False,
-                proxy_headers=False,
-                backlog=_BACKLOG,
-                timeout_keep_alive=limits.idle_seconds,
-                timeout_graceful_shutdown=limits.drain_seconds,
-            )
+def _uvicorn(config: ServeConfig, connections: Connections) -> uvicorn.Server:
+    logging.getLogger("uvicorn").setLevel(logging.ERROR)  # its warnings are about wrong requests
+    return uvicorn.Server(
+        uvicorn.Config(
+            connections,
+            http=connections.protocol,  # type: ignore[arg-type]  # a function in place of a class
+            ws="none",
+            lifespan="on",
+            loop="asyncio",
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            proxy_headers=False,
+            backlog=_BACKLOG,
+            timeout_keep_alive=config.limits.idle_seconds,
+            timeout_graceful_shutdown=config.limits.drain_seconds,
         )
-        self._app = app
-
-    @contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        """Handles the signals during the body, in the event loop."""
-        loop = asyncio.get_running_loop()
-        handled = unignored(STOP_SIGNALS)
-        for one in handled:
-            loop.add_signal_handler(one, self._stop, one)
-        try:
-            yield
-        finally:
-            for one in handled:
-                loop.remove_signal_handler(one)
-
-    def _stop(self, signum: signal.Signals) -> None:
-        if self.should_exit:
-            log.info("Stopped (%s).", signum.name)
-            # Worker processes end with this process. At a normal exit Python would wait for their searches.
-            os._exit(128 + signum)
-        log.info("Stopping (%s): answering the requests that have arrived.", signum.name)
-        self._app.draining = self.should_exit = True
+    )
 
 
 def _listening_socket(config: ServeConfig) -> socket.socket:
@@ -130,3 +128,29 @@ def _listening_socket(config: ServeConfig) -> socket.socket:
         reason = (error.strerror or str(error)).lower()
         raise UserError(f"host={config.host}: can't listen there: {reason}. Give another address.") from None
     return listening
+
+
+def read_api_key(config: ServeConfig) -> str | None:
+    """Returns the key that requests must have; None: they need none.
+
+    Raises:
+        UserError: the file or the environment variable does not hold a key.
+    """
+    if config.api_key_file is not None:
+        path = expanded(config.api_key_file)
+        if not path.exists():
+            raise UserError(f"api_key_file={config.api_key_file}: there is no such file. Check the name.")
+        with read_errors(path):
+            key = read_text(path, _LONGEST_KEY).strip()
+        if not key:
+            raise UserError(f"api_key_file={config.api_key_file}: is empty. Write the key into it.")
+        return key
+    if config.api_key_variable is not None:
+        key = os.environ.get(config.api_key_variable, "").strip()
+        if not key:
+            raise UserError(
+                f"api_key_variable={config.api_key_variable}: this environment variable is not set or is "
+                "empty. Set it to the key."
+            )
+        return key
+    return None

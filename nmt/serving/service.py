@@ -10,22 +10,20 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
+
 from nmt.config.serving import LimitsConfig
 from nmt.errors import UserError
 from nmt.serving.backend import Backend, SearchOptions
 from nmt.serving.batcher import Batcher, Closed, QueueFull, Ticket
-from nmt.serving.languages import language_name
-from nmt.serving.requests import Refused, TranslateRequest
+from nmt.serving.requests import TranslateRequest
 
 if TYPE_CHECKING:
     from nmt.decoding.translation import Translation
 
 AUTO = "auto"
 """The source language of a request that leaves the choice to the server."""
-
-
-class Vanished(Exception):
-    """The client has closed the connection."""
 
 
 @dataclass(frozen=True)
@@ -99,50 +97,38 @@ class Service:
             vanished: returns when the client has closed the connection.
 
         Raises:
-            Refused: the languages are unknown, or there is no attention (400), the queue is full (503), the
-                time is over (504), or the translation failed (500).
-            Vanished: the client has closed the connection.
+            HTTPException: the languages are unknown, or there is no attention (400), the queue is full (503),
+                the time is over (504), or the translation failed (500).
+            ClientDisconnect: the client has closed the connection.
         """
         model, lines = self._model_of(request), request.lines
         if request.options.attention and not model.backend.has_attention:
-            raise Refused(400, "attention: the engine of this server has none.")
+            raise HTTPException(400, "attention: the engine of this server has none.")
         if not lines:
             return []
-        loop = asyncio.get_running_loop()
-        done = loop.create_future()
-
-        def wake() -> None:
-            if not done.done():
-                done.set_result(None)
-
-        def finished() -> None:
-            loop.call_soon_threadsafe(wake)
-
-        ticket: Ticket[SearchOptions, Translation] = Ticket(lines, request.options, finished)
+        ticket: Ticket[SearchOptions, Translation] = Ticket(lines, request.options)
         try:
             model.batcher.submit(ticket)
         except QueueFull:
-            raise Refused(503, "Too many texts are waiting. Try again later.") from None
+            raise HTTPException(503, "Too many texts are waiting. Try again later.") from None
         except Closed:
-            raise Refused(503, "The server is stopping.") from None
-        gone = asyncio.ensure_future(vanished())
+            raise HTTPException(503, "The server is stopping.") from None
+        results, gone = asyncio.wrap_future(ticket.future), asyncio.ensure_future(vanished())
+        seconds = self._limits.request_seconds
         try:
-            await asyncio.wait(
-                (done, gone), timeout=self._limits.request_seconds, return_when=asyncio.FIRST_COMPLETED
-            )
+            await asyncio.wait((results, gone), timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+            if not results.done():
+                if gone.done():
+                    raise ClientDisconnect
+                raise HTTPException(504, f"The translation took longer than {seconds:g} seconds.")
         finally:
-            if not done.done():
-                model.batcher.cancel(ticket)
-            was_gone = gone.done()
             gone.cancel()
-        if not done.done():
-            if was_gone:
-                raise Vanished
-            raise Refused(504, f"The translation took longer than {self._limits.request_seconds:g} seconds.")
-        if ticket.error is not None:
-            known = isinstance(ticket.error, UserError)
-            raise Refused(500, str(ticket.error) if known else "The translation failed.")
-        return [result for result in ticket.results if result is not None]
+            model.batcher.cancel(ticket)
+        if (error := results.exception()) is not None:
+            raise HTTPException(
+                500, str(error) if isinstance(error, UserError) else "The translation failed."
+            )
+        return results.result()
 
     def close(self) -> None:
         """Translates what waits, then ends the threads and the backends."""
@@ -154,7 +140,7 @@ class Service:
         """Returns the model of the languages of a request.
 
         Raises:
-            Refused: there is none, or there are several.
+            HTTPException: there is none, or there are several.
         """
         source = None if request.source == AUTO else request.source
         found = [
@@ -170,9 +156,42 @@ class Service:
         )
         if found:
             name = "source" if request.target is not None else "target" if source is not None else "source"
-            raise Refused(400, f"{name}: must be given. The server translates {pairs}.")
+            raise HTTPException(400, f"{name}: must be given. The server translates {pairs}.")
         sources = {model.backend.source_lang for model in self._models}
         name, code = ("source", source) if source and source not in sources else ("target", request.target)
         if code is None:
             name, code = "source", source
-        raise Refused(400, f"{name}: {(code or '')[:40]!a} is not supported. The server translates {pairs}.")
+        raise HTTPException(
+            400, f"{name}: {(code or '')[:40]!a} is not supported. The server translates {pairs}."
+        )
+
+
+_NAMES = (
+    "af Afrikaans|am Amharic|ar Arabic|az Azerbaijani|be Belarusian|bg Bulgarian|bn Bengali|bs Bosnian|"
+    "ca Catalan|cs Czech|cy Welsh|da Danish|de German|el Greek|en English|eo Esperanto|es Spanish|"
+    "et Estonian|eu Basque|fa Persian|fi Finnish|fr French|ga Irish|gl Galician|gu Gujarati|ha Hausa|"
+    "he Hebrew|hi Hindi|hr Croatian|hu Hungarian|hy Armenian|id Indonesian|ig Igbo|is Icelandic|"
+    "it Italian|ja Japanese|jv Javanese|ka Georgian|kk Kazakh|km Khmer|kn Kannada|ko Korean|ky Kyrgyz|"
+    "la Latin|lb Luxembourgish|lo Lao|lt Lithuanian|lv Latvian|mg Malagasy|mi Maori|mk Macedonian|"
+    "ml Malayalam|mn Mongolian|mr Marathi|ms Malay|mt Maltese|my Burmese|nb Norwegian Bokmål|ne Nepali|"
+    "nl Dutch|nn Norwegian Nynorsk|no Norwegian|oc Occitan|pa Punjabi|pl Polish|ps Pashto|"
+    "pt Portuguese|ro Romanian|ru Russian|rw Kinyarwanda|si Sinhala|sk Slovak|sl Slovenian|so Somali|"
+    "sq Albanian|sr Serbian|st Sesotho|su Sundanese|sv Swedish|sw Swahili|ta Tamil|te Telugu|tg Tajik|"
+    "th Thai|tk Turkmen|tl Tagalog|tr Turkish|tt Tatar|ug Uyghur|uk Ukrainian|ur Urdu|uz Uzbek|"
+    "vi Vietnamese|xh Xhosa|yi Yiddish|yo Yoruba|zh Chinese|zu Zulu"
+)
+NAMES: dict[str, str] = dict(one.split(" ", 1) for one in _NAMES.split("|"))
+"""ISO 639-1 code → name."""
+
+
+def language_name(code: str) -> str:
+    """Returns the English name of a language; its code if the name is not known.
+
+    Args:
+        code: of ISO 639 or BCP 47, such as `de` or `pt-BR`.
+    """
+    base, _, region = code.replace("_", "-").partition("-")
+    name = NAMES.get(base.lower())
+    if name is None:
+        return code
+    return f"{name} ({region})" if region else name

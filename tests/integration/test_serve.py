@@ -23,7 +23,7 @@ from serving import JSON, Answer, Server, rest, serving
 from waiting import wait_until
 
 from nmt.config import LimitsConfig
-from nmt.serving.openapi import description
+from nmt.serving.documentation import description
 
 SMALL_LIMITS = (
     "limits.body_bytes=20000",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -17,11 +17,8 @@ TICKETS = st.lists(st.tuples(st.integers(1, 9), st.sampled_from("ab")), min_size
 """The number of lines and the options of each ticket."""
 
 
-def ticket(
-    lines: Sequence[str], options: str = "a", finished: Callable[[], None] | None = None
-) -> Ticket[str, str]:
-    """A ticket; without `finished`, nothing is called."""
-    return Ticket(lines, options, finished or (lambda: None))
+def ticket(lines: Sequence[str], options: str = "a") -> Ticket[str, str]:
+    return Ticket(lines, options)
 
 
 class Gate:
@@ -60,18 +57,15 @@ def test_every_ticket_gets_its_results_in_order(
         return [f"{line}/{options}" for line in lines]
 
     batcher = Batcher(translate, lambda _: size, max_waiting=1000, threads=threads, wait=wait)
-    finished = list[int]()
     tickets = [
-        ticket([f"{number}.{line}" for line in range(count)], options, lambda n=number: finished.append(n))
+        ticket([f"{number}.{line}" for line in range(count)], options)
         for number, (count, options) in enumerate(shapes)
     ]
     for one in tickets:
         batcher.submit(one)
     batcher.close()
     for one in tickets:
-        assert one.results == [f"{line}/{one.options}" for line in one.lines]
-        assert one.error is None
-    assert sorted(finished) == [*range(len(tickets))]
+        assert one.future.result(0) == [f"{line}/{one.options}" for line in one.lines]
     assert sum(sizes) == sum(count for count, _ in shapes)
     assert max(sizes) <= size
     assert batcher.waiting == 0
@@ -83,9 +77,8 @@ def test_cancelled_tickets_are_dropped_and_the_others_are_not(
 ) -> None:
     gate = Gate()
     batcher = blocked(gate, size)
-    finished = list[int]()
     tickets = [
-        ticket([f"{number}.{line}" for line in range(count)], options, lambda n=number: finished.append(n))
+        ticket([f"{number}.{line}" for line in range(count)], options)
         for number, (count, options) in enumerate(shapes)
     ]
     for one in tickets:
@@ -97,9 +90,9 @@ def test_cancelled_tickets_are_dropped_and_the_others_are_not(
     assert batcher.waiting == sum(len(tickets[number].lines) for number in left)
     gate.opened.set()
     batcher.close()
-    assert sorted(finished) == left
+    assert [number for number, one in enumerate(tickets) if not one.future.cancelled()] == left
     for number in left:
-        assert tickets[number].results == [
+        assert tickets[number].future.result(0) == [
             f"{line}/{tickets[number].options}" for line in tickets[number].lines
         ]
     translated = [line for lines, _ in gate.batches[1:] for line in lines]
@@ -129,19 +122,16 @@ def test_a_long_ticket_lets_short_ones_pass() -> None:
 def test_an_error_reaches_only_the_tickets_of_its_batch() -> None:
     gate = Gate()
     batcher = blocked(gate, 2)
-    done = list[str]()
-    bad = ticket(["bad", "x", "y", "z"], finished=lambda: done.append("bad"))
-    good = ticket(["good"], "b", lambda: done.append("good"))
+    bad, good = ticket(["bad", "x", "y", "z"]), ticket(["good"], "b")
     batcher.submit(bad)
     batcher.submit(good)
     gate.opened.set()
-    wait_until(lambda: len(done) == 2)
-    assert str(bad.error) == "bad line"
-    assert (good.error, good.results) == (None, ["good/b"])
+    assert good.future.result(20) == ["good/b"]
+    assert str(bad.future.exception(0)) == "bad line"
     later = ticket(["later"])
     batcher.submit(later)  # the thread lives
     batcher.close()
-    assert later.results == ["later/a"]
+    assert later.future.result(0) == ["later/a"]
     assert [lines for lines, _ in gate.batches] == [
         ["first"],
         ["bad", "x"],
@@ -155,7 +145,7 @@ def test_a_batch_with_too_few_results_is_an_error() -> None:
     failed = ticket(["1", "2"])
     batcher.submit(failed)
     batcher.close()
-    assert isinstance(failed.error, AssertionError)
+    assert isinstance(failed.future.exception(0), AssertionError)
 
 
 def test_a_full_queue_refuses_whole_tickets() -> None:
@@ -176,14 +166,13 @@ def test_a_full_queue_refuses_whole_tickets() -> None:
 def test_a_ticket_cancelled_during_its_batch_is_not_finished() -> None:
     gate = Gate()
     batcher = Batcher(gate, lambda _: 2, max_waiting=10)
-    done = list[str]()
-    begun = ticket(["1", "2", "3"], finished=lambda: done.append("begun"))
+    begun = ticket(["1", "2", "3"])
     batcher.submit(begun)
     assert gate.begun.wait(20)
     batcher.cancel(begun)
     gate.opened.set()
     batcher.close()
-    assert (done, batcher.waiting) == ([], 0)
+    assert (begun.future.cancelled(), batcher.waiting) == (True, 0)
     assert [lines for lines, _ in gate.batches] == [["1", "2"]]
 
 

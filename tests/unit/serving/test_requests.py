@@ -7,15 +7,16 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from starlette.exceptions import HTTPException
 
 from nmt.config import DecodingConfig, LimitsConfig, ServeConfig
 from nmt.decoding.translation import ScoredText, Translation
 from nmt.errors import UserError
-from nmt.serving.access import allowed, read_api_key
-from nmt.serving.answers import answer
+from nmt.serving.app import allowed
 from nmt.serving.backend import SearchOptions, decoding_of
-from nmt.serving.languages import NAMES, language_name
-from nmt.serving.requests import Refused, Text, read_body, read_request
+from nmt.serving.requests import Text, answer, read_body, read_request
+from nmt.serving.server import read_api_key
+from nmt.serving.service import NAMES, language_name
 
 JSON, FORM = "application/json; charset=utf-8", "application/x-www-form-urlencoded"
 
@@ -68,9 +69,9 @@ def test_bodies(body: bytes, kind: str, fields: dict[str, Any]) -> None:
     ],
 )
 def test_wrong_bodies(body: bytes, kind: str, status: int, words: str) -> None:
-    with pytest.raises(Refused, match=words) as raised:
+    with pytest.raises(HTTPException, match=words) as raised:
         read_body(body, kind)
-    assert raised.value.status == status
+    assert raised.value.status_code == status
 
 
 def test_a_complete_request() -> None:
@@ -126,9 +127,9 @@ def test_the_fields_of_a_form_may_be_empty() -> None:
     ],
 )
 def test_wrong_fields(fields: dict[str, Any], status: int, message: str) -> None:
-    with pytest.raises(Refused) as raised:
+    with pytest.raises(HTTPException) as raised:
         read_request(fields, LimitsConfig())
-    assert (raised.value.status, raised.value.message) == (status, message)
+    assert (raised.value.status_code, raised.value.detail) == (status, message)
 
 
 def translation(*texts: str) -> Translation:

@@ -8,13 +8,15 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
 
 from nmt.config import LimitsConfig
 from nmt.decoding.translation import ScoredText, Translation
 from nmt.errors import UserError
 from nmt.serving.backend import SearchOptions
-from nmt.serving.requests import Refused, read_request
-from nmt.serving.service import Service, Vanished
+from nmt.serving.requests import read_request
+from nmt.serving.service import Service
 
 
 class Engine:
@@ -87,18 +89,18 @@ def test_the_model_of_the_languages(fields: dict[str, str], found: str) -> None:
     if ":" in found and not found.endswith("."):
         assert translated(served, **fields) == found
     else:
-        with pytest.raises(Refused) as raised:
+        with pytest.raises(HTTPException) as raised:
             translated(served, **fields)
-        assert raised.value.status == 400
-        assert raised.value.message == f"{found} The server translates en to de, en to fr, fi to fr."
+        assert raised.value.status_code == 400
+        assert raised.value.detail == f"{found} The server translates en to de, en to fr, fi to fr."
     served.close()
 
 
 def test_an_engine_without_attention() -> None:
     served = service(Engine("en", "de"))
-    with pytest.raises(Refused, match="^attention: the engine of this server has none.$") as raised:
+    with pytest.raises(HTTPException, match="attention: the engine of this server has none.$") as raised:
         translated(served, attention=True)
-    assert raised.value.status == 400
+    assert raised.value.status_code == 400
     assert not served.has_attention
     served.close()
 
@@ -118,29 +120,29 @@ def test_errors_of_an_engine() -> None:
     engine = Engine("en", "de")
     served = service(engine)
     for line, message in (("bad", "the engine is out of memory"), ("bug", "The translation failed.")):
-        with pytest.raises(Refused, match=message) as raised:
+        with pytest.raises(HTTPException, match=message) as raised:
             translated(served, q=line)
-        assert raised.value.status == 500
+        assert raised.value.status_code == 500
     assert translated(served) == "de:a"
     served.close()
     assert engine.closed
-    with pytest.raises(Refused, match="The server is stopping") as raised:
+    with pytest.raises(HTTPException, match="The server is stopping") as raised:
         translated(served)
-    assert raised.value.status == 503
+    assert raised.value.status_code == 503
 
 
 def test_time_and_clients_that_vanish() -> None:
     engine = Engine("en", "de")
     engine.go.clear()
     served = service(engine, request_seconds=0.05)
-    with pytest.raises(Refused, match=r"took longer than 0\.05 seconds") as raised:
+    with pytest.raises(HTTPException, match=r"took longer than 0\.05 seconds") as raised:
         translated(served)
-    assert raised.value.status == 504
+    assert raised.value.status_code == 504
 
     async def vanish() -> None:
         return None
 
-    with pytest.raises(Vanished):
+    with pytest.raises(ClientDisconnect):
         asyncio.run(served.translate(read_request({"q": "a"}, LimitsConfig()), vanish))
     engine.go.set()
     served.close()

@@ -1,14 +1,47 @@
-"""The pages of the server: the one to translate, and the documentation. They fetch nothing from elsewhere."""
+"""The description of the server as OpenAPI 3.1, and the pages. They load nothing from elsewhere."""
 
 from __future__ import annotations
 
 import base64
 import hashlib
+import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from html import escape
 from importlib.resources import files
+from string import Template
 from typing import Any
+
+import yaml
+
+from nmt import __version__
+from nmt.config.serving import LimitsConfig
+
+
+def description(
+    languages: Sequence[Mapping[str, Any]], limits: LimitsConfig, *, needs_key: bool
+) -> dict[str, Any]:
+    """Returns the OpenAPI description of a server.
+
+    Args:
+        languages: as `/languages` lists them.
+        limits: of the server.
+        needs_key: whether requests need a key.
+    """
+    targets = sorted({code for language in languages for code in language["targets"]})
+    values = {
+        "version": json.dumps(__version__),
+        "sources": json.dumps(["auto", *(language["code"] for language in languages if language["targets"])]),
+        "targets": json.dumps(targets),
+        "required": json.dumps(["q", "api_key"] if needs_key else ["q"]),
+        "alternatives": limits.alternatives,
+        "beam_size": limits.beam_size,
+        "characters": f"{limits.characters:,}",
+        "sentences": f"{limits.sentences:,}",
+        "attention_characters": f"{limits.attention_characters:,}",
+    }
+    found: dict[str, Any] = yaml.safe_load(Template(_read("openapi.yaml")).substitute(values))
+    return found
 
 
 def translation_page() -> bytes:
