@@ -14,7 +14,8 @@ import yaml
 
 MOST_CHARACTERS = 1 << 20
 _DEEPEST = 20
-_LONGEST_NUMBER = 100  # characters; Python refuses to read more than 4,300 digits
+LONGEST_NUMBER = 100
+"""Characters; longer than the number of any option. Python converts at most 4,300 digits."""
 
 _NULLS = ("", "~", "null", "Null", "NULL")
 _TRUE, _FALSE = (
@@ -77,7 +78,7 @@ def plain_value(text: str) -> Any:
     integer, number = _INTEGER.fullmatch(text), _FLOAT.fullmatch(text)
     if not integer and not number:
         return text
-    if len(text) > _LONGEST_NUMBER:
+    if len(text) > LONGEST_NUMBER:
         raise ValueError(f"a number of {len(text):,} characters is too long")
     digits = text.replace("_", "")
     return int(digits) if integer else float(digits.lower().replace(".inf", "inf").replace(".nan", "nan"))

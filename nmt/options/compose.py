@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import fields
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
-from hydra import compose
+from hydra import compose, initialize_config_dir
+from hydra.core.config_store import ConfigStore
+from hydra.core.singleton import Singleton
 from hydra.errors import HydraException, MissingConfigException
 from omegaconf import DictConfig, OmegaConf
+from omegaconf.basecontainer import BaseContainer
 from omegaconf.errors import (
     GrammarParseError,
     InterpolationResolutionError,
@@ -18,15 +23,13 @@ from omegaconf.errors import (
 )
 
 from nmt.config import DecodingConfig, TranslateConfig, folders, storage
-from nmt.config.schema import check_texts, schema_keys
+from nmt.config.schema import check_texts, has_key, schema_keys
 from nmt.errors import UserError
 from nmt.options.arguments import Arguments, configs_folder, require_option, require_text
-from nmt.options.hydra_errors import config_keys, did_you_mean, explained, first_line, missing_config
-from nmt.options.hydra_state import isolated_hydra
+from nmt.options.hydra_errors import did_you_mean, explained, first_line, missing_config
 from nmt.options.model_options import (
     architecture_of_model,
     decoding_of_model,
-    implied,
     settings_of_decoding,
     with_commit,
 )
@@ -36,6 +39,10 @@ from nmt.options.user_yaml import Folder
 
 C = TypeVar("C")
 
+_LOCK = threading.RLock()
+_GLOBAL_OBJECTS: dict[Any, Any] = {}
+"""The global objects of Hydra, such as its `ConfigStore`, that nmt uses in place of a calling program's."""
+
 
 def compose_jobs(schema: type[C], config_name: str, arguments: Arguments) -> list[C]:
     """Returns the finished options of each job: one, or several in a sweep (`-m`).
@@ -43,13 +50,13 @@ def compose_jobs(schema: type[C], config_name: str, arguments: Arguments) -> lis
     Raises:
         UserError: an override can't be parsed, names an unknown key or group, or has the wrong type.
     """
-    with isolated_hydra(config_name, schema):
+    with _isolated_hydra(config_name, schema):
         folder = Folder(arguments.config_dir, configs_folder())
-        settings = [[with_commit(one) for one in job] for job in settings_of_jobs(schema, arguments)]
+        settings = [list(map(with_commit, job)) for job in settings_of_jobs(schema, arguments)]
         jobs = []
-        for given in settings:
-            with folder.located([f"{setting.key}={setting.written}" for setting in given]):
-                whole = [*_defaults(schema, config_name, given), *given]
+        for job in settings:
+            with folder.located([f"{setting.key}={setting.written}" for setting in job]):
+                whole = [*_defaults(schema, config_name, job), *job]
                 jobs.append(_finish(schema, _compose(schema, config_name, folder, whole)))
     return with_distinct_folders(jobs, settings)
 
@@ -65,13 +72,13 @@ def changed_decoding(decoding: DecodingConfig, changes: Mapping[str, Any]) -> De
         UserError: as `nmt-translate` reports it.
     """
     name, schema = "translate", TranslateConfig
-    given = [f"decoding.{key}={_as_written(value)}" for key, value in changes.items()]
-    for word in given:
+    words = [f"decoding.{key}={_as_written(value)}" for key, value in changes.items()]
+    for word in words:
         require_text(word)
         require_option(word)
-    with isolated_hydra(name, schema):
+    with _isolated_hydra(name, schema):
         # `model_dir` must have a value.
-        (settings,) = settings_of_jobs(schema, Arguments(("model_dir=none", *given)))
+        (settings,) = settings_of_jobs(schema, Arguments(("model_dir=none", *words)))
         folder = Folder(None, configs_folder())
         config = _compose(schema, name, folder, [*settings_of_decoding(decoding), *settings])
         return _finish(schema, config).decoding
@@ -103,13 +110,38 @@ def to_yaml(config: Any) -> str:
     return storage.to_yaml(config)
 
 
+@contextmanager
+def _isolated_hydra(config_name: str, schema: type[Any]) -> Iterator[None]:
+    """Sets Hydra up to compose from `configs/`, apart from a calling program's use; one thread at a time.
+
+    Args:
+        config_name: the command's YAML file.
+        schema: the dataclass of the command's options.
+    """
+    with _LOCK:
+        # There is no public way: `Singleton.get_state` copies deeply, and after `set_state` a `ConfigStore`
+        # that the calling program has in a variable would no longer be the one that Hydra reads.
+        repo = dict(ConfigStore.instance().repo)  # with Hydra's own entries
+        objects, resolvers = Singleton._instances, BaseContainer._resolvers
+        Singleton._instances, BaseContainer._resolvers = _GLOBAL_OBJECTS, dict(resolvers)
+        try:
+            ConfigStore.instance().repo = repo
+            ConfigStore.instance().store(name=f"{config_name}_schema", node=schema)
+            with initialize_config_dir(str(configs_folder()), version_base="1.3"):
+                yield
+        finally:
+            Singleton._instances, BaseContainer._resolvers = objects, resolvers
+
+
 def _defaults(schema: type[Any], config_name: str, settings: Sequence[Setting]) -> list[Setting]:
     """Returns the settings that the given ones imply. They go first, since later settings win."""
     given = {setting.key: setting.value for setting in settings}
     if config_name == "train":
         # The default is the quickstart experiment, unless other data or another experiment are chosen.
         chosen = {"experiment", "data"} & set(given)
-        settings = [] if chosen else [implied("experiment", "quickstart")]
+        settings = (
+            [] if chosen else [Setting("experiment", "quickstart", "quickstart", "experiment=quickstart")]
+        )
         start = given.get("start_from")
         wanted = [] if start is None or "model" in given else architecture_of_model(start, given)
         return [*settings, *wanted]
@@ -124,31 +156,30 @@ def _defaults(schema: type[Any], config_name: str, settings: Sequence[Setting]) 
 
 
 def _compose(schema: type[Any], config_name: str, folder: Folder, settings: Sequence[Setting]) -> DictConfig:
-    overrides = [setting.override for setting in settings if setting.override is not None]
+    choices = [setting.choice for setting in settings if setting.choice is not None]
     try:
-        folder.check(schema, config_name, overrides)
-        config = compose(config_name, overrides=[*folder.search, *overrides])
+        folder.check(schema, config_name, choices)
+        config = compose(config_name, overrides=[*folder.search, *choices])
         for setting in settings:
-            if setting.override is None:
+            if setting.choice is None:
                 _assign(config, setting, named_sections(schema))
         return config
     except MissingConfigException as error:
-        raise UserError(missing_config(error, overrides)) from error
+        raise UserError(missing_config(error, choices)) from error
     except UserError:
         raise
     except (HydraException, OmegaConfBaseException, ValueError, OverflowError, AssertionError) as error:
-        known = [*_known_keys(config_name, folder.search), *schema_keys(schema)]
-        raise UserError(explained(known, error)) from error
+        raise UserError(explained([*schema_keys(schema), "experiment"], error)) from error
 
 
 def _assign(config: DictConfig, setting: Setting, sections: Sequence[str]) -> None:
-    """Assigns a value to the composed options without parsing it.
+    """Assigns a value to the composed options.
 
     OmegaConf gives a part with a free name its type only if the value is merged into its section as a whole:
     `{name: {key: value}}`. An empty section replaces the present one: `KEY={}` means none.
     """
     key, value = setting.key, setting.value
-    if value == "???":
+    if value == "???" and setting.adds:
         raise UserError(f"{key}=???: stands for a missing value. Give a value.")
     for section in sections:
         if key.startswith(f"{section}."):
@@ -156,16 +187,12 @@ def _assign(config: DictConfig, setting: Setting, sections: Sequence[str]) -> No
                 value = {name: value}
             key = section
     try:
-        OmegaConf.update(config, key, value, merge=value != {}, force_add=True)
+        OmegaConf.update(config, key, value, merge=value != {} or not setting.adds, force_add=setting.adds)
     except GrammarParseError as error:
         raise UserError(
             f"{setting.key}={setting.written}: ${{ begins an interpolation such as ${{name}}, but this one "
             "can't be parsed. Rename the file or folder."
         ) from error
-
-
-def _known_keys(config_name: str, search: Sequence[str]) -> list[str]:
-    return [*config_keys(compose(config_name, overrides=list(search))), "experiment"]
 
 
 def _finish(schema: type[C], config: DictConfig) -> C:
@@ -187,9 +214,17 @@ def _finish(schema: type[C], config: DictConfig) -> C:
 
 
 def _refuse_unknown(schema: type[Any], config: DictConfig) -> None:
-    """Refuses unknown options. Hydra itself allows them in the form `+key=value`."""
-    known = list(schema_keys(schema))
-    pattern = re.compile("|".join(re.escape(key).replace(r"\*", r"[^.]+") for key in known))
-    for key in config_keys(config):
-        if not pattern.fullmatch(key):
-            raise UserError(f"+{key}: there is no such option{did_you_mean(key, sorted(known))}")
+    """Refuses unknown options, which may have been added in the form `+key=value`."""
+    for key in _keys(config):
+        if not has_key(schema, key):
+            raise UserError(
+                f"+{key}: there is no such option{did_you_mean(key, sorted(schema_keys(schema)))}"
+            )
+
+
+def _keys(config: DictConfig, prefix: str = "") -> Iterator[str]:
+    """Yields every key of composed options, parents before children."""
+    for name in map(str, config):
+        yield f"{prefix}{name}"
+        if not OmegaConf.is_missing(config, name) and OmegaConf.is_dict(child := config._get_node(name)):
+            yield from _keys(cast(DictConfig, child), f"{prefix}{name}.")

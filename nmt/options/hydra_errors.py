@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterator, Sequence
-from typing import cast
+from collections.abc import Sequence
 
 from hydra.errors import MissingConfigException
-from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from nmt.config.checks import shortened
@@ -71,14 +69,6 @@ def _with_names(key: str, given: str) -> str:
     """Returns a key of `schema_keys` with the free names of `given` in place of `*`."""
     names = [*given.split("."), *["NAME"] * key.count(".")]
     return ".".join(name if part == "*" else part for part, name in zip(key.split("."), names, strict=False))
-
-
-def config_keys(config: DictConfig, prefix: str = "") -> Iterator[str]:
-    """Yields every key of a configuration, parents before children."""
-    for name in map(str, config):
-        yield f"{prefix}{name}"
-        if not OmegaConf.is_missing(config, name) and OmegaConf.is_dict(child := config._get_node(name)):
-            yield from config_keys(cast(DictConfig, child), f"{prefix}{name}.")
 
 
 def first_line(error: BaseException) -> str:

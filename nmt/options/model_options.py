@@ -40,7 +40,7 @@ def with_commit(setting: Setting) -> Setting:
     if not any(map(is_hub_name, given)):
         return setting
     named = [pinned(_resolved("model_dir", one)) if is_hub_name(one) else one for one in given]
-    return replace(setting, value=named[0] if isinstance(setting.value, str) else named, override=None)
+    return replace(setting, value=named[0] if isinstance(setting.value, str) else named)
 
 
 def decoding_of_model(model_dir: str) -> list[Setting]:
@@ -70,7 +70,7 @@ def architecture_of_model(start_from: str, given: Mapping[str, Any]) -> list[Set
         raise UserError(f"{path}: model: ${{ begins an interpolation. Remove it.")
     wanted = {f"model.{key}": value for key, value in model.items() if not key.endswith("dropout")}
     return [
-        Setting(key, str(each), each, None)
+        Setting(key, str(each), each, adds=True)
         for key, value in wanted.items()
         if not any(f"{other}.".startswith(f"{key}.") for other in given)
         # An empty section first: a section would be merged with the one of the experiment.
@@ -119,8 +119,8 @@ def settings_of_decoding(decoding: DecodingConfig, where: str = "") -> list[Sett
     processors = plain.pop("processors")
     if "${" in json.dumps(processors):
         raise UserError(f"{where}decoding.processors: ${{ begins an interpolation. Remove it.")
-    numbers = [implied(f"decoding.{key}", value) for key, value in plain.items()]
-    return [*numbers, Setting("decoding.processors", str(processors), processors, None)]
+    numbers = [Setting(f"decoding.{key}", str(value), value) for key, value in plain.items()]
+    return [*numbers, Setting("decoding.processors", str(processors), processors, adds=True)]
 
 
 def _resolved(key: str, value: str) -> str:
@@ -129,9 +129,3 @@ def _resolved(key: str, value: str) -> str:
         return str(OmegaConf.create({key: value})[key])
     except OmegaConfBaseException as error:
         raise UserError(f"{key}={value}: {first_line(error)}") from error
-
-
-def implied(key: str, value: Any) -> Setting:
-    """Returns an implied setting; its value is a number, a name or None."""
-    written = "null" if value is None else str(value)
-    return Setting(key, written, value, f"{key}={written}")

@@ -1,4 +1,8 @@
-"""Parses the `key=value` of a command line into one list of settings for each job of a sweep."""
+"""Parses the `key=value` of a command line into one list of settings for each job of a sweep.
+
+Values are in Hydra's grammar, except for text. Text is taken literally, apart from quotes, lists, `null` and
+sweeps: Hydra's grammar would change it, or refuse it.
+"""
 
 from __future__ import annotations
 
@@ -15,15 +19,18 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override, Quote, QuotedString, RangeSweep
 from hydra.errors import HydraException, OverrideParseException
 
-from nmt.config.schema import check_truth, schema_keys, text_option
+from nmt.config.checks import shortened
+from nmt.config.plain_yaml import LONGEST_NUMBER
+from nmt.config.schema import TextOption, check_truth, schema_keys, text_option
 from nmt.errors import UserError
 from nmt.options.arguments import GROUPS, Arguments
 from nmt.options.hydra_errors import first_line
-from nmt.options.literals import read_text, split, unquoted
-from nmt.options.numbers import require_short_numbers
 
 _FUNCTION = re.compile(r"(range|interval|glob|sort|shuffle|tag)\(.*\)", re.DOTALL)
 """Sweeps in the function syntax of Hydra's grammar."""
+_QUOTED = re.compile(r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*\"""", re.DOTALL)
+# A whole value, or an element of a list or mapping. Digits inside a longer word are not a number.
+_LONG_NUMBER = re.compile(rf"(?<![^=,\[{{(:\s])[-+]?\d[\d_]{{{LONGEST_NUMBER},}}(?![^,\]}})\s])")
 
 MAX_JOBS = 10_000
 """Largest number of jobs in a sweep. All are parsed, and get their folders, before the first one starts."""
@@ -36,17 +43,17 @@ class Setting:
     Attributes:
         key: the option or group, such as `data.train.source` or `model/positions`.
         written: the value as on the command line.
-        value: the value.
-        override: the override for Hydra. None: the value is assigned to the composed options afterwards. This
-            is for text, which Hydra's grammar would change, and for sections whose parts have free names,
-            which Hydra's grammar of keys would restrict.
+        value: the value, which is assigned to the composed options.
+        choice: the override with which Hydra chooses a file of a group; None for the value of an option.
+        adds: whether the key may be new, as the name of a corpus and the options of a part may be.
         swept: whether other jobs have other values.
     """
 
     key: str
     written: str
     value: Any
-    override: str | None
+    choice: str | None = None
+    adds: bool = False
     swept: bool = False
 
 
@@ -58,10 +65,10 @@ def settings_of_jobs(schema: type[Any], arguments: Arguments) -> Iterator[list[S
     """
     choices = []
     for text in arguments.overrides:
-        found = _read(schema, text, arguments.sweep)
-        for one in found:
-            check_truth(schema, one.key, one.value)
-        choices.append([dataclasses.replace(one, swept=len(found) > 1) for one in found])
+        settings = _read(schema, text, arguments.sweep)
+        for setting in settings:
+            check_truth(schema, setting.key, setting.value)
+        choices.append([dataclasses.replace(setting, swept=len(settings) > 1) for setting in settings])
     jobs = math.prod(map(len, choices))
     if jobs > MAX_JOBS:
         raise UserError(
@@ -73,7 +80,7 @@ def settings_of_jobs(schema: type[Any], arguments: Arguments) -> Iterator[list[S
 
 def named_sections(schema: type[Any]) -> list[str]:
     """Returns the sections whose parts have free names and are sections too."""
-    keys = list(schema_keys(schema))
+    keys = schema_keys(schema)
     return [key.removesuffix(".*") for key in keys if key.endswith(".*") and key.count("*") == 1]
 
 
@@ -86,36 +93,32 @@ def _read(schema: type[Any], text: str, sweep: bool) -> list[Setting]:
     """Returns the settings of an argument: one, or one for each value of a sweep."""
     written_key, equals, value = text.partition("=")
     key = written_key.lstrip("+")
-    if not key or (not equals and not key.startswith("~")):
+    if not key or not equals:
         raise UserError(f"{text}: options are written key=value. --help lists them.")
     if not all(key.split(".")):
         raise UserError(f"{key}: a part of the key is empty. Options are written key=value.")
-    option = text_option(schema, key)
-    if option:
-        values = _alternatives(text, value) if sweep else [value]
-        return [Setting(key, one, read_text(key, one, option), None) for one in values]
+    if option := text_option(schema, key):
+        texts = _alternatives(text, value) if sweep else [value]
+        return [Setting(key, one, read_text(key, one, option), adds=True) for one in texts]
     if any(key == section or key.startswith(f"{section}.") for section in named_sections(schema)):
         values = _swept(text, value, _parsed(text, f"value={value}"), sweep)
-        return [Setting(key, one, _parsed(text, f"value={one}").value(), None) for one in values]
-    if _is_group(schema, key) and not value.startswith(("{", "[")):
+        return [Setting(key, one, _parsed(text, f"value={one}").value(), adds=True) for one in values]
+    # A group of YAML files, or a section, which may be a group of --config-dir.
+    is_group = "/" in key or key == "experiment" or any(k.startswith(f"{key}.") for k in schema_keys(schema))
+    if is_group and not value.startswith(("{", "[")):
         # With a plus, Hydra would add a second file of a group that already has one.
         return _choices(text, key if key in GROUPS["train"] else written_key, value, sweep)
-    if written_key.startswith("+") and key in schema_keys(schema):
-        written_key = f"++{key}"  # with a single plus Hydra requires that the key is new
     override = _parsed(text, f"{written_key}{equals}{value}")
-    if not override.is_sweep_override():
-        return [Setting(override.key_or_group, value, override.value(), override.input_line)]
     return [
-        Setting(key, one, _parsed(text, f"{written_key}={one}").value(), f"{written_key}={one}")
+        Setting(
+            key,
+            one,
+            _parsed(text, f"{written_key}={one}").value(),
+            choice=f"{written_key}={one}" if is_group and one.startswith("[") else None,
+            adds=written_key != key,
+        )
         for one in _swept(text, value, override, sweep)
     ]
-
-
-def _is_group(schema: type[Any], key: str) -> bool:
-    """Whether the key names a group of YAML files, or a section, which may be a group too."""
-    if "@" in key or key.startswith("~"):
-        return False
-    return "/" in key or key == "experiment" or any(one.startswith(f"{key}.") for one in schema_keys(schema))
 
 
 def _choices(text: str, key: str, value: str, sweep: bool) -> list[Setting]:
@@ -123,11 +126,11 @@ def _choices(text: str, key: str, value: str, sweep: bool) -> list[Setting]:
     written = _alternatives(text, value)
     if len(written) > 1 and not sweep:
         raise _lacks_sweep(text)
-    names = [None if one == "null" else unquoted(one) for one in written]
+    names = [None if one == "null" else _unquoted(one) for one in written]
     if "" in names:
         raise UserError(f"{text}: is empty. Give a name.")
     return [
-        Setting(key.lstrip("+"), one, name, f"{key}={'null' if name is None else quoted(name)}")
+        Setting(key.lstrip("+"), one, name, choice=f"{key}={'null' if name is None else quoted(name)}")
         for one, name in zip(written, names, strict=True)
     ]
 
@@ -183,7 +186,10 @@ def _parser() -> OverridesParser:
 
 def _parsed(argument: str, text: str) -> Override:
     """Parses text in Hydra's grammar of overrides; errors name the argument that contains it."""
-    require_short_numbers(argument)
+    key, _, value = argument.partition("=")
+    if number := _LONG_NUMBER.search(f"={value}"):
+        digits = sum(character.isdigit() for character in number[0])
+        raise UserError(f"{key}={shortened(value)}: a number of {digits:,} digits is too long.")
     try:
         (override,) = _parser().parse_overrides([text])
     except OverrideParseException as error:
@@ -194,3 +200,100 @@ def _parsed(argument: str, text: str) -> Override:
     except HydraException as error:
         raise UserError(f"{argument}: {first_line(error)}") from error
     return override
+
+
+def read_text(key: str, written: str, option: TextOption) -> str | list[str] | None:
+    """Returns the value of an option that holds text.
+
+    `null` is None if the option is optional, `[a,b]` is a list if the option takes several, and quotes around
+    a whole value or item are removed. Anything else is taken literally.
+
+    Args:
+        key: the option's name, for errors.
+        written: the value as on the command line.
+        option: the kind of text that the option takes.
+
+    Raises:
+        UserError: the value is a list of several texts, and the option takes one.
+    """
+    if option.optional and written == "null":
+        return None
+    if _is_list(written):
+        items = split(written[1:-1]) if written[1:-1].strip() else []
+        if option.several:
+            return [_unquoted(item) for item in items]
+        if len(items) > 1:
+            kind = option.names or "text"
+            raise UserError(
+                f"{key}={written}: must be one {kind}, not a list. Put the name of a single {kind} in "
+                f"quotes: \"{key}='{written}'\"."
+            )
+    return _unquoted(written)
+
+
+def split(text: str) -> list[str]:
+    """Splits text at commas outside quoted and bracketed items; strips spaces around items."""
+    items, start = [], 0
+    while True:
+        end = _end(text, start)
+        items.append(text[start:end].strip())
+        if end == len(text):
+            return items
+        start = end + 1
+
+
+def _is_list(text: str) -> bool:
+    return text.startswith("[") and _closing(text, 0) == len(text) - 1
+
+
+def _end(text: str, start: int, closer: str = "") -> int:
+    """Returns the end of the item at `start`: a comma, `closer` (a bracket or empty) or the end of text."""
+    start = _behind_spaces(text, start)
+    if quoted := _QUOTED.match(text, start):
+        end = _behind_spaces(text, quoted.end())
+        if _ends(text, end, closer):
+            return end
+    if text.startswith("[", start) and (bracket := _closing(text, start)) is not None:
+        end = _behind_spaces(text, bracket + 1)
+        if _ends(text, end, closer):
+            return end
+    depth = 0  # of brackets inside the item, as in the glob part[1,2].en
+    for place in range(start, len(text)):
+        if not depth and (text[place] == "," or text[place] == closer):
+            return place
+        depth += (text[place] == "[") - (text[place] == "]" and depth > 0)
+    comma = text.find(",", start) if depth else -1  # an unclosed bracket groups nothing
+    return len(text) if comma < 0 else comma
+
+
+def _closing(text: str, start: int) -> int | None:
+    """Returns the place of the bracket that closes the list opened at `start`; None if there is none."""
+    place = start
+    while True:
+        place = _end(text, place + 1, "]")
+        if place == len(text):
+            return None
+        if text[place] == "]":
+            return place
+
+
+def _ends(text: str, place: int, closer: str) -> bool:
+    return place == len(text) or text[place] == "," or text[place] == closer
+
+
+def _behind_spaces(text: str, place: int) -> int:
+    while place < len(text) and text[place].isspace():
+        place += 1
+    return place
+
+
+def _unquoted(text: str) -> str:
+    """Removes the quotes around text; returns other text unchanged.
+
+    As in Hydra's grammar, a backslash is an escape only before the quote character that encloses the text.
+    """
+    if not _QUOTED.fullmatch(text):
+        return text
+    quote, inside = text[0], text[1:-1]
+    inside = re.sub(rf"(\\*)\\{quote}", lambda found: found[1][::2] + quote, inside)
+    return re.sub(r"\\+$", lambda found: found[0][::2], inside)

@@ -18,8 +18,8 @@ from omegaconf import OmegaConf
 from omegaconf.errors import GrammarParseError
 
 from nmt.config.checks import shortened
+from nmt.config.plain_yaml import LONGEST_NUMBER
 from nmt.errors import UserError
-from nmt.options.numbers import LONGEST
 from nmt.runtime import read_errors
 
 LARGEST = 256 * 1024
@@ -157,7 +157,7 @@ def _refuse_events(path: Path, text: str) -> None:
         if getattr(event, "tag", None) is not None:
             tag = event.tag.replace("tag:yaml.org,2002:", "!!")
             refuse(path, line, f"{tag}: tags are not allowed. Write plain values, and text in quotes.")
-        if isinstance(event, yaml.ScalarEvent) and event.style is None and len(event.value) > LONGEST:
+        if isinstance(event, yaml.ScalarEvent) and event.style is None and len(event.value) > LONGEST_NUMBER:
             if re.fullmatch(r"[-+]?[\d_.xa-fA-F]+", event.value):
                 refuse(path, line, f"a number of {len(event.value):,} digits is too long.")
         if isinstance(event, yaml.CollectionStartEvent):

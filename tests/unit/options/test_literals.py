@@ -15,8 +15,7 @@ from nmt.config.schema import TextOption
 from nmt.errors import UserError
 from nmt.options.arguments import Arguments, read_arguments
 from nmt.options.compose import compose_jobs
-from nmt.options.literals import read_text, split
-from nmt.options.overrides import _parsed, quoted
+from nmt.options.overrides import _parsed, quoted, read_text, split
 
 LOCAL = ("data=local", "data.source_lang=en", "data.target_lang=de")
 
