@@ -59,8 +59,8 @@ from nmt.config import (
 from nmt.data.preparation.prepare import prepare
 from nmt.data.shuffle import Shuffle
 from nmt.data.subwords.tokenizer import Tokenizer
-from nmt.data.workers import run_ordered
 from nmt.runtime import available_cores, log_to_stderr
+from nmt.runtime.workers import run_ordered
 
 if TYPE_CHECKING:
     from nmt.data.batches.batching import Batch
@@ -288,7 +288,8 @@ def first_update(config: DataConfig, run: Path, processes: int) -> float:
 
 def encode_all(folder: Path, tokenizer: Path, chunks: list[Chunk], workers: int) -> float:
     """Returns the seconds of SentencePiece for the same text, in worker processes that already run."""
-    results = run_ordered(encode_chunk, [None, *chunks], partial(opened, folder, tokenizer), workers)
+    setup = partial(encoder, folder, tokenizer)
+    results = run_ordered(setup, [None, *chunks], workers, "a worker was killed", "Use fewer.")
     next(results)
     start = time.perf_counter()
     for _ in results:
@@ -296,16 +297,15 @@ def encode_all(folder: Path, tokenizer: Path, chunks: list[Chunk], workers: int)
     return time.perf_counter() - start
 
 
-def opened(folder: Path, tokenizer: Path) -> tuple[Path, Tokenizer]:
-    """Returns the state of a worker process."""
-    return folder, Tokenizer.load(tokenizer)
+def encoder(folder: Path, tokenizer: Path) -> Callable[[Chunk | None], None]:
+    """Returns the function with which a worker process encodes a chunk."""
+    return partial(encode_chunk, folder, Tokenizer.load(tokenizer))
 
 
-def encode_chunk(state: tuple[Path, Tokenizer], chunk: Chunk | None) -> None:
+def encode_chunk(folder: Path, tokenizer: Tokenizer, chunk: Chunk | None) -> None:
     """Encodes a chunk and discards the result; None: only starts the process."""
     if chunk is None:
         return
-    folder, tokenizer = state
     processors = (tokenizer.source_processor, tokenizer.target_processor)
     for name, (begin, end), processor in zip(
         ("train.xx", "train.yy"), (chunk.source, chunk.target), processors, strict=True

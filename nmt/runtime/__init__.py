@@ -69,7 +69,6 @@ from nmt.runtime.signals import (
     start_resource_tracker,
     unignored,
 )
-from nmt.runtime.spawning import end_with_parent, without_main_module
 from nmt.runtime.streams import (
     log,
     log_also_to,
@@ -81,6 +80,7 @@ from nmt.runtime.streams import (
     silence,
     steady_streams,
 )
+from nmt.runtime.workers import end_with_parent, without_main_module
 
 __all__ = [
     "EXPORT_REPORT",
@@ -101,8 +101,8 @@ __all__ = [
     "decoded",
     "default_freed_memory",
     "device_name",
-    "expandable_segments",
     "end_with_parent",
+    "expandable_segments",
     "expanded",
     "file_error",
     "find_model_folder",

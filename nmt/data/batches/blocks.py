@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
-from itertools import chain, islice
 
 import numpy as np
 
@@ -57,16 +56,6 @@ class Block:
     source: Side
     target: Side
     batches: Side
-
-    def arrays(self) -> list[Array]:
-        """Returns the block as a list of arrays, to send it to another process."""
-        sides = (self.rows, self.source, self.target, self.batches)
-        return list(chain(*((side.flat(), side.offsets - side.offsets[0]) for side in sides)))
-
-    @classmethod
-    def of_arrays(cls, arrays: Sequence[Array]) -> Block:
-        """Builds a block from its arrays; the reverse of `arrays`."""
-        return cls(*(Side(*pair) for pair in zip(arrays[::2], arrays[1::2], strict=True)))
 
 
 class Plan:
@@ -228,9 +217,3 @@ def _samplers(tokenizer: Tokenizer, alpha: float) -> tuple[Sampler, Sampler]:
     if tokenizer.joint:
         return source, source
     return source, Sampler(tokenizer.target, tokenizer.segmentation, alpha)
-
-
-def every_nth_block(plan: Plan, epoch: int, block: int, first: int, step: int) -> Iterator[list[Array]]:
-    """Yields the arrays of every `step`-th block after the given block, beginning `first` blocks after it."""
-    for place in islice(plan.places(epoch, block), first, None, step):
-        yield plan.block(*place).arrays()

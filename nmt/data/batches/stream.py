@@ -3,31 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import closing
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import pairwise
+from itertools import pairwise, starmap, tee
 
 import numpy as np
 
 from nmt.config import DataConfig
 from nmt.data.batches.batching import Batch
-from nmt.data.batches.blocks import Block, Plan, every_nth_block, missing_place_message
+from nmt.data.batches.blocks import Block, Plan, missing_place_message
 from nmt.data.batches.prefetch import Prefetch
 from nmt.data.store import Store
 from nmt.data.subwords.tokenizer import Tokenizer
-from nmt.data.workers import made_in_turn
 from nmt.errors import UserError
 from nmt.runtime.arrays import Array
+from nmt.runtime.workers import WorkerPool
 
 AHEAD = 16  # picked batches that are prepared in advance
 # The number of tokens of a side is a multiple of this. At 2,048 tokens, the padding costs 3 % and saves 20 %.
 FILLED_TO = 64
 
-_KILLED = (
-    "data.loaders={}: a process that prepares batches was killed, probably because memory ran out. "
-    "Start again with fewer processes, such as data.loaders=0."
-)
+_KILLED = "data.loaders={}: a process that prepares batches was killed, probably because memory ran out"
+_REMEDY = "Start again with fewer processes, such as data.loaders=0."
 
 
 @dataclass(frozen=True, order=True)
@@ -195,15 +193,20 @@ def _steps(blocks: Iterator[tuple[Cursor, Cursor, Block]], first: int) -> Iterat
 
 def _blocks(plan: Plan, start: Cursor, workers: int) -> Iterator[tuple[Cursor, Cursor, Block]]:
     """Yields the blocks from the block of `start` on: its place, the place after it, and the block."""
-    places = pairwise(plan.places(start.epoch, start.block))
-    if not workers:
-        for place, following in places:
-            yield Cursor(*place), _after(place, following), plan.block(*place)
-        return
-    make = partial(every_nth_block, plan, start.epoch, start.block)
-    with closing(made_in_turn(make, workers, _KILLED.format(workers))) as made:
-        for (place, following), arrays in zip(places, made, strict=False):
-            yield Cursor(*place), _after(place, following), Block.of_arrays(arrays)
+    places, tasks = tee(plan.places(start.epoch, start.block))
+    with ExitStack() as stack:
+        blocks: Iterator[Block] = starmap(plan.block, tasks)
+        if workers:
+            setup, killed = partial(_maker, plan), _KILLED.format(workers)
+            pool = stack.enter_context(WorkerPool(setup, workers, killed, _REMEDY, name="loader"))
+            blocks = pool.ordered(tasks, workers)
+        for (place, following), block in zip(pairwise(places), blocks, strict=False):
+            yield Cursor(*place), _after(place, following), block
+
+
+def _maker(plan: Plan) -> Callable[[tuple[int, int]], Block]:
+    """Returns the function with which a process makes the block of a place."""
+    return lambda place: plan.block(*place)
 
 
 def _after(place: tuple[int, int], following: tuple[int, int]) -> Cursor:

@@ -29,9 +29,9 @@ from nmt.data.corpora.corpus import Corpus
 from nmt.data.corpora.tables import Block
 from nmt.data.shuffle import Shuffle
 from nmt.data.store import Shard
-from nmt.data.workers import run_ordered
 from nmt.runtime import progress
 from nmt.runtime.arrays import Array, Side, map_safetensors, offsets_of, safetensors_bytes
+from nmt.runtime.workers import run_ordered
 
 _REPEATS = "repeats.safetensors"  # numbers of the pairs that occur earlier, counted through all shards
 _SAMPLE_SEED = 20170612
@@ -159,12 +159,12 @@ def clean_texts(folder: Path, corpus: Corpus, rules: Sequence[Rule], options: Te
     Raises:
         UserError: the corpus can't be read, or the folder can't be written.
     """
-    setup = partial(_Cleaner, list(rules), options.drop_near_duplicates)
+    setup = partial(Cleaner, list(rules), options.drop_near_duplicates)
 
     def build(part: Path) -> dict[str, Any]:
         tasks = _tasks(corpus, part, options.shard_pairs)
         with progress(total=corpus.num_pairs, unit="pairs", description="Cleaning") as bar:
-            for num_pairs in run_ordered(_clean, tasks, setup, options.workers):
+            for num_pairs in run_ordered(setup, tasks, options.workers, *killed_workers(options.workers)):
                 bar.update(num_pairs)
         _write_repeats(part, options)
         return {}
@@ -173,7 +173,7 @@ def clean_texts(folder: Path, corpus: Corpus, rules: Sequence[Rule], options: Te
         if name == _REPEATS:
             return _write_repeats(folder, options)
         block = next(islice(corpus.blocks(options.shard_pairs), int(Path(name).stem), None))
-        _clean(setup(), (folder / name, _raw(block)))
+        setup()((folder / name, _raw(block)))
 
     made(folder, build, repair)
     return Texts(folder)
@@ -211,6 +211,14 @@ def _repeats_across(corpora: Sequence[Sequence[Hashes]]) -> list[Array]:
     return [part - start for part, start in zip(parts, starts[:-1], strict=True)]
 
 
+def killed_workers(workers: int) -> tuple[str, str]:
+    """Returns the two parts of the error message for a killed process of `data.workers`; see `WorkerPool`."""
+    return (
+        f"data.workers={workers}: one of these processes was killed, probably because memory ran out",
+        "Their finished parts are reused. Start again with fewer, such as data.workers=1.",
+    )
+
+
 def report_to_json(report: CleaningReport) -> dict[str, Any]:
     """Converts a report to the form in which a shard stores it."""
     return vars(report) | {"dropped": dict(report.dropped)}
@@ -236,34 +244,33 @@ def _raw(block: Block) -> _Raw:
 
 
 @dataclass(frozen=True)
-class _Cleaner:
-    """The state with which a process cleans shards."""
+class Cleaner:
+    """Cleans shards, in any process."""
 
     rules: Sequence[Rule]
     near: bool
 
-
-def _clean(cleaner: _Cleaner, task: tuple[Path, _Raw | None]) -> int:
-    """Cleans and writes one shard; returns the number of pairs read."""
-    path, raw = task
-    if raw is None:
-        return report_of(Shard.open(path).facts).total
-    sources, targets = (list(map(normal_text, content.decode().split("\n"))) for content in raw)
-    assert len(sources) == len(targets)
-    report = CleaningReport()
-    kept = [True] * len(sources)
-    for rule in cleaner.rules:
-        for place in rule.suspects(sources, targets):
-            if kept[place] and rule.drops(sources[place], targets[place]):
-                kept[place] = False
-                report.drop(rule.name, rule.words, sources[place], targets[place])
-    sources, targets = list(compress(sources, kept)), list(compress(targets, kept))
-    report.keep(len(sources))
-    more = _sorted_hashes("hashes", map(pair_hash, sources, targets))
-    if cleaner.near:
-        more |= _sorted_hashes("near", map(near_hash, sources, targets))
-    Shard(Side.of_lines(sources), Side.of_lines(targets), more, report_to_json(report)).write(path)
-    return report.total
+    def __call__(self, task: tuple[Path, _Raw | None]) -> int:
+        """Cleans and writes one shard; returns the number of pairs read."""
+        path, raw = task
+        if raw is None:
+            return report_of(Shard.open(path).facts).total
+        sources, targets = (list(map(normal_text, content.decode().split("\n"))) for content in raw)
+        assert len(sources) == len(targets)
+        report = CleaningReport()
+        kept = [True] * len(sources)
+        for rule in self.rules:
+            for place in rule.suspects(sources, targets):
+                if kept[place] and rule.drops(sources[place], targets[place]):
+                    kept[place] = False
+                    report.drop(rule.name, rule.words, sources[place], targets[place])
+        sources, targets = list(compress(sources, kept)), list(compress(targets, kept))
+        report.keep(len(sources))
+        more = _sorted_hashes("hashes", map(pair_hash, sources, targets))
+        if self.near:
+            more |= _sorted_hashes("near", map(near_hash, sources, targets))
+        Shard(Side.of_lines(sources), Side.of_lines(targets), more, report_to_json(report)).write(path)
+        return report.total
 
 
 def _sorted_hashes(name: str, digests: Iterable[bytes]) -> dict[str, Array]:

@@ -18,6 +18,7 @@ from nmt.data.cleaning.clean_text import (
     TextOptions,
     Texts,
     clean_texts,
+    killed_workers,
     report_of,
     report_to_json,
     write_repeats_across,
@@ -32,11 +33,11 @@ from nmt.data.preparation.masking import check_placeholders, masked_lines, maske
 from nmt.data.store import Shard, Store
 from nmt.data.subwords.tokenizer import Tokenizer, find_tokenizer, train_tokenizer
 from nmt.data.subwords.vocabulary_size import num_characters, recommended_size
-from nmt.data.workers import run_ordered
 from nmt.errors import UserError
 from nmt.runtime import available_cores, cache_folder, expanded, log, progress
 from nmt.runtime.arrays import Side, offsets_of
 from nmt.runtime.lazy import cached_property
+from nmt.runtime.workers import run_ordered
 
 FORMAT = 6  # of the cached data; with another number, all data are prepared again
 SHARD_PAIRS = 65_536  # raw pairs per shard, fewer if they are long
@@ -269,7 +270,7 @@ class _Stages:
         folder = self._folder("ids", self._ids_fingerprint(index, tokenizer))
         text_folder = self._folder("text", self._text_fingerprints[index])
         setup = partial(
-            _Encoder,
+            Encoder,
             text_folder,
             self._repeats_file(index),
             self._tokenizer_folder,
@@ -284,7 +285,8 @@ class _Stages:
             paths = [part / _shard_name(shard) for shard in range(texts.num_shards)]
             missing = [path for path in paths if not path.exists()]
             with progress(total=report.kept, unit="pairs", description="Encoding") as bar:
-                for num_pairs in run_ordered(_encode, missing, setup, self._workers):
+                killed = killed_workers(self._workers)
+                for num_pairs in run_ordered(setup, missing, self._workers, *killed):
                     bar.update(num_pairs)
             for path in paths:
                 report = report.merge(report_of(Shard.open(path).facts))
@@ -295,7 +297,7 @@ class _Stages:
 
         def repair(name: str) -> None:
             self._texts()
-            _encode(setup(), folder / name)
+            setup()(folder / name)
 
         facts = made(folder, build, repair, checked=self._checked)
         report = report_of(facts["report"])
@@ -363,8 +365,8 @@ class _Stages:
         return self.root / f"{stage}-{name[:16]}"
 
 
-class _Encoder:
-    """The state with which a process encodes shards of a corpus."""
+class Encoder:
+    """Encodes shards of a corpus, in any process."""
 
     def __init__(
         self,
@@ -374,37 +376,35 @@ class _Encoder:
         cleaning: CleaningConfig,
         tag: str | None,
     ) -> None:
-        self.texts = Texts(text_folder, repeats)
-        self.tokenizer = Tokenizer.load(tokenizer_folder)
-        self.rule = PieceRule(cleaning)
-        self.tag = None if tag is None else self.tokenizer.source_symbols[tag]
+        self._texts = Texts(text_folder, repeats)
+        self._tokenizer = Tokenizer.load(tokenizer_folder)
+        self._rule = PieceRule(cleaning)
+        self._tag = None if tag is None else self._tokenizer.source_symbols[tag]
 
-
-def _encode(encoder: _Encoder, path: Path) -> int:
-    """Encodes the shard whose number is the file name of `path`, and writes it; returns the pairs read."""
-    tokenizer, rule = encoder.tokenizer, encoder.rule
-    shard = int(path.stem)
-    rows = encoder.texts.rows(shard)
-    report = CleaningReport()
-    slices: list[tuple[Side, Side]] = []
-    for begin in range(0, max(len(rows), 1), _SLICE):
-        chosen = rows[begin : begin + _SLICE]
-        sources, targets = masked_sides(*encoder.texts.sides(shard, chosen), tokenizer)
-        source, target = tokenizer.source_ids(sources), tokenizer.target_ids(targets)
-        if encoder.tag is not None:
-            source = _tagged(source, encoder.tag)
-        dropped = rule.mask(source.lengths(), target.lengths())
-        if dropped.any():
-            for pair in zip(*encoder.texts.pairs(shard, chosen[dropped]), strict=True):
-                report.drop(rule.name, rule.words, *pair)
-                report.keep(-1)  # the first stage counted it as retained
-            kept = np.flatnonzero(~dropped)
-            source, target = source.take(kept), target.take(kept)
-        slices.append((source, target))
-    source, target = (Side.concatenated([pair[side] for pair in slices]) for side in (0, 1))
-    counts = Counts.of(source, target, tokenizer.source_vocab_size, tokenizer.target_vocab_size)
-    Shard(source, target, counts.arrays(), report_to_json(report)).write(path)
-    return len(rows)
+    def __call__(self, path: Path) -> int:
+        """Encodes the shard whose number is the name of `path`, and writes it; returns the pairs read."""
+        tokenizer, rule, shard = self._tokenizer, self._rule, int(path.stem)
+        rows = self._texts.rows(shard)
+        report = CleaningReport()
+        slices: list[tuple[Side, Side]] = []
+        for begin in range(0, max(len(rows), 1), _SLICE):
+            chosen = rows[begin : begin + _SLICE]
+            sources, targets = masked_sides(*self._texts.sides(shard, chosen), tokenizer)
+            source, target = tokenizer.source_ids(sources), tokenizer.target_ids(targets)
+            if self._tag is not None:
+                source = _tagged(source, self._tag)
+            dropped = rule.mask(source.lengths(), target.lengths())
+            if dropped.any():
+                for pair in zip(*self._texts.pairs(shard, chosen[dropped]), strict=True):
+                    report.drop(rule.name, rule.words, *pair)
+                    report.keep(-1)  # the first stage counted it as retained
+                retained = np.flatnonzero(~dropped)
+                source, target = source.take(retained), target.take(retained)
+            slices.append((source, target))
+        source, target = (Side.concatenated([pair[side] for pair in slices]) for side in (0, 1))
+        counts = Counts.of(source, target, tokenizer.source_vocab_size, tokenizer.target_vocab_size)
+        Shard(source, target, counts.arrays(), report_to_json(report)).write(path)
+        return len(rows)
 
 
 def _tagged(side: Side, tag: int) -> Side:

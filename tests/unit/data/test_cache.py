@@ -46,15 +46,15 @@ def test_what_was_damaged_meanwhile_is_made_again(
     prepare(config, shard_pairs=SHARD)
     good = files(config)
     shutil.rmtree(str(config.cache_dir))
-    module, name = {"text": (clean_text, "_clean"), "ids": (preparation, "_encode")}[stage]
-    work = getattr(module, name)
+    kind: Any = {"text": clean_text.Cleaner, "ids": preparation.Encoder}[stage]
+    work = kind.__call__
 
     def stopping(state: Any, task: Any) -> Any:
         if (task[0] if stage == "text" else task).name == "00003.safetensors":
             raise KeyboardInterrupt
         return work(state, task)
 
-    monkeypatch.setattr(module, name, stopping)
+    monkeypatch.setattr(kind, "__call__", stopping)
     with pytest.raises(KeyboardInterrupt):
         prepare(config, shard_pairs=SHARD)
     monkeypatch.undo()

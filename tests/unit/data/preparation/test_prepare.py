@@ -201,8 +201,8 @@ def test_goes_on_with_what_is_there(
     config: DataConfig, stage: str, shards_done: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Every shard is written once, at whatever point the preparation stops."""
-    module, name = {"text": (clean_text, "_clean"), "ids": (preparation, "_encode")}[stage]
-    work = getattr(module, name)
+    kind: Any = {"text": clean_text.Cleaner, "ids": preparation.Encoder}[stage]
+    work = kind.__call__
     calls = 0
 
     def stopping(state: Any, task: Any) -> Any:
@@ -212,7 +212,7 @@ def test_goes_on_with_what_is_there(
             raise KeyboardInterrupt
         return work(state, task)
 
-    monkeypatch.setattr(module, name, stopping)
+    monkeypatch.setattr(kind, "__call__", stopping)
     with pytest.raises(KeyboardInterrupt):
         prepare(config, shard_pairs=SHARD)
     part = list(Path(str(config.cache_dir)).glob(f"prepared/{stage}-*.part"))
