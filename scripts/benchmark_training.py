@@ -464,7 +464,7 @@ def has_gpu() -> bool:
 def matrix_product_flops(precision: str, threads: int) -> float:
     """Returns the operations per second of a large matrix product, in the fastest mode of equal accuracy."""
     from nmt.runtime.fp32_products import speed_up_fp32_products
-    from nmt.training.figures.peak_flops import measured_ceiling
+    from nmt.training.figures.meter import measured_ceiling
 
     set_threads(threads)
     speed_up_fp32_products(True)

@@ -46,10 +46,9 @@ from nmt.training.processes.launcher import (
 from nmt.training.processes.ranks import Ranks, launched_by_torchrun
 from nmt.training.processes.stopping import Stopped, StopRequest
 from nmt.training.processes.watchdog import watched
-from nmt.training.state.freezing import check_frozen
-from nmt.training.state.rewind import rewind_target
+from nmt.training.state.recovery import rewind_target
 from nmt.training.state.run_folder import RunFolder, fixed_options
-from nmt.training.state.warm_start import start_fingerprint, start_plugins, with_vocabulary
+from nmt.training.state.warm_start import check_frozen, start_fingerprint, start_plugins, with_vocabulary
 from nmt.training.trainer import Trainer, open_checkpoints
 from nmt.training.update.objective import build_objective
 from nmt.training.update.optimizer import check_optimizer

@@ -18,34 +18,30 @@ from nmt.runtime import available_cores, log, mix
 from nmt.training.batch_size import logged_if_slow, probe_memory, training_parts
 from nmt.training.criterion import criterion_for
 from nmt.training.figures.meter import meter_for, perplexity
-from nmt.training.figures.monitor import Monitor
-from nmt.training.figures.profiling import profiling
+from nmt.training.figures.monitor import Monitor, profiling
 from nmt.training.processes.ranks import Ranks
 from nmt.training.state.averaging import among_best, updates_to_retain
-from nmt.training.state.checkpoint import Checkpoint, CheckpointFolder
-from nmt.training.state.freezing import in_numbers
+from nmt.training.state.checkpoint import Checkpoint, CheckpointFolder, saving
 from nmt.training.state.progress import Progress
 from nmt.training.state.recovery import (
     batch_records,
     good_checkpoint,
     good_updates,
     in_words,
+    load_resume_checkpoint,
     must_roll_back,
     note_skip,
     rolled_back,
 )
-from nmt.training.state.rewind import load_resume_checkpoint
 from nmt.training.state.run_folder import RunFolder, fixed_options
-from nmt.training.state.saving import saving
-from nmt.training.state.warm_start import initial_model, start_fingerprint
+from nmt.training.state.warm_start import in_numbers, initial_model, start_fingerprint
 from nmt.training.update.captured import padding_steps
-from nmt.training.update.counters import Counters
 from nmt.training.update.ema import with_trained
 from nmt.training.update.optimizer import build_optimizer
 from nmt.training.update.parallel import State
 from nmt.training.update.precision import adapt_loss_scale, first_loss_scale
 from nmt.training.update.schedule import build_schedule, learning_rate
-from nmt.training.update.training_step import uses_graphs
+from nmt.training.update.training_step import Counters, uses_graphs
 from nmt.training.validation import ValidationStopped, validator_for
 
 _SAMPLE_CHARACTERS = 100  # of each side of a sample in the log; complete in metrics.jsonl and TensorBoard
@@ -72,6 +68,7 @@ class Trainer:
     ) -> None:
         self.config, self.options, self.prepared = config, config.training, prepared
         self.folder, self.ranks, self.stop = folder, ranks, stop
+        self._stopping = False
         self.training_step, self.mean = training_parts(config, prepared, ranks)
         self.parallel = self.training_step.parallel
         self.model = self.parallel.model

@@ -54,7 +54,7 @@ _PART_OF: Mapping[tuple[str, str], str] = {
     ("parallel.py", "sums"): "exchange",
     ("optimizer.py", "norm"): "optimizer",
     ("ema.py", "update"): "optimizer",
-    ("finite_check.py", "__init__"): "optimizer",
+    ("training_step.py", "__init__"): "optimizer",
     ("verdict.py", "__init__"): "optimizer",
 }
 """The part that a function of nmt belongs to, by the end of its file's path and its name."""

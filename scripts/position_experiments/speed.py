@@ -19,10 +19,9 @@ from nmt.model import build_model
 from nmt.runtime import available_cores, set_threads
 from nmt.runtime.fp32_products import speed_up_fp32_products
 from nmt.training.processes.ranks import Ranks
-from nmt.training.update.counters import NUM_COUNTERS
-from nmt.training.update.finite_check import UpdateCheck
 from nmt.training.update.loss import training_loss
 from nmt.training.update.parallel import Replicated
+from nmt.training.update.training_step import NUM_COUNTERS, UpdateCheck
 from position_experiments.experiment import Experiment, Place, Result
 
 SHAPES: Mapping[str, ModelConfig] = {

@@ -20,8 +20,8 @@ from nmt.training.run import train
 from nmt.training.state.progress import Progress
 from nmt.training.state.run_folder import RunFolder
 from nmt.training.trainer import Trainer, open_stream
-from nmt.training.update.finite_check import UpdateCheck
 from nmt.training.update.parallel import Replicated
+from nmt.training.update.training_step import UpdateCheck
 
 pytestmark = [
     pytest.mark.gpu,

@@ -39,9 +39,9 @@ from nmt.training.processes.stopping import StopRequest
 from nmt.training.run import run_launched, train
 from nmt.training.state.run_folder import RunFolder
 from nmt.training.trainer import Trainer
-from nmt.training.update import exchange
-from nmt.training.update.counters import Counters
-from nmt.training.update.exchange import BucketedExchange
+from nmt.training.update import parallel
+from nmt.training.update.parallel import BucketedExchange
+from nmt.training.update.training_step import Counters
 
 PATIENCE = 300.0
 STEADY = OptimizerConfig(epsilon=1e-5)
@@ -353,7 +353,7 @@ def plain_rank(argument: str) -> bool:
             self._sums.append((self._ranks.start_sum(part), part, part))
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(exchange, "BUCKET_SIZE", 1 << 40)
+        patch.setattr(parallel, "BUCKET_SIZE", 1 << 40)
         patch.setattr(BucketedExchange, "backward", backward)
         return run_launched(argument) is not None
 
@@ -361,7 +361,7 @@ def plain_rank(argument: str) -> bool:
 def bucketed_rank(argument: str) -> bool:
     """Trains with many buckets."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(exchange, "BUCKET_SIZE", 1000)
+        patch.setattr(parallel, "BUCKET_SIZE", 1000)
         return run_launched(argument) is not None
 
 

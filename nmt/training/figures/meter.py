@@ -7,16 +7,19 @@ import operator
 import os
 import resource
 import sys
+import time
+from collections.abc import Callable
 
 import torch
+from torch import Tensor
 
-from nmt.config import TrainConfig
+from nmt.config import Precision, TrainConfig
 from nmt.data.batches.blocks import budgets
-from nmt.training.figures.cpu_contention import CpuContention
-from nmt.training.figures.peak_flops import measured_ceiling
+from nmt.runtime import available_cores, log, queued_seconds
 from nmt.training.processes.ranks import Ranks
 from nmt.training.state.progress import Progress
-from nmt.training.update.counters import NUM_COUNTERS, Counters
+from nmt.training.update.precision import product_dtype
+from nmt.training.update.training_step import NUM_COUNTERS, Counters
 
 Figures = dict[str, float | None]
 
@@ -143,3 +146,101 @@ def peak_memory(device: torch.device) -> int:
         return torch.cuda.max_memory_reserved(device)  # with the memory of CUDA graphs
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak if sys.platform == "darwin" else peak * 1024  # bytes on macOS, kibibytes elsewhere
+
+
+_SMALLEST, _LARGEST = 512, 8192  # below, call overhead is visible; above, the speed does not increase
+_LONG_ENOUGH = 0.01  # seconds
+_WARM = 0.1  # seconds of work until a GPU has raised its clock rate from idle
+
+
+def measured_ceiling(device: torch.device, precision: Precision) -> float:
+    """Returns the operations per second of a large product in `precision`; a multiply-add counts as two.
+
+    Multiplies square matrices of doubling size, until a product takes long enough to fill the device. This
+    takes a tenth of a second, on a GPU half a second. A separate random generator leaves the global one
+    unchanged.
+    """
+    dtype, best, size = product_dtype(precision), 0.0, _SMALLEST
+    while True:
+        numbers = torch.Generator(device).manual_seed(0)
+        a = torch.randn(size, size, generator=numbers, device=device).to(dtype)
+        tries = [_seconds_of_product(a) for _ in range(4)]
+        while device.type == "cuda" and sum(tries) < _WARM:
+            tries.append(_seconds_of_product(a))
+        seconds = min(tries)
+        best = max(best, 2 * size**3 / seconds)
+        if seconds >= _LONG_ENOUGH or size == _LARGEST:
+            return best
+        size *= 2
+
+
+def _seconds_of_product(a: Tensor) -> float:
+    _wait_for(a.device)
+    start = time.perf_counter()
+    a @ a.T
+    _wait_for(a.device)
+    return max(time.perf_counter() - start, 1e-9)
+
+
+def _wait_for(device: torch.device) -> None:
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+
+
+_WINDOW = 20.0  # seconds
+_THRESHOLD = 0.25
+"""Share of the time that a thread waits for a core: near 0 on an idle machine, about one half with one other
+program per core."""
+
+
+class CpuContention:
+    """Warns once when other programs use the cores that this process computes on.
+
+    MFU shows that training is slow, but not why. Its ceiling is measured on the same busy machine. Linux
+    counts how long each thread was ready to run without a core: that is the time that other threads took.
+
+    Args:
+        threads: number of computing threads of this process.
+        processes: number of processes of the run on this machine.
+        queued: returns the seconds that the threads of this process have waited for a core so far; None:
+            unknown.
+        clock: returns the time in seconds.
+    """
+
+    def __init__(
+        self,
+        threads: int,
+        processes: int,
+        queued: Callable[[], float | None] = queued_seconds,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._threads, self._processes = threads, processes
+        self._queued, self._clock = queued, clock
+        self._since = clock(), queued()
+
+    def look(self, mfu: float) -> None:
+        """Checks the waiting time every twenty seconds, until it has warned; to be called after every update.
+
+        Args:
+            mfu: MFU of the last updates.
+        """
+        (began, before), now = self._since, self._clock()
+        if before is None or now - began < _WINDOW:
+            return
+        queued = self._queued()
+        if queued is not None:
+            share = (queued - before) / (now - began) / self._threads
+            if share >= _THRESHOLD:
+                self._warn(min(1.0, share), mfu)
+                queued = None
+        self._since = now, queued
+
+    def _warn(self, share: float, mfu: float) -> None:
+        threads, cores = self._threads * self._processes, available_cores()
+        fewer = "training.devices=1 training.threads=1" if self._processes > 1 else "training.threads=1"
+        less = f", or give {fewer}: threads also wait for each other" if threads > 1 else ""
+        log.warning(
+            "training waits %.0f%% of its time for a CPU core (MFU %.0f%%): other programs use the %d %s of "
+            "this machine. End them or use another machine%s",
+            *(100 * share, 100 * mfu, cores, "core" if cores == 1 else "cores", less),
+        )

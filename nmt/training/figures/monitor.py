@@ -1,21 +1,29 @@
-"""The monitor of a run: progress bar, `metrics.jsonl` and TensorBoard."""
+"""The monitor of a run: progress bar, `metrics.jsonl` and TensorBoard; and the profile of a few updates."""
 
 from __future__ import annotations
 
 import json
 import math
+import os
 import shutil
+import socket
 import time
-from collections.abc import Mapping
-from contextlib import closing
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing, contextmanager
+from pathlib import Path
 from typing import Any
 
+import torch
+from tensorboard.compat.proto.event_pb2 import Event
+from tensorboard.summary.writer.record_writer import RecordWriter
+from torch.profiler import ProfilerActivity, profile, schedule
+from torch.utils.tensorboard import summary
+
 from nmt.errors import UserError
-from nmt.runtime import make_folder, progress, read_errors, replaced, write_errors
-from nmt.training.figures.event_file import Board
+from nmt.runtime import log, make_folder, progress, read_errors, replaced, write_errors
 from nmt.training.figures.meter import Figures
 from nmt.training.state.progress import Progress
-from nmt.training.state.run_folder import RunFolder
+from nmt.training.state.run_folder import RunFolder, require_run_folder
 
 
 class Monitor:
@@ -155,3 +163,89 @@ def _as_markdown(samples: list[Mapping[str, str]]) -> str:
     return "\n\n---\n\n".join(
         "\n\n".join(f"**{name}** {text}" for name, text in sample.items()) for sample in samples
     )
+
+
+_scalar: Any = summary.scalar  # untyped, like most of torch's part of this
+_text: Any = summary.text
+
+
+class Board:
+    """Writes figures for TensorBoard.
+
+    torch's `SummaryWriter` writes in a background thread and opens the file again for every flush. If the
+    folder was moved or the disk is full, it prints the thread's traceback. Here the file stays open, and the
+    call raises `OSError`.
+
+    Args:
+        folder: receives one event file.
+
+    Raises:
+        OSError: here and in all methods: the file can't be written.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        name = f"events.out.tfevents.{int(time.time()):010d}.{socket.gethostname()}.{os.getpid()}.0"
+        self._file = open(folder / name, "wb")
+        self._records = RecordWriter(self._file)
+        self._write(Event(wall_time=time.time(), file_version="brain.Event:2"))
+
+    @property
+    def closed(self) -> bool:
+        """Whether `close` was called."""
+        return self._file.closed
+
+    def add_scalar(self, name: str, value: float, update: int, seconds: float) -> None:
+        """Adds a point to a curve; `seconds` is the time since the epoch."""
+        self._write(Event(wall_time=seconds, step=update, summary=_scalar(name, value)))
+
+    def add_text(self, name: str, markdown: str, update: int, seconds: float) -> None:
+        """Adds a text."""
+        self._write(Event(wall_time=seconds, step=update, summary=_text(name, markdown)))
+
+    def flush(self) -> None:
+        """Flushes the file, so that readers see all points and texts."""
+        self._records.flush()
+
+    def close(self) -> None:
+        """Closes the file."""
+        self._file.close()
+
+    def _write(self, event: Event) -> None:
+        self._records.write(event.SerializeToString())
+
+
+TRACE, TABLE = "training.pt.trace.json", "operators.txt"
+_SKIPPED, _WARM_UP, _TRACED = 3, 2, 3  # updates; the first ones fill caches
+
+
+@contextmanager
+def profiling(folder: Path, *, wanted: bool) -> Iterator[Callable[[], None]]:
+    """Yields a function to be called after every update; traces the sixth to the eighth update.
+
+    Writes to the folder a trace for `tensorboard --logdir` (with torch-tb-profiler), chrome://tracing and
+    https://ui.perfetto.dev, and a table of the operators that took most time.
+
+    Args:
+        folder: `RUN_DIR/profile`.
+        wanted: whether to trace.
+    """
+    if not wanted:
+        yield lambda: None
+        return
+
+    def write(profiler: profile) -> None:
+        require_run_folder(folder.parent)
+        make_folder(folder)
+        by = "self_cuda_time_total" if torch.cuda.is_available() else "self_cpu_time_total"
+        table = profiler.key_averages().table(sort_by=by, row_limit=40, max_name_column_width=60)
+        with write_errors(folder):
+            profiler.export_chrome_trace(str(folder / TRACE))
+            (folder / TABLE).write_text(table, encoding="utf-8")
+        log.info("profile of %d updates: %s", _TRACED, folder)
+
+    activities = [ProfilerActivity.CPU]
+    if torch.cuda.is_available():
+        activities.append(ProfilerActivity.CUDA)
+    plan = schedule(wait=_SKIPPED, warmup=_WARM_UP, active=_TRACED, repeat=1)
+    with profile(activities=activities, schedule=plan, on_trace_ready=write, record_shapes=True) as profiler:
+        yield profiler.step

@@ -1,4 +1,4 @@
-"""An update of the weights: the passes of its micro-batches, then a step of the optimizer.
+"""An update of the weights: the passes of its micro-batches, its counters, and a step of the optimizer.
 
 No part of it makes the host wait for the GPU, except to read the outcome at the end.
 """
@@ -6,7 +6,12 @@ No part of it makes the host wait for the GPU, except to read the outcome at the
 from __future__ import annotations
 
 import weakref
+from collections.abc import Callable
 from functools import partial
+from typing import Any, Generic, NamedTuple, TypeVar
+
+import torch
+from torch import Tensor
 
 from nmt.config import Sharding, TrainingConfig
 from nmt.data.batches.batching import Batch
@@ -14,8 +19,6 @@ from nmt.errors import UserError
 from nmt.model import Seq2Seq
 from nmt.training.processes.ranks import Ranks
 from nmt.training.update.captured import CapturedPasses, check_capture
-from nmt.training.update.counters import NUM_COUNTERS, views
-from nmt.training.update.finite_check import UpdateCheck
 from nmt.training.update.objective import build_objective
 from nmt.training.update.parallel import Replicated, spread
 from nmt.training.update.precision import residual_dtype
@@ -171,3 +174,92 @@ class TrainingStep:
 def uses_graphs(options: TrainingConfig, ranks: Ranks) -> bool:
     """Whether `training.cuda_graphs` is set and has an effect on the device of this process."""
     return options.cuda_graphs and ranks.device.type == "cuda"
+
+
+T = TypeVar("T", float, Tensor)
+
+
+class Counters(NamedTuple, Generic[T]):
+    """One value per counter: a () tensor while an update is computed, a float afterwards.
+
+    The order of the fields is the order in the buffer `Parallel.extras`. A new counter needs a field here and
+    a line in the trainer that adds to it.
+    """
+
+    objective: T
+    """The training objective, summed over target tokens, without the loss scale."""
+    teraflops: T
+    """Floating-point operations of matrix products, in 10^12."""
+    tokens: T
+    """Target tokens."""
+    loss: T
+    """Label-smoothed cross-entropy, summed over target tokens."""
+    nll: T
+    """-log p of the target, summed over target tokens."""
+    stop: T
+    """Number of processes with a stop request."""
+    seconds: T
+    """Seconds of training so far; only rank 0 adds them."""
+
+
+NUM_COUNTERS = len(Counters._fields)
+
+
+def views(buffer: Tensor) -> Counters[Tensor]:
+    """Returns () views of a buffer of (NUM_COUNTERS,), to be changed in place."""
+    return Counters(*(buffer[number] for number in range(NUM_COUNTERS)))
+
+
+class UpdateCheck:
+    """Whether an update is applied, and the factor for its gradient.
+
+    When the host reads a value, it waits until the GPU has finished all earlier work, and then the GPU waits
+    for the host. So the decision stays on the device. The values for the host are copied while the optimizer
+    makes the step.
+
+    Args:
+        sums: (n + 1,), over all processes; the last is the norm of the gradient summed over tokens. If they
+            are fp64, they are not converted.
+        objective: (), the element of `sums` that was minimised.
+        tokens: (), the element of `sums` that counts target tokens.
+        loss_scale: the loss scale of the gradient.
+        clip_norm: largest norm of the mean gradient; 0: no limit.
+
+    Attributes:
+        finite: () bool, whether objective and gradient are finite, so that the update is applied.
+        factor: () fp64; the summed gradient times this is the mean gradient, clipped.
+    """
+
+    def __init__(
+        self, sums: Tensor, objective: Tensor, tokens: Tensor, loss_scale: float, clip_norm: float
+    ) -> None:
+        sums = sums.double()
+        scale = tokens.double() * loss_scale
+        norm = sums[-1] / scale
+        total = objective + norm  # in fp64, where finite fp32 numbers have a finite sum
+        self.finite = total - total == 0  # as `isfinite`, which takes twice as many kernels
+        if clip_norm:
+            # A tensor in place of the number: torch computes number / tensor as reciprocal times number and
+            # so rounds twice.
+            self.factor = (torch.full_like(norm, clip_norm) / norm).clamp(max=1.0) / scale
+        else:
+            self.factor = scale.reciprocal()
+        values = torch.cat([sums[:-1], norm[None], self.finite.double()[None]])
+        self._values = values.to("cpu", non_blocking=True)
+        self._arrived = _event() if values.is_cuda else None
+        if self._arrived is not None:
+            self._arrived.record()
+
+    def read(self) -> tuple[list[float], float, bool]:
+        """Waits for the decision of the device, not for work that was queued after it.
+
+        Returns:
+            The n sums; the norm of the mean gradient before clipping; whether the update is finite.
+        """
+        if self._arrived is not None:
+            self._arrived.synchronize()
+        *sums, norm, finite = self._values.tolist()
+        return sums, norm, finite == 1.0
+
+
+_event: Callable[[], Any] = torch.cuda.Event

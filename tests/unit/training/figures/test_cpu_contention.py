@@ -7,14 +7,14 @@ import logging
 import pytest
 
 from nmt.runtime import log, machine, queued_seconds
-from nmt.training.figures import cpu_contention
-from nmt.training.figures.cpu_contention import CpuContention
+from nmt.training.figures import meter
+from nmt.training.figures.meter import CpuContention
 
 
 @pytest.fixture
 def said(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> pytest.LogCaptureFixture:
     monkeypatch.setattr(log, "propagate", True)
-    monkeypatch.setattr(cpu_contention, "available_cores", lambda: 2)
+    monkeypatch.setattr(meter, "available_cores", lambda: 2)
     caplog.set_level(logging.INFO, "nmt")
     return caplog
 

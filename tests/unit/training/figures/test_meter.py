@@ -9,10 +9,9 @@ import pytest
 import torch
 
 from nmt.config import DataConfig, Precision, TrainConfig, TrainingConfig
-from nmt.training.figures.meter import Meter, peak_memory, perplexity
-from nmt.training.figures.peak_flops import measured_ceiling
+from nmt.training.figures.meter import Meter, measured_ceiling, peak_memory, perplexity
 from nmt.training.state.progress import Progress
-from nmt.training.update.counters import Counters
+from nmt.training.update.training_step import Counters
 
 CPU = torch.device("cpu")
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import torch
 
-from nmt.training.figures.profiling import TABLE, TRACE, profiling
+from nmt.training.figures.monitor import TABLE, TRACE, profiling
 
 
 def test_the_sixth_to_the_eighth_update_are_traced(tmp_path: Path) -> None:

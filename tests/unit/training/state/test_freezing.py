@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from nmt.config import ModelConfig, Norm, PositionsConfig, Tie, TrainConfig, TrainingConfig
 from nmt.errors import UserError
 from nmt.model import MODELS, Seq2Seq, build_model
-from nmt.training.state.freezing import check_frozen, freeze, in_numbers
+from nmt.training.state.warm_start import check_frozen, freeze, in_numbers
 
 SHAPE = {"encoder_layers": 2, "decoder_layers": 2, "d_model": 16, "d_ff": 32, "heads": 2}
 

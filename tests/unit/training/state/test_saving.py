@@ -14,9 +14,8 @@ import torch
 from nmt.data.batches.stream import Cursor
 from nmt.errors import UserError
 from nmt.runtime import log
-from nmt.training.state.checkpoint import Checkpoint, CheckpointFolder
+from nmt.training.state.checkpoint import Checkpoint, CheckpointFolder, saving
 from nmt.training.state.progress import Progress, Saved
-from nmt.training.state.saving import saving
 
 PATIENCE = 60.0
 

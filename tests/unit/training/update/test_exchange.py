@@ -13,12 +13,11 @@ from nmt.config import Exchange, ModelConfig, OptimizerConfig, Tie, TrainingConf
 from nmt.data.batches.batching import Batch
 from nmt.model.transformer import Transformer
 from nmt.training.processes.ranks import Ranks
-from nmt.training.update import exchange
-from nmt.training.update.exchange import BucketedExchange
+from nmt.training.update import parallel as module
 from nmt.training.update.half_weights import HalfWeights
 from nmt.training.update.loss import training_loss
 from nmt.training.update.optimizer import FlatGradients
-from nmt.training.update.parallel import Parallel, Replicated
+from nmt.training.update.parallel import BucketedExchange, Parallel, Replicated
 
 BATCHES = [Batch.of([[4, 5], [6]], [[5], [4, 6]]), Batch.of([[7, 8, 9]], [[9, 8, 7]])]
 CPU = torch.device("cpu")
@@ -86,7 +85,7 @@ def test_a_sum_that_starts_after_the_backward_passes_has_the_same_bits() -> None
 @pytest.mark.parametrize("tie", list(Tie))
 @pytest.mark.parametrize("size", [1, 1000, 1 << 22])
 def test_bits_are_those_of_one_sum_at_the_end(size: int, tie: Tie, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(exchange, "BUCKET_SIZE", size)
+    monkeypatch.setattr(module, "BUCKET_SIZE", size)
     alone, together = replicated(ALONE, tie), replicated(TOGETHER, tie)
     for _ in range(3):
         accumulated(alone)
@@ -120,7 +119,7 @@ def test_bf16_sends_half_of_the_bytes() -> None:
 
 def chain(monkeypatch: pytest.MonkeyPatch) -> tuple[list[nn.Parameter], BucketedExchange, FlatGradients]:
     """Three parameters of 256 floats, each in a bucket."""
-    monkeypatch.setattr(exchange, "BUCKET_SIZE", 256)
+    monkeypatch.setattr(module, "BUCKET_SIZE", 256)
     weights = [nn.Parameter(torch.full((256,), value)) for value in (1.0, 2.0, 3.0)]
     flat = FlatGradients(weights, num_extras=1)
     return weights, BucketedExchange(flat, [[w] for w in weights], TOGETHER, lambda numbers: None), flat
@@ -165,13 +164,13 @@ def test_the_order_is_fixed_and_unused_parameters_delay_no_sum(
 def test_buckets_hold_the_last_parameters_first(
     starts: list[int], end: int, expected: list[range], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(exchange, "BUCKET_SIZE", 32)
-    assert exchange._buckets(starts, end) == expected
+    monkeypatch.setattr(module, "BUCKET_SIZE", 32)
+    assert module._buckets(starts, end) == expected
 
 
 @pytest.mark.parametrize("tie", list(Tie))
 def test_copies_of_weights_are_added_bucket_by_bucket(tie: Tie, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(exchange, "BUCKET_SIZE", 1000)
+    monkeypatch.setattr(module, "BUCKET_SIZE", 1000)
     found = []
     for bucketed in (False, True):
         network = model(tie)

@@ -13,8 +13,8 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from nmt.config import OptimizerConfig
-from nmt.training.update.finite_check import UpdateCheck
 from nmt.training.update.optimizer import FlatGradients, build_optimizer
+from nmt.training.update.training_step import UpdateCheck
 
 fp32 = st.floats(2.0**-20, 2.0**30, width=32)
 

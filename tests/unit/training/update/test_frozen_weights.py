@@ -15,13 +15,12 @@ from nmt.config import ModelConfig, OptimizerConfig, Tie, TrainingConfig
 from nmt.data.batches.batching import Batch
 from nmt.model import Seq2Seq, build_model
 from nmt.training.processes.ranks import Ranks
-from nmt.training.state.freezing import freeze
+from nmt.training.state.warm_start import freeze
 from nmt.training.update.ema import RunningMean
-from nmt.training.update.exchange import BucketedExchange
 from nmt.training.update.half_weights import HalfWeights
 from nmt.training.update.loss import training_loss
 from nmt.training.update.optimizer import FlatGradients, trained_parameters
-from nmt.training.update.parallel import Parallel, Replicated
+from nmt.training.update.parallel import BucketedExchange, Parallel, Replicated
 from nmt.training.update.sharding import Sharded
 
 BATCHES = [Batch.of([[4, 5], [6]], [[5], [4, 6]]), Batch.of([[7, 8, 9]], [[9, 8, 7]])]
