@@ -12,15 +12,8 @@ import numpy as np
 from nmt.data.cache import write_file
 from nmt.data.shuffle import Shuffle
 from nmt.errors import UserError
-from nmt.runtime.arrays import (
-    Array,
-    DamagedFile,
-    Side,
-    map_safetensors,
-    offsets_of,
-    safetensors_bytes,
-    smallest_dtype,
-)
+from nmt.runtime.arrays import Array, Side, offsets_of, smallest_dtype
+from nmt.runtime.tensors import DamagedFile, map_safetensors, safetensors_bytes
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,26 +1,15 @@
-"""Sentences as flat arrays of ids with offsets, and memory-mapped safetensors files of arrays."""
+"""Sentences as flat arrays of ids with offsets."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from nmt.runtime import require_regular
-
 Array = np.ndarray[Any, np.dtype[Any]]
-
-_DTYPES = {"U8": "<u1", "U16": "<u2", "U32": "<u4", "U64": "<u8", "I64": "<i8"}
-_NAMES = {np.dtype(dtype): name for name, dtype in _DTYPES.items()}
-
-
-class DamagedFile(Exception):
-    """The file was truncated or changed since it was written, or is of another kind."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -98,52 +87,3 @@ def offsets_of(lengths: Array) -> Array:
 def smallest_dtype(largest: int) -> np.dtype[Any]:
     """Returns the smallest of uint16, uint32 and uint64 that can hold `largest`."""
     return np.dtype("<u2" if largest < 2**16 else "<u4" if largest < 2**32 else "<u8")
-
-
-def safetensors_bytes(arrays: Mapping[str, Array], metadata: Any) -> Iterator[bytes | memoryview]:
-    """Yields the parts of a safetensors file.
-
-    The library is not used because it copies the arrays and does not raise `OSError` on a full disk.
-
-    Args:
-        arrays: by name.
-        metadata: any value that JSON can hold; stored as one JSON text under the metadata key `nmt`.
-    """
-    header: dict[str, Any] = {"__metadata__": {"nmt": json.dumps(metadata, sort_keys=True)}}
-    place = 0
-    ordered = sorted(arrays.items(), key=lambda item: (-item[1].dtype.itemsize, item[0]))  # aligns them
-    for name, array in ordered:
-        header[name] = {
-            "dtype": _NAMES[array.dtype],
-            "shape": list(array.shape),
-            "data_offsets": [place, place + array.nbytes],
-        }
-        place += array.nbytes
-    text = json.dumps(header, sort_keys=True).encode()
-    text += b" " * (-len(text) % 8)
-    yield len(text).to_bytes(8, "little") + text
-    for _, array in ordered:
-        yield np.ascontiguousarray(array).view(np.uint8).data
-
-
-def map_safetensors(path: Path) -> tuple[dict[str, Array], Any]:
-    """Memory-maps the arrays of a file; returns them with the metadata it was written with.
-
-    Raises:
-        DamagedFile: the file is missing, truncated or of another kind.
-    """
-    try:
-        require_regular(path)
-        mapped = np.asarray(np.memmap(path, np.uint8, "r"))  # indexing np.memmap is slow
-        size = int.from_bytes(mapped[:8].tobytes(), "little")
-        header = json.loads(mapped[8 : 8 + size].tobytes())
-        metadata = json.loads(header.pop("__metadata__")["nmt"])
-        data = mapped[8 + size :]
-        if sum(entry["data_offsets"][1] - entry["data_offsets"][0] for entry in header.values()) != len(data):
-            raise DamagedFile(f"{path}: truncated")
-        return {
-            name: data[slice(*entry["data_offsets"])].view(_DTYPES[entry["dtype"]]).reshape(entry["shape"])
-            for name, entry in header.items()
-        }, metadata
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
-        raise DamagedFile(f"{path}: {error}") from error

@@ -1,25 +1,56 @@
-"""Safetensors files: reads them strictly, the header first and every number after loading; writes them."""
+"""Safetensors files: one strict reader and one writer, for arrays of numpy and for tensors of torch.
+
+The library `safetensors` is not used: it copies what it writes, and raises no `OSError` on a full disk. What
+is written here is equal to its files, byte for byte. torch is imported when a function needs it.
+"""
 
 from __future__ import annotations
 
+import json
 import math
 import os
 import re
-import stat
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-import torch
-from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
-from torch import Tensor
+import numpy as np
 
 from nmt.runtime.files import parse_json, require_regular
 
-_BYTES = {"F32": 4, "F16": 2, "BF16": 2}
+if TYPE_CHECKING:
+    from torch import Tensor
+
+Array = np.ndarray[Any, np.dtype[Any]]
+
 _LONGEST_HEADER = 1 << 24
+_KINDS = {
+    **{"U8": "uint8", "I8": "int8", "I16": "int16", "U16": "uint16", "F16": "float16", "BF16": "bfloat16"},
+    **{"I32": "int32", "U32": "uint32", "F32": "float32", "F64": "float64", "I64": "int64", "U64": "uint64"},
+}
+"""Number format → its name in numpy and torch. Data of later formats stand first, which aligns them."""
+_NAMES = {name: kind for kind, name in _KINDS.items()}
+_WEIGHTS = ("F32", "F16", "BF16")
+
+
+class DamagedFile(Exception):
+    """The file was truncated or changed since it was written, or is of another kind."""
+
+
+class _Entry(NamedTuple):
+    """The place of a tensor.
+
+    Attributes:
+        kind: number format, a key of `_KINDS`.
+        shape: its sizes.
+        begin: first byte in the file.
+        end: the byte after the last one.
+    """
+
+    kind: str
+    shape: tuple[int, ...]
+    begin: int
+    end: int
 
 
 def read_header(path: Path) -> dict[str, tuple[int, ...]]:
@@ -29,72 +60,145 @@ def read_header(path: Path) -> dict[str, tuple[int, ...]]:
         OSError: the file can't be read.
         ValueError: the file is truncated, or is not a safetensors file of fp32, fp16 or bf16 numbers.
     """
-    size = require_regular(path).st_size
-    with open(path, "rb") as file:
-        length = int.from_bytes(file.read(8), "little")
-        if size < 8 or length > min(_LONGEST_HEADER, size - 8):
-            raise ValueError("its header is longer than the file")
-        entries = parse_json(file.read(length))
-    if not isinstance(entries, dict):
-        raise ValueError("its header is not a list of tensors")
-    entries.pop("__metadata__", None)
-    ends, shapes = [0], {}
-    for name, entry in sorted(entries.items(), key=lambda item: _offsets(*item)):
-        begin, end = _offsets(name, entry)
-        shape, kind = entry.get("shape"), entry.get("dtype")
-        if kind not in _BYTES:
-            raise ValueError(f"{name} holds {kind} numbers, not {', '.join(_BYTES)}")
-        if not isinstance(shape, list) or not all(type(count) is int and count >= 0 for count in shape):
-            raise ValueError(f"{name} has no valid shape")
-        if begin != ends[-1] or end - begin != math.prod(shape) * _BYTES[kind]:
-            raise ValueError(f"the data of {name} do not fit its shape")
-        ends.append(end)
-        shapes[name] = tuple(shape)
-    if 8 + length + ends[-1] != size:
-        raise ValueError("its size differs from the size in its header")
-    return shapes
+    return {name: entry.shape for name, entry in _read_entries(path, _WEIGHTS)[0].items()}
 
 
 def read_tensors(path: Path) -> dict[str, Tensor]:
-    """Returns the tensors of a file by name, on the CPU.
+    """Returns the tensors of a file by name, on the CPU. They are mapped: a page is read when it is used.
 
     Raises:
         OSError: the file can't be read.
         ValueError: as for `read_header`, or a number is NaN or infinite.
     """
-    read_header(path)
+    import torch
+
+    entries, _ = _read_entries(path, _WEIGHTS)
     try:
-        tensors: dict[str, Tensor] = load_file(path)
-    except SafetensorError as error:
-        raise ValueError(str(error)) from error
+        # Written pages are copies of this process.
+        mapped = torch.UntypedStorage.from_file(os.fspath(path), shared=False, nbytes=os.path.getsize(path))
     except RuntimeError as error:  # torch failed to map the file
         number = re.search(r"unable to (?:open|mmap) .*\((\d+)\)$", str(error))
         if number is None:
             raise
         raise OSError(int(number[1]), os.strerror(int(number[1])), os.fspath(path)) from error
-    for name, tensor in tensors.items():
-        if not _is_finite(tensor):
+    tensors = {}
+    for name, entry in entries.items():
+        data: Any = mapped[entry.begin : entry.end]  # a storage of its own, so that it can be shared alone
+        kind = getattr(torch, _KINDS[entry.kind])
+        tensors[name] = torch.asarray(data, dtype=torch.uint8).view(kind).reshape(entry.shape)
+        if not _is_finite(tensors[name]):
             raise ValueError(f"{name} holds NaN or infinite numbers")
     return tensors
 
 
 def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
-    """Writes a safetensors file. The tensors must be on the CPU and must not share memory.
+    """Writes a safetensors file. The tensors must be on the CPU.
 
     Raises:
-        OSError: writing fails, for example on a full disk. It replaces the SafetensorError.
+        OSError: writing fails, for example on a full disk.
     """
+    import torch
+
+    def numbers(tensor: Tensor) -> Array:
+        flat = tensor.detach().contiguous().reshape(-1)
+        return flat.view(torch.uint8).numpy()
+
+    values = {
+        name: (_NAMES[str(tensor.dtype)[6:]], tuple(tensor.shape), lambda tensor=tensor: numbers(tensor))
+        for name, tensor in tensors.items()
+    }
     with open(path, "wb") as file:
-        mode = stat.S_IMODE(os.fstat(file.fileno()).st_mode)  # follows the umask; safetensors sets 0600
+        file.writelines(file_parts(values))
+
+
+def safetensors_bytes(arrays: Mapping[str, Array], metadata: Any) -> Iterator[bytes | memoryview]:
+    """Yields the parts of a safetensors file.
+
+    Args:
+        arrays: by name.
+        metadata: any value that JSON can hold; stored as one JSON text under the metadata key `nmt`.
+    """
+    values = {
+        name: (_NAMES[array.dtype.name], array.shape, lambda array=array: np.ascontiguousarray(array))
+        for name, array in arrays.items()
+    }
+    return file_parts(values, {"nmt": json.dumps(metadata, sort_keys=True)})
+
+
+def map_safetensors(path: Path) -> tuple[dict[str, Array], Any]:
+    """Memory-maps the arrays of a file; returns them with the metadata it was written with.
+
+    Raises:
+        DamagedFile: the file is missing, truncated or of another kind.
+    """
     try:
-        save_file({name: tensor.detach().contiguous() for name, tensor in tensors.items()}, path)
-        with suppress(PermissionError):  # some file systems have the same mode for all files
-            os.chmod(path, mode)
-    except SafetensorError as error:
-        number = re.search(r"os error (\d+)", str(error))
-        if number is None:
-            raise
-        raise OSError(int(number[1]), os.strerror(int(number[1]))) from error
+        entries, metadata = _read_entries(path, tuple(_KINDS))
+        mapped = np.asarray(np.memmap(path, np.uint8, "r"))  # indexing np.memmap is slow
+        return {
+            name: mapped[entry.begin : entry.end].view(_KINDS[entry.kind]).reshape(entry.shape)
+            for name, entry in entries.items()
+        }, json.loads(metadata["nmt"])
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise DamagedFile(f"{path}: {error}") from error
+
+
+def file_parts(
+    values: Mapping[str, tuple[str, tuple[int, ...], Callable[[], Array]]],
+    metadata: Mapping[str, str] | None = None,
+) -> Iterator[bytes | memoryview]:
+    """Yields the parts of a file.
+
+    Args:
+        values: name → number format, shape, and a function that returns the contiguous data.
+        metadata: texts by name.
+    """
+    ranks = list(_KINDS)
+    ordered = sorted(values, key=lambda name: (-ranks.index(values[name][0]), name))
+    header: dict[str, Any] = {} if metadata is None else {"__metadata__": metadata}
+    end = 0
+    for name in ordered:
+        kind, shape, _ = values[name]
+        begin, end = end, end + math.prod(shape) * _size_of(kind)
+        header[name] = {"dtype": kind, "shape": list(shape), "data_offsets": [begin, end]}
+    text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
+    text += b" " * (-len(text) % 8)
+    yield len(text).to_bytes(8, "little") + text
+    for name in ordered:
+        yield values[name][2]().reshape(-1).view(np.uint8).data
+
+
+def _read_entries(path: Path, kinds: tuple[str, ...]) -> tuple[dict[str, _Entry], dict[str, Any]]:
+    """Returns the entries of the tensors, which must fill the file without gaps, and the metadata."""
+    size = require_regular(path).st_size
+    with open(path, "rb") as file:
+        length = int.from_bytes(file.read(8), "little")
+        if size < 8 or length > min(_LONGEST_HEADER, size - 8):
+            raise ValueError("its header is longer than the file")
+        header = parse_json(file.read(length))
+    if not isinstance(header, dict):
+        raise ValueError("its header is not a list of tensors")
+    metadata = header.pop("__metadata__", {})
+    entries: dict[str, _Entry] = {}
+    last = 0
+    for name, value in sorted(header.items(), key=lambda item: _offsets(*item)):
+        begin, end = _offsets(name, value)
+        shape, kind = value.get("shape"), value.get("dtype")
+        if kind not in kinds:
+            raise ValueError(f"{name} holds {kind} numbers, not {', '.join(kinds)}")
+        if not isinstance(shape, list) or not all(type(count) is int and count >= 0 for count in shape):
+            raise ValueError(f"{name} has no valid shape")
+        if begin != last or end - begin != math.prod(shape) * _size_of(kind):
+            raise ValueError(f"the data of {name} do not fit its shape")
+        last = end
+        entries[name] = _Entry(kind, tuple(shape), 8 + length + begin, 8 + length + end)
+    if 8 + length + last != size:
+        raise ValueError("its size differs from the size in its header")
+    return entries, metadata
+
+
+def _size_of(kind: str) -> int:
+    """Returns the bytes of a number."""
+    return int(kind.lstrip("BFIU")) // 8
 
 
 def _offsets(name: str, entry: Any) -> tuple[int, int]:
@@ -108,5 +212,5 @@ def _is_finite(tensor: Tensor) -> bool:
     """Reads the tensor once, without a copy; `isfinite(tensor).all()` takes 25 times as long."""
     if not tensor.numel():
         return True
-    low, high = torch.aminmax(tensor)
+    low, high = tensor.aminmax()
     return math.isfinite(low.item()) and math.isfinite(high.item())

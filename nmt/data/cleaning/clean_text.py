@@ -30,7 +30,8 @@ from nmt.data.corpora.tables import Block
 from nmt.data.shuffle import Shuffle
 from nmt.data.store import Shard
 from nmt.runtime import progress
-from nmt.runtime.arrays import Array, Side, map_safetensors, offsets_of, safetensors_bytes
+from nmt.runtime.arrays import Array, Side, offsets_of
+from nmt.runtime.tensors import map_safetensors, safetensors_bytes
 from nmt.runtime.workers import run_ordered
 
 _REPEATS = "repeats.safetensors"  # numbers of the pairs that occur earlier, counted through all shards

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import re
@@ -157,14 +158,12 @@ def test_weights_of_a_damaged_checkpoint(tmp_path: Path) -> None:
 
 def test_a_failed_save_leaves_the_old_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     before = save(tmp_path, 10)
-    from safetensors import SafetensorError
-
     import nmt.runtime.tensors as module
 
     def full(*args: object) -> None:
-        raise SafetensorError("Error while serializing: I/O error: No space left on device (os error 28)")
+        raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(module, "save_file", full)
+    monkeypatch.setattr(module, "file_parts", full)
     with pytest.raises(UserError, match="no space is left"):
         save(tmp_path, 10)
     loaded = CheckpointFolder(tmp_path, PRINTS).load_newest()

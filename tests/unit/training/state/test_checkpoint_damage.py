@@ -231,11 +231,11 @@ def test_too_many_open_files_are_a_failure_of_the_system(
 ) -> None:
     """The library that maps the file reports this only in the text of its error."""
 
-    def load_file(path: Path) -> None:
+    def from_file(path: str, **options: object) -> None:
         raise RuntimeError(f"unable to open file <{path}> in read-only mode: Too many open files (24)")
 
     path = save(tmp_path, 10) / FILES[0]
-    monkeypatch.setattr(tensors, "load_file", load_file)
+    monkeypatch.setattr(torch.UntypedStorage, "from_file", from_file)
     with pytest.raises(OSError, match="Too many open files") as caught:
         tensors.read_tensors(path)
     assert (caught.value.errno, caught.value.filename) == (errno.EMFILE, str(path))
