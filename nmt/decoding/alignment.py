@@ -48,12 +48,12 @@ class AlignmentHeads:
     @classmethod
     def from_results(cls, results: Mapping[str, Any]) -> AlignmentHeads | None:
         """Returns the choice in `results.json`; None if there is none that can be used."""
-        found = results.get("alignment")
-        if not isinstance(found, Mapping):
+        choice = results.get("alignment")
+        if not isinstance(choice, Mapping):
             return None
         try:
-            heads = tuple((int(layer), int(head)) for layer, head in found["heads"])
-            return cls(heads, Shift(found["shift"]))
+            heads = tuple((int(layer), int(head)) for layer, head in choice["heads"])
+            return cls(heads, Shift(choice["shift"]))
         except (KeyError, TypeError, ValueError):
             return None
 
@@ -73,7 +73,7 @@ def heads_of(
     Raises:
         UserError: a model has no attention to the source, or no such head.
     """
-    found = []
+    chosen = []
     for model, choice in zip(models, stored, strict=True):
         shape = model.attention_shape
         if shape is None:
@@ -93,8 +93,8 @@ def heads_of(
                 )
             choice = AlignmentHeads()
         shift = choice.shift if config.alignment_shift is Shift.auto else config.alignment_shift
-        found.append(AlignmentHeads(choice.heads, shift))
-    return found
+        chosen.append(AlignmentHeads(choice.heads, shift))
+    return chosen
 
 
 def _check(heads: Sequence[tuple[int, int]], shape: tuple[int, int], config: DecodingConfig) -> None:
@@ -128,9 +128,9 @@ def word_links(
     columns, rows = np.flatnonzero(sources != NO_WORD), np.flatnonzero(targets != NO_WORD)
     if not len(columns) or not len(rows):
         return ()
-    given = weights[: len(targets), : len(sources)].double().numpy()[np.ix_(rows, columns)]
+    selected = weights[: len(targets), : len(sources)].double().numpy()[np.ix_(rows, columns)]
     summed = np.zeros((int(targets.max()) + 1, int(sources.max()) + 1))
-    np.add.at(summed, (targets[rows][:, None], sources[columns][None]), given)
+    np.add.at(summed, (targets[rows][:, None], sources[columns][None]), selected)
     counts = np.bincount(targets[rows], minlength=len(summed))
     links = []
     for target in np.flatnonzero(counts).tolist():

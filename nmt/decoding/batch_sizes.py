@@ -47,12 +47,12 @@ def batch_limits(config: DecodingConfig, models: Sequence[Seq2Seq], device: torc
         device: the device of the models. The choice for a GPU depends on its free memory.
     """
     if device.type != "cuda":
-        found = BatchLimits(CPU_TOKENS, config.sentences_per_batch)
+        limits = BatchLimits(CPU_TOKENS, config.sentences_per_batch)
     else:
-        found = _for_memory(config, models, _free_bytes(device))
-    tokens = found.tokens if config.max_tokens == "auto" else int(config.max_tokens)
+        limits = _for_memory(config, models, _free_bytes(device))
+    tokens = limits.tokens if config.max_tokens == "auto" else int(config.max_tokens)
     return BatchLimits(
-        tokens, found.sentences if config.max_sentences == "auto" else int(config.max_sentences)
+        tokens, limits.sentences if config.max_sentences == "auto" else int(config.max_sentences)
     )
 
 

@@ -60,7 +60,7 @@ class State:
         progress: the largest number of ids of met phrases and of the phrase that has begun.
         num_met: the largest number of ids of met phrases.
         is_met: whether all phrases are met.
-        wanted: the ids that continue or begin a phrase, in ascending order.
+        next_ids: the ids that continue or begin a phrase, in ascending order.
         following: the next states that have been computed, by id.
     """
 
@@ -68,7 +68,7 @@ class State:
     progress: int
     num_met: int
     is_met: bool
-    wanted: tuple[int, ...]
+    next_ids: tuple[int, ...]
     following: dict[int, State] = field(default_factory=dict)
 
 
@@ -87,13 +87,13 @@ class Automaton:
 
     def __init__(self, phrases: Sequence[Sequence[int]], continuing: Collection[int] = ()) -> None:
         assert all(phrases), "a phrase has no ids"
-        given = [tuple(phrase) for phrase in phrases]
-        self._given, self._continuing = given, continuing
-        self._phrases = list(dict.fromkeys(given))
-        self._counts = tuple(given.count(phrase) for phrase in self._phrases)
-        self._alphabet = {one for phrase in given for one in phrase}
+        phrase_ids = [tuple(phrase) for phrase in phrases]
+        self._all_phrases, self._continuing = phrase_ids, continuing
+        self._phrases = list(dict.fromkeys(phrase_ids))
+        self._counts = tuple(phrase_ids.count(phrase) for phrase in self._phrases)
+        self._alphabet = {new for phrase in phrase_ids for new in phrase}
         self._states: dict[tuple[Match, ...], State] = {}
-        self.size = sum(map(len, given))
+        self.size = sum(map(len, phrase_ids))
         self.start = self._state([Match(self._counts)])
 
     def next(self, state: State, new: int) -> State:
@@ -113,8 +113,8 @@ class Automaton:
             state = self.next(state, new)
         left = dict(zip(self._phrases, max(state.matches, key=self._num_met).left, strict=True))
         indices = []
-        for index in reversed(range(len(self._given))):
-            phrase = self._given[index]
+        for index in reversed(range(len(self._all_phrases))):
+            phrase = self._all_phrases[index]
             if left[phrase]:
                 left[phrase] -= 1
                 indices.append(index)
@@ -145,25 +145,25 @@ class Automaton:
 
     def _state(self, matches: Sequence[Match]) -> State:
         """Returns the state of some matches, without those that another one makes useless."""
-        ranked = sorted(set(matches), key=lambda one: (-self._num_met(one) - one.place, one))
+        ranked = sorted(set(matches), key=lambda match: (-self._num_met(match) - match.place, match))
         useful: list[Match] = []
         for match in ranked:
             if not any(_replaces(other, match) for other in ranked if other is not match):
                 useful.append(match)
         key = tuple(useful[:MAX_MATCHES])
         if key not in self._states:
-            wanted = {one for match in key for one in self._wanted(match)}
+            next_ids = {new for match in key for new in self._next_ids(match)}
             num_met = [self._num_met(match) for match in key]
             self._states[key] = State(
                 matches=key,
                 progress=max(met + match.place for met, match in zip(num_met, key, strict=True)),
                 num_met=max(num_met),
                 is_met=max(num_met) == self.size,
-                wanted=tuple(sorted(wanted)),
+                next_ids=tuple(sorted(next_ids)),
             )
         return self._states[key]
 
-    def _wanted(self, match: Match) -> Iterator[int]:
+    def _next_ids(self, match: Match) -> Iterator[int]:
         """Yields the ids that bring a match nearer to its end."""
         if match.phrase >= 0:
             yield self._phrases[match.phrase][match.place]
@@ -178,7 +178,7 @@ def _replaces(better: Match, match: Match) -> bool:
     return (
         (better.phrase, better.place) == (match.phrase, match.place)
         and better.is_fresh <= match.is_fresh
-        and all(one <= other for one, other in zip(better.left, match.left, strict=True))
+        and all(fewer <= more for fewer, more in zip(better.left, match.left, strict=True))
     )
 
 
@@ -264,71 +264,75 @@ class Banks:
         best, parents, chosen = selected
         width, size = log_probs.shape[1], best.shape[1]
         places = torch.tensor([*self.rows], device=totals.device)
-        wanted = [self._wanted(row, length) for row in self.rows.values()]
-        extra = self._extra(wanted, log_probs, open_log_probs)
+        added = [self._added(row, length) for row in self.rows.values()]
+        extra = self._extra(added, log_probs, open_log_probs)
         all_totals, all_ids = totals[places].tolist(), ids[places].tolist()
         nothing = (complete_scores[places, 0] == -math.inf).tolist()
         new_rows: dict[int, Row] = {}
-        picked: list[list[Candidate]] = []
+        all_picked: list[list[Candidate]] = []
         for number, (place, row) in enumerate(self.rows.items()):
             values = all_totals[number]
             if any(map(math.isnan, values)):  # the search fails after this step
                 columns = (best[place].tolist(), parents[place].tolist(), chosen[place].tolist())
-                one = [(-value, parent, new) for value, parent, new in zip(*columns, strict=True)]
+                picked = [(-value, parent, new) for value, parent, new in zip(*columns, strict=True)]
             else:
                 span = len(values) // width
                 pairs = [(at // span, new) for at, new in enumerate(all_ids[number])]
                 # At the maximum length EOS occurs several times, and only the first is possible.
-                found = {pair: value for pair, value in zip(pairs, values, strict=True) if value > -math.inf}
-                found |= zip(wanted[number], extra[number], strict=True)
-                candidates = [(-value, *pair) for pair, value in found.items() if value > -math.inf]
-                one = self._picked(row, candidates, size, nothing[number])
-                one += [(math.inf, 0, self.eos_id)] * (size - len(one))
-            picked.append(one)
-            states = [row.automaton.next(row.states[parent], new) for _, parent, new in one]
+                totals_of = {
+                    pair: value for pair, value in zip(pairs, values, strict=True) if value > -math.inf
+                }
+                totals_of |= zip(added[number], extra[number], strict=True)
+                candidates = [(-value, *pair) for pair, value in totals_of.items() if value > -math.inf]
+                picked = self._picked(row, candidates, size, nothing[number])
+                picked += [(math.inf, 0, self.eos_id)] * (size - len(picked))
+            all_picked.append(picked)
+            states = [row.automaton.next(row.states[parent], new) for _, parent, new in picked]
             new_rows[place] = Row(row.automaton, row.max_length, states)
-        costs, new_parents, new_ids = zip(*(zip(*one, strict=True) for one in picked), strict=True)
+        costs, new_parents, new_ids = zip(*(zip(*picked, strict=True) for picked in all_picked), strict=True)
         best = best.index_copy(0, places, -best.new_tensor(costs))
         parents = parents.index_copy(0, places, parents.new_tensor(new_parents))
         chosen = chosen.index_copy(0, places, chosen.new_tensor(new_ids))
         return (best, parents, chosen), Banks(new_rows, self.eos_id, self.forbidden)
 
-    def _wanted(self, row: Row, length: int) -> list[tuple[int, int]]:
+    def _added(self, row: Row, length: int) -> list[tuple[int, int]]:
         """Returns hypothesis and id of the candidates that the constraints of a sentence add."""
         pairs = []
         for hypothesis, state in enumerate(row.states):
             if state.is_met:
                 pairs.append((hypothesis, self.eos_id))
             if length < row.max_length:
-                pairs += [(hypothesis, one) for one in state.wanted if one not in self.forbidden]
+                pairs += [(hypothesis, new) for new in state.next_ids if new not in self.forbidden]
         return pairs
 
     def _extra(
-        self, wanted: Sequence[Sequence[tuple[int, int]]], log_probs: Tensor, open_log_probs: Tensor
+        self, added: Sequence[Sequence[tuple[int, int]]], log_probs: Tensor, open_log_probs: Tensor
     ) -> list[list[float]]:
         """Returns the log-probabilities of the added candidates of each sentence with constraints."""
-        flat = [(row, *pair) for row, pairs in zip(self.rows, wanted, strict=True) for pair in pairs]
+        flat = [(row, *pair) for row, pairs in zip(self.rows, added, strict=True) for pair in pairs]
         index = torch.tensor(flat, dtype=torch.int64, device=log_probs.device).view(-1, 3)
         rows, hypotheses, new = index.unbind(1)
         values = log_probs[rows, hypotheses, new].float() + open_log_probs[rows, hypotheses]
         left = iter(values.tolist())
-        return [[next(left) for _ in pairs] for pairs in wanted]
+        return [[next(left) for _ in pairs] for pairs in added]
 
     def _picked(
         self, row: Row, candidates: Sequence[Candidate], size: int, has_no_result: bool
     ) -> list[Candidate]:
         """Returns the selected candidates of a sentence, best first, at most `size`."""
         banks: dict[int, list[Candidate]] = {}
-        for one in sorted(candidates):
-            _, hypothesis, new = one
+        for candidate in sorted(candidates):
+            _, hypothesis, new = candidate
             state = row.states[hypothesis]
             if new != self.eos_id:
-                banks.setdefault(row.automaton.next(state, new).progress, []).append(one)
+                banks.setdefault(row.automaton.next(state, new).progress, []).append(candidate)
             elif state.is_met:
-                banks.setdefault(state.progress, []).append(one)
+                banks.setdefault(state.progress, []).append(candidate)
         if not banks and has_no_result:
             most = max((row.states[hypothesis].num_met for _, hypothesis, _ in candidates), default=0)
-            return sorted(one for one in candidates if row.states[one[1]].num_met == most)[:size]
+            return sorted(candidate for candidate in candidates if row.states[candidate[1]].num_met == most)[
+                :size
+            ]
         return divided(banks, size)
 
 
@@ -349,6 +353,6 @@ def divided(banks: Mapping[int, Sequence[Candidate]], slots: int) -> list[Candid
         return sorted([ranked[0][0], *sorted(bank[0] for bank in ranked[1:])[: slots - 1]])
     share, remainder = divmod(slots, len(ranked))
     shares = [share + (place < remainder) for place in range(len(ranked))]
-    picked = [one for bank, count in zip(ranked, shares, strict=True) for one in bank[:count]]
-    others = sorted(one for bank, count in zip(ranked, shares, strict=True) for one in bank[count:])
+    picked = [best for bank, count in zip(ranked, shares, strict=True) for best in bank[:count]]
+    others = sorted(other for bank, count in zip(ranked, shares, strict=True) for other in bank[count:])
     return sorted([*picked, *others[: slots - len(picked)]])

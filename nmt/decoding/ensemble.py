@@ -34,7 +34,7 @@ class EnsembleState:
 
     def select(self, rows: Tensor) -> EnsembleState:
         """Reorders hypotheses; see `DecoderState.select`."""
-        delayed = (None if one is None else one.flatten(0, 1)[rows] for one in self.delayed)
+        delayed = (weights if weights is None else weights.flatten(0, 1)[rows] for weights in self.delayed)
         return EnsembleState(tuple(state.select(rows) for state in self.states), tuple(delayed))
 
 
@@ -79,30 +79,30 @@ class Ensemble:
         pairs = list(zip(self.models, state.states, strict=True))
         weights, delayed = list[Tensor](), state.delayed
         if not attention:
-            steps = [StepOutput(*model.step(ids, one)) for model, one in pairs]
+            steps = [StepOutput(*model.step(ids, before)) for model, before in pairs]
         elif not self._heads:
-            steps = [StepOutput(*model.step_with_attention(ids, one)) for model, one in pairs]
-            weights = [one.attention for one in steps if one.attention is not None]
+            steps = [StepOutput(*model.step_with_attention(ids, before)) for model, before in pairs]
+            weights = [output.attention for output in steps if output.attention is not None]
         else:
             heads = [choice.heads for choice in self._heads]
             steps = [
-                StepOutput(*model.step_with_attention(ids, one, chosen))
-                for (model, one), chosen in zip(pairs, heads, strict=True)
+                StepOutput(*model.step_with_attention(ids, before, chosen))
+                for (model, before), chosen in zip(pairs, heads, strict=True)
             ]
-            weights, delayed = self._shifted([one.attention for one in steps], delayed)
-        new_state = EnsembleState(tuple(one.state for one in steps), delayed)
+            weights, delayed = self._shifted([output.attention for output in steps], delayed)
+        new_state = EnsembleState(tuple(output.state for output in steps), delayed)
         mean_attention = _mean(weights)
         if len(steps) == 1:
             return StepOutput(steps[0].log_probs, new_state, mean_attention)
-        summed = torch.stack([one.log_probs for one in steps]).logsumexp(0)
+        summed = torch.stack([output.log_probs for output in steps]).logsumexp(0)
         return StepOutput((summed - math.log(len(steps))).clamp(max=0.0), new_state, mean_attention)
 
     def _shifted(
-        self, found: Sequence[Tensor | None], delayed: Sequence[Tensor | None]
+        self, attention: Sequence[Tensor | None], delayed: Sequence[Tensor | None]
     ) -> tuple[list[Tensor], tuple[Tensor | None, ...]]:
         """Returns the attention of the token that this step reads, and what to delay to the next step."""
         weights, later = [], list[Tensor | None]()
-        for choice, newest, before in zip(self._heads, found, delayed, strict=True):
+        for choice, newest, before in zip(self._heads, attention, delayed, strict=True):
             assert newest is not None
             if choice.shift is Shift.predicting:
                 weights.append(torch.zeros_like(newest) if before is None else before)

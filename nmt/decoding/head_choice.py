@@ -74,14 +74,14 @@ def choose_heads(
     links = reliable_links(_training_pairs(decoded, [*pairs, *more]))[: len(decoded)]
     if sum(map(len, links)) < FEWEST_LINKS:
         return None
-    found = attention(decoded)
+    attention_of_pairs = attention(decoded)
     best = None
     default = 0.0
     for shift in (Shift.predicting, Shift.reading):
-        weights, wanted = _weights_of_links(found, links, decoded, shift)
-        default = max(default, _agreement(weights[:, -1].mean(1), wanted))
+        weights, positions = _weights_of_links(attention_of_pairs, links, decoded, shift)
+        default = max(default, _agreement(weights[:, -1].mean(1), positions))
         # A layer as a whole may be better than the few heads of the greedy search.
-        for heads, agreement in (_greedy(weights, wanted), *_layers(weights, wanted)):
+        for heads, agreement in (_greedy(weights, positions), *_layers(weights, positions)):
             if best is None or agreement > best[1]:
                 best = AlignmentHeads(tuple(heads), shift), agreement
     assert best is not None
@@ -102,7 +102,7 @@ def _training_pairs(decoded: Sequence[Pair], others: Sequence[Pair]) -> list[Pai
 
 
 def _weights_of_links(
-    found: Sequence[Tensor], links: Sequence[Links], pairs: Sequence[Pair], shift: Shift
+    attention: Sequence[Tensor], links: Sequence[Links], pairs: Sequence[Pair], shift: Shift
 ) -> tuple[Tensor, Tensor]:
     """Returns the weights of all heads for the target piece of each link, and its source position.
 
@@ -110,30 +110,30 @@ def _weights_of_links(
         (N, L, H, S), 0 at EOS and padding; and (N,) int64.
     """
     longest = max(len(source) for source, _ in pairs)
-    rows, wanted = [], []
-    for weights, sentence, (source, _) in zip(found, links, pairs, strict=True):
+    rows, positions = [], []
+    for weights, sentence, (source, _) in zip(attention, links, pairs, strict=True):
         for position, target in sentence:
             row = weights[target + (shift is Shift.reading), :, :, : len(source)]
             rows.append(torch.nn.functional.pad(row, (0, longest - len(source))))
-            wanted.append(position)
-    return torch.stack(rows), torch.tensor(wanted)
+            positions.append(position)
+    return torch.stack(rows), torch.tensor(positions)
 
 
-def _agreement(weights: Tensor, wanted: Tensor) -> float:
-    """Returns the share of the (N, S) weights whose largest one is at the wanted position."""
-    return float((weights.argmax(1) == wanted).double().mean())
+def _agreement(weights: Tensor, positions: Tensor) -> float:
+    """Returns the share of the (N, S) weights whose largest one is at its position."""
+    return float((weights.argmax(1) == positions).double().mean())
 
 
-def _greedy(weights: Tensor, wanted: Tensor) -> tuple[list[tuple[int, int]], float]:
+def _greedy(weights: Tensor, positions: Tensor) -> tuple[list[tuple[int, int]], float]:
     """Chooses heads one by one, as long as each improves the agreement of their mean enough."""
-    shares = (weights.argmax(3) == wanted[:, None, None]).double().mean(0)  # (L, H)
+    shares = (weights.argmax(3) == positions[:, None, None]).double().mean(0)  # (L, H)
     order = shares.flatten().sort(descending=True, stable=True).indices[: 2 * _MOST_HEADS].tolist()
     candidates = [divmod(place, weights.shape[2]) for place in order]
     chosen, best = [candidates[0]], float(shares.max())
     summed = weights[:, candidates[0][0], candidates[0][1]]
     while len(chosen) < min(_MOST_HEADS, len(candidates)):
         rest = [head for head in candidates if head not in chosen]
-        scores = [_agreement(summed + weights[:, layer, head], wanted) for layer, head in rest]
+        scores = [_agreement(summed + weights[:, layer, head], positions) for layer, head in rest]
         if max(scores) < best + _GAIN:
             break
         best = max(scores)
@@ -142,11 +142,11 @@ def _greedy(weights: Tensor, wanted: Tensor) -> tuple[list[tuple[int, int]], flo
     return chosen, best
 
 
-def _layers(weights: Tensor, wanted: Tensor) -> list[tuple[list[tuple[int, int]], float]]:
+def _layers(weights: Tensor, positions: Tensor) -> list[tuple[list[tuple[int, int]], float]]:
     """Returns all heads of each layer, and the agreement of their mean."""
     _, layers, heads, _ = weights.shape
     return [
-        ([(layer, head) for head in range(heads)], _agreement(weights[:, layer].mean(1), wanted))
+        ([(layer, head) for head in range(heads)], _agreement(weights[:, layer].mean(1), positions))
         for layer in range(layers)
     ]
 
@@ -171,11 +171,11 @@ def reliable_links(pairs: Sequence[Pair], iterations: int = _ITERATIONS) -> list
     """
     forward = _posteriors([(source, target) for source, target in pairs], iterations)
     backward = _posteriors([(target, source) for source, target in pairs], iterations)
-    found = []
-    for one, other in zip(forward, backward, strict=True):
-        both = (one > _RELIABLE) & (other.T > _RELIABLE)
-        found.append([(source, target) for target, source in np.argwhere(both).tolist()])
-    return found
+    links = []
+    for one_way, other_way in zip(forward, backward, strict=True):
+        both = (one_way > _RELIABLE) & (other_way.T > _RELIABLE)
+        links.append([(source, target) for target, source in np.argwhere(both).tolist()])
+    return links
 
 
 def num_cells(pair: Pair) -> int:

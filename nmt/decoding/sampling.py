@@ -46,33 +46,25 @@ class Sampling:
 def sample(
     step: Step[S],
     state: S,
+    search: SearchInput,
     options: Sampling,
     *,
-    max_lengths: Sequence[int],
-    sources: Sequence[Sequence[int]],
     scorer: HypothesisScorer,
-    bos_id: int,
-    eos_id: int,
     forbidden: Sequence[int] = (),
     processors: Sequence[SearchProcessor] = (),
     attention: bool = False,
-    device: torch.device | str = "cpu",
 ) -> list[list[Hypothesis]]:
     """Draws translations of each sentence.
 
     Args:
         step: the model.
         state: the state before the first step, with one hypothesis per sentence.
+        search: the sentences; their maximum lengths are 1 or more. The last id is always EOS.
         options: the number of samples and their distribution.
-        max_lengths: for each sentence the maximum |Y|, EOS counted; 1 or more. The last id is always EOS.
-        sources: source ids of each sentence.
         scorer: scores the samples.
-        bos_id: the first id of every sample.
-        eos_id: the id that ends a sample.
         forbidden: ids that are never drawn.
         processors: change the log-probabilities before the distribution is formed; see `SearchProcessor`.
         attention: whether to return the attention of the samples.
-        device: the device of the tensors of `step`.
 
     Returns:
         For each sentence its samples, the highest score first; a translation may occur several times. Their
@@ -81,18 +73,17 @@ def sample(
     Raises:
         FloatingPointError: a log-probability is NaN.
     """
-    num_sentences, count = len(max_lengths), options.samples
-    assert num_sentences == len(sources)
+    num_sentences, count, eos_id = search.num_sentences, options.samples, search.eos_id
+    max_lengths, device = search.max_lengths, search.device
+    assert num_sentences == len(max_lengths) == len(search.sources)
     if num_sentences == 0:
         return []
-    device = torch.device(device)
     last = max(max_lengths)
-    keys = torch.stack([_keys(options, source, last) for source in sources]).to(device)  # (B, K, last)
+    keys = torch.stack([_keys(options, source, last) for source in search.sources]).to(device)  # (B, K, last)
     limits = torch.tensor(max_lengths, device=device)
     banned = torch.tensor(list(forbidden), dtype=torch.int64, device=device)
-    start = SearchInput(num_sentences, sources, max_lengths, bos_id, eos_id, device)
-    running = [processor.start(start) for processor in processors]
-    drawn = torch.full((num_sentences, 1, 1), bos_id, device=device)  # (B, K, t)
+    running = [processor.start(search) for processor in processors]
+    drawn = torch.full((num_sentences, 1, 1), search.bos_id, device=device)  # (B, K, t)
     totals = torch.zeros(num_sentences, count, device=device)
     lengths = torch.zeros(num_sentences, count, dtype=torch.int64, device=device)  # |Y|; 0: not complete
     weights: list[Tensor] = []  # of each step, (B, K, S)
@@ -128,7 +119,11 @@ def sample(
             if many_done(done):
                 ended = [row for row, is_done in enumerate(done) if is_done]
                 for row in ended:
-                    attended = torch.stack([one[row] for one in weights], 1).cpu() if attention else None
+                    attended = (
+                        torch.stack([step_weights[row] for step_weights in weights], 1).cpu()
+                        if attention
+                        else None
+                    )
                     results[sentences[row]] = _hypotheses(
                         drawn[row, :, 1:], totals[row], lengths[row], attended, scorer
                     )
@@ -142,7 +137,11 @@ def sample(
             running = [processor.select(parents) for processor in running]
             sentences = [sentences[row] for row in left]
             drawn, totals, lengths = drawn[picked], totals[picked], lengths[picked]
-            keys, limits, weights = keys[picked], limits[picked], [one[picked] for one in weights]
+            keys, limits, weights = (
+                keys[picked],
+                limits[picked],
+                [step_weights[picked] for step_weights in weights],
+            )
     raise AssertionError("every sample ends at its maximum length")
 
 
@@ -238,10 +237,10 @@ def _hypotheses(
         attention: (K, t, S) or None.
         scorer: scores them.
     """
-    found = []
+    samples = []
     for number, (row, length) in enumerate(zip(ids.tolist(), lengths.tolist(), strict=True)):
         log_prob = log_probs[number].view(1, 1)
-        found.append(
+        samples.append(
             Hypothesis(
                 ids=tuple(row[: length - 1]),
                 score=float(scorer.score(log_prob, length)),
@@ -249,4 +248,4 @@ def _hypotheses(
                 attention=None if attention is None else attention[number, :length].clone(),
             )
         )
-    return sorted(found, key=lambda one: -one.score)
+    return sorted(samples, key=lambda hypothesis: -hypothesis.score)

@@ -44,11 +44,11 @@ def forced_score(
         return []
     forced = _Forced(targets, bos_id, eos_id, torch.device(device))
     log_probs = torch.zeros(len(targets), forced.longest, device=forced.device)
-    for place, rows, output in forced.steps(step, state):
-        following = forced.ids[rows, place + 1 : place + 2]
-        log_probs[rows, place] = output.log_probs[:, 0].float().gather(1, following)[:, 0]
-    found: list[list[float]] = log_probs.tolist()
-    scores = [tuple(row[:length]) for row, length in zip(found, forced.lengths, strict=True)]
+    for position, rows, output in forced.steps(step, state):
+        following = forced.ids[rows, position + 1 : position + 2]
+        log_probs[rows, position] = output.log_probs[:, 0].float().gather(1, following)[:, 0]
+    rows_of_floats: list[list[float]] = log_probs.tolist()
+    scores = [tuple(row[:length]) for row, length in zip(rows_of_floats, forced.lengths, strict=True)]
     if any(log_prob != log_prob for score in scores for log_prob in score):
         raise FloatingPointError("the log-probability of a target's token is not a number (NaN)")
     return scores
@@ -77,13 +77,13 @@ def forced_attention(
         For each target (|Y|, ...) on the CPU: the attention of `step` for each token, EOS included.
     """
     forced = _Forced(targets, bos_id, eos_id, torch.device(device))
-    found: list[list[Tensor]] = [[] for _ in targets]
+    collected: list[list[Tensor]] = [[] for _ in targets]
     if targets:
         for _, rows, output in forced.steps(step, state, attention=True):
             assert output.attention is not None, "the step function returns no attention"
             for row, weights in zip(rows.tolist(), output.attention[:, 0].cpu(), strict=True):
-                found[row].append(weights)
-    return [torch.stack(weights) for weights in found]
+                collected[row].append(weights)
+    return [torch.stack(weights) for weights in collected]
 
 
 class _Forced:
@@ -117,11 +117,11 @@ class _Forced:
         """Yields for each step its number, the (B',) targets that have not ended, and its output for them."""
         rows = list(range(len(self.lengths)))
         selected = torch.arange(len(rows), device=self.device)
-        for place in range(self.longest):
-            output = step(self.ids[selected, place : place + 1], state, attention=attention)
-            yield place, selected, output
+        for position in range(self.longest):
+            output = step(self.ids[selected, position : position + 1], state, attention=attention)
+            yield position, selected, output
             state = output.state
-            unfinished = [number for number, row in enumerate(rows) if self.lengths[row] > place + 1]
+            unfinished = [number for number, row in enumerate(rows) if self.lengths[row] > position + 1]
             if unfinished and len(unfinished) < len(rows):
                 rows = [rows[number] for number in unfinished]
                 indices = torch.tensor(unfinished, device=self.device)

@@ -61,37 +61,27 @@ class Hypothesis:
 def beam_search(
     step: Step[S],
     state: S,
-    *,
-    num_sentences: int,
-    max_lengths: Sequence[int],
+    search: SearchInput,
     config: DecodingConfig,
-    bos_id: int,
-    eos_id: int,
+    *,
     forbidden: Sequence[int] = (),
     processors: Sequence[SearchProcessor] = (),
     scorer: HypothesisScorer | None = None,
-    sources: Sequence[Sequence[int]] = (),
     constraints: Sequence[Automaton | None] = (),
     attention: bool = False,
-    device: torch.device | str = "cpu",
 ) -> list[list[Hypothesis]]:
     """Searches for the hypotheses of each sentence with the highest scores.
 
     Args:
         step: the model.
         state: the state before the first step, with one hypothesis per sentence.
-        num_sentences: B.
-        max_lengths: for each sentence the maximum |Y|, EOS counted; 1 or more.
+        search: the sentences; their maximum lengths are 1 or more.
         config: only `beam_size`, `length_penalty` and `nbest` are used.
-        bos_id: the first id of every hypothesis.
-        eos_id: the id that ends a hypothesis.
         forbidden: ids that a hypothesis must not have.
         processors: applied in this order; see `SearchProcessor`.
         scorer: None: `LengthPenalty(config.length_penalty)`.
-        sources: source ids of each sentence; only processors use them.
         constraints: the phrases of each sentence, None for a sentence without phrases; empty: none at all.
         attention: whether to return the attention of the hypotheses.
-        device: the device of the tensors of `step`.
 
     Returns:
         For each sentence its best hypotheses, best first: `nbest` of them, or fewer if the search finds fewer
@@ -101,20 +91,21 @@ def beam_search(
     Raises:
         FloatingPointError: a log-probability is NaN.
     """
+    num_sentences, max_lengths, device = search.num_sentences, search.max_lengths, search.device
     assert len(max_lengths) == num_sentences
     assert len(constraints) in (0, num_sentences)
-    assert eos_id not in forbidden
+    assert search.eos_id not in forbidden
     if num_sentences == 0:
         return []
     assert min(max_lengths) >= 1
-    device = torch.device(device)
     forbidden_ids = torch.tensor(list(forbidden), dtype=torch.int64, device=device)
     scorer = scorer or LengthPenalty(config.length_penalty)
-    rules = Rules(config.beam_size, config.nbest, scorer, bos_id, eos_id, forbidden_ids, max_lengths)
-    start = SearchInput(num_sentences, sources, max_lengths, bos_id, eos_id, device)
-    running = [processor.start(start) for processor in processors]
+    rules = Rules(
+        config.beam_size, config.nbest, scorer, search.bos_id, search.eos_id, forbidden_ids, max_lengths
+    )
+    running = [processor.start(search) for processor in processors]
     beams = Beams.start(rules, device)
-    banks = Banks.start(constraints, max_lengths, eos_id, forbidden)
+    banks = Banks.start(constraints, max_lengths, search.eos_id, forbidden)
     trace: AttentionTrace | None = None
     sentences = list(range(num_sentences))  # the sentence of each row of the batch
     limits = tuple(max_lengths)  # the maximum length of each row
@@ -139,7 +130,7 @@ def beam_search(
             if any(broken):
                 raise FloatingPointError(f"the log-probability of token {length} is not a number (NaN)")
             if many_done(done):
-                _collect(beams, trace, done, sentences, eos_id, results)
+                _collect(beams, trace, done, sentences, search.eos_id, constraints, results)
                 left = remaining(done)
                 if not left:
                     return results
@@ -193,6 +184,7 @@ def _collect(
     done: list[bool],
     sentences: list[int],
     eos_id: int,
+    constraints: Sequence[Automaton | None],
     results: list[list[Hypothesis]],
 ) -> None:
     """Stores the complete hypotheses of the finished sentences in `results`.
@@ -203,6 +195,7 @@ def _collect(
         done: for each of the B sentences whether it is finished.
         sentences: for each of the B sentences its index in `results`.
         eos_id: the id that ends a hypothesis.
+        constraints: of all sentences; empty: none.
         results: the hypotheses of all sentences.
     """
     rows = [row for row, is_done in enumerate(done) if is_done]
@@ -212,17 +205,19 @@ def _collect(
     all_ids = ended.complete_ids[:, :, 1:].tolist()
     all_scores, all_log_probs = ended.complete_scores.tolist(), ended.complete_log_probs.tolist()
     for place, row in enumerate(rows):
+        automaton = constraints[sentences[row]] if constraints else None
         for number, log_prob in enumerate(all_log_probs[place]):
             if log_prob == float("-inf"):
                 continue
-            ids = all_ids[place][number]
-            num_ids = ids.index(eos_id)
+            num_ids = all_ids[place][number].index(eos_id)
+            ids = tuple(all_ids[place][number][:num_ids])
             results[sentences[row]].append(
                 Hypothesis(
-                    ids=tuple(ids[:num_ids]),
+                    ids=ids,
                     score=all_scores[place][number],
                     log_prob=log_prob,
                     attention=None if attention is None else attention[place, number, : num_ids + 1].clone(),
+                    unmet=() if automaton is None else tuple(automaton.unmet(ids)),
                 )
             )
 

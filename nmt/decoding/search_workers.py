@@ -22,31 +22,31 @@ from nmt.runtime.workers import WorkerPool as AnyWorkerPool
 _AUTO = "auto"
 
 
-def num_workers(wanted: int | str, device: torch.device, batches: Sequence[Sequence[int]]) -> int:
+def num_workers(setting: int | str, device: torch.device, batches: Sequence[Sequence[int]]) -> int:
     """Returns the number of worker processes for a call; 1: none, the call does the work itself.
 
     Args:
-        wanted: `decoding.workers`; `auto`: one per thread that torch uses, if there is enough work for them.
+        setting: `decoding.workers`; `auto`: one per thread that torch uses, if there is enough work for them.
         device: the device of the model. Only the CPU has workers.
         batches: the batches of the call. Each worker gets at least one.
     """
-    count = possible_workers(wanted, device)
-    if wanted == _AUTO and sum(map(len, batches)) < SENTENCES_EACH * count:
+    count = possible_workers(setting, device)
+    if setting == _AUTO and sum(map(len, batches)) < SENTENCES_EACH * count:
         return 1
     return max(1, min(count, len(batches)))
 
 
-def possible_workers(wanted: int | str, device: torch.device) -> int:
+def possible_workers(setting: int | str, device: torch.device) -> int:
     """Returns the number of worker processes for a call with any number of batches.
 
     Args:
-        wanted: see `num_workers`.
+        setting: see `num_workers`.
         device: see `num_workers`.
     """
     can_fork = sys.platform == "linux" and not multiprocessing.current_process().daemon
     if device.type != "cpu" or not can_fork:
         return 1
-    return torch.get_num_threads() if wanted == _AUTO else int(wanted)
+    return torch.get_num_threads() if setting == _AUTO else int(setting)
 
 
 class WorkerPool(AnyWorkerPool[Task, Result]):

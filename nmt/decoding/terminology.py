@@ -51,24 +51,24 @@ class Terminology:
         """
         exact = split_words(line)
         lower = [part.lower() for part in exact]
-        found, place = [], 0
-        while place < len(exact):
-            if place and begins_inside(exact[place - 1], exact[place]):
-                place += 1
+        targets, position = [], 0
+        while position < len(exact):
+            if position and begins_inside(exact[position - 1], exact[position]):
+                position += 1
                 continue
-            matches = [self._match(exact, place), self._match(lower, place)]
+            matches = [self._match(exact, position), self._match(lower, position)]
             length, target = max(matches, key=lambda match: match[0])  # the exact one if both are equal
             if length:
-                found.append(target)
-            place += length or 1
-        return found
+                targets.append(target)
+            position += length or 1
+        return targets
 
-    def _match(self, parts: Sequence[str], place: int) -> tuple[int, str]:
-        """Returns the length and the target of the longest term at a place; the length 0 if there is none."""
-        first = parts[place].removeprefix(" ")
+    def _match(self, parts: Sequence[str], position: int) -> tuple[int, str]:
+        """Returns the length and the target of the longest term at a position; 0 without one."""
+        first = parts[position].removeprefix(" ")
         for length in self._lengths.get(first, ()):
-            target = self._terms.get((first, *parts[place + 1 : place + length]))
-            if target is not None and place + length <= len(parts):
+            target = self._terms.get((first, *parts[position + 1 : position + length]))
+            if target is not None and position + length <= len(parts):
                 return length, target
         return 0, ""
 
@@ -143,16 +143,16 @@ def split_words(text: str) -> list[str]:
     """
     parts: list[str] = []
     is_open, space = False, ""
-    for one in unicodedata.normalize("NFC", text):
-        if one.isspace():
+    for character in unicodedata.normalize("NFC", text):
+        if character.isspace():
             is_open, space = False, " " if parts else ""
             continue
-        is_word, is_alone, is_mark = _kind(one)
+        is_word, is_alone, is_mark = _kind(character)
         joins = (is_mark and not space and bool(parts)) or (is_word and is_open and not is_alone)
         if joins:
-            parts[-1] += one
+            parts[-1] += character
         else:
-            parts.append(space + one)
+            parts.append(space + character)
             is_open = is_word and not is_alone
         space = ""
     return parts

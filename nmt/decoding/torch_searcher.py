@@ -26,6 +26,7 @@ from nmt.decoding.processors import (
     NoRepeatNgram,
     Prefix,
     PrefixOptions,
+    SearchInput,
     SearchProcessor,
     configured_processors,
 )
@@ -329,24 +330,16 @@ class TorchSearcher(Searcher):
             sampling = Sampling(config.samples, config.temperature, config.top_k, config.top_p, config.seed)
             search = partial(sample, options=sampling, scorer=LengthPenalty(config.length_penalty))
         else:
-            search = partial(beam_search, num_sentences=len(sources), config=config, constraints=automata)
+            search = partial(beam_search, config=config, constraints=automata)
         with self._inference():
-            hypotheses = search(
+            return search(
                 ensemble.step,
                 ensemble.start(Batch.of(sources, [()] * len(sources)).to(self.device)),
-                max_lengths=limits,
-                bos_id=BOS_ID,
-                eos_id=EOS_ID,
+                SearchInput(len(sources), sources, limits, BOS_ID, EOS_ID, self.device),
                 forbidden=FORBIDDEN_IDS,
                 processors=processors,
-                sources=sources,
                 attention=request.attention or request.alignments,
-                device=self.device,
             )
-        for automaton, those in zip(automata, hypotheses, strict=True):
-            if automaton is not None:
-                those[:] = [replace(one, unmet=tuple(automaton.unmet(one.ids))) for one in those]
-        return hypotheses
 
     def _rules(
         self, sentences: Sequence[Sentence], request: SearchRequest

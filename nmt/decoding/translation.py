@@ -75,32 +75,32 @@ def log_problems(translation: Translation, number: int) -> None:
 
 def problems(translation: Translation, number: int) -> list[str]:
     """Returns messages about line `number`: a cut source, unmet constraints, strings that were not placed."""
-    found = []
+    messages = []
     if translation.truncated:
-        found.append(
+        messages.append(
             f"line {number}: cut to {translation.cut_to:,} of {translation.truncated:,} tokens "
             "(decoding.max_source_tokens)"
         )
     if translation.retried:
-        found.append(
+        messages.append(
             f"line {number}: the translation repeated the same tokens again and again; translated again "
             "without repetition (decoding.retry_loops)"
         )
     if unmet := translation.unmet:
         names = ", ".join(f'"{text}"' for text in unmet)
         subject = f"constraint {names} is" if len(unmet) == 1 else f"constraints {names} are"
-        found.append(f"line {number}: the {subject} not met")
+        messages.append(f"line {number}: the {subject} not met")
     if translation.appended:
-        found.append(
+        messages.append(
             f"line {number}: {translation.appended:,} URLs, tags or variables appended at the end of the "
             "translation"
         )
     if translation.skipped:
-        found.append(
+        messages.append(
             f"line {number}: more than {NUM_PLACEHOLDERS} URLs, tags or variables; {translation.skipped:,} "
             "characters between them not translated"
         )
-    return found
+    return messages
 
 
 def pharaoh(alignment: Alignment) -> str:

@@ -264,7 +264,9 @@ class Translator:
         placed: list[list[Line]] = []
         for line, source in zip(lines, sources, strict=True):
             assert line.bare is not None
-            finished = [self._placeholders.as_in_line(one.ids, line.bare) for one in line.hypotheses]
+            finished = [
+                self._placeholders.as_in_line(hypothesis.ids, line.bare) for hypothesis in line.hypotheses
+            ]
             line.bare, line.sentence = None, Sentence(self._cut(source), tag_pairs=tag_pairs(line.masked))
             placed.append([replace(line, sentence=replace(line.sentence, finished=ids)) for ids in finished])
         self._search([candidate for candidates in placed for candidate in candidates], request)

@@ -61,7 +61,7 @@ def test_the_automaton_equals_the_definition(
     state = automaton.start
     for count, new in enumerate([None, *ids]):
         if new is not None:
-            before, wanted = state.progress, state.wanted
+            before, wanted = state.progress, state.next_ids
             state = automaton.next(state, new)
             assert state.progress <= before + 1
             assert new in wanted or state.progress <= before

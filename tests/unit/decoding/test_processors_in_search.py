@@ -8,7 +8,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 from toy_processors import AtMost, Recorder, Where, no_repeat, prefix
-from toy_search import BOS, EOS, NextLogProbs, alphas, assert_same, constant, exhaustive_search, run, tables
+from toy_search import (
+    BOS,
+    EOS,
+    NextLogProbs,
+    alphas,
+    assert_same,
+    constant,
+    exhaustive_search,
+    run,
+    search_input,
+    tables,
+)
 
 from nmt.config import DecodingConfig
 from nmt.decoding import search
@@ -122,11 +133,8 @@ def test_the_log_probabilities_of_the_step_stay_as_they_are() -> None:
     beam_search(
         step,
         Recorded(),
-        num_sentences=1,
-        max_lengths=[3],
-        config=DecodingConfig(beam_size=1),
-        bos_id=BOS,
-        eos_id=EOS,
+        search_input([3]),
+        DecodingConfig(beam_size=1),
         processors=[prefix((0, 2))],
     )
     assert torch.equal(kept, before)

@@ -13,7 +13,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from toy_processors import Where
-from toy_search import BOS, EOS, NextLogProbs, ToyModel, ToyState, constant, run, tables
+from toy_search import BOS, EOS, NextLogProbs, ToyModel, ToyState, constant, run, search_input, tables
 from toys import CopyModel, WordTokenizer, translator_of
 
 from nmt.config import DecodingConfig
@@ -43,12 +43,9 @@ def draw(
     return sample(
         model.step,
         ToyState.of(list(sentences)),
+        search_input(max_lengths, [[sentence] for sentence in sentences] if sources is None else sources),
         Sampling(samples, **options),
-        max_lengths=max_lengths,
-        sources=[[sentence] for sentence in sentences] if sources is None else sources,
         scorer=LengthPenalty(0.6),
-        bos_id=BOS,
-        eos_id=EOS,
         forbidden=forbidden,
         processors=processors,
         attention=attention,

@@ -18,6 +18,7 @@ from nmt.data.subwords.tokenizer import BOS_ID, EOS_ID, PAD_ID, UNK_ID, Tokenize
 from nmt.decoding.alignment import AlignmentHeads
 from nmt.decoding.candidates import Utility
 from nmt.decoding.ensemble import Ensemble
+from nmt.decoding.processors import SearchInput
 from nmt.decoding.scoring import forced_score
 from nmt.decoding.search import Hypothesis, beam_search
 from nmt.model import Transformer
@@ -67,14 +68,12 @@ def search(
     batch = Batch.of(sources, [()] * len(sources))
     ensemble = Ensemble(models)
     with torch.inference_mode():
+        limits = [length + 5 for length in batch.source.lengths]
         return beam_search(
             ensemble.step,
             ensemble.start(batch),
-            num_sentences=len(sources),
-            max_lengths=[length + 5 for length in batch.source.lengths],
-            config=config,
-            bos_id=BOS_ID,
-            eos_id=EOS_ID,
+            SearchInput(len(sources), sources, limits, BOS_ID, EOS_ID, CPU),
+            config,
             forbidden=(PAD_ID, BOS_ID, UNK_ID),
             attention=attention,
         )

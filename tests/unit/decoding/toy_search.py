@@ -13,7 +13,7 @@ from torch import Tensor
 
 from nmt.config import DecodingConfig
 from nmt.decoding.constraints import Automaton
-from nmt.decoding.processors import SearchProcessor
+from nmt.decoding.processors import SearchInput, SearchProcessor
 from nmt.decoding.scorers import HypothesisScorer
 from nmt.decoding.search import Hypothesis, beam_search
 from nmt.decoding.step import StepOutput
@@ -80,6 +80,10 @@ def digits(ids: Sequence[int]) -> int:
     return int("".join(map(str, (1, *ids))))
 
 
+def search_input(max_lengths: Sequence[int], sources: Sequence[Sequence[int]] = ()) -> SearchInput:
+    return SearchInput(len(max_lengths), sources, max_lengths, BOS, EOS, torch.device("cpu"))
+
+
 def run(
     model: NextLogProbs | ToyModel,
     max_lengths: Sequence[int],
@@ -98,11 +102,8 @@ def run(
     return beam_search(
         model.step,
         ToyState.of(list(sentences)),
-        num_sentences=len(max_lengths),
-        max_lengths=max_lengths,
-        config=DecodingConfig(**options),
-        bos_id=BOS,
-        eos_id=EOS,
+        search_input(max_lengths),
+        DecodingConfig(**options),
         forbidden=forbidden,
         processors=processors,
         scorer=scorer,
