@@ -63,11 +63,11 @@ def evaluate(
         UserError: texts or options exclude each other, a file can't be read, texts have unequal length,
             or a model can't be loaded.
     """
-    given = {"hypotheses": hypotheses, "source": sources, "baseline": baseline, "groups": groups}
-    paths = {key: os.fspath(text) for key, text in given.items() if isinstance(text, str | os.PathLike)}
+    sides = {"hypotheses": hypotheses, "source": sources, "baseline": baseline, "groups": groups}
+    paths = {key: os.fspath(text) for key, text in sides.items() if isinstance(text, str | os.PathLike)}
     texts = {
         key: [_lines(text, key)]
-        for key, text in given.items()
+        for key, text in sides.items()
         if text is not None and not isinstance(text, str | os.PathLike)
     }
     named = [f"{key}={quoted(path)}" for key, path in paths.items()]
@@ -105,23 +105,23 @@ def _references(references: Text | Sequence[Text]) -> str | list[list[str]]:
     """Returns the value of the option `references`, or the lines of one or more texts."""
     if isinstance(references, str | os.PathLike):
         return quoted(os.fspath(references))
-    found = list(references)
-    paths = [one for one in found if isinstance(one, os.PathLike)]
-    lines = [one for one in found if isinstance(one, str)]
-    texts = [one for one in found if not isinstance(one, str | os.PathLike)]
-    if len(paths) == len(found) > 0:
+    items = list(references)
+    paths = [item for item in items if isinstance(item, os.PathLike)]
+    lines = [item for item in items if isinstance(item, str)]
+    texts = [item for item in items if not isinstance(item, str | os.PathLike)]
+    if len(paths) == len(items) > 0:
         return _paths(paths)
-    if len(lines) == len(found):
+    if len(lines) == len(items):
         return [_lines(lines, "references")]
-    if len(texts) == len(found):
+    if len(texts) == len(items):
         return [_lines(text, "references") for text in texts]
     raise TypeError("references: must be lines, a file, or a list of texts: all paths or all lists of lines")
 
 
-def _paths(given: Folder | Sequence[Folder]) -> str:
-    if isinstance(given, str | os.PathLike):
-        return quoted(os.fspath(given))
-    return f"[{','.join(quoted(os.fspath(one)) for one in given)}]"
+def _paths(paths: Folder | Sequence[Folder]) -> str:
+    if isinstance(paths, str | os.PathLike):
+        return quoted(os.fspath(paths))
+    return f"[{','.join(quoted(os.fspath(path)) for path in paths)}]"
 
 
 def _lines(text: Iterable[str], key: str) -> list[str]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, overload
 
 from nmt.api.session import Folder, session
 from nmt.config import TrainConfig, TranslateConfig
-from nmt.decoding.loading import Loaded, load_models
+from nmt.decoding.loading import LoadedModels
 from nmt.decoding.terminology import load_terminology
 from nmt.decoding.translation import log_problems
 from nmt.errors import UserError
@@ -56,7 +56,7 @@ def load(
     config = TranslateConfig(folders, device=device, precision=precision, threads=threads)
     with session(progress=False):
         import_plugins(plugins)
-        return Model(load_models(config), threads)
+        return Model(LoadedModels.load(config), threads)
 
 
 class Model:
@@ -77,13 +77,13 @@ class Model:
     source_lang: str
     target_lang: str
 
-    def __init__(self, loaded: Loaded, threads: int) -> None:
+    def __init__(self, loaded: LoadedModels, threads: int) -> None:
         self.folders = tuple(bundle.folder for bundle in loaded.bundles)
         self.config = loaded.bundles[0].config
         self.source_lang, self.target_lang = self.config.data.source_lang, self.config.data.target_lang
         self._loaded, self._threads = loaded, threads
-        self._readers: dict[tuple[tuple[str, str], ...], tuple[Translator, PairReader]] = {}
-        self._translator({})  # moves the models to the device
+        self._built: dict[tuple[tuple[str, str], ...], tuple[Translator, PairReader]] = {}
+        self._readers({})  # moves the models to the device
 
     def __repr__(self) -> str:
         """Returns the languages and the folders."""
@@ -141,8 +141,8 @@ class Model:
         if "nbest" in decoding:
             raise UserError("decoding.nbest: translate returns only the best one. Use translate_nbest.")
         alone = isinstance(lines, str)
-        found = self._translated(lines, progress, decoding, constraints, terminology)
-        texts = [translation.hypotheses[0].text for translation in found]
+        translations = self._translated(lines, progress, decoding, constraints, terminology)
+        texts = [translation.hypotheses[0].text for translation in translations]
         return texts[0] if alone else texts
 
     def translate_nbest(
@@ -173,8 +173,10 @@ class Model:
         Raises:
             UserError: as for `translate`; or a model has no attention to the source.
         """
-        found = self._translated(lines, progress, decoding, constraints, terminology, alignments=alignments)
-        return [list(translation.hypotheses) for translation in found]
+        translations = self._translated(
+            lines, progress, decoding, constraints, terminology, alignments=alignments
+        )
+        return [list(translation.hypotheses) for translation in translations]
 
     def score(self, pairs: Iterable[tuple[str, str]], *, progress: bool = False) -> list[float]:
         """Scores given translations.
@@ -226,7 +228,7 @@ class Model:
         Raises:
             UserError: as for `score`; or a model has no attention to the source.
         """
-        texts, reader = _pairs(pairs), self._pair_reader(decoding)
+        texts, (_, reader) = _pairs(pairs), self._readers(decoding)
         with as_guest(Guest(progress)), torch_for_nmt(self._threads):
             with progress_bar(total=len(texts), unit="pairs", description="Aligning") as bar:
                 return reader.align(texts, bar.update)
@@ -248,7 +250,7 @@ class Model:
         """
         if len(self.folders) > 1:
             raise UserError("choose_alignment_heads: needs one model. Load each model alone.")
-        texts, reader = _pairs(pairs), self._pair_reader({})
+        texts, (_, reader) = _pairs(pairs), self._readers({})
         with as_guest(Guest(False)), torch_for_nmt(self._threads):
             choice = reader.choose_heads(texts)
         if choice is None:
@@ -267,7 +269,7 @@ class Model:
     ) -> list[Translation]:
         lines = [lines] if isinstance(lines, str) else lines
         texts = [_line(line, f"line {number}") for number, line in enumerate(lines, 1)]
-        phrases, translator = _phrases(texts, constraints), self._translator(decoding)
+        phrases, (translator, _) = _phrases(texts, constraints), self._readers(decoding)
         terms = None
         if terminology is not None:
             targets = load_terminology(terminology).targets
@@ -282,33 +284,27 @@ class Model:
         return translations
 
     def _scored(self, pairs: Iterable[tuple[str, str]], shown: bool) -> list[ScoredTarget]:
-        texts, reader = _pairs(pairs), self._pair_reader({})
+        texts, (_, reader) = _pairs(pairs), self._readers({})
         with as_guest(Guest(shown)), torch_for_nmt(self._threads):
             with progress_bar(total=len(texts), unit="pairs", description="Scoring") as bar:
-                found = reader.score(texts, bar.update)
-        for number, scored in enumerate(found, 1):
+                scores = reader.score(texts, bar.update)
+        for number, scored in enumerate(scores, 1):
             if scored.truncated:
                 limit = reader.searcher.max_source_tokens
                 log.warning(
                     f"source {number}: cut to {limit:,} of {scored.truncated:,} tokens "
                     "(decoding.max_source_tokens)"
                 )
-        return found
+        return scores
 
-    def _translator(self, changes: dict[str, Any]) -> Translator:
-        return self._readers_for(changes)[0]
-
-    def _pair_reader(self, changes: dict[str, Any]) -> PairReader:
-        return self._readers_for(changes)[1]
-
-    def _readers_for(self, changes: dict[str, Any]) -> tuple[Translator, PairReader]:
+    def _readers(self, changes: dict[str, Any]) -> tuple[Translator, PairReader]:
         """Returns a translator and a reader of pairs with changed options; both are built once."""
         key = tuple(sorted((name, repr(value)) for name, value in changes.items()))
-        if key not in self._readers:
+        if key not in self._built:
             decoding = changed_decoding(self.config.decoding, changes) if changes else self.config.decoding
             utility = configured_utility(decoding, self.target_lang)
-            self._readers[key] = self._loaded.readers(decoding, utility)
-        return self._readers[key]
+            self._built[key] = self._loaded.readers(decoding, utility)
+        return self._built[key]
 
 
 def _pairs(pairs: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
@@ -348,14 +344,14 @@ def _phrases(lines: Sequence[str], constraints: Sequence[Sequence[str]] | None) 
     """
     if constraints is None:
         return None
-    given = list(constraints)
-    if len(given) != len(lines):
+    lists = list(constraints)
+    if len(lists) != len(lines):
         raise UserError(
-            f"constraints: {len(given):,} lists for {len(lines):,} lines. Give one list per line; it may be "
+            f"constraints: {len(lists):,} lists for {len(lines):,} lines. Give one list per line; it may be "
             "empty."
         )
     phrases: list[list[str]] = []
-    for number, line in enumerate(given, 1):
+    for number, line in enumerate(lists, 1):
         if isinstance(line, str):
             raise TypeError(f"constraints of line {number}: must be a list of phrases, not str")
         phrases.append([_line(phrase, f"constraints of line {number}") for phrase in line])

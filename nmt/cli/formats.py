@@ -93,7 +93,7 @@ class Lines(Format):
     def write(self, request: Request, translation: Translation, number: int) -> bytes:
         """See `Format.write`."""
         count = self.config.decoding.num_results
-        scored = [(f"{one.score:.4f}", one.text) for one in translation.hypotheses]
+        scored = [(f"{hypothesis.score:.4f}", hypothesis.text) for hypothesis in translation.hypotheses]
         if count > 1:
             scored += [("-inf", "")] * (count - len(scored))
             return "".join(f"{number}\t{score}\t{text}\n" for score, text in scored).encode()
@@ -109,8 +109,8 @@ class Column(Format):
         values, column = line.split("\t"), self.config.column
         assert column is not None
         if len(values) < column:
-            found = f"{len(values)} column{'s' if len(values) > 1 else ''}"
-            raise UserError(f"column={column}: line {number} has {found}. Choose another column.")
+            columns = f"{len(values)} column{'s' if len(values) > 1 else ''}"
+            raise UserError(f"column={column}: line {number} has {columns}. Choose another column.")
         return Request(values[column - 1], others={"line": line})
 
     def write(self, request: Request, translation: Translation, number: int) -> bytes:
@@ -138,24 +138,24 @@ class JsonLines(Format):
     def read(self, line: str, number: int) -> Request:
         """See `Format.read`."""
         try:
-            found = json.loads(line, parse_constant=_refuse, parse_float=_finite)
+            members = json.loads(line, parse_constant=_refuse, parse_float=_finite)
         except ValueError as error:
             return Request("", error=f"line {number}: is not JSON ({error})")
         except RecursionError:
             return Request("", error=f"line {number}: is nested too deeply")
-        if not isinstance(found, dict):
+        if not isinstance(members, dict):
             return Request("", error=f"line {number}: must be an object with the member text")
-        if "text" not in found:
+        if "text" not in members:
             return Request("", error=f"line {number}: has no member text")
-        text, prefix, tag = found.pop("text"), found.pop("prefix", ""), found.pop("tag", "")
-        constraints = found.pop("constraints", [])
+        text, prefix, tag = members.pop("text"), members.pop("prefix", ""), members.pop("tag", "")
+        constraints = members.pop("constraints", [])
         if not isinstance(constraints, list):
             return Request("", error=f"line {number}: constraints must be a list of strings")
         values = [
             ("text", text),
             ("prefix", prefix),
             ("tag", tag),
-            *(("constraints", one) for one in constraints),
+            *(("constraints", phrase) for phrase in constraints),
         ]
         for key, value in values:
             if not isinstance(value, str):
@@ -164,13 +164,13 @@ class JsonLines(Format):
             if "\n" in value or any(0xD800 <= ord(character) <= 0xDFFF for character in value):
                 return Request("", error=f"line {number}: {key} has a line break or half a character")
         for key in _RESULTS:
-            found.pop(key, None)
+            members.pop(key, None)
         if constraints and self.config.decoding.samples:
             return Request("", error=f"line {number}: samples can't have constraints")
         if constraints and self.config.backend == "ctranslate2":
             return Request("", error=f"line {number}: backend=ctranslate2 can't have constraints")
         text = f"{tag} {text}" if tag else text
-        return Request(text, prefix, constraints, found, added_words=len(tag.split()))
+        return Request(text, prefix, constraints, members, added_words=len(tag.split()))
 
     def write(self, request: Request, translation: Translation, number: int) -> bytes:
         """See `Format.write`."""
@@ -180,7 +180,8 @@ class JsonLines(Format):
         result = {**request.others, "translation": best.text, "score": round(best.score, 4)}
         if self.config.decoding.num_results > 1:
             result["nbest"] = [
-                {"translation": one.text, "score": round(one.score, 4)} for one in translation.hypotheses
+                {"translation": hypothesis.text, "score": round(hypothesis.score, 4)}
+                for hypothesis in translation.hypotheses
             ]
         if self.config.alignments is not None:
             result["alignment"] = without_added_words(best.alignment, request)

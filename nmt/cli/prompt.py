@@ -27,14 +27,14 @@ DEFAULT_WIDTH = 80
 def converse(
     translate_with: Callable[[Settings], TranslateRequests],
     config: TranslateConfig,
-    found: Callable[[Translation, int, TranslateConfig], object],
+    report: Callable[[Translation, int, TranslateConfig], object],
 ) -> None:
     """Translates typed lines until Ctrl-D; Ctrl-C cancels a line or its translation.
 
     Args:
         translate_with: returns a function that translates requests with these settings.
         config: its `scores` and `decoding` are used until a command changes them.
-        found: called with each translation, its number and the options, before the translation is written.
+        report: called with each translation, its number and the options, before the translation is written.
     """
     print(
         "Type a sentence and press Enter. Ctrl-C cancels a sentence, Ctrl-D exits. :help lists the commands.",
@@ -56,7 +56,7 @@ def converse(
                 requests = [Request(line, settings.prefix) for line in lines]
                 for request, translation in zip(requests, translate_all(requests), strict=True):
                     number += 1
-                    found(translation, number, settings.config)
+                    report(translation, number, settings.config)
                     sys.stdout.buffer.write(form.write(request, translation, number))
                     if settings.attention:
                         sys.stdout.buffer.flush()

@@ -82,18 +82,18 @@ def _nbest(value: str, settings: Settings) -> tuple[Settings, str]:
     decoding = settings.config.decoding
     if not value:
         return settings, f"decoding.nbest={decoding.nbest}"
-    wanted = _number("nbest", value, settings.with_decoding(samples=0, nbest=1, beam_size=1000, mbr=None))
+    number = _number("nbest", value, settings.with_decoding(samples=0, nbest=1, beam_size=1000, mbr=None))
     if decoding.samples:
         raise UserError(
-            f"decoding.nbest={wanted}: with decoding.samples={decoding.samples} all samples are returned. "
+            f"decoding.nbest={number}: with decoding.samples={decoding.samples} all samples are returned. "
             "Leave decoding.nbest at 1."
         )
-    answer, beam = f"decoding.nbest={wanted}", decoding.beam_size
-    if wanted > beam:
-        answer = f"{answer} decoding.beam_size={wanted} (raised from {beam})"
+    answer, beam = f"decoding.nbest={number}", decoding.beam_size
+    if number > beam:
+        answer = f"{answer} decoding.beam_size={number} (raised from {beam})"
     if decoding.mbr is not None:
         answer = f"{answer} (the candidates of decoding.mbr={decoding.mbr})"
-    return settings.with_decoding(nbest=wanted, beam_size=max(beam, wanted)), answer
+    return settings.with_decoding(nbest=number, beam_size=max(beam, number)), answer
 
 
 def _beam(value: str, settings: Settings) -> tuple[Settings, str]:

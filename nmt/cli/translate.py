@@ -102,12 +102,12 @@ def translate(config: TranslateConfig) -> None:
                     changed, terms, alignments=alignments, attention=settings.attention
                 )
 
-            def found(translation: Translation, number: int, current: TranslateConfig) -> None:
+            def report(translation: Translation, number: int, current: TranslateConfig) -> None:
                 log_problems(translation, number)
                 if links is not None:
                     links.write(formatted_alignments(translation, current, Request("")))
 
-            converse(translate_with, config, found)
+            converse(translate_with, config, report)
     else:
         translate_all = translation_of_requests(
             translator, terms, alignments=alignments, scores=form.has_scores

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Loaded:
+class LoadedModels:
     """Loaded models that translate together.
 
     Attributes:
@@ -34,7 +34,20 @@ class Loaded:
     device: torch.device
     precision: Precision
 
-    # Torch is imported when a model is used, so that --help and errors in options don't wait for it.
+    # Torch is imported when a model is used, so that --help and errors in options do not wait for it.
+
+    @classmethod
+    def load(cls, config: TranslateConfig) -> LoadedModels:
+        """Loads the models of `config.model_dir`.
+
+        Raises:
+            UserError: the device or the precision is not available, a folder is not a model folder or is
+                damaged, or the vocabularies differ.
+        """
+        from nmt.bundle import load_bundles
+
+        device, precision = set_up(config)
+        return cls(load_bundles(folders("model_dir", config.model_dir)), device, precision)
 
     def searcher(self, decoding: DecodingConfig) -> TorchSearcher:
         """Builds a searcher with these options; moves the models to the device.
@@ -78,19 +91,6 @@ class Loaded:
     def pair_reader(self, decoding: DecodingConfig) -> PairReader:
         """Builds a reader of given pairs; see `readers`."""
         return self.readers(decoding)[1]
-
-
-def load_models(config: TranslateConfig) -> Loaded:
-    """Loads the models of `config.model_dir`.
-
-    Raises:
-        UserError: the device or the precision is not available, a folder is not a model folder or is damaged,
-            or the vocabularies differ.
-    """
-    from nmt.bundle import load_bundles
-
-    device, precision = set_up(config)
-    return Loaded(load_bundles(folders("model_dir", config.model_dir)), device, precision)
 
 
 def set_up(config: TranslateConfig | EvalConfig) -> tuple[torch.device, Precision]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from nmt.config import EvalConfig, storage
-from nmt.decoding.loading import Loaded, set_up
+from nmt.decoding.loading import LoadedModels, set_up
 from nmt.errors import UserError
 from nmt.evaluation.keys import as_option, check_keys
 from nmt.evaluation.scores import require_equal_counts
@@ -110,7 +110,7 @@ def score_references(config: EvalConfig) -> ForcedReport:
         )
     bundles = load_models(config, task)
     require_equal_counts(task.counts)
-    loaded = Loaded(bundles, *set_up(config))
+    loaded = LoadedModels(bundles, *set_up(config))
     decoding = replace(config.decoding, mbr=None)  # nothing is searched
     reader = loaded.pair_reader(decoding)
     pairs = list(zip(task.texts["source"], task.references[0], strict=True))

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from nmt.config import DataConfig, EvalConfig, EvaluationConfig, SplitConfig, folders, storage
-from nmt.decoding.loading import Loaded, set_up
+from nmt.decoding.loading import LoadedModels, set_up
 from nmt.errors import UserError
 from nmt.evaluation.keys import TEXTS, as_option, check_keys
 from nmt.evaluation.metrics import metrics_for
@@ -252,7 +252,7 @@ def _changed(facts: Mapping[str, Any], recorded: Mapping[str, Any]) -> bool:
 
 
 def _translate(config: EvalConfig, bundles: Sequence[Bundle], task: Task) -> list[str]:
-    loaded = Loaded(bundles, *set_up(config))
+    loaded = LoadedModels(bundles, *set_up(config))
     utility = configured_utility(config.decoding, task.target_lang, config.evaluation)
     translator = loaded.translator(config.decoding, utility)
     sources = task.texts["source"]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from nmt.config import DecodingConfig, ServeConfig, TranslateConfig
 from nmt.decoding.batch_sizes import batches_by_length
-from nmt.decoding.loading import Loaded, load_models
+from nmt.decoding.loading import LoadedModels
 from nmt.decoding.search import Hypothesis
 from nmt.decoding.searcher import Searcher, SearchRequest, Sentence
 from nmt.decoding.translator import Translator
@@ -241,7 +241,7 @@ class PyTorchEngine(Engine):
         options = TranslateConfig(
             model_dir, device=config.device, precision=config.precision, threads=config.threads
         )
-        return PyTorchModel(load_models(options))
+        return PyTorchModel(LoadedModels.load(options))
 
 
 class PyTorchModel:
@@ -249,7 +249,7 @@ class PyTorchModel:
 
     threads = 1  # a call uses worker processes
 
-    def __init__(self, loaded: Loaded) -> None:
+    def __init__(self, loaded: LoadedModels) -> None:
         trained = loaded.bundles[0].config
         self.source_lang, self.target_lang = trained.data.source_lang, trained.data.target_lang
         self.decoding = trained.decoding

@@ -27,7 +27,7 @@ from nmt.config import (
 )
 from nmt.data.corpora.corpus import HeldOut
 from nmt.data.corpora.text import file_facts
-from nmt.decoding.loading import Loaded
+from nmt.decoding.loading import LoadedModels
 from nmt.errors import UserError
 from nmt.evaluation.metrics import METRICS, Metric
 
@@ -75,7 +75,7 @@ class FakeTranslator:
 
     calls: list[Any] = []
 
-    def __init__(self, loaded: Loaded, decoding: DecodingConfig, utility: Any) -> None:
+    def __init__(self, loaded: LoadedModels, decoding: DecodingConfig, utility: Any) -> None:
         assert utility is None
         FakeTranslator.calls.append((decoding, str(loaded.device), loaded.precision.name))
 
@@ -122,7 +122,7 @@ def model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> TrainConfig:
 
     FakeTranslator.calls = []
     monkeypatch.setitem(sys.modules, "nmt.bundle", SimpleNamespace(load_bundles=lambda paths: [bundle]))
-    monkeypatch.setattr(Loaded, "translator", lambda *arguments: FakeTranslator(*arguments))
+    monkeypatch.setattr(LoadedModels, "translator", lambda *arguments: FakeTranslator(*arguments))
     monkeypatch.setitem(
         sys.modules,
         "nmt.data.corpora.corpus",

@@ -29,7 +29,7 @@ from nmt.config import (
     TokenizerConfig,
     TrainConfig,
 )
-from nmt.decoding.loading import Loaded
+from nmt.decoding.loading import LoadedModels
 from nmt.decoding.scoring import ScoredTarget
 from nmt.errors import UserError
 from nmt.evaluation.forced import ForcedReport
@@ -45,7 +45,7 @@ class Stub:
 
     calls: list[Any] = []
 
-    def __init__(self, loaded: Loaded, decoding: DecodingConfig) -> None:
+    def __init__(self, loaded: LoadedModels, decoding: DecodingConfig) -> None:
         self.searcher, self.max_source_tokens = self, decoding.max_source_tokens
         Stub.calls.append((decoding, loaded.precision.name))
 
@@ -78,7 +78,7 @@ def model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> TrainConfig:
     )
     Stub.calls = []
     monkeypatch.setitem(sys.modules, "nmt.bundle", SimpleNamespace(load_bundles=lambda paths: [bundle]))
-    monkeypatch.setattr(Loaded, "pair_reader", lambda *arguments: Stub(*arguments))
+    monkeypatch.setattr(LoadedModels, "pair_reader", lambda *arguments: Stub(*arguments))
     return config
 
 
