@@ -156,12 +156,12 @@ def _require_size(folder: Path, config: TrainConfig, tokenizer: Tokenizer) -> No
     path = folder / WEIGHTS
     sizes = tokenizer.source_vocab_size, tokenizer.target_vocab_size
     with _damage_errors(path):
-        held = sum(map(math.prod, read_header(path).values()))
-    wanted = model_class(config.model).num_weights(config.model, *sizes)
-    if wanted > held:
+        stored = sum(map(math.prod, read_header(path).values()))
+    needed = model_class(config.model).num_weights(config.model, *sizes)
+    if needed > stored:
         raise UserError(
-            f"{path}: belongs to another configuration or vocabulary: it holds {held:,} weights, but "
-            f"{config_file(folder)} describes a model with {wanted:,}."
+            f"{path}: belongs to another configuration or vocabulary: it holds {stored:,} weights, but "
+            f"{config_file(folder)} describes a model with {needed:,}."
         )
 
 
@@ -253,9 +253,9 @@ def read_weights(path: Path) -> dict[str, Tensor]:
         UserError: the file is missing or damaged, or its checksum is not the one in `SHA256SUMS`.
     """
     with _damage_errors(path), ThreadPoolExecutor(1) as pool:
-        found = pool.submit(file_sum, path)
+        checksum = pool.submit(file_sum, path)
         tensors = read_tensors(path)
-        require_sum(path, found.result())
+        require_sum(path, checksum.result())
         return tensors
 
 
@@ -307,10 +307,10 @@ def load_weights(model: Seq2Seq, weights: Mapping[str, Tensor], path: Path) -> N
         )
     for name, tensor in state.items():
         if tensor.shape != weights[name].shape:
-            there, here = tuple(weights[name].shape), tuple(tensor.shape)
             what = "another vocabulary" if "embedding" in name else "another configuration"
             raise UserError(
-                f"{path}: belongs to {what}: {name} has the shape {there} in the file and {here} in the model"
+                f"{path}: belongs to {what}: {name} has the shape {tuple(weights[name].shape)} in the file and "
+                f"{tuple(tensor.shape)} in the model"
             )
     model.load_state_dict(dict(weights))
 
