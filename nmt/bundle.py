@@ -309,8 +309,8 @@ def load_weights(model: Seq2Seq, weights: Mapping[str, Tensor], path: Path) -> N
         if tensor.shape != weights[name].shape:
             what = "another vocabulary" if "embedding" in name else "another configuration"
             raise UserError(
-                f"{path}: belongs to {what}: {name} has the shape {tuple(weights[name].shape)} in the file and "
-                f"{tuple(tensor.shape)} in the model"
+                f"{path}: belongs to {what}: {name} has the shape {tuple(weights[name].shape)} in the file "
+                f"and {tuple(tensor.shape)} in the model"
             )
     model.load_state_dict(dict(weights))
 

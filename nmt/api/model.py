@@ -13,7 +13,7 @@ from nmt.decoding.loading import LoadedModels
 from nmt.decoding.terminology import load_terminology
 from nmt.decoding.translation import log_problems
 from nmt.errors import UserError
-from nmt.evaluation.utility import configured_utility
+from nmt.evaluation.task import configured_utility
 from nmt.options.compose import changed_decoding
 from nmt.runtime import Guest, as_guest, import_plugins, log
 from nmt.runtime import progress as progress_bar

@@ -8,8 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from nmt.evaluation.metrics import METRICS
-from nmt.evaluation.scores import Scores, listed
-from nmt.evaluation.significance import Comparison
+from nmt.evaluation.scores import Comparison, Scores, listed
 
 WIDTH = 80
 """Width of a table in characters."""

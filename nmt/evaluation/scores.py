@@ -1,20 +1,22 @@
-"""Scores of raw text by a set of metrics with their signatures, for all sentences or for groups."""
+"""Scores of raw text by a set of metrics, for all sentences or groups, and comparisons with a baseline."""
 
 from __future__ import annotations
 
 import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, cast
 
 from nmt.errors import UserError
-from nmt.evaluation.metrics import Metric
+from nmt.evaluation.metrics import Difference, Metric
+from nmt.evaluation.metrics.base import bootstrap_seed, selected
 from nmt.runtime import log
 
 References = Sequence[str] | Sequence[Sequence[str]]
 """Reference translations, line for line: one text, or several texts with a translation of every source."""
 
+RESAMPLES = 1000
 _CJK = re.compile("[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af\uf900-\ufaff]")  # kana, Han, Hangul
 
 
@@ -75,8 +77,7 @@ def score(
     Raises:
         UserError: no sentences, unequal counts, or a score that can't be computed.
     """
-    texts = reference_texts(references)
-    require_equal_counts({"hypotheses": len(hypotheses), **count_references(texts), **_counted(sources)})
+    texts = _checked_texts({"hypotheses": hypotheses}, references, {"sources": sources})
     warn_of_left_out(metrics, [hypotheses, *texts])
     return _score(hypotheses, texts, sources, metrics)
 
@@ -153,36 +154,100 @@ def score_groups(
     Raises:
         UserError: as for `score`.
     """
-    texts = reference_texts(references)
-    counts = {"hypotheses": len(hypotheses), **count_references(texts), "groups": len(groups)}
-    require_equal_counts({**counts, **_counted(sources)})
+    texts = _checked_texts({"hypotheses": hypotheses}, references, {"groups": groups, "sources": sources})
     rows: dict[str, list[int]] = {}
     for row, label in enumerate(groups):
         rows.setdefault(label, []).append(row)
-
-    def drawn(text: Sequence[str], chosen: Sequence[int]) -> list[str]:
-        return [text[row] for row in chosen] if text else []
-
     return {
         label: _score(
-            drawn(hypotheses, chosen),
-            [drawn(text, chosen) for text in texts],
-            drawn(sources, chosen),
+            selected(hypotheses, own),
+            [selected(text, own) for text in texts],
+            selected(sources, own),
             metrics,
         )
-        for label, chosen in rows.items()
+        for label, own in rows.items()
     }
 
 
-def reference_texts(references: References) -> list[Sequence[str]]:
-    """Returns the references as a list of texts, the form that sacreBLEU takes."""
-    return [text for text in references if not isinstance(text, str)] or [cast(Sequence[str], references)]
+@dataclass(frozen=True)
+class Comparison:
+    """The comparison of a system with a baseline in every metric.
+
+    Attributes:
+        differences: key of each metric → difference; None if the metric can't score the set.
+        signatures: key of each metric → signature of the test, with the number of resamples and the seed.
+        resamples: number of test sets that were drawn.
+        seed: sacreBLEU's seed, 12345 or `$SACREBLEU_SEED`.
+    """
+
+    differences: Mapping[str, Difference | None]
+    signatures: Mapping[str, str]
+    resamples: int
+    seed: str
+
+    def __getitem__(self, key: str) -> Difference | None:
+        """Returns the difference in a metric."""
+        return self.differences[key]
+
+    def as_dict(self) -> dict[str, Any]:
+        """Returns the comparison as numbers and strings for JSON."""
+        differences = {key: value and asdict(value) for key, value in self.differences.items()}
+        rest = {"signatures": dict(self.signatures), "resamples": self.resamples, "seed": self.seed}
+        return {**differences, **rest}
 
 
-def count_references(texts: Sequence[Sequence[str]]) -> dict[str, int]:
-    """Returns the number of lines of each text of references, for `require_equal_counts`."""
+def compare(
+    hypotheses: Sequence[str],
+    baseline: Sequence[str],
+    references: References,
+    metrics: Mapping[str, Metric],
+    resamples: int = RESAMPLES,
+    *,
+    sources: Sequence[str] = (),
+) -> Comparison:
+    """Tests hypotheses against a baseline by paired bootstrap resampling (Koehn 2004) in every metric.
+
+    Args:
+        hypotheses: raw text of the system.
+        baseline: raw text of the other system, line for line.
+        references: raw text, line for line; one or more texts.
+        metrics: from `metrics_for`.
+        resamples: number of test sets that are drawn with replacement.
+        sources: raw text, line for line; empty if no metric needs it.
+
+    Raises:
+        UserError: no sentences, unequal counts, or a score that can't be computed.
+    """
+    systems = {"hypotheses": hypotheses, "baseline": baseline}
+    texts = _checked_texts(systems, references, {"sources": sources})
+    differences: dict[str, Difference | None] = {}
+    signatures = {}
+    for key, metric in metrics.items():
+        differences[key] = None
+        if metric.left_out([hypotheses, baseline, *texts]) is None:
+            test = metric.paired_test(hypotheses, baseline, texts, sources, resamples)
+            differences[key], signatures[key] = test
+    return Comparison(differences, signatures, resamples, bootstrap_seed())
+
+
+def _checked_texts(
+    systems: Mapping[str, Sequence[str]], references: References, others: Mapping[str, Sequence[str]]
+) -> list[Sequence[str]]:
+    """Returns the references as a list of texts, the form that sacreBLEU takes.
+
+    Args:
+        systems: the texts of systems, by their names in error messages.
+        references: one or more texts.
+        others: further texts; sources may be missing.
+
+    Raises:
+        UserError: as for `require_equal_counts`.
+    """
+    texts = [text for text in references if not isinstance(text, str)] or [cast(Sequence[str], references)]
     names = ["references"] if len(texts) == 1 else [f"references {i + 1}" for i in range(len(texts))]
-    return {name: len(text) for name, text in zip(names, texts, strict=True)}
+    named = {**systems, **dict(zip(names, texts, strict=True)), **others}
+    require_equal_counts({name: len(text) for name, text in named.items() if text or name != "sources"})
+    return texts
 
 
 def require_equal_counts(counts: Mapping[str, int]) -> None:
@@ -222,7 +287,3 @@ def lacks_spaces(references: Sequence[str]) -> bool:
 def listed(words: Sequence[str]) -> str:
     """Joins words to a list in a sentence: `a`, `a and b`, `a, b and c`."""
     return " and ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words)
-
-
-def _counted(sources: Sequence[str]) -> dict[str, int]:
-    return {"sources": len(sources)} if sources else {}

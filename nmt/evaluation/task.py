@@ -7,15 +7,21 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from nmt.config import DataConfig, EvalConfig, EvaluationConfig, SplitConfig, folders, storage
+from nmt.config import DataConfig, DecodingConfig, EvalConfig, EvaluationConfig, SplitConfig, folders, storage
+from nmt.decoding.candidates import Utility
 from nmt.decoding.loading import LoadedModels, set_up
 from nmt.errors import UserError
 from nmt.evaluation.keys import TEXTS, as_option, check_keys
-from nmt.evaluation.metrics import metrics_for
+from nmt.evaluation.metrics import metric_kinds, metrics_for
 from nmt.evaluation.report import Report
-from nmt.evaluation.scores import lacks_spaces, looks_tokenized, require_equal_counts, score, score_groups
-from nmt.evaluation.significance import compare
-from nmt.evaluation.utility import configured_utility
+from nmt.evaluation.scores import (
+    compare,
+    lacks_spaces,
+    looks_tokenized,
+    require_equal_counts,
+    score,
+    score_groups,
+)
 from nmt.runtime import log, pinned, printable, progress
 
 if TYPE_CHECKING:
@@ -277,3 +283,23 @@ def warn_of_cut_sources(truncated: Sequence[int], limit: int) -> None:
         log.warning(
             f"{cut:,} of {len(truncated):,} sources: cut to {limit:,} tokens (decoding.max_source_tokens)"
         )
+
+
+def configured_utility(
+    decoding: DecodingConfig, target_lang: str, options: EvaluationConfig | None = None
+) -> Utility | None:
+    """Returns the metric that `decoding.mbr` selects as a utility; None if it is not set.
+
+    Args:
+        decoding: the options of the search.
+        target_lang: language code of the translations.
+        options: options of scoring; None: the defaults.
+
+    Raises:
+        UserError: no such metric is registered, or it requires an option or a program that is missing.
+    """
+    if decoding.mbr is None:
+        return None
+    kind = metric_kinds([decoding.mbr], "decoding.mbr")[decoding.mbr]
+    metric = kind(target_lang, options or EvaluationConfig())
+    return Utility(metric.sentence_utilities, one_by_one=not metric.is_batched)

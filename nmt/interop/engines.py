@@ -14,7 +14,7 @@ from nmt.decoding.search import Hypothesis
 from nmt.decoding.searcher import Searcher, SearchRequest, Sentence
 from nmt.decoding.translator import Translator
 from nmt.errors import UserError
-from nmt.evaluation.utility import configured_utility
+from nmt.evaluation.task import configured_utility
 from nmt.interop.ctranslate2_search import EngineSearch, Settings
 from nmt.interop.interfaces import Engine
 from nmt.interop.stored_exports import is_export, read_export, stored_export

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import os
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from nmt.config import EvaluationConfig
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    Array = np.ndarray[Any, Any]
 
 Text = Sequence[str]
 """Lines of raw text."""
@@ -138,6 +144,8 @@ class Metric(ABC):
     ) -> tuple[Difference, str]:
         """Tests a system against a baseline by paired bootstrap resampling (Koehn 2004).
 
+        The seed and the arithmetic are those of sacreBLEU.
+
         Args:
             hypotheses: the hypotheses of the system.
             baseline: the hypotheses of the baseline.
@@ -148,6 +156,57 @@ class Metric(ABC):
         Returns:
             The difference, and the signature of the test with `bs:` (resamples) and `seed:`.
         """
-        from nmt.evaluation.metrics.bootstrap import paired_bootstrap
+        import numpy as np  # not needed for scores alone, whose commands start faster without it
 
-        return paired_bootstrap(self, hypotheses, baseline, references, sources, resamples)
+        seed, count = bootstrap_seed(), len(hypotheses)
+        rng = np.random.default_rng(None if seed == "none" else int(seed))
+        draws = rng.choice(count, size=(resamples, count), replace=True)  # the same for both systems
+        (ours, our_scores), (theirs, their_scores) = (
+            self._resampled(system, references, sources, draws) for system in (hypotheses, baseline)
+        )
+        delta = ours - theirs
+        leads = np.abs(our_scores - their_scores)
+        farther = int((leads - leads.mean() > abs(delta)).sum())
+        difference = Difference(
+            baseline=theirs,
+            delta=delta,
+            p_value=1.0 if delta == 0.0 else (farther + 1) / (resamples + 1),
+            interval=_half_width(our_scores),
+            baseline_interval=_half_width(their_scores),
+        )
+        return difference, f"{self.signature(len(references))}|bs:{resamples}|seed:{seed}"
+
+    def _resampled(
+        self, system: Text, references: Sequence[Text], sources: Text, draws: Array
+    ) -> tuple[float, Array]:
+        """Returns the score of a system, and its scores (R,) on the test sets with the rows (R, N)."""
+        import numpy as np
+
+        score = self.score(system, references, sources)
+        sentences = self.sentence_scores(system, references, sources)
+        if sentences is not None:
+            return score, np.asarray(sentences, np.float64)[draws].mean(1)
+        scores = [
+            self.score(
+                selected(system, rows), [selected(text, rows) for text in references], selected(sources, rows)
+            )
+            for rows in draws
+        ]
+        return score, np.asarray(scores, np.float64)
+
+
+def selected(text: Text, rows: Iterable[int]) -> list[str]:
+    """Returns the lines of a text with these numbers; none if the text is empty because it is not needed."""
+    return [text[row] for row in rows] if text else []
+
+
+def bootstrap_seed() -> str:
+    """Returns the seed of resampling: 12345, or `$SACREBLEU_SEED`, which may be `none`."""
+    return os.environ.get("SACREBLEU_SEED", "12345").lower()
+
+
+def _half_width(scores: Array) -> float:
+    """Returns half the width of the interval that holds 95% of the scores, computed as in sacreBLEU."""
+    ordered = sorted(map(float, scores))
+    cut = len(ordered) // 40
+    return 0.5 * (ordered[-cut - 1] - ordered[cut])

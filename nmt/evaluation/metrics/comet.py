@@ -6,16 +6,30 @@ unbabel-comet 2.2 needs other versions of numpy, protobuf and transformers than 
 from __future__ import annotations
 
 import math
+import os
 import re
-from collections.abc import Sequence
+import shutil
+import signal
+import subprocess
+import tempfile
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from nmt.config import EvaluationConfig
+from nmt.config.checks import shortened
 from nmt.errors import UserError
-from nmt.evaluation.metrics.base import Metric, Text
-from nmt.runtime import write_errors
+from nmt.evaluation.metrics.base import Metric, ScoringStopped, Text
+from nmt.runtime import expanded, write_errors
 
 _OPTION = "evaluation.comet.command"
+_POLL = 0.1  # seconds between two checks of the command
+_PROCESS_VARIABLES = frozenset(
+    "PYTHONPATH PYTHONHOME RANK LOCAL_RANK GROUP_RANK WORLD_SIZE LOCAL_WORLD_SIZE "
+    "MASTER_ADDR MASTER_PORT".split()
+)
+_PROCESS_PREFIXES = ("TORCHELASTIC_", "SLURM_")
+"""Environment variables that only this process uses: module paths, and its rank in a training."""
 
 _SEGMENT = re.compile(r"Segment (\d{1,9})")
 
@@ -35,15 +49,13 @@ class Comet(Metric):
 
     def __init__(self, target_lang: str, options: EvaluationConfig) -> None:
         super().__init__(target_lang, options)
-        from nmt.evaluation.metrics.command import find_command
-
         given = options.comet.command
         if given is None:
             raise UserError(
                 f"{_OPTION}: not set, but the metric comet requires it. Install unbabel-comet in a "
                 f"separate environment, and give its command: {_OPTION}=/path/to/comet-score"
             )
-        self._command = find_command(_OPTION, [given] if isinstance(given, str) else list(given))
+        self._command = _find_command([given] if isinstance(given, str) else list(given))
         self._segments: dict[Segment, float] = {}
         self._corpora: dict[tuple[Segment, ...], float] = {}
 
@@ -79,10 +91,6 @@ class Comet(Metric):
 
     def _run(self, rows: Sequence[Segment]) -> tuple[float, list[float]]:
         """Runs the command once and returns the scores of a corpus and of its segments."""
-        import tempfile
-
-        from nmt.evaluation.metrics.command import output_of
-
         with (
             write_errors(Path(tempfile.gettempdir())),
             tempfile.TemporaryDirectory(prefix="nmt-comet-") as name,
@@ -93,7 +101,7 @@ class Comet(Metric):
             for (flag, text), lines in zip(texts.items(), zip(*rows, strict=True), strict=True):
                 _write(folder / text, lines)
                 arguments += [flag, str(folder / text)]
-            output = output_of(_OPTION, [*self._command, *arguments, "--quiet"], folder, self.interrupted)
+            output = _output_of([*self._command, *arguments, "--quiet"], folder, self.interrupted)
         try:
             return read_scores(output, len(rows))
         except ValueError as error:
@@ -151,3 +159,84 @@ def _write(path: Path, lines: Sequence[str]) -> None:
     path.write_text(
         "".join(f"{line.replace(chr(13), ' ')}\n" for line in lines), encoding="utf-8", newline="\n"
     )
+
+
+def _find_command(words: Sequence[str]) -> list[str]:
+    """Returns a command with the full path of its program.
+
+    Args:
+        words: the program, which may begin with `~`, and its arguments.
+
+    Raises:
+        UserError: the program does not exist or is not executable.
+    """
+    given = str(expanded(words[0])) if words[0].startswith("~") else words[0]
+    program = shutil.which(given)
+    if program is None:
+        reason = "not executable" if os.path.isfile(given) else "there is no such command"
+        raise UserError(f"{_OPTION}={words[0]}: {reason}. Give the path of an executable file.")
+    return [program, *words[1:]]
+
+
+def _output_of(words: Sequence[str], folder: Path, interrupted: Callable[[], bool]) -> str:
+    """Runs a command and returns its standard output.
+
+    The command runs in a new process group. Ctrl-C reaches only this process, which then ends the group.
+
+    Args:
+        words: the program and its arguments.
+        folder: the folder of its output files.
+        interrupted: called repeatedly; when it returns true, the command is killed.
+
+    Raises:
+        ScoringStopped: `interrupted` became true.
+        UserError: the command can't be started, or fails; the message ends with the last line of its
+            standard error.
+    """
+    names = folder / "stdout", folder / "stderr"
+    with open(names[0], "wb") as out, open(names[1], "wb") as err:
+        try:
+            process = subprocess.Popen(
+                words,
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=err,
+                env=_environment(),
+                start_new_session=True,
+            )
+        except OSError as error:
+            raise UserError(f"{_OPTION}={words[0]}: can't be started: {error.strerror}") from error
+        try:
+            while (status := _status(process)) is None:
+                if interrupted():
+                    raise ScoringStopped
+        finally:
+            _kill_group(process)
+    output, errors = (name.read_text(encoding="utf-8", errors="replace") for name in names)
+    if status:
+        end = f"ended by signal {-status}" if status < 0 else f"ended with exit status {status}"
+        lines = [line.strip() for line in errors.splitlines() if line.strip()]
+        raise UserError(f"{_OPTION}={words[0]}: {end}: {shortened((lines or ['no message'])[-1], 300)}")
+    return output
+
+
+def _status(process: subprocess.Popen[bytes]) -> int | None:
+    try:
+        return process.wait(_POLL)
+    except subprocess.TimeoutExpired:
+        return None
+
+
+def _kill_group(process: subprocess.Popen[bytes]) -> None:
+    if process.poll() is None:
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+def _environment() -> dict[str, str]:
+    return {
+        name: value
+        for name, value in os.environ.items()
+        if name not in _PROCESS_VARIABLES and not name.startswith(_PROCESS_PREFIXES)
+    }

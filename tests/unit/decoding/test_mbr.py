@@ -15,7 +15,7 @@ from nmt.decoding.candidates import Utility, best_candidates, expected_utilities
 from nmt.decoding.translator import Translator
 from nmt.errors import UserError
 from nmt.evaluation.metrics import METRICS
-from nmt.evaluation.utility import configured_utility
+from nmt.evaluation.task import configured_utility
 
 
 def overlap(hypotheses: Sequence[str], references: Sequence[str], sources: Sequence[str]) -> list[float]:

@@ -15,8 +15,7 @@ from nmt.config import CometConfig, EvaluationConfig
 from nmt.errors import UserError
 from nmt.evaluation.metrics import Metric, ScoringStopped, metrics_for
 from nmt.evaluation.metrics.comet import read_scores
-from nmt.evaluation.scores import score, score_groups
-from nmt.evaluation.significance import compare
+from nmt.evaluation.scores import compare, score, score_groups
 
 SOURCES = ["ein Haus", "zwei\r Hunde", "drei  "]
 HYPOTHESES = ["a house", "two dogs", ""]

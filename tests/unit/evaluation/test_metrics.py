@@ -11,8 +11,7 @@ from nmt.config import EvaluationConfig
 from nmt.errors import UserError
 from nmt.evaluation.metrics import METRICS, Metric, Text, metrics_for
 from nmt.evaluation.report import Report
-from nmt.evaluation.scores import Scores, score, score_groups
-from nmt.evaluation.significance import compare
+from nmt.evaluation.scores import Scores, compare, score, score_groups
 
 SOURCES = ["a b", "c d e", "f", "g h"]
 HYPOTHESES = ["a", "c d", "f f f", ""]
@@ -177,8 +176,6 @@ class TestPairedBootstrap:
 
     def test_it_agrees_with_sacrebleu(self) -> None:
         """On a metric of sacreBLEU, which has a faster test."""
-        from nmt.evaluation.metrics.bootstrap import paired_bootstrap
-
         references = [f"sentence {row} is a little longer than the others" for row in range(20)]
         good = [
             line.replace("little", "bit") if row % 4 == 0 else line for row, line in enumerate(references)
@@ -186,7 +183,7 @@ class TestPairedBootstrap:
         bad = [line.replace("longer", "short") if row % 2 else line for row, line in enumerate(references)]
         metric = metrics_for("en")["bleu"]
         expected, signature = metric.paired_test(good, bad, [references], [], 30)
-        found, generic = paired_bootstrap(metric, good, bad, [references], [], 30)
+        found, generic = Metric.paired_test(metric, good, bad, [references], [], 30)
         for field in ("baseline", "delta", "p_value", "interval", "baseline_interval"):
             assert getattr(found, field) == pytest.approx(getattr(expected, field), abs=1e-4), field
         assert set(generic.split("|")) == set(signature.split("|"))

@@ -6,8 +6,7 @@ import json
 from dataclasses import replace
 
 from nmt.evaluation.report import Report
-from nmt.evaluation.scores import Scores
-from nmt.evaluation.significance import Comparison, Difference
+from nmt.evaluation.scores import Comparison, Difference, Scores
 
 SIGNATURES = {
     "bleu": "nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|version:2.6.0",

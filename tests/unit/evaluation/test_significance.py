@@ -10,8 +10,7 @@ from sacrebleu.significance import PairedTest
 
 from nmt.errors import UserError
 from nmt.evaluation.metrics import metrics_for
-from nmt.evaluation.scores import score
-from nmt.evaluation.significance import compare
+from nmt.evaluation.scores import compare, score
 
 REFERENCES = [f"sentence number {number} is a little longer than the others ." for number in range(40)]
 GOOD = [line.replace("little", "bit") if row % 4 == 0 else line for row, line in enumerate(REFERENCES)]
