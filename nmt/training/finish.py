@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,6 @@ import torch
 from nmt import __version__
 from nmt.bundle import MOST_RESULTS, RESULTS, load_bundle, read_config, save_bundle
 from nmt.config import Average, Precision, TrainConfig
-from nmt.data.corpora.corpus import HeldOut
 from nmt.data.preparation.prepare import Prepared
 from nmt.decoding.torch_searcher import TorchSearcher
 from nmt.decoding.translator import Translator
@@ -65,20 +64,16 @@ def finish(
     _warn_if_one_checkpoint_was_better(config, prepared, run, selection, model, checkpoints)
 
     searcher = TorchSearcher([model], prepared.tokenizer, config.decoding, device=device)
-    translator = Translator(searcher, prepared.tokenizer)
-    results: dict[str, Any] = {}
-    held_out = {"test": prepared.test, "valid": prepared.valid}
-    for split, text in held_out.items():
-        if text is not None:
-            known = selection.best.hypotheses if split == "valid" else None
-            results[split] = _scored(translator, text, split, config, folder.hypotheses(split), known)
+    results: dict[str, Any] = _scores(searcher, config, prepared, folder, valid=selection.best.hypotheses)
     results["training"] = _facts(config, run, selection, model.num_parameters) | _machine(device)
     results["data"] = prepared.report
     if (alignment := _alignment(searcher, model, prepared)) is not None:
         results["alignment"] = alignment
     if config.start_from is not None:
-        if _is_there_still(config, start):
-            results["before"] = _scored_before(config, prepared, held_out, folder, device)
+        if _start_is_unchanged(config, start):
+            start_model = initial_model(config, prepared)
+            before = TorchSearcher([start_model], prepared.tokenizer, config.decoding, device=device)
+            results["before"] = _scores(before, config, prepared, folder, name="before")
         else:
             log.warning(
                 "start_from=%s: the model is not there any more, or is another one, so the results have no "
@@ -91,30 +86,12 @@ def finish(
     return results
 
 
-def _is_there_still(config: TrainConfig, start: str | None) -> bool:
+def _start_is_unchanged(config: TrainConfig, start: str | None) -> bool:
     """Returns whether `start_from` has the weights with which the run has begun."""
     try:
         return start_fingerprint(config) == start
     except UserError:
         return False
-
-
-def _scored_before(
-    config: TrainConfig,
-    prepared: Prepared,
-    held_out: Mapping[str, HeldOut | None],
-    folder: RunFolder,
-    device: torch.device,
-) -> dict[str, Any]:
-    """Returns the scores of the model in `start_from`: split → scores, as of the final model."""
-    model = initial_model(config, prepared)
-    searcher = TorchSearcher([model], prepared.tokenizer, config.decoding, device=device)
-    translator = Translator(searcher, prepared.tokenizer)
-    return {
-        split: _scored(translator, text, f"{split} before", config, folder.hypotheses(f"{split}.before"))
-        for split, text in held_out.items()
-        if text is not None
-    }
 
 
 _LEXICON_PAIRS = 20_000
@@ -186,15 +163,15 @@ def _model_is_current(config: TrainConfig, results: dict[str, Any], model: Path)
     If only `licence` differs, the folder is written again with the same weights.
     """
     try:
-        there = read_config(model / CONFIG)
+        saved = read_config(model / CONFIG)
         whole = bool(parse_json(read_text(model / RESULTS, MOST_RESULTS)) == results)
-        if whole and there.training.averaging != config.training.averaging:
+        if whole and saved.training.averaging != config.training.averaging:
             log.info("training.averaging has changed: choosing the final model again, without training")
             return False
-        if whole and there.licence != config.licence:
+        if whole and saved.licence != config.licence:
             log.info("licence has changed: writing the model folder again, with the same weights")
             bundle = load_bundle(model)
-            licensed = replace(there, licence=config.licence)
+            licensed = replace(saved, licence=config.licence)
             save_bundle(model, licensed, bundle.model.state_dict(), bundle.tokenizer, results)
     except ValueError:
         return False  # includes `UserError`
@@ -221,30 +198,45 @@ def results_text(config: TrainConfig, results: dict[str, Any], folder: RunFolder
     return "\n".join(parts)
 
 
-def _scored(
-    translator: Translator,
-    held_out: HeldOut,
-    name: str,
+def _scores(
+    searcher: TorchSearcher,
     config: TrainConfig,
-    path: Path,
-    known: Sequence[str] | None = None,
+    prepared: Prepared,
+    folder: RunFolder,
+    *,
+    name: str = "",
+    valid: Sequence[str] | None = None,
 ) -> dict[str, Any]:
-    """Scores the translations of a model and writes them to `path`; translates first if not `known`."""
-    hypotheses = known
-    if hypotheses is None:
-        with progress(
-            total=len(held_out.sources), unit="sentences", description=f"translating {name}"
-        ) as bar:
-            translations = translator.translate(held_out.inputs, bar.update)
-        hypotheses = [translation.hypotheses[0].text for translation in translations]
-    with replaced(path) as temporary:
-        temporary.write_text("".join(f"{line}\n" for line in hypotheses), encoding="utf-8", newline="\n")
-    metrics, sources = metrics_for(config.data.target_lang, config.evaluation), held_out.sources
-    scored = score(hypotheses, held_out.references, metrics, sources=sources).as_dict()
-    if held_out.groups is not None:
-        groups = score_groups(hypotheses, held_out.references, held_out.groups, metrics, sources=sources)
-        scored["groups"] = {label: scores.as_dict() for label, scores in groups.items()}
-    return scored
+    """Returns the scores of a model on the held-out texts, split → scores; writes its translations.
+
+    Args:
+        searcher: of the model.
+        config: the options of the run.
+        prepared: the data of the run.
+        folder: receives the translations.
+        name: of the model in file names and on the progress bar; empty: the final model.
+        valid: translations of the validation set that the model has made already.
+    """
+    results, translator = {}, Translator(searcher, prepared.tokenizer)
+    for split, text, hypotheses in (("test", prepared.test, None), ("valid", prepared.valid, valid)):
+        if text is None:
+            continue
+        if hypotheses is None:
+            words = f"translating {split} {name}".rstrip()
+            with progress(total=len(text.sources), unit="sentences", description=words) as bar:
+                translations = translator.translate(text.inputs, bar.update)
+            hypotheses = [translation.hypotheses[0].text for translation in translations]
+        with replaced(folder.hypotheses(f"{split}.{name}".rstrip("."))) as temporary:
+            lines = "".join(f"{line}\n" for line in hypotheses)
+            temporary.write_text(lines, encoding="utf-8", newline="\n")
+        metrics = metrics_for(config.data.target_lang, config.evaluation)
+        sources, references = text.sources, text.references
+        scores = score(hypotheses, references, metrics, sources=sources).as_dict()
+        if text.groups is not None:
+            groups = score_groups(hypotheses, references, text.groups, metrics, sources=sources)
+            scores["groups"] = {label: group.as_dict() for label, group in groups.items()}
+        results[split] = scores
+    return results
 
 
 def _log_selection(selection: Selection) -> None:
@@ -277,13 +269,13 @@ def _warn_if_one_checkpoint_was_better(
         # Compares on the same sentences, in the same precision.
         quality, where = _quality_in_training(config, prepared, model, criterion), "validation of training"
     if best.quality > quality:
-        there = best.update in checkpoints.updates()
+        exists = best.update in checkpoints.updates()
         log.warning(
             "the final model (%s) has %s %.*f on the %s, but the checkpoint of update %d alone had %.*f: %s",
             *(origin(delivered.candidate), criterion.name, criterion.digits, criterion.value(quality), where),
             *(best.update, criterion.digits, criterion.value(best.quality)),
             "the same command with training.averaging.kind=auto chooses the better one, without training"
-            if there
+            if exists
             else "its checkpoint was removed; training.averaging.kind=auto would retain it, in a new run_dir",
         )
 
@@ -300,9 +292,9 @@ def _quality_in_training(
 
 def _facts(config: TrainConfig, run: Progress, selection: Selection, num_parameters: int) -> dict[str, Any]:
     options, criterion = config.training, criterion_for(config.training.criterion)
-    best, found = None, run.best_of_all
-    if found is not None and found.quality is not None:
-        best = {"update": found.update, criterion.key: criterion.value(found.quality)}
+    best, validated = None, run.best_of_all
+    if validated is not None and validated.quality is not None:
+        best = {"update": validated.update, criterion.key: criterion.value(validated.quality)}
     return {
         "updates": run.update,
         "epochs": run.cursor.epoch,
@@ -335,5 +327,5 @@ def _machine(device: torch.device) -> dict[str, Any]:
 
 def _report(title: str, values: dict[str, Any]) -> Report:
     scores = Scores.from_dict({key: value for key, value in values.items() if key != "groups"})
-    groups = {label: Scores.from_dict(one) for label, one in values.get("groups", {}).items()}
+    groups = {label: Scores.from_dict(group) for label, group in values.get("groups", {}).items()}
     return Report(title, scores, groups)

@@ -1,10 +1,13 @@
-"""Selection of the final model: scores each candidate on the validation set and takes the best."""
+"""The final model: the checkpoints to retain for it, the candidates, their means, and the choice among them.
+
+Candidates are single checkpoints and means of several. Each is scored on the validation set.
+"""
 
 from __future__ import annotations
 
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,13 +19,27 @@ from nmt.errors import UserError
 from nmt.model import Seq2Seq
 from nmt.runtime import log, progress
 from nmt.training.criterion import Criterion, criterion_for
-from nmt.training.state.averaging import Candidate, average, candidates
 from nmt.training.state.checkpoint import CheckpointFolder, DamagedCheckpoint
 from nmt.training.state.progress import Progress, Saved
 from nmt.training.update.ema import trained_weights
 from nmt.training.validation import Validator
 
 _LONG = 60.0  # seconds; a longer scoring is announced in the log
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """Weights that can become the final model.
+
+    Attributes:
+        name: such as `last` or `mean of the best 3`; several names if they are the same weights.
+        updates: the updates whose checkpoints are averaged, oldest first.
+        without_ema: whether the weights are the trained ones, not their running mean.
+    """
+
+    name: str
+    updates: tuple[int, ...]
+    without_ema: bool = False
 
 
 @dataclass(frozen=True)
@@ -72,6 +89,26 @@ class Selection:
     seconds: float
 
 
+def among_best(progress: Progress, config: AveragingConfig) -> bool:
+    """Returns whether the current weights are among the best validated ones that `config` needs.
+
+    If so, they get a checkpoint, scheduled or not.
+    """
+    now = progress.validated_now()
+    if now is None or config.kind is Average.last:
+        return False
+    return now in _best_first([*progress.checkpoints, *progress.extras, now])[: _num_best(config)]
+
+
+def updates_to_retain(progress: Progress, config: AveragingConfig, keep: int) -> set[int]:
+    """Returns the updates whose checkpoints rotation retains: the newest `keep`, the best, the averaged."""
+    best = _best_first([*progress.checkpoints, *progress.extras])[: _num_best(config)]
+    by_age = config.kind in (Average.auto, Average.last) or (config.kind is Average.best and not best)
+    # The end of the run may add one checkpoint, so `last` needs no others than these.
+    newest = progress.checkpoints[-max(keep, config.count if by_age else 1) :]
+    return {saved.update for saved in [*newest, *best]}
+
+
 def final_candidates(config: TrainConfig, checkpoints: CheckpointFolder, run: Progress) -> list[Candidate]:
     """Returns the candidates for the final model of a run.
 
@@ -81,47 +118,96 @@ def final_candidates(config: TrainConfig, checkpoints: CheckpointFolder, run: Pr
     Raises:
         UserError: no checkpoint can be read.
     """
-    options = config.training
-    end = Saved(run.update, run.quality_now())
-    ema = options.ema > 0.0
-
-    def found(scheduled: Sequence[Saved], extras: Sequence[Saved]) -> list[Candidate]:
-        return candidates([*scheduled, end], options.averaging, extras, ema=ema)
-
-    scheduled, extras = (
-        [one for one in some if one.update != end.update] for some in _known_checkpoints(run)
-    )
-    wanted = _updates(found(scheduled, extras))
-    present = set(checkpoints.updates())
-    if gone := sorted(wanted - present):
+    options, present = config.training, set(checkpoints.updates())
+    if removed := sorted(_updates(_possible(run, options)) - present):
         log.warning(
             "%s: the final model is chosen without the checkpoints of updates %s, which were removed "
             "(training.keep_checkpoints retains more)",
-            *(_averaging_options(options.averaging), _listed(gone)),
+            *(_averaging_options(options.averaging), _listed(removed)),
         )
-    while True:
-        scheduled, extras = ([one for one in some if one.update in present] for some in (scheduled, extras))
-        if end.update not in present:
-            if not scheduled and not extras:
-                break
-            end = (scheduled or extras).pop()
-        possible = found(scheduled, extras)
+    while possible := _possible(run, options, present):
         damaged = {update for update in _updates(possible) if not _readable(checkpoints, update)}
         if not damaged:
             _warn_of_few(options, possible)
-            return [one for one in possible if not one.without_ema or _loadable(checkpoints, end.update)]
+            return [
+                candidate
+                for candidate in possible
+                if not candidate.without_ema or _loadable(checkpoints, candidate.updates[-1])
+            ]
         present -= damaged
     raise UserError(f"{checkpoints.folder}: no checkpoint can be read. Remove the run folder to train again.")
 
 
-def _warn_of_few(options: TrainingConfig, possible: Sequence[Candidate]) -> None:
-    """Warns if fewer checkpoints are averaged than `training.averaging` names."""
-    wanted = options.averaging.count
-    if options.averaging.kind in (Average.last, Average.best) and len(possible[0].updates) < wanted:
-        log.warning(
-            "training.averaging.count=%d: the run has only %d of them (training.checkpoint_every=%d)",
-            *(wanted, len(possible[0].updates), options.checkpoint_every),
+def _possible(
+    run: Progress, options: TrainingConfig, present: Collection[int] | None = None
+) -> list[Candidate]:
+    """Returns the candidates of all checkpoints of a run, or of the `present` ones; may be empty."""
+    end = Saved(run.update, run.quality_now())
+    scheduled = [saved for saved in run.checkpoints if saved.update != end.update] + [end]
+    best = {saved.update: saved for saved in (run.best, *run.extras) if saved is not None}
+    extras = [best[update] for update in sorted(best.keys() - {saved.update for saved in scheduled})]
+    if present is not None:
+        scheduled, extras = (
+            [saved for saved in group if saved.update in present] for group in (scheduled, extras)
         )
+    if not scheduled:
+        scheduled, extras = extras[-1:], extras[:-1]
+    return candidates(scheduled, options.averaging, extras, ema=options.ema > 0.0) if scheduled else []
+
+
+def averaged_updates(
+    checkpoints: Sequence[Saved], config: AveragingConfig, extras: Sequence[Saved] = ()
+) -> tuple[int, ...]:
+    """Returns the updates whose checkpoints are averaged for a kind other than `auto`, oldest first.
+
+    `last` takes the last `count` checkpoints. `best` takes the `count` with the best validations, and `none`
+    only the best one; without validated checkpoints, both take the last. Of equals, the earlier is better.
+
+    Args:
+        checkpoints: the scheduled ones and that of the end of the run, oldest first, not empty.
+        config: kind and number.
+        extras: those of the best validations where no checkpoint was scheduled; `last` ignores them.
+    """
+    assert checkpoints, "a run that ends has at least one checkpoint"
+    count = 1 if config.kind is Average.none else config.count
+    judged = _best_first([*checkpoints, *extras])
+    if config.kind is Average.last or not judged:
+        return tuple(saved.update for saved in checkpoints[-count:])
+    return tuple(sorted(saved.update for saved in judged[:count]))
+
+
+def candidates(
+    checkpoints: Sequence[Saved], config: AveragingConfig, extras: Sequence[Saved] = (), *, ema: bool = False
+) -> list[Candidate]:
+    """Returns the candidates for the final model: several for `auto`, one for every other kind.
+
+    `auto` has the last checkpoint, the best one, and the means of the last n and of the best n. The values of
+    n are `count` and its halves, rounded up, down to 2 (5, 3, 2). With a running mean, the last weights
+    without it are a candidate too. Candidates of the same checkpoints are merged.
+
+    Args:
+        checkpoints: as for `averaged_updates`.
+        config: kind and number.
+        extras: as for `averaged_updates`.
+        ema: whether the checkpoints hold running means.
+
+    Returns:
+        The candidates, those of the fewest checkpoints first, then the earliest; of equals, the first wins.
+    """
+    if config.kind is not Average.auto:
+        updates = averaged_updates(checkpoints, config, extras)
+        kind = Average.last if config.kind is Average.last else Average.best
+        return [Candidate(_name(kind, len(updates)), updates)]
+    names: dict[tuple[int, ...], dict[str, None]] = {}
+    judged = bool(_best_first([*checkpoints, *extras]))
+    for size in [1, *_sizes(config.count)]:
+        for kind in (Average.best, Average.last) if judged else (Average.last,):
+            updates = averaged_updates(checkpoints, AveragingConfig(kind, size), extras)
+            names.setdefault(updates, {})[_name(kind, len(updates))] = None
+    possible = [Candidate(" = ".join(words), updates) for updates, words in names.items()]
+    if ema:
+        possible.append(Candidate("last, without ema", (checkpoints[-1].update,), without_ema=True))
+    return sorted(possible, key=lambda other: (len(other.updates), other.without_ema, other.updates))
 
 
 def select_best(
@@ -150,20 +236,25 @@ def select_best(
     with progress(total=len(possible) * validator.num_sentences, unit="sentences", description=words) as bar:
         for candidate in possible:
             load_weights(model, weights_of(candidate, checkpoints), checkpoints.folder)
-            loss = validator.losses()[0]
-            if criterion.metric:
-                hypotheses = validator.hypotheses(bar.update)
-                score = validator.score(criterion.metric, hypotheses)
-                scored.append(ScoredCandidate(candidate, criterion, loss, score, hypotheses))
-            else:
-                scored.append(ScoredCandidate(candidate, criterion, loss))
-                bar.update(validator.num_sentences)
+            scored.append(_scored(candidate, criterion, validator, bar.update))
             if len(scored) == 1:
                 _log_expected_time(len(possible), validator, time.perf_counter() - started)
-    best = max(scored, key=lambda one: one.quality)  # the first of equals
+    best = max(scored, key=lambda other: other.quality)  # the first of equals
     weights = weights_of(best.candidate, checkpoints)
     load_weights(model, weights, checkpoints.folder)
     return Selection(scored, best, weights, time.perf_counter() - started)
+
+
+def _scored(
+    candidate: Candidate, criterion: Criterion, validator: Validator, advance: Callable[[int], object]
+) -> ScoredCandidate:
+    loss = validator.losses()[0]
+    if not criterion.metric:
+        advance(validator.num_sentences)
+        return ScoredCandidate(candidate, criterion, loss)
+    hypotheses = validator.hypotheses(advance)
+    score = validator.score(criterion.metric, hypotheses)
+    return ScoredCandidate(candidate, criterion, loss, score, hypotheses)
 
 
 def weights_of(candidate: Candidate, checkpoints: CheckpointFolder) -> dict[str, Tensor]:
@@ -181,16 +272,33 @@ def weights_of(candidate: Candidate, checkpoints: CheckpointFolder) -> dict[str,
         raise UserError(f"{damage}. The same command chooses the final model without it.") from damage
 
 
+def average(updates: Sequence[int], weights: Callable[[int], Mapping[str, Tensor]]) -> dict[str, Tensor]:
+    """Returns the mean of the weights after each of `updates`, summed in float64.
+
+    Args:
+        updates: at least one.
+        weights: returns the weights after an update; one set at a time is in memory.
+    """
+    first = weights(updates[0])
+    dtypes = {name: tensor.dtype for name, tensor in first.items()}
+    sums = {name: tensor.double() for name, tensor in first.items()}
+    del first
+    for update in updates[1:]:
+        for name, tensor in weights(update).items():
+            sums[name] += tensor
+    return {name: (total / len(updates)).to(dtypes[name]) for name, total in sums.items()}
+
+
 def table(selection: Selection) -> str:
     """Returns a table of the candidates and their figures; an arrow marks the final model."""
-    names = [one.candidate.name for one in selection.scored]
-    width = max(map(len, names))
+    width = max(len(scored.candidate.name) for scored in selection.scored)
     lines = []
-    for name, one in zip(names, selection.scored, strict=True):
-        score = f"  {one.criterion.figure(one.score)}" if one.criterion.metric else ""
-        mark = "->" if one is selection.best else "  "
-        updates = f"update{'s' if len(one.candidate.updates) > 1 else ''} {_listed(one.candidate.updates)}"
-        lines.append(f"  {mark} {name:<{width}}  loss {one.loss:.4f}{score}  {updates}")
+    for scored in selection.scored:
+        name, updates = scored.candidate.name, scored.candidate.updates
+        score = f"  {scored.criterion.figure(scored.score)}" if scored.criterion.metric else ""
+        mark = "->" if scored is selection.best else "  "
+        words = f"update{'s' if len(updates) > 1 else ''} {_listed(updates)}"
+        lines.append(f"  {mark} {name:<{width}}  loss {scored.loss:.4f}{score}  {words}")
     return "\n".join(lines)
 
 
@@ -204,14 +312,36 @@ def origin(candidate: Candidate) -> str:
     )
 
 
-def _known_checkpoints(run: Progress) -> tuple[list[Saved], list[Saved]]:
-    """Returns all scheduled checkpoints, removed ones included, and the best validations at other updates.
+def _warn_of_few(options: TrainingConfig, possible: Sequence[Candidate]) -> None:
+    """Warns if fewer checkpoints are averaged than `training.averaging` names."""
+    wanted = options.averaging.count
+    if options.averaging.kind in (Average.last, Average.best) and len(possible[0].updates) < wanted:
+        log.warning(
+            "training.averaging.count=%d: the run has only %d of them (training.checkpoint_every=%d)",
+            *(wanted, len(possible[0].updates), options.checkpoint_every),
+        )
 
-    The latter have a checkpoint or not.
-    """
-    scheduled = {saved.update for saved in run.checkpoints}
-    others = {saved.update: saved for saved in (run.best, *run.extras) if saved is not None}
-    return list(run.checkpoints), [others[update] for update in sorted(others.keys() - scheduled)]
+
+def _best_first(checkpoints: Iterable[Saved]) -> list[Saved]:
+    """Returns the validated checkpoints, best first; of equals, the earlier."""
+    judged = [saved for saved in checkpoints if saved.quality is not None]
+    return sorted(judged, key=lambda saved: (-(saved.quality or 0.0), saved.update))
+
+
+def _num_best(config: AveragingConfig) -> int:
+    return config.count if config.kind in (Average.auto, Average.best) else 1
+
+
+def _sizes(count: int) -> list[int]:
+    sizes = []
+    while count > 1:
+        sizes.append(count)
+        count = -(-count // 2) if count > 2 else 1
+    return sizes[::-1]
+
+
+def _name(kind: Average, count: int) -> str:
+    return kind.value if count == 1 else f"mean of the {kind.value} {count}"
 
 
 def _updates(possible: Sequence[Candidate]) -> set[int]:

@@ -20,7 +20,7 @@ from nmt.training.criterion import criterion_for
 from nmt.training.figures.meter import meter_for, perplexity
 from nmt.training.figures.monitor import Monitor, profiling
 from nmt.training.processes.ranks import Ranks
-from nmt.training.state.averaging import among_best, updates_to_retain
+from nmt.training.selection import among_best, updates_to_retain
 from nmt.training.state.checkpoint import Checkpoint, CheckpointFolder, saving
 from nmt.training.state.progress import Progress
 from nmt.training.state.recovery import (

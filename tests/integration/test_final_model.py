@@ -22,7 +22,7 @@ from nmt.config import (
     TrainConfig,
 )
 from nmt.training.run import train
-from nmt.training.state.averaging import average
+from nmt.training.selection import average
 from nmt.training.state.run_folder import RunFolder
 from nmt.training.trainer import Trainer
 from nmt.training.validation import Validator

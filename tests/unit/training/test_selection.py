@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from nmt.config import Average, AveragingConfig
-from nmt.training.state.averaging import (
+from nmt.training.selection import (
     Candidate,
     among_best,
     average,
