@@ -17,8 +17,8 @@ import numpy as np
 from torch import Tensor
 
 from nmt.config import DecodingConfig, Shift
-from nmt.copying.raw_words import Links
-from nmt.data.subwords.word_numbers import NO_WORD
+from nmt.copying.translation import Links
+from nmt.data.subwords.vocabulary import NO_WORD
 from nmt.errors import UserError
 from nmt.model import Seq2Seq
 from nmt.runtime import log

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from nmt.copying.raw_words import RawWords, raw_links
 from nmt.copying.strings import MaskedPair
+from nmt.copying.translation import RawWords, raw_links
 from nmt.data.subwords.tokenizer import Tokenizer
 from nmt.decoding.alignment import Alignment, word_links
 from nmt.decoding.head_choice import HeadChoice, Pair

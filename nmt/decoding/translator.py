@@ -11,9 +11,8 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from nmt.config import DecodingConfig
-from nmt.copying.raw_words import identity_links
 from nmt.copying.strings import tag_pairs
-from nmt.copying.translation import Restored, needs_no_model
+from nmt.copying.translation import Restored, identity_links, needs_no_model
 from nmt.decoding.alignment import Alignment, word_links
 from nmt.decoding.candidates import Utility, chosen_candidates, has_loop
 from nmt.decoding.searcher import Searcher, SearchRequest, Sentence, placeholders_of

@@ -14,7 +14,7 @@ import torch
 from nmt.bundle import config_from_yaml, config_to_yaml
 from nmt.config import DataConfig, Precision, TrainConfig
 from nmt.config.checks import check_language
-from nmt.data.corpora.revisions import with_commits
+from nmt.data.corpora.hub import with_commits
 from nmt.data.preparation.prepare import Prepared, prepare
 from nmt.data.preparation.report import write_data_report
 from nmt.decoding.processors import configured_processors

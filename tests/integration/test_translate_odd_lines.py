@@ -13,7 +13,8 @@ from toy import WORDS
 
 from nmt.bundle import save_bundle
 from nmt.config import DataConfig, ModelConfig, Norm, Tie, TokenizerConfig, TrainConfig
-from nmt.data.subwords.tokenizer import Tokenizer, train_tokenizer
+from nmt.data.subwords.learning import train_tokenizer
+from nmt.data.subwords.tokenizer import Tokenizer
 from nmt.model import Transformer
 
 MAX_SOURCE_TOKENS = 16

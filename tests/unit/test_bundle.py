@@ -18,7 +18,8 @@ from nmt.bundle import (
     save_bundle,
 )
 from nmt.config import ModelConfig, Norm, TokenizerConfig, TrainConfig
-from nmt.data.subwords.tokenizer import Tokenizer, train_tokenizer
+from nmt.data.subwords.learning import train_tokenizer
+from nmt.data.subwords.tokenizer import Tokenizer
 from nmt.errors import UserError
 from nmt.model.transformer import Transformer
 from nmt.runtime import tensors

@@ -15,7 +15,8 @@ from safetensors.torch import load_file, save_file
 
 from nmt.bundle import load_bundle, save_bundle
 from nmt.config import DataConfig, ModelConfig, Norm, Tie, TokenizerConfig, TrainConfig
-from nmt.data.subwords.tokenizer import Tokenizer, train_tokenizer
+from nmt.data.subwords.learning import train_tokenizer
+from nmt.data.subwords.tokenizer import Tokenizer
 from nmt.errors import UserError
 from nmt.model.size import num_weights
 from nmt.model.transformer import Transformer

@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
+import threading
+import time
+import weakref
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise, starmap, tee
+from typing import Generic, TypeVar
 
 import numpy as np
 
 from nmt.config import DataConfig
 from nmt.data.batches.batching import Batch
 from nmt.data.batches.blocks import Block, Plan, missing_place_message
-from nmt.data.batches.prefetch import Prefetch
 from nmt.data.store import Store
 from nmt.data.subwords.tokenizer import Tokenizer
 from nmt.errors import UserError
 from nmt.runtime.arrays import Array
+from nmt.runtime.closable_queue import ClosableQueue
 from nmt.runtime.workers import WorkerPool
 
 AHEAD = 16  # picked batches that are prepared in advance
@@ -216,3 +220,42 @@ def _after(place: tuple[int, int], following: tuple[int, int]) -> Cursor:
 
 def _pick_all(number: int) -> bool:
     return True
+
+
+Item = TypeVar("Item")
+
+
+class Prefetch(Generic[Item]):
+    """The items of an iterator, computed up to `depth` items in advance by a thread.
+
+    An exception of the iterator is raised to the consumer, after the items before it. The thread ends at
+    `close` or when this object is garbage-collected. The iterator must therefore not refer to this object.
+
+    Attributes:
+        seconds_waited: time in seconds that the consumer has waited for items so far.
+    """
+
+    def __init__(self, items: Iterator[Item], depth: int) -> None:
+        """Starts the thread."""
+        self.seconds_waited = 0.0
+        self._queue: ClosableQueue[Item] = ClosableQueue(depth)
+        self._thread = threading.Thread(target=self._queue.fill, args=(items,), name="prefetch", daemon=True)
+        self._thread.start()
+        weakref.finalize(self, self._queue.close)
+
+    def __iter__(self) -> Iterator[Item]:
+        """Returns this object."""
+        return self
+
+    def __next__(self) -> Item:
+        """Returns the next item; raises StopIteration after `close`."""
+        start = time.perf_counter()
+        try:
+            return self._queue.take()
+        finally:
+            self.seconds_waited += time.perf_counter() - start
+
+    def close(self) -> None:
+        """Ends the thread, at the latest when its current item is computed. Can be called repeatedly."""
+        self._queue.close()
+        self._thread.join()

@@ -14,11 +14,17 @@ import numpy as np
 
 from nmt.config import CleaningConfig
 from nmt.data.cleaning.rules.agreement import AddressesRule, NumbersRule
-from nmt.data.cleaning.rules.basic import ControlRule, EmptyRule, IdenticalRule, LeakedRule, RatioRule
-from nmt.data.cleaning.rules.language import LanguageRule
+from nmt.data.cleaning.rules.basic import (
+    ControlRule,
+    CopiedRule,
+    EmptyRule,
+    IdenticalRule,
+    LeakedRule,
+    LongWordRule,
+    RatioRule,
+)
+from nmt.data.cleaning.rules.language import LanguageRule, ScriptRule
 from nmt.data.cleaning.rules.rule import Rule, Setting
-from nmt.data.cleaning.rules.script import ScriptRule
-from nmt.data.cleaning.rules.wording import CopiedRule, LongWordRule
 from nmt.data.corpora.corpus import HeldOut
 from nmt.runtime import Registry
 

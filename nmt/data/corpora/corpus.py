@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -12,10 +13,8 @@ import numpy as np
 
 from nmt.config import DataConfig, PairsConfig, SplitConfig
 from nmt.data.corpora.hub import open_hub
-from nmt.data.corpora.pairing import mispaired
 from nmt.data.corpora.tables import Block, Pair, read_table, table_reader
-from nmt.data.corpora.test_sets import find_test_set
-from nmt.data.corpora.text import expand, file_facts, read_blocks, read_lines
+from nmt.data.corpora.text import expand, file_facts, mispaired, read_blocks, read_lines
 from nmt.data.subwords.tokenizer import check_symbols
 from nmt.errors import UserError
 from nmt.runtime import log
@@ -314,3 +313,39 @@ def _from_hub(split: PairsConfig, data: DataConfig, key: str) -> Corpus:
 
 def _names(files: list[Path]) -> str:
     return files[0].name + (f" and {len(files) - 1} more" if len(files) > 1 else "")
+
+
+def find_test_set(name: str, source_lang: str, target_lang: str, key: str) -> tuple[Path, Path]:
+    """Finds a test set of sacreBLEU. The first use downloads it.
+
+    Args:
+        name: name of the test set, such as `wmt14/full`.
+        source_lang: language code of the source side.
+        target_lang: language code of the target side.
+        key: full name of the option, for the message.
+
+    Returns:
+        The text files of the source and of the first reference.
+
+    Raises:
+        UserError: there is no such set, it lacks the languages, or it can't be downloaded.
+    """
+    from sacrebleu import utils
+    from sacrebleu.dataset import DATASETS
+
+    if name not in DATASETS:
+        near = difflib.get_close_matches(name, DATASETS, n=4, cutoff=0.4) or ["wmt14/full", "wmt20"]
+        raise UserError(f"{key}={name}: not a test set of sacreBLEU. Did you mean {', '.join(near)}?")
+    languages = f"{source_lang}-{target_lang}"
+    pairs = utils.get_langpairs_for_testset(name)
+    if languages not in pairs:
+        raise UserError(f"{key}={name}: does not have {languages}, only {', '.join(sorted(pairs))}")
+    try:
+        source = utils.get_source_file(name, languages)
+        references = utils.get_reference_files(name, languages)
+    except (OSError, SystemExit) as error:  # sacreBLEU exits if a download is damaged
+        raise UserError(
+            f"{key}={name}: could not be downloaded to {utils.SACREBLEU_DIR} ({error}). Connect to the "
+            f"network once, or give local files: {key.replace('sacrebleu', 'source')}= and target="
+        ) from None
+    return Path(source), Path(references[0])

@@ -8,10 +8,9 @@ from functools import cache, partial, reduce
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import sentencepiece as spm
 
-from nmt.config import CleaningConfig, DataConfig, TokenizerConfig
+from nmt.config import DataConfig, TokenizerConfig
 from nmt.copying.strings import PLACEHOLDERS, VERSION
 from nmt.data.cache import cache_errors, fingerprint, forget_unused, made
 from nmt.data.cleaning.clean_text import (
@@ -23,19 +22,16 @@ from nmt.data.cleaning.clean_text import (
     report_to_json,
     write_repeats_across,
 )
-from nmt.data.cleaning.cleaner import CleaningReport, PieceRule, Rule, build_rules, rule_facts
+from nmt.data.cleaning.cleaner import CleaningReport, Rule, build_rules, rule_facts
 from nmt.data.corpora.corpus import HeldOut, is_given, read_held_out
 from nmt.data.corpora.mixture import apportioned, mean_draws
-from nmt.data.corpora.sources import Source, open_sources
-from nmt.data.corpora.tags import check_pieces, check_tags, known_tags
-from nmt.data.preparation.counts import Counts
-from nmt.data.preparation.masking import check_placeholders, masked_lines, masked_pairs, masked_sides
+from nmt.data.corpora.sources import Source, check_pieces, check_tags, known_tags, open_sources
+from nmt.data.preparation.encoding import Encoder, masked_lines, masked_pairs
 from nmt.data.store import Shard, Store
-from nmt.data.subwords.tokenizer import Tokenizer, find_tokenizer, train_tokenizer
-from nmt.data.subwords.vocabulary_size import num_characters, recommended_size
+from nmt.data.subwords.learning import num_characters, recommended_size, train_tokenizer
+from nmt.data.subwords.tokenizer import Tokenizer, find_tokenizer
 from nmt.errors import UserError
 from nmt.runtime import available_cores, cache_folder, expanded, log, progress
-from nmt.runtime.arrays import Side, offsets_of
 from nmt.runtime.lazy import cached_property
 from nmt.runtime.workers import run_ordered
 
@@ -43,7 +39,6 @@ FORMAT = 6  # of the cached data; with another number, all data are prepared aga
 SHARD_PAIRS = 65_536  # raw pairs per shard, fewer if they are long
 VALID_PIECES = 1024  # a longer side of a validation pair is truncated
 
-_SLICE = 8192  # pairs encoded at a time
 # Text from which the pieces are learnt. SentencePiece needs about 25 bytes of memory per byte.
 _SAMPLE_BYTES = 100_000_000
 
@@ -94,7 +89,7 @@ def prepare(config: DataConfig, *, shard_pairs: int = SHARD_PAIRS, checked: bool
     if config.tokenizer.path is not None:
         given = find_tokenizer(config.tokenizer.path)
         check_pieces(sources, given.source_symbols, config.tokenizer.path)
-        check_placeholders(config, given)
+        _check_placeholders(config, given)
         config = replace(config, tokenizer=replace(config.tokenizer, user_symbols=list(given.source_symbols)))
     held_out = {"valid": read_held_out(config.valid, config, "data.valid")}
     if is_given(config.test):
@@ -138,6 +133,20 @@ def prepare(config: DataConfig, *, shard_pairs: int = SHARD_PAIRS, checked: bool
         fingerprint=report["fingerprint"],
         vocab_size=stages.tokenizer_options.vocab_size,
     )
+
+
+def _check_placeholders(config: DataConfig, given: Tokenizer) -> None:
+    """Checks that the vocabulary of `data.tokenizer.path` has placeholders if `data.placeholders` is on.
+
+    Raises:
+        UserError: only one of the two has them.
+    """
+    if config.placeholders != bool(given.placeholders):
+        has, wanted = ("has", "true") if given.placeholders else ("has no", "false")
+        raise UserError(
+            f"data.placeholders={str(config.placeholders).lower()}: the vocabulary of "
+            f"{config.tokenizer.path} {has} placeholders. Set data.placeholders={wanted}."
+        )
 
 
 class _Stages:
@@ -363,54 +372,6 @@ class _Stages:
 
     def _folder(self, stage: str, name: str) -> Path:
         return self.root / f"{stage}-{name[:16]}"
-
-
-class Encoder:
-    """Encodes shards of a corpus, in any process."""
-
-    def __init__(
-        self,
-        text_folder: Path,
-        repeats: Path | None,
-        tokenizer_folder: Path,
-        cleaning: CleaningConfig,
-        tag: str | None,
-    ) -> None:
-        self._texts = Texts(text_folder, repeats)
-        self._tokenizer = Tokenizer.load(tokenizer_folder)
-        self._rule = PieceRule(cleaning)
-        self._tag = None if tag is None else self._tokenizer.source_symbols[tag]
-
-    def __call__(self, path: Path) -> int:
-        """Encodes the shard whose number is the name of `path`, and writes it; returns the pairs read."""
-        tokenizer, rule, shard = self._tokenizer, self._rule, int(path.stem)
-        rows = self._texts.rows(shard)
-        report = CleaningReport()
-        slices: list[tuple[Side, Side]] = []
-        for begin in range(0, max(len(rows), 1), _SLICE):
-            chosen = rows[begin : begin + _SLICE]
-            sources, targets = masked_sides(*self._texts.sides(shard, chosen), tokenizer)
-            source, target = tokenizer.source_ids(sources), tokenizer.target_ids(targets)
-            if self._tag is not None:
-                source = _tagged(source, self._tag)
-            dropped = rule.mask(source.lengths(), target.lengths())
-            if dropped.any():
-                for pair in zip(*self._texts.pairs(shard, chosen[dropped]), strict=True):
-                    report.drop(rule.name, rule.words, *pair)
-                    report.keep(-1)  # the first stage counted it as retained
-                retained = np.flatnonzero(~dropped)
-                source, target = source.take(retained), target.take(retained)
-            slices.append((source, target))
-        source, target = (Side.concatenated([pair[side] for pair in slices]) for side in (0, 1))
-        counts = Counts.of(source, target, tokenizer.source_vocab_size, tokenizer.target_vocab_size)
-        Shard(source, target, counts.arrays(), report_to_json(report)).write(path)
-        return len(rows)
-
-
-def _tagged(side: Side, tag: int) -> Side:
-    """Inserts the id of a tag before every sentence that is not empty."""
-    nonempty = side.lengths() > 0
-    return Side(np.insert(side.ids, side.offsets[:-1][nonempty], tag), side.offsets + offsets_of(nonempty))
 
 
 def _valid_store(tokenizer: Tokenizer, valid: HeldOut) -> Store:

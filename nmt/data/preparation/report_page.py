@@ -1,4 +1,7 @@
-"""The data report as one self-contained HTML page, rendered from `templates/page.html`."""
+"""The data report as one self-contained HTML page, rendered from `templates/page.html`, with its charts.
+
+`templates/chart.svg` draws the charts; here is their geometry.
+"""
 
 from __future__ import annotations
 
@@ -7,10 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 from nmt.copying.strings import WORD_START
 from nmt.data.cleaning.cleaner import visible
-from nmt.data.preparation.charts import curves, histogram
 
 if TYPE_CHECKING:
     from jinja2 import Environment
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import ClassVar
 
 
 def page(report: dict[str, Any]) -> str:
@@ -71,3 +77,153 @@ def _percent(part: float, whole: float) -> str:
 def _px(coordinate: float) -> str:
     """Returns a coordinate in a chart, in pixels."""
     return f"{coordinate:.1f}"
+
+
+@dataclass(frozen=True)
+class Tick:
+    """A label of an axis.
+
+    Attributes:
+        position: x of a tick of the horizontal axis, y of a tick of the vertical axis.
+        label: the text.
+    """
+
+    position: float
+    label: str
+
+
+@dataclass(frozen=True)
+class Bar:
+    """A bar of a histogram.
+
+    Attributes:
+        name: CSS class, which sets the colour.
+        x: left edge.
+        y: top edge.
+        width: width.
+        height: height.
+        title: text of the tooltip.
+    """
+
+    name: str
+    x: float
+    y: float
+    width: float
+    height: float
+    title: str
+
+
+@dataclass(frozen=True)
+class Curve:
+    """A curve.
+
+    Attributes:
+        name: CSS class, which sets the colour.
+        points: the points (x, y) of the line.
+    """
+
+    name: str
+    points: Sequence[tuple[float, float]]
+
+
+@dataclass(frozen=True)
+class Chart:
+    """A chart with bars or curves. All coordinates are in pixels, with the origin at the top left.
+
+    Attributes:
+        width: width of the chart.
+        height: height of the chart.
+        left: left edge of the plot area; the margins around the area contain the labels.
+        right: right edge of the plot area.
+        top: top edge of the plot area.
+        bottom: bottom edge of the plot area.
+        vertical_ticks: labels left of the plot area, each with a grid line.
+        horizontal_ticks: labels below the plot area.
+        bars: the bars, if it is a histogram.
+        curves: the curves, if it is a chart of curves.
+    """
+
+    width: ClassVar[int] = 440
+    height: ClassVar[int] = 220
+    left: ClassVar[int] = 52
+    right: ClassVar[int] = 428
+    top: ClassVar[int] = 10
+    bottom: ClassVar[int] = 182
+    vertical_ticks: Sequence[Tick]
+    horizontal_ticks: Sequence[Tick]
+    bars: Sequence[Bar] = ()
+    curves: Sequence[Curve] = ()
+
+
+def histogram(
+    edges: Sequence[float], counts: Sequence[int], name: str, *, logarithmic: bool = False
+) -> Chart:
+    """Lays out a histogram.
+
+    Args:
+        edges: (n + 1,) in ascending order; bar i is the bin from edge i to edge i + 1.
+        counts: (n,) counts of the bins.
+        name: CSS class of the bars.
+        logarithmic: whether the horizontal axis is logarithmic, with a label at each power of two.
+    """
+    # The last bin of lengths may be much wider than the others, but all bars are drawn with the same width.
+    step = (Chart.right - Chart.left) / len(counts)
+    top = max(*counts, 1)
+    up = _scale(0, top, Chart.bottom, Chart.top)
+    bars = []
+    for index, count in enumerate(counts):
+        low, high = edges[index], edges[index + 1]
+        title = f"{low:g} to {high:g}: {count:,}" if logarithmic else f"{low:g} to {high - 1:g}: {count:,}"
+        x, y = Chart.left + index * step, up(count)
+        bars.append(Bar(name, x + 0.5, y, max(step - 1, 1), Chart.bottom - y, title))
+    every = 4 if logarithmic else max(1, math.ceil(len(counts) / 8))
+    return Chart(
+        vertical_ticks=[Tick(up(value), _short(value)) for value in _round_ticks(top)],
+        horizontal_ticks=[
+            Tick(Chart.left + index * step, _fraction(edges[index]) if logarithmic else f"{edges[index]:g}")
+            for index in range(0, len(edges), every)
+        ],
+        bars=bars,
+    )
+
+
+def curves(series: dict[str, Sequence[Sequence[float]]]) -> Chart:
+    """Lays out curves with two logarithmic axes.
+
+    Args:
+        series: CSS class of each curve → its points (x, y), with coordinates of at least 1.
+    """
+    points = [point for line in series.values() for point in line]
+    decades = [math.ceil(math.log10(max(*(point[axis] for point in points), 10))) for axis in (0, 1)]
+    across = _scale(0, decades[0], Chart.left, Chart.right)
+    up = _scale(0, decades[1], Chart.bottom, Chart.top)
+    return Chart(
+        vertical_ticks=[Tick(up(decade), _short(10**decade)) for decade in range(decades[1] + 1)],
+        horizontal_ticks=[Tick(across(decade), _short(10**decade)) for decade in range(decades[0] + 1)],
+        curves=[
+            Curve(name, [(across(math.log10(x)), up(math.log10(y))) for x, y in line])
+            for name, line in series.items()
+        ],
+    )
+
+
+def _scale(low: float, high: float, begin: float, end: float) -> Callable[[float], float]:
+    return lambda value: begin + (value - low) / (high - low) * (end - begin)
+
+
+def _round_ticks(top: float) -> list[int]:
+    """Returns about four round numbers from 0 to `top`."""
+    unit = 10 ** math.floor(math.log10(top))
+    step = next(step for step in (unit // 4, unit // 2, unit, 2 * unit) if step and top / step <= 5)
+    return list(range(0, int(top) + 1, int(step)))
+
+
+def _short(value: float) -> str:
+    for size, unit in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if value >= size:
+            return f"{value / size:g}{unit}"
+    return f"{value:g}"
+
+
+def _fraction(value: float) -> str:
+    return f"{value:g}" if value >= 1 else f"1/{round(1 / value)}"

@@ -20,8 +20,15 @@ from typing import Any
 
 from nmt.copying.strings import WORD_START
 from nmt.data.subwords.tokenizer import MAX_BYTES, SOURCE_FILE, TARGET_FILE, Tokenizer, segmentation_of
-from nmt.data.subwords.vocabulary import EOS_ID, NUM_SPECIAL, PAD_ID, UNK_ID, Vocabulary
-from nmt.data.subwords.word_numbers import piece_begins, words_at
+from nmt.data.subwords.vocabulary import (
+    EOS_ID,
+    NUM_SPECIAL,
+    PAD_ID,
+    UNK_ID,
+    Vocabulary,
+    piece_begins,
+    words_at,
+)
 from nmt.errors import UserError
 from nmt.runtime import make_folder, parse_json, read_checked, replaced
 from nmt.runtime.arrays import Side, smallest_dtype

@@ -3,36 +3,29 @@
 from __future__ import annotations
 
 import hashlib
-import io
 import re
-import resource
-import signal
-import threading
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Collection, Sequence
 from pathlib import Path
 
 import sentencepiece as spm
 
-from nmt.config import Segmentation, TokenizerConfig
+from nmt.config import Segmentation
 from nmt.copying.strings import PLACEHOLDERS
-from nmt.data.subwords.protobuf import protobuf_fields
 from nmt.data.subwords.vocabulary import (
     BOS_ID,
     EOS_ID,
+    NO_WORD,
     NUM_SPECIAL,
     PAD_ID,
     UNK_ID,
     SentencePieceVocabulary,
     Vocabulary,
+    protobuf_fields,
+    words_at,
 )
-from nmt.data.subwords.word_numbers import NO_WORD, words_at
 from nmt.errors import UserError
 from nmt.runtime import (
-    STOP_SIGNALS,
-    guest,
     holds_pieces,
-    log,
     make_folder,
     model_folders,
     pieces_folder,
@@ -55,18 +48,12 @@ __all__ = [
     "Tokenizer",
     "check_symbols",
     "find_tokenizer",
-    "train_tokenizer",
 ]
 
 JOINT_FILE, SOURCE_FILE, TARGET_FILE = "joint.spm", "source.spm", "target.spm"
 
 MAX_BYTES = 1 << 26  # of a model; a model of a million pieces has about 25 million
 _SPECIAL_PIECES = ("<pad>", "<s>", "</s>", "<unk>")
-# The threads share the sums over sentences, so the number of threads affects their rounding. It must not
-# depend on the machine.
-_TRAINING_THREADS = 8
-# The time for text without spaces is quadratic in its length, and such long texts are dropped anyway.
-_MAX_CHARACTERS = 4000
 
 # Characters that end a line, ring the bell or move the cursor; a model may write them.
 _CONTROLS = {code: " " for code in (*range(0x20), *range(0x7F, 0xA0), 0x2028, 0x2029) if code != 0x09}
@@ -198,7 +185,7 @@ class Tokenizer:
     def source_word_numbers(self, text: str) -> list[int]:
         """Returns for each id of `encode_source` the number of its word in the text; a tag is a word.
 
-        See `nmt.data.subwords.word_numbers`.
+        See `nmt.data.subwords.vocabulary`.
         """
         tag, rest = self.split_tag(text)
         words = self.source.word_numbers(rest)
@@ -277,34 +264,6 @@ def find_tokenizer(path: str) -> Tokenizer:
     )
 
 
-def train_tokenizer(
-    pairs: Callable[[], Iterator[tuple[str, str]]], config: TokenizerConfig, folder: Path
-) -> Tokenizer:
-    """Trains a tokenizer and writes it to a folder.
-
-    The same pairs and options give the same pieces on every machine, with any number of cores.
-
-    Args:
-        pairs: returns a new iterator over the cleaned training pairs, or over a sample of them.
-        config: the options.
-        folder: folder for the models.
-
-    Raises:
-        UserError: there is no text, the vocabulary is too small for the characters, or a user symbol can't be
-            a piece.
-    """
-    check_symbols(config.user_symbols, "data.tokenizer.user_symbols")
-    if config.joint:
-        tokenizer = Tokenizer(_train((text for pair in pairs() for text in pair), config, "both sides"))
-    else:
-        tokenizer = Tokenizer(
-            _train((pair[0] for pair in pairs()), config, "the source side"),
-            _train((pair[1] for pair in pairs()), config, "the target side"),
-        )
-    tokenizer.save(folder)
-    return tokenizer
-
-
 def check_symbols(symbols: Sequence[str], key: str) -> None:
     """Checks that strings can be pieces.
 
@@ -325,76 +284,6 @@ def check_symbols(symbols: Sequence[str], key: str) -> None:
             reason = "is given twice"
         if reason:
             raise UserError(f"{key}: {symbol!r} {reason}")
-
-
-def _train(texts: Iterable[str], config: TokenizerConfig, side: str) -> bytes:
-    model = io.BytesIO()
-    try:
-        with _default_stop_signals():
-            spm.SentencePieceTrainer.train(
-                sentence_iterator=(text[:_MAX_CHARACTERS] for text in texts),
-                model_writer=model,
-                model_type=config.segmentation.value,
-                vocab_size=config.vocab_size,
-                hard_vocab_limit=False,
-                character_coverage=config.character_coverage,
-                normalization_rule_name=config.normalization.value,
-                user_defined_symbols=list(config.user_symbols),
-                byte_fallback=True,
-                pad_id=PAD_ID,
-                bos_id=BOS_ID,
-                eos_id=EOS_ID,
-                unk_id=UNK_ID,
-                max_sentence_length=4 * _MAX_CHARACTERS,
-                num_threads=_TRAINING_THREADS,
-                minloglevel=2,
-            )
-    except RuntimeError as error:
-        raise UserError(_training_error(str(error), config, side)) from error
-    size = SentencePieceVocabulary(model.getvalue()).size
-    if size < config.vocab_size:
-        log.warning(
-            "data.tokenizer.vocab_size=%d: the text of %s allows only %d pieces. The vocabulary size is %d.",
-            config.vocab_size, side, size, size,
-        )  # fmt: skip
-    return model.getvalue()
-
-
-@contextmanager
-def _default_stop_signals() -> Iterator[None]:
-    """Lets stop signals end the process at once; Python would handle them only after the training.
-
-    This is safe: all files on the disk are complete at this time, and the training is repeated. In a call
-    from another program the signals are not changed, because this must not end that program.
-    """
-    if guest() is not None or threading.current_thread() is not threading.main_thread():
-        yield  # only the main thread may set handlers
-        return
-    ours = {number: signal.getsignal(number) for number in STOP_SIGNALS}
-    caught = [number for number, handler in ours.items() if callable(handler)]  # without the ignored ones
-    core = resource.getrlimit(resource.RLIMIT_CORE)
-    resource.setrlimit(resource.RLIMIT_CORE, (0, core[1]))  # SIGQUIT would leave a core file
-    for number in caught:
-        signal.signal(number, signal.SIG_DFL)
-    try:
-        yield
-    finally:
-        for number in caught:
-            signal.signal(number, ours[number])
-        resource.setrlimit(resource.RLIMIT_CORE, core)
-
-
-def _training_error(message: str, config: TokenizerConfig, side: str) -> str:
-    too_small = re.search(r"smaller than required_chars\. \d+ vs (\d+)", message)
-    if too_small:
-        return (
-            f"data.tokenizer.vocab_size={config.vocab_size}: the characters of {side} need at least "
-            f"{too_small[1]} pieces, and about twice as many for a useful vocabulary. Raise it, or lower "
-            "data.tokenizer.character_coverage (0.9995 suits Chinese and Japanese)."
-        )
-    if "sentences_.empty()" in message or "all_chars_count" in message:
-        return f"data.train: {side} of the cleaned training pairs: no text to train the tokenizer on"
-    return f"data.tokenizer: SentencePiece could not train on {side}: {' '.join(message.split())}"
 
 
 def _placeholders(symbols: Collection[str], processors: Sequence[spm.SentencePieceProcessor]) -> range:

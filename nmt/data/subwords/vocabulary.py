@@ -1,19 +1,24 @@
-"""The vocabulary of one side: pieces with ids, text to ids, and ids to text.
+"""The vocabulary of one side: pieces with ids, text to ids, ids to text, and the word of each piece.
 
 `nmt-train` makes a `SentencePieceVocabulary`, whose ids are those of a SentencePiece model. Imported models
 have a `nmt.data.subwords.marian.MarianVocabulary`.
+
+Words are separated by white space, as in `str.split`. Normalisation may change the text, and a word may have
+pieces with a space in them, so the text of the pieces does not show where a word begins. SentencePiece
+reports for each piece the bytes of the text that it stands for.
 """
 
 from __future__ import annotations
 
+import re
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from bisect import bisect_right
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
+from itertools import accumulate
 
 import sentencepiece as spm
 
-from nmt.data.subwords.protobuf import protobuf_fields
-from nmt.data.subwords.word_numbers import piece_begins, words_of_text
 from nmt.data.subwords.words import Words
 from nmt.runtime.arrays import Side
 from nmt.runtime.lazy import cached_property
@@ -84,7 +89,7 @@ class Vocabulary(ABC):
 
     @abstractmethod
     def word_numbers(self, text: str) -> list[int]:
-        """Returns for each id of a text the number of its word; see `nmt.data.subwords.word_numbers`."""
+        """Returns for each id of a text the number of its word; see `nmt.data.subwords.vocabulary`."""
 
     @abstractmethod
     def decode(self, ids: Sequence[Sequence[int]]) -> list[str]:
@@ -157,3 +162,76 @@ class SentencePieceVocabulary(Vocabulary):
         """Returns for each part of a text the first byte of each of its pieces."""
         messages = self.processor.encode(parts, out_type="serialized_proto", num_threads=1)
         return list(map(piece_begins, messages))
+
+
+def protobuf_fields(message: bytes) -> Iterator[tuple[int, int | bytes]]:
+    """Yields the fields of a protobuf message in order: number, and integer or bytes."""
+    at = 0
+    while at < len(message):
+        tag, at = _varint(message, at)
+        kind = tag & 7
+        if kind == 0:
+            value, at = _varint(message, at)
+            yield tag >> 3, value
+            continue
+        size, at = (8, at) if kind == 1 else (4, at) if kind == 5 else _varint(message, at)
+        yield tag >> 3, message[at : at + size]
+        at += size
+
+
+def _varint(message: bytes, at: int) -> tuple[int, int]:
+    value = shift = 0
+    while True:
+        byte = message[at]
+        value |= (byte & 0x7F) << shift
+        shift, at = shift + 7, at + 1
+        if shift > 70:
+            raise ValueError("not a SentencePiece model")
+        if byte < 0x80:
+            return value, at
+
+
+NO_WORD = -1
+"""The number of a piece that belongs to no word, such as a space at the end."""
+
+
+def words_of_text(text: str, encode: Callable[[list[str]], list[list[int]]]) -> list[int]:
+    """Returns the number of the word of each piece of a text.
+
+    Args:
+        text: split at spaces; each part is encoded alone, as `Words` does it.
+        encode: returns for each part the first byte of each of its pieces.
+    """
+    parts = [(match.start(), match[0]) for match in re.finditer("[^ ]+", text)]
+    starts = [len(text[:start].encode()) for start, _ in parts]
+    found = encode([part for _, part in parts]) if parts else []
+    begins = [start + begin for start, part in zip(starts, found, strict=True) for begin in part]
+    return words_at(text, text, begins)
+
+
+def words_at(text: str, shown: str, begins: Sequence[int]) -> list[int]:
+    """Returns the number of the word at each place.
+
+    A place between two words belongs to the second one: a piece such as `▁word` begins with its space.
+
+    Args:
+        text: the text that the places refer to.
+        shown: the text that the user sees, which is split into words. It has as many characters as `text`.
+        begins: places, as numbers of bytes.
+    """
+    assert len(text) == len(shown)
+    ends = [match.end() for match in re.finditer(r"\S+", shown)]
+    byte_ends = [0, *accumulate(len(character.encode()) for character in text)]
+    last_bytes = [byte_ends[end] for end in ends]
+    words = [bisect_right(last_bytes, begin) for begin in begins]  # the first word that ends after the place
+    return [word if word < len(ends) else NO_WORD for word in words]
+
+
+def piece_begins(message: bytes) -> list[int]:
+    """Returns the first byte of each piece of a `SentencePieceText` message (its fields 2 and 4)."""
+    pieces = (value for number, value in protobuf_fields(message) if number == 2)
+    return [
+        next(int(value) for number, value in protobuf_fields(piece) if number == 4)
+        for piece in pieces
+        if isinstance(piece, bytes)
+    ]

@@ -28,11 +28,11 @@ from nmt.copying.correspondence import Lexicon, Units, equal_units
 from nmt.copying.insertion import count_placeholders, drawn_steps, renumbered
 from nmt.copying.strings import NUM_PLACEHOLDERS, PLACEHOLDERS, mask_pair
 from nmt.data.batches.batching import Batch
-from nmt.data.batches.blocks import Plan, inserter_of, pieces_of
-from nmt.data.batches.concatenation import steps_in_chains
+from nmt.data.batches.blocks import Plan, inserter_of, pieces_of, steps_in_chains
 from nmt.data.batches.stream import BatchStream, Cursor
 from nmt.data.store import Store
-from nmt.data.subwords.tokenizer import Tokenizer, train_tokenizer
+from nmt.data.subwords.learning import train_tokenizer
+from nmt.data.subwords.tokenizer import Tokenizer
 from nmt.runtime.arrays import Side
 from nmt.training.batch_size import largest_batches
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nmt.copying.raw_words import RawWords, identity_links, raw_links
 from nmt.copying.strings import NUM_PLACEHOLDERS, PLACEHOLDERS, mask, mask_pair, restore
+from nmt.copying.translation import RawWords, identity_links, raw_links
 
 
 def written(text: str) -> str:

@@ -14,7 +14,8 @@ from toy_search import EOS, NextLogProbs, alphas, run, tables
 from toys import CopyModel, CopyState, WordTokenizer, translator_of
 
 from nmt.config import DecodingConfig, TokenizerConfig
-from nmt.data.subwords.tokenizer import EOS_ID, Tokenizer, train_tokenizer
+from nmt.data.subwords.learning import train_tokenizer
+from nmt.data.subwords.tokenizer import EOS_ID, Tokenizer
 from nmt.decoding.candidates import has_loop
 from nmt.decoding.processors import Diversity, DiversityOptions, configured_processors
 from nmt.decoding.search import Hypothesis, ranked_by_coverage

@@ -222,7 +222,7 @@ def test_the_command_equals_the_scores_in_python(tmp_path: Path) -> None:
 
     import nmt
     from nmt.bundle import save_bundle
-    from nmt.data.subwords.tokenizer import train_tokenizer
+    from nmt.data.subwords.learning import train_tokenizer
     from nmt.model import Transformer
 
     generator = random.Random(1)

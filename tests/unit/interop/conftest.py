@@ -21,7 +21,8 @@ from nmt.config import (
     TrainConfig,
     TranslateConfig,
 )
-from nmt.data.subwords.tokenizer import Tokenizer, train_tokenizer
+from nmt.data.subwords.learning import train_tokenizer
+from nmt.data.subwords.tokenizer import Tokenizer
 from nmt.decoding.translator import Translator
 from nmt.interop import ENGINES
 from nmt.model import build_model

@@ -14,7 +14,7 @@ from nmt.bundle import save_bundle
 from nmt.config import DataConfig, DecodingConfig, ModelConfig, Tie, TokenizerConfig, TrainConfig
 from nmt.copying.strings import PLACEHOLDERS
 from nmt.data.batches.batching import Batch
-from nmt.data.subwords.tokenizer import train_tokenizer
+from nmt.data.subwords.learning import train_tokenizer
 from nmt.model import build_model
 from nmt.runtime.fp32_products import plain_fp32_products
 

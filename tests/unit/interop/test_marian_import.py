@@ -359,7 +359,7 @@ def test_recommended_options_that_are_not_numbers(tmp_path: Path) -> None:
 def test_unigram_and_bpe_models_are_sampled(tmp_path: Path) -> None:
     """Subword regularisation with the pieces of the list alone."""
     from nmt.config import Segmentation
-    from nmt.data.subwords.sampling import Sampler
+    from nmt.data.subwords.segmentation import Sampler
     from nmt.runtime.arrays import Side
 
     for kind in ("unigram", "bpe"):
@@ -381,7 +381,7 @@ def test_unigram_and_bpe_models_are_sampled(tmp_path: Path) -> None:
 def test_each_side_is_sampled_with_its_own_model(tmp_path: Path) -> None:
     """Both sides have the same list of pieces, but their SentencePiece models have other scores."""
     from nmt.data.batches.blocks import _samplers
-    from nmt.data.subwords.sampling import Sampler
+    from nmt.data.subwords.segmentation import Sampler
     from nmt.runtime.arrays import Side
 
     write_tokenizer(tmp_path)

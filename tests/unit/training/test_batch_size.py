@@ -27,7 +27,7 @@ from nmt.config import (
     TrainingConfig,
 )
 from nmt.data.batches.batching import Batch
-from nmt.data.batches.packing import pack
+from nmt.data.batches.blocks import pack
 from nmt.data.store import Store
 from nmt.errors import UserError
 from nmt.model.size import num_weights

@@ -31,7 +31,8 @@ from nmt.data.batches.stream import Cursor
 from nmt.data.corpora.corpus import HeldOut
 from nmt.data.preparation.prepare import Prepared
 from nmt.data.store import Store
-from nmt.data.subwords.tokenizer import EOS_ID, train_tokenizer
+from nmt.data.subwords.learning import train_tokenizer
+from nmt.data.subwords.tokenizer import EOS_ID
 from nmt.errors import UserError
 from nmt.model.transformer import Transformer
 from nmt.training.batch_size import OutOfMemory, largest_batches

@@ -1,4 +1,4 @@
-"""The language rule: each side must be in its language, as identified by lingua-language-detector."""
+"""Rules about the language of each side: the identified language, and the script of its letters."""
 
 from __future__ import annotations
 
@@ -12,6 +12,9 @@ from nmt.errors import UserError
 
 if TYPE_CHECKING:
     from lingua import LanguageDetector
+import unicodedata
+
+from nmt.runtime import log
 
 _MIN_LETTERS = 20  # detection is unreliable on shorter text
 _SEVERAL = {"no": ("nb", "nn"), "sh": ("hr", "sr", "bs")}
@@ -99,3 +102,95 @@ def detector() -> LanguageDetector:
 def _codes(code: str) -> frozenset[str]:
     base = base_language(code)
     return frozenset(_SEVERAL.get(base, (base,)))
+
+
+_LATIN = (
+    "af az bs ca cs cy da de en eo es et eu fi fo fr fy ga gd gl ha hr hu id ig is it jv la lb lt lv mg mi "
+    "ms mt nb nl nn no oc om pl pt rm ro rw sk sl sn so sq st su sv sw tk tl tn tr uz vi wo xh yo zu"
+)
+_CYRILLIC = "ab ba be bg ce cv kk ky mk mn os ru tg tt uk"
+_ARABIC = "ar arz ckb fa ps sd ug ur"
+_DEVANAGARI = "bh hi kok mai mr ne sa"
+SCRIPTS: dict[str, frozenset[str]] = {
+    **dict.fromkeys(_LATIN.split(), frozenset({"LATIN"})),
+    **dict.fromkeys(_CYRILLIC.split(), frozenset({"CYRILLIC"})),
+    **dict.fromkeys(_ARABIC.split(), frozenset({"ARABIC"})),
+    **dict.fromkeys(_DEVANAGARI.split(), frozenset({"DEVANAGARI"})),
+    "sr": frozenset({"CYRILLIC", "LATIN"}),
+    "ku": frozenset({"LATIN", "ARABIC"}),
+    "zh": frozenset({"CJK", "BOPOMOFO"}),
+    "yue": frozenset({"CJK", "BOPOMOFO"}),
+    "ja": frozenset({"CJK", "HIRAGANA", "KATAKANA", "KATAKANA-HIRAGANA"}),
+    "ko": frozenset({"HANGUL", "CJK"}),
+    "el": frozenset({"GREEK"}),
+    "he": frozenset({"HEBREW"}),
+    "yi": frozenset({"HEBREW"}),
+    "hy": frozenset({"ARMENIAN"}),
+    "ka": frozenset({"GEORGIAN"}),
+    "am": frozenset({"ETHIOPIC"}),
+    "ti": frozenset({"ETHIOPIC"}),
+    "as": frozenset({"BENGALI"}),
+    "bn": frozenset({"BENGALI"}),
+    "pa": frozenset({"GURMUKHI"}),
+    "gu": frozenset({"GUJARATI"}),
+    "or": frozenset({"ORIYA"}),
+    "ta": frozenset({"TAMIL"}),
+    "te": frozenset({"TELUGU"}),
+    "kn": frozenset({"KANNADA"}),
+    "ml": frozenset({"MALAYALAM"}),
+    "si": frozenset({"SINHALA"}),
+    "th": frozenset({"THAI"}),
+    "lo": frozenset({"LAO"}),
+    "bo": frozenset({"TIBETAN"}),
+    "dz": frozenset({"TIBETAN"}),
+    "my": frozenset({"MYANMAR"}),
+    "km": frozenset({"KHMER"}),
+}
+"""Scripts of each language. A script is the first word of the Unicode names of its letters."""
+
+
+class ScriptRule(Rule):
+    """Drops pairs with a side in another script: it is another language, or was decoded wrongly."""
+
+    name = "script"
+    words = "a side is not in the script of its language"
+    option = "min_script"
+
+    def __init__(self, min_script: float, source_lang: str, target_lang: str) -> None:
+        """Takes the smallest allowed share of letters in the right script, and the languages of the sides."""
+        self.min_script = min_script
+        self.scripts = tuple(SCRIPTS.get(base_language(code)) for code in (source_lang, target_lang))
+
+    @classmethod
+    def build(cls, config: CleaningConfig, setting: Setting) -> Rule | None:
+        """Enabled unless `min_script` is 0. A side whose language is not in `SCRIPTS` is not checked."""
+        if not config.min_script:
+            return None
+        for code in (setting.source_lang, setting.target_lang):
+            if base_language(code) not in SCRIPTS:
+                log.warning(
+                    "data.cleaning.min_script: no script is known for %r. That side is not checked.", code
+                )
+        return cls(config.min_script, setting.source_lang, setting.target_lang)
+
+    def drops(self, source: str, target: str) -> bool:
+        """Whether too few letters of a side are in its scripts. A side without letters is retained."""
+        return any(
+            scripts is not None and self._is_other(text, scripts)
+            for text, scripts in zip((source, target), self.scripts, strict=True)
+        )
+
+    def _is_other(self, text: str, scripts: frozenset[str]) -> bool:
+        if text.isascii() and "LATIN" in scripts:  # most lines in most languages
+            return False
+        found = [script for script in map(script_of, text) if script]
+        return sum(script in scripts for script in found) < self.min_script * len(found)
+
+
+@cache
+def script_of(character: str) -> str:
+    """Returns the script of a letter, the first word of its Unicode name; empty for other characters."""
+    if not character.isalpha():
+        return ""
+    words = unicodedata.name(character, "").replace("FULLWIDTH ", "").replace("HALFWIDTH ", "").split()
+    return words[0] if words else ""

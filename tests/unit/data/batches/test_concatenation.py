@@ -12,10 +12,11 @@ from hypothesis import strategies as st
 
 from nmt.config import CleaningConfig, CorpusConfig, DataConfig, TokenizerConfig, TrainSplitConfig
 from nmt.data.batches.batching import Batch
-from nmt.data.batches.concatenation import begins_with, chains, concatenated
+from nmt.data.batches.blocks import begins_with, chains, concatenated
 from nmt.data.batches.stream import BatchStream, Cursor
 from nmt.data.store import Store
-from nmt.data.subwords.tokenizer import Tokenizer, train_tokenizer
+from nmt.data.subwords.learning import train_tokenizer
+from nmt.data.subwords.tokenizer import Tokenizer
 from nmt.runtime.arrays import Side
 from nmt.training.batch_size import largest_batches
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nmt.data.batches.packing import pack
+from nmt.data.batches.blocks import pack
 
 PAIRS = st.lists(st.tuples(st.integers(0, 14), st.integers(0, 14)), max_size=60)
 

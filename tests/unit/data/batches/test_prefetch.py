@@ -12,7 +12,7 @@ from collections.abc import Iterator
 import pytest
 from waiting import prefetch_threads, wait_until
 
-from nmt.data.batches.prefetch import Prefetch
+from nmt.data.batches.stream import Prefetch
 
 
 def counting(made: list[int]) -> Iterator[int]:

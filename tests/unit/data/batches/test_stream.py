@@ -35,7 +35,8 @@ from nmt.data.batches.batching import Batch
 from nmt.data.batches.blocks import Block, Plan
 from nmt.data.batches.stream import BatchStream, Cursor, num_loaders, validation_batches
 from nmt.data.store import Shard, Store
-from nmt.data.subwords.tokenizer import Tokenizer, train_tokenizer
+from nmt.data.subwords.learning import train_tokenizer
+from nmt.data.subwords.tokenizer import Tokenizer
 from nmt.errors import UserError
 
 Rows = list[tuple[list[int], list[int]]]

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nmt.data.cleaning import duplicates as module
-from nmt.data.cleaning.duplicates import Hashes, repeats
+from nmt.data.cleaning import clean_text as module
+from nmt.data.cleaning.clean_text import Hashes, repeats
 
 SPREAD = 0x1C71C71C71C71C71  # its multiples by 0 to 9 spread over all 64-bit values
 

@@ -9,7 +9,7 @@ import pytest
 
 from nmt.config import DataConfig, SplitConfig
 from nmt.data.corpora.corpus import open_corpus
-from nmt.data.corpora.pairing import mispaired
+from nmt.data.corpora.text import mispaired
 
 
 def paths(names: str) -> list[Path]:

@@ -11,7 +11,7 @@ import huggingface_hub
 import pytest
 
 from nmt.config import CorpusConfig, DataConfig, HubConfig, SplitConfig, TrainSplitConfig
-from nmt.data.corpora.revisions import with_commits
+from nmt.data.corpora.hub import with_commits
 from nmt.errors import UserError
 
 OLD, NEW = "0" * 40, "1" * 40

@@ -8,8 +8,7 @@ import pytest
 
 from nmt.config import CleaningConfig
 from nmt.data.corpora.corpus import Corpus, HeldOut
-from nmt.data.corpora.sources import Source
-from nmt.data.corpora.tags import check_tags, first_words, known_tags, without_tag
+from nmt.data.corpora.sources import Source, check_tags, first_words, known_tags, without_tag
 from nmt.errors import UserError
 
 

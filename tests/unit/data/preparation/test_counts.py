@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nmt.data.preparation.counts import Counts, ratio_edges
+from nmt.data.preparation.encoding import Counts, ratio_edges
 from nmt.runtime.arrays import Side
 
 ids = st.lists(st.integers(0, 9), min_size=1, max_size=30)

@@ -19,7 +19,7 @@ from nmt.config import (
     TokenizerConfig,
     TrainSplitConfig,
 )
-from nmt.data.cleaning import duplicates
+from nmt.data.cleaning import clean_text as duplicates
 from nmt.data.corpora.mixture import Mixture
 from nmt.data.preparation import prepare as preparation
 from nmt.data.preparation.prepare import Prepared, prepare

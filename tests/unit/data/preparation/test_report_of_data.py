@@ -25,10 +25,9 @@ from nmt.config import (
     TrainSplitConfig,
 )
 from nmt.data.cleaning.cleaner import RULES, option_of
-from nmt.data.preparation.charts import curves, histogram
 from nmt.data.preparation.prepare import Prepared, prepare
 from nmt.data.preparation.report import data_report, write_data_report
-from nmt.data.preparation.report_page import page
+from nmt.data.preparation.report_page import curves, histogram, page
 
 
 @pytest.fixture(scope="module")

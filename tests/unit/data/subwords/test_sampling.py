@@ -13,9 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nmt.config import Segmentation, TokenizerConfig
-from nmt.data.subwords.sampling import WORD_START, Sampler
-from nmt.data.subwords.segmentation import BpeSegmenter
-from nmt.data.subwords.tokenizer import Tokenizer, train_tokenizer
+from nmt.data.subwords.learning import train_tokenizer
+from nmt.data.subwords.segmentation import WORD_START, BpeSegmenter, Sampler
+from nmt.data.subwords.tokenizer import Tokenizer
 from nmt.runtime.arrays import Side
 
 

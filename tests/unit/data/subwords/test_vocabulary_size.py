@@ -11,7 +11,7 @@ import pytest
 
 from nmt.config import CorpusConfig, DataConfig, SplitConfig, TokenizerConfig, TrainSplitConfig
 from nmt.data.preparation.prepare import prepare
-from nmt.data.subwords.vocabulary_size import num_characters, recommended_size
+from nmt.data.subwords.learning import num_characters, recommended_size
 from nmt.errors import UserError
 
 

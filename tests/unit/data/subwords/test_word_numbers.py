@@ -9,8 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nmt.config import Segmentation, TokenizerConfig
-from nmt.data.subwords.tokenizer import Tokenizer, train_tokenizer
-from nmt.data.subwords.word_numbers import NO_WORD, words_at
+from nmt.data.subwords.learning import train_tokenizer
+from nmt.data.subwords.tokenizer import Tokenizer
+from nmt.data.subwords.vocabulary import NO_WORD, words_at
 
 
 @pytest.fixture(scope="module", params=[Segmentation.unigram, Segmentation.bpe], ids=str)

@@ -9,7 +9,7 @@ from judging import first_rule
 
 from nmt.config import CleaningConfig
 from nmt.data.cleaning.cleaner import build_rules
-from nmt.data.cleaning.rules.script import SCRIPTS, script_of
+from nmt.data.cleaning.rules.language import SCRIPTS, script_of
 
 CASES = [
     ("en", "de", "a dog", "ein Hund", None),

@@ -1,0 +1,187 @@
+"""The third stage of preparation: encodes shards of cleaned text, and counts lengths and pieces in them.
+
+Encoding a shard stores the counts of lengths, length ratios and pieces in it, for the data report.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from nmt.config import CleaningConfig
+from nmt.copying.strings import mask_pair
+from nmt.data.cleaning.clean_text import Texts, report_to_json
+from nmt.data.cleaning.cleaner import CleaningReport, PieceRule
+from nmt.data.store import Shard
+from nmt.data.subwords.tokenizer import Tokenizer
+from nmt.runtime.arrays import Array, Side, offsets_of, smallest_dtype
+
+_SLICE = 8192  # pairs encoded at a time
+_RATIO_BINS_PER_OCTAVE = 4
+_RATIO_OCTAVES = 3  # ratios from 1/8 to 8; the outer bins include all ratios beyond that
+_RATIO_BINS = 2 * _RATIO_OCTAVES * _RATIO_BINS_PER_OCTAVE
+
+
+class Encoder:
+    """Encodes shards of a corpus, in any process."""
+
+    def __init__(
+        self,
+        text_folder: Path,
+        repeats: Path | None,
+        tokenizer_folder: Path,
+        cleaning: CleaningConfig,
+        tag: str | None,
+    ) -> None:
+        self._texts = Texts(text_folder, repeats)
+        self._tokenizer = Tokenizer.load(tokenizer_folder)
+        self._rule = PieceRule(cleaning)
+        self._tag = None if tag is None else self._tokenizer.source_symbols[tag]
+
+    def __call__(self, path: Path) -> int:
+        """Encodes the shard whose number is the name of `path`, and writes it; returns the pairs read."""
+        tokenizer, rule, shard = self._tokenizer, self._rule, int(path.stem)
+        rows = self._texts.rows(shard)
+        report = CleaningReport()
+        slices: list[tuple[Side, Side]] = []
+        for begin in range(0, max(len(rows), 1), _SLICE):
+            chosen = rows[begin : begin + _SLICE]
+            sources, targets = masked_sides(*self._texts.sides(shard, chosen), tokenizer)
+            source, target = tokenizer.source_ids(sources), tokenizer.target_ids(targets)
+            if self._tag is not None:
+                source = _tagged(source, self._tag)
+            dropped = rule.mask(source.lengths(), target.lengths())
+            if dropped.any():
+                for pair in zip(*self._texts.pairs(shard, chosen[dropped]), strict=True):
+                    report.drop(rule.name, rule.words, *pair)
+                    report.keep(-1)  # the first stage counted it as retained
+                retained = np.flatnonzero(~dropped)
+                source, target = source.take(retained), target.take(retained)
+            slices.append((source, target))
+        source, target = (Side.concatenated([pair[side] for pair in slices]) for side in (0, 1))
+        counts = Counts.of(source, target, tokenizer.source_vocab_size, tokenizer.target_vocab_size)
+        Shard(source, target, counts.arrays(), report_to_json(report)).write(path)
+        return len(rows)
+
+
+def _tagged(side: Side, tag: int) -> Side:
+    """Inserts the id of a tag before every sentence that is not empty."""
+    nonempty = side.lengths() > 0
+    return Side(np.insert(side.ids, side.offsets[:-1][nonempty], tag), side.offsets + offsets_of(nonempty))
+
+
+def masked_pairs(pairs: Callable[[], Iterator[tuple[str, str]]]) -> Iterator[tuple[str, str]]:
+    """Yields pairs with placeholders: the text from which a vocabulary with placeholders is learnt."""
+    return (mask_pair(*pair)[:2] for pair in pairs())
+
+
+def masked_lines(
+    sources: Sequence[str], targets: Sequence[str], tokenizer: Tokenizer
+) -> tuple[Sequence[str], Sequence[str]]:
+    """Returns both sides of pairs with placeholders, or unchanged if the vocabulary has none."""
+    if not tokenizer.placeholders:
+        return sources, targets
+    tags = tokenizer.source_symbols
+    pairs = [mask_pair(*pair, tags)[:2] for pair in zip(sources, targets, strict=True)]
+    return [source for source, _ in pairs], [target for _, target in pairs]
+
+
+def masked_sides(sources: Side, targets: Side, tokenizer: Tokenizer) -> tuple[Side, Side]:
+    """Does the same as `masked_lines` for lines of `Side.of_lines`."""
+    if not tokenizer.placeholders:
+        return sources, targets
+    masked = masked_lines(sources.lines(), targets.lines(), tokenizer)
+    return Side.of_lines(masked[0]), Side.of_lines(masked[1])
+
+
+@dataclass(frozen=True)
+class SideCounts:
+    """Counts of one side of the pairs.
+
+    Attributes:
+        lengths: (L,) number of sentences of each length in pieces, EOS not counted.
+        pieces: (V,) number of occurrences of each piece.
+    """
+
+    lengths: Array
+    pieces: Array
+
+
+@dataclass(frozen=True)
+class Counts:
+    """Counts of pairs.
+
+    Attributes:
+        source: counts of the source side.
+        target: counts of the target side.
+        ratios: (24,) histogram of target length / source length, with the bins of `ratio_edges`.
+    """
+
+    source: SideCounts
+    target: SideCounts
+    ratios: Array
+
+    @classmethod
+    def of(cls, source: Side, target: Side, source_vocab_size: int, target_vocab_size: int) -> Counts:
+        """Counts pairs without empty sides."""
+        lengths = source.lengths(), target.lengths()
+        place = (np.log2(lengths[1] / lengths[0]) + _RATIO_OCTAVES) * _RATIO_BINS_PER_OCTAVE
+        bins = np.clip(np.floor(place).astype(np.int64), 0, _RATIO_BINS - 1)
+        return cls(
+            SideCounts(np.bincount(lengths[0]), np.bincount(source.flat(), minlength=source_vocab_size)),
+            SideCounts(np.bincount(lengths[1]), np.bincount(target.flat(), minlength=target_vocab_size)),
+            np.bincount(bins, minlength=_RATIO_BINS),
+        )
+
+    @classmethod
+    def summed(cls, shards: Iterable[Mapping[str, Array]]) -> Counts:
+        """Returns the sum of the counts of several shards (at least one), given as `arrays` returned them."""
+        sums: dict[str, Array] = {}
+        for arrays in shards:
+            for name in _NAMES:
+                sums[name] = _added(sums.get(name, np.zeros(0, np.int64)), arrays[name])
+        source_lengths, source_pieces, target_lengths, target_pieces, ratios = (sums[n] for n in _NAMES)
+        return cls(
+            SideCounts(source_lengths, source_pieces), SideCounts(target_lengths, target_pieces), ratios
+        )
+
+    def arrays(self) -> dict[str, Array]:
+        """Returns the counts in the form in which a shard stores them, in the smallest integer types."""
+        counts = (
+            *(self.source.lengths, self.source.pieces),
+            *(self.target.lengths, self.target.pieces),
+            self.ratios,
+        )
+        return {
+            name: array.astype(smallest_dtype(int(array.max(initial=0))))
+            for name, array in zip(_NAMES, counts, strict=True)
+        }
+
+
+_NAMES = (
+    "source_length_counts",
+    "source_piece_counts",
+    "target_length_counts",
+    "target_piece_counts",
+    "ratio_counts",
+)
+
+
+def ratio_edges() -> list[float]:
+    """Returns the edges of the bins of `Counts.ratios`, one more than bins.
+
+    The outer bins include all ratios beyond the edges.
+    """
+    octaves = np.arange(_RATIO_BINS + 1) / _RATIO_BINS_PER_OCTAVE - _RATIO_OCTAVES
+    return [round(edge, 4) for edge in np.exp2(octaves).tolist()]
+
+
+def _added(one: Array, other: Array) -> Array:
+    """Returns the sum of two arrays; the shorter one is padded with zeros."""
+    total = np.zeros(max(len(one), len(other)), np.int64)
+    total[: len(one)] += one
+    total[: len(other)] += other
+    return total

@@ -1,0 +1,172 @@
+"""Learning of a tokenizer from text: the size of its vocabulary, and the training of SentencePiece."""
+
+from __future__ import annotations
+
+import io
+import re
+import resource
+import signal
+import threading
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from itertools import accumulate
+from pathlib import Path
+
+import sentencepiece as spm
+
+from nmt.config import TokenizerConfig
+from nmt.data.subwords.tokenizer import Tokenizer, check_symbols
+from nmt.data.subwords.vocabulary import BOS_ID, EOS_ID, PAD_ID, UNK_ID, SentencePieceVocabulary
+from nmt.errors import UserError
+from nmt.runtime import STOP_SIGNALS, guest, log
+
+SIZES = ((0, 2000), (10_000, 4000), (25_000, 8000), (100_000, 16_000), (1_000_000, 32_000))
+"""Minimum number of cleaned pairs, and the number of pieces of a vocabulary that both languages share.
+
+A small corpus needs a small vocabulary. With 100,000 words of German and English, Sennrich and Zhang 2019
+("Revisiting Low-Resource Neural Machine Translation") gain much with 2,000 pieces instead of 14,000. For the
+29,000 pairs of Multi30k, 4,000 pieces are too few (docs/multi30k.md). For the 4.5 million pairs of WMT14,
+Vaswani et al. 2017 use 37,000.
+"""
+
+_MULTIPLE = 1000
+# The threads share the sums over sentences, so the number of threads affects their rounding. It must not
+# depend on the machine.
+_TRAINING_THREADS = 8
+# The time for text without spaces is quadratic in its length, and such long texts are dropped anyway.
+_MAX_CHARACTERS = 4000
+
+
+def train_tokenizer(
+    pairs: Callable[[], Iterator[tuple[str, str]]], config: TokenizerConfig, folder: Path
+) -> Tokenizer:
+    """Trains a tokenizer and writes it to a folder.
+
+    The same pairs and options give the same pieces on every machine, with any number of cores.
+
+    Args:
+        pairs: returns a new iterator over the cleaned training pairs, or over a sample of them.
+        config: the options.
+        folder: folder for the models.
+
+    Raises:
+        UserError: there is no text, the vocabulary is too small for the characters, or a user symbol can't be
+            a piece.
+    """
+    check_symbols(config.user_symbols, "data.tokenizer.user_symbols")
+    if config.joint:
+        tokenizer = Tokenizer(_train((text for pair in pairs() for text in pair), config, "both sides"))
+    else:
+        tokenizer = Tokenizer(
+            _train((pair[0] for pair in pairs()), config, "the source side"),
+            _train((pair[1] for pair in pairs()), config, "the target side"),
+        )
+    tokenizer.save(folder)
+    return tokenizer
+
+
+def _train(texts: Iterable[str], config: TokenizerConfig, side: str) -> bytes:
+    model = io.BytesIO()
+    try:
+        with _default_stop_signals():
+            spm.SentencePieceTrainer.train(
+                sentence_iterator=(text[:_MAX_CHARACTERS] for text in texts),
+                model_writer=model,
+                model_type=config.segmentation.value,
+                vocab_size=config.vocab_size,
+                hard_vocab_limit=False,
+                character_coverage=config.character_coverage,
+                normalization_rule_name=config.normalization.value,
+                user_defined_symbols=list(config.user_symbols),
+                byte_fallback=True,
+                pad_id=PAD_ID,
+                bos_id=BOS_ID,
+                eos_id=EOS_ID,
+                unk_id=UNK_ID,
+                max_sentence_length=4 * _MAX_CHARACTERS,
+                num_threads=_TRAINING_THREADS,
+                minloglevel=2,
+            )
+    except RuntimeError as error:
+        raise UserError(_training_error(str(error), config, side)) from error
+    size = SentencePieceVocabulary(model.getvalue()).size
+    if size < config.vocab_size:
+        log.warning(
+            "data.tokenizer.vocab_size=%d: the text of %s allows only %d pieces. The vocabulary size is %d.",
+            config.vocab_size, side, size, size,
+        )  # fmt: skip
+    return model.getvalue()
+
+
+@contextmanager
+def _default_stop_signals() -> Iterator[None]:
+    """Lets stop signals end the process at once; Python would handle them only after the training.
+
+    This is safe: all files on the disk are complete at this time, and the training is repeated. In a call
+    from another program the signals are not changed, because this must not end that program.
+    """
+    if guest() is not None or threading.current_thread() is not threading.main_thread():
+        yield  # only the main thread may set handlers
+        return
+    ours = {number: signal.getsignal(number) for number in STOP_SIGNALS}
+    caught = [number for number, handler in ours.items() if callable(handler)]  # without the ignored ones
+    core = resource.getrlimit(resource.RLIMIT_CORE)
+    resource.setrlimit(resource.RLIMIT_CORE, (0, core[1]))  # SIGQUIT would leave a core file
+    for number in caught:
+        signal.signal(number, signal.SIG_DFL)
+    try:
+        yield
+    finally:
+        for number in caught:
+            signal.signal(number, ours[number])
+        resource.setrlimit(resource.RLIMIT_CORE, core)
+
+
+def _training_error(message: str, config: TokenizerConfig, side: str) -> str:
+    too_small = re.search(r"smaller than required_chars\. \d+ vs (\d+)", message)
+    if too_small:
+        return (
+            f"data.tokenizer.vocab_size={config.vocab_size}: the characters of {side} need at least "
+            f"{too_small[1]} pieces, and about twice as many for a useful vocabulary. Raise it, or lower "
+            "data.tokenizer.character_coverage (0.9995 suits Chinese and Japanese)."
+        )
+    if "sentences_.empty()" in message or "all_chars_count" in message:
+        return f"data.train: {side} of the cleaned training pairs: no text to train the tokenizer on"
+    return f"data.tokenizer: SentencePiece could not train on {side}: {' '.join(message.split())}"
+
+
+def recommended_size(pairs: int, characters: int, *, joint: bool) -> int:
+    """Returns the number of pieces of each vocabulary. It never decreases with more pairs or characters.
+
+    Args:
+        pairs: number of cleaned training pairs of all corpora.
+        characters: number of characters that need a piece, as `num_characters` counts them. The vocabulary
+            has at least twice as many pieces, which matters for Chinese with its thousands of characters.
+        joint: whether both languages share one vocabulary. If not, each vocabulary has half the size.
+    """
+    size = SIZES[bisect_right(SIZES, pairs, key=lambda row: row[0]) - 1][1]
+    needed = -(-2 * characters // _MULTIPLE) * _MULTIPLE
+    return max(size if joint else size // 2, needed)
+
+
+def num_characters(pairs: Iterable[tuple[str, str]], coverage: float, *, joint: bool) -> int:
+    """Counts the most frequent characters that together make up the fraction `coverage` of a text.
+
+    Args:
+        pairs: the text.
+        coverage: the fraction, in (0, 1]: `data.tokenizer.character_coverage`.
+        joint: whether the two sides count as one text. If not, the larger number of the two is returned.
+    """
+    counts: tuple[Counter[str], Counter[str]] = (Counter(), Counter())
+    for pair in pairs:
+        for side, text in zip(counts, pair, strict=True):
+            side.update(text)
+    texts = [counts[0] + counts[1]] if joint else list(counts)
+    return max(_covering(text, coverage) for text in texts)
+
+
+def _covering(counts: Counter[str], coverage: float) -> int:
+    sums = list(accumulate(count for _, count in counts.most_common()))
+    return next((rank + 1 for rank, covered in enumerate(sums) if covered >= coverage * sums[-1]), 0)
