@@ -1,19 +1,21 @@
-"""YAML as plain data: only text, numbers, booleans, null, lists and mappings.
+"""Strict YAML: only text, numbers, booleans, null, lists and mappings.
 
 The files may come from untrusted sources. So these are refused: tags, anchors and aliases (a few hundred
-bytes of which can expand to gigabytes), duplicate keys, and deep nesting. Interpolations are not resolved.
+bytes of which can expand to gigabytes), duplicate keys, and deep nesting. `parse_yaml` and `write_yaml` are
+for stored files, whose interpolations are not resolved. `nmt.options.yaml_files` reads the files of users.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from typing import Any
 
 import yaml
 
 MOST_CHARACTERS = 1 << 20
+"""Of a stored file."""
 _DEEPEST = 20
+"""Limit on the levels of nesting; the options have six."""
 LONGEST_NUMBER = 100
 """Characters; longer than the number of any option. Python converts at most 4,300 digits."""
 
@@ -29,6 +31,19 @@ _FLOAT = re.compile(
 )
 
 
+class YamlProblem(ValueError):
+    """A problem in a YAML text.
+
+    Attributes:
+        line: its line, from 1.
+        advice: the problem and its remedy, for the author of the text.
+    """
+
+    def __init__(self, line: int, problem: str, advice: str = "") -> None:
+        super().__init__(f"line {line}: {problem}")
+        self.line, self.advice = line, advice or problem
+
+
 def parse_yaml(text: str) -> Any:
     """Returns the values in `text`. The keys of mappings are text.
 
@@ -37,15 +52,74 @@ def parse_yaml(text: str) -> Any:
     """
     if len(text) > MOST_CHARACTERS:
         raise ValueError(f"has {len(text):,} characters, more than {MOST_CHARACTERS:,}")
-    loader = yaml.CSafeLoader if yaml.__with_libyaml__ else yaml.SafeLoader
     try:
-        return _document(yaml.parse(text, Loader=loader))
+        root = strict_root(text, yaml.CSafeLoader if yaml.__with_libyaml__ else yaml.SafeLoader)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         where = f"line {mark.line + 1}: " if mark else ""
         raise ValueError(f"{where}{error.problem or 'not YAML'}") from error
     except yaml.YAMLError as error:
         raise ValueError("; ".join(str(error).split("\n"))) from error
+    return None if root is None else _values(root)
+
+
+def strict_root(text: str, loader: Any) -> yaml.Node | None:
+    """Returns the nodes of the only document in `text`; None if there is none.
+
+    Raises:
+        YamlProblem: it has an anchor, an alias, a tag, a second document, or too many levels.
+        yaml.YAMLError: it is not YAML.
+    """
+    depth = documents = 0
+    for event in yaml.parse(text, Loader=loader):  # before any recursive function handles it
+        line = line_of(event)
+        documents += isinstance(event, yaml.DocumentStartEvent)
+        if documents > 1:
+            raise YamlProblem(
+                line, "a second document begins", "a second document begins. Write one document."
+            )
+        if isinstance(event, yaml.AliasEvent) or getattr(event, "anchor", None):
+            name = f"{'*' if isinstance(event, yaml.AliasEvent) else '&'}{event.anchor}"
+            raise YamlProblem(
+                line,
+                "anchors and aliases (& and *) are not allowed",
+                f"{name}: anchors and aliases are not allowed. Repeat the value, or refer to another option "
+                "by ${key}.",
+            )
+        if getattr(event, "tag", None) is not None:
+            tag = event.tag.replace("tag:yaml.org,2002:", "!!")
+            advice = f"{tag}: tags are not allowed. Write plain values, and text in quotes."
+            raise YamlProblem(line, "tags (!) are not allowed", advice)
+        depth += isinstance(event, yaml.CollectionStartEvent)
+        depth -= isinstance(event, yaml.CollectionEndEvent)
+        if depth > _DEEPEST:
+            problem = f"nested more than {_DEEPEST} levels deep"
+            raise YamlProblem(line, problem, f"is {problem}.")
+    return yaml.compose(text, Loader=loader)
+
+
+def pairs(node: yaml.MappingNode) -> list[tuple[yaml.ScalarNode, yaml.Node]]:
+    """Returns the keys and values of a mapping.
+
+    Raises:
+        YamlProblem: a key is not a scalar, or occurs twice.
+    """
+    lines: dict[str, int] = {}
+    for key, _ in node.value:
+        line = line_of(key)
+        if not isinstance(key, yaml.ScalarNode):
+            problem = "a key is a list or a mapping"
+            raise YamlProblem(line, problem, f"{problem}. Write text.")
+        if key.value in lines:
+            advice = f"{key.value}: occurs twice, first in line {lines[key.value]}."
+            raise YamlProblem(line, f"the key {key.value} occurs twice", advice)
+        lines[key.value] = line
+    return list(node.value)
+
+
+def line_of(item: yaml.Node | yaml.Event) -> int:
+    """Returns the line in which a node or an event begins, from 1."""
+    return int(item.start_mark.line) + 1
 
 
 def write_yaml(value: Any) -> str:
@@ -84,59 +158,17 @@ def plain_value(text: str) -> Any:
     return int(digits) if integer else float(digits.lower().replace(".inf", "inf").replace(".nan", "nan"))
 
 
-def _document(events: Iterator[yaml.Event]) -> Any:
-    value: Any = None
-    for event in events:
-        if isinstance(event, yaml.DocumentStartEvent):
-            value = _value(events, next(events), 0)
-            break
-    for event in events:
-        if isinstance(event, yaml.DocumentStartEvent):
-            raise ValueError(f"{_line(event)}: a second document begins")
-    return value
-
-
-def _value(events: Iterator[yaml.Event], event: yaml.Event, depth: int) -> Any:
-    if isinstance(event, yaml.AliasEvent) or getattr(event, "anchor", None) is not None:
-        raise ValueError(f"{_line(event)}: anchors and aliases (& and *) are not allowed")
-    if getattr(event, "tag", None) is not None:
-        raise ValueError(f"{_line(event)}: tags (!) are not allowed")
-    if depth > _DEEPEST:
-        raise ValueError(f"{_line(event)}: nested more than {_DEEPEST} levels deep")
-    if isinstance(event, yaml.ScalarEvent):
-        return _scalar(event)
-    if isinstance(event, yaml.SequenceStartEvent):
-        items = []
-        while not isinstance(inner := next(events), yaml.SequenceEndEvent):
-            items.append(_value(events, inner, depth + 1))
-        return items
-    return _mapping(events, depth)
-
-
-def _mapping(events: Iterator[yaml.Event], depth: int) -> dict[str, Any]:
-    values: dict[str, Any] = {}
-    while not isinstance(event := next(events), yaml.MappingEndEvent):
-        key = str(_value(events, event, depth + 1))
-        if not isinstance(event, yaml.ScalarEvent):
-            raise ValueError(f"{_line(event)}: a key is a list or a mapping")
-        key = event.value
-        if key in values:
-            raise ValueError(f"{_line(event)}: the key {key} occurs twice")
-        values[key] = _value(events, next(events), depth + 1)
-    return values
-
-
-def _scalar(event: yaml.ScalarEvent) -> Any:
-    if not event.implicit[0]:  # quoted
-        return event.value
+def _values(node: yaml.Node) -> Any:
+    if isinstance(node, yaml.MappingNode):
+        return {key.value: _values(value) for key, value in pairs(node)}
+    if isinstance(node, yaml.SequenceNode):
+        return [_values(item) for item in node.value]
+    if node.style:  # quoted, or a block
+        return node.value
     try:
-        return plain_value(event.value)
+        return plain_value(node.value)
     except ValueError as error:
-        raise ValueError(f"{_line(event)}: {error}") from None
-
-
-def _line(event: yaml.Event) -> str:
-    return f"line {event.start_mark.line + 1}"
+        raise YamlProblem(line_of(node), str(error)) from None
 
 
 class _Dumper(yaml.SafeDumper):  # type: ignore[misc]

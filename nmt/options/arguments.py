@@ -109,7 +109,7 @@ def _unknown_flag(name: str, value: str | None, schema: type[Any] | None) -> str
     message = f"{shortened(name)}: is not a flag. Options are written key=value"
     if schema is None:
         return message
-    from nmt.options.suggestions import corrected_flag  # here: `--help` does not need it
+    from nmt.options.messages import corrected_flag  # here: `--help` does not need it
 
     found = corrected_flag(name, None if value is None else shortened(value), list(schema_keys(schema)))
     return f"{message}{found or '. --help lists them.'}"

@@ -26,7 +26,7 @@ from nmt.config import DecodingConfig, TranslateConfig, folders, storage
 from nmt.config.schema import check_texts, has_key, schema_keys
 from nmt.errors import UserError
 from nmt.options.arguments import Arguments, configs_folder, require_option, require_text
-from nmt.options.hydra_errors import did_you_mean, explained, first_line, missing_config
+from nmt.options.messages import did_you_mean, explained, first_line, missing_config
 from nmt.options.model_options import (
     architecture_of_model,
     decoding_of_model,
@@ -35,7 +35,7 @@ from nmt.options.model_options import (
 )
 from nmt.options.overrides import Setting, named_sections, settings_of_jobs
 from nmt.options.sweep import with_distinct_folders
-from nmt.options.user_yaml import Folder
+from nmt.options.user_files import Folder
 
 C = TypeVar("C")
 

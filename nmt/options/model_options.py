@@ -14,7 +14,7 @@ from omegaconf.errors import OmegaConfBaseException
 from nmt.config import DecodingConfig, ModelConfig, folders, storage
 from nmt.config.plain_yaml import MOST_CHARACTERS
 from nmt.errors import UserError
-from nmt.options.hydra_errors import first_line
+from nmt.options.messages import first_line
 from nmt.options.overrides import Setting
 from nmt.runtime import (
     EXPORT_REPORT,

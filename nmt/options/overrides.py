@@ -24,7 +24,7 @@ from nmt.config.plain_yaml import LONGEST_NUMBER
 from nmt.config.schema import TextOption, check_truth, schema_keys, text_option
 from nmt.errors import UserError
 from nmt.options.arguments import GROUPS, Arguments
-from nmt.options.hydra_errors import first_line
+from nmt.options.messages import first_line
 
 _FUNCTION = re.compile(r"(range|interval|glob|sort|shuffle|tag)\(.*\)", re.DOTALL)
 """Sweeps in the function syntax of Hydra's grammar."""

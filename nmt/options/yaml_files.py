@@ -1,7 +1,7 @@
 """Reads a user's YAML file strictly; every error is one line that names the file and the line.
 
-The file is read before Hydra reads it. Only plain YAML is allowed: one mapping of options in UTF-8, without
-tags, anchors, aliases and merge keys.
+The file is read before Hydra reads it. It is one mapping of options in the strict YAML of
+`nmt.config.plain_yaml`, in UTF-8.
 """
 
 from __future__ import annotations
@@ -9,24 +9,24 @@ from __future__ import annotations
 import re
 import stat
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NoReturn, cast
+from typing import Any, cast
 
 import yaml
 from omegaconf import OmegaConf
 from omegaconf.errors import GrammarParseError
 
 from nmt.config.checks import shortened
-from nmt.config.plain_yaml import LONGEST_NUMBER
+from nmt.config.plain_yaml import LONGEST_NUMBER, YamlProblem, line_of, pairs, strict_root
 from nmt.errors import UserError
+from nmt.options.messages import first_line
 from nmt.runtime import read_errors
 
 LARGEST = 256 * 1024
 """Size limit of a file, in bytes."""
-DEEPEST = 20
-"""Limit on the levels of nesting; the options have six."""
-STRING = "tag:yaml.org,2002:str"
+_STRING = "tag:yaml.org,2002:str"
 
 
 @dataclass(frozen=True)
@@ -72,31 +72,39 @@ class YamlFile:
     defaults: tuple[Default, ...]
 
 
+@contextmanager
+def problems_of(path: Path) -> Iterator[None]:
+    """Adds the file and the line to a problem of its YAML.
+
+    Raises:
+        UserError: the body raises `YamlProblem`.
+    """
+    try:
+        yield
+    except YamlProblem as problem:
+        raise UserError(f"{path}:{problem.line}: {problem.advice}") from problem
+
+
 def read_yaml(path: Path) -> YamlFile:
     """Reads a file.
 
     Raises:
         UserError: the file has an error; the message has the file and the line of the first one.
     """
-    text = _text(path)
-    root = _root(path, text)
-    _refuse_keys(path, root)
-    pairs = list(_pairs(path, root))
-    try:
-        content = OmegaConf.to_container(OmegaConf.create(text), resolve=False)
-    except Exception as error:  # OmegaConf refuses it, for example because of an unfinished interpolation
-        key, line = _key_of(error, root)
-        refuse(path, line, f"{key}: {_problem(error)}" if key else _problem(error))
-    assert isinstance(content, dict)
-    defaults = tuple(_defaults(path, pairs))
-    options = {key: value for key, value in cast(dict[str, Any], content).items() if key != "defaults"}
-    entries = tuple(_entries(path, [pair for pair in pairs if pair[0].value != "defaults"], options))
-    return YamlFile(path, _package(path, text), text, options, entries, defaults)
-
-
-def refuse(path: Path, line: int, problem: str) -> NoReturn:
-    """Raises the error for a line of a file."""
-    raise UserError(f"{path}:{line}: {problem}")
+    with problems_of(path):
+        text = _text(path)
+        root = _root(path, text)
+        _check(root)
+        try:
+            content = OmegaConf.to_container(OmegaConf.create(text), resolve=False)
+        except Exception as error:  # OmegaConf refuses it, for example because of an unfinished interpolation
+            raise _refused(root, error) from error
+        assert isinstance(content, dict)
+        options = {key: value for key, value in cast(dict[str, Any], content).items() if key != "defaults"}
+        nodes = {key.value: (key, node) for key, node in root.value}
+        defaults = _defaults(*nodes.pop("defaults")) if "defaults" in nodes else ()
+        entries = _entries(list(nodes.values()), options)
+        return YamlFile(path, _package(text), text, options, tuple(entries), tuple(defaults))
 
 
 def _text(path: Path) -> str:
@@ -115,57 +123,27 @@ def _text(path: Path) -> str:
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        refuse(path, data.count(b"\n", 0, error.start) + 1, "is not UTF-8 text. Save the file as UTF-8.")
+        line = data.count(b"\n", 0, error.start) + 1
+        raise YamlProblem(line, "is not UTF-8 text. Save the file as UTF-8.") from error
 
 
 def _root(path: Path, text: str) -> yaml.MappingNode:
-    """Returns the node graph of a file, which must contain one mapping."""
+    """Returns the nodes of a file, which must contain one mapping."""
     try:
-        _refuse_events(path, text)
-        root = yaml.compose(text, Loader=yaml.SafeLoader)
+        root = strict_root(text, yaml.SafeLoader)
     except yaml.reader.ReaderError as error:
         line = text.count("\n", 0, error.position) + 1
-        refuse(path, line, f"contains the character U+{error.character:04X}, which YAML does not allow.")
+        problem = f"contains the character U+{error.character:04X}, which YAML does not allow."
+        raise YamlProblem(line, problem) from error
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
-        refuse(path, mark.line + 1 if mark else 1, _syntax(error, text))
+        raise YamlProblem(mark.line + 1 if mark else 1, _syntax(error, text)) from error
     if root is None:
         raise UserError(f"{path}: contains no options.")
     if not isinstance(root, yaml.MappingNode):
-        what = "a list" if isinstance(root, yaml.SequenceNode) else "a single value"
-        refuse(path, root.start_mark.line + 1, f"contains {what}. Write options as `key: value`.")
+        content = "a list" if isinstance(root, yaml.SequenceNode) else "a single value"
+        raise YamlProblem(line_of(root), f"contains {content}. Write options as `key: value`.")
     return root
-
-
-def _refuse_events(path: Path, text: str) -> None:
-    """Refuses YAML that is not allowed in options, before any recursive function handles it."""
-    depth = documents = 0
-    for event in yaml.parse(text, Loader=yaml.SafeLoader):
-        line = event.start_mark.line + 1
-        if isinstance(event, yaml.DocumentStartEvent):
-            documents += 1
-            if documents > 1:
-                refuse(path, line, "a second document begins. Write one document.")
-        if isinstance(event, yaml.AliasEvent) or getattr(event, "anchor", None):
-            sign = "*" if isinstance(event, yaml.AliasEvent) else "&"
-            refuse(
-                path,
-                line,
-                f"{sign}{event.anchor}: anchors and aliases are not allowed. Repeat the value, "
-                f"or refer to another option by ${{key}}.",
-            )
-        if getattr(event, "tag", None) is not None:
-            tag = event.tag.replace("tag:yaml.org,2002:", "!!")
-            refuse(path, line, f"{tag}: tags are not allowed. Write plain values, and text in quotes.")
-        if isinstance(event, yaml.ScalarEvent) and event.style is None and len(event.value) > LONGEST_NUMBER:
-            if re.fullmatch(r"[-+]?[\d_.xa-fA-F]+", event.value):
-                refuse(path, line, f"a number of {len(event.value):,} digits is too long.")
-        if isinstance(event, yaml.CollectionStartEvent):
-            depth += 1
-            if depth > DEEPEST:
-                refuse(path, line, f"is nested more than {DEEPEST} levels deep.")
-        elif isinstance(event, yaml.CollectionEndEvent):
-            depth -= 1
 
 
 def _syntax(error: yaml.MarkedYAMLError, text: str) -> str:
@@ -186,136 +164,107 @@ def _syntax(error: yaml.MarkedYAMLError, text: str) -> str:
     return f"is not valid YAML: {problem}."
 
 
-def _refuse_keys(path: Path, node: yaml.Node) -> None:
-    """Refuses keys that are not text and duplicate keys, at every level."""
+def _check(node: yaml.Node) -> None:
+    """Refuses keys that are not text, duplicate keys and long numbers, at every level."""
     if isinstance(node, yaml.MappingNode):
-        for _, value in _pairs(path, node):
-            _refuse_keys(path, value)
+        for key, value in pairs(node):
+            if key.tag == "tag:yaml.org,2002:merge":
+                raise YamlProblem(line_of(key), "<<: merge keys are not allowed. Repeat the options.")
+            if key.tag != _STRING:
+                kind = key.tag.rpartition(":")[2].replace("bool", "truth value").replace("int", "number")
+                problem = f"{key.value or 'null'}: YAML reads this key as a {kind}. A key must be text."
+                raise YamlProblem(line_of(key), problem)
+            _check(value)
     elif isinstance(node, yaml.SequenceNode):
         for value in node.value:
-            _refuse_keys(path, value)
+            _check(value)
     elif node.tag == "tag:yaml.org,2002:value":
-        refuse(path, node.start_mark.line + 1, "=: is not plain text in YAML. Put it in quotes.")
+        raise YamlProblem(line_of(node), "=: is not plain text in YAML. Put it in quotes.")
+    elif len(node.value) > LONGEST_NUMBER and not node.style:
+        if re.fullmatch(r"[-+]?[\d_.xa-fA-F]+", node.value):
+            raise YamlProblem(line_of(node), f"a number of {len(node.value):,} digits is too long.")
 
 
-Pair = tuple[yaml.ScalarNode, yaml.Node]
-
-
-def _pairs(path: Path, node: yaml.MappingNode) -> Iterator[Pair]:
-    """Yields the keys and values of a mapping; refuses keys that are not text, and duplicates."""
-    seen: dict[str, int] = {}
-    for key, value in node.value:
-        line = key.start_mark.line + 1
-        if not isinstance(key, yaml.ScalarNode):
-            refuse(path, line, "a key is a list or a mapping. Write text.")
-        if key.tag == "tag:yaml.org,2002:merge":
-            refuse(path, line, "<<: merge keys are not allowed. Repeat the options.")
-        if key.tag != STRING:
-            kind = key.tag.rpartition(":")[2].replace("bool", "truth value").replace("int", "number")
-            refuse(path, line, f"{key.value or 'null'}: YAML reads this key as a {kind}. A key must be text.")
-        if key.value in seen:
-            refuse(path, line, f"{key.value}: occurs twice, first in line {seen[key.value]}.")
-        seen[key.value] = line
-        yield key, value
-
-
-def _entries(path: Path, pairs: list[Pair], content: dict[str, Any], prefix: str = "") -> Iterator[Entry]:
-    for key, node in pairs:
-        name, line = prefix + key.value, key.start_mark.line + 1
+def _entries(
+    nodes: list[tuple[yaml.ScalarNode, yaml.Node]], content: dict[str, Any], prefix: str = ""
+) -> Iterator[Entry]:
+    for key, node in nodes:
+        name, line = prefix + key.value, line_of(key)
         if not key.value or "." in key.value:
-            refuse(
-                path,
-                line,
-                f"{name or repr('')}: a key is one name. Indent the options of a section under it.",
-            )
+            problem = f"{name or repr('')}: a key is one name. Indent the options of a section under it."
+            raise YamlProblem(line, problem)
         if key.value not in content:  # OmegaConf reads some text as numbers that YAML does not, such as 1e3
-            refuse(path, line, f"{name}: YAML reads this key as a number. A key must be text.")
+            raise YamlProblem(line, f"{name}: YAML reads this key as a number. A key must be text.")
         value = content[key.value]
-        nodes = node.value if isinstance(node, yaml.SequenceNode) else [node]
-        values = value if isinstance(node, yaml.SequenceNode) else [value]
-        plain = [
-            (one.value, read)
-            for one, read in zip(nodes, values, strict=True)
-            if isinstance(one, yaml.ScalarNode) and one.style is None
-        ]
-        yield Entry(name, line, value, tuple(one for one, _ in plain), tuple(read for _, read in plain))
+        is_list = isinstance(node, yaml.SequenceNode)
+        items = zip(node.value, value, strict=True) if is_list else [(node, value)]
+        plain = [(item.value, read) for item, read in items if item.id == "scalar" and not item.style]
+        yield Entry(name, line, value, tuple(text for text, _ in plain), tuple(read for _, read in plain))
         if isinstance(node, yaml.MappingNode):
-            yield from _entries(path, list(_pairs(path, node)), value, f"{name}.")
+            yield from _entries(node.value, value, f"{name}.")
 
 
-def _defaults(path: Path, pairs: list[Pair]) -> Iterator[Default]:
-    for key, node in pairs:
-        if key.value != "defaults":
-            continue
-        if not isinstance(node, yaml.SequenceNode):
-            refuse(
-                path,
-                key.start_mark.line + 1,
-                "defaults: must be a list of entries such as `- override /data: local`.",
-            )
-        for entry in node.value:
-            yield _default(path, entry)
+def _defaults(key: yaml.ScalarNode, node: yaml.Node) -> list[Default]:
+    if not isinstance(node, yaml.SequenceNode):
+        problem = "defaults: must be a list of entries such as `- override /data: local`."
+        raise YamlProblem(line_of(key), problem)
+    return [_default(entry) for entry in node.value]
 
 
-def _default(path: Path, entry: yaml.Node) -> Default:
-    line = entry.start_mark.line + 1
-    wrong = "defaults: an entry must be `- NAME` or `- override /GROUP: NAME`."
+def _default(entry: yaml.Node) -> Default:
+    line = line_of(entry)
+    wrong = YamlProblem(line, "defaults: an entry must be `- NAME` or `- override /GROUP: NAME`.")
     if isinstance(entry, yaml.ScalarNode):
-        if entry.tag != STRING or not entry.value:
-            refuse(path, line, wrong)
+        if entry.tag != _STRING or not entry.value:
+            raise wrong
         return Default(line, "", (entry.value,), False)
-    if not isinstance(entry, yaml.MappingNode):
-        refuse(path, line, wrong)
-    pairs = list(_pairs(path, entry))
-    if len(pairs) != 1:
-        refuse(path, line, wrong)
-    ((key, value),) = pairs
+    if not isinstance(entry, yaml.MappingNode) or len(entry.value) != 1:
+        raise wrong
+    ((key, value),) = entry.value
     chosen = value.value if isinstance(value, yaml.SequenceNode) else [value]
     names = []
-    for one in chosen:
-        if not isinstance(one, yaml.ScalarNode):
-            refuse(path, line, wrong)
-        if one.tag == STRING:
-            names.append(one.value)
-        elif one.tag != "tag:yaml.org,2002:null" or chosen is value.value:
-            refuse(path, line, f"defaults: {one.value} is not text. Put it in quotes.")
+    for name in chosen:
+        if not isinstance(name, yaml.ScalarNode):
+            raise wrong
+        if name.tag == _STRING:
+            names.append(name.value)
+        elif name.tag != "tag:yaml.org,2002:null" or chosen is value.value:
+            raise YamlProblem(line, f"defaults: {name.value} is not text. Put it in quotes.")
     *keywords, group = key.value.split() or [""]
     if not group or set(keywords) - {"override", "optional"}:
-        refuse(path, line, wrong)
+        raise wrong
     return Default(line, group, tuple(names), "override" in keywords)
 
 
-def _package(path: Path, text: str) -> str | None:
+def _package(text: str) -> str | None:
     """Returns the package named in a comment before the first key."""
     for number, line in enumerate(text.splitlines(), 1):
         stripped = line.strip()
         if stripped and not stripped.startswith("#"):
             return None
         if re.match(r"#\s*@\s*package\b", stripped):
-            found = re.fullmatch(r"#\s*@package\s+([\w.]+)", stripped)
-            if found is None:
-                refuse(path, number, "the line must be `# @package _global_`.")
-            return found[1]
+            package = re.fullmatch(r"#\s*@package\s+([\w.]+)", stripped)
+            if package is None:
+                raise YamlProblem(number, "the line must be `# @package _global_`.")
+            return package[1]
     return None
 
 
-def _key_of(error: BaseException, root: yaml.Node) -> tuple[str, int]:
-    """Returns the key in an error of OmegaConf, as far as it is known, and its line."""
-    found: list[str] = []
+def _refused(root: yaml.MappingNode, error: Exception) -> YamlProblem:
+    """Returns the problem that OmegaConf has with a file: its key, as far as it is known, and its line."""
+    names: list[str] = []
     line, node = 1, root
     for name in re.split(r"[.\[\]]+", str(getattr(error, "full_key", None) or "")):
-        pairs = node.value if isinstance(node, yaml.MappingNode) else []
-        inside = [(key, value) for key, value in pairs if key.value == name]
-        if not inside:
+        inside = node.value if isinstance(node, yaml.MappingNode) else []
+        for key, value in inside:
+            if key.value == name:
+                names.append(name)
+                line, node = line_of(key), value
+                break
+        else:
             break
-        (key, node) = inside[0]
-        found.append(name)
-        line = key.start_mark.line + 1
-    return ".".join(found), line
-
-
-def _problem(error: BaseException) -> str:
-    first = (str(error).strip().splitlines() or [type(error).__name__])[0]
+    problem = first_line(error)
     if isinstance(error, GrammarParseError):
-        first = f"the interpolation ${{...}} can't be parsed ({first})."
-    return shortened(first, 200)
+        problem = f"the interpolation ${{...}} can't be parsed ({problem})."
+    key = f"{'.'.join(names)}: " if names else ""
+    return YamlProblem(line, key + shortened(problem, 200))

@@ -11,6 +11,7 @@ import contextlib
 import os
 import re
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -25,12 +26,12 @@ from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from nmt.config.checks import shortened
-from nmt.config.schema import check_truth, schema_keys, text_option
+from nmt.config.plain_yaml import YamlProblem
+from nmt.config.schema import check_truth, has_key, schema_keys, text_option
 from nmt.errors import UserError
-from nmt.options.hydra_errors import did_you_mean, first_line, wrong_value
+from nmt.options.messages import did_you_mean, first_line, wrong_value
 from nmt.options.overrides import quoted
-from nmt.options.user_defaults import cycle, missing_file, wrong_list
-from nmt.options.yaml_files import Entry, YamlFile, read_yaml, refuse
+from nmt.options.yaml_files import Default, Entry, YamlFile, problems_of, read_yaml
 from nmt.runtime import expanded
 
 _ODD_NUMBER = re.compile(r"[-+]?(0[0-7_]+|[\d_]+(:[0-5]?\d)+(\.[\d_]*)?)")
@@ -144,8 +145,10 @@ class Folder:
                 raise UserError(f"{path}: nmt has a file of this name, which takes precedence. Rename yours.")
             package = (default.package or "").replace("_global_", "").strip(".")
             file = read_yaml(path)
-            _check_keys(schema, file, package, default.config_path)
-            _check_values(schema, file, package)
+            with problems_of(path):
+                for entry in file.entries:
+                    _check_entry(schema, file, package, default.config_path, entry)
+                _check_types(schema, file, package)
             self._files.append((file, package))
 
     @contextlib.contextmanager
@@ -177,70 +180,62 @@ class Folder:
         assert self._path is not None
         loader = GlobalHydra.instance().config_loader()
         try:
-            found = loader.compute_defaults_list(config_name, [*self.search, *overrides], RunMode.RUN)
+            used = loader.compute_defaults_list(config_name, [*self.search, *overrides], RunMode.RUN)
         except RecursionError as error:
-            raise UserError(cycle(self._path)) from error
+            raise UserError(_cycle(self._path)) from error
         except MissingConfigException as error:
-            raise missing_file(self._path, error) from error
+            raise _missing_file(self._path, error) from error
+        except UserError:
+            raise
         except (HydraException, OmegaConfBaseException, ValueError, AssertionError) as error:
-            if isinstance(error, UserError):
-                raise
-            problem = wrong_list(self._path, error)
+            problem = _wrong_list(self._path, error)
             if problem is None:
                 raise
             raise UserError(problem) from error
-        return list(found.defaults)
+        return list(used.defaults)
 
 
 def _full(package: str, entry: Entry) -> str:
     return f"{package}.{entry.key}" if package else entry.key
 
 
-def _check_keys(schema: type[Any], file: YamlFile, package: str, config_path: str) -> None:
-    """Refuses unknown keys, and text that YAML converts."""
-    known = schema_keys(schema)
-    pattern = re.compile("|".join(re.escape(key).replace(r"\*", r"[^.]+") for key in known))
-    for entry in file.entries:
-        key = _full(package, entry)
-        if key.split(".")[0] == "hydra":
-            refuse(
-                file.path,
-                entry.line,
-                "hydra: options of Hydra are not supported. Set the run folder by run_dir.",
-            )
-        if not pattern.fullmatch(key):
-            if entry.key.rpartition(".")[2].startswith("_"):
-                hint = ". Objects can't be created from class names."
-            elif package and pattern.fullmatch(entry.key):
-                hint = f". The keys of this file already belong to {package}."
-                if file.package is None:
-                    hint += " Remove the section, or add the line `# @package _global_` at the top."
-            elif package == "" and pattern.fullmatch(f"{Path(config_path).parent.name}.{entry.key}"):
-                hint = f". Did you mean {Path(config_path).parent.name}.{entry.key}?"
-            else:
-                hint = did_you_mean(key, sorted(known))
-            refuse(file.path, entry.line, f"{key}: there is no such option{hint}")
-        if not isinstance(entry.value, dict):
-            try:
-                check_truth(schema, key, entry.value)
-            except UserError as error:
-                refuse(file.path, entry.line, str(error))
-        option = text_option(schema, key)
-        for written, read in zip(entry.written, entry.read, strict=True):
-            if isinstance(read, str) or read is None:
-                continue
-            reads = f"{key}: YAML reads {written} as {_shown(read)}"
-            if option is not None and str(read) != written:
-                refuse(file.path, entry.line, f"{reads}. Put it in quotes.")
-            if option is None and _ODD_NUMBER.fullmatch(written):
-                refuse(file.path, entry.line, f"{reads}. Write a decimal number.")
+def _check_entry(schema: type[Any], file: YamlFile, package: str, config_path: str, entry: Entry) -> None:
+    """Refuses an unknown key, a wrong truth value, and text that YAML converts."""
+    key = _full(package, entry)
+    if key.split(".")[0] == "hydra":
+        problem = "hydra: options of Hydra are not supported. Set the run folder by run_dir."
+        raise YamlProblem(entry.line, problem)
+    if not has_key(schema, key):
+        section = Path(config_path).parent.name
+        if entry.key.rpartition(".")[2].startswith("_"):
+            hint = ". Objects can't be created from class names."
+        elif package and has_key(schema, entry.key):
+            hint = f". The keys of this file already belong to {package}."
+            if file.package is None:
+                hint += " Remove the section, or add the line `# @package _global_` at the top."
+        elif package == "" and has_key(schema, f"{section}.{entry.key}"):
+            hint = f". Did you mean {section}.{entry.key}?"
+        else:
+            hint = did_you_mean(key, sorted(schema_keys(schema)))
+        raise YamlProblem(entry.line, f"{key}: there is no such option{hint}")
+    if not isinstance(entry.value, dict):
+        try:
+            check_truth(schema, key, entry.value)
+        except UserError as error:
+            raise YamlProblem(entry.line, str(error)) from error
+    is_text = text_option(schema, key) is not None
+    for written, read in zip(entry.written, entry.read, strict=True):
+        if isinstance(read, str) or read is None:
+            continue
+        shown = str(read).lower() if isinstance(read, bool) else shortened(read)
+        reads = f"{key}: YAML reads {written} as {shown}"
+        if is_text and str(read) != written:
+            raise YamlProblem(entry.line, f"{reads}. Put it in quotes.")
+        if not is_text and _ODD_NUMBER.fullmatch(written):
+            raise YamlProblem(entry.line, f"{reads}. Write a decimal number.")
 
 
-def _shown(value: Any) -> str:
-    return str(value).lower() if isinstance(value, bool) else shortened(value)
-
-
-def _check_values(schema: type[Any], file: YamlFile, package: str) -> None:
+def _check_types(schema: type[Any], file: YamlFile, package: str) -> None:
     """Refuses values of the wrong type."""
     nested: Any = file.content
     for name in reversed(package.split(".") if package else []):
@@ -248,15 +243,93 @@ def _check_values(schema: type[Any], file: YamlFile, package: str) -> None:
     try:
         OmegaConf.merge(OmegaConf.structured(schema), nested)
     except (OmegaConfBaseException, ValueError, OverflowError, TypeError, AttributeError) as error:
-        named = str(getattr(error, "full_key", None) or package)
-        lines = {_full(package, entry): entry for entry in file.entries}
-        while named and named not in lines:
-            named = named.rpartition(".")[0]
-        entry = lines.get(named) or file.entries[0]
-        refuse(file.path, entry.line, f"{_full(package, entry)}: {_wrong_type(error)}")
+        name = str(getattr(error, "full_key", None) or package)
+        entries = {_full(package, entry): entry for entry in file.entries}
+        while name and name not in entries:
+            name = name.rpartition(".")[0]
+        entry = entries.get(name) or file.entries[0]
+        problem = wrong_value(error)
+        if "not Optional" in first_line(error):
+            problem = "has no value. Give one, indent its options under it, or remove the line."
+        raise YamlProblem(entry.line, f"{_full(package, entry)}: {problem}") from error
 
 
-def _wrong_type(error: Exception) -> str:
-    if "not Optional" in first_line(error):
-        return "has no value. Give one, indent its options under it, or remove the line."
-    return wrong_value(error)
+@dataclass(frozen=True)
+class _Named:
+    """An entry of a list, and the file that contains it."""
+
+    path: Path
+    config_path: str
+    """The file in Hydra's form, such as `experiment/mine`."""
+    default: Default
+
+    @property
+    def children(self) -> list[str]:
+        """The files that the entry names, in Hydra's form."""
+        if self.default.names == ("_self_",):
+            return []
+        group = self.default.group.partition("@")[0]
+        parent = self.config_path.rpartition("/")[0]
+        names = [name.partition("@")[0] for name in self.default.names]
+        files = ["/".join(filter(None, (group, name))) for name in names]
+        return [(file if file.startswith("/") else f"{parent}/{file}").strip("/") for file in files]
+
+    def message(self, problem: str) -> str:
+        return f"{self.path}:{self.default.line}: defaults: {problem}"
+
+
+def _missing_file(folder: Path, error: MissingConfigException) -> Exception:
+    """Returns the exception for a missing file: file and line, or `error` if the command line names it."""
+    wanted = (error.missing_cfg_file or "").removesuffix(".yaml")
+    for entry in _entries(folder):
+        if wanted in entry.children:
+            group = entry.default.group
+            hint = f" For the group itself, write /{group}." if group and group[0] != "/" else ""
+            return UserError(entry.message(f"there is no {wanted}.yaml, here or in nmt.{hint}"))
+    other = folder / f"{wanted}.yml"
+    if other.exists():
+        return UserError(f"{other}: is not read. Rename it to {other.stem}.yaml.")
+    loose = folder / f"{Path(wanted).name}.yaml"
+    if loose.exists() and "/" in wanted and ".." not in wanted:
+        return UserError(f"{loose}: is not read there. Move it to {folder / wanted}.yaml.")
+    return error
+
+
+def _wrong_list(folder: Path, error: Exception) -> str | None:
+    """Returns Hydra's error about a list with file and line; None if no file of the folder matches it."""
+    words = first_line(error)
+    named = re.match(r"In '([^']+)': ", words)
+    twice = re.match(r"Multiple values for ([\w/]+)\.", words)
+    for entry in _entries(folder):
+        group = entry.default.group.strip("/")
+        if twice and group == twice[1] and not entry.default.override:
+            return entry.message(f"{group} is already chosen. Write `- override {entry.default.group}: ...`.")
+        if any(name in words for name in entry.default.names if "${" in name):
+            return entry.message(words)
+        if named and named[1] == entry.config_path and (not group or group in words):
+            return entry.message(words[named.end() :])
+    return None
+
+
+def _cycle(folder: Path) -> str:
+    """Returns a message that names the file that includes itself."""
+    entries = list(_entries(folder))
+    for entry in entries:
+        seen: set[str] = set()
+        left = entry.children
+        while left:
+            child = left.pop()
+            if child == entry.config_path:
+                return entry.message(f"{entry.config_path} includes itself.")
+            if child not in seen:
+                seen.add(child)
+                for other in entries:
+                    left += other.children if other.config_path == child else []
+    return f"{folder}: its files include each other in a cycle."
+
+
+def _entries(folder: Path) -> Iterator[_Named]:
+    for path in sorted(folder.rglob("*.yaml")):
+        with contextlib.suppress(UserError):
+            for default in read_yaml(path).defaults:
+                yield _Named(path, path.relative_to(folder).with_suffix("").as_posix(), default)

@@ -11,7 +11,7 @@ from nmt.config.schema import schema_keys
 from nmt.errors import UserError
 from nmt.options.arguments import Arguments, read_arguments
 from nmt.options.compose import compose_jobs
-from nmt.options.suggestions import COMMANDS, corrected_flag, foreign, meant
+from nmt.options.messages import COMMANDS, corrected_flag, foreign, meant
 
 KNOWN = {
     schema: list(schema_keys(schema))
