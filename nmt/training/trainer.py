@@ -170,8 +170,8 @@ class Trainer:
         now = self.progress
         if self.ranks.is_main:
             self._saver.wait()
-            found = good_checkpoint(self.checkpoints, now) or first_checkpoint(self.config, self.prepared)
-            self._load(found)
+            good = good_checkpoint(self.checkpoints, now)
+            self._load(good or first_checkpoint(self.config, self.prepared))
         else:
             self._load(None)
         self.progress = rolled_back(now, self.progress)
@@ -231,19 +231,19 @@ class Trainer:
 
     def _validate(self) -> None:
         with self.mean.in_place():
-            found = self._validator.validate(self.stop)
+            validation = self._validator.validate(self.stop)
         criterion = criterion_for(self.options.criterion)
-        quality = criterion.quality(found.figure(criterion.key))
+        quality = criterion.quality(validation.figure(criterion.key))
         is_best = self.progress.note_validation(quality, self.options)
-        figures = {"loss": found.loss, "ppl": perplexity(found.nll), **found.scores}
-        self._monitor.record("valid", self.progress.update, {**figures, "samples": found.samples})
+        figures = {"loss": validation.loss, "ppl": perplexity(validation.nll), **validation.scores}
+        self._monitor.record("valid", self.progress.update, {**figures, "samples": validation.samples})
         log.info(
             "update %d: validation loss %.3f, perplexity %.2f%s%s%s",
-            *(self.progress.update, found.loss, figures["ppl"] or math.inf, found.in_words()),
+            *(self.progress.update, validation.loss, figures["ppl"] or math.inf, validation.in_words()),
             " (best yet)" if is_best else "",
             "".join(
                 f"\n  {name:<10} {shortened(visible(text), _SAMPLE_CHARACTERS)}"
-                for sample in found.samples
+                for sample in validation.samples
                 for name, text in sample.items()
             ),
         )
@@ -251,20 +251,20 @@ class Trainer:
     def _restore(self) -> None:
         """Loads the newest checkpoint, or that of `resume_from`, if there is one."""
         self._stopping = False
-        found = (
+        checkpoint = (
             load_resume_checkpoint(self.config, self.folder, self.checkpoints) if self.ranks.is_main else None
         )
         if self.ranks.is_main:
             # With the vocabulary and config.yaml, each checkpoint is a usable model before the run ends.
             self.prepared.tokenizer.save(self.folder.path)
-        self._load(found, begun=self.ranks.share(found is not None))
+        self._load(checkpoint, begun=self.ranks.share(checkpoint is not None))
 
-    def _load(self, found: Checkpoint | None, *, begun: bool = True) -> None:
+    def _load(self, checkpoint: Checkpoint | None, *, begun: bool = True) -> None:
         """Loads a checkpoint in all processes, from the main one; `begun` is false if there is none."""
-        if found:
-            self.progress = found.progress
+        if checkpoint:
+            self.progress = checkpoint.progress
         self.progress = Progress.from_dict(self.ranks.share(self.progress.as_dict()))
-        state = (found.model, found.optimizer) if found else None
+        state = (checkpoint.model, checkpoint.optimizer) if checkpoint else None
         self.mean.restore(state, begun, self.checkpoints.folder)
 
     def _save(self, state: State, keep: Collection[int] | None = None) -> None:

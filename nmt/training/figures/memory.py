@@ -102,7 +102,7 @@ def _kibibytes(path: Path, name: str) -> int:
 
 def _left_by(groups: Iterable[Path]) -> list[int]:
     """Returns the free bytes of each control group of this process that has a limit."""
-    found = []
+    free = []
     for folder in groups:
         try:
             limit, used, stat = (
@@ -112,5 +112,5 @@ def _left_by(groups: Iterable[Path]) -> list[int]:
             continue  # it has no limit, or a container hides it
         if limit.strip() != "max":
             cached = re.search(r"^inactive_file (\d+)$", stat, re.MULTILINE)  # reclaimed on demand
-            found.append(int(limit) - int(used) + (int(cached[1]) if cached else 0))
-    return found
+            free.append(int(limit) - int(used) + (int(cached[1]) if cached else 0))
+    return free

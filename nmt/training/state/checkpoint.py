@@ -120,8 +120,8 @@ class CheckpointFolder:
         """Returns the updates that have a checkpoint, damaged or not, oldest first."""
         if not self.folder.is_dir():
             return []
-        found = (_NAME.fullmatch(path.name) for path in self.folder.iterdir())
-        return sorted(int(match[1]) for match in found if match)
+        matches = (_NAME.fullmatch(path.name) for path in self.folder.iterdir())
+        return sorted(int(match[1]) for match in matches if match)
 
     def load_newest(self) -> Checkpoint | None:
         """Loads the newest checkpoint that can be read; None if there is none. Warns of damaged ones.

@@ -120,14 +120,14 @@ class Progress:
 
     def note_validation(self, quality: float, config: TrainingConfig) -> bool:
         """Counts a validation after the current update; returns whether it is the best so far."""
-        found = Saved(self.update, quality)
+        validation = Saved(self.update, quality)
         is_best = self.best is None or self.best.quality is None or quality > self.best.quality
         if not self._validation_scheduled(config):
-            self.at_end = found
+            self.at_end = validation
             return is_best
-        self.validated = found
+        self.validated = validation
         if is_best:
-            self.best = found
+            self.best = validation
         self.worse_validations = 0 if is_best else self.worse_validations + 1
         return is_best
 
@@ -202,10 +202,10 @@ def _checked(kind: Any, value: Any, name: str) -> Any:
         hints = _hints(kind)
         if unknown := sorted(value.keys() - hints.keys()):
             raise ValueError(f"{name}.{unknown[0]} is unknown to this version")
-        given = {key: _checked(hints[key], item, f"{name}.{key}") for key, item in value.items()}
-        if missing := sorted(_required(kind) - given.keys()):
+        counters = {key: _checked(hints[key], item, f"{name}.{key}") for key, item in value.items()}
+        if missing := sorted(_required(kind) - counters.keys()):
             raise ValueError(f"{name} lacks {missing[0]}")
-        return kind(**given)
+        return kind(**counters)
     if kind is bool and isinstance(value, bool):
         return value
     if kind is int and type(value) is int and 0 <= value <= _MAX:

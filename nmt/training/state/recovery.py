@@ -126,19 +126,19 @@ def rewind_target(config: TrainConfig, folder: RunFolder) -> int | None:
     """
     if config.resume_from is None:
         return None
-    given = f"{_KEY}={config.resume_from}"
+    name = f"{_KEY}={config.resume_from}"
     if config.resume is Resume.never:
-        raise UserError(f"{given}: not allowed with resume=never. Leave out one of the two.")
+        raise UserError(f"{name}: not allowed with resume=never. Leave out one of the two.")
     update = _parse_update(config.resume_from, folder)
     newest = CheckpointFolder(folder.checkpoints, {}).newest_progress()
     if newest is None:
-        raise UserError(f"{given}: {folder.path} has no checkpoint. Check run_dir.")
+        raise UserError(f"{name}: {folder.path} has no checkpoint. Check run_dir.")
     if newest.resumed_from == update and newest.update >= update:
         return None
     names = checkpoint_names(folder.checkpoints)
     if update not in map(update_of, names):
         raise UserError(
-            f"{given}: there is no such checkpoint. {folder.checkpoints} has {abbreviated(names)}."
+            f"{name}: there is no such checkpoint. {folder.checkpoints} has {abbreviated(names)}."
         )
     return update
 
@@ -154,24 +154,24 @@ def load_resume_checkpoint(
     update = rewind_target(config, folder)
     if update is not None:
         return _rewind(config, folder, checkpoints, update)
-    found = checkpoints.load_newest()
-    if found is None:
+    checkpoint = checkpoints.load_newest()
+    if checkpoint is None:
         return None
-    checkpoints.remove_after(found.progress.update)  # the later ones are damaged
-    log.info("resuming %s at update %d", folder.path, found.progress.update)
+    checkpoints.remove_after(checkpoint.progress.update)  # the later ones are damaged
+    log.info("resuming %s at update %d", folder.path, checkpoint.progress.update)
     if config.resume_from is None:
-        found.progress.resumed_from = None  # a later rewind may name it again
+        checkpoint.progress.resumed_from = None  # a later rewind may name it again
     else:
         log.info(
             "%s=%s: the run was already rewound; to rewind again, remove the later checkpoints from %s",
             *(_KEY, config.resume_from, folder.checkpoints),
         )
-    return found
+    return checkpoint
 
 
 def _rewind(config: TrainConfig, folder: RunFolder, checkpoints: CheckpointFolder, update: int) -> Checkpoint:
     try:
-        found = checkpoints.load(update)
+        checkpoint = checkpoints.load(update)
     except DamagedCheckpoint as damage:
         raise UserError(f"{_KEY}={config.resume_from}: {damage}. Name another checkpoint.") from damage
     later = [checkpoint_name(other) for other in checkpoints.updates() if other > update]
@@ -181,8 +181,8 @@ def _rewind(config: TrainConfig, folder: RunFolder, checkpoints: CheckpointFolde
     # The results are removed first: they would be wrong if the run ends at the same update again.
     folder.results.unlink(missing_ok=True)
     checkpoints.remove_after(update)
-    found.progress.resumed_from = update
-    return found
+    checkpoint.progress.resumed_from = update
+    return checkpoint
 
 
 def _parse_update(text: str, folder: RunFolder) -> int:

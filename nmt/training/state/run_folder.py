@@ -173,15 +173,15 @@ class RunFolder:
         if not self.config.exists():
             raise UserError(f"{self.path}: has checkpoints but no config.yaml. Give another run_dir.")
         begun = read_config(self.config)
-        there, here = fixed_options(begun), fixed_options(config)
-        keys = {*there, *here}
-        if ("training.max_updates" in there) != ("training.max_updates" in here):
+        saved, new = fixed_options(begun), fixed_options(config)
+        keys = {*saved, *new}
+        if ("training.max_updates" in saved) != ("training.max_updates" in new):
             keys.remove("training.max_updates")  # only one of the two schedules depends on it
         note = ""
-        if "training.max_updates" in keys and there["training.max_updates"] != here["training.max_updates"]:
+        if "training.max_updates" in keys and saved["training.max_updates"] != new["training.max_updates"]:
             name = config.training.schedule.name
             note = f" The learning rates of training.schedule.name={name} depend on training.max_updates."
-        require_same(self.path, there, here, keys, note)
+        require_same(self.path, saved, new, keys, note)
         if missing := [name for name in begun.plugins if name not in config.plugins]:
             log.warning(
                 "%s: started with plugins=[%s], but %s is not given now; the cleaning rules of a missing "
@@ -296,7 +296,7 @@ class _RunLog(logging.FileHandler):
 
 
 def _require_kind(path: Path, is_kind: Callable[[int], bool], kind: str) -> None:
-    if os.path.lexists(path) and ((there := stat_or_none(path)) is None or not is_kind(there.st_mode)):
+    if os.path.lexists(path) and ((status := stat_or_none(path)) is None or not is_kind(status.st_mode)):
         raise UserError(f"{path}: not a {kind}. Remove it, or give another run_dir.")
 
 
@@ -322,7 +322,7 @@ def fixed_options(config: TrainConfig) -> dict[str, Any]:
     options[_HALF_RESIDUAL] = bool(options[_HALF_RESIDUAL])
     if config.data.train.corpora:
         options["data.train.corpora"] = list(config.data.train.corpora)  # the order matters too
-    if chosen := [name for name, given in config.decoding.processors.items() if given is not None]:
+    if chosen := [name for name, values in config.decoding.processors.items() if values is not None]:
         options["decoding.processors"] = chosen  # includes those without options
     free = set(_CHANGEABLE)
     schedule = SCHEDULES.get(config.training.schedule.name)  # another run's schedule may be unknown
@@ -333,11 +333,11 @@ def fixed_options(config: TrainConfig) -> dict[str, Any]:
 
 def options_before_choices(saved: TrainConfig, new: TrainConfig) -> dict[str, Any]:
     """Returns the fixed options of a saved run; those still `auto` in the new options stay `auto`."""
-    options, new_options = fixed_options(saved), fixed_options(new)
+    new_options = fixed_options(new)
     unresolved = [key for key in _CHOSEN if new_options[key] == "auto"]
     if new.training.half_residual is None:
         unresolved.append(_HALF_RESIDUAL)
-    return {**options, **{key: new_options[key] for key in unresolved}}
+    return {**fixed_options(saved), **{key: new_options[key] for key in unresolved}}
 
 
 _SHOWN = 6
@@ -345,25 +345,29 @@ _SHOWN = 6
 
 
 def require_same(
-    where: Path, there: Mapping[str, Any], here: Mapping[str, Any], keys: Iterable[str], note: str = ""
+    where: Path,
+    saved: Mapping[str, Any],
+    new: Mapping[str, Any],
+    keys: Iterable[str],
+    note: str = "",
 ) -> None:
     """Requires that these options of a run have not changed since `where` was written.
 
     Args:
         where: the run folder or the checkpoint.
-        there: full name → value of the options in `where`.
-        here: the same of the options given now.
+        saved: full name → value of the options in `where`.
+        new: the same of the options given now.
         keys: the names to compare.
         note: a reason that the message gives, with a space before it.
 
     Raises:
         UserError: some have changed; the message has the names, old and new values of the first ones.
     """
-    changed = [key for key in sorted(keys) if there.get(key) != here.get(key)]
+    changed = [key for key in sorted(keys) if saved.get(key) != new.get(key)]
     if changed:
         # Other data explain most of the other differences.
         shown = sorted(changed, key=lambda key: key != "data.name")[:_SHOWN]
-        words = ", ".join(f"{key}={_word(there.get(key))}, not {_word(here.get(key))}" for key in shown)
+        words = ", ".join(f"{key}={_word(saved.get(key))}, not {_word(new.get(key))}" for key in shown)
         if len(changed) > len(shown):
             words += f", and {len(changed) - len(shown)} other options differ"
         raise UserError(

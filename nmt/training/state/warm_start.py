@@ -85,16 +85,16 @@ def with_vocabulary(config: TrainConfig, begun: TrainConfig | None = None) -> Tr
     if config.start_from is None:
         return config
     folder = find_model_folder(config.start_from, _KEY)
-    there, here = map(fixed_options, (read_config(config_file(folder)), config))
-    shape = [key for key in there | here if key.startswith("model.") and key not in _CHANGEABLE]
-    other = [key for key in shape if there.get(key) != here.get(key)]
+    saved, new = map(fixed_options, (read_config(config_file(folder)), config))
+    shape = [key for key in saved | new if key.startswith("model.") and key not in _CHANGEABLE]
+    other = [key for key in shape if saved.get(key) != new.get(key)]
     if other:
-        given = [f"{key}={_as_given(there[key])}" for key in other if key in there]
-        left_out = [key for key in other if key not in there]
+        settings = [f"{key}={_as_given(saved[key])}" for key in other if key in saved]
+        left_out = [key for key in other if key not in saved]
         raise UserError(
             f"{_KEY}={config.start_from}: the model has other options."
             + (f" Leave out {' '.join(left_out)}." if left_out else "")
-            + (f" Give {' '.join(given)}" if given else "")
+            + (f" Give {' '.join(settings)}" if settings else "")
         )
     return _with_paths(config, start, path or start)
 
@@ -112,9 +112,9 @@ def _pinned(key: str, path: str | None, begun: str | None) -> str | None:
         if begun.partition("@")[0] == path.partition("@")[0]:
             log.info("%s=%s: the resumed run uses %s", key, path, begun)
             return begun
-    found = pinned(path, key)
-    log.info("%s=%s", key, found)
-    return found
+    path_at_commit = pinned(path, key)
+    log.info("%s=%s", key, path_at_commit)
+    return path_at_commit
 
 
 def _with_paths(config: TrainConfig, start: str | None, vocabulary: str | None) -> TrainConfig:
@@ -160,13 +160,13 @@ def freeze(model: Seq2Seq, parts: Sequence[str]) -> None:
         UserError: a part selects no weight, or no weight is left to train.
     """
     for part in parts:
-        found = _selected(model, part)
-        if not found:
+        selected = _selected(model, part)
+        if not selected:
             raise UserError(
                 f"training.freeze={shortened(part)}: no weight has this name. The parts of this model are "
                 f"{', '.join(_parts(model))}; parts of them are, for example, encoder.0 and cross_attention."
             )
-        for parameter in found:
+        for parameter in selected:
             parameter.requires_grad_(False)
     if parts and not trained_parameters(model):
         raise UserError(

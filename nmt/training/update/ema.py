@@ -33,7 +33,7 @@ class RunningMean:
 
     def __init__(self, parallel: Parallel, decay: float, *, is_main: bool = True) -> None:
         self._parallel, self._decay, self._is_main = parallel, decay, is_main
-        self._weights = parallel.held() if decay else {}
+        self._weights = parallel.weights() if decay else {}
         self._mean = {name: weight.clone() for name, weight in self._weights.items()}
 
     @torch.no_grad()

@@ -190,8 +190,8 @@ class Optimizer(ABC):
             UserError: they belong to another model or optimizer; `where` names their origin in the message.
         """
         for name, tensor in self.tensors().items():
-            found = tensors.get(name)
-            if found is None or found.shape != tensor.shape:
+            saved = tensors.get(name)
+            if saved is None or saved.shape != tensor.shape:
                 raise UserError(
                     f"{where}: its optimizer state does not match {name}, so it belongs to another model or "
                     "optimizer."

@@ -43,7 +43,7 @@ class Parallel(Protocol):
     initial_gradient: Tensor
     whole: Seq2Seq
 
-    def held(self) -> dict[str, Tensor]:
+    def weights(self) -> dict[str, Tensor]:
         """Returns the trained weights by name, to read or change; if sharded, the shards of this process."""
 
     def zero(self) -> None:
@@ -114,7 +114,7 @@ class Replicated:
         self.model = self.whole = model.to(ranks.device)
         self._optimizer = build_optimizer(self.model, options.optimizer)
         self._trained = trained_parameters(self.model)
-        self._penalty = start_penalty(self.held(), options.l2_to_start)
+        self._penalty = start_penalty(self.weights(), options.l2_to_start)
         self.gradients = FlatGradients(self._trained.values(), num_extras)
         self.extras = self.gradients.extras
         self._ranks, self.initial_gradient = ranks, torch.ones((), device=ranks.device)
@@ -131,7 +131,7 @@ class Replicated:
                 exchange_dtype(options.gradient_exchange),
             )
 
-    def held(self) -> dict[str, Tensor]:
+    def weights(self) -> dict[str, Tensor]:
         """Returns the trained weights."""
         return {name: weight.detach() for name, weight in self._trained.items()}
 

@@ -66,10 +66,10 @@ class Sharded:
         self.model = model
         self._optimizer = build_optimizer(model, config)
         self._trained = trained_parameters(model)
-        self._penalty = start_penalty(self.held(), l2_to_start)
+        self._penalty = start_penalty(self.weights(), l2_to_start)
         self.extras = torch.zeros(num_extras, device=ranks.device)
 
-    def held(self) -> dict[str, Tensor]:
+    def weights(self) -> dict[str, Tensor]:
         """Returns the shard of each trained weight."""
         return {name: cast(DTensor, weight.detach()).to_local() for name, weight in self._trained.items()}
 

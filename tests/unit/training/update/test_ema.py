@@ -19,7 +19,7 @@ class Alone:
     def __init__(self, model: nn.Module) -> None:
         self.model = model
 
-    def held(self) -> dict[str, Tensor]:
+    def weights(self) -> dict[str, Tensor]:
         return {name: weight.detach() for name, weight in self.model.named_parameters()}
 
     def state(self, *, optimizer: bool) -> State:

@@ -125,7 +125,7 @@ def test_sharded_steps_of_the_other_weights(parts: list[str], tie: Tie, always: 
     start = copy.deepcopy(network)
     parallel = Sharded(copy.deepcopy(network), OPTIONS.optimizer, ALONE, 1, always=always)
     assert_like_the_twin(updated(parallel, 3), twin(network, 3), start)
-    assert parallel.held().keys() == trained_parameters(start).keys()
+    assert parallel.weights().keys() == trained_parameters(start).keys()
 
 
 @pytest.mark.parametrize("kind", ["replicated", "sharded"])

@@ -168,7 +168,7 @@ def test_each_goes_on_from_the_state_of_the_other(
 @pytest.mark.parametrize("kind", [replicated, sharded])
 def test_what_is_held_are_the_weights_themselves(kind: Callable[[], Parallel]) -> None:
     parallel = kind()
-    held = parallel.held()
+    held = parallel.weights()
     held[min(held)].fill_(0.5)
     weights = parallel.state(optimizer=False)[0]
     assert held.keys() == dict(parallel.model.named_parameters()).keys()
