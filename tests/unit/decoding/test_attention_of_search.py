@@ -40,24 +40,6 @@ def test_attention_follows_its_hypotheses(
             assert one.attention.tolist() == expected(sentence, one)
 
 
-def test_attention_by_hand() -> None:
-    def next_log_probs(sentence: int, ids: tuple[int, ...]) -> list[float]:
-        """The best is `3 2` for sentence 0 (second after one step), and the empty one for sentence 1."""
-        if sentence == 1:
-            return [-9.0, -0.5, -4.0, -5.0]
-        return {
-            (): [-9.0, -20.0, -1.0, -2.0],
-            (2,): [-9.0, -20.0, -8.0, -9.0],
-            (3,): [-9.0, -20.0, -1.0, -7.0],
-        }.get(ids, [-9.0, -0.5, -20.0, -20.0])
-
-    [[first], [second]] = run(next_log_probs, [4, 4], attention=True, beam_size=2, length_penalty=0.0)
-    assert (first.ids, second.ids) == ((3, 2), ())
-    assert first.attention is not None and second.attention is not None
-    assert first.attention.tolist() == [[0, 1, 0], [0, 13, 1], [0, 132, 2]]
-    assert second.attention.tolist() == [[1, 1, 0]]
-
-
 @pytest.mark.parametrize("attention", [False, True])
 def test_attention_is_asked_for_at_every_step_or_never(attention: bool) -> None:
     model = ToyModel(random_table(7, vocab=5, grid=30))

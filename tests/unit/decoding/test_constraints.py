@@ -199,18 +199,6 @@ def test_looking_less_often_changes_nothing(interval: int, monkeypatch: pytest.M
     assert run(table, max_lengths, constraints=constraints, **options) == expected
 
 
-def test_a_phrase_that_is_met_anyway_changes_nothing() -> None:
-    table = constant(-9.0, -9.0, -0.5, -4.0)
-    [[expected]] = run(table, [6], beam_size=4)
-    [[found]] = run(table, [6], beam_size=4, constraints=[Automaton([(2, 2)])])
-    assert found == expected
-
-
-def test_a_beam_of_one_begins_with_the_phrases() -> None:
-    [[found]] = run(constant(-9.0, -0.5, -9.0, -9.0), [9], beam_size=1, constraints=[Automaton([(2, 3, 2)])])
-    assert found.ids == (2, 3, 2) and found.log_prob == -27.5
-
-
 def test_a_met_phrase_may_end_although_the_best_ids_continue_its_word() -> None:
     """EOS is not among the best ids of the hypothesis."""
     automaton = Automaton([(2,)], {3})

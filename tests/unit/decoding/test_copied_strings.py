@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from collections import Counter
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -192,25 +191,7 @@ def test_a_line_with_too_many_strings() -> None:
 
 def test_hostile_lines_come_out_one_for_one() -> None:
     generator = random.Random(5)
-    parts = [
-        "<",
-        ">",
-        "<a ",
-        "{",
-        "}",
-        "%",
-        "http://",
-        "@",
-        "\u202e",
-        "\u200f",
-        "\x00",
-        "\x85",
-        "\r",
-        "<b>",
-        "{a}",
-        "words",
-        " ",
-    ]
+    parts = ["<b>", "{a}", "words", "http://", "<a ", *"<>{}%@ \u202e\u200f\x00\x85\r"]
     lines = ["".join(generator.choices(parts, k=generator.randint(0, 12))) for _ in range(60)]
     found = translator(Random(tokenizer().source_vocab_size), beam_size=1, max_length_offset=3).translate(
         lines
@@ -241,13 +222,6 @@ def test_a_vocabulary_without_placeholders_changes_nothing(tmp_path: Path) -> No
     one = translator_of([model], plain, DecodingConfig())
     assert texts(one.translate(["{a} https://x.y", "{a}"])) == ["{a} https://x.y", "{a}"]
     assert len(model.batches) > 0
-
-
-def test_counts_of_many_lines() -> None:
-    lines = [LINE.replace("{name}", f"{{n{number}}}") for number in range(70)]
-    found = translator(Random(tokenizer().source_vocab_size), beam_size=1).translate(lines)
-    counts = Counter(f"{{n{number}}}" in text for number, text in enumerate(texts(found)))
-    assert counts == {True: 70}
 
 
 # Constraints and alignments

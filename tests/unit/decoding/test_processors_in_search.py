@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 import torch
 from hypothesis import given
@@ -72,28 +74,6 @@ def test_a_state_follows_its_hypotheses(
         assert found == run(table, max_lengths, processors=[twin], **options)
 
 
-@given(table=tables, beam=st.integers(1, 5), data=st.data())
-def test_a_sentence_does_not_depend_on_its_neighbours(
-    table: NextLogProbs, beam: int, data: st.DataObject
-) -> None:
-    max_lengths, starts = [6, 2, 5, 5, 1, 7], [(2, 2), (), (3,), (4, 2, 4), (2,), ()]
-    options = {"beam_size": beam, "nbest": beam}
-    together = run(table, max_lengths, processors=[prefix(*starts), AtMost(2)], **options)
-    order = data.draw(st.permutations(range(6)))[: data.draw(st.integers(1, 6))]
-    some = [prefix(*(starts[i] for i in order)), AtMost(2)]
-    apart = run(table, [max_lengths[i] for i in order], sentences=order, processors=some, **options)
-    assert apart == [together[i] for i in order]
-
-
-@given(table=tables, beam=st.integers(1, 4), max_lengths=st.lists(st.integers(1, 5), min_size=1, max_size=3))
-def test_processors_that_change_nothing_change_nothing(
-    table: NextLogProbs, beam: int, max_lengths: list[int]
-) -> None:
-    options = {"beam_size": beam, "nbest": beam}
-    idle = [no_repeat(9), prefix(*[()] * len(max_lengths)), Recorder()]
-    assert run(table, max_lengths, processors=idle, **options) == run(table, max_lengths, **options)
-
-
 def test_processors_follow_each_other_and_their_values_are_summed() -> None:
     class Cut(SearchProcessor):
         def __call__(self, log_probs: Tensor, ids: Tensor) -> Tensor:
@@ -140,56 +120,43 @@ def test_the_log_probabilities_of_the_step_stay_as_they_are() -> None:
     assert torch.equal(kept, before)
 
 
-def test_eos_forbidden_at_the_maximum_length_is_chosen_all_the_same() -> None:
-    never_ends = Where(lambda ids, new: new == EOS)
-    [found] = run(
-        constant(-9.0, -5.0, -1.0, -2.0),
-        [3],
-        processors=[never_ends],
-        beam_size=2,
-        nbest=2,
-        length_penalty=0.0,
-    )
-    assert found == [Hypothesis((2, 2), -7.0, -7.0), Hypothesis((2, 3), -8.0, -8.0)]
+MODEL = constant(-9.0, -5.0, -1.0, -2.0)
 
 
-def test_at_the_maximum_length_those_that_may_end_go_before_those_that_must() -> None:
-    not_after_2 = Where(lambda ids, new: new == EOS and ids[-1:] != (3,))
-    [found] = run(
-        constant(-9.0, -5.0, -1.0, -2.0),
-        [2],
-        processors=[not_after_2],
-        beam_size=2,
-        nbest=2,
-        length_penalty=0.0,
-    )
-    assert found == [Hypothesis((3,), -7.0, -7.0)]  # not (2,), which is more probable
+def reach_3_second(sentence: int, ids: tuple[int, ...]) -> list[float]:
+    return [-9.0, -4.0, -3.0, -1.0] if sentence else [-9.0, -4.0, -1.0, -3.0]
 
 
-def test_a_dead_end_is_left_by_the_models_own_choice() -> None:
-    """Sentence 1 reaches a dead end at its second token, sentence 0 does not."""
-    dead_end = Where(lambda ids, new: len(ids) == 1 and ids[0] == 3)
-    found = run(
-        lambda sentence, ids: [-9.0, -4.0, -3.0, -1.0] if sentence else [-9.0, -4.0, -1.0, -3.0],
-        [3, 3],
-        processors=[dead_end],
-        beam_size=1,
-        length_penalty=0.0,
-    )
-    assert found == [[Hypothesis((2, 2), -6.0, -6.0)], [Hypothesis((3, 3), -6.0, -6.0)]]
-
-
-def test_a_dead_end_ends_a_sentence_that_has_a_result() -> None:
-    dead_end = Where(lambda ids, new: len(ids) == 1)
-    [found] = run(
-        constant(-9.0, -1.0, -0.25),
-        [5],
-        processors=[dead_end],
-        beam_size=2,
-        nbest=2,
-        length_penalty=0.0,
-    )
-    assert found == [Hypothesis((), -1.0, -1.0)]
+@pytest.mark.parametrize(
+    ("table", "max_lengths", "forbids", "width", "expected"),
+    [
+        # EOS is forbidden, but at the maximum length it is chosen all the same.
+        (MODEL, [3], lambda ids, new: new == EOS, 2, [{(2, 2): -7.0, (2, 3): -8.0}]),
+        # At the maximum length, those that may end go before those that must, such as the more probable (2,).
+        (MODEL, [2], lambda ids, new: new == EOS and ids[-1:] != (3,), 2, [{(3,): -7.0}]),
+        # Sentence 1 reaches a dead end at its second token, and leaves it by the choice of the model.
+        (
+            reach_3_second,
+            [3, 3],
+            lambda ids, new: len(ids) == 1 and ids[0] == 3,
+            1,
+            [{(2, 2): -6.0}, {(3, 3): -6.0}],
+        ),
+        # A dead end ends a sentence that has a result.
+        (constant(-9.0, -1.0, -0.25), [5], lambda ids, new: len(ids) == 1, 2, [{(): -1.0}]),
+    ],
+    ids=["end", "may and must", "dead end", "result"],
+)
+def test_what_forbids_every_choice(
+    table: NextLogProbs,
+    max_lengths: list[int],
+    forbids: Callable[[tuple[int, ...], int], bool],
+    width: int,
+    expected: list[dict[tuple[int, ...], float]],
+) -> None:
+    options = {"beam_size": width, "nbest": width, "length_penalty": 0.0}
+    found = run(table, max_lengths, processors=[Where(forbids)], **options)
+    assert found == [[Hypothesis(ids, total, total) for ids, total in one.items()] for one in expected]
 
 
 @given(

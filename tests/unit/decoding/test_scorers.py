@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 from dataclasses import dataclass
 
@@ -11,7 +10,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
-from toy_search import EOS, NextLogProbs, alphas, constant, run, tables
+from toy_search import alphas, constant, run
 
 from nmt.decoding.scorers import HypothesisScorer, LengthPenalty
 from nmt.decoding.search import Hypothesis
@@ -66,15 +65,3 @@ def test_a_reward_by_hand() -> None:
     assert short == Hypothesis((), -0.75, -1.0)
     [[long]] = run(table, [4], scorer=WordReward(1.0), beam_size=4)
     assert long == Hypothesis((2, 2, 2), 1.5, -2.5)
-
-
-@given(table=tables, max_length=st.integers(1, 5), reward=st.sampled_from([0.0, 0.5, 3.0]))
-def test_a_scorer_in_a_wide_beam_is_exhaustive(table: NextLogProbs, max_length: int, reward: float) -> None:
-    every: dict[tuple[int, ...], float] = {}
-    for length in range(max_length):
-        for ids in itertools.product((2, 3, 4), repeat=length):
-            log_prob = sum(table(0, ids[:i])[(*ids, EOS)[i]] for i in range(length + 1))
-            every[ids] = log_prob + reward * (length + 1)
-    [found] = run(table, [max_length], scorer=WordReward(reward), beam_size=120, nbest=5)
-    assert [one.score for one in found] == sorted(every.values(), reverse=True)[:5]
-    assert all(every[one.ids] == one.score for one in found)

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from toy_search import BOS, EOS, NextLogProbs, ToyModel, ToyState, constant, run, tables
+from toy_search import BOS, EOS, NextLogProbs, ToyModel, ToyState, constant, tables
 
 from nmt.decoding.scoring import ScoredTarget, forced_score
 
@@ -19,17 +19,6 @@ def score(
     model = model if isinstance(model, ToyModel) else ToyModel(model)
     sentences = range(len(targets)) if sentences is None else sentences
     return forced_score(model.step, ToyState.of(list(sentences)), targets, bos_id=BOS, eos_id=EOS)
-
-
-def test_by_hand() -> None:
-    def next_log_probs(sentence: int, ids: tuple[int, ...]) -> list[float]:
-        return [-9.0, -1.0 - sentence, -0.5 * len(ids), -4.0]
-
-    assert score(next_log_probs, [(2, 3, 2), (), (3,)]) == [
-        (0.0, -4.0, -1.0, -1.0),
-        (-2.0,),
-        (-4.0, -3.0),
-    ]
 
 
 def test_no_targets() -> None:
@@ -57,16 +46,6 @@ def test_every_target_is_scored_as_if_alone(
     assert score(table, targets) == expected
     order = data.draw(st.permutations(range(len(targets))))
     assert score(table, [targets[i] for i in order], order) == [expected[i] for i in order]
-
-
-@given(table=tables, max_lengths=st.lists(st.integers(1, 7), min_size=1, max_size=4), beam=st.integers(1, 4))
-def test_the_sum_is_the_log_probability_that_search_finds(
-    table: NextLogProbs, max_lengths: list[int], beam: int
-) -> None:
-    found = run(table, max_lengths, beam_size=beam, nbest=beam)
-    pairs = [(sentence, one) for sentence, several in enumerate(found) for one in several]
-    scores = score(table, [one.ids for _, one in pairs], [sentence for sentence, _ in pairs])
-    assert [sum(one) for one in scores] == [one.log_prob for _, one in pairs]
 
 
 def test_what_is_impossible_has_minus_infinity() -> None:

@@ -78,18 +78,6 @@ def test_equals_the_naive_twin(
     assert found == expected
 
 
-@given(table=tables, beam=st.integers(1, 5), alpha=alphas, data=st.data())
-def test_a_sentence_does_not_depend_on_its_neighbours(
-    table: NextLogProbs, beam: int, alpha: float, data: st.DataObject
-) -> None:
-    max_lengths = [6, 2, 5, 5, 1, 7]
-    options = {"beam_size": beam, "nbest": beam, "length_penalty": alpha}
-    together = run(table, max_lengths, **options)
-    order = data.draw(st.permutations(range(6)))[: data.draw(st.integers(1, 6))]
-    apart = run(table, [max_lengths[i] for i in order], sentences=order, **options)
-    assert apart == [together[i] for i in order]
-
-
 @pytest.mark.parametrize("interval", [1, 3, 100])
 def test_looking_less_often_changes_nothing(interval: int, monkeypatch: pytest.MonkeyPatch) -> None:
     table, max_lengths = random_table(5, vocab=6, grid=40), [9, 3, 6, 1, 9, 4]
@@ -108,30 +96,6 @@ def test_a_beam_wide_enough_is_exhaustive(table: NextLogProbs, max_length: int, 
     assert [one.score for one in found] == [score for score, _ in every[: len(found)]]
     assert all((one.score, one.ids) in every for one in found)
     assert len({one.ids for one in found}) == len(found) == min(5, len(every))
-
-
-@given(table=tables, beam=st.integers(1, 4), max_length=st.integers(1, 4), alpha=alphas)
-def test_never_better_than_exhaustive(table: NextLogProbs, beam: int, max_length: int, alpha: float) -> None:
-    every = dict((ids, score) for score, ids in exhaustive_search(table, 0, 5, max_length, alpha))
-    [found] = run(table, [max_length], beam_size=beam, nbest=beam, length_penalty=alpha)
-    assert [one.score for one in found] == sorted((one.score for one in found), reverse=True)
-    assert all(every[one.ids] == one.score for one in found)
-    assert found[0].score <= max(every.values())
-
-
-@given(table=tables, max_length=st.integers(1, 12), alpha=alphas)
-def test_beam_1_takes_the_most_probable_id_at_every_step(
-    table: NextLogProbs, max_length: int, alpha: float
-) -> None:
-    ids: tuple[int, ...] = ()
-    while len(ids) < max_length - 1:
-        log_probs = table(0, ids)
-        best = max(range(1, 5), key=lambda new: log_probs[new])
-        if best == EOS:
-            break
-        ids += (best,)
-    [[found]] = run(table, [max_length], beam_size=1, length_penalty=alpha)
-    assert found.ids == ids
 
 
 def short_or_long(sentence: int, ids: tuple[int, ...]) -> list[float]:
@@ -153,31 +117,6 @@ def test_length_penalty_by_hand(alpha: float, ids: tuple[int, ...], score: float
     [[found]] = run(short_or_long, [6], beam_size=2, length_penalty=alpha)
     assert found.ids == ids
     assert found.score == pytest.approx(score, rel=1e-6)
-
-
-def test_the_penalty_counts_eos() -> None:
-    [[found]] = run(constant(-9.0, -9.0, -1.0), [3], beam_size=1, length_penalty=1.0)
-    assert found == Hypothesis(ids=(2, 2), score=-11.0 / (8 / 6), log_prob=-11.0)
-
-
-def test_the_last_token_is_eos_at_its_own_log_probability() -> None:
-    [found] = run(constant(-9.0, -7.0, -1.0, -2.0), [2], beam_size=3, nbest=3, length_penalty=0.0)
-    assert found == [
-        Hypothesis((), -7.0, -7.0),
-        Hypothesis((2,), -8.0, -8.0),
-        Hypothesis((3,), -9.0, -9.0),
-    ]
-
-
-def test_equal_extensions_go_by_hypothesis_then_by_id() -> None:
-    [found] = run(constant(-1.0, -1.0, -1.0, -1.0, -1.0), [3], beam_size=4, nbest=4, length_penalty=0.0)
-    # Step 1 keeps EOS, 2, 3 and 4; step 2 the first four of the equal (2 EOS) (2 2) (2 3) (2 4) (3 EOS) ...
-    assert [one.ids for one in found] == [(), (2,), (2, 2), (2, 3)]
-
-
-def test_a_vocabulary_smaller_than_the_beam() -> None:
-    [found] = run(constant(-3.0, -1.0, -2.0), [3], beam_size=8, nbest=8, length_penalty=0.0)
-    assert [one.ids for one in found] == [(), (2,), (2, 2)]
 
 
 def test_only_what_is_possible_is_found() -> None:

@@ -50,10 +50,6 @@ def test_blank_lines_are_not_shown_to_the_model() -> None:
     assert model.batches == []
 
 
-def test_no_lines() -> None:
-    assert translator().translate([]) == []
-
-
 def test_long_sources_are_cut_and_say_so() -> None:
     long = " ".join(f"w{number % 50}" for number in range(100))
     exact = " ".join(f"w{number}" for number in range(9))
@@ -75,13 +71,6 @@ def test_translations_are_at_most_as_long_as_the_options_say() -> None:
     # 2 * 1.5 + 3 and 5 * 1.5 + 3, including EOS
     assert [one.num_tokens for one in found] == [6, 10]
     assert [one.hypotheses[0].text for one in found] == ["a a a a a", "a a a a a a a a a"]
-
-
-def test_score_is_the_normalised_log_probability() -> None:
-    [one] = translator(beam_size=2, nbest=2, length_penalty=1.0).translate(["w1 w2"])
-    assert one.hypotheses[0].score == pytest.approx(3 * -0.0625 / (8 / 6))
-    assert len(one.hypotheses) == 2
-    assert one.hypotheses[1].score < one.hypotheses[0].score
 
 
 def test_batches_keep_their_limits_and_finished_ones_are_told() -> None:
@@ -106,13 +95,6 @@ def test_batches_by_length(lengths: list[int], max_tokens: int, max_sentences: i
         assert len(batch) == 1 or len(batch) * longest <= max_tokens
     flat = [lengths[index] for batch in batches for index in batch]
     assert flat == sorted(lengths, reverse=True)
-
-
-def test_dropout_is_off_and_training_goes_on() -> None:
-    model = CopyModel().train()
-    translator(model).translate(["w1"])
-    assert model.modes == [False]
-    assert model.training
 
 
 def test_nan_is_told_in_words() -> None:

@@ -19,29 +19,11 @@ from nmt.data.subwords.tokenizer import EOS_ID, Tokenizer
 from nmt.decoding.candidates import has_loop
 from nmt.decoding.processors import Diversity, DiversityOptions, configured_processors
 from nmt.decoding.search import Hypothesis, ranked_by_coverage
-from nmt.decoding.translation import Translation, problems
+from nmt.decoding.translation import problems
 from nmt.decoding.translator import Translator
 from nmt.errors import UserError
 
 # Loops
-
-
-@pytest.mark.parametrize(
-    ("ids", "expected"),
-    [
-        ([], False),
-        ([7] * 7, False),
-        ([7] * 8, True),
-        ([1, 2] * 3, False),
-        ([1, 2] * 4, True),
-        ([9, 1, 2, 3, 1, 2, 3, 1, 2, 3, 1, 2], False),
-        ([9, 1, 2, 3, 1, 2, 3, 1, 2, 3, 1, 2, 3, 8], True),
-        ([1, 2, 1, 2, 3, 1, 2, 1, 2], False),
-        ([*range(100)], False),
-    ],
-)
-def test_loops_by_hand(ids: list[int], expected: bool) -> None:
-    assert has_loop(ids) is expected
 
 
 @given(st.lists(st.integers(0, 2), max_size=30))
@@ -219,7 +201,3 @@ def test_a_diverse_list_has_more_beginnings() -> None:
 def test_wrong_options(options: dict[str, Any], message: str) -> None:
     with pytest.raises(UserError, match=message):
         DecodingConfig(**options)
-
-
-def test_no_problem_without_a_retry() -> None:
-    assert problems(Translation(()), 1) == []

@@ -117,29 +117,6 @@ def test_forced_scores_are_those_of_the_search(model: Transformer, tokenizer: To
         assert sum(log_probs) == pytest.approx(one.log_prob, abs=1e-5 * len(log_probs))
 
 
-@pytest.mark.parametrize("others", [0, 1], ids=["one model", "two models"])
-def test_attention_is_a_distribution_over_the_source(
-    model: Transformer, tokenizer: Tokenizer, others: int
-) -> None:
-    models = [model, *(untrained(tokenizer, seed, decoder_layers=3) for seed in range(others))]
-    sources = tokenizer.encode_source(some_lines(9, 8))
-    config = DecodingConfig(beam_size=3, nbest=2)
-    found = search(models, sources, config, attention=True)
-    assert found == search(models, sources, config)
-    longest = max(map(len, sources)) + 1
-    for source, hypotheses in zip(sources, found, strict=True):
-        [alone] = search(models, [source], config, attention=True)
-        for one, other in zip(hypotheses, alone, strict=True):
-            assert one.ids == other.ids
-            assert one.attention is not None and other.attention is not None
-            assert one.attention.shape == (len(one.ids) + 1, longest)
-            torch.testing.assert_close(one.attention.sum(1), torch.ones(len(one.ids) + 1))
-            assert (one.attention[:, len(source) + 1 :] == 0).all()
-            torch.testing.assert_close(
-                one.attention[:, : len(source) + 1], other.attention, rtol=0, atol=1e-5
-            )
-
-
 def test_attention_of_an_ensemble_is_the_mean(model: Transformer, tokenizer: Tokenizer) -> None:
     other = untrained(tokenizer, seed=3)
     batch = Batch.of(tokenizer.encode_source(some_lines(10, 4)), [()] * 4)
@@ -181,15 +158,6 @@ def test_one_model_alone_keeps_its_scores_to_the_bit(model: Transformer, tokeniz
         by_itself, _ = model.step(ids, model.start(batch))
         ensemble = Ensemble([model])
         assert torch.equal(ensemble.step(ids, ensemble.start(batch))[0], by_itself)
-
-
-def test_a_model_beside_itself_changes_nothing(model: Transformer, tokenizer: Tokenizer) -> None:
-    sources = tokenizer.encode_source(some_lines(6, 12))
-    config = DecodingConfig(beam_size=4, nbest=2)
-    alone, doubled = search([model], sources, config), search([model, model], sources, config)
-    assert [[one.ids for one in several] for several in doubled] == [
-        [one.ids for one in several] for several in alone
-    ]
 
 
 def test_models_in_training_go_back_to_it(model: Transformer, tokenizer: Tokenizer) -> None:
