@@ -178,16 +178,8 @@ def start(*arguments: str, **streams: Any) -> subprocess.Popen[bytes]:
 
 def test_a_pipe_is_answered_line_by_line() -> None:
     process = start()
-    stdin, stdout = streams_of(process)
-    for line, answer in [
-        (b"one\n", b"ONE\n"),
-        (b"long\n", b"LONG\n"),
-        (b"\n", b"\n"),
-        (b"\xc3\xa4\n", b"\xc3\x84\n"),
-    ]:
-        stdin.write(line)
-        stdin.flush()
-        assert stdout.readline() == answer
+    for line, answer in [(b"one", b"ONE"), (b"long", b"LONG"), (b"", b""), (b"\xc3\xa4", b"\xc3\x84")]:
+        assert answer_to(process, line) == answer
     rest, log = process.communicate(b"last", timeout=PATIENCE)
     assert (process.returncode, rest) == (0, b"LAST\n")
     assert f"warning: {LONG_TOLD}\n" in log.decode()
@@ -214,9 +206,7 @@ def test_wrong_bytes_name_their_line_after_what_was_right() -> None:
 def test_nobody_reads_on() -> None:
     process = start()
     stdin, stdout = streams_of(process)
-    stdin.write(b"one\n")
-    stdin.flush()
-    assert stdout.readline() == b"ONE\n"
+    assert answer_to(process, b"one") == b"ONE"
     stdout.close()
     stdin.write(b"two\n")
     stdin.close()
@@ -227,10 +217,7 @@ def test_nobody_reads_on() -> None:
 
 def test_interrupt_while_waiting_for_a_line() -> None:
     process = start()
-    stdin, stdout = streams_of(process)
-    stdin.write(b"one\n")
-    stdin.flush()
-    assert stdout.readline() == b"ONE\n"
+    assert answer_to(process, b"one") == b"ONE"
     process.send_signal(signal.SIGINT)
     _, log = process.communicate(timeout=PATIENCE)
     assert process.returncode == 130
@@ -240,13 +227,8 @@ def test_interrupt_while_waiting_for_a_line() -> None:
 @pytest.mark.parametrize(
     ("name", "status"),
     [
-        ("SIGINT", 130),
-        ("SIGTERM", 143),
-        ("SIGHUP", 129),
-        ("SIGQUIT", 131),
-        ("SIGUSR1", 138),
-        ("SIGUSR2", 140),
-        ("SIGXCPU", 152),
+        *[("SIGINT", 130), ("SIGTERM", 143), ("SIGHUP", 129), ("SIGQUIT", 131)],
+        *[("SIGUSR1", 138), ("SIGUSR2", 140), ("SIGXCPU", 152)],
     ],
 )
 def test_a_signal_leaves_no_output_file(name: str, status: int, tmp_path: Path) -> None:
@@ -267,10 +249,7 @@ def test_a_signal_leaves_no_output_file(name: str, status: int, tmp_path: Path) 
 def test_ignored_signals_stay_ignored(number: int) -> None:
     """`nohup` ignores the first; the background jobs of a shell ignore the others."""
     process = start(preexec_fn=lambda: signal.signal(number, signal.SIG_IGN))
-    stdin, stdout = streams_of(process)
-    stdin.write(b"one\n")
-    stdin.flush()
-    assert stdout.readline() == b"ONE\n"
+    assert answer_to(process, b"one") == b"ONE"
     process.send_signal(number)
     rest, _ = process.communicate(b"two\n", timeout=PATIENCE)
     assert (process.returncode, rest) == (0, b"TWO\n")
@@ -314,6 +293,14 @@ def streams_of(process: subprocess.Popen[bytes]) -> tuple[IO[bytes], IO[bytes]]:
     return process.stdin, process.stdout
 
 
+def answer_to(process: subprocess.Popen[bytes], line: bytes) -> bytes:
+    """Writes a line to a process; returns the line that it writes next."""
+    stdin, stdout = streams_of(process)
+    stdin.write(line + b"\n")
+    stdin.flush()
+    return stdout.readline().removesuffix(b"\n")
+
+
 class Terminal:
     """A pseudo-terminal and the text read from it; can wait for more text."""
 
@@ -334,6 +321,23 @@ class Terminal:
             elif nudge:
                 self.type(nudge)
         self.seen = self.seen.partition(text)[2]
+
+    def converse(
+        self, process: subprocess.Popen[bytes], *dialogue: tuple[str, str] | tuple[str, str, bytes]
+    ) -> None:
+        """Types lines; waits for the translations on standard output and the answer; then types Ctrl-D."""
+        assert process.stdout is not None
+        for line, answer, *translations in dialogue:
+            self.expect("> ")
+            self.type(f"{line}\n")
+            for translation in b"".join(translations).splitlines(keepends=True):
+                assert process.stdout.readline() == translation
+            if answer:
+                self.expect(answer)
+        self.expect("> ")
+        self.type("\x04")
+        assert process.stdout.read() == b""
+        assert process.wait(PATIENCE) == 0
 
 
 @pytest.fixture
@@ -370,70 +374,39 @@ def test_a_conversation(terminal: Terminal, own_cache: Path) -> None:
     assert "hello" in (own_cache / "history").read_text()
 
 
-def test_only_translations_go_to_a_redirected_output(terminal: Terminal) -> None:
-    process = start(stdin=terminal.theirs, stderr=terminal.theirs)
-    assert process.stdout is not None
-    for line in ("one", "two"):
-        terminal.expect("> ")
-        terminal.type(f"{line}\n")
-        assert process.stdout.readline() == line.upper().encode() + b"\n"
-    terminal.expect("> ")
-    terminal.type("\x04")
-    assert process.stdout.read() == b""
-    assert process.wait(PATIENCE) == 0
-
-
 def test_commands_at_a_prompt(terminal: Terminal) -> None:
     process = start("decoding.beam_size=2", stdin=terminal.theirs, stderr=terminal.theirs)
-    assert process.stdout is not None
-    dialogue = [
+    terminal.converse(
+        process,
         ("one", "", b"ONE\n"),
-        (":nbest 3", "decoding.nbest=3 decoding.beam_size=3 (raised from 2)", b""),
+        (":nbest 3", "decoding.nbest=3 decoding.beam_size=3 (raised from 2)"),
         ("one", "", b"2\t-0.5000\tONE\n2\t-1.5000\tONE!\n2\t-2.5000\tONE!!\n"),
-        (":nbst 1", ":nbst: is not a command. Did you mean :nbest N?", b""),
-        (":beam 0", "decoding.beam_size=0: must be between 1 and 1,000.", b""),
-        (":nbest 1", "decoding.nbest=1", b""),
-        (":score", "scores=true", b""),
-        (":prefix Ein Mann", 'Each translation begins with "Ein Mann".', b""),
+        (":nbst 1", ":nbst: is not a command. Did you mean :nbest N?"),
+        (":beam 0", "decoding.beam_size=0: must be between 1 and 1,000."),
+        (":nbest 1", "decoding.nbest=1"),
+        (":score", "scores=true"),
+        (":prefix Ein Mann", 'Each translation begins with "Ein Mann".'),
         ("one", "", b"-0.5000\tEin Mann ONE\n"),
-        (":prefix", "Translations have no prefix.", b""),
-        (":score", "scores=false", b""),
+        (":prefix", "Translations have no prefix."),
+        (":score", "scores=false"),
         ("::nbest", "", b":NBEST\n"),
-        (":beam 101", "decoding.beam_size=101", b""),
-        ("one", "a batch does not fit into the memory of cpu", b""),
-        (":beam 2", "decoding.beam_size=2", b""),
-        (":attention", "is shown", b""),
+        (":beam 101", "decoding.beam_size=101"),
+        ("one", "a batch does not fit into the memory of cpu"),
+        (":beam 2", "decoding.beam_size=2"),
+        (":attention", "is shown"),
         ("a b", "a    100   .    .\r\nb      . 100    .\r\n</s>   .   .  100\r\n", b"A B\n"),
-        (":help", "::TEXT          translate the line :TEXT", b""),
-    ]
-    for line, answer, translations in dialogue:
-        terminal.expect("> ")
-        terminal.type(f"{line}\n")
-        for translation in translations.splitlines(keepends=True):
-            assert process.stdout.readline() == translation
-        if answer:
-            terminal.expect(answer)
-    terminal.expect("> ")
-    terminal.type("\x04")
-    assert process.stdout.read() == b""
-    assert process.wait(PATIENCE) == 0
+        (":help", "::TEXT          translate the line :TEXT"),
+    )
 
 
 def test_the_attention_table_fits_the_terminal(terminal: Terminal) -> None:
     fcntl.ioctl(terminal.ours, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 13, 0, 0))
     process = start(stdin=terminal.theirs, stderr=terminal.theirs)
-    terminal.expect("> ")
-    terminal.type(":attention\n")
-    terminal.expect("is shown.")
-    terminal.expect("> ")
-    terminal.type("a b\n")
-    terminal.expect(
+    blocks = (
         "       a   b\r\na    100   .\r\nb      . 100\r\n</s>   .   .\r\n\r\n"
         "     </s>\r\na       .\r\nb       .\r\n</s>  100\r\n"
     )
-    terminal.expect("> ")
-    terminal.type("\x04")
-    assert process.wait(PATIENCE) == 0
+    terminal.converse(process, (":attention", "is shown."), ("a b", blocks, b"A B\n"))
 
 
 def test_only_the_first_line_of_a_pasted_text_is_a_command(
@@ -466,19 +439,12 @@ def test_only_the_first_line_of_a_pasted_text_is_a_command(
 def test_alignments_follow_the_number_of_translations(terminal: Terminal, tmp_path: Path) -> None:
     links = tmp_path / "links"
     process = start(f"alignments={links}", stdin=terminal.theirs, stderr=terminal.theirs)
-    assert process.stdout is not None
-    terminal.expect("> ")
-    terminal.type(":nbest 2\n")
-    terminal.expect("decoding.nbest=2")
-    terminal.expect("> ")
-    terminal.type("one\n")
-    assert len([process.stdout.readline() for _ in range(2)]) == 2
-    terminal.expect("> ")
-    terminal.type(":attention\n")
-    terminal.expect(f":attention: is not available with alignments={links}.")
-    terminal.expect("> ")
-    terminal.type("\x04")
-    assert process.wait(PATIENCE) == 0
+    terminal.converse(
+        process,
+        (":nbest 2", "decoding.nbest=2"),
+        ("one", "", b"1\t-0.5000\tONE\n1\t-1.5000\tONE!\n"),
+        (":attention", f":attention: is not available with alignments={links}."),
+    )
     assert links.read_text() == "\n\n"
 
 
