@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import hashlib
+import inspect
 import json
 import os
 import re
@@ -31,9 +32,9 @@ from nmt.runtime import (
     progress,
     read_bytes,
     replaced,
-    require_regular,
     write_errors,
 )
+from nmt.runtime.checksums import file_sum
 
 _MANIFEST = "manifest.json"
 _PART_SUFFIX = ".part"  # suffix of a folder that is being built
@@ -57,6 +58,18 @@ def fingerprint(facts: Any) -> str:
     return hashlib.sha256(json.dumps(facts, sort_keys=True, default=_value).encode()).hexdigest()
 
 
+def source_of(definition: Any) -> str:
+    """Returns the source code of the module that defines a class or function.
+
+    It is empty if there is no file, as for a class that was defined in an interactive session.
+    """
+    module = inspect.getmodule(definition)
+    try:
+        return "" if module is None else inspect.getsource(module)
+    except OSError:
+        return ""
+
+
 def _value(member: Any) -> Any:
     if isinstance(member, Enum):
         return member.value
@@ -65,7 +78,7 @@ def _value(member: Any) -> Any:
     raise TypeError(f"JSON can't represent {member!r:.80}")
 
 
-def made(
+def cached_or_built(
     folder: Path,
     build: Callable[[Path], Mapping[str, Any]],
     repair: Callable[[str], None] | None = None,
@@ -93,23 +106,21 @@ def made(
         UserError: the folder can't be written.
     """
     with cache_errors():
-        found = _manifest(folder)
-        if found is None or not checked and _damaged(folder, found["files"]):
+        manifest = _manifest(folder)
+        if manifest is None or not checked and _damaged(folder, manifest["files"]):
             make_folder(folder.parent)
             with locked(_lock_file(folder), lambda: _log_waiting(folder)):
-                found = _manifest(folder)
-                if found is not None and not _repair(folder, found["files"], repair):
-                    found = None
-                if found is None:
-                    found = _build(folder, build)
+                manifest = _manifest(folder)
+                if manifest is None or not _repair(folder, manifest["files"], repair):
+                    manifest = _build(folder, build)
         with contextlib.suppress(OSError):  # a read-only cache works too
             os.utime(folder)
-    facts: dict[str, Any] = found["facts"]
+    facts: dict[str, Any] = manifest["facts"]
     return facts
 
 
 def forget_unused(root: Path, days: int) -> None:
-    """Deletes prepared data in `root`, finished or not, that `made` has not opened for `days` days.
+    """Deletes prepared data in `root`, finished or not, that were not opened for `days` days.
 
     A process that has mapped files of a deleted folder can still read them. A process that opens the folder
     later builds it again. Only folders that look like prepared data in every respect are deleted.
@@ -158,8 +169,8 @@ def cache_errors() -> Iterator[None]:
 def write_file(path: Path, pieces: Iterable[bytes | memoryview]) -> None:
     """Writes a file atomically.
 
-    In a folder that is being built, it also writes the checksum of the file. With it, `made` detects damage
-    that occurs before the folder is complete.
+    In a folder that is being built, it also writes the checksum of the file. With it, `cached_or_built`
+    detects damage that occurs before the folder is complete.
 
     Raises:
         UserError: the file can't be written.
@@ -223,11 +234,11 @@ def _drop_damaged(part: Path) -> None:
             _write_sum(part / name, checksum)
     for leftover in (*part.glob(".*.tmp"), part / _MANIFEST):
         leftover.unlink(missing_ok=True)
-    for name, found in _checksums(part, _names(part)).items():
-        written = _read_sum(part / name)
-        if written and found != written:
+    for name, checksum in _checksums(part, _names(part)).items():
+        recorded = _read_sum(part / name)
+        if recorded and checksum != recorded:
             log.warning("%s is damaged: creating it again", part / name)
-        if found != written or not written:
+        if checksum != recorded or not recorded:
             (part / name).unlink()
 
 
@@ -273,33 +284,29 @@ def _repair(folder: Path, files: dict[str, Any], repair: Callable[[str], None] |
 
 def _damaged(folder: Path, files: dict[str, Any]) -> list[str]:
     """Returns the names of the files that differ from their checksums in `files`."""
-    return [name for name, found in _checksums(folder, files).items() if found != files[name]]
+    return [name for name, checksum in _checksums(folder, files).items() if checksum != files[name]]
 
 
 def _checksums(folder: Path, names: Iterable[str]) -> dict[str, Any]:
     """Computes size and SHA-256 of files in a folder; an unreadable file gets an empty entry."""
+
+    def checksum(name: str) -> dict[str, Any]:
+        try:
+            digest = file_sum(folder / name)
+            return {"bytes": (folder / name).stat().st_size, "sha256": digest}
+        except (OSError, UserError):
+            return {}
+        finally:
+            bar.update(1)
+
     chosen = sorted(names)
-    checksums: dict[str, Any] = {}
     if not chosen:
-        return checksums
+        return {}
     with (
         ThreadPoolExecutor(available_cores()) as threads,
         progress(total=None, unit="files", description="checking prepared data") as bar,
     ):
-        for name, checksum in zip(chosen, threads.map(lambda n: _checksum(folder / n), chosen), strict=True):
-            checksums[name] = checksum
-            bar.update(1)
-    return checksums
-
-
-def _checksum(path: Path) -> dict[str, Any]:
-    try:
-        require_regular(path)
-        with open(path, "rb") as file:
-            digest = hashlib.file_digest(file, "sha256").hexdigest()
-            return {"bytes": file.tell(), "sha256": digest}
-    except (OSError, UserError):
-        return {}
+        return dict(zip(chosen, threads.map(checksum, chosen), strict=True))
 
 
 def _log_waiting(folder: Path) -> None:

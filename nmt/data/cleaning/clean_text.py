@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from nmt.config import CleaningConfig
-from nmt.data.cache import made, write_file
+from nmt.data.cache import cached_or_built, write_file
 from nmt.data.cleaning.cleaner import (
     DUPLICATE,
     NEAR_DUPLICATE,
@@ -175,7 +175,7 @@ def clean_texts(folder: Path, corpus: Corpus, rules: Sequence[Rule], options: Te
         block = next(islice(corpus.blocks(options.shard_pairs), int(Path(name).stem), None))
         setup()((folder / name, _raw(block)))
 
-    made(folder, build, repair)
+    cached_or_built(folder, build, repair)
     return Texts(folder)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import unicodedata
 from collections import Counter
 from collections.abc import Callable, Collection, Sequence
@@ -13,6 +12,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from nmt.config import CleaningConfig
+from nmt.data.cache import source_of
 from nmt.data.cleaning.rules.agreement import AddressesRule, NumbersRule
 from nmt.data.cleaning.rules.basic import (
     ControlRule,
@@ -152,13 +152,8 @@ def rule_facts(rules: Sequence[Rule]) -> list[Any]:
 
 
 def _source_of(rule: type[Rule]) -> list[str]:
-    if rule.__module__.partition(".")[0] == __name__.partition(".")[0]:
-        return []
-    module = inspect.getmodule(rule)
-    try:
-        return [] if module is None else [inspect.getsource(module)]
-    except OSError:  # a class defined in an interactive session has no source file
-        return []
+    is_built_in = rule.__module__.partition(".")[0] == __name__.partition(".")[0]
+    return [] if is_built_in else list(filter(None, [source_of(rule)]))
 
 
 normal_text: Callable[[str], str] = str.strip

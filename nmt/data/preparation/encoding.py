@@ -10,19 +10,30 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+import sentencepiece as spm
 
 from nmt.config import CleaningConfig
 from nmt.copying.strings import mask_pair
+from nmt.data.cache import fingerprint, source_of
 from nmt.data.cleaning.clean_text import Texts, report_to_json
 from nmt.data.cleaning.cleaner import CleaningReport, PieceRule
 from nmt.data.store import Shard
 from nmt.data.subwords.tokenizer import Tokenizer
+from nmt.data.subwords.vocabulary import Vocabulary
+from nmt.data.subwords.words import Words
 from nmt.runtime.arrays import Array, Side, offsets_of, smallest_dtype
 
 _SLICE = 8192  # pairs encoded at a time
 _RATIO_BINS_PER_OCTAVE = 4
 _RATIO_OCTAVES = 3  # ratios from 1/8 to 8; the outer bins include all ratios beyond that
 _RATIO_BINS = 2 * _RATIO_OCTAVES * _RATIO_BINS_PER_OCTAVE
+
+
+def encoder_fingerprint(tokenizer: Tokenizer) -> str:
+    """Returns a fingerprint of the code that determines the ids: the modules, and SentencePiece's version."""
+    code = (Encoder, Tokenizer, Vocabulary, Words, PieceRule, Side, mask_pair)
+    sources = {part.__module__: source_of(part) for part in (*code, type(tokenizer), type(tokenizer.source))}
+    return fingerprint([spm.__version__, sources])
 
 
 class Encoder:

@@ -12,7 +12,7 @@ import sentencepiece as spm
 
 from nmt.config import DataConfig, TokenizerConfig
 from nmt.copying.strings import PLACEHOLDERS, VERSION
-from nmt.data.cache import cache_errors, fingerprint, forget_unused, made
+from nmt.data.cache import cache_errors, cached_or_built, fingerprint, forget_unused
 from nmt.data.cleaning.clean_text import (
     TextOptions,
     Texts,
@@ -26,7 +26,7 @@ from nmt.data.cleaning.cleaner import CleaningReport, Rule, build_rules, rule_fa
 from nmt.data.corpora.corpus import HeldOut, is_given, read_held_out
 from nmt.data.corpora.mixture import apportioned, mean_draws
 from nmt.data.corpora.sources import Source, check_pieces, check_tags, known_tags, open_sources
-from nmt.data.preparation.encoding import Encoder, masked_lines, masked_pairs
+from nmt.data.preparation.encoding import Encoder, encoder_fingerprint, masked_lines, masked_pairs
 from nmt.data.store import Shard, Store
 from nmt.data.subwords.learning import num_characters, recommended_size, train_tokenizer
 from nmt.data.subwords.tokenizer import Tokenizer, find_tokenizer
@@ -73,7 +73,8 @@ def prepare(config: DataConfig, *, shard_pairs: int = SHARD_PAIRS, checked: bool
 
     There are three stages: the cleaned text of each corpus, the tokenizer, and the ids of each corpus. Each
     stage is cached in folders whose names identify everything that the stage depends on. A changed option
-    repeats only the stages that depend on it. An interrupted preparation resumes. The result does not depend
+    repeats only the stages that depend on it. Changed code of tokenizer or encoder repeats the encoding, so
+    that a corrected error never meets old ids. An interrupted preparation resumes. The result does not depend
     on the number of processes.
 
     Args:
@@ -202,7 +203,7 @@ class _Stages:
             }
 
         sampled = self._config.tokenizer.sample_pairs
-        counted = made(
+        counted = cached_or_built(
             self._folder("size", fingerprint([FORMAT, self._mixture, joint, coverage, sampled])), build
         )
         size = recommended_size(**counted, joint=joint)
@@ -228,7 +229,7 @@ class _Stages:
             train_tokenizer(pairs, self.tokenizer_options, part)
             return {}
 
-        made(self._tokenizer_folder, build, checked=self._checked)
+        cached_or_built(self._tokenizer_folder, build, checked=self._checked)
         return Tokenizer.load(self._tokenizer_folder)
 
     def encoded(self, tokenizer: Tokenizer) -> list[tuple[Store, CleaningReport]]:
@@ -258,7 +259,7 @@ class _Stages:
                 write_repeats_across(texts, [source.cleaning for source in self._sources], paths)
                 return {}
 
-            made(self._repeats_folder, build)
+            cached_or_built(self._repeats_folder, build)
         return [
             Texts(self._folder("text", name), self._repeats_file(index))
             for index, name in enumerate(self._text_fingerprints)
@@ -276,7 +277,8 @@ class _Stages:
 
     def _encoded(self, index: int, tokenizer: Tokenizer) -> tuple[Store, CleaningReport]:
         source = self._sources[index]
-        folder = self._folder("ids", self._ids_fingerprint(index, tokenizer))
+        key = [self._ids_fingerprint(index, tokenizer), encoder_fingerprint(tokenizer)]
+        folder = self._folder("ids", fingerprint(key))
         text_folder = self._folder("text", self._text_fingerprints[index])
         setup = partial(
             Encoder,
@@ -308,7 +310,7 @@ class _Stages:
             self._texts()
             setup()(folder / name)
 
-        facts = made(folder, build, repair, checked=self._checked)
+        facts = cached_or_built(folder, build, repair, checked=self._checked)
         report = report_of(facts["report"])
         title = f"{self._config.name}, {source.name}" if source.name else self._config.name
         if tables:

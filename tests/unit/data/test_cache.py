@@ -18,10 +18,10 @@ import pytest
 from toy_corpus import SHARD, files, folder, pairs, stamps, write_corpus
 
 from nmt.config import DataConfig
-from nmt.data.cache import forget_unused, made, write_file
+from nmt.data.cache import cached_or_built, forget_unused, write_file
 from nmt.data.cleaning import clean_text
 from nmt.data.corpora import corpus
-from nmt.data.preparation import prepare as preparation
+from nmt.data.preparation import encoding
 from nmt.data.preparation.prepare import prepare
 from nmt.errors import UserError
 
@@ -46,7 +46,7 @@ def test_what_was_damaged_meanwhile_is_made_again(
     prepare(config, shard_pairs=SHARD)
     good = files(config)
     shutil.rmtree(str(config.cache_dir))
-    kind: Any = {"text": clean_text.Cleaner, "ids": preparation.Encoder}[stage]
+    kind: Any = {"text": clean_text.Cleaner, "ids": encoding.Encoder}[stage]
     work = kind.__call__
 
     def stopping(state: Any, task: Any) -> Any:
@@ -155,7 +155,7 @@ def test_what_was_long_not_used_is_deleted(config: DataConfig, days: int, goes: 
 
 
 class TestMade:
-    """`made` with simple files."""
+    """`cached_or_built` with simple files."""
 
     def build(self, part: Path) -> dict[str, Any]:
         self.written = []
@@ -176,16 +176,16 @@ class TestMade:
         with monkeypatch.context() as patch:
             patch.setattr(os, "rename", killed)
             with pytest.raises(KeyboardInterrupt):
-                made(tmp_path / "x", self.build)
+                cached_or_built(tmp_path / "x", self.build)
         part = tmp_path / "x.part"
         assert sorted(path.name for path in part.iterdir()) == ["a", "b", "c", "manifest.json"]
         (part / "b").write_bytes(b"b?")
-        assert made(tmp_path / "x", self.build) == {"names": 3}
+        assert cached_or_built(tmp_path / "x", self.build) == {"names": 3}
         assert self.written == ["b"]
         assert not part.exists()
         assert sorted(os.listdir(tmp_path / "x")) == ["a", "b", "c", "manifest.json"]
         assert [(tmp_path / "x" / name).read_bytes() for name in "abc"] == [b"a!", b"b!", b"c!"]
-        made(tmp_path / "x", lambda part: pytest.fail("the folder is complete"))
+        cached_or_built(tmp_path / "x", lambda part: pytest.fail("the folder is complete"))
 
     def test_a_file_that_changes_before_the_folder_is_whole_is_found(self, tmp_path: Path) -> None:
         def build(part: Path) -> dict[str, Any]:
@@ -196,14 +196,14 @@ class TestMade:
             return {}
 
         damaged: list[str] = []
-        made(tmp_path / "x", build)
-        made(tmp_path / "x", build)
+        cached_or_built(tmp_path / "x", build)
+        cached_or_built(tmp_path / "x", build)
         assert (tmp_path / "x/b").read_bytes() == b"b!"
 
     def test_what_nobody_vouches_for_is_made_again(self, tmp_path: Path) -> None:
         (tmp_path / "x.part").mkdir()
         (tmp_path / "x.part/a").write_bytes(b"half")
-        made(tmp_path / "x", self.build)
+        cached_or_built(tmp_path / "x", self.build)
         assert (tmp_path / "x/a").read_bytes() == b"a!"
 
     def test_a_file_elsewhere_has_nothing_beside_it(self, tmp_path: Path) -> None:

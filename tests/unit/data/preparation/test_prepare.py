@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import inspect
 import os
 import shutil
 import signal
@@ -23,11 +24,15 @@ from nmt.config import (
     SamplingConfig,
     TokenizerConfig,
 )
+from nmt.copying import strings
 from nmt.data import cache
-from nmt.data.cleaning import clean_text
+from nmt.data.cleaning import clean_text, cleaner
+from nmt.data.preparation import encoding
 from nmt.data.preparation import prepare as preparation
 from nmt.data.preparation.prepare import Prepared, prepare
+from nmt.data.subwords import segmentation, tokenizer, vocabulary, words
 from nmt.errors import UserError
+from nmt.runtime import arrays
 from nmt.runtime import files as runtime_files
 
 
@@ -118,6 +123,32 @@ def test_an_option_makes_again_what_it_touches(
     assert {name.split("/")[1].split("-")[0] for name in after.keys() - before.keys()} == made_again
 
 
+@pytest.mark.parametrize(
+    ("module", "encoded_again"),
+    [
+        *((module, True) for module in (encoding, strings, tokenizer, vocabulary, words, cleaner, arrays)),
+        (segmentation, False),
+    ],
+)
+def test_changed_code_of_the_encoder_encodes_again(
+    config: DataConfig, module: Any, encoded_again: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = prepare(config, shard_pairs=SHARD)
+    before = stamps(config)
+    original = inspect.getsource
+
+    def changed(definition: Any) -> str:
+        return original(definition) + "# corrected\n" * (definition is module)
+
+    monkeypatch.setattr(inspect, "getsource", changed)
+    second = prepare(config, shard_pairs=SHARD)
+    new = {name.split("/")[1].split("-")[0] for name in stamps(config).keys() - before.keys()}
+    assert new == ({"ids"} if encoded_again else set())
+    assert (second.fingerprint, pairs(second)) == (first.fingerprint, pairs(first))
+    assert prepare(config, shard_pairs=SHARD).fingerprint == first.fingerprint
+    assert len({name.split("/")[1] for name in stamps(config) if "ids-" in name}) == 1 + encoded_again
+
+
 def test_groups_to_report_do_not_matter(config: DataConfig, tmp_path: Path) -> None:
     first = prepare(config, shard_pairs=SHARD)
     before = stamps(config)
@@ -168,8 +199,8 @@ def test_what_another_process_has_checked_is_not_read_again(
 ) -> None:
     first = pairs(prepare(config, shard_pairs=SHARD))
     read: list[str] = []
-    original = cache._checksum
-    monkeypatch.setattr(cache, "_checksum", lambda path: (read.append(path.name), original(path))[1])
+    original = cache.file_sum
+    monkeypatch.setattr(cache, "file_sum", lambda path: (read.append(path.name), original(path))[1])
     assert pairs(prepare(config, shard_pairs=SHARD, checked=True)) == first
     assert read == []
     prepare(config, shard_pairs=SHARD)
@@ -201,7 +232,7 @@ def test_goes_on_with_what_is_there(
     config: DataConfig, stage: str, shards_done: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Every shard is written once, at whatever point the preparation stops."""
-    kind: Any = {"text": clean_text.Cleaner, "ids": preparation.Encoder}[stage]
+    kind: Any = {"text": clean_text.Cleaner, "ids": encoding.Encoder}[stage]
     work = kind.__call__
     calls = 0
 
