@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -252,7 +252,7 @@ def _specification(model: Transformer, config: ModelConfig, max_length: int) -> 
         name = encoding if stack is encoder else decoder_encoding
         for number, layer in enumerate(stack.layer):
             fill.layer(layer, f"{side}.{number}", cross=stack is decoder)
-            _ENCODING_WEIGHTS.get(name, _no_weights)(layer.self_attention, positions, number)
+            _fill_encoding(layer.self_attention, name, positions, number)
         if name in _TABLES:
             stack.position_encodings.encodings = _array(_table(positions, config.d_model, max_length))
         if config.norm is Norm.pre:
@@ -306,27 +306,17 @@ def _encoding_options(name: str, positions: Positions) -> dict[str, Any]:
     return {}
 
 
-def _relative_weights(attention: Any, positions: Any, layer: int) -> None:
-    attention.relative_position_keys = _array(positions.keys[layer])
-    outputs = positions.outputs
-    # The engine always has vectors for the values.
-    values = torch.zeros_like(positions.keys[layer]) if outputs is None else outputs[layer]
-    attention.relative_position_values = _array(values)
-
-
-def _t5_weights(attention: Any, positions: Any, layer: int) -> None:
-    attention.relative_attention_bias = _array(positions.table)
-    attention.relative_attention_max_distance = np.int32(positions.options.max_distance)
-
-
-def _no_weights(attention: Any, positions: Any, layer: int) -> None:
-    pass
-
-
-_ENCODING_WEIGHTS: dict[str, Callable[[Any, Any, int], None]] = {
-    "relative": _relative_weights,
-    "t5": _t5_weights,
-}
+def _fill_encoding(attention: Any, name: str, positions: Any, layer: int) -> None:
+    """Copies the weights of an encoding that belong to the self-attention of a layer."""
+    if name == "relative":
+        attention.relative_position_keys = _array(positions.keys[layer])
+        outputs = positions.outputs
+        # The engine always has vectors for the values.
+        values = torch.zeros_like(positions.keys[layer]) if outputs is None else outputs[layer]
+        attention.relative_position_values = _array(values)
+    elif name == "t5":
+        attention.relative_attention_bias = _array(positions.table)
+        attention.relative_attention_max_distance = np.int32(positions.options.max_distance)
 
 
 def _table(positions: Positions, d_model: int, max_length: int) -> Tensor:

@@ -19,224 +19,249 @@ from __future__ import annotations
 import math
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterator, Sequence
+from copy import copy
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from nmt.config import DecodingConfig
 from nmt.data.subwords.vocabulary import EOS_ID, FORBIDDEN_IDS
+from nmt.decoding.batch_sizes import batches_by_length
 from nmt.decoding.scorers import LengthPenalty
 from nmt.decoding.search import Hypothesis
+from nmt.decoding.searcher import Searcher, SearchRequest, Sentence
 from nmt.errors import UserError
 from nmt.interop.ctranslate2_export import SPECIAL, vocabularies
 from nmt.runtime import memory_errors
 
 if TYPE_CHECKING:
     from nmt.data.subwords.tokenizer import Tokenizer
+    from nmt.interop.record import Record
 
+BACKEND = "backend=ctranslate2"
+"""The option that chooses the engine, for error messages."""
+_REFUSED = ("samples", "mbr", "diversity", "coverage_penalty", "processors")
+"""Options of decoding that the engine does not have, or computes differently."""
+_STRICT = 3  # tokens of `NoRepeatNgram` where a translation was a loop
 _NO_PENALTY = 1e-6  # with 0, the engine ends the search at the first complete hypothesis
 _IMPOSSIBLE = -1e6  # the engine fills missing hypotheses with this log-probability or less
-_BATCH_TOKENS = 2048
+_BATCH_TOKENS = 2048  # the fastest number on a CPU. Ctrl-C waits for the end of a batch
+_GROWTH = 1.03  # a step of the size of a batch, until there are few enough
+_LIMITS = {"max_input_length": 0, "max_batch_size": _BATCH_TOKENS, "batch_type": "tokens"}
+"""Arguments of calls of the engine: sources of any length, in batches of its own."""
+
+
+def check_decoding(decoding: DecodingConfig) -> None:
+    """Refuses options of decoding that the engine does not have.
+
+    Raises:
+        UserError: the message names the option.
+    """
+    for key in _REFUSED:
+        if value := getattr(decoding, key):
+            shown = ",".join(value) if isinstance(value, dict) else value
+            none = {"mbr": "null", "processors": "{}"}.get(key, "0")
+            raise UserError(
+                f"decoding.{key}={shown}: {BACKEND} does not have it. Set decoding.{key}={none}, or use "
+                "backend=nmt."
+            )
 
 
 @dataclass(frozen=True)
-class Settings:
-    """The options of a search.
+class _Job:
+    """A sentence in the pieces of the engine.
 
     Attributes:
-        beam_size: see `DecodingConfig`.
-        nbest: see `DecodingConfig`.
-        length_penalty: see `DecodingConfig`.
-        no_repeat_ngram: see `DecodingConfig`.
-        placeholders: the ids of the placeholders. A hypothesis that has exactly those of its source is better
-            than one that does not.
-        scores: whether the scores are used. Greedy search takes 6 % less time without them; they are 0 then.
+        index: its place among the sentences of the call.
+        source: the pieces of its source.
+        prefix: the first pieces of its translation.
+        limit: the maximum number of tokens of its translation, EOS counted.
+        placeholders: the ids of the placeholders of its source, in their order. A hypothesis that has exactly
+            these is better than one that does not.
     """
 
-    beam_size: int
-    nbest: int
-    length_penalty: float
-    no_repeat_ngram: int
-    placeholders: range
-    scores: bool = True
+    index: int
+    source: list[str]
+    prefix: tuple[str, ...]
+    limit: int
+    placeholders: list[int]
 
 
-class EngineSearch:
-    """Searches with a loaded export. Several threads may use it at once.
+class CTranslate2Searcher(Searcher):
+    """Searches with a loaded export.
 
     Args:
-        engine: a `ctranslate2.Translator`.
+        engine: a `ctranslate2.Translator`. Several threads may use it at once.
         tokenizer: of the export.
+        config: the options of decoding.
+        record: of the export.
         workers: the number of batches that the engine computes side by side.
-
-    Attributes:
-        engine: the same.
-        workers: the same.
-        source_names: the names of the source pieces in the engine, in the order of their ids.
-        target_names: those of the target pieces.
     """
 
-    def __init__(self, engine: Any, tokenizer: Tokenizer, workers: int) -> None:
-        self.engine, self.workers = engine, workers
-        self.source_names, self.target_names = vocabularies(tokenizer)
-        self._target_ids = {name: number for number, name in enumerate(self.target_names)}
-
-    def ids(self, pieces: Sequence[str]) -> tuple[int, ...]:
-        """Returns the ids of pieces of the target side."""
-        ids = self._target_ids
-        return tuple([ids[piece] for piece in pieces])
-
-    def run(
-        self,
-        batches: Sequence[Sequence[int]],
-        sources: Sequence[Sequence[int]],
-        prefixes: Sequence[Sequence[int]],
-        limits: Sequence[int],
-        settings: Settings,
-    ) -> Iterator[tuple[Sequence[int], list[list[Hypothesis]]]]:
-        """Yields the rows of each batch with the hypotheses of each of them, best first.
-
-        Args:
-            batches: the rows of each batch, the longest sentences first.
-            sources: the ids of each sentence, without EOS.
-            prefixes: the first ids of each translation.
-            limits: the maximum number of tokens of each translation, EOS counted.
-            settings: the options.
-
-        Raises:
-            UserError: the memory of the device is too small, or a probability is NaN.
-        """
-        call = _Call(self, sources, prefixes, limits, settings)
-        with memory_errors(_memory_error):
-            yield from call.run(batches)
-
-
-class _Call:
-    """One call of `EngineSearch.run`; see there for the arguments."""
-
     def __init__(
-        self,
-        search: EngineSearch,
-        sources: Sequence[Sequence[int]],
-        prefixes: Sequence[Sequence[int]],
-        limits: Sequence[int],
-        settings: Settings,
+        self, engine: Any, tokenizer: Tokenizer, config: DecodingConfig, record: Record, workers: int
     ) -> None:
-        self._engine, self._workers = search.engine, search.workers
-        self._sources, self._prefixes, self._limits = sources, prefixes, limits
-        self._settings, self._power = settings, settings.length_penalty or _NO_PENALTY
-        self._source_names, self._target_names = search.source_names, search.target_names
-        self._rank = _Ranking(settings, search.ids)
+        self._engine, self._record, self._workers = engine, record, workers
+        self._placeholders = tokenizer.placeholders
+        self._source_names, self._target_names = vocabularies(tokenizer)
+        self._target_ids = {name: number for number, name in enumerate(self._target_names)}
+        self._configure(config)
 
-    def run(self, batches: Sequence[Sequence[int]]) -> Iterator[tuple[Sequence[int], list[list[Hypothesis]]]]:
-        """See `EngineSearch.run`."""
-        if self._settings.no_repeat_ngram or any(self._prefixes):
-            for rows in batches:
-                yield rows, [*self._exactly(rows).values()]
-            return
-        waiting: deque[tuple[Sequence[int], list[Any]]] = deque()
-        for rows in batches:
+    def _configure(self, config: DecodingConfig) -> None:
+        check_decoding(config)
+        self.config = config
+        self.max_source_tokens = min(config.max_source_tokens, self._record.max_source_tokens)
+        self._power = config.length_penalty or _NO_PENALTY
+        self._penalty = LengthPenalty(config.length_penalty).penalty
+
+    def with_options(self, config: DecodingConfig) -> CTranslate2Searcher:
+        """See `Searcher.with_options`."""
+        searcher = copy(self)
+        searcher._configure(config)
+        return searcher
+
+    def prepare(self, request: SearchRequest, *, constraints: bool) -> None:
+        """See `Searcher.prepare`."""
+        for name, is_requested in (
+            ("attention", request.attention),
+            ("alignments", request.alignments),
+            ("constraints", constraints),
+        ):
+            if is_requested:
+                raise UserError(f"{name}: {BACKEND} has none. Use backend=nmt.")
+
+    def search(
+        self,
+        sentences: Sequence[Sentence],
+        request: SearchRequest,
+        advance: Callable[[int], object] = lambda num_sentences: None,
+    ) -> Iterator[tuple[int, list[Hypothesis]]]:
+        """See `Searcher.search`."""
+        batches = equal_batches([len(one.source) + 1 for one in sentences], self.config, self._workers)
+        jobs = ([self._job(index, sentences[index]) for index in batch] for batch in batches)
+        no_repeat = _STRICT if request.stricter else self.config.no_repeat_ngram
+        results: Iterator[tuple[list[_Job], dict[int, list[Hypothesis]]]]
+        if no_repeat or any(sentence.prefix for sentence in sentences):
+            results = ((batch, self._exactly(batch, no_repeat)) for batch in jobs)
+        else:
+            results = self._pipelined(jobs, request.scores)
+        with memory_errors(_memory_error):
+            for batch, hypotheses in results:
+                yield from ((job.index, hypotheses[job.index]) for job in batch)
+                advance(len(batch))
+
+    def _job(self, index: int, sentence: Sentence) -> _Job:
+        source, prefix, config = sentence.source, sentence.prefix, self.config
+        placeholders = self._placeholders if config.placeholders else range(0)
+        # A prefix may be longer than the options allow, but not than the model does.
+        limit = max(config.max_target_tokens(len(source) + 1), len(prefix) + 1)
+        return _Job(
+            index,
+            [self._source_names[id] for id in source],
+            tuple(self._target_names[id] for id in prefix),
+            min(limit, self._record.max_target_tokens),
+            sorted(id for id in source if id in placeholders),
+        )
+
+    def _pipelined(
+        self, batches: Iterator[list[_Job]], scores: bool
+    ) -> Iterator[tuple[list[_Job], dict[int, list[Hypothesis]]]]:
+        """Yields each batch with its hypotheses by index, while the engine computes the next ones."""
+        waiting: deque[tuple[list[_Job], list[Any]]] = deque()
+        for batch in batches:
             if len(waiting) > self._workers + 1:
-                yield self._finished(*waiting.popleft())
-            waiting.append((rows, self._start(rows)))
-        while waiting:
-            yield self._finished(*waiting.popleft())
+                jobs, pending = waiting.popleft()
+                yield jobs, self._finished(jobs, pending)
+            waiting.append((batch, self._start(batch, scores)))
+        for jobs, pending in waiting:
+            yield jobs, self._finished(jobs, pending)
 
-    def _start(self, rows: Sequence[int]) -> list[Any]:
-        """Gives a batch to the engine; returns a list of results that may not be there yet."""
-        longest = max(self._limits[row] for row in rows)
-        found: list[Any] = self._engine.translate_batch(
-            [self._pieces(row) for row in rows],
+    def _start(self, jobs: Sequence[_Job], scores: bool) -> list[Any]:
+        """Gives a batch to the engine; returns a list of results that may not be there yet.
+
+        Greedy search takes 6 % less time without scores; they are 0 then.
+        """
+        pending: list[Any] = self._engine.translate_batch(
+            [job.source for job in jobs],
             asynchronous=True,
-            max_decoding_length=max(1, longest - 1),
-            return_scores=self._settings.scores or self._settings.beam_size > 1,
+            max_decoding_length=max(1, max(job.limit for job in jobs) - 1),
+            return_scores=scores or self.config.beam_size > 1,
+            max_input_length=0,
             **self._options(),
         )
-        return found
+        return pending
 
-    def _finished(
-        self, rows: Sequence[int], pending: Sequence[Any]
-    ) -> tuple[Sequence[int], list[list[Hypothesis]]]:
-        """Waits for a batch; returns its rows and their hypotheses."""
-        found: dict[int, list[Hypothesis]] = {}
+    def _finished(self, jobs: Sequence[_Job], pending: Sequence[Any]) -> dict[int, list[Hypothesis]]:
+        """Waits for a batch; returns the hypotheses of each sentence by its index."""
+        hypotheses: dict[int, list[Hypothesis]] = {}
         again = []
-        forbidden, end = {SPECIAL[one] for one in FORBIDDEN_IDS}, [SPECIAL[EOS_ID]]
-        for row, one in zip(rows, pending, strict=True):
-            result = one.result()
-            hypotheses, scores = result.hypotheses, result.scores or [0.0]
-            last = max(map(len, hypotheses))  # the step at which the search ended
-            if last > self._limits[row] - 2 or any(not forbidden.isdisjoint(pieces) for pieces in hypotheses):
-                again.append(row)
+        forbidden, end = {SPECIAL[id] for id in FORBIDDEN_IDS}, [SPECIAL[EOS_ID]]
+        for job, future in zip(jobs, pending, strict=True):
+            result = future.result()
+            scores = result.scores or [0.0]
+            last = max(map(len, result.hypotheses))  # the step at which the search ended
+            if last > job.limit - 2 or any(not forbidden.isdisjoint(pieces) for pieces in result.hypotheses):
+                again.append(job)
                 continue
             complete = [
                 (pieces[:-1], score * len(pieces) ** self._power)
-                for pieces, score in zip(hypotheses, scores, strict=True)
+                for pieces, score in zip(result.hypotheses, scores, strict=True)
                 if pieces[-1:] == end
             ]
-            found[row] = self._rank(complete, self._sources[row])
-        if again:
-            found |= self._exactly(again)
-        return rows, [found[row] for row in rows]
+            hypotheses[job.index] = self._ranked(job, complete)
+        return hypotheses | self._exactly(again, 0) if again else hypotheses
 
-    def _exactly(self, rows: Sequence[int]) -> dict[int, list[Hypothesis]]:
-        """Returns the hypotheses of each row, searched with its maximum length.
+    def _exactly(self, jobs: Sequence[_Job], no_repeat: int) -> dict[int, list[Hypothesis]]:
+        """Returns the hypotheses of each sentence by its index, searched with its maximum length.
 
         The log-probabilities are computed again, because those of the search do not contain the prefix, nor
         EOS at the maximum length, and are without the share of the forbidden pieces.
         """
-        by_limit: defaultdict[int, list[int]] = defaultdict(list)
-        for row in rows:
-            by_limit[self._limits[row]].append(row)
+        by_limit: defaultdict[int, list[_Job]] = defaultdict(list)
+        for job in jobs:
+            by_limit[job.limit].append(job)
         candidates: dict[int, list[tuple[str, ...]]] = {}
         for limit, group in by_limit.items():
-            candidates |= self._candidates(group, limit)
-        pairs = [(row, list(pieces)) for row in rows for pieces in candidates[row]]
+            candidates |= self._candidates(group, limit, no_repeat)
+        pairs = [(job, [*pieces]) for job in jobs for pieces in candidates[job.index]]
         scored = self._engine.score_batch(
-            [self._pieces(row) for row, _ in pairs],
-            [pieces for _, pieces in pairs],
-            max_input_length=0,
-            max_batch_size=_BATCH_TOKENS,
-            batch_type="tokens",
+            [job.source for job, _ in pairs], [pieces for _, pieces in pairs], **_LIMITS
         )
-        complete: dict[int, list[tuple[list[str], float]]] = {row: [] for row in rows}
-        for (row, pieces), one in zip(pairs, scored, strict=True):
-            complete[row].append((pieces, math.fsum(one.log_probs)))
-        return {row: self._rank(complete[row], self._sources[row]) for row in rows}
+        complete: dict[int, list[tuple[Sequence[str], float]]] = {job.index: [] for job in jobs}
+        for (job, pieces), result in zip(pairs, scored, strict=True):
+            complete[job.index].append((pieces, math.fsum(result.log_probs)))
+        return {job.index: self._ranked(job, complete[job.index]) for job in jobs}
 
-    def _candidates(self, rows: Sequence[int], limit: int) -> dict[int, list[tuple[str, ...]]]:
-        """Returns the pieces of the hypotheses of rows that have the same maximum length, each once."""
-        names = self._target_names
-        found = {row: [tuple(names[one] for one in self._prefixes[row][: limit - 1])] for row in rows}
-        open_rows = [row for row, [begin] in found.items() if len(begin) < limit - 1]
-        if not open_rows:
-            return found
+    def _candidates(
+        self, jobs: Sequence[_Job], limit: int, no_repeat: int
+    ) -> dict[int, list[tuple[str, ...]]]:
+        """Returns the pieces of the hypotheses of sentences that have the same maximum length, each once."""
+        candidates = {job.index: [job.prefix[: limit - 1]] for job in jobs}
+        unfinished = [job for job in jobs if len(job.prefix) < limit - 1]
+        if not unfinished:
+            return candidates
         results = self._engine.translate_batch(
-            [self._pieces(row) for row in open_rows],
-            [list(found[row][0]) for row in open_rows],
+            [job.source for job in unfinished],
+            [[*job.prefix] for job in unfinished],
             max_decoding_length=limit - 1,
-            max_batch_size=_BATCH_TOKENS,
-            batch_type="tokens",
             return_scores=True,
-            no_repeat_ngram_size=self._settings.no_repeat_ngram,
-            suppress_sequences=[[SPECIAL[one]] for one in FORBIDDEN_IDS],
+            no_repeat_ngram_size=no_repeat,
+            suppress_sequences=[[SPECIAL[id]] for id in FORBIDDEN_IDS],
+            **_LIMITS,
             **self._options(),
         )
         end = SPECIAL[EOS_ID]
-        for row, result in zip(open_rows, results, strict=True):
+        for job, result in zip(unfinished, results, strict=True):
             likely = [
                 tuple(pieces[:-1] if pieces[-1:] == [end] else pieces)
                 for pieces, score in zip(result.hypotheses, result.scores, strict=True)
                 if score * len(pieces) ** self._power > _IMPOSSIBLE
             ]
-            found[row] = list(dict.fromkeys(likely))
-        return found
-
-    def _pieces(self, row: int) -> list[str]:
-        """Returns the pieces of the source of a row."""
-        names = self._source_names
-        return [names[one] for one in self._sources[row]]
+            candidates[job.index] = [*dict.fromkeys(likely)]
+        return candidates
 
     def _options(self) -> dict[str, Any]:
         """Returns the arguments of `translate_batch` that all its calls have."""
-        beam = self._settings.beam_size
+        beam = self.config.beam_size
         complete = beam if beam == 1 else beam + max(1, beam // 4)
         return {
             "beam_size": beam,
@@ -244,53 +269,59 @@ class _Call:
             "patience": 1 if beam == 1 else (complete + 0.25) / beam,  # the engine rounds their product
             "length_penalty": self._power,
             "min_decoding_length": 0,  # 1 would forbid EOS as the first token
-            "max_input_length": 0,
             "return_end_token": True,
         }
 
-
-class _Ranking:
-    """Orders complete hypotheses as nmt does.
-
-    Args:
-        settings: the options of the search.
-        ids: returns the ids of pieces.
-    """
-
-    def __init__(self, settings: Settings, ids: Callable[[Sequence[str]], tuple[int, ...]]) -> None:
-        self._settings, self._ids = settings, ids
-        self._penalty = LengthPenalty(settings.length_penalty).penalty
-
-    def __call__(
-        self, complete: Sequence[tuple[Sequence[str], float]], source: Sequence[int]
-    ) -> list[Hypothesis]:
-        """Returns the best hypotheses, best first.
+    def _ranked(self, job: _Job, complete: Sequence[tuple[Sequence[str], float]]) -> list[Hypothesis]:
+        """Returns the best hypotheses of a sentence, ordered as nmt does.
 
         Args:
+            job: the sentence.
             complete: the pieces of each hypothesis, and its log-probability with EOS.
-            source: the ids of the source.
 
         Raises:
             UserError: a log-probability is NaN.
         """
-        scored = [
-            (log_prob / self._penalty(len(pieces) + 1), log_prob, pieces) for pieces, log_prob in complete
+        hypotheses = [
+            Hypothesis(self._ids(pieces), log_prob / self._penalty(len(pieces) + 1), log_prob)
+            for pieces, log_prob in complete
         ]
-        if any(score != score for score, _, _ in scored):
+        if any(math.isnan(hypothesis.score) for hypothesis in hypotheses):
             raise UserError("the probabilities of the export are NaN: its weights are damaged.")
-        scored.sort(key=_by_score, reverse=True)
-        placeholders = self._settings.placeholders
-        if wanted := sorted(one for one in source if one in placeholders):
+        hypotheses.sort(key=lambda hypothesis: hypothesis.score, reverse=True)
+        if job.placeholders:
             # Stable: among those that have all placeholders, and among the others, the order remains.
-            scored.sort(key=lambda one: sorted(i for i in self._ids(one[2]) if i in placeholders) != wanted)
-        return [
-            Hypothesis(self._ids(pieces), score, log_prob)
-            for score, log_prob, pieces in scored[: self._settings.nbest]
-        ]
+            hypotheses.sort(
+                key=lambda hypothesis: (
+                    sorted(id for id in hypothesis.ids if id in self._placeholders) != job.placeholders
+                )
+            )
+        return hypotheses[: self.config.nbest]
+
+    def _ids(self, pieces: Sequence[str]) -> tuple[int, ...]:
+        return tuple([self._target_ids[piece] for piece in pieces])
 
 
-def _by_score(one: tuple[float, float, Sequence[str]]) -> float:
-    return one[0]
+def equal_batches(lengths: Sequence[int], config: DecodingConfig, workers: int) -> list[list[int]]:
+    """Groups sentences into batches of about equal work, the same number for each worker.
+
+    Args:
+        lengths: the number of source tokens of each sentence.
+        config: the options of decoding.
+        workers: the number of batches that are computed side by side.
+
+    Returns:
+        The indices of the sentences of each batch.
+    """
+    size = 1_000_000 if config.max_sentences == "auto" else int(config.max_sentences)
+    most = _BATCH_TOKENS if config.max_tokens == "auto" else min(int(config.max_tokens), _BATCH_TOKENS)
+    batches = batches_by_length(lengths, most, size)
+    count = workers * math.ceil(len(batches) / workers)
+    tokens = sum(lengths) / count if count else most
+    while (tokens := tokens * _GROWTH) < most:
+        if len(equal := batches_by_length(lengths, math.ceil(tokens), size)) <= count:
+            return equal
+    return batches
 
 
 def _memory_error() -> UserError:

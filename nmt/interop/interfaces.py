@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
@@ -147,7 +147,8 @@ IMPORTERS: Registry[type[Importer]] = Registry("import format")
 """Name of the format → importer."""
 
 
-class LoadedModel(Protocol):
+@dataclass(frozen=True)
+class LoadedModel:
     """A model that an engine has loaded.
 
     Attributes:
@@ -155,20 +156,15 @@ class LoadedModel(Protocol):
         target_lang: code of the target language.
         decoding: the options of decoding that the model was tested with.
         threads: the number of threads of one process whose calls the engine computes side by side.
+        translator: returns a translator with these options; raises a UserError if one is wrong or not
+            available.
     """
 
     source_lang: str
     target_lang: str
     decoding: DecodingConfig
     threads: int
-
-    def translator(self, decoding: DecodingConfig) -> Translator:
-        """Returns a translator with these options.
-
-        Raises:
-            UserError: an option is wrong or not available.
-        """
-        ...
+    translator: Callable[[DecodingConfig], Translator]
 
 
 class Engine(ABC):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -9,15 +10,21 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("ctranslate2", reason="the extra export is not installed")
+ctranslate2 = pytest.importorskip("ctranslate2", reason="the extra export is not installed")
 
 from number_words import pairs  # noqa: E402
 
+from nmt.config import DecodingConfig  # noqa: E402
+from nmt.data.subwords.tokenizer import Tokenizer  # noqa: E402
 from nmt.decoding.scorers import LengthPenalty  # noqa: E402
+from nmt.decoding.search import Hypothesis  # noqa: E402
+from nmt.decoding.searcher import SearchRequest, Sentence  # noqa: E402
 from nmt.decoding.translation import Translation  # noqa: E402
 from nmt.decoding.translator import Translator  # noqa: E402
-from nmt.interop.ctranslate2_search import EngineSearch, Settings, _Ranking  # noqa: E402
-from nmt.interop.engines import ExportSearcher, _batches  # noqa: E402
+from nmt.errors import UserError  # noqa: E402
+from nmt.interop.ctranslate2_export import vocabularies  # noqa: E402
+from nmt.interop.ctranslate2_search import CTranslate2Searcher, equal_batches  # noqa: E402
+from nmt.interop.record import Record  # noqa: E402
 
 LINES = [source for source, _ in pairs(60, 9)]
 
@@ -91,23 +98,64 @@ def test_nbest_lists_have_the_order_and_the_scores_of_nmt(
     assert shared > 180  # of 240
 
 
-def test_the_ranking_is_that_of_gnmt() -> None:
-    # |Y| counts EOS: (-6.0, 3 tokens) / (9/6)^1 = -4, (-6.5, 5 tokens) / (11/6)^1 = -3.545.
-    settings = Settings(2, 2, 1.0, 0, range(0))
-    rank = _Ranking(settings, lambda pieces: tuple(map(int, pieces)))
-    short, long = ("7", "8", "9"), ("7", "8", "9", "7", "8")
-    found = rank([(short, -6.0), (long, -6.5)], [5])
-    assert [one.ids for one in found] == [(7, 8, 9, 7, 8), (7, 8, 9)]
+class Scripted:
+    """An engine that always finds the same hypotheses.
+
+    Args:
+        hypotheses: the ids of each, and its log-probability with EOS.
+        tokenizer: of the model.
+    """
+
+    def __init__(self, hypotheses: Sequence[tuple[Sequence[int], float]], tokenizer: Tokenizer) -> None:
+        names = vocabularies(tokenizer)[1]
+        self.hypotheses = [[*(names[id] for id in ids), "</s>"] for ids, _ in hypotheses]
+        self.log_probs = [log_prob for _, log_prob in hypotheses]
+        self.scores: list[float] = []
+
+    def translate_batch(self, sources: Sequence[object], length_penalty: float, **options: Any) -> list[Any]:
+        pairs = zip(self.log_probs, self.hypotheses, strict=True)
+        self.scores = [log_prob / len(pieces) ** length_penalty for log_prob, pieces in pairs]
+        return [self] * len(sources)
+
+    def result(self) -> Scripted:
+        return self
+
+
+def ranked(
+    model: Path, source: Sequence[int], found: Sequence[tuple[Sequence[int], float]], **options: Any
+) -> list[Hypothesis]:
+    """The order of hypotheses that the engine finds."""
+    tokenizer = Tokenizer.load(model)
+    record = Record("ctranslate2", "float32", "en", "de", 100, 100, DecodingConfig(), "")
+    config = DecodingConfig(beam_size=4, nbest=3, **options)
+    searcher = CTranslate2Searcher(Scripted(found, tokenizer), tokenizer, config, record, 1)
+    [(index, hypotheses)] = searcher.search([Sentence(source)], SearchRequest())
+    assert index == 0
+    return hypotheses
+
+
+def test_the_ranking_is_that_of_gnmt(model: Path) -> None:
+    # |Y| counts EOS: (-6.0, 4 tokens) / (9/6)^1 = -4, (-6.5, 6 tokens) / (11/6)^1 = -3.545.
+    found = ranked(model, [9], [([17, 18, 19], -6.0), ([17, 18, 19, 17, 18], -6.5)], length_penalty=1.0)
+    assert [one.ids for one in found] == [(17, 18, 19, 17, 18), (17, 18, 19)]
     assert [round(one.score, 3) for one in found] == [-3.545, -4.0]
-    assert found[0].score == -6.5 / LengthPenalty(1.0).penalty(6)
-    assert [one.log_prob for one in found] == [-6.5, -6.0]
+    assert found[0].score == pytest.approx(-6.5 / LengthPenalty(1.0).penalty(6))
+    assert [one.log_prob for one in found] == pytest.approx([-6.5, -6.0])
 
 
-def test_hypotheses_with_all_placeholders_come_first() -> None:
-    rank = _Ranking(Settings(3, 3, 0.0, 0, range(4, 8)), lambda pieces: tuple(map(int, pieces)))
-    found = rank([(("9",), -1.0), (("9", "5"), -3.0), (("5", "5"), -2.0)], [5, 9])
-    assert [one.ids for one in found] == [(9, 5), (9,), (5, 5)]
-    assert [one.ids for one in rank([(("9", "5"), -3.0), (("9",), -1.0)], [9])] == [(9,), (9, 5)]
+def test_hypotheses_with_all_placeholders_come_first(model: Path) -> None:
+    url, tag = Tokenizer.load(model).placeholders[:2]
+    found = [([19], -1.0), ([19, url], -3.0), ([url, url], -2.0), ([url, tag], -1.5)]
+    right, *others = ranked(model, [url, 19], found, length_penalty=0.0)
+    assert right.ids == (19, url) and [one.ids for one in others] == [(19,), (url, tag)]
+    for source, options in (([19], {}), ([url, 19], {"placeholders": False})):
+        ids = [one.ids for one in ranked(model, source, found[:2], length_penalty=0.0, **options)]
+        assert ids == [(19,), (19, url)]
+
+
+def test_damaged_weights(model: Path) -> None:
+    with pytest.raises(UserError, match="the probabilities of the export are NaN: its weights are damaged"):
+        ranked(model, [9], [([17], math.nan)])
 
 
 @pytest.mark.parametrize(("offset", "beam_size"), [(1, 1), (1, 3), (2, 1), (2, 3), (3, 3), (5, 2)])
@@ -227,25 +275,28 @@ class Unknown:
         return self.engine.score_batch(*arguments, **options)
 
 
-def test_forbidden_pieces_are_searched_again(both: tuple[Translator, Translator]) -> None:
-    own, given = both
-    old = given.searcher
-    assert isinstance(old, ExportSearcher)
-    wrong = Unknown(old._search.engine)
-    search = EngineSearch(wrong, given.tokenizer, 1)
-    searcher = ExportSearcher(search, given.config, old._record, given.tokenizer.placeholders)
-    found = Translator(searcher, given.tokenizer).translate(LINES[:5])
-    assert all(same(own.translate(LINES[:5]), found))
-    assert wrong.suppressed[0] == [["<pad>"], ["<s>"], ["<unk>"]]
+def test_forbidden_pieces_are_searched_again(
+    both: tuple[Translator, Translator], model: Path, translator_of, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real, engines = ctranslate2.Translator, list[Unknown]()
+
+    def loaded(*arguments: Any, **options: Any) -> Unknown:
+        engines.append(Unknown(real(*arguments, **options)))
+        return engines[-1]
+
+    monkeypatch.setattr(ctranslate2, "Translator", loaded)
+    found = translator_of(model, "ctranslate2").translate(LINES[:5])
+    assert all(same(both[0].translate(LINES[:5]), found))
+    assert engines[0].suppressed[0] == [["<pad>"], ["<s>"], ["<unk>"]]
 
 
 def test_batches_are_a_multiple_of_the_workers(both: tuple[Translator, Translator]) -> None:
     config = both[0].config
     lengths = [5 + number % 40 for number in range(1000)]
-    batches = _batches(lengths, config, 4)
+    batches = equal_batches(lengths, config, 4)
     assert sorted(place for batch in batches for place in batch) == list(range(1000))
     assert len(batches) == 16  # 24,500 tokens, at most 2,048 in a batch, padding included: 14, and two more
     sizes = [max(lengths[one] for one in batch) * len(batch) for batch in batches]
     assert max(sizes) <= 1700 and sum(sizes) < 26_500
-    assert [len(batch) for batch in _batches([5] * 6, replace(config, max_sentences=2), 1)] == [2, 2, 2]
-    assert _batches([], config, 2) == []
+    assert [len(batch) for batch in equal_batches([5] * 6, replace(config, max_sentences=2), 1)] == [2, 2, 2]
+    assert equal_batches([], config, 2) == []
