@@ -25,8 +25,8 @@ from nmt.config.data import (
 from nmt.config.decoding import DecodingConfig, Shift
 from nmt.config.interop import ExportConfig, ImportConfig
 from nmt.config.model import Activation, ModelConfig, Norm, PositionsConfig, Tie
-from nmt.config.options import typed_options
 from nmt.config.serving import LimitsConfig, ServeConfig
+from nmt.config.storage import typed_options
 from nmt.config.training import (
     Average,
     AveragingConfig,

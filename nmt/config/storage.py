@@ -1,4 +1,4 @@
-"""Options as plain values and back: the stored configuration of models and runs.
+"""Options as plain values and back: the stored configuration of models and runs, and the options of parts.
 
 The processes of a run also pass their options in this form. Interpolations are not resolved: `${oc.env:HOME}`
 stays text. A value that does not have the type of its option is refused.
@@ -7,13 +7,15 @@ stays text. A value that does not have the type of its option is refused.
 from __future__ import annotations
 
 import dataclasses
+import difflib
 import types
 import typing
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from enum import Enum
 from typing import Any, TypeVar, cast
 
-from nmt.config.plain_yaml import parse_yaml, plain_value, write_yaml
+from nmt.config.plain_yaml import LONGEST_NUMBER, parse_yaml, plain_value, write_yaml
 from nmt.errors import UserError
 
 C = TypeVar("C")
@@ -88,6 +90,54 @@ def section_from_yaml(schema: type[C], text: str, where: str, section: str) -> C
         raise UserError(f"{where}: {error}") from error
 
 
+def typed_options(kind: type[C], given: Mapping[str, Any], key: str, owner: str) -> C:
+    """Returns the options of a part that is chosen by name, such as `model.positions.options` of an encoding.
+
+    The schema of the section is open, since the class that reads it may come from a plugin. That class has a
+    dataclass, `Options`, with types, defaults and checks.
+
+    Args:
+        kind: the dataclass.
+        given: values by name; the other options have their defaults.
+        key: the section of the options, such as `model.positions.options`, for messages.
+        owner: the part that has the options, such as `model.positions.name=sinusoidal`, for messages.
+
+    Raises:
+        UserError: there is no such option, a value has the wrong type, or the dataclass refuses it. To refuse
+            a value, the dataclass raises `ValueError` (or `UserError`) with a message that begins with the
+            name of the option.
+    """
+    hints = typing.get_type_hints(kind)
+    names = [field.name for field in dataclasses.fields(cast(Any, kind))]
+    values = {}
+    for name, value in given.items():
+        if name not in names:
+            known = f"It has {', '.join(names)}." if names else "It has none."
+            close = difflib.get_close_matches(str(name), names, n=1)
+            hint = f" Did you mean {key}.{close[0]}?" if close else ""
+            raise UserError(f"{key}.{name}: not an option of {owner}. {known}{hint}")
+        try:
+            values[name] = _option(hints[name], value)
+        except ValueError as error:
+            words = " or ".join(word for part in _parts(hints[name]) for word in _words(part))
+            raise UserError(f"{key}.{name}={value}: must be {words}.") from error
+    try:
+        return kind(**values)
+    except ValueError as error:  # or `UserError`, a subclass
+        raise UserError(f"{key}.{error}") from error
+
+
+def _option(hint: Any, value: Any) -> Any:
+    """Returns the value of an option of a part, from the command line or a file."""
+    if isinstance(value, str) and "${" in value:
+        raise ValueError("an interpolation")
+    if bool in _parts(hint) and str(value) in ("0", "1"):
+        return str(value) == "1"
+    if isinstance(value, bool) and bool not in _parts(hint):
+        raise ValueError("neither text nor a number")
+    return _typed(hint, value, "")
+
+
 def _section(schema: Any, values: Any, key: str) -> Any:
     if not isinstance(values, Mapping):
         raise UserError(f"{key}={_shown(values)}: must be a section of options.")
@@ -108,49 +158,48 @@ _REMOVED = {"training.compile": False}
 
 
 def _typed(kind: Any, value: Any, key: str) -> Any:
+    """Returns a value of type `kind`. A quoted number is converted to a number, and a number to text."""
     origin, parts = typing.get_origin(kind), typing.get_args(kind)
-    if kind is Any:
+    if kind is Any or type(value) is kind or type(value) in _parts(kind):
         return value
-    if origin in (typing.Union, types.UnionType):
-        if value is None and type(None) in parts:
-            return None
-        (kind,) = (part for part in parts if part is not type(None))
-        return _typed(kind, value, key)
+    if origin in _UNIONS:
+        kinds = [part for part in parts if part is not types.NoneType]
+        return _typed(kinds[0] if len(kinds) == 1 else origin, value, key)
     if dataclasses.is_dataclass(kind):
         return _section(kind, value, key)
     if origin is list and isinstance(value, list):
         return [_typed(parts[0], item, f"{key}[{number}]") for number, item in enumerate(value)]
-    if origin is dict and isinstance(value, Mapping):
+    if origin is dict and isinstance(value, Mapping) and all(isinstance(name, parts[0]) for name in value):
         return {name: _typed(parts[1], item, f"{key}.{_bare(name)}") for name, item in value.items()}
-    if origin is None and issubclass(kind, Enum):
-        return _choice(kind, value, key)
-    return _scalar(origin or kind, value, key)
-
-
-def _choice(kind: type[Enum], value: Any, key: str) -> Enum:
-    if isinstance(value, str) and value in kind.__members__:
-        return kind[value]
-    raise UserError(f"{key}={_shown(value)}: must be one of {', '.join(kind.__members__)}.")
-
-
-def _scalar(kind: type[Any], value: Any, key: str) -> Any:
-    """Returns a value of type `kind`. A quoted number is converted to a number, and a number to text."""
-    if kind is str and isinstance(value, str | int | float):
+    if isinstance(kind, type) and issubclass(kind, Enum):
+        if isinstance(value, str) and value in kind.__members__:
+            return kind[value]
+        raise UserError(f"{key}={_shown(value)}: must be one of {', '.join(kind.__members__)}.")
+    if kind is str and isinstance(value, bool | int | float):
         return str(value).lower() if isinstance(value, bool) else str(value)
-    if kind is not str and isinstance(value, str):
-        value = plain_value(value) if len(value) < 100 else value
-    if kind is bool and isinstance(value, bool):
+    if kind is not str and isinstance(value, str) and len(value) < LONGEST_NUMBER:
+        value = plain_value(value)
+    if kind in (bool, int) and type(value) is kind:
         return value
-    if kind is int and isinstance(value, int) and not isinstance(value, bool):
-        return value
-    if kind is float and isinstance(value, int | float) and not isinstance(value, bool):
-        try:
+    if kind is float and type(value) in (int, float):
+        with suppress(OverflowError):
             return float(value)
-        except OverflowError:
-            pass
-    raise UserError(f"{key}={_shown(value)}: must be {_KINDS[kind]}.")
+    raise UserError(f"{key}={_shown(value)}: must be {_words(origin or kind)[0]}.")
 
 
+def _parts(hint: Any) -> Sequence[Any]:
+    """Returns the alternatives of a type such as `int | None`."""
+    return typing.get_args(hint) if typing.get_origin(hint) in _UNIONS else (hint,)
+
+
+def _words(kind: Any) -> Sequence[str]:
+    """Returns the description of a type in messages, or the values of an enumeration."""
+    if isinstance(kind, type) and issubclass(kind, Enum):
+        return list(kind.__members__)
+    return [_KINDS.get(kind, f"of type {kind}")]
+
+
+_UNIONS = (typing.Union, types.UnionType)
 _KINDS = {
     str: "text",
     bool: "true or false",
@@ -158,6 +207,7 @@ _KINDS = {
     float: "a number",
     list: "a list",
     dict: "a mapping",
+    types.NoneType: "null",
 }
 
 
