@@ -121,12 +121,18 @@ def compare(first: Path, second: Path, only: tuple[str, ...] = ("*",), num_lines
         old, new = (texts_of(path) / f"{name}.txt" for path in (first, second))
         for line in changed_lines(old, new, num_lines):
             print(f"    {line[:200]}")
-    only_before, only_after = ([name for name in names if name not in other] for other in (after, before))
-    for words, missing in ((f"only in {first}", only_before), (f"only in {second}", only_after)):
+    for path, of_other in ((first, after), (second, before)):
+        cases = {case_of(name) for name in of_other}  # a recording may have only some cases
+        missing = [name for name in names if name not in of_other and case_of(name) in cases]
         if missing:
-            print(f"{words}: {len(missing)} outcomes: {', '.join(missing[:8])}{', ...' * (len(missing) > 8)}")
+            print(f"only in {path}: {len(missing)} outcomes: {', '.join(missing[:20])}")
     print(f"{len(both) - len(different)} outcomes are equal, {len(different)} differ")
     return 1 if different else 0
+
+
+def case_of(name: str) -> str:
+    """Returns the case to which an outcome belongs."""
+    return "/".join(name.split("/")[:2])
 
 
 def changed_lines(first: Path, second: Path, num_lines: int) -> list[str]:
