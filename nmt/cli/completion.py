@@ -9,12 +9,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from nmt.cli.help import default_text
-from nmt.config.schema import choices_of
+from nmt.config import SCHEMAS
+from nmt.config.schema import alternatives, choices_of, walk
 from nmt.errors import UserError
 from nmt.options.arguments import FLAGS, GROUPS, group_names
 from nmt.runtime import expanded
 
-_COMMANDS = "nmt-train nmt-translate nmt-eval nmt-export nmt-import nmt-serve"
+_COMMANDS = " ".join(SCHEMAS)
 
 # The scripts call the command: `nmt-train --complete WORD` prints the completions of WORD as whole words. If
 # there are none, the shell completes file names.
@@ -95,8 +96,8 @@ def completed(schema: type[Any], config_name: str, word: str) -> list[str]:
 
 def _keys(schema: type[Any], groups: Mapping[str, Sequence[str]], word: str) -> set[str]:
     found = {f"{group}=" for group in groups if group.startswith(word)}
-    for key, *_ in _options(schema, _names(word)):
-        if key.startswith(word) and key != word and "NAME" not in key:
+    for key, *_ in _options(schema, word):
+        if key.startswith(word) and key != word and "*" not in key:
             section, dot, _ = key[len(word) :].partition(".")
             found.add(f"{word}{section}{dot or '='}")
     return found
@@ -105,40 +106,31 @@ def _keys(schema: type[Any], groups: Mapping[str, Sequence[str]], word: str) -> 
 def _values(schema: type[Any], groups: Mapping[str, Sequence[str]], key: str) -> Sequence[str]:
     if key in groups:
         return groups[key]
-    for name, kind, choices, default in _options(schema, _names(key)):
-        if name == key:
-            if choices:
-                return choices
+    for name, kind, field in _options(schema, key):
+        if name == key and field is not None:
+            default = default_text(field)
             if kind is bool:
                 return ["true", "false"]
-            return [default] if kind in (int, float) and default != "null" else []
+            return choices_of(field, kind) or (
+                [default] if kind in (int, float) and default != "null" else []
+            )
     return []
 
 
-Option = tuple[str, Any, Sequence[str], str]
-"""Key, type, choices and default of an option."""
+def _options(schema: type[Any], word: str) -> Iterator[tuple[str, Any, dataclasses.Field[Any] | None]]:
+    """Yields every option: key, type and field. Its free names are those of `word`, or `*`.
 
-
-def _options(schema: type[Any], names: Sequence[str], prefix: str = "") -> Iterator[Option]:
-    """Yields every option. Free names are taken from `names`, by position."""
-    hints = typing.get_type_hints(schema)
-    for field in dataclasses.fields(schema):
-        key, hint = f"{prefix}{field.name}", hints[field.name]
-        kinds = [kind for kind in typing.get_args(hint) or (hint,) if kind is not type(None)]
-        section = next((kind for kind in kinds if dataclasses.is_dataclass(kind)), None)
-        if section is None:
-            yield key, kinds[0], choices_of(field, kinds[0]), default_text(field)
+    For a section whose parts have free names, it yields the key with a dot, without a field.
+    """
+    names = word.split(".")
+    for key, field, hint in walk(schema):
+        kinds = [kind for kind in alternatives(hint) if kind is not type(None)]
+        parts = enumerate(key.split("."))
+        key = ".".join(names[i] if part == "*" and len(names) > i + 1 else part for i, part in parts)
+        if not any(map(dataclasses.is_dataclass, kinds)):
+            yield key, kinds[0], field
         elif typing.get_origin(hint) is dict:
-            yield f"{key}.", None, (), ""
-            place = key.count(".") + 1
-            name = names[place] if len(names) > place + 1 else "NAME"
-            yield from _options(typing.cast(type[Any], section), names, f"{key}.{name}.")
-        else:
-            yield from _options(typing.cast(type[Any], section), names, f"{key}.")
-
-
-def _names(word: str) -> list[str]:
-    return word.split(".")
+            yield f"{key}.", hint, None
 
 
 def _files(word: str) -> list[str]:

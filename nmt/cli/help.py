@@ -9,9 +9,9 @@ import textwrap
 import typing
 from collections.abc import Iterator
 from enum import Enum
-from typing import Any
+from typing import Any, cast
 
-from nmt.config.schema import choices_of
+from nmt.config.schema import alternatives, choices_of
 from nmt.options.arguments import GROUPS, group_names
 
 FLAGS = """\
@@ -56,29 +56,24 @@ def _options(schema: type[Any], prefix: str) -> Iterator[str]:
     documentation = _documentation(schema)
     hints = typing.get_type_hints(schema)
     for field in dataclasses.fields(schema):
-        kind = hints[field.name]
-        key = prefix + field.name
-        if dataclasses.is_dataclass(kind) and isinstance(kind, type):
-            yield from _section(kind, key)
-            continue
-        named = [
-            part
-            for part in typing.get_args(kind)
-            if isinstance(part, type) and dataclasses.is_dataclass(part)
-        ]
-        line = f"    {key}={default_text(field)}"
-        choices = "|".join(choices_of(field, kind))
-        words = " ".join(
-            part for part in (f"{choices}." if choices else "", documentation.get(field.name)) if part
-        )
-        if len(line) > 46 and words:
-            yield line
-            line = ""
-        yield from textwrap.wrap(
-            words, 110, initial_indent=f"{line:<47}", subsequent_indent=" " * 47, break_on_hyphens=False
-        ) or [line]
-        for section in named:
-            yield from _section(section, f"{key}.NAME" if typing.get_origin(kind) is dict else key)
+        key, hint = prefix + field.name, hints[field.name]
+        sections = [kind for kind in alternatives(hint) if dataclasses.is_dataclass(kind)]
+        if hint not in sections:
+            yield from _option(f"    {key}={default_text(field)}", field, hint, documentation.get(field.name))
+        for section in sections:
+            name = f"{key}.NAME" if typing.get_origin(hint) is dict else key
+            yield from _section(cast(type[Any], section), name)
+
+
+def _option(line: str, field: dataclasses.Field[Any], hint: Any, documentation: str | None) -> Iterator[str]:
+    choices = "|".join(choices_of(field, hint))
+    words = " ".join(filter(None, (f"{choices}." if choices else "", documentation)))
+    if len(line) > 46 and words:
+        yield line
+        line = ""
+    yield from textwrap.wrap(
+        words, 110, initial_indent=f"{line:<47}", subsequent_indent=" " * 47, break_on_hyphens=False
+    ) or [line]
 
 
 def _section(kind: type[Any], key: str) -> Iterator[str]:

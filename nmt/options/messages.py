@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from omegaconf.errors import OmegaConfBaseException
 
-from nmt.config import EvalConfig, ExportConfig, ImportConfig, ServeConfig, TrainConfig, TranslateConfig
+from nmt.config import SCHEMAS
 from nmt.config.checks import shortened
 from nmt.config.plain_yaml import parse_yaml
 from nmt.config.schema import schema_keys
@@ -26,15 +26,6 @@ if TYPE_CHECKING:
 
 _KINDS = {"Integer": "a whole number", "Float": "a number", "Boolean": "true or false"}
 """OmegaConf's names of types, in words."""
-
-COMMANDS = {
-    "nmt-train": TrainConfig,
-    "nmt-translate": TranslateConfig,
-    "nmt-eval": EvalConfig,
-    "nmt-export": ExportConfig,
-    "nmt-import": ImportConfig,
-    "nmt-serve": ServeConfig,
-}
 
 
 @dataclass(frozen=True)
@@ -141,7 +132,7 @@ def meant(name: str, known: Collection[str]) -> str | None:
         remark = "" if about and about[0] not in options else meaning.remark
         return f". Did you mean {' or '.join(options)}? {remark}".rstrip()
     option = meaning.options[0].split("=")[0]
-    commands = [program for program, schema in COMMANDS.items() if option in schema_keys(schema)]
+    commands = [program for program, schema in SCHEMAS.items() if option in schema_keys(schema)]
     return f". {' and '.join(commands)} {'has' if len(commands) == 1 else 'have'} {meaning.options[0]}."
 
 

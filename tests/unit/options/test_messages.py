@@ -6,17 +6,14 @@ from typing import Any
 
 import pytest
 
-from nmt.config import EvalConfig, ExportConfig, ImportConfig, ServeConfig, TrainConfig, TranslateConfig
+from nmt.config import SCHEMAS, TrainConfig, TranslateConfig
 from nmt.config.schema import schema_keys
 from nmt.errors import UserError
 from nmt.options.arguments import Arguments, read_arguments
 from nmt.options.compose import compose_jobs
-from nmt.options.messages import COMMANDS, corrected_flag, foreign, meant
+from nmt.options.messages import corrected_flag, foreign, meant
 
-KNOWN = {
-    schema: list(schema_keys(schema))
-    for schema in (TrainConfig, TranslateConfig, EvalConfig, ExportConfig, ImportConfig, ServeConfig)
-}
+KNOWN: dict[type, Any] = {schema: schema_keys(schema) for schema in SCHEMAS.values()}
 
 
 def test_every_suggested_option_exists() -> None:
@@ -26,9 +23,9 @@ def test_every_suggested_option_exists() -> None:
         assert meaning.options or meaning.remark, word
 
 
-@pytest.mark.parametrize("program", COMMANDS)
+@pytest.mark.parametrize("program", SCHEMAS)
 def test_a_command_suggests_options_that_it_has(program: str) -> None:
-    schema: Any = COMMANDS[program]
+    schema: Any = SCHEMAS[program]
     for word in foreign():
         found = meant(word, KNOWN[schema]) or ""
         for part in found.partition("?")[0].removeprefix(". Did you mean ").split(" or "):
