@@ -1,4 +1,4 @@
-"""Checkpoints: exact round trips, detection of damage, refusal of foreign files."""
+"""Checkpoints: exact round trips, power cuts, refusal of foreign files; and saving in the background."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ import json
 import os
 import re
 import shutil
+import threading
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from itertools import count
 from pathlib import Path
@@ -18,7 +20,7 @@ import torch
 from nmt.data.batches.stream import Cursor
 from nmt.errors import UserError
 from nmt.runtime import log
-from nmt.training.state.checkpoint import Checkpoint, CheckpointFolder, DamagedCheckpoint
+from nmt.training.state.checkpoint import Checkpoint, CheckpointFolder, DamagedCheckpoint, saving
 from nmt.training.state.progress import Progress, Saved
 from nmt.training.state.run_folder import RunFolder
 
@@ -95,15 +97,7 @@ def test_the_one_before_a_damaged_one_is_used(
         path.write_bytes(path.read_bytes().replace(b"0", b"Q"))
     loaded = CheckpointFolder(tmp_path, PRINTS).load_newest()
     assert loaded is not None and loaded.progress.update == 10
-    assert "update-00000020" in said.text and "warning" in said.text.lower()
-
-
-def test_another_format_is_passed_over(tmp_path: Path) -> None:
-    save(tmp_path, 10)
-    path = tmp_path / "update-00000010/state.json"
-    path.write_text(path.read_text().replace('"format_version": 1', '"format_version": 2'))
-    with pytest.raises(UserError, match="none of the 1 checkpoints can be read"):
-        CheckpointFolder(tmp_path, PRINTS).load_newest()
+    assert "update-00000020" in said.text and name in said.text and "warning" in said.text.lower()
 
 
 def test_another_run_s_checkpoint_is_refused(tmp_path: Path) -> None:
@@ -220,3 +214,118 @@ def test_a_process_may_die_whenever_it_replaces_its_only_checkpoint(tmp_path: Pa
         if whole:
             break
     assert found == sorted(found) and found.count(False) >= 2 and found.count(True) >= 2
+
+
+PATIENCE = 60.0
+
+
+class SlowFolder(CheckpointFolder):
+    """Writes only after `go` is set; fails if `failure` is set."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder, {})
+        self.go, self.failure = threading.Event(), ""
+        self.calls: list[str] = []
+
+    def save(self, checkpoint: Checkpoint, facts: Mapping[str, Any]) -> Path:
+        assert self.go.wait(PATIENCE)
+        if self.failure:
+            raise UserError(self.failure)
+        path = super().save(checkpoint, facts)
+        self.calls.append(f"saved {checkpoint.progress.update}")
+        return path
+
+    def keep(self, updates: Collection[int]) -> None:
+        self.calls.append(f"kept {sorted(updates)} of {self.updates()}")
+        super().keep(updates)
+
+
+def checkpoint(update: int) -> Checkpoint:
+    progress = Progress(update, Cursor(0, 0, update), checkpoints=[Saved(update)])
+    return Checkpoint(progress, {"w": torch.full((3,), 1.0 * update)}, {"step": torch.tensor(1.0 * update)})
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    """Waits for another thread until `condition` returns true."""
+    pause = threading.Event()
+    for _ in range(int(PATIENCE / 0.01)):
+        if condition():
+            return
+        pause.wait(0.01)
+    raise AssertionError("the condition remained false")
+
+
+def test_the_state_of_the_moment_is_written(tmp_path: Path) -> None:
+    folder, state = SlowFolder(tmp_path / "checkpoints"), checkpoint(3)
+    with saving(folder) as saver:
+        saver.save(state, {"learning_rate": 0.5})
+        state.model["w"].fill_(-1.0)
+        state.optimizer["step"].fill_(-1.0)
+        state.progress.update = 4
+        state.progress.checkpoints.append(Saved(4))
+        saver.check()
+        assert folder.updates() == []
+        folder.go.set()
+        saver.wait()
+        assert folder.updates() == [3]
+    loaded = folder.load_newest()
+    assert loaded is not None
+    assert loaded.progress == checkpoint(3).progress
+    assert torch.equal(loaded.model["w"], torch.full((3,), 3.0)) and loaded.optimizer["step"] == 3.0
+
+
+def test_one_at_a_time_and_old_ones_go_last(tmp_path: Path) -> None:
+    folder = SlowFolder(tmp_path)
+    folder.go.set()
+    with saving(folder) as saver:
+        for update in (1, 2, 3):
+            saver.save(checkpoint(update), {}, keep={update})
+    assert folder.calls == [
+        *("saved 1", "kept [1] of [1]"),
+        *("saved 2", "kept [2] of [1, 2]"),
+        *("saved 3", "kept [3] of [2, 3]"),
+    ]
+    assert folder.updates() == [3]
+
+
+def test_a_failure_is_told_once_and_leaves_what_there_was(tmp_path: Path) -> None:
+    folder = SlowFolder(tmp_path)
+    folder.go.set()
+    with saving(folder) as saver:
+        saver.save(checkpoint(1), {}, keep={1})
+        saver.wait()
+        folder.failure = "no space is left"
+        saver.save(checkpoint(2), {}, keep={2})
+
+        def reported() -> bool:
+            try:
+                saver.check()
+            except UserError as error:
+                assert str(error) == "no space is left"
+                return True
+            return False
+
+        wait_until(reported)
+        saver.check()
+        saver.save(checkpoint(3), {}, keep={3})
+        with pytest.raises(UserError, match="no space is left"):
+            saver.save(checkpoint(4), {}, keep={4})
+        assert folder.updates() == [1]
+
+
+def test_the_end_waits_and_tells(tmp_path: Path) -> None:
+    folder = SlowFolder(tmp_path)
+    folder.failure = "no space is left"
+    with pytest.raises(UserError, match="no space is left"), saving(folder) as saver:
+        saver.save(checkpoint(1), {})
+        folder.go.set()
+
+
+def test_another_failure_goes_before(tmp_path: Path, said: pytest.LogCaptureFixture) -> None:
+    folder = SlowFolder(tmp_path)
+    folder.failure = "no space is left"
+    with pytest.raises(ZeroDivisionError), saving(folder) as saver:
+        saver.save(checkpoint(1), {})
+        folder.go.set()
+        raise ZeroDivisionError
+    assert "no space is left" in said.text

@@ -1,8 +1,10 @@
-"""Options that may change when a run resumes, and the truncation of its records."""
+"""Options that may change when a run resumes; strange folders, and a log on a full disk."""
 
 from __future__ import annotations
 
 import json
+import logging
+import os
 import shutil
 from contextlib import closing
 from dataclasses import replace
@@ -10,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from nmt.bundle import config_to_yaml
 from nmt.config import (
@@ -26,10 +27,10 @@ from nmt.config import (
 )
 from nmt.errors import UserError
 from nmt.runtime import log
-from nmt.training.figures import monitor as monitor_module
 from nmt.training.figures.monitor import Monitor
+from nmt.training.state.checkpoint import Checkpoint, CheckpointFolder
 from nmt.training.state.progress import Progress
-from nmt.training.state.run_folder import RunFolder, fixed_options
+from nmt.training.state.run_folder import RunFolder, _RunLog, fixed_options
 from nmt.training.update.schedule import SCHEDULES, Constant
 
 
@@ -86,37 +87,26 @@ def test_the_run_there_is_to_go_on_with(tmp_path: Path) -> None:
     folder = RunFolder(tmp_path)
     with folder.claimed(config(clip_norm=1.0)):
         assert folder.resumable_config() is None  # it has no checkpoint
+    folder.check(config())  # so it may start with other options
     assert started(tmp_path, config()).resumable_config() == config()
     folder.config.write_text("data: [")
     assert folder.resumable_config() is None
 
 
 @pytest.mark.parametrize(
-    "free",
+    "other",
     [
-        {"max_updates": 5},
-        {"max_epochs": 3},
-        {"max_minutes": 1.5},
-        {"devices": "2"},
-        {"threads": 3},
-        {"log_every": 7},
-        {"max_restarts": 2},
-        {"keep_checkpoints": 2},
-        {"averaging": AveragingConfig(kind=Average.none)},
-        {"averaging": AveragingConfig(count=2)},
+        config(max_updates=5, max_epochs=3, max_minutes=1.5),
+        config(devices="2", threads=3, log_every=7, max_restarts=2, keep_checkpoints=2),
+        config(averaging=AveragingConfig(kind=Average.none)),
+        config(averaging=AveragingConfig(count=2)),
+        replace(config(), decoding=DecodingConfig(max_tokens=512, max_sentences=8)),
     ],
+    ids=range(5),
 )
-def test_these_options_may_change(free: dict[str, Any], tmp_path: Path) -> None:
-    started(tmp_path, config()).check(config(**free))
-    assert fixed_options(config()) == fixed_options(config(**free))
-
-
-def test_so_may_the_batches_of_the_search(tmp_path: Path) -> None:
-    smaller = replace(config(), decoding=DecodingConfig(max_tokens=512, max_sentences=8))
-    started(tmp_path, config()).check(smaller)
-    assert fixed_options(config()) == fixed_options(smaller)
-    with pytest.raises(UserError, match=r"decoding\.beam_size=4, not 5"):
-        RunFolder(tmp_path).check(replace(config(), decoding=DecodingConfig(beam_size=5)))
+def test_these_options_may_change(other: TrainConfig, tmp_path: Path) -> None:
+    started(tmp_path, config()).check(other)
+    assert fixed_options(config()) == fixed_options(other)
 
 
 def test_others_are_named(tmp_path: Path) -> None:
@@ -147,88 +137,74 @@ def test_of_many_others_the_data_come_first(tmp_path: Path) -> None:
     assert ", and 2 other options differ. Give the same options" in words
 
 
-def test_a_limit_that_one_schedule_ignores_is_not_named(tmp_path: Path) -> None:
-    folder = started(tmp_path, config())
-    other = config()
-    other.training.schedule.name = "linear"
-    with pytest.raises(UserError) as refused:
-        folder.check(other)
-    assert "training.schedule.name" in str(refused.value) and "max_updates" not in str(refused.value)
+def mixed(**corpora: CorpusConfig) -> TrainConfig:
+    options = config()
+    options.data.train.corpora = corpora
+    return options
 
 
-def test_corpora_are_compared_one_by_one_and_in_their_order(tmp_path: Path) -> None:
-    def mixed(**corpora: CorpusConfig) -> TrainConfig:
-        options = config()
-        options.data.train.corpora = corpora
-        return options
+def scheduled(name: str, max_updates: int = 10, **options: Any) -> TrainConfig:
+    return config(schedule=ScheduleConfig(name=name, options=options), max_updates=max_updates)
 
-    a, b = CorpusConfig(source="a", cleaning={"max_ratio": 3}), CorpusConfig(source="b")
-    folder = started(tmp_path, mixed(a=a, b=b))
-    folder.check(mixed(a=replace(a), b=replace(b)))
-    for other, words in (
+
+def searched(**processors: dict[str, Any] | None) -> TrainConfig:
+    return replace(config(), decoding=DecodingConfig(processors=processors))
+
+
+A, B = CorpusConfig(source="a", cleaning={"max_ratio": 3}), CorpusConfig(source="b")
+MIXED, STEPS = mixed(a=A, b=B), scheduled("unknown", every=5, factor=0.5)  # a schedule of another plugin
+SEARCHED = searched(a={}, b={"strength": 2.0})
+
+
+@pytest.mark.parametrize(
+    ("saved", "new", "words"),
+    [
+        (config(), replace(config(), decoding=DecodingConfig(beam_size=5)), r"decoding\.beam_size=4, not 5"),
+        # A limit that one of the two schedules ignores is not named.
         (
-            mixed(a=a, b=replace(b, weight=2.0)),
-            r"started with data.train.corpora.b.weight=null, not 2.0. Give",
+            config(),
+            config(schedule=ScheduleConfig(name="linear")),
+            "training.schedule.name=noam, not linear. G",
         ),
-        (mixed(b=b, a=a), r"data.train.corpora=\[a, b\], not \[b, a\]. Give"),
-        (mixed(a=replace(a, cleaning={}), b=b), "data.train.corpora.a.cleaning.max_ratio=3, not null. Give"),
-        (config(), r"data.train.corpora=\[a, b\], not null, data.train.corpora.a.cleaning"),
-    ):
-        with pytest.raises(UserError, match=words):
-            folder.check(other)
-        assert fixed_options(other) != fixed_options(mixed(a=a, b=b))
-
-
-def test_the_linear_schedule_fixes_the_number_of_updates(tmp_path: Path) -> None:
-    linear = ScheduleConfig(name="linear")
-    folder = started(tmp_path, config(schedule=linear, max_updates=10))
-    reason = "training.max_updates=10, not 20.* The learning rates of training.schedule.name=linear depend on"
-    with pytest.raises(UserError, match=reason):
-        folder.check(config(schedule=linear, max_updates=20))
-
-
-def test_a_schedule_of_a_plugin_decides_whether_the_number_of_updates_is_fixed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+        (MIXED, mixed(a=replace(A), b=replace(B)), None),
+        (MIXED, mixed(a=A, b=replace(B, weight=2.0)), "with data.train.corpora.b.weight=null, not 2.0. Give"),
+        (MIXED, mixed(b=B, a=A), r"data.train.corpora=\[a, b\], not \[b, a\]. Give"),
+        (MIXED, mixed(a=replace(A, cleaning={}), b=B), "corpora.a.cleaning.max_ratio=3, not null. Give"),
+        (MIXED, config(), r"data.train.corpora=\[a, b\], not null, data.train.corpora.a.cleaning"),
+        (
+            scheduled("linear", 10),
+            scheduled("linear", 20),
+            "training.max_updates=10, not 20.* The learning rates of training.schedule.name=linear depend on",
+        ),
+        (scheduled("steps", 10), scheduled("steps", 20), None),
+        (scheduled("cosine", 10), scheduled("cosine", 20), "training.max_updates=10, not 20"),
+        (STEPS, scheduled("unknown", every=5, factor=0.5), None),
+        (STEPS, scheduled("unknown", every=6, factor=0.5), r"schedule\.options\.every=5, not 6. Give"),
+        (STEPS, scheduled("unknown", every=5), r"schedule\.options\.factor=0\.5, not null. Give"),
+        (SEARCHED, searched(a={}, b={"strength": 2}, c=None), None),
+        (SEARCHED, searched(b={"strength": 2.0}), r"decoding\.processors=\[a, b\], not \[b\]. Give"),
+        (SEARCHED, searched(b={"strength": 2.0}, a={}), r"processors=\[a, b\], not \[b, a\]. Give"),
+        (SEARCHED, searched(a={}, b={"strength": 3.0}), r"processors\.b\.strength=2\.0, not 3\.0. Give"),
+        (SEARCHED, config(), r"processors=\[a, b\], not null, decoding\.processors\.b\.strength=2\.0, not"),
+    ],
+    ids=range(18),
+)
+def test_options_of_sections_are_fixed_one_by_one_and_in_their_order(
+    saved: TrainConfig, new: TrainConfig, words: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name, depends in (("steps", False), ("cosine", True)):
         kind = type(name, (Constant,), {"depends_on_max_updates": depends})
         monkeypatch.setitem(SCHEDULES, name, kind)
-        schedule = ScheduleConfig(name=name)
-        folder = started(tmp_path / name, config(schedule=schedule, max_updates=10))
-        longer = config(schedule=schedule, max_updates=20)
-        if depends:
-            with pytest.raises(UserError, match="training.max_updates=10, not 20"):
-                folder.check(longer)
-        else:
-            folder.check(longer)
+    folder = started(tmp_path, saved)
+    if words is None:
+        folder.check(new)
+        return
+    with pytest.raises(UserError, match=words):
+        folder.check(new)
+    assert fixed_options(new) != fixed_options(saved)
 
 
-def test_options_of_a_schedule_are_fixed_one_by_one(tmp_path: Path) -> None:
-    def options(**given: Any) -> TrainConfig:
-        return config(schedule=ScheduleConfig(name="steps", options=given))  # of an unknown plugin
-
-    folder = started(tmp_path, options(every=5, factor=0.5))
-    folder.check(options(every=5, factor=0.5))
-    with pytest.raises(UserError, match=r"training\.schedule\.options\.every=5, not 6. Give"):
-        folder.check(options(every=6, factor=0.5))
-    with pytest.raises(UserError, match=r"training\.schedule\.options\.factor=0\.5, not null. Give"):
-        folder.check(options(every=5))
-
-
-def test_processors_are_fixed_with_their_order_and_options(tmp_path: Path) -> None:
-    def searched(**processors: dict[str, Any] | None) -> TrainConfig:
-        return replace(config(), decoding=DecodingConfig(processors=processors))
-
-    folder = started(tmp_path, searched(a={}, b={"strength": 2.0}))
-    folder.check(searched(a={}, b={"strength": 2}, c=None))
-    for other, words in (
-        (searched(b={"strength": 2.0}), r"decoding\.processors=\[a, b\], not \[b\]. Give"),
-        (searched(b={"strength": 2.0}, a={}), r"decoding\.processors=\[a, b\], not \[b, a\]. Give"),
-        (searched(a={}, b={"strength": 3.0}), r"decoding\.processors\.b\.strength=2\.0, not 3\.0. Give"),
-        (config(), r"decoding\.processors=\[a, b\], not null, decoding\.processors\.b\.strength=2\.0, not"),
-    ):
-        with pytest.raises(UserError, match=words):
-            folder.check(other)
+def test_a_processor_that_is_left_out_is_recorded() -> None:
     assert fixed_options(searched(a=None)) == {**fixed_options(config()), "decoding.processors.a": None}
 
 
@@ -255,13 +231,6 @@ def test_resume_never_and_must(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="resume=must"):
         RunFolder(tmp_path / "empty").check(replace(config(), resume=Resume.must))
     RunFolder(tmp_path / "empty").check(replace(config(), resume=Resume.never))
-
-
-def test_a_run_that_never_came_to_a_checkpoint_may_start_with_other_options(tmp_path: Path) -> None:
-    folder = RunFolder(tmp_path)
-    with folder.claimed(config()):
-        pass
-    folder.check(config(clip_norm=1.0))
 
 
 def test_a_check_that_fails_leaves_the_folder_as_it_is(tmp_path: Path) -> None:
@@ -313,90 +282,10 @@ def test_one_process_at_a_time(tmp_path: Path) -> None:
         pass
 
 
-FIGURES: dict[str, float | None] = {
-    "loss": 1.23456,
-    "ppl": None,
-    "gradient_norm": float("inf"),
-    "tokens_per_second": 12345.6,
-    "mfu": 0.414,
-    "filling": 0.996,
-    "data_wait": 0.0,
-    "peak_memory_gb": 1.26,
-    "eta_minutes": 5.0,
-}
-
-
-def test_the_bar_shows_the_figures(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    monitor = Monitor(RunFolder(tmp_path), Progress(), 100)
-    monitor._bar.delay = 0.0
-    monitor.advance(FIGURES)
-    monitor._bar.refresh()
-    monitor.close()
-    shown = "loss 1.235, norm inf, 12,346 tokens/s, MFU 41%, 100% full, 0% waiting, 1.3 GB"
-    assert shown in capsys.readouterr().err
-
-
-def test_records_are_cut_back(tmp_path: Path) -> None:
-    folder = RunFolder(tmp_path)
-    monitor = Monitor(folder, Progress(), 100)
-    for update in (10, 20, 30):
-        monitor.advance(FIGURES)
-        monitor.record("train", update, {"loss": update / 10, "ppl": float("inf")})
-        samples = [{"source": "a\u2028\x85", "hypothesis": "b"}]  # line ends for some programs
-        monitor.record("valid", update, {"bleu": 5.0, "samples": samples})
-    monitor.close()
-    with open(folder.metrics, "a") as file:
-        file.write('{"kind": "train", "upda')  # a crash
-    Monitor(folder, Progress(update=20), 100).close()
-
-    records = list(map(json.loads, folder.metrics.read_text().removesuffix("\n").split("\n")))
-    assert [(r["kind"], r["update"]) for r in records] == [
-        (k, u) for u in (10, 20) for k in ("train", "valid")
-    ]
-    assert records[0]["loss"] == 1.0 and records[0]["ppl"] is None
-    board = EventAccumulator(str(folder.tensorboard))
-    board.Reload()
-    assert [(event.step, event.value) for event in board.Scalars("train/loss")] == [(10, 1.0), (20, 2.0)]
-    assert len(list(folder.tensorboard.iterdir())) == 1
-
-
 def test_the_home_folder_may_be_written_short(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
     folder, plain = RunFolder(Path("~/runs/a")), RunFolder(tmp_path / "runs/a")
     assert vars(folder) == vars(plain)
-
-
-@pytest.mark.parametrize(
-    ("settled", "kept"), [(True, ["valid", "train", "valid"]), (False, ["valid", "train"])]
-)
-def test_a_validation_that_is_done_again_is_recorded_once(
-    settled: bool, kept: list[str], tmp_path: Path
-) -> None:
-    folder = RunFolder(tmp_path)
-    monitor = Monitor(folder, Progress(), 100)
-    for kind, update in (("valid", 10), ("train", 20), ("valid", 20)):
-        monitor.record(kind, update, {"loss": 1.0})
-    monitor.close()
-    Monitor(folder, Progress(update=20, settled=settled), 100).close()
-    assert [json.loads(line)["kind"] for line in folder.metrics.read_text().splitlines()] == kept
-
-
-def test_a_full_disk_is_told_and_the_board_is_closed(tmp_path: Path) -> None:
-    monitor = Monitor(RunFolder(tmp_path), Progress(), 100)
-    monitor._file.close()
-    monitor._file = open("/dev/full", "w")
-    with pytest.raises(UserError, match=r"can't write .*metrics.jsonl: no space is left"), closing(monitor):
-        monitor.record("train", 1, {"loss": 1.0})
-    assert monitor._file.closed and monitor._board.closed
-
-
-def test_a_disk_that_is_full_from_the_start_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(folder: str) -> None:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(monitor_module, "Board", full)
-    with pytest.raises(UserError, match=r"can't write .*tensorboard: no space is left"):
-        Monitor(RunFolder(tmp_path), Progress(), 100)
 
 
 @pytest.mark.parametrize("name", ["x" * 300, "x/" * 3000])
@@ -404,3 +293,100 @@ def test_a_name_that_is_too_long_is_told_in_short(name: str, tmp_path: Path) -> 
     with pytest.raises(UserError, match=r"^run_dir=.*…x.*: its name is too long") as caught:
         RunFolder(tmp_path / name).require_sound()
     assert len(str(caught.value)) < 200
+
+
+FILES, FOLDERS = (
+    ("config.yaml", "results.json", "metrics.jsonl", "train.log"),
+    ("checkpoints", "tensorboard", "model"),
+)
+
+
+@pytest.mark.parametrize("kind", ["folder", "file", "pipe", "nowhere", "circle"])
+@pytest.mark.parametrize("name", [*FILES, *FOLDERS])
+def test_something_else_in_the_place_of_an_entry(tmp_path: Path, name: str, kind: str) -> None:
+    path, expected = tmp_path / name, "file" if name in FILES else "folder"
+    if kind == "folder":
+        path.mkdir()
+    elif kind == "file":
+        path.touch()
+    elif kind == "pipe":
+        os.mkfifo(path)
+    else:
+        path.symlink_to("gone" if kind == "nowhere" else name)
+    if kind == expected:
+        RunFolder(tmp_path).require_sound()
+        return
+    with pytest.raises(UserError, match=f"{name}: not a {expected}. Remove it, or give another|circle"):
+        RunFolder(tmp_path).require_sound()
+
+
+def test_a_run_folder_that_cannot_be(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    (tmp_path / "link").symlink_to("gone")
+    for name, words in [
+        ("file", "file: not a folder"),
+        ("file/below/it", "file: not a folder|a part of its path is a file"),
+        ("link", "link: not a folder"),
+        ("x" * 256, "its name is too long"),
+        ("x/" * 3000, "its name is too long"),
+    ]:
+        with pytest.raises(UserError, match=words):
+            RunFolder(tmp_path / name).require_sound()
+    RunFolder(tmp_path / "fresh" / "run").require_sound()
+    assert not (tmp_path / "fresh").exists()
+
+
+def test_a_folder_that_is_removed_gets_no_checkpoint(tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path / "run")
+    folder.path.mkdir()
+    with closing(Monitor(folder, Progress(), 10)) as monitor:
+        shutil.rmtree(folder.path)
+        monitor.record("train", 1, {"loss": 2.0})
+    with pytest.raises(UserError, match="run: was moved or removed while .* Move it back, and"):
+        CheckpointFolder(folder.checkpoints, {}).save(Checkpoint(Progress(update=1), {}, {}), {})
+    assert not folder.path.exists()
+
+
+def test_a_full_disk_behind_the_log_is_said_once(
+    tmp_path: Path,
+    capfd: pytest.CaptureFixture[str],
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(log, "propagate", True)
+    caplog.set_level(logging.INFO, "nmt")
+    (tmp_path / "train.log").symlink_to("/dev/full")
+    with RunFolder(tmp_path).logging():
+        log.info("one")
+        log.info("two")
+    [failure] = set(caplog.messages) - {"one", "two"}
+    assert len(caplog.messages) == 3 and "train.log: no space is left on its disk" in failure
+    assert capfd.readouterr().err.count("Traceback") == 0
+
+
+def test_a_name_that_is_not_utf8_is_logged(tmp_path: Path) -> None:
+    handler = _RunLog(tmp_path / "train.log", encoding="utf-8", errors="backslashreplace")
+    handler.emit(logging.LogRecord("nmt", logging.INFO, "", 0, os.fsdecode(b"run-\xff"), None, None))
+    handler.close()
+    assert (tmp_path / "train.log").read_text() == "run-\\udcff\n"
+
+
+@pytest.mark.parametrize(
+    "results",
+    [
+        [],
+        7,
+        None,
+        "text",
+        {"test": []},
+        {"training": [1]},
+        {"data": 5},
+        {"valid": "high"},
+        {"data": {"valid": []}},
+    ],
+    ids=str,
+)
+def test_strange_results_are_none(tmp_path: Path, results: Any) -> None:
+    folder = RunFolder(tmp_path)
+    folder.results.write_text(json.dumps(results))
+    assert folder.read_results() is None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from nmt.config import OptimizerConfig, Sharding, TrainingConfig
 from nmt.errors import UserError
@@ -86,6 +88,14 @@ def test_steps_follow_the_formula(name: str) -> None:
     assert [*model.weight.flatten().tolist(), model.bias.item()] == pytest.approx(w, rel=1e-5)
 
 
+class NobodyReads(TorchDispatchMode):
+    """Fails on operations that make the host wait for a GPU."""
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        assert "_local_scalar_dense" not in str(func) and "nonzero" not in str(func)
+        return func(*args, **(kwargs or {}))
+
+
 @pytest.mark.parametrize(("name", "kind"), [("adam", torch.optim.Adam), ("adamw", torch.optim.AdamW)])
 @pytest.mark.parametrize("decay", [0.0, 0.1])
 def test_steps_are_those_of_torch_bit_for_bit(name: str, kind: type[torch.optim.Adam], decay: float) -> None:
@@ -99,13 +109,14 @@ def test_steps_are_those_of_torch_bit_for_bit(name: str, kind: type[torch.optim.
     for update in range(5):
         for parameter, other in zip(model.parameters(), twin.parameters(), strict=True):
             assert parameter.grad is not None
-            parameter.grad.copy_(torch.randn(parameter.shape))
+            parameter.grad.copy_(torch.randn(parameter.shape) if update != 2 else torch.tensor(math.nan))
             other.grad = parameter.grad.clone()
         for group in expected.param_groups:
             group["lr"] = 0.01 * (update + 1)
         if update != 2:
             expected.step()
-        optimizer.step(0.01 * (update + 1), torch.tensor(update != 2))
+        with NobodyReads():
+            optimizer.step(0.01 * (update + 1), torch.tensor(update != 2))
         for parameter, other in zip(model.parameters(), twin.parameters(), strict=True):
             assert torch.equal(parameter, other)
     assert optimizer.tensors()["step"].item() == 4
@@ -129,46 +140,11 @@ def test_a_divisor_scales_the_gradients(decay: float) -> None:
     assert all(map(torch.equal, *steps))  # by a power of two, division does not round
 
 
-def test_state_put_back_goes_on_bit_for_bit() -> None:
-    def trained(
-        updates: range, tensors: dict[str, torch.Tensor] | None = None, model: nn.Module | None = None
-    ):
-        model = model or tiny()
-        gradients = FlatGradients(model.parameters(), num_extras=0)
-        optimizer = build_optimizer(model, OptimizerConfig())
-        if tensors is not None:
-            optimizer.load(tensors, "here")
-        for update in updates:
-            gradients.zero()
-            backward(model, update)
-            optimizer.step(0.01)
-        saved = {name: tensor.clone() for name, tensor in optimizer.tensors().items()}
-        return model, saved
-
-    whole, whole_state = trained(range(6))
-    half, state = trained(range(3))
-    other = tiny(seed=9)
-    other.load_state_dict(half.state_dict())
-    resumed, resumed_state = trained(range(3, 6), state, other)
-    for name, tensor in whole.state_dict().items():
-        assert torch.equal(tensor, resumed.state_dict()[name])
-    assert whole_state.keys() == resumed_state.keys()
-    assert all(torch.equal(whole_state[name], resumed_state[name]) for name in whole_state)
-    assert whole_state["step"].item() == 6
-
-
 def test_state_before_the_first_update_is_zero() -> None:
     model = tiny()
     tensors = build_optimizer(model, OptimizerConfig()).tensors()
     assert tensors.keys() >= {"step", "exp_avg.0.weight", "exp_avg_sq.2.bias"}
     assert not any(tensor.any() for tensor in tensors.values())
-
-
-def test_state_of_another_model_is_refused() -> None:
-    model, other = tiny(), nn.Sequential(nn.Linear(3, 6))
-    tensors = build_optimizer(other, OptimizerConfig()).tensors()
-    with pytest.raises(UserError, match="checkpoint 3.*0.weight"):
-        build_optimizer(model, OptimizerConfig()).load(tensors, "checkpoint 3")
 
 
 class Momentum(Optimizer):
@@ -326,14 +302,22 @@ def test_a_run_restored_from_a_checkpoint_goes_on_bit_for_bit(name: str, tmp_pat
         assert one.keys() == other.keys()
         assert all(torch.equal(tensor, other[key]) for key, tensor in one.items())
     assert not torch.equal(whole.model["0.weight"], tiny().state_dict()["0.weight"])
+    assert whole.optimizer.get("step", torch.tensor(6.0)).item() == 6
 
 
 @pytest.mark.parametrize(
-    ("before", "after", "tensor"),
-    [("momentum", "adam", "step"), ("adam", "momentum", "count"), ("sign", "adamw", "step")],
+    ("before", "model", "after", "tensor"),
+    [
+        ("momentum", tiny(), "adam", "step"),
+        ("adam", tiny(), "momentum", "count"),
+        ("sign", tiny(), "adamw", "step"),
+        ("adam", nn.Sequential(nn.Linear(3, 6)), "adam", "exp_avg.0.weight"),
+    ],
 )
-def test_state_of_another_optimizer_is_refused(before: str, after: str, tensor: str) -> None:
-    tensors = build_optimizer(tiny(), OptimizerConfig(name=before)).tensors()
+def test_state_of_another_optimizer_or_model_is_refused(
+    before: str, model: nn.Module, after: str, tensor: str
+) -> None:
+    tensors = build_optimizer(model, OptimizerConfig(name=before)).tensors()
     with pytest.raises(UserError) as caught:
         build_optimizer(tiny(), OptimizerConfig(name=after)).load(tensors, "update-3")
     assert str(caught.value) == (

@@ -1,8 +1,9 @@
-"""What an update computes: the micro-batches of the memory probe; CUDA graphs of passes, with stand-ins."""
+"""An update: the micro-batches of the memory probe, CUDA graphs with stand-ins, the check on the device."""
 
 from __future__ import annotations
 
 import gc
+import math
 import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,6 +12,9 @@ from typing import Any
 
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from test_optimizer import NobodyReads
 from torch import Tensor
 
 import nmt.training.update.captured as captured
@@ -19,7 +23,7 @@ from nmt.config import ModelConfig, Precision, Sharding, TrainingConfig
 from nmt.data.batches.batching import Batch
 from nmt.model.transformer import Transformer
 from nmt.training.processes.ranks import Ranks
-from nmt.training.update.training_step import TrainingStep
+from nmt.training.update.training_step import TrainingStep, UpdateCheck
 
 CPU = torch.device("cpu")
 SHAPE = ModelConfig(encoder_layers=1, decoder_layers=1, d_model=16, d_ff=32, heads=2)
@@ -149,3 +153,45 @@ def test_graphs_are_freed_with_the_model() -> None:
         assert seen() is None
     finally:
         gc.enable()
+
+
+fp32 = st.floats(2.0**-20, 2.0**30, width=32)
+
+
+@given(
+    fp32, st.integers(1, 10**7), st.sampled_from([1.0, 1024.0, 65536.0]), st.sampled_from([0.0, 0.25, 1.0])
+)
+def test_the_factor_is_that_of_the_host_bit_for_bit(
+    norm: float, tokens: int, scale: float, clip: float
+) -> None:
+    sums = torch.tensor([7.0, float(tokens), norm])
+    check = UpdateCheck(sums, sums[0], sums[1], scale, clip)
+    reported = sums.tolist()
+    mean = reported[2] / (reported[1] * scale)
+    assert check.factor.item() == (clip / mean if 0 < clip < mean else 1.0) / (reported[1] * scale)
+    assert check.read() == (reported[:2], mean, True)
+
+
+@pytest.mark.parametrize(
+    ("objective", "norm", "finite"),
+    [
+        (1.0, 0.0, True),
+        (math.nan, 1.0, False),
+        (-math.inf, 1.0, False),
+        (1.0, math.nan, False),
+        (1.0, math.inf, False),
+    ],
+)
+def test_what_is_no_number(objective: float, norm: float, finite: bool) -> None:
+    for dtype in (torch.float32, torch.float64):
+        sums = torch.tensor([objective, 5.0, norm], dtype=dtype)
+        check = UpdateCheck(sums, sums[0], sums[1], 1.0, 1.0)
+        assert check.finite.item() == check.read()[2] == finite
+        assert not finite or check.factor.item() == 1 / 5
+
+
+def test_the_judgement_makes_nobody_wait() -> None:
+    sums: Tensor = torch.tensor([7.0, 5.0, 3.0])
+    with NobodyReads():
+        check = UpdateCheck(sums, sums[0], sums[1], 1.0, 1.0)
+    assert check.read() == ([7.0, 5.0], 0.6, True)

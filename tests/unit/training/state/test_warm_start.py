@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-import torch
 from torch import Tensor, nn
 
 from nmt.config import ModelConfig, Norm, PositionsConfig, Tie, TrainConfig, TrainingConfig
@@ -45,6 +44,15 @@ def test_parts_of_every_architecture(architecture: str, part: str, beginnings: t
     assert expected and frozen(network, part) == expected
 
 
+def test_no_part_freezes_nothing_and_tied_embeddings_are_the_output_too() -> None:
+    network = model(tie=Tie.all)
+    assert frozen(network) == set()
+    assert frozen(network, "embeddings") == {"target_embedding.weight"}
+    assert not network.output_weight.requires_grad
+    counts = f"{network.num_parameters - 320:,} of {network.num_parameters:,} weights"
+    assert in_numbers(network).startswith(counts)
+
+
 def test_the_encoder_includes_its_last_norm_and_its_positions() -> None:
     network = model(norm=Norm.pre, positions=PositionsConfig(name="learned"))
     assert {"encoder_norm.weight", "encoder_positions.table"} <= frozen(network, "encoder")
@@ -65,18 +73,6 @@ def test_components_and_patterns(part: str, count: int) -> None:
     assert len(found) == count, sorted(found)
 
 
-def test_a_part_is_not_a_beginning_of_letters() -> None:
-    with pytest.raises(UserError):
-        freeze(model(), ["enc"])
-    assert frozen(model(), "encoder.1") == names(model(), "encoder.1.")  # and not a layer 10
-
-
-def test_tied_embeddings_are_the_output_too() -> None:
-    network = model(tie=Tie.all)
-    assert frozen(network, "embeddings") == {"target_embedding.weight"}
-    assert not network.output_weight.requires_grad
-
-
 def test_a_weight_with_two_names_is_frozen_by_each(monkeypatch: pytest.MonkeyPatch) -> None:
     class Shared(MODELS["transformer"]):  # type: ignore[misc]
         def __init__(self, *args: object) -> None:
@@ -92,21 +88,25 @@ def test_a_weight_with_two_names_is_frozen_by_each(monkeypatch: pytest.MonkeyPat
     assert frozen(model("shared"), "head") == {"target_embedding.weight"}
 
 
-def test_an_unknown_part_names_the_parts() -> None:
-    with pytest.raises(
-        UserError,
-        match=r"^training\.freeze=encodr: no weight has this name\. The parts of this model are decoder, "
-        r"embeddings, encoder, target_embedding; parts of them are, for example,",
-    ):
-        freeze(model(), ["decoder", "encodr"])
-
-
-def test_all_frozen_is_refused() -> None:
-    parts = ["embeddings", "encoder", "decoder"]
-    with pytest.raises(UserError, match=r"^training\.freeze=\[embeddings,encoder,decoder\]: freezes all"):
+@pytest.mark.parametrize(
+    ("parts", "message"),
+    [
+        (
+            ["decoder", "encodr"],
+            r"^training\.freeze=encodr: no weight has this name\. The parts of this model are decoder, "
+            r"embeddings, encoder, target_embedding; parts of them are, for example,",
+        ),
+        (["enc"], r"^training\.freeze=enc: no weight has this name\."),  # not a beginning of letters
+        (
+            ["embeddings", "encoder", "decoder"],
+            r"^training\.freeze=\[embeddings,encoder,decoder\]: freezes all",
+        ),
+        (["*"], "freezes all"),
+    ],
+)
+def test_wrong_parts_are_one_line(parts: list[str], message: str) -> None:
+    with pytest.raises(UserError, match=message):
         freeze(model(), parts)
-    with pytest.raises(UserError, match="freezes all"):
-        freeze(model(), ["*"])
 
 
 def test_names_are_checked_without_the_vocabulary() -> None:
@@ -130,18 +130,3 @@ def test_both_options_need_a_start(key: str, value: object, shown: str) -> None:
     ):
         TrainConfig(training=training)
     TrainConfig(training=training, start_from="runs/general")
-
-
-def test_the_log_counts_the_weights() -> None:
-    network = model()
-    freeze(network, ["embeddings"])
-    assert in_numbers(network).startswith(
-        f"{network.num_parameters - 320:,} of {network.num_parameters:,} weights"
-    )
-
-
-def test_nothing_frozen_changes_nothing() -> None:
-    network = model()
-    freeze(network, [])
-    assert all(weight.requires_grad for weight in network.parameters())
-    assert torch.is_grad_enabled()
