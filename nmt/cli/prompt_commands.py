@@ -106,7 +106,7 @@ def _beam(value: str, settings: Settings) -> tuple[Settings, str]:
 
 def _number(key: str, value: str, settings: Settings) -> int:
     """Reads a value for an option of decoding as on the command line, with the same errors."""
-    from nmt.options.compose import changed_decoding
+    from nmt.options.compose import changed_decoding  # imports Hydra, for which --help does not wait
 
     number: int = getattr(changed_decoding(settings.config.decoding, {key: value}), key)
     return number

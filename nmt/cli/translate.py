@@ -52,7 +52,7 @@ from nmt.cli.formats import (
 from nmt.cli.prompt import converse
 from nmt.cli.prompt_commands import Settings
 from nmt.config import TranslateConfig, folders
-from nmt.data.corpora.text import COMPRESSED
+from nmt.data.corpora.text import COMPRESSED, read_lines
 from nmt.decoding.terminology import Terms, configured_terms
 from nmt.decoding.translation import log_problems, pharaoh
 from nmt.errors import UserError
@@ -129,7 +129,7 @@ def load_translator(config: TranslateConfig) -> Translator:
         UserError: the backend does not have an option, a folder is not a model folder or is damaged, or the
             metric of `decoding.mbr` is not available.
     """
-    from nmt.interop import ENGINES
+    from nmt.interop import ENGINES  # imports torch, for which --help does not wait
 
     engine = ENGINES.find(config.backend, f"backend={config.backend}")()
     engine.check(config)
@@ -296,8 +296,6 @@ def _open_input(config: TranslateConfig, form: Format) -> tuple[Iterable[str], i
             total = count(standard_input(descriptor))
             os.lseek(descriptor, start, os.SEEK_SET)
         return standard_input(descriptor), total
-    from nmt.data.corpora.text import read_lines
-
     path = expanded(config.input)
     with read_errors(path):
         if not path.exists():

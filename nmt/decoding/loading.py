@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from nmt.bundle import Bundle
     from nmt.decoding.candidates import Utility
     from nmt.decoding.pairs import PairReader
-    from nmt.decoding.torch_searcher import TorchSearcher
     from nmt.decoding.translator import Translator
 
 
@@ -34,8 +33,6 @@ class LoadedModels:
     device: torch.device
     precision: Precision
 
-    # Torch is imported when a model is used, so that --help and errors in options do not wait for it.
-
     @classmethod
     def load(cls, config: TranslateConfig) -> LoadedModels:
         """Loads the models of `config.model_dir`.
@@ -44,45 +41,41 @@ class LoadedModels:
             UserError: the device or the precision is not available, a folder is not a model folder or is
                 damaged, or the vocabularies differ.
         """
-        from nmt.bundle import load_bundles
+        from nmt.bundle import load_bundles  # imports torch, for which --help does not wait
 
         device, precision = set_up(config)
         return cls(load_bundles(folders("model_dir", config.model_dir)), device, precision)
 
-    def searcher(self, decoding: DecodingConfig) -> TorchSearcher:
-        """Builds a searcher with these options; moves the models to the device.
+    def readers(
+        self, decoding: DecodingConfig, utility: Utility | None = None
+    ) -> tuple[Translator, PairReader]:
+        """Builds a translator and a reader of given pairs with these options; moves the models to the device.
+
+        Args:
+            decoding: the options.
+            utility: of `decoding.mbr`; None if that is not set.
 
         Raises:
             UserError: an option is wrong.
         """
-        from nmt.decoding.alignment import AlignmentHeads
-        from nmt.decoding.torch_searcher import TorchSearcher
+        # They import torch, for which --help does not wait.
+        from nmt.decoding import alignment, pairs, torch_searcher, translator
 
-        heads = [AlignmentHeads.from_results(bundle.results) for bundle in self.bundles]
+        tokenizer = self.bundles[0].tokenizer
+        heads = [alignment.AlignmentHeads.from_results(bundle.results) for bundle in self.bundles]
         with naming_plugins(self.bundles[0].config.plugins):
-            return TorchSearcher(
+            searcher = torch_searcher.TorchSearcher(
                 [bundle.model for bundle in self.bundles],
-                self.bundles[0].tokenizer,
+                tokenizer,
                 decoding,
                 device=self.device,
                 precision=self.precision,
                 heads=heads,
             )
-
-    def readers(
-        self, decoding: DecodingConfig, utility: Utility | None = None
-    ) -> tuple[Translator, PairReader]:
-        """Builds a translator and a reader of given pairs with these options, which share their models.
-
-        Args:
-            decoding: the options.
-            utility: of `decoding.mbr`; None if that is not set.
-        """
-        from nmt.decoding.pairs import PairReader
-        from nmt.decoding.translator import Translator
-
-        searcher, tokenizer = self.searcher(decoding), self.bundles[0].tokenizer
-        return Translator(searcher, tokenizer, utility=utility), PairReader(searcher, tokenizer)
+        return (
+            translator.Translator(searcher, tokenizer, utility=utility),
+            pairs.PairReader(searcher, tokenizer),
+        )
 
     def translator(self, decoding: DecodingConfig, utility: Utility | None = None) -> Translator:
         """Builds a translator; see `readers`."""

@@ -19,6 +19,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from nmt.config import TranslateConfig
+from nmt.data.corpora.text import read_lines
 from nmt.errors import UserError
 from nmt.runtime import expanded, read_errors
 
@@ -95,8 +96,6 @@ def load_terminology(file: str | os.PathLike[str]) -> Terminology:
         UserError: the file can't be read or is not UTF-8, a line is not two terms with a tab between them, or
             a source term has two target terms.
     """
-    from nmt.data.corpora.text import read_lines
-
     path = expanded(os.fspath(file))
     with read_errors(path):
         if not path.exists():
