@@ -15,7 +15,6 @@ from nmt import __version__
 from nmt.bundle import MOST_RESULTS, RESULTS, load_bundle, read_config, save_bundle
 from nmt.config import Average, Precision, TrainConfig
 from nmt.data.preparation.prepare import Prepared
-from nmt.decoding.torch_searcher import TorchSearcher
 from nmt.decoding.translator import Translator
 from nmt.errors import UserError
 from nmt.evaluation.metrics import metrics_for
@@ -26,63 +25,72 @@ from nmt.runtime import available_cores, device_name, log, parse_json, progress,
 from nmt.runtime.arrays import Side
 from nmt.runtime.model_files import CONFIG
 from nmt.training.criterion import Criterion, criterion_for
+from nmt.training.processes.ranks import Ranks
 from nmt.training.selection import Selection, final_candidates, origin, select_best, table
 from nmt.training.state.checkpoint import CheckpointFolder
 from nmt.training.state.progress import Progress
 from nmt.training.state.run_folder import RunFolder
 from nmt.training.state.warm_start import initial_model, new_model, start_fingerprint
 from nmt.training.trainer import open_checkpoints
-from nmt.training.validation import validator_for
+from nmt.training.validation import SharedSearcher, validator_for
 
 
 def finish(
-    config: TrainConfig, prepared: Prepared, folder: RunFolder, device: torch.device, start: str | None
+    config: TrainConfig, prepared: Prepared, folder: RunFolder, ranks: Ranks, start: str | None
 ) -> dict[str, Any]:
     """Chooses the final model of a run whose training is over, evaluates it, and writes model and results.
+
+    All ranks call it together, and each translates a part of the texts. Rank 0 does everything else.
 
     Args:
         config: the options of the run.
         prepared: the data of the run.
         folder: the folder of the run.
-        device: computes.
+        ranks: the processes that share the work.
         start: the `start_fingerprint` of the run.
 
     Returns:
-        The content of `results.json`.
+        The content of `results.json`; empty in all ranks but the first.
 
     Raises:
         UserError: no checkpoint can be read, or the disk is full.
     """
     checkpoints = open_checkpoints(config, prepared, folder, start)
-    run = checkpoints.newest_progress()
-    assert run is not None, "training ends with a checkpoint"
-    model = new_model(config, prepared).to(device)
+    newest = checkpoints.newest_progress() if ranks.is_main else None
+    assert newest is not None or not ranks.is_main, "training ends with a checkpoint"
+    run = Progress.from_dict(ranks.share(newest and newest.as_dict()))
+    model = new_model(config, prepared).to(ranks.device)
     # In fp32, as in nmt-translate and nmt-eval, which then compute the same scores.
-    validator = validator_for(model, config, prepared, device, final=True)
-    selection = select_best(config, final_candidates(config, checkpoints, run), checkpoints, model, validator)
+    validator = validator_for(model, config, prepared, ranks, final=True)
+    possible = final_candidates(config, checkpoints, run) if ranks.is_main else []
+    selection = select_best(config, possible, checkpoints, model, validator, ranks)
     _log_selection(selection)
-    _warn_if_one_checkpoint_was_better(config, prepared, run, selection, model, checkpoints)
+    _warn_if_one_checkpoint_was_better(config, prepared, run, selection, model, checkpoints, ranks)
 
-    searcher = TorchSearcher([model], prepared.tokenizer, config.decoding, device=device)
-    results: dict[str, Any] = _scores(searcher, config, prepared, folder, valid=selection.best.hypotheses)
-    results["training"] = _facts(config, run, selection, model.num_parameters) | _machine(device)
-    results["data"] = prepared.report
-    if (alignment := _alignment(searcher, model, prepared)) is not None:
-        results["alignment"] = alignment
+    searcher = SharedSearcher(model, prepared.tokenizer, config.decoding, ranks)
+    known = selection.best.hypotheses
+    results: dict[str, Any] = _scores(searcher, config, prepared, folder, ranks, valid=known)
+    if ranks.is_main:
+        results["training"] = _facts(config, run, selection, model.num_parameters) | _machine(ranks.device)
+        results["data"] = prepared.report
+        if (alignment := _alignment(searcher, model, prepared)) is not None:
+            results["alignment"] = alignment
     if config.start_from is not None:
-        if _start_is_unchanged(config, start):
-            start_model = initial_model(config, prepared)
-            before = TorchSearcher([start_model], prepared.tokenizer, config.decoding, device=device)
-            results["before"] = _scores(before, config, prepared, folder, name="before")
+        if ranks.share(ranks.is_main and _start_is_unchanged(config, start)):
+            before = SharedSearcher(
+                initial_model(config, prepared), prepared.tokenizer, config.decoding, ranks
+            )
+            results["before"] = _scores(before, config, prepared, folder, ranks, name="before")
         else:
             log.warning(
                 "start_from=%s: the model is not there any more, or is another one, so the results have no "
                 "scores of it",
                 config.start_from,
             )
-    folder.require_present()
-    save_bundle(folder.model, config, selection.weights, prepared.tokenizer, results)
-    folder.write_results(results)
+    if ranks.is_main:
+        folder.require_present()
+        save_bundle(folder.model, config, selection.weights, prepared.tokenizer, results)
+        folder.write_results(results)
     return results
 
 
@@ -97,7 +105,7 @@ def _start_is_unchanged(config: TrainConfig, start: str | None) -> bool:
 _LEXICON_PAIRS = 20_000
 
 
-def _alignment(searcher: TorchSearcher, model: Seq2Seq, prepared: Prepared) -> dict[str, Any] | None:
+def _alignment(searcher: SharedSearcher, model: Seq2Seq, prepared: Prepared) -> dict[str, Any] | None:
     """Chooses the heads that align words, on the validation set; None if there is no choice."""
     if model.attention_shape is None:
         return None
@@ -199,21 +207,25 @@ def results_text(config: TrainConfig, results: dict[str, Any], folder: RunFolder
 
 
 def _scores(
-    searcher: TorchSearcher,
+    searcher: SharedSearcher,
     config: TrainConfig,
     prepared: Prepared,
     folder: RunFolder,
+    ranks: Ranks,
     *,
     name: str = "",
     valid: Sequence[str] | None = None,
 ) -> dict[str, Any]:
     """Returns the scores of a model on the held-out texts, split → scores; writes its translations.
 
+    All ranks translate. Only rank 0 scores and writes; the others return an empty result.
+
     Args:
         searcher: of the model.
         config: the options of the run.
         prepared: the data of the run.
         folder: receives the translations.
+        ranks: the processes that share the work.
         name: of the model in file names and on the progress bar; empty: the final model.
         valid: translations of the validation set that the model has made already.
     """
@@ -224,8 +236,11 @@ def _scores(
         if hypotheses is None:
             words = f"translating {split} {name}".rstrip()
             with progress(total=len(text.sources), unit="sentences", description=words) as bar:
-                translations = translator.translate(text.inputs, bar.update)
+                advance = bar.update if ranks.is_main else lambda num_lines: None
+                translations = translator.translate(text.inputs, advance)
             hypotheses = [translation.hypotheses[0].text for translation in translations]
+        if not ranks.is_main:
+            continue
         with replaced(folder.hypotheses(f"{split}.{name}".rstrip("."))) as temporary:
             lines = "".join(f"{line}\n" for line in hypotheses)
             temporary.write_text(lines, encoding="utf-8", newline="\n")
@@ -256,6 +271,7 @@ def _warn_if_one_checkpoint_was_better(
     selection: Selection,
     model: Seq2Seq,
     checkpoints: CheckpointFolder,
+    ranks: Ranks,
 ) -> None:
     """Warns if the final model, of a kind other than `auto`, is worse than the best checkpoint alone."""
     options, best, delivered = config.training, run.best_of_all, selection.best
@@ -267,7 +283,10 @@ def _warn_if_one_checkpoint_was_better(
     quality, where = delivered.quality, "validation set"
     if options.validate_sentences or options.precision is not Precision.fp32:
         # Compares on the same sentences, in the same precision.
-        quality, where = _quality_in_training(config, prepared, model, criterion), "validation of training"
+        quality, where = (
+            _quality_in_training(config, prepared, model, criterion, ranks),
+            "validation of training",
+        )
     if best.quality > quality:
         exists = best.update in checkpoints.updates()
         log.warning(
@@ -281,13 +300,15 @@ def _warn_if_one_checkpoint_was_better(
 
 
 def _quality_in_training(
-    config: TrainConfig, prepared: Prepared, model: Seq2Seq, criterion: Criterion
+    config: TrainConfig, prepared: Prepared, model: Seq2Seq, criterion: Criterion, ranks: Ranks
 ) -> float:
-    validator = validator_for(model, config, prepared, next(model.parameters()).device)
+    validator = validator_for(model, config, prepared, ranks)
     if criterion.metric is None:
         return criterion.quality(validator.losses()[0])
     with progress(total=validator.num_sentences, unit="sentences", description="validating") as bar:
-        return criterion.quality(validator.score(criterion.metric, validator.hypotheses(bar.update)))
+        hypotheses = validator.hypotheses(bar.update if ranks.is_main else lambda num_lines: None)
+        score = validator.score(criterion.metric, hypotheses) if ranks.is_main else None
+    return criterion.quality(ranks.share(score))
 
 
 def _facts(config: TrainConfig, run: Progress, selection: Selection, num_parameters: int) -> dict[str, Any]:

@@ -177,9 +177,8 @@ def run_rank(config: TrainConfig, ranks: Ranks) -> TrainResult | None:
         write_data_report(prepared, folder.path)
         results = finished_results(config, folder) if rewind_target(config, folder) is None else None
         if results is None:
-            ranks.share((config_to_yaml(config), prepared.fingerprint))
-            _train(config, prepared, ranks)
-            results = finish(config, prepared, folder, ranks.device, start)
+            ranks.share((config_to_yaml(config), prepared.fingerprint, start))
+            results = _train_and_finish(config, prepared, ranks, start)
         else:
             ranks.share(None)
             option = results["training"]["ended"].split("=")[0]
@@ -188,8 +187,11 @@ def run_rank(config: TrainConfig, ranks: Ranks) -> TrainResult | None:
         return TrainResult(folder.path, folder.model, results, results_text(config, results, folder))
 
 
-def _follow(ranks: Ranks, config_text: str, fingerprint: str) -> None:
-    """Trains with rank 0, with its options; prepares the data if this machine does not share its cache."""
+def _follow(ranks: Ranks, config_text: str, fingerprint: str, start: str | None) -> None:
+    """Trains and finishes with rank 0, with its options.
+
+    The data are prepared again if this machine does not share the cache of rank 0.
+    """
     config = config_from_yaml(config_text, "the first process's options")
     set_up_machine(config, ranks.on_this_machine)
     prepared = prepare(config.data, checked=os.environ.get("GROUP_RANK") == "0")  # as rank 0, on its machine
@@ -198,11 +200,13 @@ def _follow(ranks: Ranks, config_text: str, fingerprint: str) -> None:
             "data.train: the prepared data differ from those of the first process. Give all machines "
             "the same files and the same versions of nmt and sentencepiece."
         )
-    _train(config, prepared, ranks)
+    _train_and_finish(config, prepared, ranks, start)
 
 
-def _train(config: TrainConfig, prepared: Prepared, ranks: Ranks) -> None:
-    """Trains to the end.
+def _train_and_finish(
+    config: TrainConfig, prepared: Prepared, ranks: Ranks, start: str | None
+) -> dict[str, Any]:
+    """Trains to the end, and evaluates the final model; returns the results, in rank 0.
 
     Raises:
         Stopped: a stop was requested; the state is saved.
@@ -217,6 +221,7 @@ def _train(config: TrainConfig, prepared: Prepared, ranks: Ranks) -> None:
         ranks.leave()
         raise Stopped(stop.signum)
     release_freed_memory()  # that training used, before the final model needs memory
+    return finish(config, prepared, folder, ranks, start)
 
 
 def with_choices(config: TrainConfig, folder: RunFolder, processes: int) -> TrainConfig:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from typing import Any
 
 from torch import Tensor
@@ -19,6 +19,7 @@ from nmt.errors import UserError
 from nmt.model import Seq2Seq
 from nmt.runtime import log, progress
 from nmt.training.criterion import Criterion, criterion_for
+from nmt.training.processes.ranks import Ranks
 from nmt.training.state.checkpoint import CheckpointFolder, DamagedCheckpoint
 from nmt.training.state.progress import Progress, Saved
 from nmt.training.update.ema import trained_weights
@@ -216,44 +217,67 @@ def select_best(
     checkpoints: CheckpointFolder,
     model: Seq2Seq,
     validator: Validator,
+    ranks: Ranks,
 ) -> Selection:
     """Validates every candidate and loads the weights of the best into `model`; of equals, the first wins.
 
+    All ranks call it together. Only rank 0 reads checkpoints.
+
     Args:
         config: the options of the run.
-        possible: the candidates.
+        possible: the candidates, in rank 0.
         checkpoints: the checkpoints of the run.
         model: the weights of each candidate are loaded into it in turn.
         validator: of that model, on the whole validation set.
+        ranks: the processes that share the work.
+
+    Returns:
+        The selection; only rank 0 has the weights.
 
     Raises:
         UserError: a checkpoint can no longer be read, or a batch does not fit into memory.
     """
     criterion = criterion_for(config.training.criterion)
+    possible = [
+        Candidate(name, tuple(updates), without_ema)
+        for name, updates, without_ema in ranks.share([astuple(candidate) for candidate in possible])
+    ]
+
+    def load(candidate: Candidate) -> dict[str, Tensor]:
+        weights = weights_of(candidate, checkpoints) if ranks.is_main else {}
+        if ranks.is_main:
+            load_weights(model, weights, checkpoints.folder)
+        ranks.share(None)  # the others wait without a timeout for what rank 0 reads
+        ranks.copy_(model.state_dict().values())
+        return weights
+
     started = time.perf_counter()
     scored: list[ScoredCandidate] = []
     words = f"scoring {len(possible)} candidates" if len(possible) > 1 else "translating valid"
     with progress(total=len(possible) * validator.num_sentences, unit="sentences", description=words) as bar:
         for candidate in possible:
-            load_weights(model, weights_of(candidate, checkpoints), checkpoints.folder)
-            scored.append(_scored(candidate, criterion, validator, bar.update))
+            load(candidate)
+            advance = bar.update if ranks.is_main else lambda num_lines: None
+            scored.append(_scored(candidate, criterion, validator, ranks, advance))
             if len(scored) == 1:
                 _log_expected_time(len(possible), validator, time.perf_counter() - started)
     best = max(scored, key=lambda other: other.quality)  # the first of equals
-    weights = weights_of(best.candidate, checkpoints)
-    load_weights(model, weights, checkpoints.folder)
-    return Selection(scored, best, weights, time.perf_counter() - started)
+    return Selection(scored, best, load(best.candidate), time.perf_counter() - started)
 
 
 def _scored(
-    candidate: Candidate, criterion: Criterion, validator: Validator, advance: Callable[[int], object]
+    candidate: Candidate,
+    criterion: Criterion,
+    validator: Validator,
+    ranks: Ranks,
+    advance: Callable[[int], object],
 ) -> ScoredCandidate:
     loss = validator.losses()[0]
     if not criterion.metric:
         advance(validator.num_sentences)
         return ScoredCandidate(candidate, criterion, loss)
     hypotheses = validator.hypotheses(advance)
-    score = validator.score(criterion.metric, hypotheses)
+    score = ranks.share(validator.score(criterion.metric, hypotheses) if ranks.is_main else None)
     return ScoredCandidate(candidate, criterion, loss, score, hypotheses)
 
 

@@ -42,7 +42,7 @@ from nmt.training.update.parallel import State
 from nmt.training.update.precision import adapt_loss_scale, first_loss_scale
 from nmt.training.update.schedule import build_schedule, learning_rate
 from nmt.training.update.training_step import Counters, uses_graphs
-from nmt.training.validation import ValidationStopped, validator_for
+from nmt.training.validation import Validation, ValidationStopped, validator_for
 
 _SAMPLE_CHARACTERS = 100  # of each side of a sample in the log; complete in metrics.jsonl and TensorBoard
 
@@ -200,8 +200,13 @@ class Trainer:
             # A validation among the best gets a checkpoint, whose state is gathered from all processes.
             extra = validation and self.options.averaging.kind is not Average.last
             state = self.mean.state(optimizer=checkpoint or extra)
-            if self.ranks.is_main:
-                self._validate_and_save_on_main(validation, checkpoint, state)
+            try:
+                validated = self._validate() if validation else None
+            except ValidationStopped:
+                self._stopping = True  # still due; the resumed run begins with it
+            else:
+                if self.ranks.is_main:
+                    self._note_and_save(validated, checkpoint, state)
             # Shares the outcome, so that all processes end at the same update.
             shared = self.ranks.share({"progress": progress.as_dict(), "stopping": self._stopping})
             if not self.ranks.is_main:
@@ -209,14 +214,14 @@ class Trainer:
         else:
             progress.settled = True
 
-    def _validate_and_save_on_main(self, validation: bool, checkpoint: bool, state: State) -> None:
+    def _validate(self) -> Validation:
+        with self.mean.in_place():
+            return self._validator.validate(self.stop)
+
+    def _note_and_save(self, validated: Validation | None, checkpoint: bool, state: State) -> None:
         progress = self.progress
-        try:
-            if validation:
-                self._validate()
-        except ValidationStopped:
-            self._stopping = True  # still due; the resumed run begins with it
-            return
+        if validated is not None:
+            self._note(validated)
         progress.settled = True
         progress.total_seconds = time.perf_counter() - self._start_time
         if checkpoint:
@@ -229,21 +234,19 @@ class Trainer:
         progress.extras = [saved for saved in progress.extras if saved.update in keep]
         self._save(state, {*keep, *good_updates(progress)[-1:]})
 
-    def _validate(self) -> None:
-        with self.mean.in_place():
-            validation = self._validator.validate(self.stop)
+    def _note(self, validated: Validation) -> None:
         criterion = criterion_for(self.options.criterion)
-        quality = criterion.quality(validation.figure(criterion.key))
+        quality = criterion.quality(validated.figure(criterion.key))
         is_best = self.progress.note_validation(quality, self.options)
-        figures = {"loss": validation.loss, "ppl": perplexity(validation.nll), **validation.scores}
-        self._monitor.record("valid", self.progress.update, {**figures, "samples": validation.samples})
+        figures = {"loss": validated.loss, "ppl": perplexity(validated.nll), **validated.scores}
+        self._monitor.record("valid", self.progress.update, {**figures, "samples": validated.samples})
         log.info(
             "update %d: validation loss %.3f, perplexity %.2f%s%s%s",
-            *(self.progress.update, validation.loss, figures["ppl"] or math.inf, validation.in_words()),
+            *(self.progress.update, validated.loss, figures["ppl"] or math.inf, validated.in_words()),
             " (best yet)" if is_best else "",
             "".join(
                 f"\n  {name:<10} {shortened(visible(text), _SAMPLE_CHARACTERS)}"
-                for sample in validation.samples
+                for sample in validated.samples
                 for name, text in sample.items()
             ),
         )
@@ -300,7 +303,7 @@ class Trainer:
             self._saver = stack.enter_context(saving(self.checkpoints))
             monitor = Monitor(self.folder, self.progress, self.options.max_updates)
             self._monitor = stack.enter_context(closing(monitor))
-            self._validator = validator_for(self.parallel.whole, config, self.prepared, ranks.device)
+        self._validator = validator_for(self.parallel.whole, config, self.prepared, ranks)
         wanted = self.options.profile and ranks.is_main
         self._profiled = stack.enter_context(profiling(self.folder.profile, wanted=wanted))
         self.model.train()

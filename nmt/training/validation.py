@@ -1,15 +1,21 @@
-"""Validation of the model on held-out text: loss, perplexity, metrics of real translations, samples."""
+"""Validation on all ranks of the model on held-out text: loss, perplexity, metrics of translations, samples.
+
+Each rank computes some of the batches. The batches do not depend on the number of ranks, and losses are added
+in the order of the data, so the figures do not depend on it either.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
+from torch import Tensor
 
-from nmt.config import Precision, TrainConfig
+from nmt.config import DecodingConfig, Precision, TrainConfig
 from nmt.data.batches.batching import Batch
 from nmt.data.batches.stream import validation_batches
 from nmt.data.corpora.corpus import HeldOut
@@ -17,12 +23,15 @@ from nmt.data.preparation.prepare import Prepared
 from nmt.data.store import Shard, Store
 from nmt.data.subwords.tokenizer import Tokenizer
 from nmt.decoding.batch_sizes import with_fixed_limits
+from nmt.decoding.search import Hypothesis
+from nmt.decoding.searcher import Job, Result
 from nmt.decoding.torch_searcher import TorchSearcher
 from nmt.decoding.translator import Translator
 from nmt.evaluation.metrics import METRICS, ScoringStopped, metrics_for
 from nmt.evaluation.scores import score_of, warn_of_left_out
 from nmt.model import Seq2Seq
 from nmt.training.criterion import LOSS, criterion_for
+from nmt.training.processes.ranks import Ranks
 from nmt.training.update.objective import build_objective
 
 _NUM_SAMPLES = 3
@@ -57,8 +66,75 @@ class Validation:
         return "".join(f", {_short_name(key)} {_rounded(key, value)}" for key, value in self.scores.items())
 
 
+class SharedSearcher(TorchSearcher):
+    """Searches each batch in one of the ranks; every rank gets all hypotheses, without attention.
+
+    All ranks call it with the same sentences.
+
+    Args:
+        model: the model.
+        tokenizer: of the model.
+        config: the options of decoding.
+        ranks: the processes; the device of this one computes.
+        precision: of the matrix products.
+        fixed: whether the batches must not depend on the free memory of a GPU.
+        stop: polled after each batch.
+    """
+
+    def __init__(
+        self,
+        model: Seq2Seq,
+        tokenizer: Tokenizer,
+        config: DecodingConfig,
+        ranks: Ranks,
+        *,
+        precision: Precision = Precision.fp32,
+        fixed: bool = False,
+        stop: Callable[[], bool] = bool,
+    ) -> None:
+        if fixed or ranks.world > 1:
+            config = with_fixed_limits(config, ranks.device)
+        if ranks.world > 1:  # by default, the batches on a CPU depend on its threads
+            config = replace(config, max_sentences=config.sentences_per_batch)
+        super().__init__([model], tokenizer, config, device=ranks.device, precision=precision)
+        self._ranks, self._stop = ranks, stop
+
+    def run(
+        self, work: Callable[[Job], Result], jobs: Sequence[Job], batches: Sequence[Sequence[int]]
+    ) -> Generator[tuple[int, Result], None, None]:
+        """See `Searcher.run`. The results must be hypotheses of each sentence.
+
+        Raises:
+            ValidationStopped: `stop` became true in this rank or in another one.
+        """
+        ranks = self._ranks
+        own = range(ranks.rank, len(jobs), ranks.world)
+        results: dict[int, Any] = {}
+        parts = [jobs[number] for number in own], [batches[number] for number in own]
+        with closing(super().run(work, *parts)) as finished:
+            for index, result in finished:
+                if self._stop():
+                    break
+                results[own[index]] = [
+                    [(one.ids, one.score, one.log_prob, one.unmet) for one in hypotheses]
+                    for hypotheses in cast(Sequence[Sequence[Hypothesis]], result)
+                ]
+                yield own[index], result
+        shares = ranks.exchange(None if self._stop() else results)
+        if None in shares:
+            raise ValidationStopped
+        for share in shares[: ranks.rank] + shares[ranks.rank + 1 :]:
+            for number, sentences in share.items():
+                yield int(number), cast(Result, [list(map(_hypothesis, some)) for some in sentences])
+
+
+def _hypothesis(fields: tuple[Sequence[int], float, float, Sequence[int]]) -> Hypothesis:
+    ids, score, log_prob, unmet = fields
+    return Hypothesis(tuple(ids), score, log_prob, unmet=tuple(unmet))
+
+
 class Validator:
-    """Validates one model on one data set, as often as needed.
+    """Validates one model on one data set, as often as needed. All ranks call each method together.
 
     Args:
         model: the model; not changed.
@@ -67,7 +143,7 @@ class Validator:
         held_out: the same data set as raw text.
         metrics: keys of the metrics of a validation.
         config: the options of the run: decoding, evaluation and the label smoothing of the loss.
-        device: of the model.
+        ranks: the processes that share the work.
         precision: of the matrix products, for both loss and translation.
     """
 
@@ -80,28 +156,28 @@ class Validator:
         metrics: Sequence[str],
         config: TrainConfig,
         *,
-        device: torch.device,
+        ranks: Ranks,
         precision: Precision,
     ) -> None:
-        self._model = model
-        decoding = with_fixed_limits(config.decoding, device)
-        searcher = TorchSearcher([model], tokenizer, decoding, device=device, precision=precision)
-        self._translator = Translator(searcher, tokenizer)
+        self._model, self._tokenizer, self._ranks, self._precision = model, tokenizer, ranks, precision
         self._batches, self._held_out, self._inputs = batches, held_out, held_out.inputs
         self._metrics, self._config = metrics, config
         self._objective = build_objective(config.training)
-        self._device, self._precision = device, precision
 
     def validate(self, stop: Callable[[], bool]) -> Validation:
         """Computes loss and translations; leaves the model in the mode it was in.
 
+        Returns:
+            The figures; only rank 0 computes the scores.
+
         Raises:
-            ValidationStopped: `stop` became true.
+            ValidationStopped: `stop` became true in this rank or in another one.
         """
         loss, nll = self.losses(stop)
-        hypotheses = self.hypotheses(lambda num_lines: _raise_if(stop))
+        hypotheses = self.hypotheses(stop=stop)
         # By default, TER is computed only at the end of the run, as it is the slowest metric.
-        scores = {key: self.score(key, hypotheses, stop) for key in self._metrics}
+        metrics = self._metrics if self._ranks.is_main else ()
+        scores = {key: self.score(key, hypotheses, stop) for key in metrics}
         return Validation(loss, nll, scores, self._samples(hypotheses))
 
     @torch.no_grad()
@@ -109,19 +185,26 @@ class Validator:
         """Returns the label-smoothed cross-entropy and -log p, means a target token.
 
         Raises:
-            ValidationStopped: `stop` became true.
+            ValidationStopped: `stop` became true in this rank or in another one.
         """
-        sums = torch.zeros(2, dtype=torch.float64, device=self._device)
+        ranks, sums = self._ranks, list[Tensor]()
         training = self._model.training
         self._model.eval()
         try:
-            for batch in self._batches:
-                _raise_if(stop)
-                losses = self._objective(self._model, batch.to(self._device), precision=self._precision)
-                sums += torch.stack([losses.loss, losses.nll])
+            for batch in self._batches[ranks.rank :: ranks.world]:
+                if stop():
+                    break
+                losses = self._objective(self._model, batch.to(ranks.device), precision=self._precision)
+                sums.append(torch.stack([losses.loss, losses.nll]).double())
         finally:
             self._model.train(training)
-        loss, nll = (sums / sum(batch.num_target_tokens for batch in self._batches)).tolist()
+        shares = ranks.exchange(None if stop() else torch.stack(sums).tolist() if sums else [])
+        if None in shares:
+            raise ValidationStopped
+        total = torch.zeros(2, dtype=torch.float64)
+        for number in range(len(self._batches)):
+            total += torch.tensor(shares[number % ranks.world][number // ranks.world], dtype=torch.float64)
+        loss, nll = (total / sum(batch.num_target_tokens for batch in self._batches)).tolist()
         return loss, nll
 
     @property
@@ -129,10 +212,27 @@ class Validator:
         """The number of sentences of the data set."""
         return len(self._inputs)
 
-    def hypotheses(self, advance: Callable[[int], object]) -> list[str]:
-        """Returns the best translation of each source, in order; `advance` gets each batch's line count."""
-        found = self._translator.translate(self._inputs, advance)
-        return [translation.hypotheses[0].text for translation in found]
+    def hypotheses(
+        self,
+        advance: Callable[[int], object] = lambda num_lines: None,
+        *,
+        stop: Callable[[], bool] = bool,
+    ) -> list[str]:
+        """Returns the best translation of each source, in order.
+
+        Args:
+            advance: called with the number of lines of each finished batch.
+            stop: polled after each batch.
+
+        Raises:
+            ValidationStopped: `stop` became true in this rank or in another one.
+        """
+        config, precision = self._config.decoding, self._precision
+        searcher = SharedSearcher(
+            *(self._model, self._tokenizer, config, self._ranks), precision=precision, fixed=True, stop=stop
+        )
+        translations = Translator(searcher, self._tokenizer).translate(self._inputs, advance)
+        return [translation.hypotheses[0].text for translation in translations]
 
     def score(self, key: str, hypotheses: Sequence[str], stop: Callable[[], bool] = bool) -> float | None:
         """Scores translations of the sources in one metric, as `nmt-eval` does.
@@ -166,7 +266,7 @@ class Validator:
 
 
 def validator_for(
-    model: Seq2Seq, config: TrainConfig, prepared: Prepared, device: torch.device, *, final: bool = False
+    model: Seq2Seq, config: TrainConfig, prepared: Prepared, ranks: Ranks, *, final: bool = False
 ) -> Validator:
     """Returns a validator on the validation set of a run.
 
@@ -174,7 +274,7 @@ def validator_for(
         model: the model to validate.
         config: the options of the run.
         prepared: the data of the run.
-        device: of the model.
+        ranks: the processes that share the work.
         final: whether to validate as for the final scores: on the whole set, in fp32. Otherwise the first
             `training.validate_sentences` sentences are used, in the precision of the training.
     """
@@ -190,7 +290,7 @@ def validator_for(
         replace(held_out, sources=held_out.sources[:count], references=references, groups=None),
         validation_metrics(config),
         config,
-        device=device,
+        ranks=ranks,
         precision=Precision.fp32 if final else options.precision,
     )
 
@@ -211,8 +311,3 @@ def _short_name(key: str) -> str:
 
 def _rounded(key: str, value: float | None) -> str:
     return "-" if value is None else f"{value:.{METRICS[key].digits}f}"
-
-
-def _raise_if(stop: Callable[[], bool]) -> None:
-    if stop():
-        raise ValidationStopped

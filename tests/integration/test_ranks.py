@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
-import subprocess
-import sys
-import time
-from collections.abc import Callable
-from contextlib import nullcontext, suppress
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +22,7 @@ from nmt.data.batches.batching import Batch
 from nmt.data.batches.stream import Cursor
 from nmt.data.preparation.prepare import prepare
 from nmt.errors import UserError
-from nmt.runtime import Terminated, machine
+from nmt.runtime import machine
 from nmt.training.batch_size import require_room
 from nmt.training.processes.launcher import (
     launch,
@@ -159,6 +156,28 @@ def test_a_run_changes_between_whole_and_sharded(data: Path, tmp_path: Path) -> 
         assert all((a[name] - b[name]).abs().max() <= 1e-5 for name in a)
 
 
+@pytest.mark.slow
+def test_final_model_and_scores_do_not_depend_on_the_number_of_ranks(tmp_path: Path) -> None:
+    data = write_toy(tmp_path / "data", train=300, held_out=75)
+
+    def config(devices: str) -> TrainConfig:
+        config = toy_config(data, tmp_path / devices, devices=devices, micro_batches=4, max_tokens=128)
+        config.decoding.max_sentences = 8
+        return config
+
+    train(config("1"))
+    results = json.loads((tmp_path / "1/results.json").read_text())
+    for devices in ("2", "4"):
+        shutil.copytree(tmp_path / "1", tmp_path / devices)
+        shutil.rmtree(tmp_path / devices / "model")  # so that the final model is chosen and tested again
+        train(config(devices))
+        again = json.loads((tmp_path / devices / "results.json").read_text())
+        assert all(again[split] == results[split] for split in ("valid", "test", "alignment"))
+        assert again["training"]["candidates"] == results["training"]["candidates"]
+        for name in ("valid.hypotheses.txt", "test.hypotheses.txt", "model/model.safetensors"):
+            assert (tmp_path / devices / name).read_bytes() == (tmp_path / "1" / name).read_bytes()
+
+
 def test_processes_and_micro_batches() -> None:
     def options(devices: str, micro_batches: int) -> TrainConfig:
         return toy_config(Path("x"), Path("y"), devices=devices, micro_batches=micro_batches)
@@ -254,94 +273,6 @@ def test_ranks_alone_change_nothing() -> None:
     assert tensor.item() == 1.5 and ranks.is_main and ranks.share({"a": 1}) == {"a": 1}
     assert all(ranks.owns(number) for number in range(5))
     ranks.leave()
-
-
-def user_error(argument: str) -> bool:
-    raise UserError(f"{argument}: mend it")
-
-
-def bug(argument: str) -> bool:
-    if os.environ["RANK"] == "1":
-        raise RuntimeError("a bug in one process")
-    time.sleep(PATIENCE)
-    return True
-
-
-def death(argument: str) -> bool:
-    dying = Path(argument) / "dying"
-    if os.environ["RANK"] == "1":
-        dying.touch()
-        os.kill(os.getpid(), signal.SIGKILL)
-    while not dying.exists():
-        time.sleep(0.05)
-    time.sleep(25.0)  # less than the time after which torch's launcher kills
-    (Path(argument) / "outlived").touch()
-    return True
-
-
-def terminated(argument: str) -> bool:
-    """Dies by SIGTERM, like a process that is still importing."""
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    os.kill(os.getpid(), signal.SIGTERM)
-    return True
-
-
-@pytest.mark.slow
-def test_a_user_error_comes_through() -> None:
-    with pytest.raises(UserError, match="^the file: mend it$"):
-        launch(user_error, "the file", 2, StopRequest())
-
-
-@pytest.mark.slow
-def test_a_bug_keeps_its_traceback(said: pytest.LogCaptureFixture) -> None:
-    with pytest.raises(SystemExit) as ended:
-        launch(bug, "", 2, StopRequest())
-    assert ended.value.code == 1
-    assert "process 1 failed" in said.text and "a bug in one process" in said.text
-
-
-@pytest.mark.slow
-def test_a_killed_process_ends_the_others(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="process 1 of the run was killed by SIGKILL .*resume from"):
-        launch(death, str(tmp_path), 2, StopRequest())
-    assert [path.name for path in tmp_path.iterdir()] == ["dying"]
-
-
-class Late:
-    """Unpickles to `death`; in the first process that does so, two seconds late."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return late_death, (self.folder,)
-
-    def __call__(self, argument: str) -> bool:
-        raise AssertionError("not unpickled")
-
-
-def late_death(folder: Path) -> Callable[[str], bool]:
-    with suppress(FileExistsError):
-        (folder / "first").touch(exist_ok=False)
-        time.sleep(2.0)
-    return death
-
-
-@pytest.mark.slow
-def test_a_killed_process_ends_one_that_is_still_starting(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="process 1 of the run was killed by SIGKILL .*resume from"):
-        launch(Late(tmp_path), str(tmp_path), 2, StopRequest())
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["dying", "first"]
-
-
-@pytest.mark.slow
-def test_sigterm_to_all_stops_a_run_that_is_still_starting() -> None:
-    stop = StopRequest()
-    with pytest.raises(UserError, match="process 0 of the run was killed by SIGTERM"):
-        launch(terminated, "", 1, stop)
-    stop.set(signal.SIGTERM)
-    with pytest.raises(Terminated):
-        launch(terminated, "", 1, stop)
 
 
 def plain_rank(argument: str) -> bool:
@@ -460,91 +391,8 @@ def test_a_killed_process_is_started_again(
 
 
 @pytest.mark.slow
-def test_one_process_is_started_again_too(data: Path, tmp_path: Path, said: pytest.LogCaptureFixture) -> None:
-    with pytest.raises(UserError, match="process 0 of the run was killed by SIGKILL"):
-        launch(sole_death, str(tmp_path), 1, StopRequest(), max_restarts=2)
-    assert len(list(tmp_path.iterdir())) == 3
-
-
-@pytest.mark.slow
 def test_one_process_that_may_be_started_again_does_the_same(data: Path, tmp_path: Path) -> None:
     for name, restarts in (("here", 0), ("apart", 1)):
         train(toy_config(data, tmp_path / name, max_restarts=restarts))
     here, apart = (tmp_path / name / "model/model.safetensors" for name in ("here", "apart"))
     assert here.read_bytes() == apart.read_bytes()
-
-
-def sole_death(argument: str) -> bool:
-    (Path(argument) / str(os.getpid())).touch()
-    os.kill(os.getpid(), signal.SIGKILL)
-    return True
-
-
-def counted_user_error(argument: str) -> bool:
-    (Path(argument) / str(os.getpid())).touch()
-    raise UserError("mend it")
-
-
-@pytest.mark.slow
-def test_what_the_user_must_mend_is_not_tried_again(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="^mend it$"):
-        launch(counted_user_error, str(tmp_path), 1, StopRequest(), max_restarts=2)
-    assert len(list(tmp_path.iterdir())) == 1
-
-
-START = """
-import sys; sys.path.insert(0, {here!r})
-from pathlib import Path
-from toy import toy_config
-from nmt.runtime import log_to_stderr
-from nmt.training.run import train
-if __name__ == "__main__":
-    log_to_stderr()
-    train(toy_config(Path({data!r}), Path({run!r}), max_updates=100000, micro_batches=2, devices="2",
-                     validate_every=10, checkpoint_every=10))
-"""
-
-
-def alive(group: int) -> bool:
-    """Returns whether the group has a process that is not a zombie."""
-    listed = subprocess.run(["ps", "-eo", "pgid=,stat="], capture_output=True, text=True, check=True).stdout
-    return any(int(line.split()[0]) == group and line.split()[1][0] != "Z" for line in listed.splitlines())
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("signum", "to_all"),
-    [
-        (signal.SIGINT, True),  # as a terminal does
-        (signal.SIGTERM, False),
-        (signal.SIGTERM, True),  # as `timeout`, systemd and Slurm do
-        (signal.SIGHUP, True),  # as a closed terminal does
-        (signal.SIGUSR1, True),  # as Slurm does
-        (signal.SIGQUIT, False),
-        (signal.SIGKILL, False),
-    ],
-)
-def test_signals_stop_all_processes_together(
-    signum: signal.Signals, to_all: bool, data: Path, tmp_path: Path
-) -> None:
-    run, script = tmp_path / "run", tmp_path / "start.py"
-    script.write_text(START.format(here=str(Path(__file__).parent), data=str(data), run=str(run)))
-    process = subprocess.Popen(
-        [sys.executable, str(script)],
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    )
-    deadline = time.monotonic() + PATIENCE
-    while not list(run.glob("checkpoints/update-*")) and process.poll() is None:
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
-    (os.killpg if to_all else os.kill)(process.pid, signum)
-    errors = process.communicate(timeout=PATIENCE)[1]
-    if signum is not signal.SIGKILL:  # SIGKILL ends the parent, and its processes detect that
-        assert process.returncode == 128 + signum, errors
-        assert errors.count("the same command resumes") == 1
-    assert "Traceback" not in errors
-    while alive(process.pid):
-        assert time.monotonic() < deadline + PATIENCE, "processes are left behind"
-        time.sleep(0.05)

@@ -17,6 +17,7 @@ import torch
 from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs
 from torch.distributed.elastic.multiprocessing.errors import ChildFailedError, ProcessFailure
 from torch.distributed.launcher.api import LaunchConfig, elastic_launch
+from tqdm import tqdm
 
 from nmt.config import TrainingConfig
 from nmt.errors import UserError
@@ -71,8 +72,9 @@ def launch(work: Work, argument: str, processes: int, stop: StopRequest, *, max_
         Terminated: a signal ended the ranks before they could save a state, or after the training.
         KeyboardInterrupt: Ctrl-C did.
     """
-    # The agent warns of signals that it relays and processes that it ends. This module logs both.
-    logging.getLogger("torch.distributed.elastic").setLevel(logging.CRITICAL)
+    # They warn of signals that they relay and processes that they end. This module logs both.
+    for name in ("torch.distributed.elastic", "torch.multiprocessing"):
+        logging.getLogger(name).setLevel(logging.CRITICAL)
     scratch = Path(tempfile.mkdtemp(prefix="nmt-ranks-"))
     share_terminal(True)  # rank 0 draws the progress bar and may be killed while it draws
     try:
@@ -146,6 +148,7 @@ def _run_rank(
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     raise_on_stop_signals()
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})  # the fork server blocks it
+    tqdm.set_lock(threading.RLock())  # by default a semaphore, which a killed rank would leave behind
     threading.Thread(target=_follow_parent, args=(stop,), daemon=True).start()
     log_to_stderr()
     if host is not None:

@@ -45,12 +45,13 @@ class Ranks:
         rank: number of this process, from 0.
         world: number of processes.
         device: the device that this process computes on.
+        store: holds what the ranks exchange; None: there is one process.
     """
 
     rank: int
     world: int
     device: torch.device
-    _store: Store | None = field(default=None, repr=False)
+    store: Store | None = field(default=None, repr=False)
     _calls: Iterator[int] = field(default_factory=count, repr=False, compare=False)
 
     @classmethod
@@ -147,12 +148,12 @@ class Ranks:
         return self._exchange(value, range(self.world))
 
     def _exchange(self, value: Any, sources: Sequence[int]) -> list[Any]:
-        if self._store is None:
+        if self.store is None:
             return [value]
         number = next(self._calls)
         if self.rank in sources:
-            _write(self._store, f"{number}/{self.rank}", value)
-        return [_read(self._store, f"{number}/{source}", self.world) for source in sources]
+            _write(self.store, f"{number}/{self.rank}", value)
+        return [_read(self.store, f"{number}/{source}", self.world) for source in sources]
 
 
 def _write(store: Store, key: str, value: Any) -> None:

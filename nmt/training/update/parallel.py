@@ -35,7 +35,7 @@ class Parallel(Protocol):
         model: the model that computes the micro-batches.
         extras: (num_extras,) fp32, numbers that `sums` sums together with the gradients.
         initial_gradient: () 1, with which each backward pass begins.
-        whole: the model to validate, in rank 0; after `state` its weights equal those of `model`.
+        whole: the model to validate; after `state` its weights equal those of `model`.
     """
 
     model: Seq2Seq

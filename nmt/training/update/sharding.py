@@ -52,7 +52,7 @@ class Sharded:
     ) -> None:
         self._ranks, self.initial_gradient = ranks, torch.ones((), device=ranks.device)
         # Beam search needs unsharded weights.
-        self.whole = copy.deepcopy(model).to(ranks.device) if ranks.is_main else model
+        self.whole = copy.deepcopy(model).to(ranks.device)
         mesh = init_device_mesh(ranks.device.type, (ranks.world,))
         formats = MixedPrecisionPolicy(reduce_dtype=exchange)
         model.register_forward_hook(_with_gradient)  # before the hooks of FSDP, which then see its result
@@ -102,10 +102,8 @@ class Sharded:
         self._optimizer.step(rate, finite)
 
     def state(self, *, optimizer: bool) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-        """Gathers the shards in the CPU memory of rank 0, one tensor after the other."""
-        weights = self._gathered(self.model.state_dict())
-        if self._ranks.is_main:
-            self.whole.load_state_dict(weights)
+        """Gathers the shards in the CPU memory of rank 0, and the weights in `whole`, one after the other."""
+        weights = self._gathered(self.model.state_dict(), self.whole.state_dict())
         tensors = self._gathered(self._optimizer.tensors()) if optimizer else {}
         return weights, tensors
 
@@ -126,10 +124,14 @@ class Sharded:
         """Returns this process's shards of the gradients, to read or change."""
         return [cast(DTensor, parameter.grad).to_local() for parameter in self._trained.values()]
 
-    def _gathered(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    def _gathered(
+        self, tensors: Mapping[str, Tensor], copies: Mapping[str, Tensor] | None = None
+    ) -> dict[str, Tensor]:
         whole = {}
         for name, tensor in tensors.items():
             full = tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
+            if copies is not None:
+                copies[name].copy_(full)
             if self._ranks.is_main:
                 whole[name] = full.cpu()
         return whole

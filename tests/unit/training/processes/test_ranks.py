@@ -1,11 +1,13 @@
-"""The rendezvous: all ranks come, one cannot take part, one is missing; and the process group after it."""
+"""The rendezvous: all ranks come, one cannot take part or is missing; exchanges; the process group."""
 
 from __future__ import annotations
 
 import multiprocessing
 import os
 import socket
-import threading
+import time
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from typing import Any
 
@@ -14,28 +16,31 @@ import torch
 import torch.distributed as dist
 
 from nmt.errors import UserError
+from nmt.training.processes import ranks as ranks_module
 from nmt.training.processes.ranks import Ranks, join_rendezvous, report_to_all
 
 LONG, SHORT = timedelta(seconds=60), timedelta(seconds=0.3)
 
 
+def in_threads(work: Callable[[int], Any], ranks: Iterable[int]) -> dict[int, Any]:
+    """Returns what `work` returns for each rank, each in a thread."""
+    with ThreadPoolExecutor() as threads:
+        futures = {rank: threads.submit(work, rank) for rank in ranks}
+        return {rank: future.result(60) for rank, future in futures.items()}
+
+
 def ends(world: int, present: dict[int, str | None], patience: timedelta) -> dict[int, str]:
     """Returns the result of the rendezvous for each present rank, given its error, if any."""
-    store, found = dist.HashStore(), dict[int, str]()
+    store = dist.HashStore()
 
-    def come(rank: int) -> None:
+    def come(rank: int) -> str:
         try:
             report_to_all(store, rank, world, present[rank], patience)
-            found[rank] = "met"
+            return "met"
         except UserError as error:
-            found[rank] = str(error)
+            return str(error)
 
-    threads = [threading.Thread(target=come, args=(rank,), daemon=True) for rank in present]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(60)
-    return found
+    return in_threads(come, present)
 
 
 def test_all_come() -> None:
@@ -53,6 +58,23 @@ def test_the_missing_are_named() -> None:
         assert text.startswith(
             "process 1, 3 of the run (of 4, numbered from 0) did not join within 0 seconds"
         )
+
+
+@pytest.mark.parametrize("part", [3, 1 << 22])
+def test_values_are_exchanged_and_leave_nothing_in_the_store(
+    part: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ranks_module, "_PART", part)
+    store = dist.HashStore()
+
+    def work(rank: int) -> tuple[Any, ...]:
+        ranks = Ranks(rank, 3, torch.device("cpu"), store)
+        time.sleep(0.05 * rank)  # the others wait
+        return ranks.share(["é", rank]), ranks.exchange({"rank": rank, "loss": 0.1}), ranks.share(None)
+
+    all_values = [{"rank": rank, "loss": 0.1} for rank in range(3)]
+    assert in_threads(work, range(3)) == dict.fromkeys(range(3), (["é", 0], all_values, None))
+    assert store.num_keys() == 0
 
 
 def free_port() -> int:
