@@ -1,4 +1,4 @@
-"""Failures of the file system: one line with the path and the reason; a bug shows its traceback."""
+"""Files: atomic writes, locks, and failures of the file system as one line with the path and the reason."""
 
 from __future__ import annotations
 
@@ -12,12 +12,14 @@ import pytest
 
 from nmt.cli.app import _guarded
 from nmt.errors import UserError
-from nmt.runtime import files as files_module
 from nmt.runtime import (
+    files,
+    fresh_folder,
     locked,
     make_folder,
     read_errors,
     read_text,
+    remove,
     replaced,
     require_writable,
     stat_or_none,
@@ -134,7 +136,7 @@ def test_what_nobody_put_into_words_ends_a_command_in_one_line(capsys: pytest.Ca
         with pytest.raises(OSError):
             ended(bug)
     with pytest.raises(FileNotFoundError):  # a file of the program
-        ended(FileNotFoundError(2, "", f"{Path(files_module.__file__).parent}/missing.yaml"))
+        ended(FileNotFoundError(2, "", f"{Path(files.__file__).parent}/missing.yaml"))
 
 
 def test_a_name_of_250_bytes_is_written(tmp_path: Path) -> None:
@@ -192,7 +194,124 @@ def test_only_regular_files_are_read(tmp_path: Path) -> None:
             read_text(tmp_path / name, 4)
 
 
-def test_a_pipe_in_a_locks_place_is_an_error(tmp_path: Path) -> None:
-    os.mkfifo(tmp_path / ".lock")
-    with pytest.raises(UserError, match="no process has opened"), locked(tmp_path / ".lock", lambda: None):
+def test_replaced_takes_the_old_files_place(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_text("old")
+    with replaced(path) as temporary:
+        temporary.write_text("new")
+        assert path.read_text() == "old"
+    assert path.read_text() == "new"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_replaced_leaves_nothing_after_a_failure(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_text("old")
+    with pytest.raises(RuntimeError, match="broke"), replaced(path) as temporary:
+        temporary.write_text("half")
+        raise RuntimeError("broke")
+    assert path.read_text() == "old"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_disk_that_has_become_read_only_is_told_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On such a disk, `unlink` fails even for a missing file."""
+
+    def refuse(self: Path, missing_ok: bool = False) -> None:
+        raise OSError(errno.EROFS, "Read-only file system")
+
+    monkeypatch.setattr(Path, "unlink", refuse)
+    with pytest.raises(UserError, match="read-only"), replaced(tmp_path / "file"):
+        raise OSError(errno.EROFS, "Read-only file system")
+
+
+def test_a_replaced_output_keeps_its_permissions(tmp_path: Path) -> None:
+    path = tmp_path / "private"
+    path.touch(mode=0o600)
+    with written(path) as out:
+        out.write(b"new")
+    assert path.read_bytes() == b"new" and path.stat().st_mode & 0o777 == 0o600
+
+
+def test_two_files_of_a_name_have_temporary_files_of_their_own(tmp_path: Path) -> None:
+    """Two containers may both have the process number 1."""
+    path = tmp_path / "out"
+    with replaced(path) as one, replaced(path) as other:
+        assert one != other
+        one.write_text("one")
+        other.write_text("other")
+    assert path.read_text() == "one" and list(tmp_path.iterdir()) == [path]
+
+
+def test_only_one_process_writes_a_folder(tmp_path: Path) -> None:
+    folder = tmp_path / "model"
+    with fresh_folder(folder) as fresh:
+        (fresh / "file").write_text("first")
+        with pytest.raises(UserError, match="model: another process is writing it"), fresh_folder(folder):
+            raise AssertionError("two at once")
+    assert (folder / "file").read_text() == "first" and list(tmp_path.iterdir()) == [folder]
+
+
+def test_a_folder_may_have_a_long_name(tmp_path: Path) -> None:
+    folder = tmp_path / ("x" * 250)  # a file system allows 255, and temporary names have a dot and an ending
+    with fresh_folder(folder) as fresh:
+        (fresh / "file").touch()
+    assert list(tmp_path.iterdir()) == [folder]
+
+
+def test_a_lock_keeps_others_out(tmp_path: Path) -> None:
+    def taken() -> None:
+        raise UserError("taken")
+
+    with locked(tmp_path / ".lock", taken):
+        with pytest.raises(UserError, match="taken"), locked(tmp_path / ".lock", taken):
+            raise AssertionError("the lock was acquired")
+    with locked(tmp_path / ".lock", taken):
         pass
+
+
+def test_only_a_file_is_locked(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "null").symlink_to(os.devnull)
+    (tmp_path / "folder").mkdir()
+    reader = os.open(tmp_path / "pipe", os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        for name in ("pipe", "null", "folder"):
+            with pytest.raises(UserError, match=name), locked(tmp_path / name, lambda: None):
+                raise AssertionError("the lock was acquired")
+    finally:
+        os.close(reader)
+    with pytest.raises(UserError, match="pipe"), locked(tmp_path / "pipe", lambda: None):
+        raise AssertionError("the lock was acquired")
+
+
+def test_remove(tmp_path: Path) -> None:
+    (tmp_path / "folder" / "inner").mkdir(parents=True)
+    (tmp_path / "link").symlink_to(tmp_path / "folder")
+    remove(tmp_path / "link")
+    assert (tmp_path / "folder" / "inner").is_dir()
+    (tmp_path / "file").write_text("x")
+    os.mkfifo(tmp_path / "pipe")
+    for name in ("folder", "file", "pipe", "nothing"):
+        remove(tmp_path / name)
+    assert not any(tmp_path.iterdir())
+
+
+def test_a_file_system_without_locks_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def flock(file: object, how: int) -> None:
+        raise OSError(errno.ENOLCK, "no locks")
+
+    monkeypatch.setattr(files.fcntl, "flock", flock)
+    with pytest.raises(UserError, match=r"\.lock can't be locked \(No locks available\)"):
+        with locked(tmp_path / ".lock", lambda: None):
+            raise AssertionError("the lock was acquired")
+
+
+def test_make_folder_where_a_file_stands(tmp_path: Path) -> None:
+    (tmp_path / "taken").write_text("")
+    with pytest.raises(UserError, match="taken"):
+        make_folder(tmp_path / "taken")
+    with pytest.raises(UserError, match="taken"):
+        make_folder(tmp_path / "taken" / "below")
