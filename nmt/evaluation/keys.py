@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from nmt.config import DecodingConfig, EvalConfig, EvaluationConfig, Precision
+from nmt.data.corpora.text import expand
 from nmt.errors import UserError
 from nmt.evaluation.metrics import metric_kinds
 from nmt.runtime import expanded, require_writable
@@ -86,8 +87,6 @@ def as_option(key: str, value: Any) -> str:
 
 
 def _check_outputs(config: EvalConfig) -> None:
-    from nmt.data.corpora.text import expand
-
     given = {key: value for key in TEXTS if (value := getattr(config, key)) is not None}
     inputs = {
         _path(str(path)): key

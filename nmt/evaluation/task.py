@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from nmt.config import DataConfig, DecodingConfig, EvalConfig, EvaluationConfig, SplitConfig, folders, storage
+from nmt.data.corpora.text import expand, read_lines
 from nmt.decoding.candidates import Utility
 from nmt.decoding.loading import LoadedModels, set_up
 from nmt.errors import UserError
@@ -117,8 +118,6 @@ def read_files(config: EvalConfig, in_memory: Mapping[str, Sequence[list[str]]])
     Raises:
         UserError: a file can't be read.
     """
-    from nmt.data.corpora.text import expand, read_lines
-
     task = Task(target_lang=config.target_lang or "", options=config.evaluation)
     for key in TEXTS:
         value = getattr(config, key)
@@ -154,7 +153,7 @@ def load_models(config: EvalConfig, task: Task) -> list[Bundle]:
     paths = list(map(pinned, folders("model_dir", config.model_dir)))
     if not paths:
         return []
-    from nmt.bundle import load_bundles
+    from nmt.bundle import load_bundles  # imports torch; other evaluations start without it
 
     bundles = load_bundles(paths)
     bundle = bundles[0]
@@ -194,6 +193,7 @@ def read_data(config: EvalConfig, bundle: Bundle, data: DataConfig, task: Task) 
     Raises:
         UserError: there is no such split, or it is no longer available.
     """
+    # These import numpy; evaluations of files start without it.
     from nmt.data.corpora.corpus import is_given, read_held_out
     from nmt.data.corpora.recorded import NotRecorded, require_recorded
 

@@ -152,9 +152,9 @@ class _ForeignModel:
 
     def translate(self, sources: Sequence[Sequence[int]], limits: Sequence[int]) -> list[list[int]]:
         pieces = self._pieces(0, sources)
-        found: list[list[int]] = [[] for _ in sources]
+        translations: list[list[int]] = [[] for _ in sources]
         for limit in sorted(set(limits)):  # the engine has one limit for a call
-            rows = [row for row, one in enumerate(limits) if one == limit]
+            rows = [row for row, own_limit in enumerate(limits) if own_limit == limit]
             results = self._translator.translate_batch(
                 [pieces[row] for row in rows],
                 beam_size=1,
@@ -165,8 +165,8 @@ class _ForeignModel:
                 suppress_sequences=[[SPECIAL[id]] for id in FORBIDDEN_IDS],
             )
             for row, result in zip(rows, results, strict=True):
-                found[row] = [self._ids[1][piece] for piece in result.hypotheses[0]]
-        return found
+                translations[row] = [self._ids[1][piece] for piece in result.hypotheses[0]]
+        return translations
 
     def score(self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]) -> list[list[float]]:
         results = self._translator.score_batch(
@@ -185,10 +185,8 @@ class _ForeignModel:
 def _vocabularies(folder: Path) -> list[list[str]]:
     """Returns the pieces of the source and of the target, as the engine reads them."""
     joint = folder / "shared_vocabulary.json"
-    names = (
-        [joint] * 2 if joint.exists() else [folder / f"{one}_vocabulary.json" for one in ("source", "target")]
-    )
-    return [json.loads(name.read_text("utf-8")) for name in names]
+    sides = [folder / f"{side}_vocabulary.json" for side in ("source", "target")]
+    return [json.loads(path.read_text("utf-8")) for path in ([joint] * 2 if joint.exists() else sides)]
 
 
 def _model_files(*, joint: bool) -> list[str]:

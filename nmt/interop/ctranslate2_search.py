@@ -136,7 +136,8 @@ class CTranslate2Searcher(Searcher):
         advance: Callable[[int], object] = lambda num_sentences: None,
     ) -> Iterator[tuple[int, list[Hypothesis]]]:
         """See `Searcher.search`."""
-        batches = equal_batches([len(one.source) + 1 for one in sentences], self.config, self._workers)
+        lengths = [len(sentence.source) + 1 for sentence in sentences]
+        batches = equal_batches(lengths, self.config, self._workers)
         jobs = ([self._job(index, sentences[index]) for index in batch] for batch in batches)
         no_repeat = _STRICT if request.stricter else self.config.no_repeat_ngram
         results: Iterator[tuple[list[_Job], dict[int, list[Hypothesis]]]]

@@ -50,13 +50,13 @@ class MarianExporter(Exporter):
             return "model.positions: transformers' Marian has the same layout on both sides"
         if config.d_model % 2:
             return f"model.d_model={config.d_model}: transformers' Marian needs an even width"
-        for key, found, wanted in (
+        for key, value, needed in (
             ("attention", config.attention, "scaled_dot"),
             ("attention_window", config.attention_window, None),
             ("residual", config.residual, True),
         ):
-            if found != wanted:
-                return f"model.{key}={str(found).lower()}: transformers' Marian has no such option"
+            if value != needed:
+                return f"model.{key}={str(value).lower()}: transformers' Marian has no such option"
         return None
 
     def write(self, bundle: Bundle, folder: Path, *, quantization: str, max_length: int) -> None:

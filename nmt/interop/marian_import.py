@@ -108,14 +108,14 @@ def _model_config(folder: Path, config: Any) -> ModelConfig:
     Raises:
         UserError: the model has an option that a Transformer lacks here.
     """
-    for key, found, wanted in (
+    for key, value, needed in (
         ("is_encoder_decoder", config.is_encoder_decoder, True),
         ("scale_embedding", config.scale_embedding, True),
         ("decoder_ffn_dim", config.decoder_ffn_dim, config.encoder_ffn_dim),
         ("decoder_attention_heads", config.decoder_attention_heads, config.encoder_attention_heads),
     ):
-        if found != wanted:
-            raise UserError(f"{folder / _CONFIG}: {key}={json.dumps(found)}: must be {json.dumps(wanted)}.")
+        if value != needed:
+            raise UserError(f"{folder / _CONFIG}: {key}={json.dumps(value)}: must be {json.dumps(needed)}.")
     if config.activation_function not in _ACTIVATIONS:
         raise UserError(
             f"{folder / _CONFIG}: activation_function={config.activation_function}: must be one of "
@@ -213,7 +213,7 @@ class _Pieces:
         special = {key: _token(settings.get(key, default)) for key, default in _SPECIAL.items()}
         added = settings.get("added_tokens_decoder")
         tokens = map(_token, added.values()) if isinstance(added, dict) else ()
-        others = [one for one in tokens if one not in special.values()]
+        others = [token for token in tokens if token not in special.values()]
         if others:
             raise UserError(f"{folder / _TOKENIZER}: has added pieces, which can't be imported: {others}")
         languages = _text(settings.get("source_lang")), _text(settings.get("target_lang"))
@@ -306,9 +306,9 @@ def _list(folder: Path, name: str) -> dict[str, int]:
 def _json(folder: Path, name: str) -> dict[str, Any]:
     path, content = folder / name, _read(folder, name)
     try:
-        found = parse_json(content)
+        values = parse_json(content)
     except ValueError as error:
         raise UserError(f"{path}: is damaged: {error}. Copy the file again.") from None
-    if not isinstance(found, dict):
+    if not isinstance(values, dict):
         raise UserError(f"{path}: is damaged: it has no sections")
-    return found
+    return values

@@ -107,8 +107,8 @@ class MarianModel:
             forbidden = sorted({self._to_target[id] for id in FORBIDDEN_IDS})
             options = {"bad_words_ids": [[id] for id in forbidden], "forced_eos_token_id": None}
         end_id = self._to_target[EOS_ID]
-        found: list[list[int]] = [[] for _ in sources]
-        for rows in self._batches([max(len(ids), one) for ids, one in zip(sources, limits, strict=True)]):
+        translations: list[list[int]] = [[] for _ in sources]
+        for rows in _batches([max(len(ids), limit) for ids, limit in zip(sources, limits, strict=True)]):
             ids, mask = self._sources([sources[row] for row in rows])
             longest = max(limits[row] for row in rows)
             output = self.model.generate(
@@ -121,34 +121,34 @@ class MarianModel:
             )
             for row, result in zip(rows, output[:, 1:].tolist(), strict=True):
                 end = result.index(end_id) if end_id in result else len(result)
-                found[row] = [self._from_target[id] for id in result[: min(end, limits[row])]]
-        return found
+                translations[row] = [self._from_target[id] for id in result[: min(end, limits[row])]]
+        return translations
 
     @torch.inference_mode()
     def score(self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]) -> list[list[float]]:
         """See `ForeignModel.score`."""
-        found: list[list[float]] = [[] for _ in sources]
-        for rows in self._batches([max(len(a), len(b)) + 1 for a, b in zip(sources, targets, strict=True)]):
+        scores: list[list[float]] = [[] for _ in sources]
+        for rows in _batches([max(len(a), len(b)) + 1 for a, b in zip(sources, targets, strict=True)]):
             ids, mask = self._sources([sources[row] for row in rows])
-            read = _padded([self._numbers([BOS_ID, *targets[row]], self._to_target) for row in rows])[0]
-            written = _padded([self._numbers([*targets[row], EOS_ID], self._to_target) for row in rows])[0]
+            read = _padded([_numbers([BOS_ID, *targets[row]], self._to_target) for row in rows])[0]
+            written = _padded([_numbers([*targets[row], EOS_ID], self._to_target) for row in rows])[0]
             logits = self.model(input_ids=ids, attention_mask=mask, decoder_input_ids=read).logits
             own = logits.float().log_softmax(-1).gather(-1, written[..., None])[..., 0]
             for row, values in zip(rows, own.tolist(), strict=True):
-                found[row] = values[: len(targets[row]) + 1]
-        return found
+                scores[row] = values[: len(targets[row]) + 1]
+        return scores
 
     def _sources(self, sources: Sequence[Sequence[int]]) -> tuple[Tensor, Tensor]:
-        rows = [self._numbers([*ids, EOS_ID], self._to_source) for ids in sources]
+        rows = [_numbers([*ids, EOS_ID], self._to_source) for ids in sources]
         return _padded(rows, self._to_source[PAD_ID])
 
-    @staticmethod
-    def _numbers(ids: Sequence[int], numbers: Sequence[int]) -> list[int]:
-        return [numbers[id] for id in ids]
 
-    @staticmethod
-    def _batches(lengths: Sequence[int]) -> Iterator[Sequence[int]]:
-        yield from batches_by_length(lengths, _BATCH_TOKENS, _BATCH_TOKENS)
+def _numbers(ids: Sequence[int], numbers: Sequence[int]) -> list[int]:
+    return [numbers[id] for id in ids]
+
+
+def _batches(lengths: Sequence[int]) -> Sequence[Sequence[int]]:
+    return batches_by_length(lengths, _BATCH_TOKENS, _BATCH_TOKENS)
 
 
 @contextmanager
@@ -203,12 +203,12 @@ def modules(config: ModelConfig) -> Iterator[Module]:
         for number in range(count):
             ours, theirs = f"{side}.{number}.", f"model.{side}.layers.{number}."
             attentions = {"self_attn": "self_attention"}
-            parts = tuple(f"{theirs}self_attn.{one}_proj" for one in "qkv")
+            parts = tuple(f"{theirs}self_attn.{part}_proj" for part in "qkv")
             yield Module(f"{ours}self_attention.qkv", parts, reads=True)
             if side == "decoder":
                 attentions["encoder_attn"] = "cross_attention"
                 yield Module(f"{ours}cross_attention.q", (f"{theirs}encoder_attn.q_proj",), reads=True)
-                parts = tuple(f"{theirs}encoder_attn.{one}_proj" for one in "kv")
+                parts = tuple(f"{theirs}encoder_attn.{part}_proj" for part in "kv")
                 yield Module(f"{ours}cross_attention.kv", parts, reads=True)
             for name, attention in attentions.items():
                 yield Module(f"{ours}{attention}.out", (f"{theirs}{name}.out_proj",), reads=False)
@@ -242,12 +242,12 @@ def ours_of(config: ModelConfig, theirs: Mapping[str, Tensor], order: Tensor) ->
     back = torch.argsort(order)
     for module in modules(config):
         for kind in ("weight", "bias"):
-            found = torch.cat([theirs[f"{name}.{kind}"] for name in module.theirs])
+            weight = torch.cat([theirs[f"{name}.{kind}"] for name in module.theirs])
             if not module.reads:
-                found = found[back]
+                weight = weight[back]
             elif kind == "weight":
-                found = found[:, back]
-            yield f"{module.ours}.{kind}", found
+                weight = weight[:, back]
+            yield f"{module.ours}.{kind}", weight
 
 
 def halves_order(d_model: int) -> Tensor:

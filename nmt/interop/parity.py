@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -55,10 +55,6 @@ class Parity:
     segmentation_ties: int
     near_ties: int
 
-    def as_dict(self) -> dict[str, Any]:
-        """Returns the attributes."""
-        return asdict(self)
-
     def summary(self) -> str:
         """Returns the result in one line."""
         return (
@@ -68,7 +64,7 @@ class Parity:
         )
 
 
-class Difference(Exception):
+class ParityError(Exception):
     """The export differs from the original; the message says where."""
 
 
@@ -95,7 +91,7 @@ def compare(bundle: Bundle, engine: ForeignModel, text: ComparedText, longest: i
         longest: the maximum number of tokens of a sentence, EOS counted.
 
     Raises:
-        Difference: they differ.
+        ParityError: they differ.
     """
     with progress(total=2 * len(text.lines), unit="sentences", description="Comparing") as bar:
         parity = _parity(bundle, engine, text, longest, bar.update)
@@ -119,15 +115,17 @@ def _parity(
     )
     limits = text.limits(longest)
     translations = engine.translate(sources, limits)
-    seen = forced(model, sources, translations, advance)
+    originals = forced(model, sources, translations, advance)
     scores = engine.score(sources, translations)
-    largest = max(largest, _compare_scores("of its own translation", scores, seen))
+    largest = max(largest, _compare_scores("of its own translation", scores, originals))
     near_ties = 0
-    for number, (one, translation, limit) in enumerate(zip(seen, translations, limits, strict=True), 1):
+    for number, (original, translation, limit) in enumerate(
+        zip(originals, translations, limits, strict=True), 1
+    ):
         cut = len(translation) >= limit  # the search ended there without EOS
-        for place, shortfall in enumerate(one.shortfall[: -1 if cut else None], 1):
+        for place, shortfall in enumerate(original.shortfall[: -1 if cut else None], 1):
             if not shortfall <= MARGIN:
-                raise Difference(
+                raise ParityError(
                     f"sentence {number}: at token {place} it writes another piece, which is less probable "
                     f"by {shortfall:.1e}"
                 )
@@ -155,31 +153,32 @@ def every_piece(source_size: int, target_size: int, longest: int) -> tuple[list[
     return source, target
 
 
-def _compare_ids(engine: ForeignModel, lines: Sequence[str], wanted: Sequence[Sequence[int]]) -> int:
+def _compare_ids(engine: ForeignModel, lines: Sequence[str], expected: Sequence[Sequence[int]]) -> int:
     """Returns the number of lines that have other, equally probable pieces."""
     ties = 0
-    for number, (line, theirs, ours) in enumerate(zip(lines, engine.encode(lines), wanted, strict=True), 1):
+    for number, (line, theirs, ours) in enumerate(zip(lines, engine.encode(lines), expected, strict=True), 1):
         if list(theirs) != list(ours):
             if engine.encodings_tie(line, ours):
                 ties += 1
                 continue
             place = next((i for i, (a, b) in enumerate(zip(theirs, ours, strict=False)) if a != b), 0)
-            raise Difference(f"sentence {number}: its text has other pieces from piece {place + 1} on")
+            raise ParityError(f"sentence {number}: its text has other pieces from piece {place + 1} on")
     return ties
 
 
 def _compare_scores(what: str, theirs: Sequence[Sequence[float]], ours: Sequence[Forced]) -> float:
     """Returns the largest difference of a token."""
     largest = 0.0
-    for number, (found, wanted) in enumerate(zip(theirs, ours, strict=True), 1):
-        if len(found) != len(wanted.log_probs):
-            raise Difference(
-                f"sentence {number}: it scores {len(found)} tokens {what} in place of {len(wanted.log_probs)}"
+    for number, (scores, original) in enumerate(zip(theirs, ours, strict=True), 1):
+        expected = original.log_probs
+        if len(scores) != len(expected):
+            raise ParityError(
+                f"sentence {number}: it scores {len(scores)} tokens {what} in place of {len(expected)}"
             )
-        for place, (a, b) in enumerate(zip(found, wanted.log_probs, strict=True), 1):
+        for place, (a, b) in enumerate(zip(scores, expected, strict=True), 1):
             difference = abs(a - b)
             if not difference <= TOLERANCE * max(1, abs(b) / 10):  # NaN, too
-                raise Difference(
+                raise ParityError(
                     f"sentence {number}: the log-probability of token {place} {what} is {a:.5f} in place of "
                     f"{b:.5f}"
                 )
@@ -202,7 +201,7 @@ def forced(
         targets: ids without BOS and EOS.
         advance: called with the number of sentences of each batch.
     """
-    found: list[Forced] = [Forced([], [])] * len(sources)
+    scores: list[Forced] = [Forced([], [])] * len(sources)
     for rows in batches_by_length(
         [max(len(a), len(b)) + 1 for a, b in zip(sources, targets, strict=True)], _BATCH_TOKENS, _BATCH_TOKENS
     ):
@@ -213,9 +212,9 @@ def forced(
         shortfall = log_probs.amax(-1) - own
         lengths = [len(targets[row]) + 1 for row in rows]
         for row, a, b in zip(rows, torch.split(own, lengths), torch.split(shortfall, lengths), strict=True):
-            found[row] = Forced(a.tolist(), b.tolist())
+            scores[row] = Forced(a.tolist(), b.tolist())
         advance(len(rows))
-    return found
+    return scores
 
 
 @dataclass(frozen=True)
@@ -270,9 +269,9 @@ def pairs_of_files(check: str, references: str) -> Pairs:
     Raises:
         UserError: a file can't be read, or they have different numbers of lines.
     """
-    sides = [list(read_lines(expanded(one))) for one in (check, references)]
+    sides = [list(read_lines(expanded(path))) for path in (check, references)]
     require_equal_counts({f"check={check}": len(sides[0]), f"references={references}": len(sides[1])})
-    return Pairs(" and ".join(Path(one).name for one in (check, references)), *sides)
+    return Pairs(" and ".join(Path(path).name for path in (check, references)), *sides)
 
 
 def bundled_pairs() -> Pairs:
@@ -297,19 +296,19 @@ def comparable_text(pairs: Pairs, tokenizer: Tokenizer, longest: int, count: int
     """
     sides = tokenizer.encode_source(pairs.lines), tokenizer.encode_target(pairs.references)
     cut = [tokenizer.split_tag(line) for line in pairs.lines]
-    kept = [
+    rows = [
         (line, reference, source[len(tag) :], source, target)
         for (tag, line), reference, source, target in zip(cut, pairs.references, *sides, strict=True)
         if len(source) > len(tag)
         and max(len(source), len(target)) < longest
         and (tag or line.split(maxsplit=1)[0] not in tokenizer.source_symbols)
     ][:count]
-    if not kept:
+    if not rows:
         raise UserError(
             f"{pairs.name}: has no sentence that can be compared, of 1 to {longest - 1} pieces. Give "
             "nmt-export check=FILE and references=FILE."
         )
-    return ComparedText(pairs.name, *(list(one) for one in zip(*kept, strict=True)))
+    return ComparedText(pairs.name, *(list(column) for column in zip(*rows, strict=True)))
 
 
 _TIE = 1e-5  # relative; SentencePiece adds the log-probabilities of pieces in fp32
@@ -317,8 +316,8 @@ _TIE = 1e-5  # relative; SentencePiece adds the log-probabilities of pieces in f
 
 def equally_probable(processor: Any, line: str, ids: Sequence[int]) -> bool:
     """Returns whether `ids` encode a text as well as the ids that SentencePiece chooses, up to rounding."""
-    found = processor.encode(line)
-    if processor.decode(found) != processor.decode(list(ids)):
+    best = processor.encode(line)
+    if processor.decode(best) != processor.decode(list(ids)):
         return False
-    scores = [sum(map(processor.get_score, one)) for one in (found, ids)]
+    scores = [sum(map(processor.get_score, pieces)) for pieces in (best, ids)]
     return bool(abs(scores[0] - scores[1]) <= _TIE * max(1.0, abs(scores[1])))

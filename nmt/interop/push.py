@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from nmt import __version__
 from nmt.errors import UserError
 from nmt.runtime.hub import brief, is_network_error, quiet_hub, require_repository
 from nmt.runtime.model_files import BUNDLE_FILES
@@ -41,8 +42,6 @@ def push(folder: Path, repository: str, message: str, private: bool | None) -> s
         UserError: the hub refuses it or can't be reached. The folder stays where it is.
     """
     from huggingface_hub import HfApi
-
-    from nmt import __version__
 
     quiet_hub()
     api = HfApi(library_name="nmt", library_version=__version__)

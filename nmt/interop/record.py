@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any
 
 from nmt import __version__
 from nmt.bundle import Bundle, read_config
@@ -43,10 +42,6 @@ class Record:
     max_target_tokens: int
     decoding: DecodingConfig
     made_from: str
-
-    def as_dict(self) -> dict[str, Any]:
-        """Returns the attributes for JSON."""
-        return {one.name: to_plain(getattr(self, one.name)) for one in fields(self)}
 
 
 def record_of(bundle: Bundle, format: str, quantization: str, max_length: int) -> Record:
@@ -97,10 +92,10 @@ def read_record(folder: Path) -> Record:
         UserError: `export.json` is missing or damaged, or an earlier version of nmt wrote it.
     """
     path = folder / EXPORT_REPORT
-    found, names = read_sections(path), [one.name for one in fields(Record)]
-    if any(name not in found for name in names):
+    values, names = read_sections(path), [field.name for field in fields(Record)]
+    if any(name not in values for name in names):
         raise UserError(f"{path}: was written by an earlier version of nmt. Export the model again.")
     try:
-        return from_plain(Record, {name: found[name] for name in names})
+        return from_plain(Record, {name: values[name] for name in names})
     except UserError as error:
         raise UserError(f"{path}: is damaged: {error}") from error

@@ -90,17 +90,17 @@ def stored_export(
     """
     exporter_of(format, quantization, key)  # reports a missing package before anything is read
     model, length = find_model_folder(path), _length(decoding)
-    wanted = fingerprint_of(model, format, quantization, length)
+    fingerprint = fingerprint_of(model, format, quantization, length)
     name = f"{format}-{quantization}" if length == _LENGTH else f"{format}-{quantization}-{length}"
-    own, cached = model / "exports" / name, cache_folder() / "exports" / f"{name}-{wanted[:16]}"
-    for place in (own, cached):
-        if (record := _usable(place, wanted)) is not None:
+    beside, cached = model / "exports" / name, cache_folder() / "exports" / f"{name}-{fingerprint[:16]}"
+    for place in (beside, cached):
+        if (record := _usable(place, fingerprint)) is not None:
             return place, record
-    place = own if not is_hub_name(path) and _may_hold_exports(model) else cached
+    place = beside if not is_hub_name(path) and _may_hold_exports(model) else cached
     make_folder(place.parent)
     waiting = "%s: waiting for another process that is making this export"
     with locked(place.with_name(f".{name}.lock"), lambda: log.info(waiting, place)):
-        if (record := _usable(place, wanted)) is None:
+        if (record := _usable(place, fingerprint)) is None:
             if place.exists():
                 log.info("%s: belongs to another version of the model, or is damaged", place)
                 remove(place)
@@ -126,7 +126,7 @@ def _length(decoding: DecodingConfig) -> int:
     return max(_LENGTH, 1 << (max(source, decoding.max_target_tokens(source)) - 1).bit_length())
 
 
-def _usable(place: Path, wanted: str) -> Record | None:
+def _usable(place: Path, fingerprint: str) -> Record | None:
     """Returns the record of an export if it is complete and belongs to the model."""
     if not place.is_dir():
         return None
@@ -134,7 +134,7 @@ def _usable(place: Path, wanted: str) -> Record | None:
         record = read_record(place)
     except UserError:
         return None
-    return record if record.made_from == wanted and damaged_file(place) is None else None
+    return record if record.made_from == fingerprint and damaged_file(place) is None else None
 
 
 def _may_hold_exports(model: Path) -> bool:

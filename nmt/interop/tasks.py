@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ from nmt.bundle import Bundle, load_bundle, write_files, write_model, write_resu
 from nmt.card import CARD, Subject, export_card
 from nmt.config import DataConfig, EvalConfig, ExportConfig, ImportConfig, TrainConfig
 from nmt.config.interop import COPY
+from nmt.config.storage import to_plain
 from nmt.errors import UserError
 from nmt.evaluation.metrics import metrics_for
 from nmt.evaluation.scores import score_of
@@ -30,9 +31,9 @@ from nmt.interop.interfaces import (
 )
 from nmt.interop.parity import (
     ComparedText,
-    Difference,
     Pairs,
     Parity,
+    ParityError,
     bundled_pairs,
     comparable_text,
     compare,
@@ -100,12 +101,12 @@ def _exported(
     if reason := exporter.reason_against(bundle):
         raise UserError(f"{key}={config.format}: {bundle.folder} can't be exported: {reason}.")
     limits = [config.max_length, bundle.config.decoding.max_source_tokens]
-    limits += [one for one in (bundle.model.max_source_len, bundle.model.max_target_len) if one is not None]
+    limits += [limit for limit in (bundle.model.max_source_len, bundle.model.max_target_len) if limit]
     text = comparable_text(_pairs(config, bundle), bundle.tokenizer, min(limits), config.check_sentences)
     with fresh_folder(output) as fresh:
         record = record_of(bundle, config.format, config.quantization, config.max_length)
         compared = _written_and_compared(config, exporter, bundle, text, fresh)
-        result = {"nmt": __version__, **record.as_dict(), **compared}
+        result = {"nmt": __version__, **to_plain(record), **compared}
         (fresh / EXPORT_REPORT).write_text(json.dumps(result, indent=2, ensure_ascii=False) + "\n", "utf-8")
         write_sums(fresh)  # before the card, which a person may edit
         usage = exporter.usage(bundle, config.quantization)
@@ -174,7 +175,7 @@ def _written_and_compared(
     place = folder if quantization == exact else make_folder(folder / exact)
     model = written(place, exact)
     failure = f"format={config.format}: the export differs from the model", "The export was deleted."
-    result["exact"] = _compared(bundle, model, text, longest, failure).as_dict()
+    result["exact"] = asdict(_compared(bundle, model, text, longest, failure))
     if quantization != exact:
         before = _greedy_bleu(bundle, model, text, longest)
         shutil.rmtree(place)
@@ -198,7 +199,7 @@ def _compared(
     """Compares as `compare` does; `failure` is the message before and after the difference."""
     try:
         return compare(bundle, model, text, longest)
-    except Difference as difference:
+    except ParityError as difference:
         raise UserError(f"{failure[0]} on {text.name}, {difference}. {failure[1]}") from None
 
 
@@ -286,7 +287,7 @@ def import_model(config: ImportConfig) -> dict[str, Any]:
         bundle = load_bundle(fresh)
         text = comparable_text(pairs, bundle.tokenizer, imported.longest, config.check_sentences)
         parity = _compared(bundle, imported.engine, text, imported.longest, failure)
-        facts |= {"compared_on": text.name, **parity.as_dict()}
+        facts |= {"compared_on": text.name, **asdict(parity)}
         write_results(fresh, whole, imported.tokenizer, {"import": facts})
     log.info("%s: written, a model folder for model_dir= and start_from=.", output)
     return facts

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
 
+from nmt import __version__
 from nmt.errors import UserError
 from nmt.runtime.checksums import read_sections
 from nmt.runtime.files import expanded
@@ -292,8 +293,6 @@ def _cached_commit(name: _Name, reason: Exception) -> str:
 
 def _downloaded(name: _Name, patterns: list[str]) -> Path:
     from huggingface_hub import snapshot_download
-
-    from nmt import __version__
 
     quiet_hub()
     try:

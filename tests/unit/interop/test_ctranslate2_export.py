@@ -24,7 +24,7 @@ from nmt.config.model import Activation, Norm
 from nmt.errors import UserError
 from nmt.interop import EXPORTERS
 from nmt.interop.ctranslate2_export import CTranslate2Exporter
-from nmt.interop.parity import ComparedText, Difference, compare
+from nmt.interop.parity import ComparedText, ParityError, compare
 from nmt.interop.tasks import export
 
 pytest.importorskip("ctranslate2", reason="the extra export is not installed")
@@ -111,7 +111,7 @@ def test_a_damaged_export_is_refused(
     config = positions("learned", max_positions=100)
     original, exported = bundle_of(config), bundle_of(config)
     damage(exported.model.state_dict())
-    with pytest.raises(Difference, match=r"^sentence \d+: the log-probability of token \d+ of "):
+    with pytest.raises(ParityError, match=r"^sentence \d+: the log-probability of token \d+ of "):
         comparison(CTranslate2Exporter(), exported, original, tmp_path / "out")
 
 
@@ -127,7 +127,7 @@ def test_shifted_positions_are_refused(
 
     monkeypatch.setattr(module, "_table", shifted)
     bundle = bundle_of(POST)
-    with pytest.raises(Difference, match="the log-probability of token 1 of a reference"):
+    with pytest.raises(ParityError, match="the log-probability of token 1 of a reference"):
         comparison(CTranslate2Exporter(), bundle, bundle, tmp_path / "out")
 
 

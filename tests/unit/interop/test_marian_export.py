@@ -17,7 +17,7 @@ from nmt.bundle import Bundle
 from nmt.config import ExportConfig, ModelConfig, Tie
 from nmt.config.model import Activation, Norm
 from nmt.interop.marian_export import MarianExporter, halves_order
-from nmt.interop.parity import Difference
+from nmt.interop.parity import ParityError
 from nmt.interop.tasks import export
 from nmt.model.positions.sinusoidal import Layout, sinusoids
 
@@ -81,7 +81,7 @@ def test_a_damaged_export_is_refused(
 ) -> None:
     original, exported = bundle_of(POST), bundle_of(POST)
     damage(exported.model.state_dict())
-    with pytest.raises(Difference, match=r"^sentence \d+: the log-probability of token \d+ of "):
+    with pytest.raises(ParityError, match=r"^sentence \d+: the log-probability of token \d+ of "):
         comparison(MarianExporter(), exported, original, tmp_path / "out")
 
 
@@ -92,7 +92,7 @@ def test_a_wrong_permutation_is_refused(
 
     monkeypatch.setattr(marian_export, "halves_order", torch.arange)
     bundle = bundle_of(POST)
-    with pytest.raises(Difference, match="the log-probability of token 1 of a reference"):
+    with pytest.raises(ParityError, match="the log-probability of token 1 of a reference"):
         comparison(MarianExporter(), bundle, bundle, tmp_path / "out")
 
 
