@@ -92,11 +92,11 @@ def stored_export(
     model, length = find_model_folder(path), _length(decoding)
     fingerprint = fingerprint_of(model, format, quantization, length)
     name = f"{format}-{quantization}" if length == _LENGTH else f"{format}-{quantization}-{length}"
-    beside, cached = model / "exports" / name, cache_folder() / "exports" / f"{name}-{fingerprint[:16]}"
-    for place in (beside, cached):
+    in_model, cached = model / "exports" / name, cache_folder() / "exports" / f"{name}-{fingerprint[:16]}"
+    for place in (in_model, cached):
         if (record := _usable(place, fingerprint)) is not None:
             return place, record
-    place = beside if not is_hub_name(path) and _may_hold_exports(model) else cached
+    place = in_model if not is_hub_name(path) and _may_hold_exports(model) else cached
     make_folder(place.parent)
     waiting = "%s: waiting for another process that is making this export"
     with locked(place.with_name(f".{name}.lock"), lambda: log.info(waiting, place)):
