@@ -12,42 +12,10 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from test_copied_strings import LINE, Random, texts, tokenizer, translator
 
-from nmt.copying.strings import PLACEHOLDERS, TagPair, mask, tag_pairs, without_tags
+from nmt.copying.strings import mask, tag_pairs
 from nmt.decoding.searcher import SearchRequest, Sentence
 from nmt.decoding.translation import Translation
 from nmt.decoding.translator import Translator
-
-
-@pytest.mark.parametrize(
-    ("line", "expected"),
-    [
-        ("a <b>dog</b> runs", "a dog runs"),
-        ("<b>un</b>able", "unable"),
-        ("un</b><i>able", "unable"),
-        ("Hello<br>World<br/>!", "Hello World!"),
-        ("a <!-- note --> b", "a  b"),
-        ("words of {x}", None),
-        ("words", None),
-    ],
-)
-def test_lines_without_tags(line: str, expected: str | None) -> None:
-    found = without_tags(mask(line))
-    assert (None if found is None else found.text) == expected
-
-
-def test_other_strings_are_numbered_as_without_tags() -> None:
-    line = mask("<b>a</b> {x} <i>, <br/> {y}")
-    assert without_tags(line) == (f"a {PLACEHOLDERS[0]} ,  {PLACEHOLDERS[1]}", (2, 5))
-
-
-def test_pairs_of_tags() -> None:
-    assert tag_pairs(mask("<b>a <i>b</i></b> <br/> <u></u> <s>x</B> </q>")) == [
-        TagPair(1, 2, True),
-        TagPair(0, 3, True),
-        TagPair(5, 6, False),
-    ]
-    assert tag_pairs(mask("<a><b>x</a></b>")) == [TagPair(0, 2, True)]
-    assert tag_pairs(mask("<a> {x} </a>")) == [TagPair(0, 2, False)]
 
 
 class Words(Random):
