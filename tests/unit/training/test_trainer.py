@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -128,13 +129,13 @@ def test_the_loss_scale_leaves_the_step_as_it_is(prepared: Prepared, tmp_path: P
         assert torch.equal(a, b)  # the scale is a power of two
 
 
-def poison(monkeypatch: pytest.MonkeyPatch, updates: set[int], run: Trainer) -> None:
+def poison(monkeypatch: pytest.MonkeyPatch, bad: Callable[[], bool]) -> None:
+    """Makes the objective NaN while `bad` returns true."""
     original = objective.training_loss
 
     def poisoned(*args: Any, **options: Any) -> Losses:
         losses = original(*args, **options)
-        bad = run.progress.update + 1 in updates
-        return losses._replace(objective=losses.objective * float("nan")) if bad else losses
+        return losses._replace(objective=losses.objective * float("nan")) if bad() else losses
 
     monkeypatch.setattr(objective, "training_loss", poisoned)
 
@@ -153,7 +154,7 @@ def test_an_update_that_is_no_number_is_skipped(
         states.append({name: tensor.clone() for name, tensor in tensors.items()})
 
     monkeypatch.setattr(Trainer, "_update", watched)
-    poison(monkeypatch, {2}, run)
+    poison(monkeypatch, lambda: run.progress.update == 1)
     assert run.train()
     assert all(torch.equal(states[0][name], states[1][name]) for name in states[0])
     assert not torch.equal(states[1]["step"], states[2]["step"])
@@ -168,7 +169,7 @@ def test_the_batch_of_a_skipped_update_is_recorded(
     stream = open_stream(run.config, prepared, run.progress, run.ranks)
     batches = [next(stream) for _ in range(4)]
     stream.close()
-    poison(monkeypatch, {2}, run)
+    poison(monkeypatch, lambda: run.progress.update == 1)
     assert run.train()
     assert run.progress.skipped == [SkippedBatches(2, batches[1][1], batches[3][1])]
     (record,) = records(tmp_path, "skipped")
@@ -211,15 +212,13 @@ def test_ten_in_a_row_go_back_and_on_without_the_batches_since(
     stream = open_stream(run.config, prepared, run.progress, run.ranks)
     cursors = [next(stream)[1] for _ in range(40)]
     stream.close()
-    original = objective.training_loss
 
-    def poisoned(*args: Any, **options: Any) -> Losses:
-        losses = original(*args, **options)
+    def is_bad() -> bool:
         place = cursors.index(run.progress.cursor) + 1 if run.progress.update else 0
-        return losses._replace(objective=losses.objective * float("nan")) if place + 1 in bad else losses
+        return place + 1 in bad
 
     with monkeypatch.context() as patch:
-        patch.setattr(objective, "training_loss", poisoned)
+        poison(patch, is_bad)
         assert run.train()
     assert run.progress.update == 22
     assert run.progress.skipped_updates == 10
@@ -254,11 +253,11 @@ def test_going_back_in_vain_ends_the_run(
 ) -> None:
     run = trainer(prepared, tmp_path / "1", max_updates=100)
     with monkeypatch.context() as patch:
-        poison(patch, set(range(5, 100)), run)
+        poison(patch, lambda: run.progress.update >= 4)
         with pytest.raises(UserError, match="up to update 14, and a rollback .* did not help. Try a lower"):
             run.train()
     run = trainer(prepared, tmp_path / "2", max_updates=100)
-    poison(monkeypatch, set(range(1, 100)), run)
+    poison(monkeypatch, lambda: True)
     with pytest.raises(UserError, match="not finite for 10 updates in a row, up to update 10. Try"):
         run.train()
 
@@ -410,7 +409,7 @@ def test_the_running_mean_is_what_is_validated_and_saved(
 
     monkeypatch.setattr(Trainer, "_update", watched_update)
     monkeypatch.setattr(Validator, "validate", watched_validate)
-    poison(monkeypatch, {3}, run)
+    poison(monkeypatch, lambda: run.progress.update == 2)
     assert run.train()
     saved = run.checkpoints.weights(5)
     for name, tensor in run.model.state_dict().items():
@@ -429,14 +428,13 @@ def test_the_running_mean_is_what_is_validated_and_saved(
 def test_figures_and_profile_of_a_run(prepared: Prepared, tmp_path: Path) -> None:
     options = {"max_updates": 9, "log_every": 3, "micro_batches": 2, "profile": True, "rdrop": 1.0}
     assert trainer(prepared, tmp_path, dropout=0.2, **options).train()
-    lines = (tmp_path / "metrics.jsonl").read_text().splitlines()
-    records = [record for record in map(json.loads, lines) if record["kind"] == "train"]
-    assert [record["update"] for record in records] == [3, 6, 9]
-    for record in records:
+    recorded = records(tmp_path, "train")
+    assert [record["update"] for record in recorded] == [3, 6, 9]
+    for record in recorded:
         assert record["objective"] > record["loss"] > 0 and record["gradient_norm"] > 0
         assert 0 < record["filling"] <= 1 and 0 <= record["data_wait"] <= 1
         assert record["mfu"] > 0 and record["tokens_per_second"] > 0 and record["peak_memory_gb"] > 0
-    assert records[-1]["eta_minutes"] == 0 < records[0]["eta_minutes"]
+    assert recorded[-1]["eta_minutes"] == 0 < recorded[0]["eta_minutes"]
     assert (tmp_path / "profile").is_dir()
 
 
@@ -454,17 +452,17 @@ def test_the_last_update_has_a_line(
     options: dict[str, int], updates: list[int], prepared: Prepared, tmp_path: Path
 ) -> None:
     assert trainer(prepared, tmp_path, **options).train()
-    assert [record["update"] for record in train_records(tmp_path)] == updates
+    assert [record["update"] for record in records(tmp_path, "train")] == updates
     assert trainer(prepared, tmp_path, **options).train()  # nothing is left to do
-    assert [record["update"] for record in train_records(tmp_path)] == updates
+    assert [record["update"] for record in records(tmp_path, "train")] == updates
 
 
 def test_the_last_line_is_of_the_updates_since_the_one_before(prepared: Prepared, tmp_path: Path) -> None:
     for name, log_every in (("short", 50), ("exact", 5), ("each", 1)):
         trainer(prepared, tmp_path / name, max_updates=5, log_every=log_every).train()
-    short, exact = (train_records(tmp_path / name)[0] for name in ("short", "exact"))
+    short, exact = (records(tmp_path / name, "train")[0] for name in ("short", "exact"))
     assert short["loss"] == exact["loss"] and short["gradient_norm"] == exact["gradient_norm"]
-    losses = [record["loss"] for record in train_records(tmp_path / "each")]
+    losses = [record["loss"] for record in records(tmp_path / "each", "train")]
     assert min(losses) < short["loss"] < max(losses)
 
 
@@ -472,7 +470,7 @@ def test_early_stopping_has_a_last_line(prepared: Prepared, tmp_path: Path) -> N
     run = trainer(prepared, tmp_path, max_updates=60, log_every=1000, validate_every=2, patience=1)
     assert run.train()
     assert "(early stopping)" in str(run.progress.ended(run.options))
-    assert [record["update"] for record in train_records(tmp_path)] == [run.progress.update]
+    assert [record["update"] for record in records(tmp_path, "train")] == [run.progress.update]
     assert run.progress.update < 60
 
 
@@ -488,8 +486,3 @@ def test_samples_of_the_log_are_cut(
     assert f"\n  reference  {long[:99]}…\n" in message
     samples = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
     assert samples[0]["samples"][0]["reference"] == long
-
-
-def train_records(folder: Path) -> list[dict[str, Any]]:
-    records = map(json.loads, (folder / "metrics.jsonl").read_text().splitlines())
-    return [record for record in records if record["kind"] == "train"]

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
+from test_optimizer import Momentum
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -22,7 +23,7 @@ from nmt.training.processes.ranks import Ranks
 from nmt.training.update import parallel as module
 from nmt.training.update.half_weights import HalfWeights
 from nmt.training.update.loss import training_loss
-from nmt.training.update.optimizer import OPTIMIZERS, FlatGradients, Optimizer
+from nmt.training.update.optimizer import OPTIMIZERS, FlatGradients
 from nmt.training.update.parallel import BucketedExchange, Parallel, Replicated, State, spread
 from nmt.training.update.sharding import Sharded
 
@@ -116,28 +117,6 @@ def test_the_sharded_step_reads_no_value_on_the_host() -> None:
     assert counts["_local_scalar_dense"] == counts["item"] == counts["is_nonzero"] == 0
     assert counts["_foreach_norm"] == counts["_foreach_mul_"] == 1  # one call for all shards
     assert counts["_fused_adam_"] == 1 and counts["linalg_vector_norm"] == 0
-
-
-class Momentum(Optimizer):
-    """An optimizer of a plugin; with shards it is called without `finite`."""
-
-    def __init__(self, options: object, model: nn.Module, config: OptimizerConfig) -> None:
-        super().__init__(options, model, config)
-        self.velocities = {name: torch.zeros_like(p) for name, p in self.parameters.items()}
-
-    @torch.no_grad()
-    def step(self, rate: float, finite: Tensor | None = None) -> None:
-        for name, parameter in self.parameters.items():
-            fresh = 0.9 * self.velocities[name] + parameter.grad
-            step = rate * fresh
-            if finite is not None:
-                fresh = torch.where(finite, fresh, self.velocities[name])
-                step = torch.where(finite, step, 0.0)
-            self.velocities[name].copy_(fresh)
-            parameter.sub_(step)
-
-    def tensors(self) -> dict[str, Tensor]:
-        return {f"velocity.{name}": velocity for name, velocity in self.velocities.items()}
 
 
 @pytest.mark.parametrize("always", [True, False])
