@@ -185,7 +185,8 @@ def _dispatch(
         return
 
     require_current_folder()
-    from nmt.options.compose import compose_jobs, to_yaml
+    from nmt.config.storage import to_yaml
+    from nmt.options.compose import compose_jobs
 
     log_to_stderr()
     jobs = compose_jobs(schema, config_name, flags)

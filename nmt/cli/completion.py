@@ -1,4 +1,4 @@
-"""Shell completion: the scripts for bash and zsh, and the completions that they offer."""
+"""Shell completion: the scripts for bash and zsh beside this file, and the completions that they offer."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import dataclasses
 import os
 import typing
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from nmt.cli.help import default_text
@@ -15,57 +16,20 @@ from nmt.errors import UserError
 from nmt.options.arguments import FLAGS, GROUPS, group_names
 from nmt.runtime import expanded
 
-_COMMANDS = " ".join(SCHEMAS)
-
-# The scripts call the command: `nmt-train --complete WORD` prints the completions of WORD as whole words. If
-# there are none, the shell completes file names.
-_BASH = f"""\
-_nmt() {{
-    local line=${{COMP_LINE:0:COMP_POINT}} word before found
-    word=${{line##*[[:space:]]}}
-    before=${{word%"${{word##*["$COMP_WORDBREAKS"]}}"}}  # bash replaces only the text after the last =
-    COMPREPLY=()
-    [[ $3 == -cd || $3 == --config-dir ]] && return
-    while IFS= read -r found; do
-        COMPREPLY+=("${{found#"$before"}}")
-    done < <("${{1/#\\~/$HOME}}" --complete "$word" 2>/dev/null)
-    [[ ${{#COMPREPLY[@]}} -gt 0 && ${{COMPREPLY[0]}} == *[=./] ]] && compopt -o nospace 2>/dev/null
-    return 0
-}}
-complete -o bashdefault -o default -F _nmt {_COMMANDS}
-"""
-
-_ZSH = f"""\
-(( $+functions[compdef] )) || {{ autoload -Uz compinit && compinit }}
-_nmt() {{
-    local -a found open closed
-    [[ $words[CURRENT-1] == (-cd|--config-dir) ]] && {{ _files -/; return }}
-    found=("${{(@f)$(${{~words[1]}} --complete "$PREFIX" 2>/dev/null)}}")
-    open=(${{(M)found:#*[=./]}})
-    closed=(${{${{found:#*[=./]}}:#}})
-    if (( $#open + $#closed )); then
-        (( $#open )) && compadd -Q -S '' -a open
-        (( $#closed )) && compadd -Q -a closed
-    else
-        compset -P '*='
-        _files
-    fi
-}}
-compdef _nmt {_COMMANDS}
-"""
-
-_SCRIPTS = {"bash": _BASH, "zsh": _ZSH}
-
 
 def script(shell: str) -> str:
     """Returns the script that a shell evaluates at its start: `eval "$(nmt-train --completion bash)"`.
 
+    It calls the command: `nmt-train --complete WORD` prints the completions of WORD as whole words. If there
+    are none, the shell completes file names.
+
     Raises:
         UserError: the shell is neither bash nor zsh.
     """
-    if shell not in _SCRIPTS:
+    if shell not in ("bash", "zsh"):
         raise UserError(f"{f'--completion {shell}'.strip()}: must be bash or zsh.")
-    return _SCRIPTS[shell]
+    text = Path(__file__).with_suffix(f".{shell}").read_text("utf-8")
+    return text.replace("NMT_COMMANDS", " ".join(SCHEMAS))
 
 
 def completed(schema: type[Any], config_name: str, word: str) -> list[str]:

@@ -7,7 +7,6 @@ options that hold text; `text_option` looks up one of them.
 from __future__ import annotations
 
 import dataclasses
-import re
 import types
 import typing
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -117,14 +116,16 @@ def schema_keys(schema: type[Any]) -> Sequence[str]:
     return keys
 
 
-def has_key(schema: type[Any], key: str) -> bool:
-    """Whether a dataclass of options has this option or section; names that are free are not checked."""
-    return _pattern(schema).fullmatch(key) is not None
-
-
-@_cached
-def _pattern(schema: type[Any]) -> re.Pattern[str]:
-    return re.compile("|".join(re.escape(key).replace(r"\*", r"[^.]+") for key in schema_keys(schema)))
+def declared_key(schema: type[Any], key: str) -> str | None:
+    """Returns the key in `schema_keys` of an option, with `*` for free names; None if there is none."""
+    keys, parts = schema_keys(schema), key.split(".")
+    if key in keys:
+        return key
+    for declared in keys:
+        names = declared.split(".")
+        if len(names) == len(parts) and all(n in ("*", p) for n, p in zip(names, parts, strict=True)):
+            return declared
+    return None
 
 
 def _mapping(hint: Any) -> Any:
@@ -145,15 +146,7 @@ def literal_keys(schema: type[Any]) -> Mapping[str, TextOption]:
 
 def text_option(schema: type[Any], key: str) -> TextOption | None:
     """Looks up an option such as `data.train.corpora.news.source`; returns None if it does not hold text."""
-    options = literal_keys(schema)
-    if key in options:
-        return options[key]
-    parts = key.split(".")
-    for pattern, option in options.items():
-        names = pattern.split(".")
-        if len(names) == len(parts) and all(n in ("*", p) for n, p in zip(names, parts, strict=True)):
-            return option
-    return None
+    return literal_keys(schema).get(declared_key(schema, key) or "")
 
 
 def _declared(field: dataclasses.Field[Any], hint: Any) -> TextOption | None:

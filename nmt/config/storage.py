@@ -45,7 +45,18 @@ def from_plain(schema: type[C], values: Any, key: str = "") -> C:
     Raises:
         UserError: `schema` does not have an option, or a value is wrong; the message names the option.
     """
-    return cast(C, _section(schema, values, key))
+    if not isinstance(values, Mapping):
+        raise UserError(f"{key}={_shown(values)}: must be a section of options.")
+    kinds = typing.get_type_hints(schema)
+    start = f"{key}." if key else ""
+    values = {name: value for name, value in values.items() if _REMOVED.get(f"{start}{name}", ()) != value}
+    for name in values:
+        if name not in kinds:
+            raise UserError(f"{start}{_bare(name)}: this version of nmt has no such option.")
+    for name in kinds:
+        if name not in values and getattr(schema, name, None) == "???":
+            raise UserError(f"{start}{name}: is missing.")
+    return schema(**{name: _typed(kinds[name], value, f"{start}{name}") for name, value in values.items()})
 
 
 def to_yaml(config: Any) -> str:
@@ -63,20 +74,17 @@ def to_yaml(config: Any) -> str:
         ) from error
 
 
-def from_yaml(schema: type[C], text: str, where: str) -> C:
-    """Returns the options in `text`; `where` names it in messages.
+def from_yaml(schema: type[C], text: str, where: str, section: str = "") -> C:
+    """Returns the options in `text`, or those of one of its sections; the other sections are not checked.
+
+    Args:
+        schema: the dataclass of the options.
+        text: the YAML.
+        where: its name in messages.
+        section: the section; empty for all options.
 
     Raises:
         UserError: it is not YAML, or has a value or an option that is unknown to this version.
-    """
-    return section_from_yaml(schema, text, where, "")
-
-
-def section_from_yaml(schema: type[C], text: str, where: str, section: str) -> C:
-    """Returns the options of one section in `text`; the other sections are not checked.
-
-    Raises:
-        UserError: as `from_yaml`.
     """
     try:
         values = parse_yaml(text)
@@ -138,21 +146,6 @@ def _option(hint: Any, value: Any) -> Any:
     return _typed(hint, value, "")
 
 
-def _section(schema: Any, values: Any, key: str) -> Any:
-    if not isinstance(values, Mapping):
-        raise UserError(f"{key}={_shown(values)}: must be a section of options.")
-    kinds = typing.get_type_hints(schema)
-    start = f"{key}." if key else ""
-    values = {name: value for name, value in values.items() if _REMOVED.get(f"{start}{name}", ()) != value}
-    for name in values:
-        if name not in kinds:
-            raise UserError(f"{start}{_bare(name)}: this version of nmt has no such option.")
-    for name in kinds:
-        if name not in values and getattr(schema, name, None) == "???":
-            raise UserError(f"{start}{name}: is missing.")
-    return schema(**{name: _typed(kinds[name], value, f"{start}{name}") for name, value in values.items()})
-
-
 _REMOVED = {"training.compile": False}
 """Options of earlier versions → the value without an effect, which the files of old runs may have."""
 
@@ -166,7 +159,7 @@ def _typed(kind: Any, value: Any, key: str) -> Any:
         kinds = [part for part in parts if part is not types.NoneType]
         return _typed(kinds[0] if len(kinds) == 1 else origin, value, key)
     if dataclasses.is_dataclass(kind):
-        return _section(kind, value, key)
+        return from_plain(cast(type[Any], kind), value, key)
     if origin is list and isinstance(value, list):
         return [_typed(parts[0], item, f"{key}[{number}]") for number, item in enumerate(value)]
     if origin is dict and isinstance(value, Mapping) and all(isinstance(name, parts[0]) for name in value):

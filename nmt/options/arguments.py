@@ -22,6 +22,12 @@ GROUPS = {"train": ("experiment", "data", "data/cleaning", "model", "model/posit
 FLAGS = ("--help", "--show", "--multirun", "--config-dir", "--version", "--completion")
 """The flags, for completion."""
 
+_SWITCHES = {
+    **dict.fromkeys(("-h", "--help"), "help"),
+    **dict.fromkeys(("--show", "-c", "--cfg", "--cfg=job"), "show"),
+    **dict.fromkeys(("-m", "--multirun"), "sweep"),
+    "--version": "version",
+}
 _WITH_VALUE = {
     "-cd": ("config_dir", "the name of a folder"),
     "--config-dir": ("config_dir", "the name of a folder"),
@@ -67,42 +73,29 @@ def read_arguments(arguments: Sequence[str], schema: type[Any] | None = None) ->
         UserError: a flag is unknown or has no value, or a word can't be an option.
     """
     overrides: list[str] = []
-    found: dict[str, bool] = {}
-    values: dict[str, str | None] = dict.fromkeys(field for field, _ in _WITH_VALUE.values())
+    flags: dict[str, Any] = {}
     rest = list(arguments)
     while rest:
         argument = rest.pop(0)
         require_text(argument)
         name, equals, value = argument.partition("=")
-        if argument in ("-h", "--help"):
-            found["help"] = True
-        elif argument == "--version":
-            found["version"] = True
-        elif argument in ("--show", "-c", "--cfg", "--cfg=job"):
-            found["show"] = True
-            if argument in ("-c", "--cfg") and rest[:1] == ["job"]:
+        if argument in _SWITCHES:
+            flags[_SWITCHES[argument]] = True
+            if argument in ("-c", "--cfg") and rest[:1] == ["job"]:  # as Hydra has it
                 rest.pop(0)
-        elif argument in ("-m", "--multirun"):
-            found["sweep"] = True
         elif name in _WITH_VALUE:
             field, words = _WITH_VALUE[name]
             if not equals and not rest:
                 raise UserError(f"{name}: has no value. Give {words}.")
-            values[field] = value if equals else rest.pop(0)
-            require_text(values[field] or "")
+            flags[field] = value if equals else rest.pop(0)
+            require_text(flags[field])
         elif argument.startswith("-"):
             given = value if equals else rest[0] if rest and rest[0][:1] != "-" else None
             raise UserError(_unknown_flag(name, given, schema))
         else:
             require_option(argument)
             overrides.append(argument)
-    return Arguments(
-        tuple(overrides),
-        config_dir=values["config_dir"],
-        completion=values["completion"],
-        complete=values["complete"],
-        **found,
-    )
+    return Arguments(tuple(overrides), **flags)
 
 
 def _unknown_flag(name: str, value: str | None, schema: type[Any] | None) -> str:

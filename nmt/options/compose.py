@@ -23,7 +23,7 @@ from omegaconf.errors import (
 )
 
 from nmt.config import DecodingConfig, TranslateConfig, folders, storage
-from nmt.config.schema import check_texts, has_key, schema_keys
+from nmt.config.schema import check_texts, declared_key, schema_keys
 from nmt.errors import UserError
 from nmt.options.arguments import Arguments, configs_folder, require_option, require_text
 from nmt.options.messages import did_you_mean, explained, first_line, missing_config
@@ -103,11 +103,6 @@ def _in_dict(value: Any) -> str:
     # Hydra reads a backslash literally, except before a quote.
     escaped = re.sub(r"(\\+)(?='|$)", r"\1\1", value).replace("'", r"\'")
     return f"'{escaped}'"
-
-
-def to_yaml(config: Any) -> str:
-    """Returns finished options as YAML."""
-    return storage.to_yaml(config)
 
 
 @contextmanager
@@ -216,7 +211,7 @@ def _finish(schema: type[C], config: DictConfig) -> C:
 def _refuse_unknown(schema: type[Any], config: DictConfig) -> None:
     """Refuses unknown options, which may have been added in the form `+key=value`."""
     for key in _keys(config):
-        if not has_key(schema, key):
+        if declared_key(schema, key) is None:
             raise UserError(
                 f"+{key}: there is no such option{did_you_mean(key, sorted(schema_keys(schema)))}"
             )

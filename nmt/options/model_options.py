@@ -93,7 +93,7 @@ def _config_of(model_dir: str, key: str) -> Path | None:
 def _section(schema: type[_C], path: Path, name: str) -> _C:
     """Reads one section of a configuration."""
     text = decoded(read_checked(path, MOST_CHARACTERS), path)
-    return storage.section_from_yaml(schema, text, str(path), name)
+    return storage.from_yaml(schema, text, str(path), name)
 
 
 def _decoding_of_export(report: Path) -> list[Setting]:

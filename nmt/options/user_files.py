@@ -27,7 +27,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from nmt.config.checks import shortened
 from nmt.config.plain_yaml import YamlProblem
-from nmt.config.schema import check_truth, has_key, schema_keys, text_option
+from nmt.config.schema import check_truth, declared_key, schema_keys, text_option
 from nmt.errors import UserError
 from nmt.options.messages import did_you_mean, first_line, wrong_value
 from nmt.options.overrides import quoted
@@ -205,15 +205,15 @@ def _check_entry(schema: type[Any], file: YamlFile, package: str, config_path: s
     if key.split(".")[0] == "hydra":
         problem = "hydra: options of Hydra are not supported. Set the run folder by run_dir."
         raise YamlProblem(entry.line, problem)
-    if not has_key(schema, key):
+    if declared_key(schema, key) is None:
         section = Path(config_path).parent.name
         if entry.key.rpartition(".")[2].startswith("_"):
             hint = ". Objects can't be created from class names."
-        elif package and has_key(schema, entry.key):
+        elif package and declared_key(schema, entry.key):
             hint = f". The keys of this file already belong to {package}."
             if file.package is None:
                 hint += " Remove the section, or add the line `# @package _global_` at the top."
-        elif package == "" and has_key(schema, f"{section}.{entry.key}"):
+        elif package == "" and declared_key(schema, f"{section}.{entry.key}"):
             hint = f". Did you mean {section}.{entry.key}?"
         else:
             hint = did_you_mean(key, sorted(schema_keys(schema)))

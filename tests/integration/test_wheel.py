@@ -78,8 +78,10 @@ def test_the_wheel_holds_the_program_its_options_and_its_corpus(wheel: Path) -> 
     corpus = {f"nmt/quickstart/{path.name}" for path in CHECKOUT.glob("data/quickstart/*") if path.is_file()}
     modules = {str(path.relative_to(CHECKOUT)) for path in CHECKOUT.glob("nmt/**/*.py")}
     templates = {str(path.relative_to(CHECKOUT)) for path in CHECKOUT.glob("nmt/**/templates/*")}
-    tables = {str(path.relative_to(CHECKOUT)) for path in CHECKOUT.glob("nmt/*/*.yaml")}
-    assert configs and corpus and modules and templates and tables
+    tables = {
+        f"nmt/{name}" for name in ("options/suggestions.yaml", "cli/completion.bash", "cli/completion.zsh")
+    }
+    assert configs and corpus and modules and templates
     assert names >= configs | corpus | modules | templates | tables | {"nmt/py.typed"}
     assert any(name.endswith(".dist-info/licenses/LICENSE") for name in names)
     strays = {name for name in names if not name.startswith("nmt/") and ".dist-info/" not in name}
