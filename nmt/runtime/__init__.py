@@ -1,165 +1,81 @@
 """The services that every stage uses: devices, atomic file writes, seeds, progress bars and the log."""
 
-from nmt.runtime.checksums import read_checked
-from nmt.runtime.files import (
-    cache_folder,
-    decoded,
-    expanded,
-    fresh_folder,
-    fsync_folder,
-    locked,
-    make_folder,
-    parse_json,
-    read_bytes,
-    read_text,
-    remove,
-    replaced,
-    require_current_folder,
-    require_regular,
-    require_writable,
-    stat_or_none,
-    written,
-)
-from nmt.runtime.guest import Guest, as_guest, guest
-from nmt.runtime.hub import find_model_folder, is_hub_name, model_folders, pinned
-from nmt.runtime.machine import (
-    available_cores,
-    choose_device,
-    choose_precision,
-    control_groups,
-    default_freed_memory,
-    device_name,
-    expandable_segments,
-    keep_freed_memory,
-    kept_freed_memory,
-    memory_errors,
-    queued_seconds,
-    release_freed_memory,
-    set_threads,
-    short_spins,
-    wanted_processes,
-)
-from nmt.runtime.model_files import (
-    EXPORT_REPORT,
-    abbreviated,
-    checkpoint_name,
-    checkpoint_names,
-    config_file,
-    enclosing_run,
-    holds_pieces,
-    pieces_folder,
-    update_of,
-)
-from nmt.runtime.os_errors import file_error, read_errors, reason_of, stray_file_error, write_errors
-from nmt.runtime.plugins import (
-    Registry,
-    UnknownName,
-    import_plugins,
-    load_inherited_plugins,
-    load_plugins,
-    naming_plugins,
-)
-from nmt.runtime.seeds import mix
-from nmt.runtime.signals import (
-    STOP_SIGNALS,
-    Terminated,
-    ignore_stop_signals,
-    let_stop_signals_kill,
-    raise_on_stop_signals,
-    start_resource_tracker,
-    unignored,
-)
-from nmt.runtime.streams import (
-    log,
-    log_also_to,
-    log_to_stderr,
-    mark_line,
-    printable,
-    progress,
-    share_terminal,
-    silence,
-    steady_streams,
-)
-from nmt.runtime.workers import end_with_parent, without_main_module
-
-__all__ = [
-    "EXPORT_REPORT",
-    "STOP_SIGNALS",
-    "Guest",
-    "Registry",
-    "Terminated",
-    "UnknownName",
-    "as_guest",
-    "available_cores",
-    "cache_folder",
-    "checkpoint_name",
-    "checkpoint_names",
-    "choose_device",
-    "choose_precision",
-    "config_file",
-    "control_groups",
-    "decoded",
-    "default_freed_memory",
-    "device_name",
-    "end_with_parent",
-    "expandable_segments",
-    "expanded",
-    "file_error",
-    "find_model_folder",
-    "fresh_folder",
-    "fsync_folder",
-    "guest",
-    "unignored",
-    "holds_pieces",
-    "ignore_stop_signals",
-    "import_plugins",
-    "is_hub_name",
-    "abbreviated",
-    "keep_freed_memory",
-    "kept_freed_memory",
-    "let_stop_signals_kill",
-    "load_inherited_plugins",
-    "load_plugins",
-    "locked",
-    "log",
-    "log_also_to",
-    "log_to_stderr",
-    "stat_or_none",
-    "make_folder",
-    "mark_line",
-    "memory_errors",
-    "mix",
-    "model_folders",
-    "naming_plugins",
-    "parse_json",
-    "pieces_folder",
-    "pinned",
-    "printable",
-    "progress",
-    "queued_seconds",
-    "raise_on_stop_signals",
-    "read_bytes",
-    "read_checked",
-    "read_text",
-    "read_errors",
-    "reason_of",
-    "release_freed_memory",
-    "remove",
-    "replaced",
-    "require_current_folder",
-    "require_regular",
-    "require_writable",
-    "enclosing_run",
-    "set_threads",
-    "share_terminal",
-    "short_spins",
-    "silence",
-    "start_resource_tracker",
-    "steady_streams",
-    "stray_file_error",
-    "write_errors",
-    "update_of",
-    "wanted_processes",
-    "without_main_module",
-    "written",
-]
+from nmt.runtime.checksums import read_checked as read_checked
+from nmt.runtime.files import cache_folder as cache_folder
+from nmt.runtime.files import decoded as decoded
+from nmt.runtime.files import expanded as expanded
+from nmt.runtime.files import fresh_folder as fresh_folder
+from nmt.runtime.files import fsync_folder as fsync_folder
+from nmt.runtime.files import locked as locked
+from nmt.runtime.files import make_folder as make_folder
+from nmt.runtime.files import parse_json as parse_json
+from nmt.runtime.files import read_bytes as read_bytes
+from nmt.runtime.files import read_text as read_text
+from nmt.runtime.files import remove as remove
+from nmt.runtime.files import replaced as replaced
+from nmt.runtime.files import require_current_folder as require_current_folder
+from nmt.runtime.files import require_regular as require_regular
+from nmt.runtime.files import require_writable as require_writable
+from nmt.runtime.files import stat_or_none as stat_or_none
+from nmt.runtime.files import written as written
+from nmt.runtime.guest import Guest as Guest
+from nmt.runtime.guest import as_guest as as_guest
+from nmt.runtime.guest import guest as guest
+from nmt.runtime.hub import find_model_folder as find_model_folder
+from nmt.runtime.hub import is_hub_name as is_hub_name
+from nmt.runtime.hub import model_folders as model_folders
+from nmt.runtime.hub import pinned as pinned
+from nmt.runtime.machine import available_cores as available_cores
+from nmt.runtime.machine import choose_device as choose_device
+from nmt.runtime.machine import choose_precision as choose_precision
+from nmt.runtime.machine import control_groups as control_groups
+from nmt.runtime.machine import default_freed_memory as default_freed_memory
+from nmt.runtime.machine import device_name as device_name
+from nmt.runtime.machine import expandable_segments as expandable_segments
+from nmt.runtime.machine import keep_freed_memory as keep_freed_memory
+from nmt.runtime.machine import kept_freed_memory as kept_freed_memory
+from nmt.runtime.machine import memory_errors as memory_errors
+from nmt.runtime.machine import queued_seconds as queued_seconds
+from nmt.runtime.machine import release_freed_memory as release_freed_memory
+from nmt.runtime.machine import set_threads as set_threads
+from nmt.runtime.machine import short_spins as short_spins
+from nmt.runtime.machine import wanted_processes as wanted_processes
+from nmt.runtime.model_files import EXPORT_REPORT as EXPORT_REPORT
+from nmt.runtime.model_files import abbreviated as abbreviated
+from nmt.runtime.model_files import checkpoint_name as checkpoint_name
+from nmt.runtime.model_files import checkpoint_names as checkpoint_names
+from nmt.runtime.model_files import config_file as config_file
+from nmt.runtime.model_files import enclosing_run as enclosing_run
+from nmt.runtime.model_files import holds_pieces as holds_pieces
+from nmt.runtime.model_files import pieces_folder as pieces_folder
+from nmt.runtime.model_files import update_of as update_of
+from nmt.runtime.os_errors import file_error as file_error
+from nmt.runtime.os_errors import read_errors as read_errors
+from nmt.runtime.os_errors import reason_of as reason_of
+from nmt.runtime.os_errors import stray_file_error as stray_file_error
+from nmt.runtime.os_errors import write_errors as write_errors
+from nmt.runtime.plugins import Registry as Registry
+from nmt.runtime.plugins import UnknownName as UnknownName
+from nmt.runtime.plugins import import_plugins as import_plugins
+from nmt.runtime.plugins import load_inherited_plugins as load_inherited_plugins
+from nmt.runtime.plugins import load_plugins as load_plugins
+from nmt.runtime.plugins import naming_plugins as naming_plugins
+from nmt.runtime.seeds import mix as mix
+from nmt.runtime.signals import STOP_SIGNALS as STOP_SIGNALS
+from nmt.runtime.signals import Terminated as Terminated
+from nmt.runtime.signals import ignore_stop_signals as ignore_stop_signals
+from nmt.runtime.signals import let_stop_signals_kill as let_stop_signals_kill
+from nmt.runtime.signals import raise_on_stop_signals as raise_on_stop_signals
+from nmt.runtime.signals import start_resource_tracker as start_resource_tracker
+from nmt.runtime.signals import unignored as unignored
+from nmt.runtime.streams import log as log
+from nmt.runtime.streams import log_also_to as log_also_to
+from nmt.runtime.streams import log_to_stderr as log_to_stderr
+from nmt.runtime.streams import mark_line as mark_line
+from nmt.runtime.streams import printable as printable
+from nmt.runtime.streams import progress as progress
+from nmt.runtime.streams import share_terminal as share_terminal
+from nmt.runtime.streams import silence as silence
+from nmt.runtime.streams import steady_streams as steady_streams
+from nmt.runtime.workers import end_with_parent as end_with_parent
+from nmt.runtime.workers import without_main_module as without_main_module

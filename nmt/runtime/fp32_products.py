@@ -6,7 +6,7 @@ torch is imported when a function is called.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -51,15 +51,8 @@ def fast_fp32_products() -> Iterator[None]:
     the same way during the body, which changes the last bits of their results at most.
     """
     settings = _settings()
-    if settings is None or not _is_accurate():
+    with _precision(_FAST) if settings is not None and _is_accurate() else nullcontext():
         yield
-        return
-    before = settings.fp32_precision
-    settings.fp32_precision = _FAST
-    try:
-        yield
-    finally:
-        settings.fp32_precision = before
 
 
 @contextmanager
@@ -70,12 +63,15 @@ def plain_fp32_products() -> Iterator[None]:
     shape of them. In training this compilation took five times as long as the products, and a gigabyte of
     memory. In a search, where every step has another shape, it also copies the operands.
     """
-    settings = _settings()
-    before = getattr(settings, "fp32_precision", None)
-    if settings is None or before in (None, _PLAIN, "ieee"):
+    plain = getattr(_settings(), "fp32_precision", None) in (None, _PLAIN, "ieee")
+    with nullcontext() if plain else _precision("ieee"):
         yield
-        return
-    settings.fp32_precision = "ieee"
+
+
+@contextmanager
+def _precision(name: str) -> Iterator[None]:
+    settings = _settings()
+    before, settings.fp32_precision = settings.fp32_precision, name
     try:
         yield
     finally:

@@ -9,6 +9,7 @@ import platform
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -114,8 +115,8 @@ def keep_freed_memory() -> None:
     system maps the next one page by page. With logits of that size this takes a tenth to a third of the time
     of training in bf16, and a tenth of the time of a search.
     """
-    with _RETENTION:
-        _RETENTION.until_undone = True
+    with _retention.lock:
+        _retention.until_undone = True
         _retain(True)
 
 
@@ -124,48 +125,44 @@ def default_freed_memory() -> None:
 
     The limits are those that glibc adapts to in a process that frees large buffers.
     """
-    with _RETENTION:
-        _RETENTION.until_undone = False
-        if not _RETENTION.users:
+    with _retention.lock:
+        _retention.until_undone = False
+        if not _retention.users:
             _retain(False)
 
 
 @contextlib.contextmanager
 def kept_freed_memory() -> Iterator[None]:
     """Retains freed memory during the body; see `keep_freed_memory`. Several threads may use it at once."""
-    with _RETENTION:
-        _RETENTION.users += 1
-        if _RETENTION.users == 1 and not _RETENTION.until_undone:
-            _retain(True)
+
+    def use(change: int) -> None:
+        with _retention.lock:
+            before, _retention.users = _retention.users, _retention.users + change
+            if not (_retention.until_undone or (before and _retention.users)):
+                _retain(change > 0)
+
+    use(1)
     try:
         yield
     finally:
-        with _RETENTION:
-            _RETENTION.users -= 1
-            if not _RETENTION.users and not _RETENTION.until_undone:
-                _retain(False)
+        use(-1)
 
 
+@dataclass
 class _Retention:
-    """Who wants freed memory to be retained; use it in a `with` statement, which holds its lock.
+    """Whether freed memory is retained: a flag and a user count, which `lock` protects.
 
     Attributes:
         until_undone: whether `keep_freed_memory` was called last, and not `default_freed_memory`.
         users: the number of bodies of `kept_freed_memory` that run.
     """
 
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self.until_undone, self.users = False, 0
-
-    def __enter__(self) -> None:
-        self._lock.acquire()
-
-    def __exit__(self, *details: object) -> None:
-        self._lock.release()
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    until_undone: bool = False
+    users: int = 0
 
 
-_RETENTION = _Retention()
+_retention = _Retention()
 
 
 def _retain(retain: bool) -> None:

@@ -14,6 +14,11 @@ from nmt.errors import UserError
 
 _NETWORK = ("its network file system does not answer", "Check the connection and the mount.")
 
+_OF_NETWORKS = (
+    *("ECONNABORTED", "ECONNREFUSED", "ECONNRESET", "EHOSTDOWN", "EHOSTUNREACH", "ENETDOWN"),
+    *("ENETUNREACH", "ENOTCONN", "EREMOTEIO", "ESHUTDOWN", "ETIMEDOUT"),
+)
+
 _REASONS = {
     errno.EACCES: ("permission is denied", "Change its permissions, or choose another."),
     errno.EAGAIN: ("it is in non-blocking mode and not ready", "Connect it through a pipe, such as | cat."),
@@ -56,22 +61,7 @@ _REASONS = {
     ),
     errno.ETXTBSY: ("it is a program that is running", "Choose another name."),
     errno.EXDEV: ("it is on another file system", "Choose another folder."),
-    **dict.fromkeys(
-        (
-            errno.ECONNABORTED,
-            errno.ECONNREFUSED,
-            errno.ECONNRESET,
-            errno.EHOSTDOWN,
-            errno.EHOSTUNREACH,
-            errno.ENETDOWN,
-            errno.ENETUNREACH,
-            errno.ENOTCONN,
-            errno.EREMOTEIO,
-            errno.ESHUTDOWN,
-            errno.ETIMEDOUT,
-        ),
-        _NETWORK,
-    ),
+    **dict.fromkeys((getattr(errno, name) for name in _OF_NETWORKS), _NETWORK),
 }
 _MISSING = {
     "read": ("it does not exist", "Check the name."),
@@ -83,28 +73,14 @@ _BUGS = frozenset({errno.EBADF, errno.EFAULT, errno.ENOTTY, errno.ECHILD, errno.
 """Caused by errors in the program, never by a disk or a user."""
 
 _NEVER_BUGS = frozenset(
-    {
-        errno.EDQUOT,
-        errno.EFBIG,
-        errno.EIO,
-        errno.EMFILE,
-        errno.ENFILE,
-        errno.ENOMEM,
-        errno.ENOSPC,
-        errno.EROFS,
-        errno.ESTALE,
-    }
+    (errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOSPC)
+    + (errno.EROFS, errno.ESTALE)
 )
 """Caused by the machine, never by errors in the program."""
 
-_PROGRAM_FOLDERS = tuple(
-    f"{folder}/"
-    for folder in (
-        *(sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")),
-        Path(__file__).resolve().parents[1],
-        "/proc",
-        "/sys",
-    )
+_PROGRAM_FOLDERS = (
+    *(f"{sysconfig.get_path(name)}/" for name in ("stdlib", "platstdlib", "purelib", "platlib")),
+    *(f"{Path(__file__).resolve().parents[1]}/", "/proc/", "/sys/"),
 )
 """Folders whose files the program reads for itself; the user does not name them."""
 

@@ -143,7 +143,7 @@ def test_precision_follows_the_processor(
 def calls(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
     """The settings that are made, from a process that retains nothing."""
     made: list[bool] = []
-    monkeypatch.setattr(machine, "_RETENTION", machine._Retention())
+    monkeypatch.setattr(machine, "_retention", machine._Retention())
     monkeypatch.setattr(machine, "_retain", made.append)
     return made
 
@@ -194,7 +194,7 @@ def test_several_threads(calls: list[bool]) -> None:
 
 
 def test_the_real_settings_can_be_made() -> None:
-    before = machine._RETENTION.until_undone
+    before = machine._retention.until_undone
     with kept_freed_memory():
         assert len(bytearray(64 << 20)) == 64 << 20
-    assert machine._RETENTION.until_undone is before and machine._RETENTION.users == 0
+    assert machine._retention.until_undone is before and machine._retention.users == 0
