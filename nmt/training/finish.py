@@ -24,7 +24,6 @@ from nmt.model import Seq2Seq
 from nmt.runtime import available_cores, device_name, log, parse_json, progress, read_text, replaced
 from nmt.runtime.arrays import Side
 from nmt.runtime.model_files import CONFIG
-from nmt.training.criterion import Criterion, criterion_for
 from nmt.training.processes.ranks import Ranks
 from nmt.training.selection import Selection, final_candidates, origin, select_best, table
 from nmt.training.state.checkpoint import CheckpointFolder
@@ -32,7 +31,7 @@ from nmt.training.state.progress import Progress
 from nmt.training.state.run_folder import RunFolder
 from nmt.training.state.warm_start import initial_model, new_model, start_fingerprint
 from nmt.training.trainer import open_checkpoints
-from nmt.training.validation import SharedSearcher, validator_for
+from nmt.training.validation import Criterion, SharedSearcher, criterion_for, validator_for
 
 
 def finish(

@@ -18,12 +18,11 @@ from nmt.config import Average, AveragingConfig, TrainConfig, TrainingConfig
 from nmt.errors import UserError
 from nmt.model import Seq2Seq
 from nmt.runtime import log, progress
-from nmt.training.criterion import Criterion, criterion_for
 from nmt.training.processes.ranks import Ranks
 from nmt.training.state.checkpoint import CheckpointFolder, DamagedCheckpoint
 from nmt.training.state.progress import Progress, Saved
 from nmt.training.update.ema import trained_weights
-from nmt.training.validation import Validator
+from nmt.training.validation import Criterion, Validator, criterion_for
 
 _LONG = 60.0  # seconds; a longer scoring is announced in the log
 

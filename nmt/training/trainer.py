@@ -16,7 +16,6 @@ from nmt.data.cleaning.cleaner import shortened, visible
 from nmt.data.preparation.prepare import Prepared
 from nmt.runtime import available_cores, log, mix
 from nmt.training.batch_size import logged_if_slow, probe_memory, training_parts
-from nmt.training.criterion import criterion_for
 from nmt.training.figures.meter import meter_for, perplexity
 from nmt.training.figures.monitor import Monitor, profiling
 from nmt.training.processes.ranks import Ranks
@@ -42,7 +41,7 @@ from nmt.training.update.parallel import State
 from nmt.training.update.precision import adapt_loss_scale, first_loss_scale
 from nmt.training.update.schedule import build_schedule, learning_rate
 from nmt.training.update.training_step import Counters, uses_graphs
-from nmt.training.validation import Validation, ValidationStopped, validator_for
+from nmt.training.validation import Validation, ValidationStopped, criterion_for, validator_for
 
 _SAMPLE_CHARACTERS = 100  # of each side of a sample in the log; complete in metrics.jsonl and TensorBoard
 

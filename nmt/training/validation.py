@@ -6,6 +6,7 @@ in the order of the data, so the figures do not depend on it either.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
@@ -30,7 +31,7 @@ from nmt.decoding.translator import Translator
 from nmt.evaluation.metrics import METRICS, ScoringStopped, metrics_for
 from nmt.evaluation.scores import score_of, warn_of_left_out
 from nmt.model import Seq2Seq
-from nmt.training.criterion import LOSS, criterion_for
+from nmt.runtime import UnknownName
 from nmt.training.processes.ranks import Ranks
 from nmt.training.update.objective import build_objective
 
@@ -311,3 +312,60 @@ def _short_name(key: str) -> str:
 
 def _rounded(key: str, value: float | None) -> str:
     return "-" if value is None else f"{value:.{METRICS[key].digits}f}"
+
+
+LOSS = "loss"
+"""The criterion that needs no translations."""
+
+
+@dataclass(frozen=True)
+class Criterion:
+    """The validation loss, or a metric of the validation set's translations.
+
+    Attributes:
+        key: value of `training.criterion`.
+        name: name in the log.
+        digits: decimal places in the log.
+        higher_is_better: whether a higher value is better.
+    """
+
+    key: str
+    name: str
+    digits: int
+    higher_is_better: bool
+
+    @property
+    def metric(self) -> str | None:
+        """The key of the metric; None for the loss."""
+        return None if self.key == LOSS else self.key
+
+    def quality(self, value: float | None) -> float:
+        """Returns a value as a quality: higher is better; a missing or non-finite value is the worst."""
+        if value is None or not math.isfinite(value):
+            return -math.inf
+        return value if self.higher_is_better else -value
+
+    def value(self, quality: float) -> float:
+        """Returns the value of a quality; the inverse of `quality`."""
+        return quality if self.higher_is_better else -quality
+
+    def figure(self, value: float | None) -> str:
+        """Formats a value with its name, such as `BLEU  27.30`."""
+        width = self.digits + 4
+        return f"{self.name} {'-' if value is None else format(value, f'.{self.digits}f'):>{width}}"
+
+
+def criterion_for(key: str) -> Criterion:
+    """Returns the criterion that `training.criterion` names.
+
+    Raises:
+        UserError: the key is neither the loss nor a metric.
+    """
+    if key == LOSS:
+        return Criterion(LOSS, "loss", 4, higher_is_better=False)
+    if key not in METRICS:
+        raise UnknownName(
+            f"training.criterion={key}: there is no such criterion. Choose from {LOSS}, {', '.join(METRICS)}."
+        )
+    metric = METRICS[key]
+    return Criterion(key, metric.name, metric.digits, metric.higher_is_better)

@@ -9,7 +9,7 @@ import shutil
 import socket
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -57,11 +57,16 @@ class Monitor:
         records = _records_until(folder, run)
         shutil.rmtree(folder.tensorboard, ignore_errors=True)
         make_folder(folder.tensorboard)
+        # torch's `SummaryWriter` writes in a background thread, and opens the file again for every flush. If
+        # the folder was moved or the disk is full, it prints the thread's traceback.
+        name = f"events.out.tfevents.{int(time.time()):010d}.{socket.gethostname()}.{os.getpid()}.0"
         with write_errors(folder.tensorboard):
-            self._board = Board(folder.tensorboard)
+            self._events = open(folder.tensorboard / name, "wb")
+            self._writer = RecordWriter(self._events)
+            self._add_event(wall_time=time.time(), file_version="brain.Event:2")
             for record in records:
                 self._plot(record)
-            self._board.flush()
+            self._writer.flush()
         with replaced(folder.metrics) as temporary:
             temporary.write_text("".join(map(_line, records)), encoding="utf-8")
         with write_errors(folder.metrics):
@@ -82,23 +87,30 @@ class Monitor:
             self._file.write(_line(record))
             self._file.flush()
             self._plot(record)
-            self._board.flush()
+            self._writer.flush()
 
     def close(self) -> None:
         """Closes progress bar and files."""
         self._bar.close()
-        with write_errors(self._folder.metrics), closing(self._board), self._file:
+        with write_errors(self._folder.metrics), self._events, self._file:
             pass
 
     def _plot(self, record: Mapping[str, Any]) -> None:
         for name, value in record.items():
-            where = record["update"], record["time"]
+            tag, plot = f"{record['kind']}/{name}", None
             if name == "samples":
-                self._board.add_text(f"{record['kind']}/samples", _as_markdown(value), *where)
+                plot = _text(tag, _as_markdown(value))
             elif name not in ("kind", "update", "time") and not isinstance(value, dict | list):
-                self._board.add_scalar(
-                    f"{record['kind']}/{name}", math.nan if value is None else value, *where
-                )
+                plot = _scalar(tag, math.nan if value is None else value)
+            if plot is not None:
+                self._add_event(wall_time=record["time"], step=record["update"], summary=plot)
+
+    def _add_event(self, **fields: Any) -> None:
+        self._writer.write(Event(**fields).SerializeToString())
+
+
+_scalar: Any = summary.scalar  # untyped, like most of torch's part of this
+_text: Any = summary.text
 
 
 _SHOWN = {
@@ -163,55 +175,6 @@ def _as_markdown(samples: list[Mapping[str, str]]) -> str:
     return "\n\n---\n\n".join(
         "\n\n".join(f"**{name}** {text}" for name, text in sample.items()) for sample in samples
     )
-
-
-_scalar: Any = summary.scalar  # untyped, like most of torch's part of this
-_text: Any = summary.text
-
-
-class Board:
-    """Writes figures for TensorBoard.
-
-    torch's `SummaryWriter` writes in a background thread and opens the file again for every flush. If the
-    folder was moved or the disk is full, it prints the thread's traceback. Here the file stays open, and the
-    call raises `OSError`.
-
-    Args:
-        folder: receives one event file.
-
-    Raises:
-        OSError: here and in all methods: the file can't be written.
-    """
-
-    def __init__(self, folder: Path) -> None:
-        name = f"events.out.tfevents.{int(time.time()):010d}.{socket.gethostname()}.{os.getpid()}.0"
-        self._file = open(folder / name, "wb")
-        self._records = RecordWriter(self._file)
-        self._write(Event(wall_time=time.time(), file_version="brain.Event:2"))
-
-    @property
-    def closed(self) -> bool:
-        """Whether `close` was called."""
-        return self._file.closed
-
-    def add_scalar(self, name: str, value: float, update: int, seconds: float) -> None:
-        """Adds a point to a curve; `seconds` is the time since the epoch."""
-        self._write(Event(wall_time=seconds, step=update, summary=_scalar(name, value)))
-
-    def add_text(self, name: str, markdown: str, update: int, seconds: float) -> None:
-        """Adds a text."""
-        self._write(Event(wall_time=seconds, step=update, summary=_text(name, markdown)))
-
-    def flush(self) -> None:
-        """Flushes the file, so that readers see all points and texts."""
-        self._records.flush()
-
-    def close(self) -> None:
-        """Closes the file."""
-        self._file.close()
-
-    def _write(self, event: Event) -> None:
-        self._records.write(event.SerializeToString())
 
 
 TRACE, TABLE = "training.pt.trace.json", "operators.txt"

@@ -139,14 +139,14 @@ def test_a_full_disk_is_told_and_the_board_is_closed(tmp_path: Path) -> None:
     monitor._file = open("/dev/full", "w")
     with pytest.raises(UserError, match=r"can't write .*metrics.jsonl: no space is left"), closing(monitor):
         monitor.record("train", 1, {"loss": 1.0})
-    assert monitor._file.closed and monitor._board.closed
+    assert monitor._file.closed and monitor._events.closed
 
 
 def test_a_disk_that_is_full_from_the_start_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(folder: str) -> None:
+    def full(file: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(monitor_module, "Board", full)
+    monkeypatch.setattr(monitor_module, "RecordWriter", full)
     with pytest.raises(UserError, match=r"can't write .*tensorboard: no space is left"):
         Monitor(RunFolder(tmp_path), Progress(), 100)
 

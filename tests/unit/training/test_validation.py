@@ -8,9 +8,8 @@ import pytest
 
 from nmt.config import TrainConfig, TrainingConfig
 from nmt.errors import UserError
-from nmt.training.criterion import criterion_for
 from nmt.training.state.progress import Progress
-from nmt.training.validation import Validation, validation_metrics
+from nmt.training.validation import Validation, criterion_for, validation_metrics
 
 
 @pytest.mark.parametrize(
