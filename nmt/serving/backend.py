@@ -15,19 +15,18 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, fields, replace
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any
+
+import torch
 
 from nmt.config import DecodingConfig, ServeConfig, folders
-from nmt.decoding.search_workers import WorkerPool
 from nmt.errors import UserError
 from nmt.interop import ENGINES
+from nmt.runtime.workers import WorkerPool
 
 if TYPE_CHECKING:
     from nmt.decoding.translation import Translation
     from nmt.decoding.translator import Translator
-
-Job = TypeVar("Job")
-Result = TypeVar("Result")
 
 _PLAIN: dict[str, Any] = {
     "samples": 0,
@@ -54,6 +53,10 @@ class SearchOptions:
     attention: bool = False
 
 
+_Job = tuple[Sequence[str], SearchOptions]
+_Process = WorkerPool[_Job, "Sequence[Translation]"]
+
+
 class Backend:
     """A model that translates from one language into another.
 
@@ -78,11 +81,18 @@ class Backend:
         self._translator = lru_cache(maxsize=32)(self._with_options)
         processes = translator.searcher.num_processes
         self.threads = max(threads, processes)
-        self._workers = None
-        if processes > 1:
-            self._workers = Workers(self._work, self._prepare, processes)
-        else:
-            self._prepare()
+        # Each process has a pool of its own, so that one can be replaced. None: it has to be replaced.
+        self._idle: queue.SimpleQueue[_Process | None] | None = None
+        if processes == 1:
+            self._work(_FIRST)
+            return
+        self._idle = queue.SimpleQueue()
+        try:
+            for _ in range(processes):
+                self._idle.put(self._started())
+        except BaseException:  # also a signal: at its exit, Python would wait for the processes
+            self.close()
+            raise
 
     def batch_size(self, options: SearchOptions) -> int:
         """Returns the largest number of lines of a call with these options."""
@@ -95,24 +105,55 @@ class Backend:
         Raises:
             UserError: a batch does not fit into memory, or the model is damaged.
         """
-        job = lines, options
-        return self._work(job) if self._workers is None else self._workers(job)
+        if self._idle is None:
+            return self._work((lines, options))
+        process, healthy = self._idle.get() or self._started(), None
+        try:
+            [(_, results)] = process.run([(lines, options)])
+            healthy = process
+            return results
+        finally:
+            if healthy is None:
+                process.__exit__()
+            self._idle.put(healthy)
 
     def close(self) -> None:
         """Ends the worker processes. No call of `translate` may be running."""
-        if self._workers is not None:
-            self._workers.close()
+        while self._idle is not None and not self._idle.empty():
+            if (process := self._idle.get()) is not None:
+                process.__exit__()
 
-    def _work(self, job: tuple[Sequence[str], SearchOptions]) -> Sequence[Translation]:
+    def _work(self, job: _Job) -> Sequence[Translation]:
         lines, options = job
         return self._translator(options).translate(lines, attention=options.attention)
 
-    def _prepare(self) -> None:
-        """Translates one line, because the first call takes longer than later ones."""
-        self._work((["."], SearchOptions()))
+    def _started(self) -> _Process:
+        """Starts a process and waits until it has translated a line."""
+        process = _Process(
+            self._set_up,
+            1,
+            "A worker process of the server was killed, probably because memory ran out",
+            "Translate fewer or shorter lines at once.",
+            forked=True,
+        ).__enter__()
+        try:
+            [*process.run([_FIRST])]
+        except BaseException:
+            process.__exit__()
+            raise
+        return process
+
+    def _set_up(self) -> Callable[[_Job], Sequence[Translation]]:
+        """Runs in a worker process."""
+        close_connections()
+        torch.set_num_threads(1)
+        return self._work
 
     def _with_options(self, options: SearchOptions) -> Translator:
         return self._given.with_options(decoding_of(self._given.config, options))
+
+
+_FIRST: _Job = (["."], SearchOptions())  # the first call takes longer than later ones
 
 
 def decoding_of(config: DecodingConfig, options: SearchOptions) -> DecodingConfig:
@@ -165,84 +206,6 @@ def _changed(first: DecodingConfig, config: ServeConfig) -> dict[str, Any]:
         for one in fields(DecodingConfig)
         if (value := getattr(config.decoding, one.name)) != getattr(first, one.name)
     }
-
-
-class Workers(Generic[Job, Result]):
-    """Processes that do jobs. Several threads may call it at once; each call uses one process.
-
-    A process that was killed, or whose job failed, is replaced.
-
-    Args:
-        work: does a job. It runs in the processes as it is at the time of the fork.
-        prepare: called once in each new process.
-        count: the number of processes.
-    """
-
-    def __init__(self, work: Callable[[Job], Result], prepare: Callable[[], object], count: int) -> None:
-        def do(job: Job | None) -> Result | None:
-            if job is None:
-                close_connections()
-                prepare()
-                return None
-            return work(job)
-
-        self._work, self._count = do, count
-        self._idle: queue.SimpleQueue[WorkerPool[Job | None, Result | None] | None] = queue.SimpleQueue()
-        try:
-            for _ in range(count):
-                self._idle.put(self._started())
-        except BaseException:  # also a signal: at its exit, Python would wait for the processes
-            while not self._idle.empty():
-                if (pool := self._idle.get()) is not None:
-                    pool.__exit__()
-            raise
-
-    def __call__(self, job: Job) -> Result:
-        """Does a job in a free process; waits for one if there is none.
-
-        Raises:
-            UserError: the process was killed.
-            Exception: `work` raised it.
-        """
-        pool = self._idle.get() or self._started()
-        healthy = None
-        try:
-            result = _done(pool, job)
-            assert result is not None
-            healthy = pool
-            return result
-        except UserError as error:
-            if pool.alive:
-                raise
-            raise UserError(
-                "A worker process of the server was killed, probably because memory ran out. "
-                "Translate fewer or shorter lines at once."
-            ) from error
-        finally:
-            if healthy is None:
-                pool.__exit__()
-            self._idle.put(healthy)
-
-    def close(self) -> None:
-        """Ends the processes. No call may be running."""
-        for _ in range(self._count):
-            if (pool := self._idle.get()) is not None:
-                pool.__exit__()
-
-    def _started(self) -> WorkerPool[Job | None, Result | None]:
-        """Starts a process and waits until it is prepared."""
-        pool = WorkerPool(self._work, 1).__enter__()
-        try:
-            _done(pool, None)
-        except BaseException:
-            pool.__exit__()
-            raise
-        return pool
-
-
-def _done(pool: WorkerPool[Job | None, Result | None], job: Job | None) -> Result | None:
-    [(_, result)] = pool.run([job])
-    return result
 
 
 def close_connections() -> None:

@@ -40,19 +40,19 @@ def description(
         "sentences": f"{limits.sentences:,}",
         "attention_characters": f"{limits.attention_characters:,}",
     }
-    found: dict[str, Any] = yaml.safe_load(Template(_read("openapi.yaml")).substitute(values))
+    found: dict[str, Any] = yaml.safe_load(Template(read_template("openapi.yaml")).substitute(values))
     return found
 
 
 def translation_page() -> bytes:
     """Returns the page at `/`."""
-    return _read("page.html").encode()
+    return read_template("page.html").encode()
 
 
 def documentation(openapi: Mapping[str, Any]) -> bytes:
     """Returns the page at `/docs`, from the description of the server."""
     content = "\n".join(_sections(openapi))
-    return _read("docs.html").replace("<!-- content -->", content).encode()
+    return read_template("docs.html").replace("<!-- content -->", content).encode()
 
 
 def _sections(openapi: Mapping[str, Any]) -> Iterator[str]:
@@ -97,7 +97,8 @@ def _words(text: str) -> str:
     return re.sub(r"`([^`]*)`", r"<code>\1</code>", escape(text))
 
 
-def _read(name: str) -> str:
+def read_template(name: str) -> str:
+    """Returns a file of `templates/`."""
     return (files("nmt.serving") / "templates" / name).read_text(encoding="utf-8")
 
 
@@ -105,7 +106,7 @@ def _policy(*names: str) -> str:
     """Returns the Content-Security-Policy of pages: only their own styles and scripts, only this server."""
     hashes: dict[str, list[str]] = {"style": [], "script": []}
     for name in names:
-        for tag, content in re.findall(r"<(style|script)>(.*?)</\1>", _read(name), re.DOTALL):
+        for tag, content in re.findall(r"<(style|script)>(.*?)</\1>", read_template(name), re.DOTALL):
             digest = base64.b64encode(hashlib.sha256(content.encode()).digest()).decode()
             hashes[tag].append(f"'sha256-{digest}'")
     return (

@@ -248,56 +248,43 @@ def answer(request: TranslateRequest, results: Sequence[Translation]) -> dict[st
         request: the request.
         results: the translation of each line of all its texts, in order.
     """
-    of_texts: list[Sequence[Translation]] = []
-    begin = 0
-    for text in request.texts:
-        of_texts.append(results[begin : begin + len(text.lines)])
-        begin += len(text.lines)
-    pairs = [*zip(request.texts, of_texts, strict=True)]
-    fields: dict[str, list[Any]] = {"translatedText": [_best(text, found) for text, found in pairs]}
+    remaining = iter(results)
+    texts = [(text, [next(remaining) for _ in text.lines]) for text in request.texts]
+    attention = request.options.attention
+    fields: dict[str, list[Any]] = {"translatedText": [_ranked(text, lines, 0) for text, lines in texts]}
     if request.options.nbest > 1:
-        fields["alternatives"] = [_alternatives(text, found) for text, found in pairs]
-    if request.scores or request.options.attention:
-        fields["lines"] = [[_line(one, request.options.attention) for one in found] for found in of_texts]
-    warnings = [_warnings(found) for found in of_texts]
+        # Best first: the second of each line, the third, and so on.
+        fields["alternatives"] = [
+            [_ranked(text, lines, rank) for rank in range(1, max(len(line.hypotheses) for line in lines))]
+            for text, lines in texts
+        ]
+    if request.scores or attention:
+        fields["lines"] = [[_line(line, attention) for line in lines] for _, lines in texts]
+    warnings = [
+        [problem for number, line in enumerate(lines, 1) for problem in problems(line, number)]
+        for _, lines in texts
+    ]
     if any(warnings):
         fields["warnings"] = warnings
     return {name: values if request.is_list else values[0] for name, values in fields.items()}
 
 
-def _best(text: Text, found: Sequence[Translation]) -> str:
-    return text.joined([one.hypotheses[0].text for one in found])
-
-
-def _alternatives(text: Text, found: Sequence[Translation]) -> list[str]:
-    """Returns the further translations of a text, best first: the second of each line, the third, and so on.
-
-    A line that has fewer translations has its best one instead.
-    """
-    most = max(len(one.hypotheses) for one in found)
-    return [
-        text.joined([one.hypotheses[rank if rank < len(one.hypotheses) else 0].text for one in found])
-        for rank in range(1, most)
-    ]
+def _ranked(text: Text, lines: Sequence[Translation], rank: int) -> str:
+    """Returns the translation of a text with this rank; a line with fewer translations has its best one."""
+    return text.joined([line.hypotheses[rank if rank < len(line.hypotheses) else 0].text for line in lines])
 
 
 def _line(translation: Translation, attention: bool) -> dict[str, Any]:
-    found: dict[str, Any] = {"translations": [_hypothesis(one, attention) for one in translation.hypotheses]}
+    fields: dict[str, Any] = {"translations": [_hypothesis(one, attention) for one in translation.hypotheses]}
     if attention:
-        found["pieces"] = list(translation.source_pieces)
-    return found
+        fields["pieces"] = list(translation.source_pieces)
+    return fields
 
 
 def _hypothesis(hypothesis: ScoredText, attention: bool) -> dict[str, Any]:
-    found: dict[str, Any] = {"text": hypothesis.text, "score": round(hypothesis.score, 5)}
+    fields: dict[str, Any] = {"text": hypothesis.text, "score": round(hypothesis.score, 5)}
     if attention:
-        weights = hypothesis.attention
-        found["pieces"] = list(hypothesis.pieces)
-        found["attention"] = (
-            [] if weights is None else [[round(one, 3) for one in row] for row in weights.tolist()]
-        )
-    return found
-
-
-def _warnings(found: Sequence[Translation]) -> list[str]:
-    return [problem for number, one in enumerate(found, 1) for problem in problems(one, number)]
+        rows = [] if hypothesis.attention is None else hypothesis.attention.tolist()
+        fields["pieces"] = list(hypothesis.pieces)
+        fields["attention"] = [[round(weight, 3) for weight in row] for row in rows]
+    return fields
