@@ -10,7 +10,8 @@ number of threads:
 - `torch`: `torch.nn.Transformer`, label-smoothed cross-entropy, fused Adam. Its batches hold sentences of
   similar length; they are padded in advance, so that making them costs no time.
 - `transformers`: Hugging Face `MarianMTModel` in the same loop as `torch`.
-- `nmt+wide`: this trainer with `training.half_residual=false`, if `--systems` names it.
+- `nmt+half`: this trainer with `training.half_residual=true`, if `--systems` names it.
+- `nmt+kernels`: this trainer with all `training.unmeasured_kernels`, if `--systems` names it.
 - `nmt+graphs`: this trainer with `training.cuda_graphs=true`, if `--systems` names it.
 
 Each measurement runs in a separate process. Each round measures all systems in turn. The table shows the
@@ -19,7 +20,7 @@ median of the rounds, with the lowest and the highest value. Padding counts neit
 - `target_tokens_per_second`: with EOS, without padding.
 - `peak_bytes`: peak memory (anonymous on a CPU, reserved on a GPU), minus the memory after the imports. All
   systems train on the largest batch, or one of its size, before they are timed.
-- `mfu`: floating-point operations of the model's matrix products (`nmt.model.flops`), divided by the speed of
+- `mfu`: floating-point operations of the model's matrix products (`nmt.model.size`), divided by the speed of
   one large matrix product with the same precision and threads.
 
 The corpus is synthetic, with words of syllables, unless `--source` and `--target` name files.
@@ -43,7 +44,7 @@ import numpy as np
 from benchmark_data import anonymous_bytes, in_process, write_corpus
 
 from nmt.bundle import config_from_yaml, config_to_yaml
-from nmt.config import ModelConfig, Precision, TrainConfig
+from nmt.config import Kernel, ModelConfig, Precision, TrainConfig
 from nmt.data.preparation.prepare import Prepared, prepare
 from nmt.options.arguments import Arguments
 from nmt.options.compose import compose_jobs
@@ -55,9 +56,10 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
 
 SYSTEMS = ("nmt", "torch", "transformers")
-WIDE = "nmt+wide"
+HALF = "nmt+half"
+KERNELS = "nmt+kernels"
 GRAPHS = "nmt+graphs"
-OWN = ("nmt", WIDE, GRAPHS)
+OWN = ("nmt", HALF, KERNELS, GRAPHS)
 WARM_UP_UPDATES = 5
 SMOOTHING = 0.1
 
@@ -226,7 +228,8 @@ def config_of(system: str, config: TrainConfig) -> str:
     """Returns the options of a system as YAML."""
     training = replace(
         config.training,
-        half_residual=False if system == WIDE else None,
+        half_residual=system == HALF,
+        unmeasured_kernels=[*Kernel] if system == KERNELS else [],
         cuda_graphs=system == GRAPHS,
     )
     return config_to_yaml(replace(config, training=training))
@@ -236,15 +239,12 @@ def run(task: Task) -> tuple[float, int, int]:
     """Returns target tokens per second, anonymous bytes after the imports, and a GPU's peak (CPU: 0)."""
     import torch
 
-    from nmt.training.update.precision import with_half_residual
-
     if task.system == "transformers":
         import transformers
 
         assert transformers
     config = config_from_yaml(task.config, "the benchmark's options")
     device = choose_device("auto")
-    config = with_half_residual(config, device)
     set_threads(task.threads)
     torch.manual_seed(1)
     # It plans each new shape of a batch for about a second; PyTorch prefers it on an H100.
@@ -447,7 +447,7 @@ def marian(config: ModelConfig, vocab_size: int) -> nn.Module:
 def flops_per_target_token(config_text: str) -> float:
     """Returns the floating-point operations of training per target token, over the whole corpus."""
     from nmt.data.batches.batching import Batch
-    from nmt.model.flops import training_flops
+    from nmt.model.size import training_flops
 
     config = config_from_yaml(config_text, "the benchmark's options")
     prepared = prepare(config.data)

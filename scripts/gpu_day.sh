@@ -3,7 +3,7 @@
 #
 #   tests        the tests marked gpu
 #   training     target tokens per second against torch.nn.Transformer and Hugging Face's Marian model; with
-#                training.half_residual and training.cuda_graphs; at 25,000 and 3,125 tokens
+#                half_residual, unmeasured_kernels and cuda_graphs; at 25,000 and 3,125 tokens
 #   decoding     sentences per second of a model trained for a minute, in fp32 and bf16, against transformers
 #   profile      kernels of ten updates of the base model
 #   ledger       what was counted without a GPU (scripts/gpu_ledger.py), beside what was measured
@@ -86,8 +86,8 @@ run tests 300 "$python" -m pytest -q -m gpu -p no:cacheprovider $parallel "${fil
 peers="$("$python" -c "import importlib.util as i; print('transformers' if i.find_spec('transformers') else '')")"
 run training 420 "${benchmark[@]}" --max-tokens "$tokens" --systems nmt torch $peers --json "$out/training.json"
 run training-variants 300 "${benchmark[@]}" --max-tokens "$tokens" --rounds 1 \
-  --systems nmt nmt+wide nmt+graphs --json "$out/training-variants.json"
-run training-small-batches 180 "${benchmark[@]}" --max-tokens "$few" --rounds 1 --systems nmt nmt+wide nmt+graphs \
+  --systems nmt nmt+half nmt+kernels nmt+graphs --json "$out/training-variants.json"
+run training-small-batches 180 "${benchmark[@]}" --max-tokens "$few" --rounds 1 --systems nmt nmt+half nmt+kernels nmt+graphs \
   --json "$out/training-small-batches.json"
 trained "$out/quickstart" training.max_updates="$updates" training.averaging.kind=last \
   ${QUICK:+model=tiny training.validate_sentences=4}

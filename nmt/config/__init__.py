@@ -33,6 +33,7 @@ from nmt.config.storage import typed_options as typed_options
 from nmt.config.training import Average as Average
 from nmt.config.training import AveragingConfig as AveragingConfig
 from nmt.config.training import Exchange as Exchange
+from nmt.config.training import Kernel as Kernel
 from nmt.config.training import ObjectiveConfig as ObjectiveConfig
 from nmt.config.training import OptimizerConfig as OptimizerConfig
 from nmt.config.training import Precision as Precision

@@ -34,6 +34,20 @@ class Exchange(Enum):
     bf16 = "bf16"
 
 
+class Kernel(Enum):
+    """A kernel for GPUs whose speed has not been measured on a GPU."""
+
+    relu_product = "relu_product"
+    """The product before a ReLU's gradient zeroes and sums its tiles itself."""
+    attention_biases = "attention_biases"
+    """Attention sums the gradients of the biases of queries, keys and values, and joins those of all decoder
+    layers."""
+    loss_rows = "loss_rows"
+    """A row of logits stays in registers, or is read 16 bytes at a time."""
+    adam_divisor = "adam_divisor"
+    """Adam divides the gradient by the number of tokens itself."""
+
+
 class Average(Enum):
     """The checkpoints whose mean is the final model."""
 
@@ -138,11 +152,14 @@ class TrainingConfig(Section, key="training."):
     device."""
     half_residual: bool | None = None
     """With bf16 or fp16: hidden states between sub-layers are in this format too, not only the operands of
-    products. A GPU has less to move. null: true for a Transformer with `model.norm=post` on a GPU. It changes
-    rounding, so it is fixed for the whole run."""
+    products. A GPU has less to move. null: false. It changes rounding, so it is fixed for the whole run."""
     onednn_fp32: bool = True
     """For fp32 on the CPU: use oneDNN for matrix products where it is measured to be as exact. It is faster,
     but rounding depends more on the number of threads and processes."""
+    unmeasured_kernels: list[Kernel] = field(default_factory=list)
+    """On GPUs, in bf16 and fp16: kernels to use although their speed has not been measured: `relu_product`,
+    `attention_biases`, `loss_rows` and `adam_divisor`. They change rounding, so they are fixed for the whole
+    run. On CPUs they have no effect."""
     cuda_graphs: bool = False
     """On GPUs, in bf16: record forward and backward pass as CUDA graphs, so that the GPU does not wait for
     Python, and pad batches to few shapes. It is for the Transformer of the paper, and faster with few tokens

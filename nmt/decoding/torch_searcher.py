@@ -39,7 +39,7 @@ from nmt.decoding.searcher import Job, Result, Searcher, SearchRequest, Sentence
 from nmt.decoding.step import StepOutput
 from nmt.decoding.terminology import continuing_ids
 from nmt.errors import UserError
-from nmt.model import DecoderState, Seq2Seq
+from nmt.model import DecoderState, Seq2Seq, put_on
 from nmt.runtime import kept_freed_memory, log, memory_errors
 from nmt.runtime.fp32_products import fast_fp32_products
 from nmt.runtime.lazy import cached_property
@@ -99,7 +99,7 @@ class TorchSearcher(Searcher):
         self.max_target_tokens = min(
             (model.max_target_len for model in models if model.max_target_len is not None), default=None
         )
-        self.ensemble = Ensemble([model.to(device) for model in models])
+        self.ensemble = Ensemble([put_on(model, device) for model in models])
         self.config, self.device, self.precision = config, device, precision
         self._tokenizer, self._given_processors = tokenizer, processors
         self.processors = (*configured_processors(config), *processors)

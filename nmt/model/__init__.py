@@ -1,11 +1,12 @@
 """The models. `Seq2Seq` is their interface: it maps flat batches to hidden states."""
 
-from nmt.model.linear import Linear
+from nmt.model.devices import backend_of, put_on
 from nmt.model.positions import POSITIONS, build_positions
 from nmt.model.recurrent import RecurrentModel
 from nmt.model.seq2seq import (
     MODELS,
     DecoderState,
+    Linear,
     ModelOutput,
     Seq2Seq,
     as_output,
@@ -26,11 +27,13 @@ __all__ = [
     "Seq2Seq",
     "Transformer",
     "as_output",
+    "backend_of",
     "build_model",
     "build_positions",
     "check_model",
     "ignored_options",
     "model_class",
+    "put_on",
 ]
 
 MODELS["transformer"] = Transformer

@@ -1,6 +1,6 @@
 """Attention weights (Vaswani et al. 2017, section 3.2) and the scores to choose from.
 
-`nmt.model.kernels` applies them to flat batches and in a search. `nmt.model.reference` is the naive version.
+The members of `nmt.model.backend.Attention` apply them to flat batches and in a search.
 
 Shapes: B sentences, H heads, G = B * H, Lq queries and Lk keys of a sentence, E width of a head.
 """

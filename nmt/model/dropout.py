@@ -86,18 +86,13 @@ class Dropout(nn.Module):
         self.threshold = round(rate * _LEVELS)
         self.source = source
 
-    def forward(self, x: Tensor, residual: Tensor | None = None, mask: Tensor | None = None) -> Tensor:
+    def forward(self, x: Tensor, residual: Tensor | None = None) -> Tensor:
         """Returns dropout(x), or `residual` + dropout(x).
 
         Args:
             x: any shape; (N, D) with `rows`.
             residual: the shape of `x`.
-            mask: a mask from `DropoutSource.mask`, passed by compiled layers, because the CPU's generator
-                can't be compiled. It is applied in evaluation mode too.
         """
-        if mask is not None:
-            x = x * mask * self.scale
-            return x if residual is None else residual + x
         if not self.training or self.threshold == 0:
             return x if residual is None else residual + x
         shape = torch.Size((len(x), 1)) if self.rows else x.shape

@@ -27,9 +27,8 @@ from nmt.data.batches.batching import Batch, Layout
 from nmt.errors import UserError
 from nmt.model.attention import normalised
 from nmt.model.dropout import Dropout
-from nmt.model.kernels.packed import Packing, padded_rows
-from nmt.model.linear import Linear
-from nmt.model.seq2seq import Seq2Seq
+from nmt.model.packed import Packing, padded_rows
+from nmt.model.seq2seq import Linear, Seq2Seq
 
 
 class Cell(Enum):

@@ -23,8 +23,9 @@ from torch import Tensor, nn
 from nmt.config import ModelConfig, typed_options
 from nmt.data.batches.batching import Batch
 from nmt.errors import UserError
+from nmt.model.backend import Backend
+from nmt.model.cpu import CpuBackend
 from nmt.model.dropout import DropoutSource
-from nmt.model.linear import copy_weights
 from nmt.runtime import Registry
 
 
@@ -65,6 +66,28 @@ def as_output(result: Tensor | ModelOutput) -> ModelOutput:
     return result if isinstance(result, ModelOutput) else ModelOutput(result)
 
 
+class Linear(nn.Linear):
+    """`torch.nn.Linear`, which in training may multiply with copies of its weights.
+
+    `Seq2Seq.copy_weights` makes the copies; the trainer fills them once per update. `torch.nn.Linear` works
+    in a model too, but then autocast converts its weights for every micro-batch.
+
+    Attributes:
+        copies: copies of weight and bias (None without bias), used in training mode; None: there are none.
+    """
+
+    def __init__(self, in_features: int, out_features: int, bias: bool = True) -> None:
+        super().__init__(in_features, out_features, bias)
+        self.copies: tuple[Tensor, Tensor | None] | None = None
+
+    def forward(self, input: Tensor) -> Tensor:
+        """(..., in_features) → (..., out_features)."""
+        if self.copies is None or not self.training:
+            return super().forward(input)
+        weight, bias = self.copies
+        return F.linear(input, weight, bias)
+
+
 class Seq2Seq(nn.Module, ABC):
     """A model that reads source tokens and predicts target tokens one at a time.
 
@@ -77,6 +100,7 @@ class Seq2Seq(nn.Module, ABC):
     Attributes:
         config: the `model` section.
         options: an instance of `Options`.
+        backend: how the device of the weights computes the model; `nmt.model.put_on` chooses it.
         randomness: the generator for the `Dropout` modules of this model.
         residual_dtype: number format of hidden states between sub-layers in training; None: that of the
             weights. An architecture may ignore it.
@@ -96,6 +120,7 @@ class Seq2Seq(nn.Module, ABC):
         super().__init__()
         self.config = config
         self.options: Any = self.typed_options(config)
+        self.backend: Backend = CpuBackend(torch.device("cpu"))
         self.randomness = DropoutSource()
         self.residual_dtype: torch.dtype | None = None
 
@@ -227,13 +252,22 @@ class Seq2Seq(nn.Module, ABC):
         """
 
     def copy_weights(self, dtype: torch.dtype) -> list[tuple[Tensor, Tensor]]:
-        """Makes training multiply with copies of weights in another number format; see `nmt.model.linear`.
+        """Makes training multiply with copies of weights in another number format; see `Linear`.
 
         Returns:
-            Each copied weight with its copy. The caller fills the copies, and adds their gradients to those
-            of the weights. By default these are the weights of all instances of `Linear`.
+            Each copied weight with its copy, a leaf with a gradient of its own. The caller fills the copies,
+            and adds their gradients to those of the weights. By default these are the weights of all
+            instances of `Linear`; layers that share a weight share its copy.
         """
-        return copy_weights(self, dtype)
+        copies: dict[Tensor, Tensor] = {}
+        for layer in self.modules():
+            if isinstance(layer, Linear):
+                for weight in (layer.weight, layer.bias):
+                    if weight is not None and weight not in copies:
+                        copies[weight] = weight.detach().to(dtype, copy=True).requires_grad_()
+                bias = None if layer.bias is None else copies[layer.bias]
+                layer.copies = copies[layer.weight], bias
+        return list(copies.items())
 
     @abstractmethod
     def training_flops(self, batch: Batch) -> int:

@@ -1,8 +1,15 @@
-"""The number of weights of a Transformer, computed from its configuration."""
+"""The number of weights of a Transformer, and the floating-point operations of a batch, by its configuration.
+
+Shapes: S source tokens and T target tokens of a batch; sentence b has s_b and t_b of them; D d_model, F d_ff,
+V vocabulary.
+"""
 
 from __future__ import annotations
 
+import numpy as np
+
 from nmt.config import ModelConfig, Norm, Tie
+from nmt.data.batches.batching import Batch
 
 
 def num_weights(config: ModelConfig, source_vocab_size: int, target_vocab_size: int) -> int:
@@ -21,3 +28,32 @@ def num_weights(config: ModelConfig, source_vocab_size: int, target_vocab_size: 
     targets = target_vocab_size * (2 if config.tie is Tie.none else 1)
     bias = target_vocab_size if config.output_bias else 0
     return encoder + decoder + last_norms + (sources + targets) * d_model + bias
+
+
+def training_flops(config: ModelConfig, target_vocab_size: int, batch: Batch) -> int:
+    """Returns the operations of a forward and a backward pass over a batch.
+
+    A multiplication with an addition counts as two operations. The forward pass takes
+
+        an encoder layer    2 S (4 D^2 + 2 D F) + 4 D sum_b s_b^2
+        a decoder layer     2 T (6 D^2 + 2 D F) + 2 S (2 D^2) + 4 D sum_b (t_b^2 + t_b s_b)
+        the softmax         2 T D V
+
+    The backward pass takes twice as many: one product for the gradient of each factor. Self-attention of the
+    decoder counts as the full square t_b x t_b, although the causal mask hides half of it. This is customary
+    (Chowdhery et al. 2022, appendix B). Padding is not counted, and no operations except matrix products.
+
+    Args:
+        config: the `model` section.
+        target_vocab_size: V.
+        batch: the batch that the model reads.
+    """
+    d, f = config.d_model, config.d_ff
+    lengths = batch.source.lengths, batch.target.lengths
+    source, target = (np.array(side[: batch.num_sentences], np.int64) for side in lengths)
+    num_source, num_target = int(source.sum()), int(target.sum())
+    encoder = 2 * num_source * (4 * d * d + 2 * d * f) + 4 * d * int(source @ source)
+    decoder = 2 * num_target * (6 * d * d + 2 * d * f) + 4 * num_source * d * d
+    decoder += 4 * d * int(target @ target + target @ source)
+    softmax = 2 * num_target * d * target_vocab_size
+    return 3 * (config.encoder_layers * encoder + config.decoder_layers * decoder + softmax)

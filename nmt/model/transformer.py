@@ -1,36 +1,41 @@
-"""The Transformer of Vaswani et al. 2017, "Attention Is All You Need".
+"""The Transformer of Vaswani et al. 2017, "Attention Is All You Need", section 3.
 
-Shapes: S source tokens and T target tokens of a batch, N either of the two; B sentences, K hypotheses per
-sentence, H heads, D d_model, E = D / H, V vocabulary. Streams are flat: the tokens of all sentences are
-concatenated without padding.
+Read it top-down: the model, its layers, their sub-layers. Equation 1 and the other scores are in
+`nmt.model.attention`, positional encodings in `nmt.model.positions`. How attention is computed, and on a GPU
+whole layers in training, is the matter of a `Backend`.
+
+Shapes:
+    S, T    source and target tokens of a batch; N is either of the two
+    B, K    sentences of a batch, hypotheses per sentence in a search
+    L       layers of the encoder or of the decoder
+    D, F    d_model, d_ff
+    H, E    heads, and the width D / H of a head
+    V       pieces of the target vocabulary
+
+Streams are flat: the tokens of all sentences are concatenated without padding. Only attention knows where a
+sentence begins and ends.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any, cast
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
-from nmt.config import ModelConfig, Norm, Tie
+from nmt.config import Activation, ModelConfig, Norm, Tie
 from nmt.data.batches.batching import Batch, Layout
 from nmt.errors import UserError
-from nmt.model import fused
-from nmt.model.attention import score_class
-from nmt.model.dropout import Dropout
-from nmt.model.flops import training_flops
-from nmt.model.kernels import Pattern
-from nmt.model.kernels.cached import CachedDecoderState
-from nmt.model.kernels.flat import supports_flat
-from nmt.model.layers import DecoderLayer, EncoderLayer, FlatContext, KeysValues, Layer
-from nmt.model.linear import rounded
+from nmt.model.attention import build_score, score_class
+from nmt.model.backend import Attention, ObservedAttention, Pattern, converted_once
+from nmt.model.cpu.cached import CachedDecoderState
+from nmt.model.dropout import Dropout, DropoutSource
 from nmt.model.positions import Places, Positions, Shape, build_positions
-from nmt.model.positions.sinusoidal import Sinusoidal
-from nmt.model.seq2seq import ModelOutput, Seq2Seq
-from nmt.model.size import num_weights
+from nmt.model.seq2seq import Linear, ModelOutput, Seq2Seq
+from nmt.model.size import num_weights, training_flops
 
 
 class Transformer(Seq2Seq):
@@ -53,6 +58,7 @@ class Transformer(Seq2Seq):
                 f"target {target_vocab_size}. Set data.tokenizer.joint=true, or model.tie=target."
             )
         d_model = config.d_model
+        # Section 3.4: one matrix for both embeddings and the softmax, by default.
         self.target_embedding = nn.Embedding(target_vocab_size, d_model)
         self.source_embedding = None if config.tie is Tie.all else nn.Embedding(source_vocab_size, d_model)
         self.output = nn.Linear(d_model, target_vocab_size, bias=False) if config.tie is Tie.none else None
@@ -83,21 +89,24 @@ class Transformer(Seq2Seq):
             (T, D) hidden states; `logits` turns them into the logits of `batch.target_out`. With
             `attention_layers` an output that has the weights of these layers, too.
         """
+        sources, observed = [self.attention_to_sources(batch)] * len(self.decoder), []
+        for layer in attention_layers:
+            observed.append(ObservedAttention(sources[layer], batch.target, batch.source))
+            sources[layer] = observed[-1]
+        kernels = self.backend.layers if self.training else None
+        hidden = self._hidden(batch, sources) if kernels is None else kernels.hidden(self, batch, sources)
+        return ModelOutput(hidden, tuple(each.weights for each in observed)) if observed else hidden
+
+    def _hidden(self, batch: Batch, sources: Sequence[Attention]) -> Tensor:
+        """Returns the hidden states, (T, D); `sources` is the cross-attention of each layer."""
         memory = self.encode(batch.source_ids, batch.source)
-        self_pattern = self._pattern(batch.target, self.decoder_positions, causal=True)
-        cross_pattern = Pattern(batch.target, batch.source, self.config.heads, causal=False)
-        keys_values = self._keys_values(memory)
-        layers = [range(len(self.decoder))[number] for number in attention_layers]
-        weights: dict[int, Tensor | None] = dict.fromkeys(layers)
-        context = FlatContext(self_pattern, cross_pattern, keys_values, weights)
-        memories = _for_layers(None if keys_values else memory, len(self.decoder))
-        x = self._embed_targets(batch.target_in, Places.of_targets(batch))
-        for layer, shared in zip(self.decoder, memories, strict=True):
-            x = layer(x, context, shared)
+        memories = converted_once(memory, len(self.decoder))
+        targets = self.attention_of_targets(batch)
+        x = self.embed_targets(batch.target_in, Places.of_targets(batch))
+        for layer, source, shared in zip(self.decoder, sources, memories, strict=True):
+            x = layer(x, targets, source, shared)
         hidden: Tensor = self.decoder_norm(x)
-        if not layers:
-            return hidden
-        return ModelOutput(hidden, tuple(cast(Tensor, weights[layer]) for layer in layers))
+        return hidden
 
     def encode(self, source_ids: Tensor, source: Layout) -> Tensor:
         """Encodes the sources.
@@ -109,11 +118,10 @@ class Transformer(Seq2Seq):
         Returns:
             (S, D), the memory that cross-attention reads.
         """
-        self_pattern = self._pattern(source, self.encoder_positions, causal=False)
-        embedding = self.source_embedding or self.target_embedding
-        x = self._embed(embedding, source_ids, self.encoder_positions, Places.of_sources(source))
+        attention = self.attention_of_sources(source)
+        x = self.embed_sources(source_ids, Places.of_sources(source))
         for layer in self.encoder:
-            x = layer(x, self_pattern)
+            x = layer(x, attention)
         memory: Tensor = self.encoder_norm(x)
         return memory
 
@@ -121,7 +129,7 @@ class Transformer(Seq2Seq):
     def start(self, batch: Batch) -> CachedDecoderState:
         """Encodes the sources and projects the keys and values of cross-attention, once per search."""
         memory = self.encode(batch.source_ids, batch.source)
-        keys_values = [layer.cross_attention.keys_values(memory) for layer in self._decoder_layers]
+        keys_values = [layer.cross_attention.keys_values(memory) for layer in self.decoder_layers]
         return CachedDecoderState.start(
             keys_values, batch.source, self.decoder_positions, self.config.attention_window
         )
@@ -138,16 +146,11 @@ class Transformer(Seq2Seq):
             (B, K, V) fp32, the log-probabilities of the next id, and the state after `ids`.
         """
         state = state.grown()
-        x = self._embed_targets(ids.flatten(), state.places)
+        x = self.embed_targets(ids.flatten(), state.places)
         for layer in self.decoder:
-            x = layer(x, state)
+            x = layer(x, state, state)
         log_probs = self.log_probs(self.decoder_norm(x))
         return log_probs.view(*ids.shape, -1), state.advanced()
-
-    @property
-    def attention_shape(self) -> tuple[int, int]:
-        """See `Seq2Seq.attention_shape`."""
-        return len(self.decoder), self.config.heads
 
     def step_with_heads(
         self, ids: Tensor, state: CachedDecoderState
@@ -157,6 +160,57 @@ class Transformer(Seq2Seq):
         assert state.attention is not None
         weights = torch.stack([state.attention[layer] for layer in range(len(self.decoder))], 1)
         return log_probs, replace(state, attention=None), weights.permute(0, 3, 1, 2, 4)
+
+    def embed_sources(self, ids: Tensor, places: Places) -> Tensor:
+        """(S,) source ids and their positions → (S, D), the input of the encoder."""
+        return self._embed(
+            self.source_embedding or self.target_embedding, ids, self.encoder_positions, places
+        )
+
+    def embed_targets(self, ids: Tensor, places: Places) -> Tensor:
+        """(N,) target ids and their positions → (N, D), the input of the decoder."""
+        return self._embed(self.target_embedding, ids, self.decoder_positions, places)
+
+    def _embed(self, embedding: nn.Embedding, ids: Tensor, positions: Positions, places: Places) -> Tensor:
+        """Embeddings times sqrt(D), plus positions, with dropout (sections 3.4, 3.5 and 5.4)."""
+        x = self.word_dropout(embedding(ids)) * math.sqrt(self.config.d_model)
+        y: Tensor = self.dropout(positions.embed(x, places))
+        return y.to(self.residual_dtype) if self.training and self.residual_dtype else y
+
+    def attention_of_sources(self, source: Layout) -> Attention:
+        """Returns the self-attention of the encoder for the sources of a batch."""
+        return self._attention(source, source, self.encoder_positions, self.config.attention_window)
+
+    def attention_of_targets(self, batch: Batch) -> Attention:
+        """Returns the causal self-attention of the decoder for the targets of a batch."""
+        window = self.config.attention_window
+        return self._attention(batch.target, batch.target, self.decoder_positions, window, causal=True)
+
+    def attention_to_sources(self, batch: Batch) -> Attention:
+        """Returns the attention from the targets of a batch to its sources."""
+        return self._attention(batch.target, batch.source)
+
+    def _attention(
+        self,
+        queries: Layout,
+        keys: Layout,
+        positions: Positions | None = None,
+        window: int | None = None,
+        *,
+        causal: bool = False,
+    ) -> Attention:
+        heads, device = self.config.heads, self.backend.device.type
+        width = self.config.d_model // heads
+        scale = score_class(self.config).factor(width)
+        autocast = torch.is_autocast_enabled(device)
+        dtype = torch.get_autocast_dtype(device) if autocast else self.target_embedding.weight.dtype
+        pattern = Pattern(queries, keys, heads, width, scale, causal, positions, window)
+        return self.backend.attention(pattern, dtype)
+
+    @property
+    def attention_shape(self) -> tuple[int, int]:
+        """See `Seq2Seq.attention_shape`."""
+        return len(self.decoder), self.config.heads
 
     @property
     def output_weight(self) -> Tensor:
@@ -170,16 +224,8 @@ class Transformer(Seq2Seq):
 
     @property
     def can_be_captured(self) -> bool:
-        """See `Seq2Seq.can_be_captured`: the fused layers and kernels of attention promise it."""
-        weight, width = self.target_embedding.weight, self.config.d_model // self.config.heads
-        return (
-            type(self) is Transformer  # another class may override what is promised here
-            and all(cast(Layer, layer).passes_for(weight) is fused.PASSES for layer in self.blocks())
-            and self._embeds_fused(weight, self.encoder_positions)
-            and self._embeds_fused(weight, self.decoder_positions)
-            and score_class(self.config).factor(width) is not None
-            and supports_flat(weight.new_empty(0, width, dtype=torch.bfloat16))
-        )
+        """See `Seq2Seq.can_be_captured`; the kernels of a backend promise it."""
+        return self.backend.captures(self)
 
     @property
     def max_source_len(self) -> int | None:
@@ -191,12 +237,22 @@ class Transformer(Seq2Seq):
         """See `Positions.max_len`."""
         return self.decoder_positions.max_len
 
+    @property
+    def encoder_layers(self) -> list[EncoderLayer]:
+        """The layers of the encoder."""
+        return [layer for layer in self.encoder if isinstance(layer, EncoderLayer)]
+
+    @property
+    def decoder_layers(self) -> list[DecoderLayer]:
+        """The layers of the decoder."""
+        return [layer for layer in self.decoder if isinstance(layer, DecoderLayer)]
+
     def blocks(self) -> list[nn.Module]:
         """Returns the layers of the encoder, then those of the decoder."""
         return [*self.encoder, *self.decoder]
 
     def training_flops(self, batch: Batch) -> int:
-        """See `nmt.model.flops`."""
+        """See `nmt.model.size`."""
         return training_flops(self.config, self.target_embedding.num_embeddings, batch)
 
     @classmethod
@@ -222,54 +278,6 @@ class Transformer(Seq2Seq):
     def num_weights(cls, config: ModelConfig, source_vocab_size: int, target_vocab_size: int) -> int:
         """See `nmt.model.size`."""
         return num_weights(config, source_vocab_size, target_vocab_size)
-
-    @property
-    def _decoder_layers(self) -> Iterable[DecoderLayer]:
-        return cast(Iterable[DecoderLayer], self.decoder)
-
-    def _embed_targets(self, ids: Tensor, places: Places) -> Tensor:
-        return self._embed(self.target_embedding, ids, self.decoder_positions, places)
-
-    def _embed(self, embedding: nn.Embedding, ids: Tensor, positions: Positions, places: Places) -> Tensor:
-        if self._embeds_fused(embedding.weight, positions):
-            return self._embed_fused(embedding.weight, ids, positions, places)
-        x = self.word_dropout(embedding(ids)) * math.sqrt(self.config.d_model)
-        y: Tensor = self.dropout(positions.embed(x, places))
-        return y.to(self.residual_dtype) if self.training and self.residual_dtype else y
-
-    def _embeds_fused(self, weight: Tensor, positions: Positions) -> bool:
-        """Whether `nmt.model.fused` computes the embeddings: where it computes the layers of the encoder."""
-        return (
-            cast(Layer, self.encoder[0]).passes_for(weight) is fused.PASSES
-            and type(positions) is Sinusoidal
-            and self.word_dropout.threshold == 0
-        )
-
-    def _embed_fused(self, weight: Tensor, ids: Tensor, positions: Positions, places: Places) -> Tensor:
-        copies = cast(Layer, self.encoder[0]).self_attention.qkv.copies
-        assert copies is not None and isinstance(positions, Sinusoidal)
-        return fused.embed(
-            weight,
-            ids,
-            positions.rows(places),
-            places.positions,
-            math.sqrt(self.config.d_model),
-            self.dropout,
-            self.residual_dtype or weight.dtype,
-            copies[0].dtype,
-        )
-
-    def _keys_values(self, memory: Tensor) -> list[KeysValues] | None:
-        """Returns the keys and values of all decoder layers; None if each layer computes its own."""
-        if any(layer.passes_for(memory) is not fused.PASSES for layer in self._decoder_layers):
-            return None
-        return fused.keys_values(memory, [layer.cross_attention for layer in self._decoder_layers])
-
-    def _pattern(self, layout: Layout, positions: Positions, *, causal: bool) -> Pattern:
-        config = self.config
-        return Pattern(
-            layout, layout, config.heads, causal=causal, positions=positions, window=config.attention_window
-        )
 
     def _initialise(self) -> None:
         """Initialises matrices Xavier-uniform, biases with 0, embeddings with variance 1/D.
@@ -299,32 +307,144 @@ def _shape(config: ModelConfig, *, causal: bool) -> Shape:
     return Shape(config.d_model, config.heads, layers, causal, 1.0 if scale is None else scale)
 
 
-def _for_layers(memory: Tensor | None, count: int) -> tuple[Tensor | None, ...]:
-    """Returns the memory for each of `count` decoder layers; under autocast, converted once for all."""
-    if memory is None:
-        return (None,) * count
-    device = memory.device.type
-    if not torch.is_autocast_enabled(device):
-        return (memory,) * count
-    return _convert_once(memory, count, torch.get_autocast_dtype(device))
+class Layer(nn.Module):
+    """The base class of encoder and decoder layers: sub-layers, each with a residual connection and a norm.
+
+    Args:
+        config: the `model` section.
+        randomness: the source of dropout masks.
+        number: index of the layer, from 0.
+    """
+
+    def __init__(self, config: ModelConfig, randomness: DropoutSource, number: int) -> None:
+        super().__init__()
+        self.pre, self.residual = config.norm is Norm.pre, config.residual
+        self.dropout = Dropout(config.dropout, randomness)
+        self.self_attention = SelfAttention(config, number)
+        self.self_attention_norm = nn.LayerNorm(config.d_model)
+
+    def sublayer(self, x: Tensor, norm: nn.Module, function: Callable[[Tensor], Tensor]) -> Tensor:
+        """Computes a sub-layer (sections 3.1 and 5.4).
+
+        It is LayerNorm(x + dropout(f(x))) with post-norm, as in the paper, and x + dropout(f(LayerNorm(x)))
+        with pre-norm. Without residual connections (`model.residual=false`), x is not added.
+
+        Args:
+            x: (N, D), the input.
+            norm: its norm.
+            function: f, (N, D) → (N, D).
+
+        Returns:
+            (N, D).
+        """
+        y = function(norm(x) if self.pre else x)
+        added: Tensor = self.dropout(y, x if self.residual else None)
+        # Under autocast a norm returns fp32, whatever the format of its input.
+        return added if self.pre else norm(added).to(x.dtype)
 
 
-class _ConvertedOnce(torch.autograd.Function):
-    """Converts a tensor once for several users; sums their gradients in the number format of the tensor."""
+class EncoderLayer(Layer):
+    """Self-attention, then a feed-forward network (section 3.1)."""
 
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, count: int, dtype: torch.dtype) -> tuple[Tensor, ...]:
-        ctx.dtype = x.dtype
-        converted = rounded(x, dtype)
-        return tuple(converted.view_as(converted) for _ in range(count))
+    def __init__(self, config: ModelConfig, randomness: DropoutSource, number: int) -> None:
+        super().__init__(config, randomness, number)
+        self.feed_forward = FeedForward(config, randomness)
+        self.feed_forward_norm = nn.LayerNorm(config.d_model)
 
-    @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        # From the last user to the first: in the order in which autograd would sum them.
-        total = grads[-1].to(ctx.dtype)
-        for grad in reversed(grads[:-1]):
-            total = total + grad
-        return total, None, None
+    def forward(self, x: Tensor, attention: Attention) -> Tensor:
+        """(S, D) → (S, D)."""
+        x = self.sublayer(x, self.self_attention_norm, lambda y: self.self_attention(y, attention))
+        return self.sublayer(x, self.feed_forward_norm, self.feed_forward)
 
 
-_convert_once: Callable[..., tuple[Tensor, ...]] = _ConvertedOnce.apply
+class DecoderLayer(Layer):
+    """Causal self-attention, cross-attention to the source, then a feed-forward network (section 3.1)."""
+
+    def __init__(self, config: ModelConfig, randomness: DropoutSource, number: int) -> None:
+        super().__init__(config, randomness, number)
+        self.cross_attention = CrossAttention(config, number)
+        self.cross_attention_norm = nn.LayerNorm(config.d_model)
+        self.feed_forward = FeedForward(config, randomness)
+        self.feed_forward_norm = nn.LayerNorm(config.d_model)
+
+    def forward(
+        self, x: Tensor, targets: Attention, source: Attention, memory: Tensor | None = None
+    ) -> Tensor:
+        """Computes the layer for a batch in training, or for the newest tokens in a search.
+
+        Args:
+            x: (N, D).
+            targets: self-attention.
+            source: cross-attention.
+            memory: (S, D), the output of the encoder; None: `source` has its keys and values already.
+
+        Returns:
+            (N, D).
+        """
+        x = self.sublayer(x, self.self_attention_norm, lambda y: self.self_attention(y, targets))
+        x = self.sublayer(x, self.cross_attention_norm, lambda y: self.cross_attention(y, source, memory))
+        return self.sublayer(x, self.feed_forward_norm, self.feed_forward)
+
+
+class SelfAttention(nn.Module):
+    """Multi-head self-attention (section 3.2.2); one product computes queries, keys and values."""
+
+    def __init__(self, config: ModelConfig, number: int) -> None:
+        super().__init__()
+        self.heads, self.number = config.heads, number
+        self.qkv = Linear(config.d_model, 3 * config.d_model)
+        self.out = Linear(config.d_model, config.d_model)
+        self.score = build_score(config)
+
+    def forward(self, x: Tensor, attention: Attention) -> Tensor:
+        """(N, D) → (N, D)."""
+        qkv = self.qkv(x).view(len(x), 3, self.heads, -1)
+        y: Tensor = self.out(attention.self_attend(qkv, self.score, self.number))
+        return y
+
+
+class CrossAttention(nn.Module):
+    """Multi-head attention to the source (section 3.2.2); one product computes keys and values."""
+
+    def __init__(self, config: ModelConfig, number: int) -> None:
+        super().__init__()
+        self.heads, self.number = config.heads, number
+        self.q = Linear(config.d_model, config.d_model)
+        self.kv = Linear(config.d_model, 2 * config.d_model)
+        self.out = Linear(config.d_model, config.d_model)
+        self.score = build_score(config)
+
+    def forward(self, x: Tensor, attention: Attention, memory: Tensor | None) -> Tensor:
+        """(N, D) → (N, D); for `memory` see `DecoderLayer.forward`."""
+        q = self.q(x).view(len(x), self.heads, -1)
+        keys_values = None if memory is None else self.keys_values(memory)
+        y: Tensor = self.out(attention.cross_attend(q, keys_values, self.score, self.number))
+        return y
+
+    def keys_values(self, memory: Tensor) -> Tensor:
+        """(S, D) → (S, 2, H, E), keys and values."""
+        kv: Tensor = self.kv(memory)
+        return kv.view(len(memory), 2, self.heads, -1)
+
+
+class FeedForward(nn.Module):
+    """The position-wise feed-forward network W2 f(W1 x + b1) + b2 (section 3.3)."""
+
+    def __init__(self, config: ModelConfig, randomness: DropoutSource) -> None:
+        super().__init__()
+        self.inner = Linear(config.d_model, config.d_ff)
+        self.outer = Linear(config.d_ff, config.d_model)
+        self.activation = _ACTIVATIONS[config.activation]
+        self.dropout = Dropout(config.ffn_dropout, randomness)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(N, D) → (N, D)."""
+        y: Tensor = self.outer(self.dropout(self.activation(self.inner(x))))
+        return y
+
+
+_ACTIVATIONS: dict[Activation, Callable[[Tensor], Tensor]] = {
+    Activation.relu: torch.relu_,  # overwrites its input, which nothing else reads
+    Activation.gelu: F.gelu,
+    Activation.silu: F.silu,
+}

@@ -25,6 +25,7 @@ from nmt.data.store import Store
 from nmt.data.subwords.tokenizer import EOS_ID
 from nmt.errors import UserError
 from nmt.model import model_class
+from nmt.model.gpu.graphs import padding_steps
 from nmt.runtime import choose_device, log, memory_errors
 from nmt.runtime.arrays import Array, Side, offsets_of
 from nmt.training.figures.memory import MemoryMeter
@@ -32,7 +33,6 @@ from nmt.training.processes.launcher import num_processes
 from nmt.training.processes.ranks import Ranks
 from nmt.training.state.run_folder import RunFolder, fixed_options, options_before_choices
 from nmt.training.state.warm_start import initial_model
-from nmt.training.update.captured import padding_steps
 from nmt.training.update.ema import RunningMean
 from nmt.training.update.optimizer import check_optimizer
 from nmt.training.update.training_step import TrainingStep

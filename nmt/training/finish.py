@@ -20,7 +20,7 @@ from nmt.errors import UserError
 from nmt.evaluation.metrics import metrics_for
 from nmt.evaluation.report import Report
 from nmt.evaluation.scores import Scores, score, score_groups
-from nmt.model import Seq2Seq
+from nmt.model import Seq2Seq, put_on
 from nmt.runtime import available_cores, device_name, log, parse_json, progress, read_text, replaced
 from nmt.runtime.arrays import Side
 from nmt.runtime.model_files import CONFIG
@@ -58,7 +58,7 @@ def finish(
     newest = checkpoints.newest_progress() if ranks.is_main else None
     assert newest is not None or not ranks.is_main, "training ends with a checkpoint"
     run = Progress.from_dict(ranks.share(newest and newest.as_dict()))
-    model = new_model(config, prepared).to(ranks.device)
+    model = put_on(new_model(config, prepared), ranks.device)
     # In fp32, as in nmt-translate and nmt-eval, which then compute the same scores.
     validator = validator_for(model, config, prepared, ranks, final=True)
     possible = final_candidates(config, checkpoints, run) if ranks.is_main else []

@@ -52,7 +52,6 @@ from nmt.training.state.warm_start import check_frozen, start_fingerprint, start
 from nmt.training.trainer import Trainer, open_checkpoints
 from nmt.training.update.objective import build_objective
 from nmt.training.update.optimizer import check_optimizer
-from nmt.training.update.precision import with_half_residual
 from nmt.training.update.schedule import build_schedule
 from nmt.training.validation import validation_metrics
 
@@ -244,10 +243,10 @@ def with_choices(config: TrainConfig, folder: RunFolder, processes: int) -> Trai
         precision=choose_precision(config.training.precision, device),
         devices=str(processes),
     )
-    if training.half_residual is None and begun is not None:
-        training = replace(training, half_residual=bool(begun.training.half_residual))
+    if training.half_residual is None:
+        training = replace(training, half_residual=begun is not None and bool(begun.training.half_residual))
     data = with_commits(config.data, None if begun is None else begun.data)
-    return with_half_residual(replace(config, data=data, training=training), device)
+    return replace(config, data=data, training=training)
 
 
 def set_up_machine(config: TrainConfig, processes: int) -> None:

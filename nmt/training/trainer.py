@@ -14,6 +14,7 @@ from nmt.data.batches.blocks import budgets
 from nmt.data.batches.stream import BatchStream, num_loaders
 from nmt.data.cleaning.cleaner import shortened, visible
 from nmt.data.preparation.prepare import Prepared
+from nmt.model.gpu.graphs import padding_steps
 from nmt.runtime import available_cores, log, mix
 from nmt.training.batch_size import logged_if_slow, probe_memory, training_parts
 from nmt.training.figures.meter import meter_for, perplexity
@@ -34,7 +35,6 @@ from nmt.training.state.recovery import (
 )
 from nmt.training.state.run_folder import RunFolder, fixed_options
 from nmt.training.state.warm_start import in_numbers, initial_model, start_fingerprint
-from nmt.training.update.captured import padding_steps
 from nmt.training.update.ema import with_trained
 from nmt.training.update.optimizer import build_optimizer
 from nmt.training.update.parallel import State

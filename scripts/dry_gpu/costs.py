@@ -145,7 +145,7 @@ def attention_cost(pairs: int, q: Tensor, k: Tensor, *, backward: bool) -> Cost:
 def flat_attention_cost(
     queries: Sequence[int], keys: Sequence[int], q: Tensor, k: Tensor, *, causal: bool, backward: bool
 ) -> Cost:
-    """Returns the cost of `nmt.model.kernels.attention_kernels`, over the blocks that it computes.
+    """Returns the cost of `nmt.model.gpu.attention_kernels`, over the blocks that it computes.
 
     Args:
         queries: number of queries of each sentence.
@@ -155,7 +155,7 @@ def flat_attention_cost(
         causal: whether a query sees the keys up to its place.
         backward: whether it is the backward pass: two kernels, of three and of four products.
     """
-    from nmt.model.kernels.attention_kernels import _BLOCK, _TILE
+    from nmt.model.gpu.attention_kernels import _BLOCK, _TILE
 
     def pairs(own: Sequence[int], other: Sequence[int], earlier: bool, later: bool) -> int:
         """Returns the pairs of the tiles of a stream with the blocks of the other one."""
@@ -199,7 +199,7 @@ def declared_costs(batch: Batch) -> Mapping[str, Callable[[tuple[Any, ...], Any]
 
     A kernel of attention sees the lengths only on the GPU, so they are taken from the batch.
     """
-    from nmt.training.update.loss_kernel import THREADS, reads  # a local import: it needs Triton
+    from nmt.model.gpu.loss_kernels import reads, sizes  # a local import: it needs Triton
 
     source, target = batch.source.lengths, batch.target.lengths
 
@@ -241,9 +241,9 @@ def declared_costs(batch: Batch) -> Mapping[str, Callable[[tuple[Any, ...], Any]
         return Cost(1, sum(map(nbytes, out)) + rows * nbytes(weight[:1]))
 
     def cross_entropy(args: tuple[Any, ...], out: Any) -> Cost:
-        logits = args[0]
-        again = nbytes(logits) * (reads(logits.shape[1]) - 1)
-        rows = _THREADS_OF_MULTIPROCESSOR // THREADS
+        logits, loss_rows = args[0], args[5:] != (False,)  # torch leaves out a default
+        again = nbytes(logits) * (reads(logits.shape[1], loss_rows) - 1)
+        rows = _THREADS_OF_MULTIPROCESSOR // (32 * sizes(logits.shape[1], loss_rows)[1])
         return Cost(1, 2 * nbytes(logits), again=again, in_work=rows * nbytes(logits[:1]))
 
     def rdrop(args: tuple[Any, ...], out: Any) -> Cost:

@@ -24,25 +24,17 @@ PARTS = (
 
 _PART_OF: Mapping[tuple[str, str], str] = {
     ("transformer.py", "_embed"): "embedding",
-    ("transformer.py", "start"): "attention",
-    ("layers.py", "project"): "attention",
-    ("layers.py", "between"): "attention",
-    ("layers.py", "keys_values"): "attention",
-    ("layers.py", "add"): "layer tails",
-    ("layers.py", "read"): "layer tails",
+    ("transformer.py", "keys_values"): "attention",
+    ("transformer.py", "sublayer"): "layer tails",
     ("transformer.py", "logits"): "loss",
-    ("layers.py", "finish"): "attention",  # its product with the heads' outputs; the rest is further in
-    ("fused.py", "project"): "attention",
-    ("fused.py", "_fork"): "attention",
-    ("fused.py", "keys_values"): "attention",
-    ("fused.py", "between"): "attention",
-    ("fused.py", "_end_attention"): "attention",
-    ("fused.py", "_end"): "layer tails",
-    ("kernels/__init__.py", "self_attend"): "attention",
-    ("kernels/__init__.py", "cross_attend"): "attention",
+    ("layers.py", "_embed"): "embedding",
+    ("layers.py", "_fork"): "attention",
+    ("layers.py", "_keys_values"): "attention",
+    ("layers.py", "_end_attention"): "attention",
+    ("layers.py", "_feed_forward"): "feed-forward",
+    ("layers.py", "_end"): "layer tails",
     ("attention.py", "attend"): "attention",
-    ("cached.py", "attend_targets"): "attention",
-    ("cached.py", "attend_source"): "attention",
+    ("attention.py", "attend_joined"): "attention",
     ("cached.py", "select"): "search",
     ("beams.py", "start"): "search",
     ("beams.py", "extend"): "search",
@@ -58,6 +50,13 @@ _PART_OF: Mapping[tuple[str, str], str] = {
     ("verdict.py", "__init__"): "optimizer",
 }
 """The part that a function of nmt belongs to, by the end of its file's path and its name."""
+
+_PART_OF_MODULE: Mapping[str, str] = {
+    "SelfAttention": "attention",
+    "CrossAttention": "attention",
+    "FeedForward": "feed-forward",
+}
+"""The part that the `forward` of a module belongs to, by its class."""
 
 
 @dataclass
@@ -237,22 +236,15 @@ def part_on_stack() -> str:
         path = frame.f_code.co_filename
         if "/nmt/" in path:
             name = frame.f_code.co_name
-            if name == "forward" and path.endswith("/fused.py") and "shift" in frame.f_locals:
-                return "layer tails"  # the kernel at the end of a sub-layer
-            if _is_feed_forward(name, frame.f_locals):
-                return "feed-forward"
+            if name == "forward":
+                module = type(frame.f_locals.get("self")).__name__
+                if (of_module := _PART_OF_MODULE.get(module)) is not None:
+                    return of_module
             for (file, function), part in _PART_OF.items():
                 if name == function and path.endswith(f"/{file}"):
                     return part
         frame = frame.f_back  # type: ignore[assignment]
     return "other"
-
-
-def _is_feed_forward(name: str, local: Mapping[str, Any]) -> bool:
-    """Whether a function of nmt computes the feed-forward network: by its name and its local variables."""
-    if name == "forward":  # of an operator of `nmt.model.fused`, or of the module
-        return "outer_weight" in local or type(local.get("self")).__name__ == "FeedForward"
-    return name == "_feed_forward"
 
 
 def parts_of_weights(named: Mapping[str, torch.Tensor]) -> dict[int, str]:

@@ -26,21 +26,21 @@ from nmt.decoding.beams import Beams, Rules, extend
 from nmt.decoding.ensemble import Ensemble
 from nmt.decoding.scorers import LengthPenalty
 from nmt.decoding.search import check_interval
-from nmt.model import build_model, fused
-from nmt.model.kernels import flat, relu_product, varlen
+from nmt.model import backend_of, build_model, gpu
+from nmt.model.gpu import attention, layers, relu_product
 from nmt.options.arguments import Arguments
 from nmt.options.compose import compose_jobs
 from nmt.runtime.arrays import Side
 from nmt.training.processes.ranks import Ranks
-from nmt.training.update import loss
 from nmt.training.update.ema import RunningMean
-from nmt.training.update.precision import first_loss_scale, with_half_residual
+from nmt.training.update.precision import first_loss_scale
 from nmt.training.update.training_step import TrainingStep
 
 GPU = torch.device("cuda", 0)
 # No kernel can be tried on the stand-in device.
-varlen.runs = flat.runs = lambda *arguments: True  # type: ignore[assignment]
-fused.runs = loss._has_kernels = lambda device: True  # type: ignore[assignment]
+attention.flash_runs = attention.triton_runs = lambda *arguments: True  # type: ignore[assignment]
+layers.runs = lambda device: True  # type: ignore[assignment]
+gpu.loss_runs = lambda *arguments: True  # type: ignore[assignment]
 relu_product.runs = lambda device, dtype: torch.cuda.get_device_capability(device) >= (8, 0)  # type: ignore[assignment]
 BOS, EOS = 2, 3
 
@@ -91,7 +91,6 @@ class Update:
             vocab_size: of a joint vocabulary.
             processes: of which this is the first. If there are several, their process group exists.
         """
-        config = with_half_residual(config, GPU)
         training = config.training
         with GPU:
             network = build_model(config.model, vocab_size, vocab_size)
@@ -164,8 +163,8 @@ def recording_runs() -> Iterator[None]:
         patch("torch.cuda.CUDAGraph", lambda: SimpleNamespace(replay=bool)),
         patch("torch.cuda.graph", lambda *arguments, **options: nullcontext()),
         patch("torch.cuda.graph_pool_handle", object),
-        patch("nmt.training.update.captured._new_stream", lambda device: object()),
-        patch("nmt.training.update.captured._left_as_it_was", lambda *arguments: nullcontext()),
+        patch("nmt.model.gpu.graphs._new_stream", lambda device: object()),
+        patch("nmt.model.gpu.graphs._left_as_it_was", lambda *arguments: nullcontext()),
     ):
         yield
 
@@ -198,6 +197,7 @@ def search(
     """
     with GPU:
         network = build_model(model, vocab_size, vocab_size).eval()
+    network.backend = backend_of(GPU)
     rng = np.random.default_rng(1)
     lengths = sorted(rng.integers(longest // 2, longest, num_sentences).tolist())
     batch = Batch.of([rng.integers(4, vocab_size, n).tolist() for n in lengths], [()] * num_sentences)

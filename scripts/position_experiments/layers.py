@@ -18,10 +18,11 @@ from torch import Tensor, nn
 from nmt.config import ModelConfig
 from nmt.data.batches.batching import Layout
 from nmt.model.attention import build_score
-from nmt.model.convolution import Convolution
-from nmt.model.kernels import Pattern, self_attend
-from nmt.model.kernels.packed import Packing
+from nmt.model.backend import Pattern
+from nmt.model.cpu import CpuBackend
+from nmt.model.packed import Packing
 from nmt.model.recurrent import Cell, EncoderLayer
+from position_experiments.convolution import Convolution
 from position_experiments.experiment import Experiment, Place, Result
 
 LENGTHS = (16, 32, 64, 128, 256, 512, 1024, 2048, 4096)
@@ -42,9 +43,10 @@ class Attention(nn.Module):
 
     def forward(self, x: Tensor, layout: Layout) -> Tensor:
         """(N, D) → (N, D)."""
-        pattern = Pattern(layout, layout, self.heads, causal=False, window=self.window)
+        pattern = Pattern(layout, layout, self.heads, HEAD_WIDTH, self.score.scale, window=self.window)
         qkv = x[:, None].expand(-1, 3, -1).reshape(len(x), 3, self.heads, -1)
-        return self_attend(qkv, pattern, self.score)
+        attention = CpuBackend(x.device).attention(pattern, x.dtype)
+        return attention.self_attend(qkv, self.score, 0)
 
 
 class Recurrence(nn.Module):

@@ -11,8 +11,7 @@ from torch import Tensor
 from nmt.bundle import Bundle, load_bundle
 from nmt.data.batches.batching import Batch
 from nmt.model import Seq2Seq
-from nmt.model.layers import EncoderLayer
-from nmt.model.transformer import Transformer
+from nmt.model.transformer import EncoderLayer, Transformer
 
 _RIDGE = 1e-6
 """Regularisation of the probe, relative to the mean square of its inputs."""
@@ -100,7 +99,8 @@ def _saturation(model: Seq2Seq, ids: Sequence[Sequence[int]]) -> dict[str, float
     for layer, given in zip(layers, inputs, strict=True):
         attention = layer.self_attention
         with torch.no_grad():
-            q, k, _ = attention.split(layer.project(given)).unbind(1)
+            read = layer.self_attention_norm(given) if layer.pre else given
+            q, k, _ = attention.qkv(read).view(len(given), 3, attention.heads, -1).unbind(1)
             for sentence in zip(
                 *(torch.split(part, list(batch.source.lengths)) for part in (q, k)), strict=True
             ):

@@ -141,9 +141,9 @@ Batch.to = forgets
     ),
     "attention loses a token": (
         """
-from nmt.model import kernels
-attend = kernels.attend_flat
-kernels.attend_flat = lambda q, *rest, **options: attend(q[1:], *rest, **options)
+from nmt.model.gpu.attention import TritonAttention
+attend = TritonAttention.attend
+TritonAttention.attend = lambda self, q, *rest, **options: attend(self, q[1:], *rest, **options)
 """,
         "shape",
     ),

@@ -10,10 +10,7 @@ size.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator
-from functools import cache
-from importlib.util import find_spec
 from typing import Any, NamedTuple
 
 import torch
@@ -21,7 +18,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from nmt.data.batches.batching import IGNORED_ID
-from nmt.model.kernels.trial import right
+from nmt.model.backend import LossKernel
 
 
 class Losses(NamedTuple):
@@ -56,6 +53,7 @@ def training_loss(
     dtype: torch.dtype | None = None,
     ignores: bool = False,
     initial_gradient: Tensor | None = None,
+    kernel: LossKernel | None = None,
 ) -> Losses:
     """Returns the losses of the decoder's hidden states.
 
@@ -84,9 +82,10 @@ def training_loss(
         initial_gradient: () 1, the tensor with which the backward pass will begin. If it is the gradient of
             the objective, nothing is multiplied by it. To read the value of a tensor, the host would wait
             for the GPU.
+        kernel: replaces logits by their gradients; None: operators of torch do.
     """
     assert not (ignores and rdrop)
-    options = _Options(smoothing, rdrop, scale, dtype or hidden.dtype, ignores, initial_gradient)
+    options = _Options(smoothing, rdrop, scale, dtype or hidden.dtype, ignores, initial_gradient, kernel)
     inputs = (x for x in (hidden, weight, bias) if x is not None)
     if torch.is_grad_enabled() and any(x.requires_grad for x in inputs):
         return Losses(*_apply(hidden, weight, bias, target, options))
@@ -101,6 +100,7 @@ class _Options(NamedTuple):
     dtype: torch.dtype
     ignores: bool
     initial_gradient: Tensor | None
+    kernel: LossKernel | None
 
 
 class _Needed(NamedTuple):
@@ -157,7 +157,7 @@ def _losses(
     every h, and the same row for every w_v except the target's. With a bias b, the logit of the target has
     b_target, and the mean of all logits has the mean of b.
     """
-    smoothing, rdrop, scale, dtype, ignores, _ = options
+    smoothing, rdrop, scale, dtype, ignores, _, kernel = options
     passes = hidden.detach().to(dtype).view(2 if rdrop else 1, -1, hidden.shape[1])
     left_out = (target == IGNORED_ID)[:, None] if ignores else None
     num_tokens: int | Tensor = len(target)
@@ -184,14 +184,14 @@ def _losses(
         grad_bias = torch.zeros_like(added, dtype=_wide(dtype))
         grad_bias += -smoothing * scale * num_tokens / len(weight)
     tokens = summed.new_zeros(3, len(target))  # for each token: -log p, its logit, the divergence
-    differentiate = (
-        _in_one_kernel if weight.device.type == "cuda" and _has_kernels(weight.device) else _in_parts
-    )
     for part in _parts(len(target), size):
         scores = [F.linear(x[part], weight, added) for x in passes]
         count = len(target[part])
         logits = [score[:count] for score in scores]
-        differentiate(logits, target[part], tokens[:, part], options, gradient=any(needed))
+        if kernel is None:
+            _in_parts(logits, target[part], tokens[:, part], options, gradient=any(needed))
+        else:
+            kernel(logits, target[part], tokens[:, part], 1.0 - smoothing, rdrop, scale)
         if any(needed):
             for number, (x, grad) in enumerate(zip(passes, scores, strict=True)):
                 grad[count:].zero_()
@@ -237,38 +237,6 @@ def _in_parts(
                     grad.mul_(options.scale)
                 if grad is not logit:
                     logit.copy_(grad)
-
-
-def _in_one_kernel(
-    scores: list[Tensor], ids: Tensor, figures: Tensor, options: _Options, *, gradient: bool
-) -> None:
-    """Does the same as `_in_parts` on a GPU."""
-    from nmt.training.update import loss_kernel  # a local import: it needs Triton
-
-    peak, scale = 1.0 - options.smoothing, options.scale
-    if options.rdrop:
-        loss_kernel.rdrop_(scores[0], scores[1], ids, figures, peak, options.rdrop / 4, scale)
-    else:
-        loss_kernel.cross_entropy_(scores[0], ids, figures, peak, scale)
-
-
-@cache
-def _has_kernels(device: torch.device) -> bool:
-    """Whether the kernels of `loss_kernel` run on a device, tried once with `cross_entropy_`."""
-    if find_spec("triton") is None:
-        return False
-
-    def is_right() -> bool:
-        from nmt.training.update.loss_kernel import cross_entropy_  # a local import: it needs Triton
-
-        logits = torch.zeros(2, 8, dtype=torch.float16, device=device)
-        figures = torch.zeros(3, 2, device=device)
-        cross_entropy_(logits, torch.tensor([3, -1], device=device), figures, 0.5, 8.0)
-        exact = torch.tensor([[1.0, 1.0, 1.0, -3.0, 1.0, 1.0, 1.0, 1.0], [0.0] * 8], device=device)
-        nll = figures.new_tensor([math.log(8), 0.0])
-        return torch.equal(logits.float(), exact) and torch.allclose(figures[0], nll)
-
-    return right("kernels of the loss", device, is_right)
 
 
 def _add_product(total: Tensor, grad: Tensor, x: Tensor) -> None:

@@ -170,6 +170,7 @@ class LabelSmoothing(Objective):
             dtype=inputs.dtype,
             ignores=inputs.ignores,
             initial_gradient=inputs.initial_gradient,
+            kernel=inputs.model.backend.loss_kernel,
         )
 
 

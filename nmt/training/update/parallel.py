@@ -16,10 +16,9 @@ from torch import Tensor
 from torch.distributed import Work
 
 from nmt.bundle import load_weights
-from nmt.config import Precision, Sharding, TrainingConfig
-from nmt.model import Seq2Seq
+from nmt.config import Kernel, Sharding, TrainingConfig
+from nmt.model import Seq2Seq, put_on
 from nmt.training.processes.ranks import Ranks
-from nmt.training.update.half_weights import HalfWeights
 from nmt.training.update.optimizer import Adam, FlatGradients, build_optimizer, trained_parameters
 from nmt.training.update.precision import exchange_dtype, product_dtype
 from nmt.training.update.start_penalty import start_penalty
@@ -103,6 +102,7 @@ def spread(model: Seq2Seq, options: TrainingConfig, ranks: Ranks, num_extras: in
             always=always,
             exchange=exchange,
             l2_to_start=options.l2_to_start,
+            kernels=options.unmeasured_kernels,
         )
     return Replicated(model, options, ranks, num_extras)
 
@@ -111,15 +111,15 @@ class Replicated:
     """A full copy in every process; gradients are summed once per update. See `Parallel`."""
 
     def __init__(self, model: Seq2Seq, options: TrainingConfig, ranks: Ranks, num_extras: int) -> None:
-        self.model = self.whole = model.to(ranks.device)
+        self.model = self.whole = put_on(model, ranks.device, options.unmeasured_kernels)
         self._optimizer = build_optimizer(self.model, options.optimizer)
         self._trained = trained_parameters(self.model)
         self._penalty = start_penalty(self.weights(), options.l2_to_start)
         self.gradients = FlatGradients(self._trained.values(), num_extras)
         self.extras = self.gradients.extras
         self._ranks, self.initial_gradient = ranks, torch.ones((), device=ranks.device)
-        half = ranks.device.type == "cuda" and options.precision is not Precision.fp32
-        self._half = HalfWeights(self.model, product_dtype(options.precision)) if half else None
+        self._half = self.model.backend.half_weights(self.model, product_dtype(options.precision))
+        self._adam_divides = ranks.device.type == "cuda" and Kernel.adam_divisor in options.unmeasured_kernels
         self._exchange = None
         if ranks.world > 1:
             leaves = [[weight] for weight in self._trained.values()]
@@ -184,7 +184,7 @@ class Replicated:
     def step(self, rate: float, factor: Tensor, finite: Tensor) -> None:
         """Makes a step; the host does not wait for the values of the tensors."""
         optimizer, gradients = self._optimizer, self.gradients.gradients
-        if gradients.is_cuda and self._penalty is None and type(optimizer).step is Adam.step:
+        if self._adam_divides and self._penalty is None and type(optimizer).step is Adam.step:
             # In one pass over the gradients. Another class may not take a divisor.
             cast(Adam, optimizer).step(rate, finite, factor.reciprocal().float())
             return

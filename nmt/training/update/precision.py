@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import replace
 from typing import Protocol
 
 import torch
 
-from nmt.config import Exchange, Norm, Precision, TrainConfig, TrainingConfig
+from nmt.config import Exchange, Precision, TrainingConfig
 
 _DTYPES = {Precision.bf16: torch.bfloat16, Precision.fp16: torch.float16}
 _GROWTH_INTERVAL = 2000
@@ -26,24 +25,6 @@ def autocast(device: torch.device, precision: Precision) -> AbstractContextManag
 def product_dtype(precision: Precision) -> torch.dtype:
     """Returns the number format of matrix products."""
     return _DTYPES.get(precision, torch.float32)
-
-
-def with_half_residual(config: TrainConfig, device: torch.device) -> TrainConfig:
-    """Returns the options with `training.half_residual` chosen for a device, unless it is set.
-
-    With post-norm, a norm follows each residual sum, so rounding does not add up over the layers.
-    """
-    options, model = config.training, config.model
-    if options.half_residual is not None:
-        return config
-    chosen = (
-        device.type == "cuda"
-        and product_dtype(options.precision) is not torch.float32
-        and model.architecture == "transformer"
-        and model.norm is Norm.post
-        and model.residual
-    )
-    return replace(config, training=replace(options, half_residual=chosen))
 
 
 def residual_dtype(options: TrainingConfig) -> torch.dtype | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import cast
 
@@ -14,8 +14,8 @@ from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor import DTensor, distribute_tensor
 
 from nmt.bundle import load_weights
-from nmt.config import OptimizerConfig
-from nmt.model import ModelOutput, Seq2Seq, as_output
+from nmt.config import Kernel, OptimizerConfig
+from nmt.model import ModelOutput, Seq2Seq, as_output, backend_of, put_on
 from nmt.training.processes.ranks import Ranks
 from nmt.training.update.optimizer import build_optimizer, trained_parameters
 from nmt.training.update.start_penalty import start_penalty
@@ -37,6 +37,7 @@ class Sharded:
             gradients stay unsharded from the first micro-batch of an update to the last. Processes may then
             have unequal numbers of micro-batches, since they communicate in the first and the last only.
         l2_to_start: as `training.l2_to_start`.
+        kernels: as `training.unmeasured_kernels`.
     """
 
     def __init__(
@@ -49,10 +50,11 @@ class Sharded:
         always: bool,
         exchange: torch.dtype = torch.float32,
         l2_to_start: float = 0.0,
+        kernels: Collection[Kernel] = (),
     ) -> None:
         self._ranks, self.initial_gradient = ranks, torch.ones((), device=ranks.device)
         # Beam search needs unsharded weights.
-        self.whole = copy.deepcopy(model).to(ranks.device)
+        self.whole = put_on(copy.deepcopy(model), ranks.device)
         mesh = init_device_mesh(ranks.device.type, (ranks.world,))
         formats = MixedPrecisionPolicy(reduce_dtype=exchange)
         model.register_forward_hook(_with_gradient)  # before the hooks of FSDP, which then see its result
@@ -64,6 +66,7 @@ class Sharded:
             sharded.set_gradient_divide_factor(1.0)
             sharded.set_force_sum_reduction_for_comms(True)
         self.model = model
+        model.backend = backend_of(ranks.device, kernels)
         self._optimizer = build_optimizer(model, config)
         self._trained = trained_parameters(model)
         self._penalty = start_penalty(self.weights(), l2_to_start)

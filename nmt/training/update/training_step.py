@@ -17,8 +17,8 @@ from nmt.config import Sharding, TrainingConfig
 from nmt.data.batches.batching import Batch
 from nmt.errors import UserError
 from nmt.model import Seq2Seq
+from nmt.model.gpu.graphs import CapturedPasses, check_capture
 from nmt.training.processes.ranks import Ranks
-from nmt.training.update.captured import CapturedPasses, check_capture
 from nmt.training.update.objective import build_objective
 from nmt.training.update.parallel import Replicated, spread
 from nmt.training.update.precision import residual_dtype

@@ -10,7 +10,6 @@ import json
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -52,12 +51,17 @@ CASES = {
 def run(case: Case, dtype: torch.dtype) -> dict[str, float]:
     """Returns the largest errors of the kernels and of plain attention in `dtype`, against fp64."""
     from nmt.data.batches.batching import Layout
-    from nmt.model.kernels.flat import attend_flat, self_attend_flat
+    from nmt.model.attention import ScaledDot
+    from nmt.model.backend import Pattern
+    from nmt.model.gpu.attention import TritonAttention
 
     queries, keys = Layout.of(case.queries), Layout.of(case.keys or case.queries)
     generator = torch.Generator().manual_seed(1)
     num_queries, num_keys = sum(case.queries), sum(case.keys or case.queries)
-    options: dict[str, Any] = {"causal": case.causal, "window": case.window, "scale": case.scale}
+    attention = TritonAttention(
+        Pattern(*(queries, keys, case.heads, case.width, case.scale), causal=case.causal, window=case.window)
+    )
+    score = ScaledDot(case.heads, case.width)
 
     def drawn(*shape: int) -> Tensor:
         return torch.randn(*shape, generator=generator).to(dtype)
@@ -69,8 +73,10 @@ def run(case: Case, dtype: torch.dtype) -> dict[str, float]:
 
     def kernels(*given: Tensor) -> Tensor:
         if case.keys is None:
-            return self_attend_flat(*given, queries, **options)
-        return attend_flat(given[0], *given[1].unbind(1), queries, keys, **options)
+            found = attention.self_attend(*given, score, 0)
+        else:
+            found = attention.cross_attend(*given, score, 0)
+        return found.view(outer.shape)
 
     def plain(*given: Tensor) -> Tensor:
         q, k, v = given[0].unbind(1) if case.keys is None else (given[0], *given[1].unbind(1))
@@ -110,9 +116,9 @@ def naive(q: Tensor, k: Tensor, v: Tensor, case: Case) -> Tensor:
 
 def main() -> None:
     """Runs all cases in both number formats, and the trial of the kernels."""
-    from nmt.model.kernels import flat
+    from nmt.model.gpu.attention import triton_runs
 
-    assert flat.runs(torch.device("cpu"), torch.float16, 16)
+    assert triton_runs(torch.device("cpu"), torch.float16, 16)
     for name, case in CASES.items():
         for dtype in (torch.float32, torch.float16):
             record = {"case": name, "dtype": str(dtype).removeprefix("torch."), **run(case, dtype)}

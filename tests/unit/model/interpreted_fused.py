@@ -16,11 +16,14 @@ from unittest.mock import Mock, patch
 import torch
 from torch import Tensor
 
-from nmt.config import ModelConfig
+from nmt.config import Kernel, ModelConfig
 from nmt.data.batches.batching import Batch
-from nmt.model import fused
+from nmt.model import gpu
+from nmt.model.backend import Attention, Pattern
+from nmt.model.cpu import CpuBackend
 from nmt.model.dropout import Dropout, DropoutSource
-from nmt.model.linear import rounded
+from nmt.model.gpu import layers, products
+from nmt.model.gpu.attention import TritonAttention
 from nmt.model.transformer import Transformer
 
 BATCH = Batch.of([[4, 5, 6, 7], [6], [8, 9]], [[5, 4], [4, 6, 7, 8, 9], [10]])
@@ -34,8 +37,9 @@ class Case:
     dtype: str = "float32"
     residual: str | None = None
     frozen: tuple[str, ...] = ()
-    attention: bool = False  # whether the kernels of attention are used, and sum the gradients of biases
-    relu_product: bool = True  # whether its kernel runs
+    attention: bool = False  # whether the kernels of attention are used
+    biases: bool = True  # whether they sum the gradients of biases
+    relu_product: bool = True  # whether its kernel is used
 
 
 CASES = {
@@ -49,6 +53,7 @@ CASES = {
     "attention": Case(d_model=32, attention=True),
     "attention in fp16": Case(d_model=32, attention=True, dtype="float16", residual="float16"),
     "attention, frozen": Case(d_model=32, attention=True, frozen=("target_embedding", "decoder.1.")),
+    "attention, without sums for biases": Case(d_model=32, attention=True, biases=False),
     "without the kernel for ReLU": Case(relu_product=False),
 }
 
@@ -91,16 +96,19 @@ def passed(
     for weight, copy in copies:
         copy.requires_grad_(weight.requires_grad)
     masks = Masks(case, model) if case.dropout else None
-    for layer in model.blocks():
-        assert fused.supports(layer)
-        if is_fused:
-            layer.passes = fused.PASSES
-        elif masks:
+    assert layers.unsupported(model) is None
+    if is_fused:
+        model.backend = Interpreted(attends=case.attention)
+        unmeasured = {Kernel.relu_product: case.relu_product, Kernel.attention_biases: case.biases}
+        used = [kernel for kernel, is_used in unmeasured.items() if is_used]
+        model.backend.layers = layers.FusedLayers(model, dtype, used)
+    elif masks:
+        for layer in (*model.encoder_layers, *model.decoder_layers):
             layer.dropout.forward = masks  # type: ignore[method-assign]
     model.seed_dropout(5)
     with (
         torch.autocast("cpu", dtype, enabled=dtype in (torch.float16, torch.bfloat16)),
-        kernels(case, is_fused),
+        sums_of(case, is_fused),
     ):
         hidden = model(BATCH)
         hidden.double().square().sum().backward()
@@ -113,18 +121,24 @@ def passed(
     return [x.double().flatten().tolist() for x in (hidden.detach(), *gradients) if x is not None]
 
 
+class Interpreted(CpuBackend):
+    """The backend of the CPU, with the attention of GPUs if that is tested."""
+
+    def __init__(self, *, attends: bool) -> None:
+        super().__init__(torch.device("cpu"))
+        self._attends = attends
+
+    def attention(self, pattern: Pattern, dtype: torch.dtype) -> Attention:
+        return TritonAttention(pattern) if self._attends else super().attention(pattern, dtype)
+
+
 @contextmanager
-def kernels(case: Case, is_fused: bool) -> Iterator[None]:
-    """Uses the kernels that a case is for, and checks that their sums of gradients are used."""
-    attends = case.attention and is_fused
-    sums = Mock(wraps=fused._with_sum)
-    with (
-        patch("nmt.model.kernels.supports_flat", lambda x: attends),
-        patch("nmt.model.kernels.relu_product.runs", lambda *_: case.relu_product),
-        patch("nmt.model.fused._with_sum", sums),
-    ):
+def sums_of(case: Case, is_fused: bool) -> Iterator[None]:
+    """Checks that gradients are summed for biases, unless the kernels of attention do it."""
+    sums = Mock(wraps=products._with_sum)
+    with patch("nmt.model.gpu.products._with_sum", sums):
         yield
-    assert (sums.call_count > 0) == (is_fused and not attends)
+    assert (sums.call_count > 0) == (is_fused and not (case.attention and case.biases))
 
 
 class Masks:
@@ -133,7 +147,7 @@ class Masks:
     def __init__(self, case: Case, model: Transformer) -> None:
         self._rate, self._source = case.dropout, model.randomness
 
-    def __call__(self, x: Tensor, residual: Tensor | None = None, mask: Tensor | None = None) -> Tensor:
+    def __call__(self, x: Tensor, residual: Tensor | None = None) -> Tensor:
         assert residual is not None
         kept = mask_of(x.shape, self._rate, *self._source.draw_seed(x.device))
         return residual + x * kept.to(x) / (1 - self._rate)
@@ -141,7 +155,7 @@ class Masks:
 
 def mask_of(shape: torch.Size, rate: float, seed: Tensor, mask: int) -> Tensor:
     """Returns the mask of the kernel: true where it keeps a value."""
-    from nmt.model.kernels.layer_kernels import residual_norm
+    from nmt.model.gpu.layer_kernels import residual_norm
 
     width = shape[1]
     ones, zeros = torch.ones(width), torch.zeros(width)
@@ -154,7 +168,7 @@ def facts_of_rounding() -> dict[str, Any]:
     random = torch.Generator().manual_seed(3)
     y, x = (torch.randn(40, 24, generator=random) for _ in "yx")
     gain, shift = torch.rand(24, generator=random), torch.randn(24, generator=random)
-    from nmt.model.kernels.layer_kernels import residual_norm
+    from nmt.model.gpu.layer_kernels import residual_norm
 
     seed = torch.tensor([0])
     out, _, _, rounded = residual_norm(y.half(), shift, x, gain, shift, 1e-5, 0.0, seed, 1)
@@ -176,11 +190,10 @@ def facts_of_embedding() -> dict[str, Any]:
     facts = {}
     for half in (False, True):
         dtype = torch.float16 if half else torch.float32
-        options = (2.0, dropout, dtype, torch.float16)
         dropout.source.seed(9)
-        kept = fused.embed(ones, ids, zeros, places, *options).float() > 0
-        dropout.source.seed(9)
-        found = fused.embed(weight, ids, table, places, *options)
+        options = (2.0, dropout.rate, dropout.source.draw_seed(ids.device), dtype, torch.float16)
+        kept = products.embed(ones, ids, zeros, places, *options)[0].float() > 0
+        found, rounded = products.embed(weight, ids, table, places, *options)
         plain = (2.0 * weight[ids] + table[places]) * kept / (1 - dropout.rate)
         outer = torch.randn(5, 24, generator=random).to(dtype)
         gradients = [
@@ -191,23 +204,22 @@ def facts_of_embedding() -> dict[str, Any]:
             "error": (found - plain).abs().max().item(),
             "error_of_gradient": (gradients[0] - gradients[1]).abs().max().item(),
             "kept": kept.float().mean().item(),
-            "rounded": torch.equal(rounded(found, torch.float16), found.detach().half()),
-            "noted": hasattr(found, "_nmt_rounded"),
+            "rounded": half or torch.equal(rounded, found.detach().half()),
+            "noted": len(rounded) > 0,
         }
     return facts
 
 
 def facts_of_relu() -> dict[str, Any]:
     """The product before a ReLU against torch's operators, of whole tiles and others, and its trial."""
-    from nmt.model.kernels.relu_product import relu_product, runs
-    from nmt.training.update import objective
+    from nmt.model.gpu.relu_product import relu_product, runs
 
     cpu = torch.device("cpu")
     trials = [
         runs(cpu, torch.float32),
         runs(cpu, torch.float16),
-        fused.runs(cpu),
-        objective._has_kernels(cpu),
+        layers.runs(cpu),
+        gpu.loss_runs(cpu, False) and gpu.loss_runs(cpu, True),
     ]
     random = torch.Generator().manual_seed(6)
     errors = {}

@@ -10,14 +10,32 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from nmt.data.batches.batching import Layout
-from nmt.model.attention import normalised, normalised_backward
-from nmt.model.kernels import Pattern, cross_attend, padding, self_attend
-from nmt.model.kernels.padding import split
+from nmt.model.attention import ScaledDot, normalised, normalised_backward
+from nmt.model.backend import Pattern
+from nmt.model.cpu.padded import PaddedAttention
+from nmt.model.cpu.padding import split
 from nmt.model.reference import naive_attention
 
 HEADS, WIDTH = 2, 3
 
+OVERHEADS = {"every sentence alone": 0, "some groups": 10, "one group": 10**9}
 LENGTHS = [[1], [4], [3, 3, 3], [1, 5, 2, 2, 9], [7, 1, 1, 1, 1, 30, 31]]
+
+
+def pattern_of(queries: list[int], keys: list[int] | None = None, *, causal: bool = False) -> Pattern:
+    layout = Layout.of(queries)
+    other = layout if keys is None else Layout.of(keys)
+    return Pattern(layout, other, HEADS, WIDTH, WIDTH**-0.5, causal=causal)
+
+
+def self_attend(qkv: Tensor, pattern: Pattern, overhead: int = 0) -> Tensor:
+    attention = PaddedAttention(pattern, overhead * HEADS)
+    return attention.self_attend(qkv, ScaledDot(HEADS, WIDTH), 0)
+
+
+def cross_attend(q: Tensor, kv: Tensor, pattern: Pattern, overhead: int = 0) -> Tensor:
+    attention = PaddedAttention(pattern, overhead * HEADS)
+    return attention.cross_attend(q, kv, ScaledDot(HEADS, WIDTH), 0)
 
 
 def naive(q: Tensor, k: Tensor, v: Tensor, pattern: Pattern) -> Tensor:
@@ -44,27 +62,13 @@ def assert_same_with_gradients(fast: Tensor, slow: Tensor, inputs: list[Tensor],
         torch.testing.assert_close(got, expected, rtol=0, atol=atol)
 
 
-@pytest.fixture(params=[0, 10, 10**9], ids=["every sentence alone", "some groups", "one group"])
-def overhead(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
-    monkeypatch.setattr(padding, "_group_overhead", lambda device: request.param * HEADS)
-    return request.param
-
-
+@pytest.mark.parametrize("overhead", OVERHEADS.values(), ids=OVERHEADS)
 @pytest.mark.parametrize("causal", [True, False])
 @pytest.mark.parametrize("lengths", LENGTHS)
 def test_self_attention_is_the_naive_one(lengths: list[int], causal: bool, overhead: int) -> None:
-    layout = Layout.of(lengths)
-    pattern = Pattern(layout, layout, HEADS, causal=causal)
-    qkv = random(sum(lengths), 3, HEADS, WIDTH)
-    assert_same_with_gradients(self_attend(qkv, pattern), naive(*qkv.unbind(1), pattern), [qkv])
-
-
-@pytest.mark.parametrize("lengths", LENGTHS)
-def test_cross_attention_is_the_naive_one(lengths: list[int], overhead: int) -> None:
-    other = [max(1, length // 2 + 3 * (i % 2)) for i, length in enumerate(lengths)]
-    pattern = Pattern(Layout.of(lengths), Layout.of(other), HEADS, causal=False)
-    q, kv = random(sum(lengths), 1, HEADS, WIDTH), random(sum(other), 2, HEADS, WIDTH)
-    assert_same_with_gradients(cross_attend(q, kv, pattern), naive(q[:, 0], *kv.unbind(1), pattern), [q, kv])
+    pattern, qkv = pattern_of(lengths, causal=causal), random(sum(lengths), 3, HEADS, WIDTH)
+    fast = self_attend(qkv, pattern, overhead)
+    assert_same_with_gradients(fast, naive(*qkv.unbind(1), pattern), [qkv])
 
 
 @given(
@@ -72,27 +76,22 @@ def test_cross_attention_is_the_naive_one(lengths: list[int], overhead: int) -> 
 )
 def test_any_lengths_and_any_grouping(lengths: list[tuple[int, int]], overhead: int) -> None:
     queries, keys = ([pair[i] for pair in lengths] for i in (0, 1))
-    q, kv = random(sum(queries), 1, HEADS, WIDTH), random(sum(keys), 2, HEADS, WIDTH)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(padding, "_group_overhead", lambda device: overhead)
-        pattern = Pattern(Layout.of(queries), Layout.of(keys), HEADS, causal=False)
-        fast = cross_attend(q, kv, pattern)
-    assert_same_with_gradients(fast, naive(q[:, 0], *kv.unbind(1), pattern), [q, kv])
+    q, kv = random(sum(queries), HEADS, WIDTH), random(sum(keys), 2, HEADS, WIDTH)
+    pattern = pattern_of(queries, keys)
+    fast = cross_attend(q, kv, pattern, overhead)
+    assert_same_with_gradients(fast, naive(q, *kv.unbind(1), pattern), [q, kv])
 
 
 def test_gradcheck() -> None:
-    layout, other = Layout.of([3, 1, 4]), Layout.of([2, 5, 1])
-    own, cross = Pattern(layout, layout, HEADS, causal=True), Pattern(layout, other, HEADS, causal=False)
+    own, cross = pattern_of([3, 1, 4], causal=True), pattern_of([3, 1, 4], [2, 5, 1])
     assert torch.autograd.gradcheck(lambda x: self_attend(x, own), [random(8, 3, HEADS, WIDTH)])
-    inputs = [random(8, 1, HEADS, WIDTH), random(8, 2, HEADS, WIDTH)]
+    inputs = [random(8, HEADS, WIDTH), random(8, 2, HEADS, WIDTH)]
     assert torch.autograd.gradcheck(lambda q, kv: cross_attend(q, kv, cross), inputs)
 
 
 def test_padding_is_never_seen_even_where_it_is_not_finite_elsewhere() -> None:
     """A sentence of infinities does not affect its neighbours, forward or backward."""
-    layout = Layout.of([3, 2])
-    pattern = Pattern(layout, layout, HEADS, causal=False)
-    qkv = random(5, 3, HEADS, WIDTH).detach()
+    pattern, qkv = pattern_of([3, 2]), random(5, 3, HEADS, WIDTH).detach()
     qkv[3:] = torch.inf
     qkv.requires_grad_()
     out = self_attend(qkv, pattern)
@@ -102,8 +101,7 @@ def test_padding_is_never_seen_even_where_it_is_not_finite_elsewhere() -> None:
 
 def test_attention_of_bf16_is_in_fp32() -> None:
     """In bf16, sums of 300 equal weights would have errors of several percent."""
-    layout = Layout.of([300, 299])
-    pattern = Pattern(layout, layout, HEADS, causal=False)
+    pattern = pattern_of([300, 299])
     qkv = torch.zeros(599, 3, HEADS, WIDTH, dtype=torch.bfloat16)
     qkv[:, 2] = 1
     out = self_attend(qkv.requires_grad_(), pattern)
@@ -114,13 +112,9 @@ def test_attention_of_bf16_is_in_fp32() -> None:
 
 def test_empty_sentences_at_the_end_are_left_out() -> None:
     """Layouts with a fixed number of sentences end in empty ones."""
-    layout = Layout.of([2, 3, 0, 0])
-    pattern = Pattern(layout, layout, HEADS, causal=True)
     qkv = random(5, 3, HEADS, WIDTH)
-    torch.testing.assert_close(
-        self_attend(qkv, pattern),
-        naive(*qkv.unbind(1), Pattern(Layout.of([2, 3]), Layout.of([2, 3]), HEADS, causal=True)),
-    )
+    found = self_attend(qkv, pattern_of([2, 3, 0, 0], causal=True))
+    torch.testing.assert_close(found, naive(*qkv.unbind(1), pattern_of([2, 3], causal=True)))
 
 
 @given(

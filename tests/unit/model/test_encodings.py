@@ -17,7 +17,7 @@ from nmt.config import ModelConfig, PositionsConfig
 from nmt.data.batches.batching import Batch
 from nmt.errors import UserError
 from nmt.model import POSITIONS, Transformer
-from nmt.model.kernels.cached import CachedDecoderState
+from nmt.model.cpu.cached import CachedDecoderState
 from nmt.model.positions import T5, ALiBi, Places, Positions, Relative, Rotary, Shape, build_positions
 
 EVEN = replace(TINY, d_model=12, heads=3)

@@ -14,8 +14,8 @@ from interpreted_attention import CASES
 from torch import Tensor
 
 from nmt.data.batches.batching import Layout
-from nmt.model.kernels import flat
-from nmt.model.kernels.flat import self_attend_flat, supports_flat
+from nmt.model.gpu import attention
+from nmt.model.gpu.attention import attend_joined
 from nmt.runtime import log
 
 pytest.importorskip("triton", reason="Triton is not installed: it exists for Linux only")
@@ -41,10 +41,6 @@ def test_values_and_gradients(
     assert record["size"] > 0.5
 
 
-def test_what_is_supported() -> None:
-    assert not supports_flat(torch.zeros(1, 2, 16, dtype=torch.bfloat16))  # on the CPU
-
-
 @pytest.mark.parametrize(
     ("problem", "words"),
     [
@@ -68,11 +64,11 @@ def test_kernels_that_do_not_run_are_reported_once_and_not_used(
         return qkv[:, 0] * 2
 
     monkeypatch.setattr(log, "propagate", True)
-    monkeypatch.setattr(flat, "self_attend_flat", attend)
-    flat.runs.cache_clear()
+    monkeypatch.setattr(attention, "attend_joined", attend)
+    attention.triton_runs.cache_clear()
     for _ in range(2):
-        assert not flat.runs(torch.device("cpu"), torch.float16, 16)
-    flat.runs.cache_clear()
+        assert not attention.triton_runs(torch.device("cpu"), torch.float16, 16)
+    attention.triton_runs.cache_clear()
     [message] = caplog.messages
     assert message.startswith("the attention kernels of nmt do not run on cpu with heads of 16 (" + words)
     assert "\n" not in message
@@ -84,7 +80,7 @@ def test_the_kernels_compile_for_gpus(capability: int, width: int) -> None:
     from triton.backends.compiler import GPUTarget
     from triton.compiler import ASTSource
 
-    from nmt.model.kernels import attention_kernels as kernels
+    from nmt.model.gpu import attention_kernels as kernels
 
     pointers = {
         **dict.fromkeys(("q", "k", "v", "out", "grad", "grad_q", "grad_k", "grad_v"), "*bf16"),
@@ -93,9 +89,11 @@ def test_the_kernels_compile_for_gpus(capability: int, width: int) -> None:
     }
     numbers = {"scale": "fp32", "plain_scale": "fp32"}
     for causal in (True, False):
-        constants = {"CAUSAL": causal, "HEADS": 8, "WIDTH": width, "TILE": kernels._TILE}
-        constants["BLOCK"] = kernels._BLOCK
         for function in (kernels._attend, kernels._gradient_of_queries, kernels._gradient_of_keys):
+            constants = {"CAUSAL": causal, "HEADS": 8, "WIDTH": width, "TILE": kernels._TILE}
+            constants["BLOCK"] = kernels._BLOCK
+            if function is not kernels._attend:
+                constants["SUMS"] = causal
             signature = {
                 name: pointers.get(name) or numbers.get(name) or ("constexpr" if name in constants else "i32")
                 for name in function.arg_names
@@ -118,7 +116,7 @@ def test_a_gpu_computes_the_same_in_every_run() -> None:
     qkv = torch.randn(shape, generator=generator, device="cuda", dtype=torch.bfloat16, requires_grad=True)
     found = []
     for _ in range(2):
-        out = self_attend_flat(qkv, layout, causal=True, window=None, scale=0.125)
+        out = attend_joined(qkv, layout, causal=True, window=None, scale=0.125)
         (grad,) = torch.autograd.grad(out, qkv, torch.ones_like(out))
         found.append((out, grad))
     assert all(torch.equal(a, b) for a, b in zip(*found, strict=True))

@@ -14,8 +14,11 @@ import pytest
 import torch
 from interpreted_fused import BATCH, CASES
 
-from nmt.config import Activation, ModelConfig, Norm
-from nmt.model import fused
+from nmt.config import Activation, Kernel, ModelConfig, Norm
+from nmt.model import put_on
+from nmt.model.cpu import CpuBackend
+from nmt.model.gpu import GpuBackend, layers
+from nmt.model.seq2seq import Seq2Seq
 from nmt.model.transformer import Transformer
 from nmt.runtime import log
 
@@ -82,7 +85,7 @@ def test_the_product_before_a_relu(interpreted: dict[str, Any]) -> None:
 def test_a_kernel_for_relu_that_does_not_run_is_reported_and_not_used(
     found: Any, words: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    from nmt.model.kernels import relu_product
+    from nmt.model.gpu import relu_product
 
     monkeypatch.setattr(log, "propagate", True)
     monkeypatch.setattr(
@@ -109,27 +112,58 @@ def test_dropout_masks_are_random_and_reproducible(interpreted: dict[str, Any]) 
         assert agreement == pytest.approx(0.8**2 + 0.2**2, abs=0.02), key
 
 
+class Mine(Transformer):
+    """A subclass, which may override anything."""
+
+
+def with_a_gate(config: ModelConfig, *sizes: int) -> Transformer:
+    model = Transformer(config, *sizes)
+    model.decoder_layers[0].cross_attention.gate = torch.nn.Linear(2, 2)
+    return model
+
+
 @pytest.mark.parametrize(
-    "change",
+    ("kind", "change", "words"),
     [
-        {"norm": Norm.pre},
-        {"activation": Activation.gelu},
-        {"ffn_dropout": 0.1},
-        {"residual": False},
-        {"d_model": 8200, "heads": 2},
+        (Transformer, {"norm": Norm.pre}, "model.norm=pre"),
+        (Transformer, {"activation": Activation.gelu}, "model.activation=gelu"),
+        (Transformer, {"ffn_dropout": 0.1}, "model.ffn_dropout=0.1"),
+        (Transformer, {"residual": False}, "model.residual=false"),
+        (Transformer, {"d_model": 8200, "heads": 2}, "model.d_model is above 8192"),
+        (Mine, {}, "the model is a Mine"),
+        (with_a_gate, {}, "its layers have other parts"),
+        (Transformer, {"attention": "additive"}, None),
     ],
 )
-def test_other_layers_are_not_fused(change: dict[str, Any]) -> None:
+def test_other_layers_are_not_fused_and_the_log_says_why(
+    kind: Any,
+    change: dict[str, Any],
+    words: str | None,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setattr(log, "propagate", True)
+    monkeypatch.setattr(layers, "runs", lambda device: True)
+    caplog.set_level("INFO")
     with torch.device("meta"):
-        model, paper = Transformer(replace(CONFIG, **change), 11, 11), Transformer(CONFIG, 11, 11)
-    for each in (model, paper):
-        each.copy_weights(torch.bfloat16)
-    assert not any(fused.supports(layer) for layer in model.blocks())
-    assert all(fused.supports(layer) for layer in paper.blocks())
+        model: Seq2Seq = kind(replace(CONFIG, **change), 11, 11)
+    for weight in model.parameters():
+        weight.grad = torch.zeros_like(weight)
+    backend = GpuBackend(torch.device("cuda", 0))
+    assert backend.half_weights(model, torch.float32) is None and backend.layers is None
+    assert backend.half_weights(model, torch.bfloat16) is not None
+    assert (backend.layers is None) == (words is not None)
+    expected = [f"the layers are computed by the operators of torch: {words}"] if words else []
+    assert caplog.messages == expected
 
 
-def test_layers_without_copies_are_not_fused() -> None:
-    assert not any(fused.supports(layer) for layer in Transformer(CONFIG, 11, 11).blocks())
+def test_a_backend_is_chosen_once() -> None:
+    model = Transformer(CONFIG, 11, 11)
+    backend = model.backend
+    assert isinstance(backend, CpuBackend) and not isinstance(backend, GpuBackend)
+    assert put_on(model, torch.device("cpu")) is model and model.backend is backend
+    assert backend.half_weights(model, torch.bfloat16) is backend.layers is backend.loss_kernel is None
+    assert put_on(model, torch.device("meta")).backend is not backend
 
 
 @pytest.mark.parametrize(
@@ -141,7 +175,7 @@ def test_the_kernels_compile_for_gpus(capability: int, width: int, residual: str
     from triton.backends.compiler import GPUTarget
     from triton.compiler import ASTSource
 
-    from nmt.model.kernels import layer_kernels
+    from nmt.model.gpu import layer_kernels
 
     half, wide, number = "*fp16", f"*{residual}", "fp32"
     dropout = {"rate": number, "scale": number, "seed": "*i64", "mask": "i32"}
@@ -185,7 +219,7 @@ def test_the_product_before_a_relu_compiles_for_gpus(capability: int, unit: int)
     from triton.backends.compiler import GPUTarget
     from triton.compiler import ASTSource
 
-    from nmt.model.kernels import relu_product as module
+    from nmt.model.gpu import relu_product as module
 
     inner, stages = module.parts_and_stages(divmod(capability, 10))
     constants = {
@@ -215,7 +249,7 @@ def test_the_product_before_a_relu_compiles_for_gpus(capability: int, unit: int)
 
 
 def test_a_kernel_that_would_be_slow_is_not_used() -> None:
-    from nmt.model.kernels.relu_product import supports
+    from nmt.model.gpu.relu_product import supports
 
     assert supports(torch.empty(512, 2048, device="meta")) and supports(torch.empty(8, 24, device="meta"))
     assert not supports(torch.empty(300, 2048, device="meta"))
@@ -226,7 +260,7 @@ def test_a_kernel_that_would_be_slow_is_not_used() -> None:
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 def test_the_product_before_a_relu_on_a_gpu(dtype: torch.dtype) -> None:
-    from nmt.model.kernels.relu_product import relu_product, runs
+    from nmt.model.gpu.relu_product import relu_product, runs
 
     assert runs(torch.device("cuda", 0), dtype)
     torch.manual_seed(3)
@@ -244,16 +278,17 @@ def test_the_product_before_a_relu_on_a_gpu(dtype: torch.dtype) -> None:
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 @pytest.mark.parametrize("residual", [False, True])
-def test_fused_layers_on_a_gpu(residual: bool, dtype: torch.dtype) -> None:
+@pytest.mark.parametrize("kernels", [[], list(Kernel)], ids=["measured", "all"])
+def test_fused_layers_on_a_gpu(kernels: list[Kernel], residual: bool, dtype: torch.dtype) -> None:
     found = []
     for device, kind in (("cuda", dtype), ("cpu", torch.float64)):
         # With these weights no input of a ReLU is so near to 0 that rounding to fp16 changes its sign.
         torch.manual_seed(254)
-        model = Transformer(replace(CONFIG, d_model=64, d_ff=96, dropout=0.0), 11, 11).to(
-            device, torch.float32
-        )
-        model = model.double() if kind is torch.float64 else model
+        model = Transformer(replace(CONFIG, d_model=64, d_ff=96, dropout=0.0), 11, 11)
+        model = put_on(model.double() if kind is torch.float64 else model, torch.device(device))
         copies = model.copy_weights(kind)
+        if device == "cuda":
+            model.backend.layers = layers.FusedLayers(model, dtype, kernels)
         model.residual_dtype = dtype if residual and device == "cuda" else None
         with torch.autocast(device, dtype, enabled=device == "cuda"):
             hidden = model.train()(BATCH.to(device))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import pytest
@@ -13,8 +12,9 @@ from toy_positions import KINDS
 
 from nmt.data.batches.batching import Layout
 from nmt.model.attention import SCORES, Score
-from nmt.model.kernels import Pattern, cross_attend, padding, self_attend, varlen
-from nmt.model.kernels.cached import CachedDecoderState
+from nmt.model.backend import Attention, Pattern
+from nmt.model.cpu.cached import CachedDecoderState
+from nmt.model.cpu.padded import PaddedAttention
 from nmt.model.positions import POSITIONS, T5, Positions, Relative, Shape
 from nmt.model.reference import naive_attention
 
@@ -25,10 +25,15 @@ ENCODINGS = [None, "turning", "distances", "shaw", "rotary", "relative", "t5", "
 OPTIONS = {"t5": T5.Options(8, 12), "relative": Relative.Options(clip=3)}
 
 
-@pytest.fixture(autouse=True)
-def overhead(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Sets an overhead that yields several groups; one test has the extremes."""
-    monkeypatch.setattr(padding, "_group_overhead", lambda device: 60 * HEADS)
+def pattern_of(score: Score, queries: list[int], keys: list[int] | None = None, **rules: Any) -> Pattern:
+    layout = Layout.of(queries)
+    other = layout if keys is None else Layout.of(keys)
+    return Pattern(layout, other, HEADS, WIDTH, score.scale, **rules)
+
+
+def padded(pattern: Pattern, overhead: int = 60) -> Attention:
+    """The overhead yields several groups; one test has the extremes."""
+    return PaddedAttention(pattern, overhead * HEADS)
 
 
 def encoding(name: str | None, causal: bool) -> Positions | None:
@@ -64,22 +69,21 @@ def learnt(*modules: torch.nn.Module | None) -> list[Tensor]:
 @pytest.mark.parametrize("window", [None, 1, 4])
 def test_self_attention(score_name: str, name: str | None, window: int | None, causal: bool) -> None:
     for lengths in LENGTHS:
-        layout, score, positions = Layout.of(lengths), score_of(score_name), encoding(name, causal)
-        pattern = Pattern(layout, layout, HEADS, causal=causal, positions=positions, window=window)
+        score, positions = score_of(score_name), encoding(name, causal)
+        pattern = pattern_of(score, lengths, causal=causal, positions=positions, window=window)
         qkv = random(sum(lengths), 3, HEADS, WIDTH)
-        fast = self_attend(qkv, pattern, score, LAYER)
+        fast = padded(pattern).self_attend(qkv, score, LAYER)
         slow = naive(*qkv.unbind(1), pattern, score)
         assert_same_with_gradients(fast, slow, [qkv, *learnt(score, positions)], atol=1e-11)
 
 
 @pytest.mark.parametrize("overhead", [0, 10**9], ids=["every sentence alone", "one group"])
 @pytest.mark.parametrize("window", [None, 3, 100])
-def test_any_grouping(window: int | None, overhead: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(padding, "_group_overhead", lambda device: overhead * HEADS)
-    layout, score, positions = Layout.of([7, 30, 1, 13]), score_of("scaled_dot"), encoding("shaw", False)
-    pattern = Pattern(layout, layout, HEADS, causal=False, positions=positions, window=window)
+def test_any_grouping(window: int | None, overhead: int) -> None:
+    score, positions = score_of("scaled_dot"), encoding("shaw", False)
+    pattern = pattern_of(score, [7, 30, 1, 13], positions=positions, window=window)
     qkv = random(51, 3, HEADS, WIDTH)
-    fast = self_attend(qkv, pattern, score, LAYER)
+    fast = padded(pattern, overhead).self_attend(qkv, score, LAYER)
     slow = naive(*qkv.unbind(1), pattern, score)
     assert_same_with_gradients(fast, slow, [qkv, *learnt(positions)], atol=1e-11)
 
@@ -88,14 +92,11 @@ def test_any_grouping(window: int | None, overhead: int, monkeypatch: pytest.Mon
 def test_cross_attention(score_name: str) -> None:
     for lengths in LENGTHS:
         other = [max(1, length // 2 + 3 * (i % 2)) for i, length in enumerate(lengths)]
-        pattern = Pattern(Layout.of(lengths), Layout.of(other), HEADS, causal=False)
-        q, kv, score = (
-            random(sum(lengths), 1, HEADS, WIDTH),
-            random(sum(other), 2, HEADS, WIDTH),
-            score_of(score_name),
-        )
-        fast = cross_attend(q, kv, pattern, score, LAYER)
-        slow = naive(q[:, 0], *kv.unbind(1), pattern, score)
+        score = score_of(score_name)
+        pattern = pattern_of(score, lengths, other)
+        q, kv = random(sum(lengths), HEADS, WIDTH), random(sum(other), 2, HEADS, WIDTH)
+        fast = padded(pattern).cross_attend(q, kv, score, LAYER)
+        slow = naive(q, *kv.unbind(1), pattern, score)
         assert_same_with_gradients(fast, slow, [q, kv, *learnt(score)], atol=1e-11)
 
 
@@ -107,9 +108,8 @@ def test_a_step_of_a_search(score_name: str, name: str | None, window: int | Non
     length, sources = 7, [5, 2]
     score, positions = score_of(score_name), encoding(name, True)
     qkv = random(2 * length, 3, HEADS, WIDTH).detach()
-    layout = Layout.of([length, length])
-    own = Pattern(layout, layout, HEADS, causal=True, positions=positions, window=window)
-    cross = Pattern(layout, Layout.of(sources), HEADS, causal=False)
+    own = pattern_of(score, [length, length], causal=True, positions=positions, window=window)
+    cross = pattern_of(score, [length, length], sources)
     memory = random(sum(sources), 2, HEADS, WIDTH).detach()
     keys_values = torch.stack([torch.zeros_like(memory), memory])
     state = CachedDecoderState.start(keys_values, Layout.of(sources), positions, window)
@@ -118,8 +118,8 @@ def test_a_step_of_a_search(score_name: str, name: str | None, window: int | Non
         for place in range(length):
             state = state.grown()
             newest = qkv[[place, length + place]]
-            targets.append(state.attend_targets(LAYER, newest, score))
-            source.append(state.attend_source(LAYER, newest[:, 0], None, score))
+            targets.append(state.self_attend(newest, score, LAYER))
+            source.append(state.cross_attend(newest[:, 0], None, score, LAYER))
             state = state.advanced()
         for found, expected in (
             (targets, naive(*qkv.unbind(1), own, score)),
@@ -131,22 +131,21 @@ def test_a_step_of_a_search(score_name: str, name: str | None, window: int | Non
 
 @pytest.mark.parametrize("causal", [True, False])
 def test_gradcheck_of_a_bias_that_learns_and_relative_values(causal: bool) -> None:
-    layout, score, positions = Layout.of([3, 1, 4]), score_of("scaled_dot"), encoding("shaw", causal)
-    pattern = Pattern(layout, layout, HEADS, causal=causal, positions=positions)
+    score, positions = score_of("scaled_dot"), encoding("shaw", causal)
+    attention = padded(pattern_of(score, [3, 1, 4], causal=causal, positions=positions))
     inputs = [random(8, 3, HEADS, WIDTH), *learnt(positions)]
-    assert torch.autograd.gradcheck(lambda x, *_: self_attend(x, pattern, score, LAYER), inputs)
+    assert torch.autograd.gradcheck(lambda x, *_: attention.self_attend(x, score, LAYER), inputs)
 
 
 @pytest.mark.parametrize("name", ["distances", "shaw"])
 @pytest.mark.parametrize("causal", [True, False])
 def test_bf16_on_the_cpu_is_computed_in_fp32(name: str, causal: bool) -> None:
-    layout = Layout.of([7, 3])
-    positions = encoding(name, causal)
+    positions, score = encoding(name, causal), SCORES["scaled_dot"](HEADS, WIDTH)
     assert positions is not None
-    pattern = Pattern(layout, layout, HEADS, causal=causal, positions=positions.float())
-    qkv, score = random(10, 3, HEADS, WIDTH, dtype=torch.bfloat16), SCORES["scaled_dot"](HEADS, WIDTH)
+    pattern = pattern_of(score, [7, 3], causal=causal, positions=positions.float())
+    qkv = random(10, 3, HEADS, WIDTH, dtype=torch.bfloat16)
     with torch.autocast("cpu", torch.bfloat16):
-        found = self_attend(qkv, pattern, score, LAYER)
+        found = padded(pattern).self_attend(qkv, score, LAYER)
     wide = qkv.detach().float().requires_grad_()
     expected = naive(*wide.unbind(1), pattern, score)
     assert found.dtype is torch.bfloat16
@@ -154,59 +153,6 @@ def test_bf16_on_the_cpu_is_computed_in_fp32(name: str, causal: bool) -> None:
     found.sum().backward()
     expected.sum().backward()
     torch.testing.assert_close(qkv.grad.float(), wide.grad, rtol=0.02, atol=0.02)
-
-
-class TestVarlen:
-    """Supported cases use the CUDA kernel; the rest uses the padded groups."""
-
-    @pytest.fixture(autouse=True)
-    def stand_in(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.calls: list[dict[str, object]] = []
-        monkeypatch.setattr("nmt.model.kernels.supports_varlen", lambda x: True)
-        monkeypatch.setattr(varlen, "kernel", lambda: self.kernel)
-
-    def kernel(
-        self,
-        query: Tensor,
-        key: Tensor,
-        value: Tensor,
-        cu_seq_q: Tensor,
-        cu_seq_k: Tensor,
-        *others: object,
-        scale: float,
-        window_size_left: int,
-        window_size_right: int,
-    ) -> tuple[Tensor]:
-        """The reference with the signature of the kernel."""
-        self.calls.append({"left": window_size_left, "right": window_size_right})
-        query = query * (scale * math.sqrt(query.shape[-1]))
-        outputs = []
-        for first, last, left, right in zip(
-            *(cu_seq_q[:-1], cu_seq_q[1:], cu_seq_k[:-1], cu_seq_k[1:]), strict=True
-        ):
-            outputs.append(
-                naive_attention(
-                    *(query[first:last], key[left:right], value[left:right]),
-                    causal=window_size_right == 0,
-                    window=window_size_left if window_size_left >= 0 else None,
-                )
-            )
-        return (torch.cat(outputs).view_as(query),)
-
-    @pytest.mark.parametrize("causal", [True, False])
-    @pytest.mark.parametrize("name", ENCODINGS)
-    @pytest.mark.parametrize("score_name", SCORES)
-    @pytest.mark.parametrize("window", [None, 2])
-    def test_all_rules(self, score_name: str, name: str | None, window: int | None, causal: bool) -> None:
-        layout, score, positions = Layout.of([7, 2]), score_of(score_name), encoding(name, causal)
-        pattern = Pattern(layout, layout, HEADS, causal=causal, positions=positions, window=window)
-        qkv = random(9, 3, HEADS, WIDTH)
-        fast = self_attend(qkv, pattern, score, LAYER)
-        assert_same_with_gradients(fast, naive(*qkv.unbind(1), pattern, score), [qkv], atol=1e-11)
-        offered = score.scale is not None and name in (None, "turning", "rotary")
-        assert len(self.calls) == offered
-        if offered and window is not None:
-            assert self.calls == [{"left": window, "right": 0 if causal else window}]
 
 
 class Watching(torch.overrides.TorchFunctionMode):
@@ -227,11 +173,10 @@ def test_windows_need_no_square_of_scores(monkeypatch: pytest.MonkeyPatch) -> No
     """The largest tensor of a forward and backward pass grows with the length, not with its square."""
     largest: dict[int, int] = {}
     for length in (128, 256):
-        layout = Layout.of([length])
-        pattern = Pattern(layout, layout, HEADS, causal=False, window=8)
+        score = score_of("scaled_dot").float()
         qkv = random(length, 3, HEADS, WIDTH, dtype=torch.float32)
         seen: list[int] = []
         with Watching(seen):
-            self_attend(qkv, pattern, score_of("scaled_dot").float())
+            padded(pattern_of(score, [length], window=8)).self_attend(qkv, score, LAYER)
         largest[length] = max(seen)
     assert largest[256] <= 2.2 * largest[128]

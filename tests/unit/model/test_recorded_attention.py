@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import pytest
 import torch
@@ -12,7 +11,8 @@ from torch import Tensor
 from nmt.config import ModelConfig
 from nmt.data.batches.batching import Batch
 from nmt.model import Transformer
-from nmt.model.kernels.cached import CachedDecoderState
+from nmt.model.attention import Score
+from nmt.model.cpu.cached import CachedDecoderState
 
 SOURCES = [[5, 6, 7, 8], [], [9, 8, 7, 6, 5, 4, 5], [4]]
 HEADS, HYPOTHESES = 3, 2
@@ -57,13 +57,13 @@ def test_weights_are_the_softmax_of_scaled_products(
     model: Transformer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     queries: dict[int, Tensor] = {}
-    attend = CachedDecoderState.attend_source
+    attend = CachedDecoderState.cross_attend
 
-    def watched(self: CachedDecoderState, layer: int, q: Tensor, *more: Any) -> Tensor:
+    def watched(self: CachedDecoderState, q: Tensor, keys_values: None, score: Score, layer: int) -> Tensor:
         queries[layer] = q
-        return attend(self, layer, q, *more)
+        return attend(self, q, keys_values, score, layer)
 
-    monkeypatch.setattr(CachedDecoderState, "attend_source", watched)
+    monkeypatch.setattr(CachedDecoderState, "cross_attend", watched)
     _, state = steps(model, SOURCES, recorded=True)
     assert state.attention is not None
     for layer, weights in state.attention.items():

@@ -14,7 +14,7 @@ from nmt.config import ModelConfig, Norm, PositionsConfig, Tie, TrainConfig
 from nmt.data.batches.batching import Batch, Layout
 from nmt.errors import UserError
 from nmt.model import RecurrentModel, build_model, check_model, ignored_options
-from nmt.model.kernels.packed import Packing
+from nmt.model.packed import Packing
 from nmt.options.arguments import Arguments
 from nmt.options.compose import compose_jobs
 

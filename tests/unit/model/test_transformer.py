@@ -17,7 +17,7 @@ from nmt.config import Activation, ModelConfig, Norm, Tie
 from nmt.data.batches.batching import Batch
 from nmt.errors import UserError
 from nmt.model import Transformer
-from nmt.model.kernels import padding
+from nmt.model.cpu import CpuBackend
 from nmt.model.positions import Places
 from nmt.model.reference import naive_hidden, naive_log_probs
 
@@ -100,7 +100,7 @@ def test_what_follows_does_not_matter() -> None:
 
 @pytest.mark.parametrize("overhead", [0, 60, 10**9])
 def test_neighbours_do_not_matter(overhead: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(padding, "_group_overhead", lambda device: overhead)
+    monkeypatch.setattr(CpuBackend, "group_overhead", overhead)
     model = build(TINY)
     alone = [sentences(model, [pair])[0] for pair in PAIRS]
     for order in ([0, 1, 2, 3], [3, 1, 0, 2], [2, 3]):
@@ -254,7 +254,7 @@ def test_word_dropout_leaves_a_token_its_position_alone() -> None:
     batch = batch_of(PAIRS)
 
     def embedded(model: Transformer, ids: Tensor, places: Places) -> Tensor:
-        return model._embed(model.target_embedding, ids, model.encoder_positions, places)
+        return model.embed_sources(ids, places)
 
     sources, targets = Places.of_sources(batch.source), Places.of_targets(batch)
     for ids, places in ((batch.source_ids, sources), (batch.target_in, targets)):

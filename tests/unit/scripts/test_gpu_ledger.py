@@ -7,8 +7,14 @@ import torch
 from dry_gpu import costs
 from dry_gpu.costs import Cost, Gpu, attention_cost, tiled_pairs
 from dry_gpu.ledger import Row, part_on_stack
+from torch import Tensor
 
+from nmt.config import ModelConfig
 from nmt.data.batches.batching import Batch
+from nmt.model.attention import Score
+from nmt.model.backend import Attention
+from nmt.model.dropout import DropoutSource
+from nmt.model.transformer import EncoderLayer
 
 
 class OnGpu(torch.Tensor):
@@ -96,13 +102,17 @@ def declared(name: str, *args: object, out: object = None) -> Cost:
     return costs.declared_costs(batch)[name](args, out)
 
 
-@pytest.mark.parametrize(("pieces", "again"), [(16384, 0), (37000, 6 * 37000 * 2)])
+@pytest.mark.parametrize(
+    ("pieces", "loss_rows", "again", "rows_in_work"),
+    [(16384, (), 0, 4), (37000, (), 6 * 37000 * 2, 2), (37000, (False,), 6 * 37000 * 2, 8)],
+)
 def test_the_loss_reads_and_writes_logits_once_or_reads_long_rows_from_the_cache(
-    pieces: int, again: int
+    pieces: int, loss_rows: tuple[bool, ...], again: int, rows_in_work: int
 ) -> None:
     logits = on_gpu(6, pieces, dtype=torch.bfloat16)
-    found = declared("cross_entropy_", logits, on_gpu(6, dtype=torch.int64), on_gpu(3, 6), 0.9, 1.0)
-    assert found == Cost(1, 2 * 6 * pieces * 2, again=again, in_work=2 * pieces * 2)
+    arguments = (logits, on_gpu(6, dtype=torch.int64), on_gpu(3, 6), 0.9, 1.0, *loss_rows)
+    found = declared("cross_entropy_", *arguments)
+    assert found == Cost(1, 2 * 6 * pieces * 2, again=again, in_work=rows_in_work * pieces * 2)
     rdrop = declared("rdrop_", logits, logits, on_gpu(6, dtype=torch.int64), on_gpu(3, 6), 0.9, 1.0, 1.0)
     assert rdrop == Cost(1, 4 * 2 * 6 * pieces * 2)
 
@@ -157,22 +167,23 @@ def test_a_row_keeps_the_bytes_of_products_apart() -> None:
 
 def test_a_part_is_found_by_the_innermost_function() -> None:
     assert part_on_stack() == "other"
-    from nmt.config import ModelConfig
-    from nmt.model.dropout import DropoutSource
-    from nmt.model.layers import EncoderLayer
-
     parts = []
 
     class Noting(torch.nn.Identity):
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
+        def forward(self, x: Tensor) -> Tensor:
             parts.append(part_on_stack())
             return x
 
+    class Attending(Attention):
+        def self_attend(self, qkv: Tensor, score: Score, layer: int) -> Tensor:
+            return x
+
+        def cross_attend(self, q: Tensor, keys_values: object, score: Score, layer: int) -> Tensor:
+            raise NotImplementedError
+
     layer = EncoderLayer(ModelConfig(d_model=8, heads=2, d_ff=16), DropoutSource(), 0)
     layer.self_attention_norm = layer.feed_forward.inner = Noting()  # type: ignore[assignment]
-    layer.self_attention.qkv = layer.self_attention.out = Noting()  # type: ignore[assignment]
-    layer.feed_forward.outer = Noting()  # type: ignore[assignment]
+    layer.self_attention.out = layer.feed_forward.outer = Noting()  # type: ignore[assignment]
     x = torch.ones(3, 8)
-    layer.finish(x, x)
-    layer.project(x)
-    assert parts == ["attention", "layer tails", "feed-forward", "feed-forward", "attention"]
+    layer(x, Attending())
+    assert parts == ["attention", "layer tails", "feed-forward", "feed-forward"]

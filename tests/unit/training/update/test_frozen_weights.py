@@ -14,10 +14,10 @@ from torch import Tensor
 from nmt.config import ModelConfig, OptimizerConfig, Tie, TrainingConfig
 from nmt.data.batches.batching import Batch
 from nmt.model import Seq2Seq, build_model
+from nmt.model.gpu.half_weights import HalfWeights
 from nmt.training.processes.ranks import Ranks
 from nmt.training.state.warm_start import freeze
 from nmt.training.update.ema import RunningMean
-from nmt.training.update.half_weights import HalfWeights
 from nmt.training.update.loss import training_loss
 from nmt.training.update.optimizer import FlatGradients, trained_parameters
 from nmt.training.update.parallel import BucketedExchange, Parallel, Replicated

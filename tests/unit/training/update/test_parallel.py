@@ -17,11 +17,11 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from nmt.config import Exchange, ModelConfig, OptimizerConfig, Sharding, Tie, TrainingConfig
 from nmt.data.batches.batching import Batch
 from nmt.errors import UserError
+from nmt.model.gpu.half_weights import HalfWeights
 from nmt.model.transformer import Transformer
 from nmt.runtime import mix
 from nmt.training.processes.ranks import Ranks
 from nmt.training.update import parallel as module
-from nmt.training.update.half_weights import HalfWeights
 from nmt.training.update.loss import training_loss
 from nmt.training.update.optimizer import OPTIMIZERS, FlatGradients
 from nmt.training.update.parallel import BucketedExchange, Parallel, Replicated, State, spread

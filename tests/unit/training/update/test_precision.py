@@ -10,14 +10,14 @@ import pytest
 import torch
 
 from nmt.bundle import config_to_yaml
-from nmt.config import ModelConfig, Norm, Precision, TrainConfig
+from nmt.config import ModelConfig, Precision, TrainConfig
 from nmt.options.arguments import Arguments
 from nmt.options.compose import compose_jobs
 from nmt.training import run
 from nmt.training.batch_size import with_former_split
 from nmt.training.run import with_choices
 from nmt.training.state.run_folder import RunFolder
-from nmt.training.update.precision import residual_dtype, with_half_residual
+from nmt.training.update.precision import residual_dtype
 
 GPU, CPU = torch.device("cuda", 0), torch.device("cpu")
 
@@ -29,43 +29,19 @@ def config(precision: Precision = Precision.bf16, half: bool | None = None, **mo
     return replace(made, training=training, model=replace(ModelConfig(), **model))
 
 
-def chosen(config: TrainConfig, device: torch.device) -> bool | None:
-    return with_half_residual(config, device).training.half_residual
-
-
-@pytest.mark.parametrize("precision", [Precision.bf16, Precision.fp16])
-def test_it_has_16_bits_on_a_gpu_for_the_model_of_the_paper(precision: Precision) -> None:
-    assert chosen(config(precision), GPU) is True
-    found = with_half_residual(config(precision), GPU).training
-    assert residual_dtype(found) is {"bf16": torch.bfloat16, "fp16": torch.float16}[precision.value]
+@pytest.mark.parametrize("half", [None, False, True])
+def test_the_residual_has_16_bits_on_request(half: bool | None) -> None:
+    for precision, dtype in ((Precision.bf16, torch.bfloat16), (Precision.fp16, torch.float16)):
+        assert residual_dtype(config(precision, half).training) is (dtype if half else None)
 
 
 @pytest.mark.parametrize(
-    "other",
-    [
-        config(Precision.fp32),
-        config(norm=Norm.pre),
-        config(residual=False),
-        config(architecture="rnn"),
-    ],
+    ("begun", "expected"), [("", False), ("false", False), ("true", True), (None, False)]
 )
-def test_it_is_fp32_otherwise(other: TrainConfig) -> None:
-    assert chosen(other, GPU) is False
-    assert residual_dtype(with_half_residual(other, GPU).training) is None
-    assert chosen(config(), CPU) is False
-
-
-@pytest.mark.parametrize("half", [False, True])
-def test_what_is_set_stays(half: bool) -> None:
-    for device in (GPU, CPU):
-        assert chosen(config(half=half, norm=Norm.pre), device) is half
-
-
-@pytest.mark.parametrize(("begun", "expected"), [("", True), ("false", False), ("true", True), (None, False)])
 def test_a_run_is_resumed_as_it_was_begun(
     begun: str | None, expected: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A GPU would choose 16 bits: a new run has them, but not one that was begun before it could choose."""
+    """A new run has no 16 bits between sub-layers unless it asks for them."""
     monkeypatch.setattr(run, "choose_device", lambda name: GPU)
     folder = RunFolder(tmp_path)
     if begun != "":

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from test_optimizer import NobodyReads
 from torch import Tensor
 
-import nmt.training.update.captured as captured
+import nmt.model.gpu.graphs as captured
 import nmt.training.update.training_step as module
 from nmt.config import ModelConfig, Precision, Sharding, TrainingConfig
 from nmt.data.batches.batching import Batch

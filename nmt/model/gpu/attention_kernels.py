@@ -1,4 +1,4 @@
-"""Triton kernels of attention over flat streams; `nmt.model.kernels.flat` calls them.
+"""Triton kernels of attention over flat streams; `nmt.model.gpu.attention` calls them.
 
 A program computes a tile of adjacent queries of one head, whatever sentences they belong to. The keys that
 a query sees are an interval of the stream of keys, so a tile reads the keys between the smallest and the
@@ -23,7 +23,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from nmt.model.kernels.operators import operator
+from nmt.model.gpu.kernel import operator
 
 _TILE, _BLOCK = 64, 32  # rows of a tile, and columns of a block that it reads at a time; measured on an H100
 _LOG2_E = 1.4426950408889634  # exponentials are powers of 2, which a GPU computes itself
@@ -90,7 +90,7 @@ def flat_attention_backward(
     added_k: Tensor,
     added_v: Tensor,
 ) -> None:
-    """Computes the gradients of `flat_attention`, and their sums over each tile of tokens.
+    """Computes the gradients of `flat_attention` and, on request, their sums over each tile of tokens.
 
     Args:
         grad: (Nq, H, E), of its outputs; contiguous.
@@ -110,14 +110,16 @@ def flat_attention_backward(
         grad_k: (Nk, H, E), receives that of `k`.
         grad_v: (Nk, H, E), receives that of `v`.
         added_q: (P, H * E) fp32, receives the sums of the gradient of `q`; P is `num_tiles` of `q`. The
-            values of a row are adjacent, here and below.
+            values of a row are adjacent, here and below. All three are (0, H * E): no sums are computed.
         added_k: (P, H * E) fp32, receives those of `k`; P is `num_tiles` of `k`.
         added_v: (P, H * E) fp32, receives those of `v`.
     """
     _check(q, k, v)
     _check(grad_q, grad_k, grad_v)
+    has_sums = any(map(len, (added_q, added_k, added_v)))
     for added, x in ((added_q, q), (added_k, k), (added_v, v)):
-        assert added.shape == (num_tiles(x), x.shape[1:].numel()) and added.stride(1) == 1
+        assert added.shape == (num_tiles(x) if has_sums else 0, x.shape[1:].numel())
+        assert added.stride(1) == 1
         assert added.dtype is torch.float32
     assert grad.shape == out.shape == q.shape and grad.is_contiguous() and out.is_contiguous()
     along = torch.empty_like(sums)
@@ -127,6 +129,7 @@ def flat_attention_backward(
             *(q.stride(0), k.stride(0), v.stride(0), grad_q.stride(0), added_q.stride(0)),
             *(window, scale * _LOG2_E, scale),
             CAUSAL=causal,
+            SUMS=has_sums,
             **_sizes(q),
         )
     if len(k):
@@ -136,6 +139,7 @@ def flat_attention_backward(
             *(grad_k.stride(0), grad_v.stride(0), added_k.stride(0), added_v.stride(0)),
             *(window, scale * _LOG2_E, scale),
             CAUSAL=causal,
+            SUMS=has_sums,
             **_sizes(q),
         )
 
@@ -269,6 +273,7 @@ def _gradient_of_queries(
     scale,
     plain_scale,
     CAUSAL: tl.constexpr,
+    SUMS: tl.constexpr,
     HEADS: tl.constexpr,
     WIDTH: tl.constexpr,
     TILE: tl.constexpr,
@@ -304,7 +309,8 @@ def _gradient_of_queries(
     result *= plain_scale
     addresses = grad_q + places * grad_stride + columns[None, :]
     tl.store(addresses, result.to(grad_q.dtype.element_ty), mask=inside[:, None])
-    tl.store(added_q + tl.program_id(0) * added_stride + columns, tl.sum(result, 0))
+    if SUMS:
+        tl.store(added_q + tl.program_id(0) * added_stride + columns, tl.sum(result, 0))
 
 
 @triton.jit
@@ -334,6 +340,7 @@ def _gradient_of_keys(
     scale,
     plain_scale,
     CAUSAL: tl.constexpr,
+    SUMS: tl.constexpr,
     HEADS: tl.constexpr,
     WIDTH: tl.constexpr,
     TILE: tl.constexpr,
@@ -371,5 +378,6 @@ def _gradient_of_keys(
     tl.store(key_addresses, of_keys.to(grad_k.dtype.element_ty), mask=mask)
     value_addresses = grad_v + places * grad_v_stride + columns[None, :]
     tl.store(value_addresses, of_values.to(grad_v.dtype.element_ty), mask=mask)
-    tl.store(added_k + tl.program_id(0) * added_k_stride + columns, tl.sum(of_keys, 0))
-    tl.store(added_v + tl.program_id(0) * added_v_stride + columns, tl.sum(of_values, 0))
+    if SUMS:
+        tl.store(added_k + tl.program_id(0) * added_k_stride + columns, tl.sum(of_keys, 0))
+        tl.store(added_v + tl.program_id(0) * added_v_stride + columns, tl.sum(of_values, 0))

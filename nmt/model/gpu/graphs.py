@@ -12,7 +12,7 @@ import math
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -20,9 +20,8 @@ from torch import Tensor
 from nmt.config import Precision, Sharding, TrainingConfig
 from nmt.data.batches.batching import Batch
 from nmt.errors import UserError
-from nmt.model import Seq2Seq
+from nmt.model.seq2seq import Seq2Seq
 from nmt.runtime import log
-from nmt.training.update.parallel import Replicated
 
 _MOST = 32  # graphs; passes of other shapes are not recorded
 _STEPS = 16  # shapes per budget of tokens: padding takes half of such a step on average
@@ -64,6 +63,25 @@ def check_capture(options: TrainingConfig, model: Seq2Seq) -> None:
         raise UserError(f"training.cuda_graphs=true: {reason}. Set training.cuda_graphs=false.")
 
 
+class Gradients(Protocol):
+    """The gradients of a model in training; see `nmt.training.update.parallel.Replicated`."""
+
+    model: Seq2Seq
+
+    @property
+    def noted_gradients(self) -> frozenset[int]:
+        """What Python has noted about the gradients of an update so far."""
+
+    def note_gradients(self, noted: frozenset[int]) -> None:
+        """Sets `noted_gradients`."""
+
+    def drop_gradients(self) -> None:
+        """Forgets the gradients of a micro-batch whose backward pass was interrupted."""
+
+    def exchange(self) -> None:
+        """Starts the sum of the gradients over the processes."""
+
+
 @dataclass(frozen=True)
 class _Recorded:
     """A CUDA graph.
@@ -71,7 +89,7 @@ class _Recorded:
     Attributes:
         graph: the graph.
         batch: the batch whose memory it reads.
-        noted: `Replicated.noted_gradients` after the passes.
+        noted: `Gradients.noted_gradients` after the passes.
         buffers: the buffers of the model when it was recorded. A model may replace them, such as a table of
             positions that a longer sentence needs; the graph still reads those.
     """
@@ -100,7 +118,7 @@ class CapturedPasses:
             the passes run without graphs from then on.
     """
 
-    def __init__(self, passes: Callable[[Batch], None], parallel: Replicated, device: torch.device) -> None:
+    def __init__(self, passes: Callable[[Batch], None], parallel: Gradients, device: torch.device) -> None:
         self._passes, self._parallel, self._device = passes, parallel, device
         self._most = _MOST
         self._stream: Any = None

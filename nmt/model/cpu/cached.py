@@ -22,6 +22,7 @@ from torch import Tensor
 
 from nmt.data.batches.batching import Layout
 from nmt.model.attention import FEWEST_KEYS, Score, attention_weights, normalised
+from nmt.model.backend import Attention, KeysValues
 from nmt.model.positions import TARGET_MARGIN, Places, Positions
 from nmt.runtime.fp32_products import plain_fp32_products
 from nmt.runtime.lazy import cached_property
@@ -31,7 +32,7 @@ _SHARED = 8  # the hypotheses of a sentence share a cache up to this number
 
 
 @dataclass(frozen=True, eq=False)
-class CachedDecoderState:
+class CachedDecoderState(Attention):
     """The keys and values of the sources and of the targets so far; `Transformer.start` creates it.
 
     A step overwrites the memory of the state that it reads, so that state can't be used again.
@@ -224,18 +225,18 @@ class CachedDecoderState:
         fewest = 0 if first else math.ceil(_fewest_keys(self.cache.device) / self.cache.shape[3])
         return slice(first, max(self.length + 1, fewest))
 
-    def attend_targets(self, layer: int, qkv: Tensor, score: Score) -> Tensor:
+    def self_attend(self, qkv: Tensor, score: Score, layer: int) -> Tensor:
         """Adds the keys and values of the newest tokens to the cache and attends to all target tokens so far.
 
         The cache must have room for one more token; see `grown`.
 
         Args:
-            layer: index of the decoder layer.
             qkv: (B * K, 3, H, E), queries, keys and values of the newest tokens.
             score: the score of the layer.
+            layer: index of the decoder layer.
 
         Returns:
-            (B * K, H * E).
+            (B * K, D).
         """
         if self.positions is not None and self.positions.rotates:
             q, k = self.positions.rotate(qkv[:, 0], qkv[:, 1], self.places.positions)
@@ -281,17 +282,17 @@ class CachedDecoderState:
         places = torch.arange(self._seen.start, self._seen.stop, device=self.cache.device)
         return torch.full((1,), self.length, device=places.device), places
 
-    def attend_source(self, layer: int, q: Tensor, keys_values: Tensor | None, score: Score) -> Tensor:
+    def cross_attend(self, q: Tensor, keys_values: KeysValues | None, score: Score, layer: int) -> Tensor:
         """Attends to the sources; one matrix product takes all hypotheses of a sentence as queries.
 
         Args:
-            layer: index of the decoder layer.
             q: (B * K, H, E), queries.
             keys_values: None, since `cross` holds them.
             score: the score of the layer.
+            layer: index of the decoder layer.
 
         Returns:
-            (B * K, H * E).
+            (B * K, D).
         """
         keys, values = self.cross[layer]
         folded = q.view(self.num_sentences, self.num_hypotheses, *q.shape[1:]).transpose(1, 2)

@@ -14,7 +14,8 @@ import pytest
 import torch
 from interpreted_loss_kernel import CASES
 
-import nmt.training.update.loss as module
+from nmt.config import Kernel
+from nmt.model.gpu import GpuBackend
 from nmt.training.update.loss import training_loss
 
 pytest.importorskip("triton", reason="Triton is not installed: it exists for Linux only")
@@ -50,14 +51,15 @@ def test_masked_logits_have_no_gradient(values: int, interpreted: dict[tuple[str
 
 @pytest.mark.parametrize("capability", [75, 80, 90])
 @pytest.mark.parametrize("dtype", ["fp16", "bf16", "fp32"])
-def test_the_kernels_compile_for_gpus(capability: int, dtype: str) -> None:
+@pytest.mark.parametrize("loss_rows", [False, True])
+def test_the_kernels_compile_for_gpus(loss_rows: bool, capability: int, dtype: str) -> None:
     if dtype == "bf16" and capability < 80:
         pytest.skip("GPUs of compute capability 7.5 have no bf16")
     import triton
     from triton.backends.compiler import GPUTarget
     from triton.compiler import ASTSource
 
-    from nmt.training.update import loss_kernel
+    from nmt.model.gpu import loss_kernels
 
     rest = {"ids": "*i64", "figures": "*fp32", "figure_stride": "i32", "num_units": "i32", "peak": "fp32"}
     one = {"logits": f"*{dtype}", "row_units": "i32", **rest, "scale": "fp32"}
@@ -66,16 +68,14 @@ def test_the_kernels_compile_for_gpus(capability: int, dtype: str) -> None:
         **{**rest, "weight": "fp32", "scale": "fp32"},
     }
     for function, signature, num_values in (
-        (loss_kernel._cross_entropy, one, 8000),
-        (loss_kernel._cross_entropy, one, 37000),
-        (loss_kernel._rdrop, two, 37000),
+        (loss_kernels._cross_entropy, one, 8000),
+        (loss_kernels._cross_entropy, one, 37000),
+        (loss_kernels._rdrop, two, 37000),
     ):
-        unit, (block, warps) = math.gcd(num_values, 16), loss_kernel._sizes(num_values)
-        constants: dict[str, int | bool] = {"BLOCK": block, "UNIT": unit}
-        if function is loss_kernel._cross_entropy:
-            constants["WHOLE"] = loss_kernel.reads(num_values) == 1
-        else:
-            constants["BLOCK"], warps = loss_kernel._BLOCK, loss_kernel._WARPS
+        unit, (constants, warps) = math.gcd(num_values, 16), loss_kernels.sizes(num_values, loss_rows)
+        if function is loss_kernels._rdrop:
+            constants, warps = {"BLOCK": loss_kernels._BLOCK}, loss_kernels._WARPS
+        constants["UNIT"] = unit if loss_rows else 1
         # As Triton itself marks them: memory of torch begins at multiples of 16.
         pointers = (place for place, kind in enumerate(signature.values()) if "*" in kind)
         aligned = {(place,): [["tt.divisibility", 16]] for place in pointers}
@@ -86,21 +86,16 @@ def test_the_kernels_compile_for_gpus(capability: int, dtype: str) -> None:
         )
         assert len(compiled.asm["cubin"]) > 1000
         # 16 bytes at a time, also of rows that do not begin at multiples of 16 logits.
-        for access in ("ld", "st"):
+        for access in ("ld", "st") if loss_rows else ():
             assert re.search(rf"{access}\.global\S*\.v4\.b32", compiled.asm["ptx"])
-
-
-def test_no_kernel_is_used_on_the_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_in_one_kernel", None)
-    losses = training_loss(torch.ones(2, 4), torch.ones(5, 4), torch.tensor([1, 2]), smoothing=0.1)
-    assert losses.nll.item() == pytest.approx(2 * math.log(5))
 
 
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
 @pytest.mark.parametrize("rdrop", [0.0, 5.0])
-def test_the_kernels_on_a_gpu(rdrop: float, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("kernels", [[], [Kernel.loss_rows]], ids=["measured", "rows"])
+def test_the_kernels_on_a_gpu(kernels: list[Kernel], rdrop: float, dtype: torch.dtype) -> None:
     """With logits of 16 bits, single gradients of R-Drop are far from the exact ones.
 
     In bf16 each value is compared with the plain functions on the same logits, and all of them together with
@@ -115,9 +110,12 @@ def test_the_kernels_on_a_gpu(rdrop: float, dtype: torch.dtype, monkeypatch: pyt
         ("cuda", plain, dtype),
         ("cpu", expected, torch.float64),
     ):
-        monkeypatch.setattr(module, "_has_kernels", lambda device, results=results: results is found)
+        backend = GpuBackend(torch.device("cuda", 0), kernels)
+        kernel = backend.loss_kernel if results is found else None
         leaves = [x.to(dtype).to(device, kind).requires_grad_() for x in (hidden, weight)]
-        losses = training_loss(*leaves, target.to(device), smoothing=0.1, rdrop=rdrop, scale=8.0)
+        losses = training_loss(
+            *leaves, target.to(device), smoothing=0.1, rdrop=rdrop, scale=8.0, kernel=kernel
+        )
         gradients = torch.autograd.grad(losses.objective, leaves)
         results += [x.detach().double().cpu() for x in (*losses, *gradients)]
     for a, b, exact in zip(found, plain, expected, strict=True):

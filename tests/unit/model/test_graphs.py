@@ -11,14 +11,14 @@ from typing import Any, cast
 import pytest
 import torch
 
-import nmt.training.update.captured as captured
+import nmt.model.gpu.graphs as captured
 from nmt.config import ModelConfig, Precision, Sharding, TrainingConfig
 from nmt.data.batches.batching import Batch
 from nmt.errors import UserError
 from nmt.model import Seq2Seq
+from nmt.model.gpu.graphs import CapturedPasses, check_capture, padding_steps
 from nmt.model.transformer import Transformer
 from nmt.runtime import log
-from nmt.training.update.captured import CapturedPasses, check_capture, padding_steps
 from nmt.training.update.loss import training_loss
 from nmt.training.update.parallel import Replicated
 

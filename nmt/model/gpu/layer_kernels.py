@@ -1,4 +1,4 @@
-"""Triton kernels for the parts of a model between its matrix products; `nmt.model.fused` calls them.
+"""Triton kernels for the parts of a model between its matrix products; `nmt.model.gpu.layers` calls them.
 
 - `residual_norm`: LayerNorm(x + dropout(y + bias)), the end of a sub-layer with post-norm; both directions.
 - `relu_backward_`: the gradient before a ReLU and its bias.
@@ -19,7 +19,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from nmt.model.kernels.operators import operator
+from nmt.model.gpu.kernel import operator
 
 _PROGRAMS = 1056  # of the kernels that sum over tokens: eight for each multiprocessor of an H100
 

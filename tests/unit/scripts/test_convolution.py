@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 import torch.nn.functional as F
+from position_experiments.convolution import Convolution
 
 from nmt.data.batches.batching import Layout
-from nmt.model.convolution import Convolution
 
 
 @pytest.mark.parametrize(

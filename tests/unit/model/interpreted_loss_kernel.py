@@ -13,7 +13,10 @@ from unittest.mock import patch
 import torch
 from torch import Tensor
 
-import nmt.training.update.loss as module
+from nmt.config import Kernel
+from nmt.data.batches.batching import IGNORED_ID
+from nmt.model import gpu
+from nmt.model.gpu import GpuBackend
 from nmt.training.update.loss import Losses, training_loss
 
 CASES: dict[str, dict[str, Any]] = {
@@ -36,6 +39,8 @@ CASES: dict[str, dict[str, Any]] = {
     "fp16": {"rows": 4, "values": 300, "dtype": "float16"},
     "fp16 with a loss scale": {"rows": 4, "values": 300, "dtype": "float16", "scale": 64.0},
     "bf16": {"rows": 4, "values": 300, "dtype": "bfloat16"},
+    "each row read twice": {"rows": 3, "values": 300, "loss_rows": False},
+    "each row read twice, many blocks": {"rows": 2, "values": 9001, "loss_rows": False, "left_out": [1]},
 }
 
 
@@ -50,17 +55,19 @@ def run(case: dict[str, Any], rdrop: float) -> dict[str, Any]:
     target = torch.randint(case["values"], (rows,), generator=generator)
     options = {"smoothing": case.get("smoothing", 0.1), "rdrop": rdrop, "scale": case.get("scale", 1.0)}
     if "left_out" in case and not rdrop:
-        target[case["left_out"]] = module.IGNORED_ID
+        target[case["left_out"]] = IGNORED_ID
         options["ignores"] = True
     inputs = [x.to(dtype) for x in (hidden, weight)]
     plain = figures(inputs, target, options)
-    with patch.object(module, "_in_parts", module._in_one_kernel):
-        found = figures(inputs, target, options)
+    kernels = [Kernel.loss_rows] if case.get("loss_rows", True) else []
+    with patch.object(gpu, "loss_runs", lambda *_: True):
+        kernel = GpuBackend(torch.device("cuda"), kernels).loss_kernel
+    found = figures(inputs, target, options | {"kernel": kernel})
     expected = figures([x.double() for x in inputs], target, options)
     return {"found": found, "plain": plain, "expected": expected}
 
 
-def figures(inputs: list[Tensor], target: Tensor, options: dict[str, float]) -> list[list[float]]:
+def figures(inputs: list[Tensor], target: Tensor, options: dict[str, Any]) -> list[list[float]]:
     """Returns the three sums, and the gradients of hidden states and weights."""
     leaves = [x.clone().requires_grad_() for x in inputs]
     losses: Losses = training_loss(leaves[0], leaves[1], target, **options)
@@ -70,7 +77,7 @@ def figures(inputs: list[Tensor], target: Tensor, options: dict[str, float]) -> 
 
 def masked(values: int) -> list[float]:
     """Returns the gradient of a row with logits of -inf but for 4,000, and the figures of the kernel."""
-    from nmt.training.update.loss_kernel import cross_entropy_
+    from nmt.model.gpu.loss_kernels import cross_entropy_
 
     logits, numbers = torch.zeros(1, values), torch.zeros(3, 1)
     logits[0, :-4000] = -torch.inf

@@ -1,9 +1,12 @@
 """Triton kernels of the loss, for GPUs: the logits are read as they are, and their gradient replaces them.
 
-`objective` has the plain version of the same arithmetic. This module needs Triton, so it is imported only
-where the kernels are used. Each program handles one row of logits, or with R-Drop one row of both passes. A
-row of `cross_entropy_` stays in registers if it is short; a long one is read once more, from the cache:
-`THREADS` bounds the rows that are in work at a time. All arithmetic is in fp32.
+`nmt.training.update.loss` has the plain version of the same arithmetic. This module needs Triton, so it is
+imported only where the kernels are used. Each program handles one row of logits, or with R-Drop one row of
+both passes. All arithmetic is in fp32.
+
+With `loss_rows` of `training.unmeasured_kernels`, a row of `cross_entropy_` stays in registers if it is
+short. A long one is read once more, from the cache: `_THREADS` bounds the rows that are in work at a time.
+And a row of any multiple of 8 is read 16 bytes at a time.
 
 Shapes: R rows of logits, V vocabulary size.
 """
@@ -11,24 +14,26 @@ Shapes: R rows of logits, V vocabulary size.
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import torch
 import triton
 import triton.language as tl
 from torch import Tensor
 
-from nmt.model.kernels.operators import operator
+from nmt.model.gpu.kernel import operator
 
-_BLOCK = 4096  # logits of each row of R-Drop that a program holds in registers at a time
+_BLOCK = 4096  # logits of a row that a program holds in registers at a time
 _WARPS = 8
 _LONGEST = 16384  # logits that a program of the cross-entropy can hold in registers
 
-THREADS = 1024
-"""Threads of a program that reads a row twice. A multiprocessor has up to 2,048, so at most two rows."""
+_THREADS = 1024  # of a program that reads a row twice. A multiprocessor has up to 2,048, so at most two rows
 
 
 @operator(lambda logits, ids, figures, *others: _check(ids, figures, logits), mutates=("logits", "figures"))
-def cross_entropy_(logits: Tensor, ids: Tensor, figures: Tensor, peak: float, scale: float) -> None:
+def cross_entropy_(
+    logits: Tensor, ids: Tensor, figures: Tensor, peak: float, scale: float, loss_rows: bool = True
+) -> None:
     """Replaces logits by `scale * (softmax(logits) - peak * onehot(ids))`.
 
     Args:
@@ -37,16 +42,16 @@ def cross_entropy_(logits: Tensor, ids: Tensor, figures: Tensor, peak: float, sc
         figures: (3, R) fp32. Row 0 receives -log softmax(logits)[id], row 1 logits[id].
         peak: 1 - label smoothing.
         scale: the loss scale.
+        loss_rows: whether the kernel of that name is used.
     """
     _check(ids, figures, logits)
     if len(logits):
-        block, warps = _sizes(logits.shape[1])
         num_values, stride = logits.shape[1], logits.stride(0)
-        unit = math.gcd(num_values, stride, 16)
+        constants, warps = sizes(num_values, loss_rows)
+        unit = math.gcd(num_values, stride, 16) if loss_rows else 1
         _cross_entropy[(len(logits),)](
             *(logits, stride // unit, ids, figures, figures.stride(0), num_values // unit, peak, scale),
-            BLOCK=block,
-            WHOLE=reads(num_values) == 1,
+            **constants,
             UNIT=unit,
             num_warps=warps,
         )
@@ -57,7 +62,14 @@ def cross_entropy_(logits: Tensor, ids: Tensor, figures: Tensor, peak: float, sc
     mutates=("first", "second", "figures"),
 )
 def rdrop_(
-    first: Tensor, second: Tensor, ids: Tensor, figures: Tensor, peak: float, weight: float, scale: float
+    first: Tensor,
+    second: Tensor,
+    ids: Tensor,
+    figures: Tensor,
+    peak: float,
+    weight: float,
+    scale: float,
+    loss_rows: bool = True,
 ) -> None:
     """Replaces the logits of both passes by their gradients; `loss.training_loss` has the objective.
 
@@ -70,11 +82,12 @@ def rdrop_(
         peak: 1 - label smoothing.
         weight: a quarter of `training.rdrop`.
         scale: the loss scale.
+        loss_rows: see `cross_entropy_`.
     """
     _check(ids, figures, first, second)
     if len(first):
         num_values, strides = first.shape[1], (first.stride(0), second.stride(0))
-        unit = math.gcd(num_values, *strides, 16)
+        unit = math.gcd(num_values, *strides, 16) if loss_rows else 1
         _rdrop[(len(first),)](
             *(first, strides[0] // unit, second, strides[1] // unit, ids, figures, figures.stride(0)),
             *(num_values // unit, peak, weight, scale),
@@ -94,17 +107,20 @@ def _check(ids: Tensor, figures: Tensor, *logits: Tensor) -> None:
     assert figures.device == ids.device
 
 
-def reads(num_pieces: int) -> int:
+def reads(num_pieces: int, loss_rows: bool) -> int:
     """Returns how often the cross-entropy reads a row of this many logits."""
-    return 1 if num_pieces <= _LONGEST else 2
+    return 1 if loss_rows and num_pieces <= _LONGEST else 2
 
 
-def _sizes(num_pieces: int) -> tuple[int, int]:
-    """Returns the logits that a program of the cross-entropy holds at a time, and its warps."""
-    if reads(num_pieces) == 2:
-        return 8 * THREADS, THREADS // 32
+def sizes(num_pieces: int, loss_rows: bool) -> tuple[dict[str, Any], int]:
+    """Returns constants of the cross-entropy for a row of this many logits, and its warps."""
+    if not loss_rows:
+        return {"BLOCK": _BLOCK, "WHOLE": False, "FIRST": "", "SECOND": ""}, _WARPS
+    if reads(num_pieces, loss_rows) == 2:
+        constants = {"BLOCK": 8 * _THREADS, "WHOLE": False, "FIRST": "evict_last", "SECOND": "evict_first"}
+        return constants, _THREADS // 32
     block = max(256, 1 << (num_pieces - 1).bit_length())
-    return block, max(1, block // 1024)
+    return {"BLOCK": block, "WHOLE": True, "FIRST": "", "SECOND": ""}, max(1, block // 1024)
 
 
 # Triton compiles the functions below and accepts no annotations except constexpr.
@@ -142,6 +158,8 @@ def _cross_entropy(
     scale,
     BLOCK: tl.constexpr,
     WHOLE: tl.constexpr,
+    FIRST: tl.constexpr,
+    SECOND: tl.constexpr,
     UNIT: tl.constexpr,
 ):
     # Sizes in units: Triton itself notices only multiples of 16, and loads other rows value by value.
@@ -160,11 +178,11 @@ def _cross_entropy(
         log_total = tl.log(total)
         _store_gradient(logits, places, inside, values, highest, log_total, target, peak, scale)
     else:
-        highest, log_total = _softmax_of_row(logits, num_values, BLOCK, "evict_last")
+        highest, log_total = _softmax_of_row(logits, num_values, BLOCK, FIRST)
         for start in range(0, num_values, BLOCK):
             places = start + tl.arange(0, BLOCK)
             inside = places < num_values
-            values = tl.load(logits + places, mask=inside, other=-float("inf"), eviction_policy="evict_first")
+            values = tl.load(logits + places, mask=inside, other=-float("inf"), eviction_policy=SECOND)
             values = values.to(tl.float32)
             _store_gradient(logits, places, inside, values, highest, log_total, target, peak, scale)
     tl.store(figures + row, tl.where(has_target, highest + log_total - target_logit, 0.0))

@@ -8,8 +8,8 @@ from torch import Tensor
 
 from nmt.config import ModelConfig, Tie
 from nmt.data.batches.batching import Batch
+from nmt.model.gpu.half_weights import HalfWeights
 from nmt.model.transformer import Transformer
-from nmt.training.update.half_weights import HalfWeights
 from nmt.training.update.loss import training_loss
 from nmt.training.update.optimizer import FlatGradients
 

@@ -1,4 +1,4 @@
-"""A Triton kernel for the gradient before a ReLU; `nmt.model.fused` calls it.
+"""A Triton kernel for the gradient before a ReLU; `nmt.model.gpu.layers` calls it.
 
 The gradient of the hidden layer of a feed-forward network is a product whose values are then zeroed where the
 ReLU returned 0, and summed over tokens for the bias. As separate kernels, the second one reads the gradient,
@@ -20,8 +20,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from nmt.model.kernels.operators import operator
-from nmt.model.kernels.trial import right
+from nmt.model.gpu.kernel import operator, right
 
 _ROWS, _COLUMNS = 128, 128  # of a tile of the product
 _GROUP = 8  # rows of tiles that are computed together, so that they find `weight` in the cache

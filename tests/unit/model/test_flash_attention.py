@@ -1,4 +1,4 @@
-"""The adapter to torch's CUDA kernel, with stand-ins for it; on a GPU the real kernel, and those of nmt."""
+"""Attention without padding: flash attention with stand-ins; on a GPU the real kernel, and those of nmt."""
 
 from __future__ import annotations
 
@@ -7,11 +7,17 @@ from typing import Any
 
 import pytest
 import torch
+from test_attention import assert_same_with_gradients, random
 from torch import Tensor
+from toy_positions import KINDS
 
 from nmt.data.batches.batching import Layout
-from nmt.model import kernels
-from nmt.model.kernels import Pattern, cross_attend, self_attend, varlen
+from nmt.model.attention import SCORES, ScaledDot
+from nmt.model.backend import Attention, Pattern
+from nmt.model.cpu.padded import PaddedAttention
+from nmt.model.gpu import GpuBackend, attention
+from nmt.model.gpu.attention import FlashAttention, TritonAttention, attend_flash, attention_without_padding
+from nmt.model.positions import POSITIONS, Shape
 from nmt.model.reference import naive_attention
 from nmt.runtime import log
 
@@ -34,10 +40,11 @@ def test_the_arguments_of_the_operator(
         calls.append((given, named))
         return given[0], given[1], given[2]
 
-    monkeypatch.setattr(varlen, "kernel", lambda: operator)
+    monkeypatch.setattr(attention, "flash_kernel", lambda: operator)
     queries, keys = Layout.of([2, 3]), Layout.of([4, 1])
     q, k, v = (torch.zeros(5, 2, 8) for _ in "qkv")
-    assert varlen.attend_varlen(q, k, v, queries, keys, causal=causal, window=window, scale=0.5) is q
+    pattern = Pattern(queries, keys, 2, 8, 0.5, causal=causal, window=window)
+    assert attend_flash(q, k, v, pattern) is q
     [(given, named)] = calls
     assert all(a is b for a, b in zip(given, (q, k, v, queries.cu_seqlens, keys.cu_seqlens), strict=False))
     is_causal, left, right = expected
@@ -46,7 +53,7 @@ def test_the_arguments_of_the_operator(
 
 
 def test_this_torch_has_the_operator_with_these_arguments() -> None:
-    kernel = varlen.kernel()
+    kernel = attention.flash_kernel()
     assert kernel is not None
     arguments = [(one.name, str(one.type)) for one in kernel._schema.arguments]  # type: ignore[attr-defined]
     assert [name for name, _ in arguments[:10]] == [
@@ -56,15 +63,109 @@ def test_this_torch_has_the_operator_with_these_arguments() -> None:
     assert {"scale", "window_size_left", "window_size_right"} <= {name for name, _ in arguments}
 
 
-def test_the_cpu_is_never_offered_it() -> None:
-    assert not varlen.supports_varlen(torch.zeros(1, 2, 8, dtype=torch.bfloat16))
-
-
 @pytest.fixture
 def said(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> pytest.LogCaptureFixture:
     """The log records of the program."""
     monkeypatch.setattr(log, "propagate", True)
     return caplog
+
+
+HEADS, WIDTH, LAYER = 2, 8, 1
+GPU = torch.device("cuda", 0)
+LAYOUT = Layout.of([7, 2])
+
+
+@pytest.mark.parametrize("triton", [False, True])
+@pytest.mark.parametrize(
+    ("score", "encoding", "width", "dtype", "expected"),
+    [
+        ("scaled_dot", None, 16, torch.bfloat16, TritonAttention),
+        ("dot", "rotary", 64, torch.float16, TritonAttention),
+        ("scaled_dot", "sinusoidal", 24, torch.bfloat16, FlashAttention),
+        ("scaled_dot", None, 12, torch.bfloat16, None),
+        ("scaled_dot", None, 264, torch.bfloat16, None),
+        ("scaled_dot", None, 16, torch.float32, None),
+        ("additive", None, 16, torch.bfloat16, None),
+        ("scaled_dot", "alibi", 16, torch.bfloat16, None),
+        ("scaled_dot", "relative", 16, torch.bfloat16, None),
+    ],
+)
+def test_the_attention_of_a_gpu(
+    score: str,
+    encoding: str | None,
+    width: int,
+    dtype: torch.dtype,
+    expected: type[Attention] | None,
+    triton: bool,
+    monkeypatch: pytest.MonkeyPatch,
+    said: pytest.LogCaptureFixture,
+) -> None:
+    """What has no kernel pads the sentences; in 16 bits the log says so, once."""
+    for name in ("triton_runs", "flash_runs"):
+        monkeypatch.setattr(attention, name, lambda *_: True)
+    monkeypatch.setattr(attention, "has_triton", lambda: triton)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (8, 0))
+    said.set_level("INFO")
+    positions = None
+    if encoding is not None:
+        kind = POSITIONS[encoding]
+        positions = kind(kind.Options(), Shape(HEADS * width, HEADS, 1, False, 1.0))
+    scale = SCORES[score].factor(width)
+    pattern = Pattern(LAYOUT, LAYOUT, HEADS, width, scale, positions=positions)
+    if expected is TritonAttention and not triton:
+        expected = FlashAttention
+    backend = GpuBackend(GPU)
+    found = [backend.attention(pattern, dtype) for _ in range(2)]
+    assert all(type(each) is (expected or PaddedAttention) for each in found)
+    assert len(said.messages) == (expected is None and dtype is not torch.float32)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (7, 5))
+    assert attention_without_padding(pattern, GPU, dtype) is None
+
+
+@pytest.mark.parametrize("causal", [True, False])
+@pytest.mark.parametrize("encoding", [None, "turning", "rotary"])
+@pytest.mark.parametrize("window", [None, 2])
+def test_self_attention(
+    encoding: str | None, window: int | None, causal: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls: list[tuple[int, int]] = []
+
+    def kernel(
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        cu_seq_q: Tensor,
+        cu_seq_k: Tensor,
+        *others: object,
+        scale: float,
+        window_size_left: int,
+        window_size_right: int,
+    ) -> tuple[Tensor]:
+        """The reference with the signature of the kernel."""
+        calls.append((window_size_left, window_size_right))
+        query = query * (scale * query.shape[-1] ** 0.5)
+        ends = (cu_seq_q[:-1], cu_seq_q[1:], cu_seq_k[:-1], cu_seq_k[1:])
+        rules: Any = {"causal": window_size_right == 0}
+        rules["window"] = window_size_left if window_size_left >= 0 else None
+        outputs = [
+            naive_attention(query[first:last], key[left:right], value[left:right], **rules)
+            for first, last, left, right in zip(*ends, strict=True)
+        ]
+        return (torch.cat(outputs).view_as(query),)
+
+    monkeypatch.setattr(attention, "flash_kernel", lambda: kernel)
+    positions = None
+    if encoding is not None:
+        kind = KINDS.get(encoding) or POSITIONS[encoding]
+        positions = kind(kind.Options(), Shape(HEADS * WIDTH, HEADS, 2, causal, 1.0)).double()
+    pattern = Pattern(LAYOUT, LAYOUT, HEADS, WIDTH, 0.5, causal=causal, positions=positions, window=window)
+    qkv, score = random(9, 3, HEADS, WIDTH), ScaledDot(HEADS, WIDTH)
+    fast = FlashAttention(pattern).self_attend(qkv, score, LAYER)
+    if window is not None:
+        assert calls == [(window, 0 if causal else window)]
+    score.scale = 0.5
+    slow = PaddedAttention(pattern, 0).self_attend(qkv, score, LAYER)
+    assert_same_with_gradients(fast, slow, [qkv], atol=1e-11)
 
 
 def without_gradient(q: Tensor, *others: object, **options: object) -> tuple[Tensor]:
@@ -111,26 +212,27 @@ def test_a_kernel_that_does_not_run_is_reported_once_and_not_used(
     monkeypatch: pytest.MonkeyPatch,
     said: pytest.LogCaptureFixture,
 ) -> None:
-    monkeypatch.setattr(varlen, "kernel", lambda: kernel)
-    varlen.runs.cache_clear()
+    monkeypatch.setattr(attention, "flash_kernel", lambda: kernel)
+    attention.flash_runs.cache_clear()
     with torch.inference_mode(not grad), torch.autocast("cpu", torch.bfloat16):
         for _ in range(2):
-            assert varlen.runs(torch.device("cpu"), torch.bfloat16, 16) is runs
-    varlen.runs.cache_clear()
+            assert attention.flash_runs(torch.device("cpu"), torch.bfloat16, 16) is runs
+    attention.flash_runs.cache_clear()
     start = "this build of torch has no flash attention for bfloat16 with heads of 16 on cpu ("
     assert len(said.messages) == (not runs)
     assert all(line.startswith(start) and "\n" not in line for line in said.messages)
 
 
 def test_a_kernel_without_memory_is_not_a_missing_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(varlen, "kernel", lambda: missing(torch.OutOfMemoryError))
-    varlen.runs.cache_clear()
+    monkeypatch.setattr(attention, "flash_kernel", lambda: missing(torch.OutOfMemoryError))
+    attention.flash_runs.cache_clear()
     with pytest.raises(torch.OutOfMemoryError):
-        varlen.runs(torch.device("cpu"), torch.bfloat16, 16)
+        attention.flash_runs(torch.device("cpu"), torch.bfloat16, 16)
 
 
 needs_a_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 QUERIES, KEYS = [3, 40, 17], [5, 20, 33]
+SCORE = ScaledDot(2, 32)
 
 
 def naive(q: Tensor, k: Tensor, v: Tensor, sizes: list[int], causal: bool) -> Tensor:
@@ -164,15 +266,16 @@ def test_the_kernel_in_self_attention_is_the_naive_twin(
     flat: bool, dtype: torch.dtype, causal: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if not flat:
-        monkeypatch.setattr(kernels, "supports_flat", lambda x: False)
+        monkeypatch.setattr(attention, "has_triton", lambda: False)
     layout = Layout.of(QUERIES).to("cuda")
-    pattern = Pattern(layout, layout, 2, causal=causal)
+    found = GpuBackend(GPU).attention(Pattern(layout, layout, 2, 32, 32**-0.5, causal=causal), dtype)
+    assert type(found) is (TritonAttention if flat else FlashAttention)
     qkv = torch.randn(60, 3, 2, 32, generator=torch.Generator().manual_seed(1))
-    assert kernels.supports_flat(qkv.to("cuda", dtype)) is flat and varlen.supports_varlen(
-        qkv.to("cuda", dtype)
-    )
     assert_near_with_gradients(
-        lambda x: self_attend(x, pattern), lambda x: naive(*x.unbind(1), QUERIES, causal), [qkv], dtype
+        lambda x: found.self_attend(x, SCORE, 0),
+        lambda x: naive(*x.unbind(1), QUERIES, causal),
+        [qkv],
+        dtype,
     )
 
 
@@ -184,13 +287,14 @@ def test_the_kernel_in_cross_attention_is_the_naive_twin(
     flat: bool, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if not flat:
-        monkeypatch.setattr(kernels, "supports_flat", lambda x: False)
-    pattern = Pattern(Layout.of(QUERIES).to("cuda"), Layout.of(KEYS).to("cuda"), 2, causal=False)
+        monkeypatch.setattr(attention, "has_triton", lambda: False)
+    pattern = Pattern(Layout.of(QUERIES).to("cuda"), Layout.of(KEYS).to("cuda"), 2, 32, 32**-0.5)
+    found = GpuBackend(GPU).attention(pattern, dtype)
     generator = torch.Generator().manual_seed(1)
-    q, kv = (torch.randn(tokens, parts, 2, 32, generator=generator) for tokens, parts in ((60, 1), (58, 2)))
+    q, kv = (torch.randn(*shape, 2, 32, generator=generator) for shape in ((60,), (58, 2)))
     assert_near_with_gradients(
-        lambda q, kv: cross_attend(q, kv, pattern),
-        lambda q, kv: naive(q[:, 0], *kv.unbind(1), KEYS, False),
+        lambda q, kv: found.cross_attend(q, kv, SCORE, 0),
+        lambda q, kv: naive(q, *kv.unbind(1), KEYS, False),
         [q, kv],
         dtype,
     )
@@ -201,7 +305,7 @@ def test_the_kernel_in_cross_attention_is_the_naive_twin(
 def test_the_grouped_path_on_a_gpu_is_the_naive_twin() -> None:
     """In fp32, which the kernel does not support."""
     layout = Layout.of(QUERIES).to("cuda")
-    pattern = Pattern(layout, layout, 2, causal=True)
+    pattern = Pattern(layout, layout, 2, 32, 32**-0.5, causal=True)
     qkv = torch.randn(60, 3, 2, 32, generator=torch.Generator().manual_seed(1))
-    found = self_attend(qkv.to("cuda"), pattern).cpu()
+    found = GpuBackend(GPU).attention(pattern, torch.float32).self_attend(qkv.to("cuda"), SCORE, 0).cpu()
     torch.testing.assert_close(found, naive(*qkv.unbind(1), QUERIES, True), rtol=1e-3, atol=1e-3)

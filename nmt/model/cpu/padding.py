@@ -16,65 +16,46 @@ import torch
 from torch import Tensor
 
 from nmt.data.batches.batching import Layout
-from nmt.model.positions import Positions
+from nmt.model.backend import Pattern
 from nmt.runtime.lazy import cached_property
 
 T = TypeVar("T")
 Array = np.ndarray[Any, np.dtype[np.int64]]
 
 
-class Pattern:
-    """The attention pattern of a batch: the keys that each query sees, all in the same sentence.
-
-    Created once per batch and used by all layers.
+class PaddedGroups:
+    """The sentences of a batch in padded groups; created once per batch and used by all layers.
 
     Args:
-        queries: layout of the stream of the queries.
-        keys: layout of the stream of the keys: the same number of sentences, in the same order.
-        heads: H.
-        causal: whether a query sees only the keys up to its position; requires that both streams are the
-            same.
-        positions: the positional encoding that acts in attention; None: no encoding does.
-        window: the number of keys that a query sees on either side; requires that both streams are the same.
-            None: all.
+        pattern: the keys that each query sees.
+        overhead: the call overhead of one more group, in units of the work for one query, key and head.
     """
 
-    def __init__(
-        self,
-        queries: Layout,
-        keys: Layout,
-        heads: int,
-        *,
-        causal: bool,
-        positions: Positions | None = None,
-        window: int | None = None,
-    ) -> None:
-        self.queries, self.keys, self.heads, self.causal = queries, keys, heads, causal
-        self.positions, self.window = positions, window
-        self.acts_on_scores = positions is not None and positions.acts_on_scores
+    def __init__(self, pattern: Pattern, overhead: int) -> None:
+        self.pattern, self._overhead = pattern, overhead
 
     @cached_property
     def groups(self) -> list[Group]:
         """The sentences in groups of similar length; each group is padded to one length."""
-        q, k = np.array(self.queries.lengths), np.array(self.keys.lengths)
+        q, k = np.array(self.pattern.queries.lengths), np.array(self.pattern.keys.lengths)
         order = np.argsort(q + k, kind="stable")
-        ranges = split(q[order], k[order], _group_overhead(self._device) / self.heads)
+        ranges = split(q[order], k[order], self._overhead / self.pattern.heads)
         return [Group(order[a:b], q[order[a:b]], k[order[a:b]]) for a, b in ranges]
 
     @cached_property
     def query_map(self) -> PaddingMap:
         """The padding map of a stream (N, 1, H, E) of queries."""
-        return self._map(self.queries, [group.queries for group in self.groups], 1)
+        return self._map(self.pattern.queries, [group.queries for group in self.groups], 1)
 
     @cached_property
     def key_value_map(self) -> PaddingMap:
         """The padding map of a stream (N, 2, H, E) of keys and values."""
-        return self._map(self.keys, [group.keys for group in self.groups], 2)
+        return self._map(self.pattern.keys, [group.keys for group in self.groups], 2)
 
     @cached_property
     def self_map(self) -> PaddingMap:
         """The padding map of a stream (N, 3, H, E) of queries, keys and values."""
-        return self._map(self.queries, [group.queries for group in self.groups], 3)
+        return self._map(self.pattern.queries, [group.queries for group in self.groups], 3)
 
     def masks(self, dtype: torch.dtype) -> list[Tensor | None]:
         """Returns the mask of each group: (B * H or 1, Lq or 1, Lk), 0 or -inf; None if it would be all 0."""
@@ -93,10 +74,10 @@ class Pattern:
 
     def _mask(self, group: Group, dtype: torch.dtype) -> Tensor | None:
         longest = int(group.keys.max())
-        if self.causal:  # padding comes after all tokens of its sentence, so this masks padding too
+        if self.pattern.causal:  # padding comes after all tokens of its sentence, so this masks padding too
             masked = np.triu(np.ones((1, longest, longest), bool), 1)
         else:
-            masked = (np.arange(longest) >= group.keys.repeat(self.heads)[:, None])[:, None]
+            masked = (np.arange(longest) >= group.keys.repeat(self.pattern.heads)[:, None])[:, None]
         if not masked.any():
             return None
         return self.mask_of(masked, dtype)
@@ -104,16 +85,17 @@ class Pattern:
     def mask_of(self, masked: np.ndarray[Any, np.dtype[np.bool_]], dtype: torch.dtype) -> Tensor:
         """Returns a mask on the device of the batch: -inf where `masked` is true, otherwise 0."""
         mask = torch.zeros(masked.shape, dtype=dtype)
-        return _to_device(mask.masked_fill_(torch.from_numpy(masked), -math.inf), self._device)
+        return _to_device(mask.masked_fill_(torch.from_numpy(masked), -math.inf), self.device)
 
     def _map(self, layout: Layout, lengths: list[Array], parts: int) -> PaddingMap:
         starts = np.cumsum((0, *layout.lengths))
         firsts = [starts[group.sentences] for group in self.groups]
-        return PaddingMap.of(firsts, lengths, parts, self.heads, self._device)
+        return PaddingMap.of(firsts, lengths, parts, self.pattern.heads, self.device)
 
     @property
-    def _device(self) -> torch.device:
-        return self.queries.positions.device
+    def device(self) -> torch.device:
+        """The device of the batch."""
+        return self.pattern.queries.positions.device
 
 
 @dataclass(frozen=True)
@@ -216,14 +198,6 @@ def _to_device(x: Tensor, device: torch.device) -> Tensor:
     if device.type == "cuda" and x.numel():
         return x.pin_memory().to(device, non_blocking=True)
     return x.to(device)
-
-
-def _group_overhead(device: torch.device) -> int:
-    """The call overhead of one more group, in units of the work for one query, key and head.
-
-    Measured on a CPU; estimated for a GPU, where work is cheap and calls are expensive.
-    """
-    return 3_200_000 if device.type == "cuda" else 32_000
 
 
 def split(query_lengths: Array, key_lengths: Array, overhead: float) -> list[tuple[int, int]]:

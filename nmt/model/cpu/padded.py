@@ -1,9 +1,9 @@
-"""Attention over padded groups of sentences, forward and backward.
+"""Attention over padded groups of sentences, forward and backward: all scores, encodings and windows.
 
 Dot-product scores without a bias take one autograd node for all groups of a batch. The other variants (other
 scores, a bias, relative values, a window) take one node per group, plus the nodes of score and encoding.
 
-Shapes: see `nmt.model.kernels.padding`; G = B * H, Lq queries and Lk keys of a sentence.
+Shapes: see `nmt.model.cpu.padding`; G = B * H, Lq queries and Lk keys of a sentence, n blocks of a window.
 """
 
 from __future__ import annotations
@@ -13,58 +13,81 @@ from contextlib import contextmanager, nullcontext
 from functools import partial
 from typing import Any
 
+import numpy as np
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from nmt.model.attention import Score, attention_weights, normalised, normalised_backward
-from nmt.model.kernels.padding import PaddingMap, Pattern
-from nmt.model.kernels.windows import Window
+from nmt.model.backend import Attention, KeysValues, Pattern
+from nmt.model.cpu.padding import Group, PaddedGroups, PaddingMap
 from nmt.runtime.fp32_products import plain_fp32_products
 
 
-def attend_padded(q: Tensor, kv: Tensor | None, pattern: Pattern, score: Score, layer: int) -> Tensor:
-    """Attention within sentences.
+class PaddedAttention(Attention):
+    """See `Attention`; the arguments are those of `PaddedGroups`."""
 
-    Args:
-        q: (N, 1, H, E), queries; or (N, 3, H, E), queries, keys and values of the same stream.
-        kv: (N of the other stream, 2, H, E), keys and values; None if they are in `q`.
-        pattern: the keys that each query sees.
-        score: the score of the layer.
-        layer: index of the layer, from 0.
+    def __init__(self, pattern: Pattern, overhead: int) -> None:
+        self._batch = PaddedGroups(pattern, overhead)
 
-    Returns:
-        (N, 1, H, E).
-    """
-    if score.scale is not None and pattern.window is None and not pattern.acts_on_scores:
-        return _attend_products(q, kv, pattern, score.scale)
-    if q.device.type != "cpu":
-        return _attend_groups(q, kv, pattern, score, layer)
-    with _fp32_products():
-        wide_kv = None if kv is None else _at_least_fp32(kv)
-        return _attend_groups(_at_least_fp32(q), wide_kv, pattern, score, layer).to(q.dtype)
+    def self_attend(self, qkv: Tensor, score: Score, layer: int) -> Tensor:
+        """See `Attention.self_attend`."""
+        pattern = self._batch.pattern
+        if pattern.rotates:
+            q, k, v = qkv.unbind(1)
+            qkv = torch.stack((*pattern.rotated(q, k), v), 1)
+        return self._attend(qkv, None, score, layer).flatten(1)
+
+    def cross_attend(self, q: Tensor, keys_values: KeysValues | None, score: Score, layer: int) -> Tensor:
+        """See `Attention.cross_attend`."""
+        assert keys_values is not None
+        kv = torch.stack(keys_values, 1) if isinstance(keys_values, tuple) else keys_values
+        return self._attend(q[:, None], kv, score, layer).flatten(1)
+
+    def _attend(self, q: Tensor, kv: Tensor | None, score: Score, layer: int) -> Tensor:
+        """Attends within sentences.
+
+        Args:
+            q: (N, 1, H, E), queries; or (N, 3, H, E), queries, keys and values of the same stream.
+            kv: (S, 2, H, E), keys and values; None if they are in `q`.
+            score: the score of the layer.
+            layer: index of the layer, from 0.
+
+        Returns:
+            (N, 1, H, E).
+        """
+        batch, pattern = self._batch, self._batch.pattern
+        if pattern.scale is not None and pattern.window is None and not pattern.acts_on_scores:
+            return _attend_products(q, kv, batch, pattern.scale)
+        if q.device.type != "cpu":
+            return _attend_groups(q, kv, batch, score, layer)
+        with _fp32_products():
+            wide_kv = None if kv is None else _at_least_fp32(kv)
+            return _attend_groups(_at_least_fp32(q), wide_kv, batch, score, layer).to(q.dtype)
 
 
-def _attend_groups(q: Tensor, kv: Tensor | None, pattern: Pattern, score: Score, layer: int) -> Tensor:
-    """Pads, attends group by group, and unpads. Arguments as in `attend_padded`; differentiable."""
+def _attend_groups(q: Tensor, kv: Tensor | None, batch: PaddedGroups, score: Score, layer: int) -> Tensor:
+    """Pads, attends group by group, and unpads; see `PaddedAttention`. Differentiable."""
+    pattern = batch.pattern
     if kv is None:
-        inputs = [(group[0], group[1], group[2]) for group in _padded(q, pattern.self_map)]
+        inputs = [(group[0], group[1], group[2]) for group in _padded(q, batch.self_map)]
     else:
-        pairs = zip(_padded(q, pattern.query_map), _padded(kv, pattern.key_value_map), strict=True)
+        pairs = zip(_padded(q, batch.query_map), _padded(kv, batch.key_value_map), strict=True)
         inputs = [(query[0], key[0], key[1]) for query, key in pairs]
     outputs = []
-    for number, (group, (qs, ks, vs)) in enumerate(zip(pattern.groups, inputs, strict=True)):
+    for number, (group, (qs, ks, vs)) in enumerate(zip(batch.groups, inputs, strict=True)):
         if pattern.window is not None and qs.shape[1] > pattern.window + 1:
-            window = Window(pattern, group)
+            window = Window(batch, group)
             blocks = window.queries(qs), window.keys(ks), window.keys(vs)
-            mask = pattern.cached(("window", number, qs.dtype), partial(window.mask, qs.dtype))
+            mask = batch.cached(("window", number, qs.dtype), partial(window.mask, qs.dtype))
             places = window.places()
             outputs.append(window.joined(_attend_group(blocks, mask, places, pattern, score, layer)))
         else:
-            whole, places = pattern.masks(qs.dtype)[number], (_positions(qs), _positions(ks))
+            whole, places = batch.masks(qs.dtype)[number], (_positions(qs), _positions(ks))
             outputs.append(_attend_group((qs, ks, vs), whole, places, pattern, score, layer))
     rows = torch.cat([output.reshape(-1, q.shape[-1]) for output in outputs])
     shape = torch.Size((len(q), 1, *q.shape[2:]))
-    return _unpad(rows, pattern.query_map, shape)
+    return _unpad(rows, batch.query_map, shape)
 
 
 def _positions(x: Tensor) -> Tensor:
@@ -102,14 +125,14 @@ class _Products(torch.autograd.Function):
     """Attention of all groups in one autograd node; saves the attention weights and recomputes nothing."""
 
     @staticmethod
-    def forward(ctx: Any, q: Tensor, kv: Tensor | None, pattern: Pattern, scale: float) -> Tensor:
+    def forward(ctx: Any, q: Tensor, kv: Tensor | None, batch: PaddedGroups, scale: float) -> Tensor:
         ctx.dtype, ctx.scale = q.dtype, scale
         if q.device.type == "cpu":
             with _fp32_products():
                 return _Products._forward(
-                    ctx, _at_least_fp32(q), None if kv is None else _at_least_fp32(kv), pattern
+                    ctx, _at_least_fp32(q), None if kv is None else _at_least_fp32(kv), batch
                 )
-        return _Products._forward(ctx, q, kv, pattern)
+        return _Products._forward(ctx, q, kv, batch)
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
@@ -119,35 +142,35 @@ class _Products(torch.autograd.Function):
         return _Products._backward(ctx, grad)
 
     @staticmethod
-    def _forward(ctx: Any, q: Tensor, kv: Tensor | None, pattern: Pattern) -> Tensor:
+    def _forward(ctx: Any, q: Tensor, kv: Tensor | None, batch: PaddedGroups) -> Tensor:
         shape = torch.Size((len(q), 1, *q.shape[2:]))
         if kv is None:
-            inputs = [(group[0], group[1], group[2]) for group in pattern.self_map.pad(q)]
+            inputs = [(group[0], group[1], group[2]) for group in batch.self_map.pad(q)]
         else:
-            pairs = zip(pattern.query_map.pad(q), pattern.key_value_map.pad(kv), strict=True)
+            pairs = zip(batch.query_map.pad(q), batch.key_value_map.pad(kv), strict=True)
             inputs = [(query[0], key[0], key[1]) for query, key in pairs]
-        rows, outputs = pattern.query_map.empty(q)
+        rows, outputs = batch.query_map.empty(q)
         saved: list[Tensor] = []
-        for (qs, ks, vs), out, mask in zip(inputs, outputs, pattern.masks(q.dtype), strict=True):
+        for (qs, ks, vs), out, mask in zip(inputs, outputs, batch.masks(q.dtype), strict=True):
             weights = attention_weights(qs, ks, ctx.scale, mask)
             torch.bmm(weights, vs, out=out[0])
             saved += [qs, ks, vs, weights]
         ctx.save_for_backward(*saved)
-        ctx.pattern, ctx.q_shape, ctx.kv_shape = pattern, q.shape, None if kv is None else kv.shape
-        return pattern.query_map.unpad(rows, shape)
+        ctx.batch, ctx.q_shape, ctx.kv_shape = batch, q.shape, None if kv is None else kv.shape
+        return batch.query_map.unpad(rows, shape)
 
     @staticmethod
     def _backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        pattern, saved = ctx.pattern, ctx.saved_tensors
+        batch, saved = ctx.batch, ctx.saved_tensors
         if ctx.kv_shape is None:
-            rows, groups = pattern.self_map.empty(grad)
+            rows, groups = batch.self_map.empty(grad)
             grads = [(group[0], group[1], group[2]) for group in groups]
         else:
-            q_rows, q_groups = pattern.query_map.empty(grad)
-            kv_rows, kv_groups = pattern.key_value_map.empty(grad)
+            q_rows, q_groups = batch.query_map.empty(grad)
+            kv_rows, kv_groups = batch.key_value_map.empty(grad)
             grads = [(query[0], key[0], key[1]) for query, key in zip(q_groups, kv_groups, strict=True)]
         # The gradients of keys and values sum over queries: padded queries must contribute 0.
-        outputs = pattern.query_map.pad(grad, zeros=True)
+        outputs = batch.query_map.pad(grad, zeros=True)
         for i, (out, (grad_q, grad_k, grad_v)) in enumerate(zip(outputs, grads, strict=True)):
             qs, ks, vs, weights = saved[4 * i : 4 * i + 4]
             torch.bmm(weights.transpose(1, 2), out[0], out=grad_v)
@@ -156,9 +179,9 @@ class _Products(torch.autograd.Function):
             torch.bmm(grad_scores, ks, out=grad_q)
             torch.bmm(grad_scores.transpose(1, 2), qs, out=grad_k)
         if ctx.kv_shape is None:
-            return pattern.self_map.unpad(rows, ctx.q_shape).to(ctx.dtype), None, None, None
-        grad_q = pattern.query_map.unpad(q_rows, ctx.q_shape).to(ctx.dtype)
-        return grad_q, pattern.key_value_map.unpad(kv_rows, ctx.kv_shape).to(ctx.dtype), None, None
+            return batch.self_map.unpad(rows, ctx.q_shape).to(ctx.dtype), None, None, None
+        grad_q = batch.query_map.unpad(q_rows, ctx.q_shape).to(ctx.dtype)
+        return grad_q, batch.key_value_map.unpad(kv_rows, ctx.kv_shape).to(ctx.dtype), None, None
 
 
 _attend_products: Callable[..., Tensor] = _Products.apply
@@ -273,3 +296,72 @@ def _fp32_products() -> Iterator[None]:
     """Disables autocast on the CPU, and oneDNN in fp32 matrix products."""
     with torch.autocast("cpu", enabled=False), plain_fp32_products():
         yield
+
+
+class Window:
+    """The blocks of one padded group, for restricted self-attention (section 4 of the paper).
+
+    A sentence of L tokens is cut into n blocks of r tokens. The queries of a block see only keys of their
+    block and of its neighbours. So a block is computed as a short sentence of r queries and 2 r (causal) or
+    3 r keys, in time O(L r).
+
+    Args:
+        batch: its pattern gives r = `window`, and `causal`.
+        group: the sentences of the group.
+    """
+
+    def __init__(self, batch: PaddedGroups, group: Group) -> None:
+        assert batch.pattern.window is not None
+        self._batch, self._pattern, self._lengths = batch, batch.pattern, group.queries
+        self._size, self._length = batch.pattern.window, int(group.queries.max())
+        self._blocks = -(-self._length // self._size)
+        self._sides = 2 if batch.pattern.causal else 3
+
+    def queries(self, x: Tensor) -> Tensor:
+        """(B * H, L, E) → (B * n * H, r, E)."""
+        return self._cut(F.pad(x, (0, 0, 0, self._padding)))
+
+    def keys(self, x: Tensor) -> Tensor:
+        """(B * H, L, E) → (B * n * H, 2 r or 3 r, E), each block with its neighbours."""
+        after = 0 if self._pattern.causal else self._size
+        x = F.pad(x, (0, 0, self._size, self._padding + after))
+        total = self._blocks * self._size
+        shifted = [x[:, side * self._size :][:, :total] for side in range(self._sides)]
+        return torch.cat([self._cut(each) for each in shifted], 1)
+
+    def joined(self, x: Tensor) -> Tensor:
+        """(B * n * H, r, E) → (B * H, L, E)."""
+        heads, blocks = self._pattern.heads, self._blocks
+        x = x.view(-1, blocks, heads, self._size, x.shape[-1]).transpose(1, 2)
+        return x.reshape(-1, blocks * self._size, x.shape[-1])[:, : self._length]
+
+    def mask(self, dtype: torch.dtype) -> Tensor:
+        """Returns the mask, (B * n * H, r, 2 r or 3 r): -inf where a query must not see a key, else 0."""
+        size = self._size
+        block = np.arange(self._blocks)[:, None, None] * size
+        query = block + np.arange(size)[:, None]
+        key = block - size + np.arange(self._sides * size)
+        seen = (np.abs(query - key) <= size) & (key >= 0)
+        if self._pattern.causal:
+            seen &= key <= query
+        lengths = self._lengths[:, None, None, None]
+        # Padded queries see all keys: the softmax of a row without a visible key would be NaN.
+        masked = ~((seen & (key < lengths)) | (query >= lengths))  # (B, n, r, keys)
+        masked = np.repeat(masked.reshape(-1, *masked.shape[2:]), self._pattern.heads, axis=0)
+        return self._batch.mask_of(masked, dtype)
+
+    def places(self) -> tuple[Tensor, Tensor]:
+        """Returns the positions of the queries, (r,), and keys, (2 r or 3 r,), counted from the first key."""
+        device = self._batch.device
+        queries = torch.arange(self._size, 2 * self._size, device=device)
+        return queries, torch.arange(self._sides * self._size, device=device)
+
+    @property
+    def _padding(self) -> int:
+        return self._blocks * self._size - self._length
+
+    def _cut(self, x: Tensor) -> Tensor:
+        """(B * H, n * r, E) → (B * n * H, r, E)."""
+        heads, width = self._pattern.heads, x.shape[-1]
+        x = x.reshape(-1, heads, self._blocks, self._size, width).transpose(1, 2)
+        return x.reshape(-1, self._size, width)

@@ -8,7 +8,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from nmt.config import ModelConfig, Norm, Tie
 from nmt.data.batches.batching import Batch
-from nmt.model.flops import training_flops
+from nmt.model.size import training_flops
 from nmt.model.transformer import Transformer
 
 

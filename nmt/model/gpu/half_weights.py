@@ -13,8 +13,7 @@ from collections.abc import Iterable
 import torch
 from torch import Tensor
 
-from nmt.model import Seq2Seq
-from nmt.training.update.optimizer import trained_parameters
+from nmt.model.seq2seq import Seq2Seq
 
 
 class HalfWeights:
@@ -27,7 +26,7 @@ class HalfWeights:
     """
 
     def __init__(self, model: Seq2Seq, dtype: torch.dtype) -> None:
-        self._weights: list[Tensor] = list(trained_parameters(model).values())
+        self._weights: list[Tensor] = [weight for weight in model.parameters() if weight.requires_grad]
         self._sums = [weight.grad for weight in self._weights]
         numbers = {id(weight): number for number, weight in enumerate(self._weights)}
         self._pairs = model.copy_weights(dtype)

@@ -1,0 +1,26 @@
+"""The backend of the CPU, which also serves devices without one of their own."""
+
+from __future__ import annotations
+
+import torch
+
+from nmt.model.backend import Attention, Backend, Pattern
+from nmt.model.cpu.padded import PaddedAttention
+
+
+class CpuBackend(Backend):
+    """Attention over padded groups of sentences. Everything else is computed by the model itself.
+
+    Args:
+        device: the device of the model.
+    """
+
+    group_overhead = 32_000
+    """See `PaddedGroups`; measured on a CPU."""
+
+    def __init__(self, device: torch.device) -> None:
+        self.device = device
+
+    def attention(self, pattern: Pattern, dtype: torch.dtype) -> Attention:
+        """See `Backend.attention`."""
+        return PaddedAttention(pattern, self.group_overhead)

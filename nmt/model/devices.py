@@ -1,0 +1,39 @@
+"""Puts a model on a device, with the backend of that device."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import TypeVar
+
+import torch
+
+from nmt.config import Kernel
+from nmt.model.backend import Backend
+from nmt.model.cpu import CpuBackend
+from nmt.model.gpu import GpuBackend
+from nmt.model.seq2seq import Seq2Seq
+
+M = TypeVar("M", bound=Seq2Seq)
+
+
+def put_on(model: M, device: torch.device, kernels: Collection[Kernel] = ()) -> M:
+    """Moves a model to a device, and chooses how that device computes it.
+
+    Args:
+        model: changed in place. If it is on the device already, its backend stays.
+        device: the device.
+        kernels: those of `training.unmeasured_kernels`.
+
+    Returns:
+        The model.
+    """
+    model = model.to(device)
+    device = model.output_weight.device  # with its number
+    if model.backend.device != device:
+        model.backend = backend_of(device, kernels)
+    return model
+
+
+def backend_of(device: torch.device, kernels: Collection[Kernel] = ()) -> Backend:
+    """Returns a backend for a model whose weights are, or will be, on a device; see `put_on`."""
+    return GpuBackend(device, kernels) if device.type == "cuda" else CpuBackend(device)
