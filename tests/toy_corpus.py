@@ -63,6 +63,6 @@ def folder(config: DataConfig, stage: str) -> Path:
 
 def pairs(prepared: Prepared) -> list[tuple[list[int], list[int]]]:
     return [
-        (prepared.train.source(row).tolist(), prepared.train.target(row).tolist())
+        (prepared.train.pair(row)[0].tolist(), prepared.train.pair(row)[1].tolist())
         for row in range(prepared.train.num_pairs)
     ]

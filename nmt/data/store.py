@@ -106,16 +106,6 @@ class Store:
         return cls(shards, [size for store in stores for size in store.sizes])
 
     @property
-    def source_lengths(self) -> Array:
-        """Number of pieces of each source without EOS: (num_pairs,), in the smallest dtype possible."""
-        return np.concatenate([_lengths(shard.source) for shard in self._shards])
-
-    @property
-    def target_lengths(self) -> Array:
-        """Number of pieces of each target without EOS: (num_pairs,)."""
-        return np.concatenate([_lengths(shard.target) for shard in self._shards])
-
-    @property
     def num_source_tokens(self) -> int:
         """Number of pieces of all sources, without EOS."""
         return sum(len(shard.source.ids) for shard in self._shards)
@@ -140,15 +130,13 @@ class Store:
         """Yields the additional arrays of each shard."""
         return (shard.more for shard in self._shards)
 
-    def source(self, row: int) -> Array:
-        """Returns the ids of one source."""
-        shard, local = self._place(row)
-        return shard.source[local]
-
-    def target(self, row: int) -> Array:
-        """Returns the ids of one target."""
-        shard, local = self._place(row)
-        return shard.target[local]
+    def pair(self, row: int) -> tuple[Array, Array]:
+        """Returns the ids of the two sides of a pair."""
+        if not 0 <= row < self.num_pairs:
+            raise IndexError(f"row {row} is out of range: there are {self.num_pairs} pairs")
+        number = int(np.searchsorted(self._starts, row, "right")) - 1
+        shard, local = self._shards[number], row - int(self._starts[number])
+        return shard.source[local], shard.target[local]
 
     def take(self, rows: Array) -> tuple[Side, Side]:
         """Copies the pairs at `rows` (n,), in that order. Reads each shard from front to back."""
@@ -170,14 +158,3 @@ class Store:
         """Copies at most `count` pairs, chosen at random, in the order of the rows."""
         rows = Shuffle(self.num_pairs, seed).rows(0, min(count, self.num_pairs))
         return self.take(np.sort(rows))
-
-    def _place(self, row: int) -> tuple[Shard, int]:
-        if not 0 <= row < self.num_pairs:
-            raise IndexError(f"row {row} is out of range: there are {self.num_pairs} pairs")
-        k = int(np.searchsorted(self._starts, row, "right")) - 1
-        return self._shards[k], row - int(self._starts[k])
-
-
-def _lengths(side: Side) -> Array:
-    lengths = side.lengths()
-    return lengths.astype(smallest_dtype(int(lengths.max(initial=0))))

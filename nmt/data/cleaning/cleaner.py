@@ -9,8 +9,6 @@ from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import Any, ClassVar
 
-import numpy as np
-
 from nmt.config import CleaningConfig
 from nmt.data.cache import source_of
 from nmt.data.cleaning.rules.agreement import AddressesRule, NumbersRule
@@ -27,6 +25,7 @@ from nmt.data.cleaning.rules.language import LanguageRule, ScriptRule
 from nmt.data.cleaning.rules.rule import Rule, Setting
 from nmt.data.corpora.corpus import HeldOut
 from nmt.runtime import Registry
+from nmt.runtime.arrays import Array
 
 __all__ = [
     "DUPLICATE",
@@ -97,13 +96,9 @@ class PieceRule:
             f"a side is longer than {self.max_pieces} pieces" if self.max_pieces else "a side has no pieces"
         )
 
-    def drops(self, num_source: int, num_target: int) -> bool:
-        """Whether to drop the pair, given its lengths in pieces, EOS not counted."""
-        return bool(self.mask(np.array([num_source]), np.array([num_target]))[0])
-
-    def mask(self, num_source: np.ndarray, num_target: np.ndarray) -> np.ndarray:
-        """`drops` for N pairs: two arrays of lengths (N,) to bool (N,)."""
-        dropped: np.ndarray = (num_source == 0) | (num_target == 0)
+    def drops(self, num_source: Array, num_target: Array) -> Array:
+        """Whether to drop each of N pairs, given the lengths in pieces (N,), EOS not counted: (N,) bool."""
+        dropped: Array = (num_source == 0) | (num_target == 0)
         if self.max_pieces:
             dropped |= (num_source > self.max_pieces) | (num_target > self.max_pieces)
         return dropped

@@ -6,7 +6,7 @@ Encoding a shard stores the counts of lengths, length ratios and pieces in it, f
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 
 import numpy as np
@@ -64,7 +64,7 @@ class Encoder:
             source, target = tokenizer.source_ids(sources), tokenizer.target_ids(targets)
             if self._tag is not None:
                 source = _tagged(source, self._tag)
-            dropped = rule.mask(source.lengths(), target.lengths())
+            dropped = rule.drops(source.lengths(), target.lengths())
             if dropped.any():
                 for pair in zip(*self._texts.pairs(shard, chosen[dropped]), strict=True):
                     report.drop(rule.name, rule.words, *pair)
@@ -109,31 +109,22 @@ def masked_sides(sources: Side, targets: Side, tokenizer: Tokenizer) -> tuple[Si
 
 
 @dataclass(frozen=True)
-class SideCounts:
-    """Counts of one side of the pairs.
-
-    Attributes:
-        lengths: (L,) number of sentences of each length in pieces, EOS not counted.
-        pieces: (V,) number of occurrences of each piece.
-    """
-
-    lengths: Array
-    pieces: Array
-
-
-@dataclass(frozen=True)
 class Counts:
-    """Counts of pairs.
+    """Counts of pairs. A shard stores them under the names of these fields.
 
     Attributes:
-        source: counts of the source side.
-        target: counts of the target side.
-        ratios: (24,) histogram of target length / source length, with the bins of `ratio_edges`.
+        source_length_counts: (L,) number of sources of each length in pieces, EOS not counted.
+        source_piece_counts: (V,) number of occurrences of each piece on the source side.
+        target_length_counts: the same of the targets.
+        target_piece_counts: the same of the target side.
+        ratio_counts: (24,) histogram of target length / source length, with the bins of `ratio_edges`.
     """
 
-    source: SideCounts
-    target: SideCounts
-    ratios: Array
+    source_length_counts: Array
+    source_piece_counts: Array
+    target_length_counts: Array
+    target_piece_counts: Array
+    ratio_counts: Array
 
     @classmethod
     def of(cls, source: Side, target: Side, source_vocab_size: int, target_vocab_size: int) -> Counts:
@@ -142,57 +133,36 @@ class Counts:
         place = (np.log2(lengths[1] / lengths[0]) + _RATIO_OCTAVES) * _RATIO_BINS_PER_OCTAVE
         bins = np.clip(np.floor(place).astype(np.int64), 0, _RATIO_BINS - 1)
         return cls(
-            SideCounts(np.bincount(lengths[0]), np.bincount(source.flat(), minlength=source_vocab_size)),
-            SideCounts(np.bincount(lengths[1]), np.bincount(target.flat(), minlength=target_vocab_size)),
+            np.bincount(lengths[0]),
+            np.bincount(source.flat(), minlength=source_vocab_size),
+            np.bincount(lengths[1]),
+            np.bincount(target.flat(), minlength=target_vocab_size),
             np.bincount(bins, minlength=_RATIO_BINS),
         )
 
     @classmethod
     def summed(cls, shards: Iterable[Mapping[str, Array]]) -> Counts:
-        """Returns the sum of the counts of several shards (at least one), given as `arrays` returned them."""
-        sums: dict[str, Array] = {}
+        """Returns the sum of the counts of several shards, given as `arrays` returned them."""
+        sums = {field.name: np.zeros(0, np.int64) for field in fields(cls)}
         for arrays in shards:
-            for name in _NAMES:
-                sums[name] = _added(sums.get(name, np.zeros(0, np.int64)), arrays[name])
-        source_lengths, source_pieces, target_lengths, target_pieces, ratios = (sums[n] for n in _NAMES)
-        return cls(
-            SideCounts(source_lengths, source_pieces), SideCounts(target_lengths, target_pieces), ratios
-        )
+            for name, total in sums.items():
+                longer, shorter = sorted((total, arrays[name]), key=len, reverse=True)
+                sums[name] = longer.astype(np.int64)
+                sums[name][: len(shorter)] += shorter.astype(np.int64)
+        return cls(**sums)
 
     def arrays(self) -> dict[str, Array]:
         """Returns the counts in the form in which a shard stores them, in the smallest integer types."""
-        counts = (
-            *(self.source.lengths, self.source.pieces),
-            *(self.target.lengths, self.target.pieces),
-            self.ratios,
-        )
         return {
             name: array.astype(smallest_dtype(int(array.max(initial=0))))
-            for name, array in zip(_NAMES, counts, strict=True)
+            for name, array in vars(self).items()
         }
 
 
-_NAMES = (
-    "source_length_counts",
-    "source_piece_counts",
-    "target_length_counts",
-    "target_piece_counts",
-    "ratio_counts",
-)
-
-
 def ratio_edges() -> list[float]:
-    """Returns the edges of the bins of `Counts.ratios`, one more than bins.
+    """Returns the edges of the bins of `Counts.ratio_counts`, one more than bins.
 
     The outer bins include all ratios beyond the edges.
     """
     octaves = np.arange(_RATIO_BINS + 1) / _RATIO_BINS_PER_OCTAVE - _RATIO_OCTAVES
     return [round(edge, 4) for edge in np.exp2(octaves).tolist()]
-
-
-def _added(one: Array, other: Array) -> Array:
-    """Returns the sum of two arrays; the shorter one is padded with zeros."""
-    total = np.zeros(max(len(one), len(other)), np.int64)
-    total[: len(one)] += one
-    total[: len(other)] += other
-    return total

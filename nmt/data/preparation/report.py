@@ -11,7 +11,7 @@ import numpy as np
 
 from nmt.data.cleaning.cleaner import DUPLICATE, EXAMPLE_CHARACTERS, NEAR_DUPLICATE, option_of
 from nmt.data.cleaning.rules.basic import LeakedRule
-from nmt.data.preparation.encoding import Counts, SideCounts, ratio_edges
+from nmt.data.preparation.encoding import Counts, ratio_edges
 from nmt.data.preparation.prepare import Prepared
 from nmt.data.preparation.report_page import page
 from nmt.data.shuffle import Shuffle
@@ -59,8 +59,8 @@ def data_report(prepared: Prepared) -> dict[str, Any]:
     facts, tokenizer = prepared.report, prepared.tokenizer
     dropped: dict[str, int] = facts["cleaning"]["dropped"]
     counts = Counts.summed(prepared.train.more())
-    source = _side_statistics(counts.source, tokenizer.source)
-    target = _side_statistics(counts.target, tokenizer.target)
+    source = _side_statistics(counts.source_length_counts, counts.source_piece_counts, tokenizer.source)
+    target = _side_statistics(counts.target_length_counts, counts.target_piece_counts, tokenizer.target)
     corpora = list(facts["train"].get("corpora", [facts["train"].get("corpus")]))
     return {
         "format": FORMAT,
@@ -85,7 +85,7 @@ def data_report(prepared: Prepared) -> dict[str, Any]:
         ],
         "source": {"lang": _languages(facts, "source_lang"), **source},
         "target": {"lang": _languages(facts, "target_lang"), **target},
-        "ratios": {"edges": ratio_edges(), "counts": counts.ratios.tolist()},
+        "ratios": {"edges": ratio_edges(), "counts": counts.ratio_counts.tolist()},
         "sample": list(kept_pairs(prepared.train, tokenizer, corpora)),
         "vocabularies": _vocabularies(counts, tokenizer),
     }
@@ -93,7 +93,7 @@ def data_report(prepared: Prepared) -> dict[str, Any]:
 
 def _vocabularies(counts: Counts, tokenizer: Tokenizer) -> dict[str, Any]:
     """Returns a sample of the pieces under `both`, or under `source` and `target`."""
-    source, target = counts.source.pieces, counts.target.pieces
+    source, target = counts.source_piece_counts, counts.target_piece_counts
     if tokenizer.joint:
         return {"both": vocabulary(source + target, tokenizer.source)}
     return {
@@ -115,21 +115,21 @@ def _languages(facts: dict[str, Any], key: str) -> str:
     return ", ".join(dict.fromkeys(corpus[key] for corpus in corpora.values()))
 
 
-def _side_statistics(side: SideCounts, vocabulary: Vocabulary) -> dict[str, Any]:
-    """Returns the statistics of one side."""
-    tokens = int(side.pieces.sum())
-    is_byte = np.array([vocabulary.is_byte(i) for i in range(len(side.pieces))])
-    num_bytes = int(side.pieces[is_byte].sum())
+def _side_statistics(lengths: Array, pieces: Array, vocabulary: Vocabulary) -> dict[str, Any]:
+    """Returns the statistics of one side from its counts; see `Counts`."""
+    tokens = int(pieces.sum())
+    is_byte = np.array([vocabulary.is_byte(i) for i in range(len(pieces))])
+    num_bytes = int(pieces[is_byte].sum())
     return {
         "tokens": tokens,
-        "mean_length": round(tokens / int(side.lengths.sum()), 2),
-        "max_length": len(side.lengths) - 1,
-        "lengths": _length_histogram(side.lengths),
-        "vocab_size": len(side.pieces),
-        "pieces_used": int(np.count_nonzero(side.pieces)),
+        "mean_length": round(tokens / int(lengths.sum()), 2),
+        "max_length": len(lengths) - 1,
+        "lengths": _length_histogram(lengths),
+        "vocab_size": len(pieces),
+        "pieces_used": int(np.count_nonzero(pieces)),
         "byte_pieces": num_bytes,
         "byte_share": round(num_bytes / tokens, 6),
-        "frequencies": _curve(side.pieces),
+        "frequencies": _curve(pieces),
     }
 
 

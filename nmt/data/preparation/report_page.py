@@ -5,18 +5,17 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from nmt.copying.strings import WORD_START
 from nmt.data.cleaning.cleaner import visible
 
 if TYPE_CHECKING:
     from jinja2 import Environment
-import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import ClassVar
 
 
 def page(report: dict[str, Any]) -> str:
@@ -79,31 +78,15 @@ def _px(coordinate: float) -> str:
     return f"{coordinate:.1f}"
 
 
-@dataclass(frozen=True)
-class Tick:
-    """A label of an axis.
-
-    Attributes:
-        position: x of a tick of the horizontal axis, y of a tick of the vertical axis.
-        label: the text.
-    """
+class Tick(NamedTuple):
+    """A label of an axis, at x on the horizontal axis or at y on the vertical axis."""
 
     position: float
     label: str
 
 
-@dataclass(frozen=True)
-class Bar:
-    """A bar of a histogram.
-
-    Attributes:
-        name: CSS class, which sets the colour.
-        x: left edge.
-        y: top edge.
-        width: width.
-        height: height.
-        title: text of the tooltip.
-    """
+class Bar(NamedTuple):
+    """A bar of a histogram: its CSS class, which sets the colour, its place, and the text of its tooltip."""
 
     name: str
     x: float
@@ -113,14 +96,8 @@ class Bar:
     title: str
 
 
-@dataclass(frozen=True)
-class Curve:
-    """A curve.
-
-    Attributes:
-        name: CSS class, which sets the colour.
-        points: the points (x, y) of the line.
-    """
+class Curve(NamedTuple):
+    """A curve: its CSS class, which sets the colour, and the points (x, y) of its line."""
 
     name: str
     points: Sequence[tuple[float, float]]
@@ -131,24 +108,16 @@ class Chart:
     """A chart with bars or curves. All coordinates are in pixels, with the origin at the top left.
 
     Attributes:
-        width: width of the chart.
-        height: height of the chart.
-        left: left edge of the plot area; the margins around the area contain the labels.
-        right: right edge of the plot area.
-        top: top edge of the plot area.
-        bottom: bottom edge of the plot area.
+        width, height: size of the chart.
+        left, right, top, bottom: edges of the plot area; the margins around the area contain the labels.
         vertical_ticks: labels left of the plot area, each with a grid line.
         horizontal_ticks: labels below the plot area.
         bars: the bars, if it is a histogram.
         curves: the curves, if it is a chart of curves.
     """
 
-    width: ClassVar[int] = 440
-    height: ClassVar[int] = 220
-    left: ClassVar[int] = 52
-    right: ClassVar[int] = 428
-    top: ClassVar[int] = 10
-    bottom: ClassVar[int] = 182
+    width, height = 440, 220
+    left, right, top, bottom = 52, 428, 10, 182
     vertical_ticks: Sequence[Tick]
     horizontal_ticks: Sequence[Tick]
     bars: Sequence[Bar] = ()

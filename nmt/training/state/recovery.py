@@ -101,7 +101,7 @@ def batch_records(
     records = []
     for stretch in skipped:
         for place, rows in stream.rows(stretch.start, stretch.end):
-            first = prepared.tokenizer.decode_target([prepared.train.target(int(rows[0])).tolist()])[0]
+            first = prepared.tokenizer.decode_target([prepared.train.pair(int(rows[0]))[1].tolist()])[0]
             where = {"epoch": place.epoch, "block": place.block, "batch": place.batch}
             records.append({**where, "rows": rows.tolist(), "target": first})
     return records

@@ -51,13 +51,12 @@ def test_take_of_a_store_against_naive(parts: list[list[list[int]]], rows: list[
         [targets[row] for row in chosen],
     ]
     assert store.num_pairs == len(sources)
-    assert store.source_lengths.tolist() == list(map(len, sources))
-    assert [store.source(row).tolist() for row in range(len(sources))] == sources
-    assert [store.target(row).tolist() for row in range(len(sources))] == targets
+    assert [store.pair(row)[0].tolist() for row in range(len(sources))] == sources
+    assert [store.pair(row)[1].tolist() for row in range(len(sources))] == targets
     assert store.num_source_tokens == store.num_target_tokens == sum(map(len, sources))
     assert store.count_longer(2, 3) == sum(len(sentence) > 2 for sentence in sources)
     with pytest.raises(IndexError):
-        store.source(len(sources))
+        store.pair(len(sources))[0]
 
 
 def test_written_and_mapped(tmp_path: Path) -> None:

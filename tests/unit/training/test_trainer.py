@@ -177,7 +177,7 @@ def test_the_batch_of_a_skipped_update_is_recorded(
     assert [(b["epoch"], b["block"], b["batch"]) for b in record["batches"]] == [(0, 0, 2), (0, 0, 3)]
     for found, (batch, _) in zip(record["batches"], batches[2:], strict=True):
         assert batch is not None
-        targets = [prepared.train.target(row).tolist() for row in found["rows"]]
+        targets = [prepared.train.pair(row)[1].tolist() for row in found["rows"]]
         assert [[*target, EOS_ID] for target in targets] == [
             part.tolist() for part in batch.target_out.split(batch.target.lengths)[: batch.num_sentences]
         ]

@@ -8,8 +8,7 @@ from collections.abc import Callable, Sequence
 from operator import attrgetter
 from typing import NamedTuple
 
-from nmt.config import CleaningConfig
-from nmt.data.cleaning.rules.rule import Rule, Setting
+from nmt.data.cleaning.rules.rule import Rule
 
 # Beginnings of the words for thousand, million and so on, in the languages of Europe and some of Asia. A dot
 # is the end of a word.
@@ -61,18 +60,13 @@ class NumbersRule(Rule):
     option = "drop_unequal_numbers"
     version = 2
 
-    @classmethod
-    def build(cls, config: CleaningConfig, setting: Setting) -> Rule | None:
-        """Enabled by `drop_unequal_numbers`."""
-        return cls() if config.drop_unequal_numbers else None
-
     def drops(self, source: str, target: str) -> bool:
         """Whether a side has a number that the other lacks."""
-        one, other = _numbers(source), _numbers(target)
-        if sorted(map(_digits, one)) == sorted(map(_digits, other)):  # true of most pairs
+        numbers = _numbers(source), _numbers(target)
+        if sorted(map(_digits, numbers[0])) == sorted(map(_digits, numbers[1])):  # true of most pairs
             return False
-        one, other = _unmatched(one, other)
-        return not _may_be_words(one, other) and not _may_be_words(*_unmatched(_split(one), _split(other)))
+        unmatched = _unmatched(*numbers)
+        return not _may_be_words(*unmatched) and not _may_be_words(*_unmatched(*map(_split, unmatched)))
 
 
 class AddressesRule(Rule):
@@ -82,11 +76,6 @@ class AddressesRule(Rule):
     words = "the URLs or e-mail addresses of the sides differ"
     option = "drop_unequal_addresses"
     version = 2
-
-    @classmethod
-    def build(cls, config: CleaningConfig, setting: Setting) -> Rule | None:
-        """Enabled by `drop_unequal_addresses`."""
-        return cls() if config.drop_unequal_addresses else None
 
     def drops(self, source: str, target: str) -> bool:
         """Whether a side has an address that the other lacks."""
@@ -152,43 +141,43 @@ def _split(numbers: Sequence[_Number]) -> list[_Number]:
     return [part for number in numbers for part in number.parts or (number,)]
 
 
-def _unmatched(one: Sequence[_Number], other: Sequence[_Number]) -> tuple[list[_Number], list[_Number]]:
+def _unmatched(source: Sequence[_Number], target: Sequence[_Number]) -> tuple[list[_Number], list[_Number]]:
     """Returns the numbers of each side without a counterpart.
 
     Equal numbers are removed first, then numbers that are equal without trailing zeros, if one is `scaled`.
     """
-    ones, others = _cancelled(one, other, _digits)
-    scaled, others = _cancelled([n for n in ones if n.scaled], others, _significant)
-    ones = scaled + [n for n in ones if not n.scaled]
-    ones, scaled = _cancelled(ones, [n for n in others if n.scaled], _significant)
-    return ones, scaled + [n for n in others if not n.scaled]
+    sources, targets = _cancelled(source, target, _digits)
+    scaled, targets = _cancelled([n for n in sources if n.scaled], targets, _significant)
+    sources = scaled + [n for n in sources if not n.scaled]
+    sources, scaled = _cancelled(sources, [n for n in targets if n.scaled], _significant)
+    return sources, scaled + [n for n in targets if not n.scaled]
 
 
 def _cancelled(
-    one: Sequence[_Number], other: Sequence[_Number], key: Callable[[_Number], str]
+    source: Sequence[_Number], target: Sequence[_Number], key: Callable[[_Number], str]
 ) -> tuple[list[_Number], list[_Number]]:
     """Removes numbers with equal keys from both sides, the same count from each."""
-    shared = Counter(map(key, one)) & Counter(map(key, other))
-    return _without(one, shared.copy(), key), _without(other, shared.copy(), key)
+    shared = Counter(map(key, source)) & Counter(map(key, target))
+    return _without(source, shared.copy(), key), _without(target, shared.copy(), key)
 
 
 def _without(numbers: Sequence[_Number], gone: Counter[str], key: Callable[[_Number], str]) -> list[_Number]:
-    kept = []
+    retained = []
     for number in numbers:
         if gone[key(number)]:
             gone[key(number)] -= 1
         else:
-            kept.append(number)
-    return kept
+            retained.append(number)
+    return retained
 
 
 def _significant(number: _Number) -> str:
     return number.digits.rstrip("0") or "0"
 
 
-def _may_be_words(one: Sequence[_Number], other: Sequence[_Number]) -> bool:
+def _may_be_words(source: Sequence[_Number], target: Sequence[_Number]) -> bool:
     """Whether all numbers without a counterpart may be words on the other side."""
-    sides = [[number for number in side if not number.small] for side in (one, other)]
+    sides = [[number for number in side if not number.small] for side in (source, target)]
     return not all(sides) and all(number.round for side in sides for number in side)
 
 

@@ -21,11 +21,6 @@ class EmptyRule(Rule):
     name = "empty"
     words = "one side is empty"
 
-    @classmethod
-    def build(cls, config: CleaningConfig, setting: Setting) -> Rule | None:
-        """Always enabled."""
-        return cls()
-
     def drops(self, source: str, target: str) -> bool:
         """Whether a side is empty."""
         return not source or not target
@@ -41,11 +36,6 @@ class ControlRule(Rule):
     name = "control"
     words = "a side has control characters"
     option = "drop_control"
-
-    @classmethod
-    def build(cls, config: CleaningConfig, setting: Setting) -> Rule | None:
-        """Enabled by `drop_control`."""
-        return cls() if config.drop_control else None
 
     def drops(self, source: str, target: str) -> bool:
         """Whether a side has a control character."""
@@ -74,11 +64,6 @@ class IdenticalRule(Rule):
     words = "both sides are the same text"
     option = "drop_identical"
 
-    @classmethod
-    def build(cls, config: CleaningConfig, setting: Setting) -> Rule | None:
-        """Enabled by `drop_identical`."""
-        return cls() if config.drop_identical else None
-
     def drops(self, source: str, target: str) -> bool:
         """Whether the sides are equal apart from case."""
         return source.casefold() == target.casefold()
@@ -86,7 +71,7 @@ class IdenticalRule(Rule):
     def suspects(self, sources: Sequence[str], targets: Sequence[str]) -> Iterable[int]:
         """Returns the pairs whose sides begin with the same character."""
         firsts = ([line[:1].casefold()[:1] for line in lines] for lines in (sources, targets))
-        return [place for place, (one, other) in enumerate(zip(*firsts, strict=True)) if one == other]
+        return [place for place, pair in enumerate(zip(*firsts, strict=True)) if pair[0] == pair[1]]
 
 
 class RatioRule(Rule):
@@ -107,13 +92,14 @@ class RatioRule(Rule):
 
     def drops(self, source: str, target: str) -> bool:
         """Whether the longer side exceeds `max_ratio` times the shorter."""
-        one, other = len(source), len(target)
-        return one > self.max_ratio * other or other > self.max_ratio * one
+        return len(source) > self.max_ratio * len(target) or len(target) > self.max_ratio * len(source)
 
     def suspects(self, sources: Sequence[str], targets: Sequence[str]) -> Iterable[int]:
         """Returns exactly the pairs to drop."""
-        one, other = (np.fromiter(map(len, lines), np.float64, len(lines)) for lines in (sources, targets))
-        exceeds = (one > self.max_ratio * other) | (other > self.max_ratio * one)
+        source, target = (
+            np.fromiter(map(len, lines), np.float64, len(lines)) for lines in (sources, targets)
+        )
+        exceeds = (source > self.max_ratio * target) | (target > self.max_ratio * source)
         places: list[int] = np.flatnonzero(exceeds).tolist()
         return places
 

@@ -45,9 +45,12 @@ class Rule(ABC):
     """Increase it when the behaviour of the rule changes. Text is then cleaned again."""
 
     @classmethod
-    @abstractmethod
     def build(cls, config: CleaningConfig, setting: Setting) -> Rule | None:
-        """Builds the rule from the options, or returns None if they disable it."""
+        """Builds the rule from the options, or returns None if they disable it.
+
+        By default `option` enables the rule, which is always enabled without it.
+        """
+        return cls() if cls.option is None or getattr(config, cls.option) else None
 
     @abstractmethod
     def drops(self, source: str, target: str) -> bool:

@@ -119,8 +119,8 @@ def test_batches_hold_each_piece_once_an_epoch(tokenizer: Tokenizer, fraction: f
         rows = stream.rows(begin, cursor)[0][1].tolist()
         pairs = sentences(batch)
         # The rows of a batch are those of its pairs, joined in their order.
-        assert [i for pair in pairs for i in pair[0]] == [i for row in rows for i in store.source(row)]
-        assert [i for pair in pairs for i in pair[1]] == [i for row in rows for i in store.target(row)]
+        assert [i for pair in pairs for i in pair[0]] == [i for row in rows for i in store.pair(row)[0]]
+        assert [i for pair in pairs for i in pair[1]] == [i for row in rows for i in store.pair(row)[1]]
         longest = max(longest, *(max(map(len, pair)) for pair in pairs))
         found += rows
         begin = cursor

@@ -99,7 +99,7 @@ def epochs(count: int, data: DataConfig, seed: int = 1, pairs: Store | None = No
 
 
 def test_every_epoch_has_every_pair_once_in_another_order() -> None:
-    pairs = Counter(str((store().source(i).tolist(), store().target(i).tolist())) for i in range(103))
+    pairs = Counter(str((store().pair(i)[0].tolist(), store().pair(i)[1].tolist())) for i in range(103))
     found = epochs(3, options())
     for batches in found:
         assert Counter(str(row) for batch in batches for row in batch) == pairs
@@ -135,7 +135,7 @@ def test_the_rows_of_a_stretch(alpha: float, skipped: int, count: int) -> None:
     stream.close()
     assert [place for place, _ in found] == places[skipped : skipped + count]
     for (_, rows), (content_, _) in zip(found, whole[skipped:], strict=True):
-        texts = [tokenizer().decode_target([store().target(row).tolist()])[0] for row in rows.tolist()]
+        texts = [tokenizer().decode_target([store().pair(row)[1].tolist()])[0] for row in rows.tolist()]
         assert texts == [tokenizer().decode_target([target])[0] for _, target in content_]
 
 
@@ -163,7 +163,7 @@ def test_a_mixture_draws_what_the_weights_say() -> None:
     for batches, counter in zip(epochs(2, mixed([0.5, 2.0]), pairs=two_corpora()), counts, strict=True):
         counter.update(str(row) for batch in batches for row in batch)
     first_rows, second_rows = (
-        {str((part.source(i).tolist(), part.target(i).tolist())) for i in range(part.num_pairs)}
+        {str((part.pair(i)[0].tolist(), part.pair(i)[1].tolist())) for i in range(part.num_pairs)}
         for part in (store(70), store(33))
     )
     for counter in counts:
@@ -384,20 +384,22 @@ def test_a_killed_process_ends_the_stream(capfd: pytest.CaptureFixture[str]) -> 
 
 
 def test_sampling_keeps_the_text_and_changes_with_the_epoch() -> None:
-    plain = {tuple(store().source(i).tolist()) for i in range(103)}
+    plain = {tuple(store().pair(i)[0].tolist()) for i in range(103)}
     found = epochs(2, options(sampling=SamplingConfig(alpha=0.2)))
     own = tokenizer()
     for batches in found:
         rows = [row for batch in batches for row in batch]
         texts = Counter(own.source_processor.decode([x for x, _ in rows]))
-        assert texts == Counter(own.source_processor.decode([store().source(i).tolist() for i in range(103)]))
+        assert texts == Counter(
+            own.source_processor.decode([store().pair(i)[0].tolist() for i in range(103)])
+        )
         assert sum(tuple(x) not in plain for x, _ in rows) > 20
         assert all(sum(len(y) + 1 for _, y in batch) <= 60 for batch in batches)
     assert {str(x) for b in found[0] for x, _ in b} != {str(x) for b in found[1] for x, _ in b}
 
 
 def test_a_sample_that_grows_too_long_is_not_used() -> None:
-    longest = int(max(store().source_lengths.max(), store().target_lengths.max()))
+    longest = max(len(side) for row in range(103) for side in store().pair(row))
     data = options(sampling=SamplingConfig(alpha=0.01), cleaning=CleaningConfig(max_pieces=longest))
     rows = [row for batch in epochs(1, data)[0] for row in batch]
     assert len(rows) == 103
@@ -406,7 +408,7 @@ def test_a_sample_that_grows_too_long_is_not_used() -> None:
 
 def test_pairs_longer_than_a_batch_are_left_out_and_counted(caplog: pytest.LogCaptureFixture) -> None:
     data = options(max_tokens=16, max_source_ratio=1.0)
-    short = sum(len(store().source(i)) < 16 for i in range(103))
+    short = sum(len(store().pair(i)[0]) < 16 for i in range(103))
     assert 0 < short < 103
     with caplog.at_level("WARNING", "nmt"):
         rows = [row for batch in epochs(1, data)[0] for row in batch]
@@ -419,7 +421,7 @@ def test_pairs_longer_than_a_batch_are_left_out_and_counted(caplog: pytest.LogCa
 
 def test_validation_batches_hold_every_pair_once() -> None:
     batches = validation_batches(store(), 64)
-    pairs = Counter(str((store().source(i).tolist(), store().target(i).tolist())) for i in range(103))
+    pairs = Counter(str((store().pair(i)[0].tolist(), store().pair(i)[1].tolist())) for i in range(103))
     assert Counter(str(row) for batch in batches for row in content(batch)) == pairs
     assert all(
         sum(batch.source.lengths) - batch.filling[0] <= 64 and batch.num_target_tokens <= 64

@@ -13,6 +13,7 @@ import threading
 import time
 from dataclasses import replace
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import pytest
@@ -55,7 +56,8 @@ def test_against_naive(config: DataConfig, tmp_path: Path) -> None:
     assert pairs(prepared) == list(expected)
     assert prepared.valid_store.num_pairs == 5
     assert (
-        prepared.valid_store.source(4).tolist() == prepared.tokenizer.encode_source(prepared.valid.sources)[4]
+        prepared.valid_store.pair(4)[0].tolist()
+        == prepared.tokenizer.encode_source(prepared.valid.sources)[4]
     )
     assert prepared.test is None
 
@@ -67,8 +69,8 @@ def test_report(config: DataConfig) -> None:
     assert (cleaning["pairs"], cleaning["kept"]) == (300, 295)
     assert cleaning["dropped"] == {"empty": 1, "leaked": 1, "duplicate": 2, "length": 1}
     assert set(cleaning["words"]) == set(cleaning["dropped"])
-    assert report["source_tokens"] == int(prepared.train.source_lengths.sum())
-    assert report["mean_target_tokens"] == round(float(prepared.train.target_lengths.mean()), 4)
+    assert report["source_tokens"] == sum(len(source) for source, _ in pairs(prepared))
+    assert report["mean_target_tokens"] == round(fmean(len(target) for _, target in pairs(prepared)), 4)
     assert report["source_vocab_size"] == prepared.tokenizer.source_vocab_size == 340
     assert report["tokenizer"] == prepared.tokenizer.fingerprint
     assert report["valid"]["sentences"] == 5
@@ -326,6 +328,7 @@ def test_second_process_waits_for_the_first(config: DataConfig, caplog: pytest.L
 KILLED = """
 import os, signal, sys
 from pathlib import Path
+from statistics import fmean
 sys.path[:0] = {path!r}
 from toy_corpus import SHARD, write_corpus
 from nmt.data.preparation.prepare import prepare

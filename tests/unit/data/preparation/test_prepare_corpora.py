@@ -95,7 +95,7 @@ def made_between(before: dict[str, tuple[int, int]], after: dict[str, tuple[int,
 
 def pairs(prepared: Prepared) -> list[tuple[list[int], list[int]]]:
     rows = range(prepared.train.num_pairs)
-    return [(prepared.train.source(row).tolist(), prepared.train.target(row).tolist()) for row in rows]
+    return [(prepared.train.pair(row)[0].tolist(), prepared.train.pair(row)[1].tolist()) for row in rows]
 
 
 def expected_ids(
@@ -240,9 +240,9 @@ def test_held_out_tags(config: DataConfig, tmp_path: Path, caplog: pytest.LogCap
     assert (plain.report["valid"]["tag"], tagged.report["valid"]["tag"]) == (None, "<bt>")
     tag = tagged.tokenizer.source_symbols["<bt>"]
     for row in range(5):
-        ids = plain.valid_store.source(row).tolist()
-        assert tagged.valid_store.source(row).tolist() == [tag, *ids]
-        assert tagged.valid_store.target(row).tolist() == plain.valid_store.target(row).tolist()
+        ids = plain.valid_store.pair(row)[0].tolist()
+        assert tagged.valid_store.pair(row)[0].tolist() == [tag, *ids]
+        assert tagged.valid_store.pair(row)[1].tolist() == plain.valid_store.pair(row)[1].tolist()
     with pytest.raises(
         UserError, match=r"^data\.test\.tag=<2xx>: no training corpus has this tag, only <bt>$"
     ):
@@ -342,7 +342,7 @@ def test_a_corpus_of_nothing_new_is_named(config: DataConfig, tmp_path: Path) ->
 
 def test_a_tag_counts_as_a_piece(config: DataConfig) -> None:
     prepared = prepare(config, shard_pairs=SHARD)
-    longest = int(prepared.train.source_lengths[40:68].max())
+    longest = max(len(prepared.train.pair(row)[0]) for row in range(40, 68))
     assert max(map(len, prepared.tokenizer.encode_source([source for source, _ in B]))) == longest - 1
     less = prepare(replace(config, cleaning=CleaningConfig(max_pieces=longest - 1)), shard_pairs=SHARD)
     assert less.train.sizes[1] < 28

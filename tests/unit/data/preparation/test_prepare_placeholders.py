@@ -62,8 +62,8 @@ def test_the_validation_set_has_placeholders(config: DataConfig, tmp_path: Path)
     prepared = prepare(on(config), shard_pairs=SHARD)
     first, second = prepared.tokenizer.placeholders[:2]
     last = prepared.valid_store.num_pairs - 1
-    assert [i for i in prepared.valid_store.source(last).tolist() if i in (first, second)] == [first, second]
-    assert [i for i in prepared.valid_store.target(last).tolist() if i in (first, second)] == [first, second]
+    assert [i for i in prepared.valid_store.pair(last)[0].tolist() if i in (first, second)] == [first, second]
+    assert [i for i in prepared.valid_store.pair(last)[1].tolist() if i in (first, second)] == [first, second]
     assert prepared.valid.sources[-1] == "abc <b>d</b>"
 
 

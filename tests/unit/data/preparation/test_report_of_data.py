@@ -80,7 +80,8 @@ def test_counts(report: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("side", ["source", "target"])
 def test_sides_against_naive(prepared: Prepared, report: dict[str, Any], side: str) -> None:
-    sentences = [getattr(prepared.train, side)(row).tolist() for row in range(prepared.train.num_pairs)]
+    index = ["source", "target"].index(side)
+    sentences = [prepared.train.pair(row)[index].tolist() for row in range(prepared.train.num_pairs)]
     reported = report[side]
     counts = Counter(piece for sentence in sentences for piece in sentence)
     processor = getattr(prepared.tokenizer, f"{side}_processor")
@@ -100,7 +101,8 @@ def test_sides_against_naive(prepared: Prepared, report: dict[str, Any], side: s
 
 
 def test_ratios_against_naive(prepared: Prepared, report: dict[str, Any]) -> None:
-    ratios = prepared.train.target_lengths / prepared.train.source_lengths.astype(float)
+    sources, targets = prepared.train.take(np.arange(prepared.train.num_pairs))
+    ratios = targets.lengths() / sources.lengths()
     edges = np.array(report["ratios"]["edges"])
     assert (edges[0], edges[-1]) == (0.125, 8.0)
     edges[0], edges[-1] = 0, np.inf
@@ -163,13 +165,11 @@ def test_bars_are_scaled_to_all_pairs(report: dict[str, Any]) -> None:
 
 def test_the_sample_is_of_kept_pairs(prepared: Prepared, report: dict[str, Any]) -> None:
     store, tokenizer = prepared.train, prepared.tokenizer
+    processors = tokenizer.source_processor, tokenizer.target_processor
     kept = [
         tuple(
-            list(map(processor.id_to_piece, side(row).tolist()))
-            for side, processor in (
-                (store.source, tokenizer.source_processor),
-                (store.target, tokenizer.target_processor),
-            )
+            list(map(processor.id_to_piece, ids.tolist()))
+            for processor, ids in zip(processors, store.pair(row), strict=True)
         )
         for row in range(store.num_pairs)
     ]
@@ -182,9 +182,7 @@ def test_the_sample_is_of_kept_pairs(prepared: Prepared, report: dict[str, Any])
 
 def test_pieces_against_naive(prepared: Prepared, report: dict[str, Any]) -> None:
     store, processor = prepared.train, prepared.tokenizer.source_processor
-    sentences = [
-        side(row).tolist() for row in range(store.num_pairs) for side in (store.source, store.target)
-    ]
+    sentences = [ids.tolist() for row in range(store.num_pairs) for ids in store.pair(row)]
     counts = Counter(processor.id_to_piece(piece) for sentence in sentences for piece in sentence)
     assert list(report["vocabularies"]) == ["both"]
     found = report["vocabularies"]["both"]
