@@ -99,17 +99,17 @@ def run(config: TrainConfig) -> TrainResult | None:
     """
     if launched_by_torchrun():
         return _run_joined(config, parent_reports=False)
-    config = with_former_split(config, RunFolder(Path(config.run_dir)))
+    folder = RunFolder(Path(config.run_dir))
+    config = with_former_split(config, folder)
     processes = num_processes(config.training)
     log_idle_gpus(config.training, config.data.max_tokens)
     warn_of_crowded_cores(config.training, processes)
     if config.prepare_only or (processes == 1 and not config.training.max_restarts):
         return run_rank(config, Ranks.join(0, 1, 0, choose_device("auto")))
-    stop = StopRequest()
-    restarts = config.training.max_restarts
-    result: TrainResult | None = launch(
-        run_launched, config_to_yaml(config), processes, stop, max_restarts=restarts
-    )
+    stop, restarts = StopRequest(), config.training.max_restarts
+    result: TrainResult | None
+    with folder.logging(later=True):  # of the failures of ranks
+        result = launch(run_launched, config_to_yaml(config), processes, stop, max_restarts=restarts)
     if result is None:
         raise Stopped(stop.signum)
     return result

@@ -10,7 +10,8 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from typing import Any
+from io import BufferedRWPair
+from typing import Any, TypeAlias
 
 from nmt.errors import UserError
 from nmt.runtime import Terminated, log
@@ -21,7 +22,14 @@ _GRACE = 3.0  # seconds in which the launcher and the watchdog find the first fa
 _CONNECT = 60.0  # seconds
 _KEEP_ALIVE = {"TCP_KEEPIDLE": 10, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 2}  # detects a dead machine in 20 s
 
-Message = dict[str, Any]
+Stream: TypeAlias = BufferedRWPair
+Message: TypeAlias = dict[str, Any]
+
+_KILLED: Message = {
+    "status": 1,
+    "text": "ended without a message: it was killed (out of memory?), or its machine is gone. The other "
+    "processes were ended. Run the same command again to resume from the last checkpoint.",
+}
 
 
 @contextmanager
@@ -43,7 +51,7 @@ def watched(ranks: Ranks, *, logs: bool) -> Iterator[None]:
     if ranks.world == 1:
         yield
         return
-    watch = Watchdog.connect(ranks, logs=logs)
+    watch = connect(ranks, logs=logs)
     try:
         yield
     except UserError as error:
@@ -71,8 +79,8 @@ class Watchdog:
 
     Args:
         rank: of this process.
-        connections: rank → connection: to all ranks if this is rank 0, else to rank 0.
-        hosts: rank → name of its machine.
+        streams: rank → connection: to all ranks if this is rank 0, else to rank 0.
+        hosts: the name of the machine of each rank.
         logs: whether this process logs the failures of others: rank 0, and one process on each other machine
             for the end of rank 0.
         end: ends this process.
@@ -81,44 +89,22 @@ class Watchdog:
     def __init__(
         self,
         rank: int,
-        connections: dict[int, socket.socket],
-        hosts: dict[int, str],
+        streams: dict[int, Stream],
+        hosts: list[str],
         *,
         logs: bool,
         end: Callable[[int], object] = os._exit,
     ) -> None:
-        self._rank, self._connections, self._hosts = rank, connections, hosts
+        self._rank, self._streams, self._hosts = rank, streams, hosts
         self._logs, self._end = logs, end
         self._first = threading.Lock()  # never released: later failures are consequences of the first
         self._waiting = False  # whether this process is done and waits for rank 0
         self._threads = [
-            threading.Thread(target=self._watch_rank, args=(rank,), name=f"watch-{rank}", daemon=True)
-            for rank in connections
+            threading.Thread(target=self._watch, args=(rank,), name=f"watch-{rank}", daemon=True)
+            for rank in streams
         ]
         for thread in self._threads:
             thread.start()
-
-    @classmethod
-    def connect(cls, ranks: Ranks, *, logs: bool) -> Watchdog:
-        """Connects rank 0 with all others; every process calls it. See `watched`.
-
-        Raises:
-            UserError: rank 0 can't be reached.
-        """
-        if ranks.is_main:
-            with _server(ranks.world) as server:
-                server.settimeout(_CONNECT)
-                key = secrets.token_hex(16)  # rejects other programs that connect to the port
-                ranks.share([server.getsockname()[1], key])
-                connections, hosts = _accept(server, key, ranks.world - 1)
-        else:
-            port, key = ranks.share(None)
-            host = os.environ["MASTER_ADDR"]
-            connections, hosts = {0: _connect(host, port)}, {0: host}
-            _send(connections[0], {"key": key, "rank": ranks.rank, "host": socket.gethostname()})
-        # One process on each machine logs: the first one by the numbering of torchrun.
-        first = ranks.is_main or os.environ.get("LOCAL_RANK") == "0" or ranks.rank == 1
-        return cls(ranks.rank, connections, hosts, logs=logs and first, end=os._exit if logs else _end_later)
 
     def fail(self, status: int, text: str) -> None:
         """Sends the reason why this process ends; rank 0 logs it.
@@ -128,43 +114,57 @@ class Watchdog:
         if self._rank != 0 or status == 1:
             time.sleep(_GRACE)
         self._first.acquire()
-        self._send_to_all({"status": status, "text": text})
+        self._send_to_all(status, text)
 
     def finish(self) -> None:
         """Sends that the work of this process is done, and waits until that of rank 0 is done."""
         self._waiting = self._rank != 0
         self._first.acquire()
-        self._send_to_all({"status": 0, "text": ""})
+        self._send_to_all(0)
         if self._waiting:
             for thread in self._threads:
                 thread.join()
 
-    def _send_to_all(self, message: Message) -> None:
-        for connection in self._connections.values():
-            _send(connection, message)
+    def _send_to_all(self, status: int, text: str = "") -> None:
+        for stream in self._streams.values():
+            _send(stream, {"status": status, "text": text})
 
-    def _watch_rank(self, rank: int) -> None:
+    def _watch(self, rank: int) -> None:
         """Waits for the message of another process."""
-        message = _receive(self._connections[rank])
+        message = _receive(self._streams[rank])
         if message is not None and message["status"] == 0:
             return
         if not self._first.acquire(blocking=False) and not self._waiting:
             return
-        who = f"process {rank} of the run, on {self._hosts[rank]},"
-        if message is None:
-            message = {
-                "status": 1,
-                "text": "ended without a message: it was killed (out of memory?), or its machine is gone. "
-                "The other processes were ended. Run the same command again to resume from the last "
-                "checkpoint.",
-            }
-        elif self._rank != 0:
-            message["text"] = ""  # rank 0 has logged it
-        if self._logs and message["text"]:
+        if self._logs and (self._rank == 0 or message is None):  # rank 0 has logged what it sends
             log.setLevel("ERROR")
-            log.error("%s %s", who, message["text"])
-        self._send_to_all({"status": message["status"], "text": ""})
-        self._end(message["status"])
+            text = (message or _KILLED)["text"]
+            log.error("process %d of the run, on %s, %s", rank, self._hosts[rank], text)
+        status = (message or _KILLED)["status"]
+        self._send_to_all(status)
+        self._end(status)
+
+
+def connect(ranks: Ranks, *, logs: bool) -> Watchdog:
+    """Connects rank 0 with all others; every process calls it. See `watched`.
+
+    Raises:
+        UserError: rank 0 can't be reached.
+    """
+    hosts = ranks.exchange(socket.gethostname())
+    if ranks.is_main:
+        with _server(ranks.world) as server:
+            server.settimeout(_CONNECT)
+            key = secrets.token_hex(16)  # rejects other programs that connect to the port
+            ranks.share([server.getsockname()[1], key])
+            streams = _accept(server, key, ranks.world - 1)
+    else:
+        port, key = ranks.share(None)
+        streams = {0: _stream_to(os.environ["MASTER_ADDR"], port)}
+        _send(streams[0], {"key": key, "rank": ranks.rank})
+    # One process on each machine logs: the first one by the numbering of torchrun.
+    first = ranks.is_main or os.environ.get("LOCAL_RANK") == "0" or ranks.rank == 1
+    return Watchdog(ranks.rank, streams, hosts, logs=logs and first, end=os._exit if logs else _end_later)
 
 
 def _end_later(status: int) -> None:
@@ -180,62 +180,55 @@ def _server(backlog: int) -> socket.socket:
     return socket.create_server(("", 0), backlog=backlog)
 
 
-def _accept(server: socket.socket, key: str, count: int) -> tuple[dict[int, socket.socket], dict[int, str]]:
-    connections: dict[int, socket.socket] = {}
-    hosts: dict[int, str] = {}
-    while len(connections) < count:
+def _accept(server: socket.socket, key: str, count: int) -> dict[int, Stream]:
+    streams: dict[int, Stream] = {}
+    while len(streams) < count:
         try:
-            connection = _with_keepalive(server.accept()[0])
+            connection = server.accept()[0]
         except TimeoutError as error:
             raise UserError(
-                f"only {len(connections)} of {count} other processes of the run connected to port "
+                f"only {len(streams)} of {count} other processes of the run connected to port "
                 f"{server.getsockname()[1]} of this machine. Open the ports between the machines of the run."
             ) from error
         connection.settimeout(_CONNECT)
-        message = _receive(connection)
+        stream = _stream_of(connection)
+        message = _receive(stream)
         connection.settimeout(None)
         if message is not None and message.get("key") == key:
-            connections[message["rank"]], hosts[message["rank"]] = connection, message["host"]
-        else:
-            connection.close()
-    return connections, hosts
+            streams[message["rank"]] = stream
+    return streams
 
 
-def _connect(host: str, port: int) -> socket.socket:
+def _stream_to(host: str, port: int) -> Stream:
     try:
-        connection = _with_keepalive(socket.create_connection((host, port), timeout=_CONNECT))
+        connection = socket.create_connection((host, port), timeout=_CONNECT)
     except OSError as error:
         raise UserError(
             f"can't reach the first process of the run at port {port} of {host} ({error}). "
             f"Open the ports between the machines of the run."
         ) from error
     connection.settimeout(None)
-    return connection
+    return _stream_of(connection)
 
 
-def _with_keepalive(connection: socket.socket) -> socket.socket:
+def _stream_of(connection: socket.socket) -> Stream:
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     for name, value in _KEEP_ALIVE.items():
         if hasattr(socket, name):  # not on every system
             connection.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
-    return connection
+    return connection.makefile("rwb")
 
 
-def _send(connection: socket.socket, message: Message) -> None:
+def _send(stream: Stream, message: Message) -> None:
     with suppress(OSError):  # the other process is gone
-        connection.sendall(json.dumps(message).encode() + b"\n")
+        stream.write(json.dumps(message).encode() + b"\n")
+        stream.flush()
 
 
-def _receive(connection: socket.socket) -> Message | None:
+def _receive(stream: Stream) -> Message | None:
     """Returns the next line of JSON; None if the connection ends before it."""
-    received = bytearray()
     try:
-        while not received.endswith(b"\n"):
-            byte = connection.recv(1)
-            if not byte:
-                return None
-            received += byte
-        message: Message = json.loads(received)
+        message: Message = json.loads(stream.readline())
         return message
     except (OSError, ValueError):
         return None

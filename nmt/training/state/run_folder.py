@@ -258,10 +258,10 @@ class RunFolder:
             return None
 
     @contextmanager
-    def logging(self) -> Iterator[None]:
-        """Also writes the log to `train.log`."""
+    def logging(self, *, later: bool = False) -> Iterator[None]:
+        """Also writes the log to `train.log`; `later`: the file is opened for the first line."""
         with write_errors(self.log):
-            handler = _RunLog(self.log, encoding="utf-8", errors="backslashreplace")
+            handler = _RunLog(self.log, encoding="utf-8", errors="backslashreplace", delay=later)
         handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
         try:
             with log_also_to(handler):
@@ -276,8 +276,8 @@ class _RunLog(logging.FileHandler):
     _failed = False
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Writes a line, unless an earlier one failed."""
-        if not self._failed:
+        """Writes a line, unless an earlier one failed, or the folder of a new run is not created yet."""
+        if not self._failed and (self.stream or Path(self.baseFilename).parent.is_dir()):
             super().emit(record)
 
     def handleError(self, record: logging.LogRecord) -> None:

@@ -7,17 +7,19 @@ import queue
 import socket
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
 import torch
+import torch.distributed as dist
 
 from nmt.runtime import log
 from nmt.training.processes.ranks import Ranks
 from nmt.training.processes.watchdog import Watchdog, watched
 
 PATIENCE = 30.0
-HOSTS = {0: "one", 1: "two", 2: "three"}
+HOSTS = ["one", "two", "three"]
 
 
 @pytest.fixture(autouse=True)
@@ -40,7 +42,7 @@ class Others:
         for line in self.lines.values():
             line.settimeout(PATIENCE)
         self.ends: queue.Queue[int] = queue.Queue()
-        own = {other: pair[0] for other, pair in pairs.items()}
+        own = {other: pair[0].makefile("rwb") for other, pair in pairs.items()}
         self.watch = Watchdog(rank, own, HOSTS, logs=logs, end=self.ends.put)
 
     def say(self, other: int, status: int, text: str = "") -> None:
@@ -116,39 +118,26 @@ def test_the_main_process_may_fail_after_the_others_are_done(status: int | None)
     assert other.end() == (status or 1)
 
 
-class Threads:
-    """Ranks as threads of this process."""
-
-    def __init__(self, rank: int, shared: queue.Queue[Any]) -> None:
-        self.rank, self.world, self.is_main, self.device = rank, 2, rank == 0, torch.device("cpu")
-        self._shared = shared
+class StrangerFirst(Ranks):
+    """Ranks as threads of this process; before the others, another program connects to the port."""
 
     def share(self, value: Any) -> Any:
-        if not self.is_main:
-            return self._shared.get(timeout=PATIENCE)
-        with socket.create_connection(("localhost", value[0])) as stranger:
-            stranger.sendall(b'{"key": "guessed", "rank": 1}\n')
-        self._shared.put(value)
-        return value
+        if self.is_main:
+            with socket.create_connection(("localhost", value[0])) as stranger:
+                stranger.sendall(b'{"key": "guessed", "rank": 1}\n')
+        return super().share(value)
 
 
 def test_the_processes_find_each_other(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MASTER_ADDR", "localhost")
-    shared: queue.Queue[Any] = queue.Queue()
-    worked: list[int] = []
+    store = dist.HashStore()
 
-    def work(rank: int) -> None:
-        ranks: Any = Threads(rank, shared)
-        with watched(ranks, logs=True):
-            worked.append(rank)
+    def work(rank: int) -> int:
+        with watched(StrangerFirst(rank, 2, torch.device("cpu"), store), logs=True):
+            return rank
 
-    threads = [threading.Thread(target=work, args=(rank,), daemon=True) for rank in (0, 1)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(PATIENCE)
-        assert not thread.is_alive()
-    assert sorted(worked) == [0, 1]
+    with ThreadPoolExecutor() as threads:
+        assert list(threads.map(work, range(2), timeout=PATIENCE)) == [0, 1]
 
 
 def test_alone_there_is_nobody_to_watch() -> None:
