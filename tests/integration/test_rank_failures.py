@@ -124,6 +124,7 @@ def test_each_failure_ends_in_one_line_and_an_exact_resume(world: int, toy: Toy,
             assert len(re.findall(rf"^{LINES[kind]}", errors, re.MULTILINE)) == 1, errors
             assert errors.count("Traceback") == (kind == "exception"), errors
             assert len(re.findall(r"process \d+ ", errors)) == (kind != "SIGTERM"), errors
+            assert errors.count("stopping after this update") == (kind == "SIGTERM"), errors
             log = (run.path / "train.log").read_text(encoding="utf-8")
             assert ("RuntimeError: a bug in one rank" in log) == (kind == "exception")
             assert_ends(process.pid)

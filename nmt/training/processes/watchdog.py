@@ -168,6 +168,7 @@ def connect(ranks: Ranks, *, logs: bool) -> Watchdog:
 
 
 def _end_later(status: int) -> None:
+    log.setLevel("CRITICAL")  # the launcher now sends SIGTERM, which is no request to stop
     time.sleep(_GRACE)
     os._exit(status)
 
