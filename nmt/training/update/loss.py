@@ -89,7 +89,7 @@ def training_loss(
     inputs = (x for x in (hidden, weight, bias) if x is not None)
     if torch.is_grad_enabled() and any(x.requires_grad for x in inputs):
         return Losses(*_apply(hidden, weight, bias, target, options))
-    losses, _ = _losses(hidden, weight, bias, target, options, _Needed(False, False, False))
+    losses, _ = _losses(hidden, weight, bias, target, options, (False, False, False))
     return losses
 
 
@@ -103,14 +103,6 @@ class _Options(NamedTuple):
     kernel: LossKernel | None
 
 
-class _Needed(NamedTuple):
-    """Whether a gradient is needed; frozen weights need none."""
-
-    hidden: bool
-    weight: bool
-    bias: bool
-
-
 class _Loss(torch.autograd.Function):
     """The forward pass computes the gradients; the backward pass returns them."""
 
@@ -118,8 +110,7 @@ class _Loss(torch.autograd.Function):
     def forward(
         ctx: Any, hidden: Tensor, weight: Tensor, bias: Tensor | None, target: Tensor, options: _Options
     ) -> Losses:
-        needed = _Needed(*ctx.needs_input_grad[:3])
-        losses, gradients = _losses(hidden, weight, bias, target, options, needed)
+        losses, gradients = _losses(hidden, weight, bias, target, options, ctx.needs_input_grad[:3])
         ctx.save_for_backward(*gradients)
         ctx.dtypes = [None if x is None else x.dtype for x in (hidden, weight, bias)]
         ctx.initial_gradient = options.initial_gradient
@@ -146,11 +137,11 @@ def _losses(
     bias: Tensor | None,
     target: Tensor,
     options: _Options,
-    needed: _Needed,
+    needed: tuple[bool, bool, bool],
 ) -> tuple[Losses, tuple[Tensor | None, ...]]:
     """Returns the losses, and the objective's gradients with respect to `hidden`, `weight` and the bias.
 
-    A gradient that is not needed is None, and not computed.
+    A gradient that is not `needed` is None, and not computed: frozen weights need none.
 
     Label smoothing needs no pass over the logits. With h a token's hidden state and w_v the rows of `weight`,
     its part of the loss is smoothing * h . (w_target - mean over v of w_v). Its gradient is the same row for
@@ -158,6 +149,7 @@ def _losses(
     b_target, and the mean of all logits has the mean of b.
     """
     smoothing, rdrop, scale, dtype, ignores, _, kernel = options
+    needs_hidden, needs_weight, needs_bias = needed
     passes = hidden.detach().to(dtype).view(2 if rdrop else 1, -1, hidden.shape[1])
     left_out = (target == IGNORED_ID)[:, None] if ignores else None
     num_tokens: int | Tensor = len(target)
@@ -173,14 +165,14 @@ def _losses(
     added = None if bias is None else bias.detach().to(dtype)
     mean_added = None if added is None else added.mean(dtype=_wide(dtype))
     size = _rows_of_products(weight)
-    grad_hidden = torch.empty_like(passes) if needed.hidden else None
+    grad_hidden = torch.empty_like(passes) if needs_hidden else None
     if grad_hidden is not None:
         grad_hidden[:, -(-len(target) // size) * size :] = 0.0  # the padding that no part below contains
     grad_weight = grad_bias = None
     each_hidden = (mean * (-smoothing * scale / len(passes))).to(dtype)
-    if needed.weight:
+    if needs_weight:
         grad_weight = (summed * (-smoothing * scale / len(weight))).expand_as(weight).contiguous()
-    if needed.bias and added is not None:
+    if needs_bias and added is not None:
         grad_bias = torch.zeros_like(added, dtype=_wide(dtype))
         grad_bias += -smoothing * scale * num_tokens / len(weight)
     tokens = summed.new_zeros(3, len(target))  # for each token: -log p, its logit, the divergence

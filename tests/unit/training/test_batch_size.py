@@ -19,7 +19,6 @@ from torch import nn
 from nmt.config import (
     CleaningConfig,
     DataConfig,
-    ModelConfig,
     OptimizerConfig,
     SamplingConfig,
     Sharding,
@@ -63,24 +62,29 @@ def lengths(batch: Batch) -> tuple[list[int], list[int]]:
     return list(batch.source.lengths), list(batch.target.lengths)
 
 
-def test_longest_and_most() -> None:
-    few, many = largest_batches(store((9, 7), (2, 3), (4, 2)), options(20))
-    assert lengths(few) == ([10, 10, 10], [4, 8, 8])
-    assert lengths(many) == ([3, 3, 3, 3, 8, 10], [3, 3, 3, 3, 3, 5])
-
-
-def test_a_pair_longer_than_a_batch_counts_as_one_that_fills_it() -> None:
-    few, many = largest_batches(store((90, 70), (2, 1)), options(16))
-    assert lengths(few) == ([24], [16])
-    assert lengths(many) == ([3] * 7 + [3], [2] * 8)
-
-
-def test_sampling_may_make_them_as_long_as_allowed() -> None:
-    cleaning = CleaningConfig(max_pieces=15)
-    data = options(32, sampling=SamplingConfig(alpha=0.1), cleaning=cleaning)
-    longest_targets, longest_sources, _ = largest_batches(store((9, 7), (2, 3)), data)
-    assert lengths(longest_targets) == ([16, 16], [16, 16])
-    assert lengths(longest_sources) == ([16, 16, 16], [1, 15, 16])
+@pytest.mark.parametrize(
+    ("sizes", "data", "expected"),
+    [
+        (
+            [(9, 7), (2, 3), (4, 2)],
+            options(20),
+            [([10, 10, 10], [4, 8, 8]), ([3, 3, 3, 3, 8, 10], [3, 3, 3, 3, 3, 5])],
+        ),
+        # A pair longer than a batch counts as one that fills it.
+        ([(90, 70), (2, 1)], options(16), [([24], [16]), ([3] * 8, [2] * 8)]),
+        # Sampling may make sentences as long as allowed.
+        (
+            [(9, 7), (2, 3)],
+            options(32, sampling=SamplingConfig(alpha=0.1), cleaning=CleaningConfig(max_pieces=15)),
+            [([16, 16], [16, 16]), ([16, 16, 16], [1, 15, 16])],
+        ),
+    ],
+    ids=range(3),
+)
+def test_longest_and_most(
+    sizes: list[tuple[int, int]], data: DataConfig, expected: list[tuple[list[int], list[int]]]
+) -> None:
+    assert [lengths(batch) for batch in largest_batches(store(*sizes), data)][: len(expected)] == expected
 
 
 @given(
@@ -150,11 +154,8 @@ def test_the_largest_that_fits(memory: int, fails_above: int, expected: int, tri
     assert machine.tried == tried
 
 
-def test_cuda_graphs_need_the_memory_of_a_batch_twice() -> None:
+def test_cuda_graphs_need_the_memory_of_a_batch_twice_and_none_may_fit() -> None:
     assert Machine(1_001_250, 100, 10**6).largest(copies=2) == 3_992  # 200 bytes per token
-
-
-def test_nothing_fits() -> None:
     with pytest.raises(OutOfMemory):
         Machine(0, 100, 10).largest()
 
@@ -259,12 +260,6 @@ def test_frozen_weights_count_without_gradient_and_state() -> None:
         raise MemoryError
 
 
-def test_the_largest_model_is_refused_on_any_machine() -> None:
-    wide = ModelConfig(encoder_layers=100, decoder_layers=100, d_model=16384, d_ff=65536)
-    with pytest.raises(OutOfMemory, match="do not fit into memory"):
-        require_room(TrainConfig(model=wide), 1)
-
-
 def test_a_slow_probe_is_logged(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(log, "propagate", True)
     caplog.set_level(logging.INFO, "nmt")
@@ -317,16 +312,19 @@ def test_every_process_has_as_few_micro_batches_as_fit(
     assert split(found) == (*expected, False)
 
 
-def test_a_sharded_model_has_a_micro_batch_per_process() -> None:
-    for gpus, expected in (("8", (3_125, 8)), ("2", (6_250, 4))):
-        options = config(sharding=Sharding.full, devices=gpus)
-        assert split(with_fitting_batches(options, None, 8)) == (*expected, False)  # type: ignore[arg-type]
-
-
-def test_without_the_option_nothing_is_tried(tmp_path: Path) -> None:
-    options = config(fit_micro_batches=False)
-    assert with_former_split(options, RunFolder(tmp_path)) is options
-    assert with_fitting_batches(options, None, 1) is options  # type: ignore[arg-type]
+@pytest.mark.parametrize(
+    ("training", "expected"),
+    [
+        ({"sharding": Sharding.full, "devices": "8"}, (3_125, 8)),  # a micro-batch per process
+        ({"sharding": Sharding.full, "devices": "2"}, (6_250, 4)),
+        ({"fit_micro_batches": False}, (6_250, 4)),
+    ],
+)
+def test_no_batch_is_tried(training: dict[str, Any], expected: tuple[int, int], tmp_path: Path) -> None:
+    options = config(**training)
+    assert split(with_fitting_batches(options, None, 8)) == (*expected, False)  # type: ignore[arg-type]
+    if not options.training.fit_micro_batches:
+        assert with_former_split(options, RunFolder(tmp_path)) is options
 
 
 @pytest.mark.parametrize(("gpus", "max_tokens"), [(0, 6250), (2, "auto"), (0, "auto")])
@@ -370,14 +368,11 @@ def test_a_run_is_resumed_with_its_split(gpus: int, tmp_path: Path, monkeypatch:
     assert num_processes(given.training) == 1
 
 
-def test_a_run_that_began_without_the_option_is_resumed(tmp_path: Path) -> None:
-    folder = started(tmp_path, config(fit_micro_batches=False), checkpoint=True)
-    folder.check(with_former_split(config(), folder))
-
-
 def test_another_size_of_an_update_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = started(tmp_path / "a", config(fit_micro_batches=False), checkpoint=True)
+    folder.check(with_former_split(config(), folder))  # the option alone is no difference
     pretend(monkeypatch, 1)
-    folder = started(tmp_path, FOUND, checkpoint=True)
+    folder = started(tmp_path / "b", FOUND, checkpoint=True)
     with pytest.raises(UserError, match="started with data.max_tokens=25000, not 3125, training.micro_batch"):
         folder.check(with_former_split(config(3125), folder))
 
