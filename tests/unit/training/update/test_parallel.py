@@ -134,6 +134,18 @@ def test_an_optimizer_of_a_plugin_is_sharded_too(always: bool, monkeypatch: pyte
     assert all(tensor.isfinite().all() for tensor in resumed.state(optimizer=True)[1].values())
 
 
+@pytest.mark.parametrize("always", [True, False])
+def test_the_attention_weights_of_a_sharded_model_have_a_gradient(always: bool) -> None:
+    norms = []
+    for parallel in (replicated(), sharded(always=always)):
+        parallel.zero()
+        parallel.model.seed_dropout(1)
+        output = parallel.model(BATCHES[0], attention_layers=(-1,))
+        parallel.backward(output.attention[0][:, 0, 0].log().sum() + output.hidden.sum(), last=True)
+        norms.append(parallel.sums()[-1].item())
+    assert norms[1] == pytest.approx(norms[0], rel=1e-5) and norms[0] > 0
+
+
 @pytest.mark.parametrize(("before", "after"), [(replicated, sharded), (sharded, replicated)])
 def test_each_goes_on_from_the_state_of_the_other(
     before: Callable[[], Parallel], after: Callable[[], Parallel]
