@@ -23,8 +23,7 @@ from jinja2 import Template
 from torch import Tensor
 
 from nmt.config import PositionsConfig
-from nmt.model.positions import Places, Shape, build_positions
-from nmt.model.positions.sinusoidal import Layout, sinusoids
+from nmt.model.positions import Places, Shape, SineOrder, build_positions, sinusoids
 
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt  # noqa: E402 (the backend is chosen first)
@@ -265,7 +264,7 @@ def bits_and_waves() -> Figure:
 def two_dimensions() -> Figure:
     """Rows and columns of an image, half of the width each."""
     side, half = 24, 32
-    table = sinusoids(side, half, Layout.interleaved)
+    table = sinusoids(side, half, SineOrder.interleaved)
     rows = table[:, None].expand(side, side, half)
     columns = table[None].expand(side, side, half)
     both = torch.cat([rows, columns], 2)

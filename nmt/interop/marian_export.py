@@ -14,7 +14,7 @@ from nmt.config import Activation, ModelConfig, Norm, Tie
 from nmt.data.subwords.vocabulary import BOS_ID, EOS_ID, FORBIDDEN_IDS, PAD_ID
 from nmt.interop.interfaces import Exporter, tags_before
 from nmt.interop.marian_model import LAYOUT_KEY, MarianModel, halves_order, quiet, theirs_of
-from nmt.model.positions.sinusoidal import Layout, Sinusoidal
+from nmt.model.positions import SineOrder, Sinusoidal
 from nmt.model.transformer import Transformer
 
 _ACTIVATIONS = {Activation.relu: "relu", Activation.gelu: "gelu", Activation.silu: "silu"}
@@ -41,7 +41,7 @@ class MarianExporter(Exporter):
             if not isinstance(encoding, Sinusoidal):
                 return f"model.positions.{key}={name}: transformers' Marian has sinusoidal alone"
             options = encoding.options
-            if options.layout is Layout.tensor2tensor or options.base != 10000:
+            if options.layout is SineOrder.tensor2tensor or options.base != 10000:
                 return (
                     f"model.positions.{key}={name}, layout={options.layout.value}, base={options.base:g}: "
                     "transformers' Marian has other frequencies"
@@ -157,7 +157,7 @@ def _state(bundle: Bundle, theirs: Any) -> dict[str, Tensor]:
     assert isinstance(model, Transformer)
     encoding: Sinusoidal.Options = model.encoder_positions.options
     order = torch.arange(config.d_model)
-    if encoding.layout is Layout.interleaved:
+    if encoding.layout is SineOrder.interleaved:
         order = halves_order(config.d_model)
     state = dict(theirs.state_dict())
     own = {name: weight.detach() for name, weight in model.state_dict().items()}

@@ -40,7 +40,7 @@ class Cell(Enum):
     """Hochreiter and Schmidhuber 1997, with forget gates."""
 
 
-class Attention(Enum):
+class DecoderAttention(Enum):
     """The attention of the decoder to the source."""
 
     bahdanau = "bahdanau"
@@ -69,7 +69,7 @@ class RecurrentModel(Seq2Seq):
         """The options, with types and defaults."""
 
         cell: Cell = Cell.gru
-        attention: Attention = Attention.bahdanau
+        attention: DecoderAttention = DecoderAttention.bahdanau
 
     # Those of configs/model/rnn.yaml.
     unused: ClassVar[Mapping[str, Any]] = {
@@ -100,10 +100,10 @@ class RecurrentModel(Seq2Seq):
         self.word_dropout = Dropout(config.word_dropout, self.randomness, rows=True)
         self.dropout = Dropout(config.dropout, self.randomness)
         self.encoder = nn.ModuleList(
-            EncoderLayer(cell, d_model, self.dropout if number else None)
+            BidirectionalLayer(cell, d_model, self.dropout if number else None)
             for number in range(config.encoder_layers)
         )
-        kind = BahdanauDecoder if self.options.attention is Attention.bahdanau else LuongDecoder
+        kind = BahdanauDecoder if self.options.attention is DecoderAttention.bahdanau else LuongDecoder
         self.decoder = kind(cell, d_model, config.decoder_layers, self.dropout)
         for name, parameter in self.named_parameters():
             if "embedding" in name or name.startswith("output"):
@@ -210,7 +210,7 @@ _UNITS: dict[Cell, Callable[..., Any]] = {Cell.gru: nn.GRU, Cell.lstm: nn.LSTM}
 _CELLS: dict[Cell, Callable[..., Any]] = {Cell.gru: nn.GRUCell, Cell.lstm: nn.LSTMCell}
 
 
-class EncoderLayer(nn.Module):
+class BidirectionalLayer(nn.Module):
     """A bidirectional recurrent layer over a packed stream.
 
     Args:

@@ -21,7 +21,7 @@ from nmt.model.attention import build_score
 from nmt.model.backend import Pattern
 from nmt.model.cpu import CpuBackend
 from nmt.model.packed import Packing
-from nmt.model.recurrent import Cell, EncoderLayer
+from nmt.model.recurrent import BidirectionalLayer, Cell
 from position_experiments.convolution import Convolution
 from position_experiments.experiment import Experiment, Place, Result
 
@@ -54,7 +54,7 @@ class Recurrence(nn.Module):
 
     def __init__(self, d_model: int) -> None:
         super().__init__()
-        self.layer = EncoderLayer(Cell.gru, d_model, None)
+        self.layer = BidirectionalLayer(Cell.gru, d_model, None)
 
     def forward(self, x: Tensor, layout: Layout) -> Tensor:
         """(N, D) → (N, D)."""

@@ -1,6 +1,15 @@
 """Positional encodings; `model.positions.name` selects one."""
 
-from nmt.model.positions.absolute import Binary, Integer, Learned, NoPositions, Normalised
+from nmt.model.positions.added import (
+    Binary,
+    Integer,
+    Learned,
+    NoPositions,
+    Normalised,
+    SineOrder,
+    Sinusoidal,
+    sinusoids,
+)
 from nmt.model.positions.base import (
     POSITIONS,
     TARGET_MARGIN,
@@ -8,13 +17,10 @@ from nmt.model.positions.base import (
     Positions,
     Shape,
     build_positions,
+    by_pair,
     distances,
-    spread,
 )
-from nmt.model.positions.biases import T5, ALiBi
-from nmt.model.positions.relative import Relative
-from nmt.model.positions.rotary import Rotary
-from nmt.model.positions.sinusoidal import Sinusoidal, sinusoids
+from nmt.model.positions.in_attention import T5, ALiBi, Relative, Rotary
 
 __all__ = [
     "ALiBi",
@@ -29,13 +35,14 @@ __all__ = [
     "Relative",
     "Rotary",
     "Shape",
+    "SineOrder",
     "Sinusoidal",
     "T5",
     "TARGET_MARGIN",
     "build_positions",
+    "by_pair",
     "distances",
     "sinusoids",
-    "spread",
 ]
 
 POSITIONS["sinusoidal"] = Sinusoidal

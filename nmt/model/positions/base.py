@@ -88,8 +88,8 @@ def _length_per_token(counted: Layout, stream: Layout, margin: int) -> Tensor:
 class Positions(nn.Module, ABC):
     """A positional encoding. A subclass overrides one or more of four hooks.
 
-    The hooks are `embed`, `rotate`, `bias` and `values`. The last three act only in self-attention. Training,
-    the cached decoder and compiled layers call the same hooks.
+    The hooks are `embed`, `rotate`, `bias` and `values`. The last three act only in self-attention. Training
+    and the cached decoder call the same hooks.
 
     The encoder and the decoder have one instance each. Its parameters are trained, and saved with the model.
     Its constructor must initialise them.
@@ -191,7 +191,7 @@ def distances(query_positions: Tensor, key_positions: Tensor) -> Tensor:
     return lowest + torch.arange(count, device=query_positions.device)
 
 
-def spread(values: Tensor, num_queries: int) -> Tensor:
+def by_pair(values: Tensor, num_queries: int) -> Tensor:
     """Values by distance, (..., Lq + Lk - 1) in the order of `distances` → values by pair, (..., Lq, Lk)."""
     num_keys = values.shape[-1] - num_queries + 1
     return values.unfold(-1, num_keys, 1).flip(-2)

@@ -19,9 +19,14 @@ from nmt.bundle import load_weights
 from nmt.config import Kernel, Sharding, TrainingConfig
 from nmt.model import Seq2Seq, put_on
 from nmt.training.processes.ranks import Ranks
-from nmt.training.update.optimizer import Adam, FlatGradients, build_optimizer, trained_parameters
+from nmt.training.update.optimizer import (
+    Adam,
+    FlatGradients,
+    build_optimizer,
+    start_penalty,
+    trained_parameters,
+)
 from nmt.training.update.precision import exchange_dtype, product_dtype
-from nmt.training.update.start_penalty import start_penalty
 
 State: TypeAlias = tuple[dict[str, Tensor], dict[str, Tensor]]
 """Unsharded weights by name, and the optimizer's tensors by the names of `Optimizer.tensors`."""

@@ -17,8 +17,7 @@ from nmt.bundle import load_weights
 from nmt.config import Kernel, OptimizerConfig
 from nmt.model import ModelOutput, Seq2Seq, as_output, backend_of, put_on
 from nmt.training.processes.ranks import Ranks
-from nmt.training.update.optimizer import build_optimizer, trained_parameters
-from nmt.training.update.start_penalty import start_penalty
+from nmt.training.update.optimizer import build_optimizer, start_penalty, trained_parameters
 
 
 class Sharded:

@@ -19,7 +19,7 @@ from nmt.config.model import Activation, Norm
 from nmt.interop.marian_export import MarianExporter, halves_order
 from nmt.interop.parity import ParityError
 from nmt.interop.tasks import export
-from nmt.model.positions.sinusoidal import Layout, sinusoids
+from nmt.model.positions import SineOrder, sinusoids
 
 pytest.importorskip("transformers", reason="the extra export is not installed")
 
@@ -47,7 +47,7 @@ def test_an_export_computes_the_same(
 
 def test_the_permutation_turns_one_table_into_the_other() -> None:
     assert halves_order(6).tolist() == [0, 2, 4, 1, 3, 5]
-    interleaved, halves = sinusoids(50, 16), sinusoids(50, 16, Layout.halves)
+    interleaved, halves = sinusoids(50, 16), sinusoids(50, 16, SineOrder.halves)
     assert torch.equal(interleaved[:, halves_order(16)], halves)
 
 

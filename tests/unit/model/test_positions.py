@@ -11,8 +11,7 @@ import torch
 from nmt.config import PositionsConfig
 from nmt.data.batches.batching import Batch
 from nmt.errors import UserError
-from nmt.model.positions import Places, Shape, build_positions, sinusoids
-from nmt.model.positions.sinusoidal import Layout
+from nmt.model.positions import Places, Shape, SineOrder, build_positions, sinusoids
 from nmt.model.reference import naive_positions
 
 SIX = Shape(d_model=6, heads=2, layers=1, causal=False, scale=3**-0.5)
@@ -82,30 +81,30 @@ def test_lengths_of_targets_are_those_of_their_sources_and_fifty() -> None:
 @pytest.mark.parametrize(
     ("layout", "row"),
     [
-        (Layout.interleaved, [0.84147098, 0.54030231, 0.04639923, 0.99892298, 0.00215443, 0.99999768]),
-        (Layout.halves, [0.84147098, 0.04639923, 0.00215443, 0.54030231, 0.99892298, 0.99999768]),
-        (Layout.tensor2tensor, [0.84147098, 0.00999983, 0.0001, 0.54030231, 0.99995000, 0.99999999]),
+        (SineOrder.interleaved, [0.84147098, 0.54030231, 0.04639923, 0.99892298, 0.00215443, 0.99999768]),
+        (SineOrder.halves, [0.84147098, 0.04639923, 0.00215443, 0.54030231, 0.99892298, 0.99999768]),
+        (SineOrder.tensor2tensor, [0.84147098, 0.00999983, 0.0001, 0.54030231, 0.99995000, 0.99999999]),
     ],
 )
-def test_position_1_in_six_dimensions(layout: Layout, row: list[float]) -> None:
+def test_position_1_in_six_dimensions(layout: SineOrder, row: list[float]) -> None:
     table = sinusoids(2, 6, layout)
     assert table[1].tolist() == pytest.approx(row, abs=1e-7)
-    assert table[0].tolist() == ([0, 1] * 3 if layout is Layout.interleaved else [0, 0, 0, 1, 1, 1])
+    assert table[0].tolist() == ([0, 1] * 3 if layout is SineOrder.interleaved else [0, 0, 0, 1, 1, 1])
 
 
-@pytest.mark.parametrize("layout", list(Layout))
-def test_five_positions_in_six_dimensions(layout: Layout) -> None:
+@pytest.mark.parametrize("layout", list(SineOrder))
+def test_five_positions_in_six_dimensions(layout: SineOrder) -> None:
     table = sinusoids(5, 6, layout).double()
     assert table.norm(dim=1).tolist() == pytest.approx([1.7321] * 5, abs=5e-5)
-    if layout is not Layout.tensor2tensor:
+    if layout is not SineOrder.tensor2tensor:
         distance = (table[1:] - table[:-1]).norm(dim=1)
         assert distance.tolist() == pytest.approx([0.9600] * 4, abs=5e-5)
         assert (table[1:] * table[:-1]).sum(1).tolist() == pytest.approx([2.5392] * 4, abs=5e-5)
 
 
-@pytest.mark.parametrize("layout", list(Layout))
+@pytest.mark.parametrize("layout", list(SineOrder))
 @pytest.mark.parametrize("width", [1, 2, 7, 8, 64])
-def test_every_layout_has_every_width(layout: Layout, width: int) -> None:
+def test_every_layout_has_every_width(layout: SineOrder, width: int) -> None:
     table = sinusoids(20, width, layout)
     assert table.shape == (20, width) and table.isfinite().all()
     columns = {tuple(column.tolist()) for column in table.T}
@@ -181,4 +180,4 @@ def test_the_decoder_may_have_its_own() -> None:
     encoder = build_positions(config, SIX)
     decoder = build_positions(config, Shape(6, 2, 1, True, 1.0))
     torch.testing.assert_close(encoder.get_buffer("table")[:9], sinusoids(9, 6, base=50.0))
-    torch.testing.assert_close(decoder.get_buffer("table")[:9], sinusoids(9, 6, Layout.halves))
+    torch.testing.assert_close(decoder.get_buffer("table")[:9], sinusoids(9, 6, SineOrder.halves))
