@@ -18,7 +18,6 @@ from nmt.data.batches.batching import Batch
 from nmt.data.subwords.tokenizer import Tokenizer
 from nmt.data.subwords.vocabulary import BOS_ID, EOS_ID, FORBIDDEN_IDS
 from nmt.decoding.alignment import AlignmentHeads, heads_of
-from nmt.decoding.batch_sizes import BatchLimits, batch_limits, batches_by_length, shared_size
 from nmt.decoding.constraints import Automaton
 from nmt.decoding.ensemble import Ensemble
 from nmt.decoding.head_choice import HeadChoice, Pair, choose_heads
@@ -34,7 +33,15 @@ from nmt.decoding.sampling import Sampling, sample
 from nmt.decoding.scorers import LengthPenalty
 from nmt.decoding.scoring import forced_attention, forced_score
 from nmt.decoding.search import Hypothesis, beam_search, ranked_by_coverage
-from nmt.decoding.search_workers import WorkerPool, num_workers, possible_workers
+from nmt.decoding.search_batches import (
+    BatchLimits,
+    WorkerPool,
+    batch_limits,
+    batches_by_length,
+    num_workers,
+    possible_workers,
+    shared_size,
+)
 from nmt.decoding.searcher import Job, Result, Searcher, SearchRequest, Sentence, placeholders_of
 from nmt.decoding.step import StepOutput
 from nmt.decoding.terminology import continuing_ids

@@ -25,9 +25,9 @@ from typing import TYPE_CHECKING, Any
 
 from nmt.config import DecodingConfig
 from nmt.data.subwords.vocabulary import EOS_ID, FORBIDDEN_IDS
-from nmt.decoding.batch_sizes import batches_by_length
 from nmt.decoding.scorers import LengthPenalty
 from nmt.decoding.search import Hypothesis
+from nmt.decoding.search_batches import batches_by_length
 from nmt.decoding.searcher import Searcher, SearchRequest, Sentence
 from nmt.errors import UserError
 from nmt.interop.ctranslate2_export import SPECIAL, vocabularies

@@ -21,7 +21,7 @@ from torch import Tensor
 
 from nmt.config import ModelConfig
 from nmt.data.subwords.vocabulary import BOS_ID, EOS_ID, FORBIDDEN_IDS, PAD_ID
-from nmt.decoding.batch_sizes import batches_by_length
+from nmt.decoding.search_batches import batches_by_length
 from nmt.interop.parity import equally_probable
 
 _BATCH_TOKENS = 2048

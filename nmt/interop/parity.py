@@ -20,7 +20,7 @@ from nmt.data.batches.batching import Batch
 from nmt.data.corpora.text import bundled_folder, read_lines
 from nmt.data.subwords.tokenizer import Tokenizer
 from nmt.data.subwords.vocabulary import FORBIDDEN_IDS, NUM_SPECIAL
-from nmt.decoding.batch_sizes import batches_by_length
+from nmt.decoding.search_batches import batches_by_length
 from nmt.errors import UserError
 from nmt.evaluation.scores import require_equal_counts
 from nmt.interop.interfaces import ForeignModel

@@ -23,8 +23,8 @@ from nmt.data.corpora.corpus import HeldOut
 from nmt.data.preparation.prepare import Prepared
 from nmt.data.store import Shard, Store
 from nmt.data.subwords.tokenizer import Tokenizer
-from nmt.decoding.batch_sizes import with_fixed_limits
 from nmt.decoding.search import Hypothesis
+from nmt.decoding.search_batches import with_fixed_limits
 from nmt.decoding.searcher import Job, Result
 from nmt.decoding.torch_searcher import TorchSearcher
 from nmt.decoding.translator import Translator

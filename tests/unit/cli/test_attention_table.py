@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from nmt.cli.attention_table import MAX_TOKENS, attention_table
+from nmt.cli.prompt import MAX_TOKENS, attention_table
 
 TITLE = "attention in percent: translation in rows, source in columns\n"
 

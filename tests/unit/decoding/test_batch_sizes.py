@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from nmt.config import DecodingConfig, ModelConfig
-from nmt.decoding import batch_sizes
-from nmt.decoding.batch_sizes import BatchLimits, batch_limits, shared_size, with_fixed_limits
+from nmt.decoding import search_batches
+from nmt.decoding.search_batches import BatchLimits, batch_limits, shared_size, with_fixed_limits
 from nmt.errors import UserError
 from nmt.model.transformer import Transformer
 
@@ -79,6 +79,6 @@ def test_auto_on_a_gpu_is_what_fits(
 ) -> None:
     with torch.device("meta"):
         model = Transformer(ModelConfig(), 37_000, 37_000)
-    monkeypatch.setattr(batch_sizes, "_free_bytes", lambda device: gigabytes * 10**9)
+    monkeypatch.setattr(search_batches, "_free_bytes", lambda device: gigabytes * 10**9)
     config = DecodingConfig(beam_size=beam_size)
     assert batch_limits(config, [model], torch.device("cuda")) == expected

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from toys import CopyModel, NanModel, WordTokenizer, pairs_of, translator_of
 
 from nmt.config import DecodingConfig, Precision
-from nmt.decoding.search_workers import WorkerPool, num_workers
+from nmt.decoding.search_batches import WorkerPool, num_workers
 from nmt.decoding.translator import Translator
 from nmt.errors import UserError
 
@@ -156,7 +156,7 @@ def test_an_error_that_cannot_be_sent_is_described() -> None:
 def test_workers_end_with_their_parent() -> None:
     program = (
         "import os, time\n"
-        "from nmt.decoding.search_workers import WorkerPool\n"
+        "from nmt.decoding.search_batches import WorkerPool\n"
         "def work(job):\n"
         "    os.write(1, b'%d\\n' % os.getpid())\n"
         "    time.sleep(600)\n"

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from toys import CopyModel, NanModel, WordTokenizer, translator_of
 
 from nmt.config import DecodingConfig, Precision
-from nmt.decoding.batch_sizes import batches_by_length
+from nmt.decoding.search_batches import batches_by_length
 from nmt.decoding.translation import BLANK
 from nmt.decoding.translator import Translator
 from nmt.errors import UserError
