@@ -15,6 +15,7 @@ from nmt.data.subwords.tokenizer import BOS_ID, EOS_ID
 from nmt.decoding.pairs import PairReader
 from nmt.decoding.torch_searcher import TorchSearcher
 from nmt.decoding.translator import Translator
+from nmt.model.cpu import CpuBackend
 
 FIRST_WORD = 4
 CPU = torch.device("cpu")
@@ -82,6 +83,8 @@ class CopyState:
 class CopyModel(nn.Module):
     """Gives the source's next word the probability 1 - (V - 1) / e^9; records the lengths of every batch."""
 
+    backend = CpuBackend(CPU)
+    output_weight = torch.zeros(1, 1)
     max_source_len: int | None = None
     max_target_len: int | None = None
 
