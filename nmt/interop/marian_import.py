@@ -19,8 +19,7 @@ import torch
 from torch import Tensor
 
 from nmt.config import Activation, DecodingConfig, ModelConfig, PositionsConfig, Tie
-from nmt.data.subwords.marian import MarianTokenizer
-from nmt.data.subwords.tokenizer import BOS_ID, NUM_SPECIAL, PAD_ID, Tokenizer
+from nmt.data.subwords.tokenizer import BOS_ID, NUM_SPECIAL, PAD_ID, MarianTokenizer, Tokenizer
 from nmt.errors import UserError
 from nmt.interop.interfaces import Imported, Importer
 from nmt.interop.marian_model import LAYOUT_KEY, MarianModel, Numbering, halves_order, ours_of

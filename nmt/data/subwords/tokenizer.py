@@ -1,11 +1,13 @@
-"""The tokenizer: encodes and decodes text with SentencePiece models, and trains them."""
+"""The tokenizer: encodes and decodes text with SentencePiece models, of `nmt-train` or of Marian."""
 
 from __future__ import annotations
 
 import hashlib
+import json
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import sentencepiece as spm
 
@@ -18,6 +20,7 @@ from nmt.data.subwords.vocabulary import (
     NUM_SPECIAL,
     PAD_ID,
     UNK_ID,
+    MarianVocabulary,
     SentencePieceVocabulary,
     Vocabulary,
     protobuf_fields,
@@ -28,6 +31,7 @@ from nmt.runtime import (
     holds_pieces,
     make_folder,
     model_folders,
+    parse_json,
     pieces_folder,
     read_checked,
     read_errors,
@@ -226,8 +230,6 @@ class Tokenizer:
             UserError: a file is missing or damaged.
         """
         if (folder / PIECE_LIST).is_file():
-            from nmt.data.subwords.marian import MarianTokenizer  # it imports this module
-
             return MarianTokenizer.load(folder)
         names = (JOINT_FILE,) if (folder / JOINT_FILE).exists() else (SOURCE_FILE, TARGET_FILE)
         for name in names:
@@ -240,6 +242,71 @@ class Tokenizer:
             raise UserError(
                 f"{folder}: {' or '.join(names)} is damaged or from another program: {error}"
             ) from None
+
+
+class MarianTokenizer(Tokenizer):
+    """A tokenizer with a `MarianVocabulary` for each side."""
+
+    def __init__(
+        self, models: tuple[bytes, bytes], source_names: Sequence[str], target_names: Sequence[str] | None
+    ) -> None:
+        """Takes the SentencePiece models of both sides and the pieces by their ids.
+
+        Args:
+            models: the SentencePiece models of the source and the target side.
+            source_names: the piece of each id; the first four are pad, bos, eos and unk.
+            target_names: those of the target side; None: the same.
+
+        Raises:
+            ValueError: a model is damaged, or a list has the same piece twice.
+        """
+        # The SentencePiece models differ even if both sides have the same list.
+        self.joint = False
+        self._lists = _lists_content(source_names, target_names)
+        self.source = MarianVocabulary(models[0], source_names)
+        self.target = MarianVocabulary(models[1], source_names if target_names is None else target_names)
+        self.segmentation = segmentation_of(models[0])
+        self.source_symbols = self.source.tags
+        self.placeholders = range(0)
+        digest = hashlib.sha256()
+        for content in (*models, self._lists):
+            digest.update(len(content).to_bytes(8, "little") + content)
+        self.fingerprint = digest.hexdigest()
+
+    def save(self, folder: Path) -> None:
+        """Writes `source.spm`, `target.spm` and the list of pieces to a folder."""
+        make_folder(folder)
+        for name, content in (
+            (SOURCE_FILE, self.source.model),
+            (TARGET_FILE, self.target.model),
+            (PIECE_LIST, self._lists),
+        ):
+            with replaced(folder / name) as temporary:
+                temporary.write_bytes(content)
+
+    @classmethod
+    def load(cls, folder: Path) -> MarianTokenizer:
+        """Reads the files that `save` wrote.
+
+        Raises:
+            UserError: a file is missing or damaged.
+        """
+        names = SOURCE_FILE, TARGET_FILE, PIECE_LIST
+        for name in names:
+            if not (folder / name).is_file():
+                raise UserError(f"{folder}: lacks {name}, which belongs to {PIECE_LIST}")
+        source, target, lists = (read_checked(folder / name, MAX_BYTES) for name in names)
+        try:
+            content = parse_json(lists)
+            return cls((source, target), _names(content, "source"), _names(content, "target"))
+        except (ValueError, IndexError) as error:
+            raise UserError(
+                f"{folder}: {', '.join(names[:2])} or {names[2]} is damaged or from another program: {error}"
+            ) from None
+
+    def split_tag(self, text: str) -> tuple[list[int], str]:
+        """Returns the whole text: its vocabulary knows the tags."""
+        return [], text
 
 
 def find_tokenizer(path: str) -> Tokenizer:
@@ -330,3 +397,20 @@ def _submessage(message: bytes, wanted: int) -> bytes:
     if not isinstance(content, bytes):
         raise ValueError("not a SentencePiece model")
     return content
+
+
+def _lists_content(source: Sequence[str], target: Sequence[str] | None) -> bytes:
+    """Returns the content of the file with both lists."""
+    names = {"source": list(source), "target": None if target is None else list(target)}
+    return json.dumps(names, ensure_ascii=False).encode()
+
+
+def _names(content: Any, side: str) -> Any:
+    names = content.get(side) if isinstance(content, Mapping) else ()
+    if names is None and side == "target":
+        return None
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        raise ValueError(f"{side} is not a list of pieces")
+    if len(names) <= NUM_SPECIAL:
+        raise ValueError(f"{side} has {len(names)} pieces")
+    return names

@@ -1,7 +1,7 @@
 """The vocabulary of one side: pieces with ids, text to ids, ids to text, and the word of each piece.
 
 `nmt-train` makes a `SentencePieceVocabulary`, whose ids are those of a SentencePiece model. Imported models
-have a `nmt.data.subwords.marian.MarianVocabulary`.
+have a `MarianVocabulary`.
 
 Words are separated by white space, as in `str.split`. Normalisation may change the text, and a word may have
 pieces with a space in them, so the text of the pieces does not show where a word begins. SentencePiece
@@ -19,8 +19,9 @@ from itertools import accumulate
 
 import sentencepiece as spm
 
+from nmt.copying.strings import WORD_START
 from nmt.data.subwords.words import Words
-from nmt.runtime.arrays import Side
+from nmt.runtime.arrays import Side, smallest_dtype
 from nmt.runtime.lazy import cached_property
 
 PAD_ID, BOS_ID, EOS_ID, UNK_ID = 0, 1, 2, 3
@@ -162,6 +163,117 @@ class SentencePieceVocabulary(Vocabulary):
         """Returns for each part of a text the first byte of each of its pieces."""
         messages = self.processor.encode(parts, out_type="serialized_proto", num_threads=1)
         return list(map(piece_begins, messages))
+
+
+_BYTE = re.compile("<0x[0-9A-F]{2}>")
+_TAG = re.compile(">>.*<<", re.DOTALL)
+
+
+class MarianVocabulary(Vocabulary):
+    """A SentencePiece model, and a list that gives each piece its id, as in the OPUS-MT models of Marian.
+
+    Pieces that are not in the list are unknown. Both sides may have the same list, but each has a
+    SentencePiece model. The ids are those of transformers' `MarianTokenizer`, in another order: there, the
+    special pieces may have any ids, and each `nmt` vocabulary begins with four of them. As there, a whole
+    line is encoded at once, the names of the special pieces in a text become these pieces, and `>>xx<<` at
+    the beginning of a text is one piece, which selects the target language of some models.
+    """
+
+    def __init__(self, model: bytes, names: Sequence[str]) -> None:
+        """Takes a SentencePiece model, and the piece of each id; the first four are pad, bos, eos and unk.
+
+        Raises:
+            ValueError: the model is damaged, or two ids have the same piece.
+        """
+        super().__init__(model)
+        self._names = list(names)
+        # Not the piece bos, which begins a translation: Marian does not have it.
+        self._special = {names[id]: id for id in (PAD_ID, EOS_ID, UNK_ID)}
+        self._ids = {name: id for id, name in enumerate(names) if id >= NUM_SPECIAL}
+        if len(self._ids | self._special) != len(names) - 1:
+            raise ValueError("two ids have the same piece")
+        processor = self.processor
+        self._id_of = [
+            self._id(processor.id_to_piece(number)) for number in range(int(processor.vocab_size()))
+        ]
+        longest_first = sorted(self._special, key=len, reverse=True)
+        self._special_names = re.compile(f"({'|'.join(map(re.escape, longest_first))})")
+
+    @property
+    def names(self) -> Sequence[str]:
+        """See `Vocabulary.names`."""
+        return self._names
+
+    @cached_property
+    def tags(self) -> dict[str, int]:
+        """The pieces `>>xx<<` with their ids."""
+        return {name: id for name, id in self._ids.items() if _TAG.fullmatch(name)}
+
+    def is_byte(self, id: int) -> bool:
+        """See `Vocabulary.is_byte`."""
+        return _BYTE.fullmatch(self._names[id]) is not None
+
+    def encode(self, texts: Side) -> Side:
+        """See `Vocabulary.encode`."""
+        lines = [list(self._parts(text)) for text in texts.lines()]
+        encoded = iter(self._encode([part for parts in lines for _, part, id in parts if id is None]))
+        ids = [
+            [number for _, _, id in parts for number in (next(encoded) if id is None else [id])]
+            for parts in lines
+        ]
+        return Side.of(ids, smallest_dtype(self.size - 1))
+
+    def word_numbers(self, text: str) -> list[int]:
+        """See `Vocabulary.word_numbers`."""
+        begins: list[int] = []
+        for start, part, id in self._parts(text):
+            before = len(text[:start].encode())
+            inside = [0]
+            if id is None:
+                inside = piece_begins(self.processor.encode(part, out_type="serialized_proto"))
+            begins += [before + begin for begin in inside]
+        return words_at(text, text, begins)
+
+    def decode(self, ids: Sequence[Sequence[int]]) -> list[str]:
+        """See `Vocabulary.decode`."""
+        pieces = [[self._names[id] for id in sequence] for sequence in ids]
+        texts: list[str] = self.processor.decode(pieces, num_threads=1) if ids else []
+        # A piece of the other side keeps its mark: this side's SentencePiece model does not know it.
+        return [text.replace(WORD_START, " ").strip() for text in texts]
+
+    def decoded_begins(self, ids: Sequence[int]) -> tuple[str, list[int]]:
+        """See `Vocabulary.decoded_begins`."""
+        pieces = [self._names[id] for id in ids]
+        message: bytes = self.processor.decode(pieces, out_type="serialized_proto")
+        return self.processor.decode(pieces), piece_begins(message)
+
+    def _parts(self, text: str) -> Iterator[tuple[int, str, int | None]]:
+        """Yields the parts of a text with their places: special pieces and tags, with ids, and the rest."""
+        place = 0
+        for part in self._special_names.split(text):
+            start, place = place, place + len(part)
+            if part in self._special:
+                yield start, part, self._special[part]
+                continue
+            end = part.find("<<") + 2
+            if part.startswith(">>") and end >= 2:
+                yield start, part[:end], self._id(part[:end])
+                start, part = start + end, part[end:]
+            if part:
+                yield start, part, None
+
+    def _encode(self, parts: list[str]) -> Iterator[list[int]]:
+        """Encodes text without tags and special pieces."""
+        unknown = self.processor.unk_id()
+        for part, numbers in zip(parts, self.processor.encode(parts, num_threads=1), strict=True):
+            if unknown in numbers:
+                # The list may have a piece that the SentencePiece model does not: one of the other side.
+                yield [self._id(piece) for piece in self.processor.encode(part, out_type=str)]
+            else:
+                yield [self._id_of[number] for number in numbers]
+
+    def _id(self, piece: str) -> int:
+        return self._ids.get(piece, self._special.get(piece, UNK_ID))
 
 
 def protobuf_fields(message: bytes) -> Iterator[tuple[int, int | bytes]]:
