@@ -39,14 +39,8 @@ def finish(
 ) -> dict[str, Any]:
     """Chooses the final model of a run whose training is over, evaluates it, and writes model and results.
 
-    All ranks call it together, and each translates a part of the texts. Rank 0 does everything else.
-
-    Args:
-        config: the options of the run.
-        prepared: the data of the run.
-        folder: the folder of the run.
-        ranks: the processes that share the work.
-        start: the `start_fingerprint` of the run.
+    All ranks call it together, and each translates a part of the texts. Rank 0 does everything else. `start`
+    is the `start_fingerprint` of the run.
 
     Returns:
         The content of `results.json`; empty in all ranks but the first.

@@ -362,14 +362,7 @@ def open_stream(config: TrainConfig, prepared: Prepared, progress: Progress, ran
 def open_checkpoints(
     config: TrainConfig, prepared: Prepared, folder: RunFolder, start: str | None
 ) -> CheckpointFolder:
-    """Returns the checkpoints of a run, bound to its options, data, vocabulary and start.
-
-    Args:
-        config: the options of the run.
-        prepared: the data of the run.
-        folder: the folder of the run.
-        start: the `start_fingerprint` of the run.
-    """
+    """Returns the checkpoints of a run, bound to its options, data, vocabulary and `start_fingerprint`."""
     prints = {"data": prepared.fingerprint, "vocabulary": prepared.tokenizer.fingerprint}
     if start is not None:
         prints["model in start_from"] = start

@@ -74,19 +74,13 @@ def _freed() -> int:
     except (AttributeError, OSError, TypeError):
         return 0
     mallinfo2.restype = _Mallinfo2
-    return int(mallinfo2().fordblks)
+    return int(mallinfo2().values[8])  # fordblks
 
 
 class _Mallinfo2(ctypes.Structure):
-    """`struct mallinfo2` of malloc.h."""
+    """`struct mallinfo2` of malloc.h: ten numbers."""
 
-    _fields_ = [
-        (name, ctypes.c_size_t)
-        for name in (
-            *("arena", "ordblks", "smblks", "hblks", "hblkhd"),
-            *("usmblks", "fsmblks", "uordblks", "fordblks", "keepcost"),
-        )
-    ]
+    _fields_ = [("values", ctypes.c_size_t * 10)]
 
 
 def _available() -> int:

@@ -219,11 +219,7 @@ class CpuContention:
         self._since = clock(), queued()
 
     def look(self, mfu: float) -> None:
-        """Checks the waiting time every twenty seconds, until it has warned; to be called after every update.
-
-        Args:
-            mfu: MFU of the last updates.
-        """
+        """Checks the waiting time every twenty seconds until it has warned; called after every update."""
         (began, before), now = self._since, self._clock()
         if before is None or now - began < _WINDOW:
             return

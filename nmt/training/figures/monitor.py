@@ -187,10 +187,6 @@ def profiling(folder: Path, *, wanted: bool) -> Iterator[Callable[[], None]]:
 
     Writes to the folder a trace for `tensorboard --logdir` (with torch-tb-profiler), chrome://tracing and
     https://ui.perfetto.dev, and a table of the operators that took most time.
-
-    Args:
-        folder: `RUN_DIR/profile`.
-        wanted: whether to trace.
     """
     if not wanted:
         yield lambda: None

@@ -78,11 +78,7 @@ _HALF_RESIDUAL = "training.half_residual"
 
 
 class RunFolder:
-    """The folder that holds all files of one run.
-
-    Args:
-        path: `run_dir`.
-    """
+    """The folder that holds all files of one run; `path` is `run_dir`."""
 
     def __init__(self, path: Path) -> None:
         path = expanded(path)

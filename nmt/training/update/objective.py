@@ -26,9 +26,6 @@ from nmt.training.update.precision import autocast, product_dtype
 def build_objective(options: TrainingConfig) -> Objective:
     """Builds the objective that `training.objective.name` selects.
 
-    Args:
-        options: the `training` section.
-
     Raises:
         UserError: no objective of that name is registered, or it does not take its options.
     """

@@ -29,11 +29,7 @@ def trained_parameters(model: nn.Module) -> dict[str, nn.Parameter]:
 
 
 def build_optimizer(model: nn.Module, config: OptimizerConfig) -> Optimizer:
-    """Builds the optimizer that `training.optimizer.name` selects.
-
-    Args:
-        model: the model to train.
-        config: the `training.optimizer` section.
+    """Builds the optimizer that `training.optimizer.name` selects, for the trained weights of a model.
 
     Raises:
         UserError: see `check_optimizer`; or a checkpoint can't hold its state.
@@ -51,9 +47,6 @@ def build_optimizer(model: nn.Module, config: OptimizerConfig) -> Optimizer:
 
 def check_optimizer(training: TrainingConfig) -> type[Optimizer]:
     """Checks name, options and sharding, and returns the class.
-
-    Args:
-        training: the `training` section.
 
     Raises:
         UserError: no optimizer of that name is registered, it does not take its options, or the weights are
@@ -74,6 +67,31 @@ def _chosen(config: OptimizerConfig) -> tuple[type[Optimizer], Any]:
     owner = f"training.optimizer.name={config.name}"
     kind = OPTIMIZERS.find(config.name, owner)
     return kind, typed_options(kind.Options, config.options, "training.optimizer.options", owner)
+
+
+class StartPenalty:
+    """`training.l2_to_start`: the penalty strength / 2 * ||weights - start||^2, which weakens forgetting.
+
+    It is added to the loss per target token (Barone et al. 2017, "Regularization techniques for fine-tuning
+    in neural machine translation"). Its gradient is added after the division by the number of target tokens
+    and after clipping, where Adam adds weight decay. So `training.clip_norm` and the logged gradient norm
+    concern the loss alone, and neither loss scale nor number of processes matters.
+
+    Args:
+        weights: the trained weights by name, or the shards of them in this process, with their starting
+            values, which are copied. Training changes the tensors.
+        strength: of the penalty.
+    """
+
+    def __init__(self, weights: Mapping[str, Tensor], strength: float) -> None:
+        self._weights, self._strength = list(weights.values()), strength
+        self._start = [weight.clone() for weight in self._weights]
+
+    @torch.no_grad()
+    def add_to(self, gradients: Sequence[Tensor]) -> None:
+        """Adds the gradient of the penalty to the mean gradients of the weights, in their order."""
+        distances = torch._foreach_sub(self._weights, self._start)
+        torch._foreach_add_(list(gradients), distances, alpha=self._strength)
 
 
 class FlatGradients:
@@ -273,33 +291,3 @@ OPTIMIZERS: Registry[type[Optimizer]] = Registry("optimizer")
 
 OPTIMIZERS["adam"] = Adam
 OPTIMIZERS["adamw"] = AdamW
-
-
-def start_penalty(weights: Mapping[str, Tensor], strength: float) -> StartPenalty | None:
-    """Returns the penalty of this strength; None if it is 0."""
-    return StartPenalty(weights, strength) if strength else None
-
-
-class StartPenalty:
-    """The penalty strength / 2 * ||weights - start||^2, which weakens forgetting.
-
-    It is added to the loss per target token (Barone et al. 2017, "Regularization techniques for fine-tuning
-    in neural machine translation"). Its gradient is added after the division by the number of target tokens
-    and after clipping, where Adam adds weight decay. So `training.clip_norm` and the logged gradient norm
-    concern the loss alone, and neither loss scale nor number of processes matters.
-
-    Args:
-        weights: the trained weights by name, or the shards of them in this process, with their starting
-            values, which are copied. Training changes the tensors.
-        strength: of the penalty.
-    """
-
-    def __init__(self, weights: Mapping[str, Tensor], strength: float) -> None:
-        self._weights, self._strength = list(weights.values()), strength
-        self._start = [weight.clone() for weight in self._weights]
-
-    @torch.no_grad()
-    def add_to(self, gradients: Sequence[Tensor]) -> None:
-        """Adds the gradient of the penalty to the mean gradients of the weights, in their order."""
-        distances = torch._foreach_sub(self._weights, self._start)
-        torch._foreach_add_(list(gradients), distances, alpha=self._strength)

@@ -22,8 +22,8 @@ from nmt.training.processes.ranks import Ranks
 from nmt.training.update.optimizer import (
     Adam,
     FlatGradients,
+    StartPenalty,
     build_optimizer,
-    start_penalty,
     trained_parameters,
 )
 from nmt.training.update.precision import exchange_dtype, product_dtype
@@ -119,7 +119,8 @@ class Replicated:
         self.model = self.whole = put_on(model, ranks.device, options.unmeasured_kernels)
         self._optimizer = build_optimizer(self.model, options.optimizer)
         self._trained = trained_parameters(self.model)
-        self._penalty = start_penalty(self.weights(), options.l2_to_start)
+        l2 = options.l2_to_start
+        self._penalty = StartPenalty(self.weights(), l2) if l2 else None
         self.gradients = FlatGradients(self._trained.values(), num_extras)
         self.extras = self.gradients.extras
         self._ranks, self.initial_gradient = ranks, torch.ones((), device=ranks.device)
@@ -261,12 +262,7 @@ class BucketedExchange:
         self._sums: list[tuple[Work, Tensor, Tensor]] = []
 
     def backward(self, loss: Tensor, initial_gradient: Tensor | None = None) -> None:
-        """Computes the gradients of the last micro-batch of an update, and starts all sums.
-
-        Args:
-            loss: () the objective.
-            initial_gradient: () 1; None: a new one.
-        """
+        """Computes the gradients of the last micro-batch of an update, and starts all sums."""
         self._missing = Counter(
             self._bucket_of[leaf] for leaf in _leaves_below(loss) if leaf in self._bucket_of
         )

@@ -18,11 +18,6 @@ from nmt.runtime import Registry
 def build_schedule(config: ScheduleConfig, d_model: int, max_updates: int) -> Schedule:
     """Builds the schedule that `training.schedule.name` selects.
 
-    Args:
-        config: the `training.schedule` section.
-        d_model: width of the model.
-        max_updates: `training.max_updates`.
-
     Raises:
         UserError: no schedule of that name is registered, or it does not take its options.
     """

@@ -17,7 +17,7 @@ from nmt.bundle import load_weights
 from nmt.config import Kernel, OptimizerConfig
 from nmt.model import ModelOutput, Seq2Seq, as_output, backend_of, put_on
 from nmt.training.processes.ranks import Ranks
-from nmt.training.update.optimizer import build_optimizer, start_penalty, trained_parameters
+from nmt.training.update.optimizer import StartPenalty, build_optimizer, trained_parameters
 
 
 class Sharded:
@@ -68,7 +68,7 @@ class Sharded:
         model.backend = backend_of(ranks.device, kernels)
         self._optimizer = build_optimizer(model, config)
         self._trained = trained_parameters(model)
-        self._penalty = start_penalty(self.weights(), l2_to_start)
+        self._penalty = StartPenalty(self.weights(), l2_to_start) if l2_to_start else None
         self.extras = torch.zeros(num_extras, device=ranks.device)
 
     def weights(self) -> dict[str, Tensor]:

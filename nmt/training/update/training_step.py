@@ -114,10 +114,6 @@ class TrainingStep:
         """Runs the passes of a batch, so that running out of memory is noticed; changes no weights.
 
         The next update zeroes the gradients and seeds dropout again.
-
-        Args:
-            batch: as for `add`.
-            loss_scale: as for `begin`.
         """
         self.begin(loss_scale)
         if self.captured is None:
