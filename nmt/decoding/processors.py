@@ -19,22 +19,9 @@ from nmt.config import DecodingConfig, typed_options
 from nmt.config.checks import between, check
 from nmt.decoding.beams import top_of_rows
 from nmt.runtime import Registry
-from nmt.search_processor import NoOptions, SearchInput, SearchProcessor
-
-__all__ = [
-    "PROCESSORS",
-    "Diversity",
-    "DiversityOptions",
-    "NoOptions",
-    "NoRepeatNgram",
-    "NoRepeatNgramOptions",
-    "Prefix",
-    "PrefixOptions",
-    "SearchInput",
-    "SearchProcessor",
-    "build_processor",
-    "configured_processors",
-]
+from nmt.search_processor import NoOptions as NoOptions
+from nmt.search_processor import SearchInput as SearchInput
+from nmt.search_processor import SearchProcessor as SearchProcessor
 
 
 def configured_processors(config: DecodingConfig) -> list[SearchProcessor]:

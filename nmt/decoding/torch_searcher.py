@@ -108,7 +108,7 @@ class TorchSearcher(Searcher):
         )
         self.ensemble = Ensemble([put_on(model, device) for model in models])
         self.config, self.device, self.precision = config, device, precision
-        self._tokenizer, self._given_processors = tokenizer, processors
+        self._tokenizer, self._extra_processors = tokenizer, processors
         self.processors = (*configured_processors(config), *processors)
         self._placeholders = placeholders_of(tokenizer, config)
         self._stored_heads = [None] * len(models) if heads is None else heads
@@ -121,7 +121,7 @@ class TorchSearcher(Searcher):
             config,
             device=self.device,
             precision=self.precision,
-            processors=self._given_processors,
+            processors=self._extra_processors,
             heads=self._stored_heads,
         )
 

@@ -64,25 +64,6 @@ def test_terms_that_a_processor_forbids_are_reported(toy: Toy, trained: Path, te
     assert errors.count("not met") == 1 and 'line 2: the constraint "ol" is not met' in errors
 
 
-def test_a_term_without_pieces_is_reported_and_the_rest_is_translated(
-    toy: Toy, trained: Path, tmp_path: Path, said: pytest.LogCaptureFixture
-) -> None:
-    terms = tmp_path / "invisible.tsv"
-    terms.write_text("ba\t\u200b\nlo\tol\n", encoding="utf-8")
-    result = toy.run(
-        "nmt-translate", f"model_dir={trained}", "device=cpu", f"terminology={terms}", text="ba lo\nba\n"
-    )
-    assert result.returncode == 0, result.stderr.decode()
-    written = result.stdout.decode().split("\n")[:-1]
-    assert len(written) == 2 and has(written[0], "ol")
-    model = nmt.load(trained, device="cpu", threads=1)
-    assert model.translate(["ba lo", "ba"], terminology=terms) == written
-    for line in (1, 2):
-        message = f'line {line}: the constraint "\u200b" is not met'
-        assert any(one.startswith(message) for one in said.messages)
-        assert message in result.stderr.decode()
-
-
 def test_the_guarantee_in_python(toy: Toy, trained: Path, said: pytest.LogCaptureFixture) -> None:
     model = nmt.load(trained, device="cpu", threads=1)
     constraints = [["ab", "ab"], [], ["eb ib"]]
