@@ -147,20 +147,11 @@ def test_states_that_are_none(text: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", FILES[:2])
-@pytest.mark.parametrize(
-    ("tensor", "words"),
-    [
-        (torch.tensor([1, 2], dtype=torch.int32), "holds I32 numbers"),
-        (torch.tensor([1.0, float("nan")]), "holds NaN or infinite numbers"),
-        (torch.tensor([1.0, float("inf")]), "holds NaN or infinite numbers"),
-        (torch.tensor([1.0], dtype=torch.float64), "holds F64 numbers"),
-    ],
-)
-def test_tensors_that_are_no_weights(name: str, tensor: torch.Tensor, words: str, tmp_path: Path) -> None:
+def test_tensors_that_are_no_weights(name: str, tmp_path: Path) -> None:
     tensors = {"w": torch.randn(3, 2)}, {"step": torch.tensor(5.0)}
-    tensors[FILES.index(name)]["w"] = tensor
+    tensors[FILES.index(name)]["w"] = torch.tensor([1.0, float("nan")])
     CheckpointFolder(tmp_path, {"data": "d"}, {"seed": 1}).save(Checkpoint(Progress(update=10), *tensors), {})
-    with pytest.raises(DamagedCheckpoint, match=words):
+    with pytest.raises(DamagedCheckpoint, match="holds NaN or infinite numbers"):
         load(tmp_path, 10)
 
 
