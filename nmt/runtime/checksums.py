@@ -90,13 +90,18 @@ def damaged_file(folder: Path) -> str | None:
         return next((name for name in sorted(sums or {}) if not (folder / name).is_file()), SUMS)
 
 
-def write_sums(folder: Path) -> None:
+def write_sums(folder: Path, known: Mapping[str, str] | None = None) -> None:
     """Writes SHA256SUMS for all files of a folder, and flushes them to disk.
+
+    Args:
+        folder: the folder.
+        known: checksums of files that are flushed already, by name.
 
     Raises:
         OSError: writing fails.
     """
-    sums = file_sums(folder, (path.name for path in folder.iterdir()), flush=True)
+    sums = dict(known or {})
+    sums |= file_sums(folder, {path.name for path in folder.iterdir()} - sums.keys(), flush=True)
     (folder / SUMS).write_text(sums_text(sums), encoding="utf-8")
     file_sum(folder / SUMS, flush=True)
 

@@ -92,7 +92,7 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
 
 
 def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
-    """Writes a safetensors file. The tensors must be on the CPU.
+    """Writes a safetensors file. Tensors of a GPU are copied one at a time.
 
     Raises:
         OSError: writing fails, for example on a full disk.
@@ -100,7 +100,7 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
     import torch
 
     def numbers(tensor: Tensor) -> Array:
-        flat = tensor.detach().contiguous().reshape(-1)
+        flat = tensor.detach().cpu().contiguous().reshape(-1)
         return flat.view(torch.uint8).numpy()
 
     values = {

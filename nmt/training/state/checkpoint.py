@@ -19,14 +19,7 @@ from torch import Tensor
 
 from nmt.errors import UserError
 from nmt.runtime import fsync_folder, log, make_folder, parse_json, read_text, remove, write_errors
-from nmt.runtime.checksums import (
-    SUMS,
-    file_sum,
-    file_sums,
-    first_difference,
-    read_sums,
-    sums_text,
-)
+from nmt.runtime.checksums import file_sums, first_difference, read_sums, write_sums
 from nmt.runtime.tensors import read_tensors, write_tensors
 from nmt.training.state.progress import Progress
 from nmt.training.state.run_folder import require_run_folder, require_same
@@ -104,9 +97,7 @@ class CheckpointFolder:
                     **facts,
                 }
                 (temporary / _STATE).write_text(json.dumps(state, indent=2) + "\n", encoding="utf-8")
-                sums = sums | file_sums(temporary, [_STATE], flush=True)
-                (temporary / SUMS).write_text(sums_text(sums), encoding="utf-8")
-                file_sum(temporary / SUMS, flush=True)
+                write_sums(temporary, sums)
                 fsync_folder(temporary)
                 if os.path.lexists(final):
                     os.rename(final, final.with_name(f".{final.name}.replaced"))
