@@ -1,4 +1,4 @@
-"""Packed streams, the input format of torch's recurrent networks.
+"""Rows in other orders: packed streams, the input of torch's recurrent networks, and gathers of rows.
 
 Shapes: N tokens of a stream (S source tokens), B sentences, L tokens of the longest sentence, D width.
 """
@@ -53,46 +53,33 @@ class Packing:
 
     def packed(self, x: Tensor) -> Tensor:
         """(N, D), flat → packed."""
-        return _permuted(x, self.to_packed, self.to_flat)
+        return gathered(x, self.to_packed, self.to_flat, None)
 
     def flat(self, x: Tensor) -> Tensor:
         """(N, D), packed → flat."""
-        return _permuted(x, self.to_flat, self.to_packed)
+        return gathered(x, self.to_flat, self.to_packed, None)
 
 
-class _Permuted(torch.autograd.Function):
-    """Permutes rows; the gradient is the inverse permutation.
-
-    The gradient of `index_select` would be the slower `index_add_`, because autograd does not know that the
-    indices are distinct.
-    """
+class _Gathered(torch.autograd.Function):
+    """See `gathered`."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, order: Tensor, inverse: Tensor) -> Tensor:
-        ctx.inverse = inverse
+    def forward(ctx: Any, x: Tensor, order: Tensor, inverse: Tensor, zeroed: Tensor | None) -> Tensor:
+        ctx.inverse, ctx.zeroed = inverse, zeroed
         return x.index_select(0, order)
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        return grad.index_select(0, ctx.inverse), None, None
+        return selected(grad, ctx.inverse, ctx.zeroed), None, None, None
 
 
-class _Rows(torch.autograd.Function):
-    """Rows (S, D) and row indices (B, L) → (B, L, D); padding repeats indices."""
+gathered: Callable[..., Tensor] = _Gathered.apply
+"""(x, order, inverse, zeroed): the rows `order` of `x`; the gradient is `selected` with the other arguments.
 
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, rows: Tensor) -> Tensor:
-        ctx.save_for_backward(rows)
-        ctx.shape = x.shape
-        return x.index_select(0, rows.flatten()).view(*rows.shape, -1)
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        (rows,) = ctx.saved_tensors
-        found = grad.new_zeros(ctx.shape)
-        return found.index_add_(0, rows.flatten(), grad.flatten(0, 1)), None
+That of `index_select` is the slower `index_add_`: autograd does not know that real rows are distinct."""
 
 
-_permuted: Callable[..., Tensor] = _Permuted.apply
-padded_rows: Callable[..., Tensor] = _Rows.apply
-"""Rows (S, D) and row indices (B, L) → (B, L, D); indices may repeat."""
+def selected(x: Tensor, order: Tensor, zeroed: Tensor | None = None) -> Tensor:
+    """Returns the rows `order` of `x`, and 0 in the rows `zeroed` of the result."""
+    rows = x.index_select(0, order)
+    return rows if zeroed is None or not len(zeroed) else rows.index_fill_(0, zeroed, 0)

@@ -27,7 +27,7 @@ from nmt.data.batches.batching import Batch, Layout
 from nmt.errors import UserError
 from nmt.model.attention import normalised
 from nmt.model.dropout import Dropout
-from nmt.model.packed import Packing, padded_rows
+from nmt.model.packed import Packing
 from nmt.model.seq2seq import Linear, Seq2Seq
 
 
@@ -265,7 +265,8 @@ class Memory:
         mask = torch.zeros(rows.shape, dtype=torch.float32, device=flat.device)
         ended = torch.from_numpy(places >= np.maximum(lengths, 1)[:, None]).to(flat.device)
         summary = flat.index_select(0, index[:, 0])[:, flat.shape[1] // 2 :]
-        return cls(padded_rows(flat, index), mask.masked_fill_(ended, -math.inf), summary)
+        values = flat.index_select(0, index.flatten()).view(*index.shape, -1)
+        return cls(values, mask.masked_fill_(ended, -math.inf), summary)
 
     def sentences(self, rows: Tensor) -> Memory:
         """Returns the memory of the sentences `rows`, (B',) int64."""

@@ -21,6 +21,7 @@ from torch import Tensor
 from nmt.model.attention import Score, attention_weights, normalised, normalised_backward
 from nmt.model.backend import Attention, KeysValues, Pattern
 from nmt.model.cpu.padding import Group, PaddedGroups, PaddingMap
+from nmt.model.packed import gathered
 from nmt.runtime.fp32_products import plain_fp32_products
 
 
@@ -87,7 +88,9 @@ def _attend_groups(q: Tensor, kv: Tensor | None, batch: PaddedGroups, score: Sco
             outputs.append(_attend_group((qs, ks, vs), whole, places, pattern, score, layer))
     rows = torch.cat([output.reshape(-1, q.shape[-1]) for output in outputs])
     shape = torch.Size((len(q), 1, *q.shape[2:]))
-    return _unpad(rows, batch.query_map, shape)
+    to_flat, to_padded, padding = batch.query_map.to_flat, batch.query_map.to_padded, batch.query_map.padding
+    # The gradient of padded queries is 0, so that they contribute 0 to all sums.
+    return gathered(rows, to_flat, to_padded, padding).view(shape)
 
 
 def _positions(x: Tensor) -> Tensor:
@@ -250,41 +253,10 @@ def _sum(
     return bias.expand(sentences, heads, *bias.shape[-2:]).reshape(-1, *bias.shape[-2:])
 
 
-class _Pad(torch.autograd.Function):
-    """`PaddingMap.rows`; backward drops the gradients of padding, which are 0."""
-
-    @staticmethod
-    def forward(ctx: Any, flat: Tensor, padding_map: PaddingMap) -> Tensor:
-        ctx.map, ctx.shape = padding_map, flat.shape
-        return padding_map.rows(flat)
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        padding_map: PaddingMap = ctx.map
-        return padding_map.unpad(grad, ctx.shape), None
-
-
-class _Unpad(torch.autograd.Function):
-    """`PaddingMap.unpad`; backward pads with zeros, so that padded queries contribute 0 to all sums."""
-
-    @staticmethod
-    def forward(ctx: Any, rows: Tensor, padding_map: PaddingMap, shape: torch.Size) -> Tensor:
-        ctx.map = padding_map
-        return padding_map.unpad(rows, shape)
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        padding_map: PaddingMap = ctx.map
-        return padding_map.rows(grad, zeros=True), None, None
-
-
-_pad: Callable[..., Tensor] = _Pad.apply
-_unpad: Callable[..., Tensor] = _Unpad.apply
-
-
 def _padded(flat: Tensor, padding_map: PaddingMap) -> list[Tensor]:
-    """(N, P, H, E) → (P, G, L, E) for each group."""
-    return padding_map.views(_pad(flat, padding_map))
+    """(N, P, H, E) → (P, G, L, E) for each group. The gradient drops that of padding, which is 0."""
+    rows = flat.reshape(-1, flat.shape[-1])
+    return padding_map.views(gathered(rows, padding_map.to_padded, padding_map.to_flat, None))
 
 
 def _at_least_fp32(x: Tensor) -> Tensor:

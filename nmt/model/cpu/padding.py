@@ -17,6 +17,7 @@ from torch import Tensor
 
 from nmt.data.batches.batching import Layout
 from nmt.model.backend import Pattern
+from nmt.model.packed import selected
 from nmt.runtime.lazy import cached_property
 
 T = TypeVar("T")
@@ -167,14 +168,8 @@ class PaddingMap:
             flat: the stream.
             zeros: whether to fill padding with 0; otherwise it holds finite values.
         """
-        return self.views(self.rows(flat, zeros=zeros))
-
-    def rows(self, flat: Tensor, *, zeros: bool = False) -> Tensor:
-        """(N, P, H, E) → (padded rows, E); see `pad`."""
-        rows = flat.reshape(-1, flat.shape[-1]).index_select(0, self.to_padded)
-        if zeros and len(self.padding):
-            rows.index_fill_(0, self.padding, 0)
-        return rows
+        rows = flat.reshape(-1, flat.shape[-1])
+        return self.views(selected(rows, self.to_padded, self.padding if zeros else None))
 
     def empty(self, like: Tensor) -> tuple[Tensor, list[Tensor]]:
         """Returns uninitialised padded rows, and their views by group, to be filled before `unpad`."""

@@ -76,13 +76,13 @@ class FusedLayers:
     def hidden(self, model: Transformer, batch: Batch, sources: Sequence[Attention]) -> Tensor:
         """See `Layers.hidden`."""
         attention = model.attention_of_sources(batch.source)
-        stream = self._source_stream(model, batch)
+        stream = self._embed(model, batch.source_ids, Places.of_sources(batch.source), targets=False)
         for encoder_layer in model.encoder_layers:
             stream = self._self_attend(encoder_layer, stream, attention)
             stream = self._feed_forward(encoder_layer, stream)
         keys_values, slots = self._keys_values(stream, model, sources)
         attention = model.attention_of_targets(batch)
-        stream = self._target_stream(model, batch)
+        stream = self._embed(model, batch.target_in, Places.of_targets(batch), targets=True)
         for number, (layer, source) in enumerate(zip(model.decoder_layers, sources, strict=True)):
             part = slice(2 * number, 2 * number + 2)
             stream = self._self_attend(layer, stream, attention)
@@ -90,26 +90,15 @@ class FusedLayers:
             stream = self._feed_forward(layer, stream)
         return stream.x
 
-    def _source_stream(self, model: Transformer, batch: Batch) -> Stream:
-        ids, places = batch.source_ids, Places.of_sources(batch.source)
-        if not self._embeds_sources:
-            x = model.embed_sources(ids, places)
+    def _embed(self, model: Transformer, ids: Tensor, places: Places, *, targets: bool) -> Stream:
+        """Returns the input of the encoder or, if `targets`, of the decoder; see `Transformer`."""
+        if not (self._embeds_targets if targets else self._embeds_sources):
+            x = model.embed_targets(ids, places) if targets else model.embed_sources(ids, places)
             return Stream(x, x.detach().to(self._dtype))
-        embedding = model.source_embedding or model.target_embedding
-        return self._embed(model, embedding.weight, ids, model.encoder_positions, places)
-
-    def _target_stream(self, model: Transformer, batch: Batch) -> Stream:
-        ids, places = batch.target_in, Places.of_targets(batch)
-        if not self._embeds_targets:
-            x = model.embed_targets(ids, places)
-            return Stream(x, x.detach().to(self._dtype))
-        return self._embed(model, model.target_embedding.weight, ids, model.decoder_positions, places)
-
-    def _embed(
-        self, model: Transformer, weight: Tensor, ids: Tensor, positions: Positions, places: Places
-    ) -> Stream:
-        """Computes dropout(sqrt(D) * weight[ids] + position)."""
+        positions = model.decoder_positions if targets else model.encoder_positions
         assert isinstance(positions, Sinusoidal)
+        of_sources = None if targets else model.source_embedding
+        weight = (of_sources or model.target_embedding).weight
         rate, seed = _rate_and_seed(model.dropout, weight.device)
         dtype, factor = model.residual_dtype or weight.dtype, math.sqrt(model.config.d_model)
         table = positions.rows(places)

@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 import torch
 import torch.nn.functional as F
-from test_kernels import Watching
+from test_attention import Watching
 from test_transformer import PAIRS, TINY, batch_of, build, decode, sentences
 from torch import Tensor
 
