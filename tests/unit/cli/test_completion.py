@@ -16,25 +16,8 @@ import pytest
 
 from nmt.cli.app import run
 from nmt.cli.completion import completed, script
-from nmt.config import EvalConfig, ExportConfig, ImportConfig, ServeConfig, TrainConfig, TranslateConfig
+from nmt.config import SCHEMAS, TrainConfig
 from nmt.errors import UserError
-
-COMMANDS = {
-    "nmt-train": "train",
-    "nmt-translate": "translate",
-    "nmt-eval": "eval",
-    "nmt-export": "export",
-    "nmt-import": "import",
-    "nmt-serve": "serve",
-}
-SCHEMAS = {
-    "train": TrainConfig,
-    "translate": TranslateConfig,
-    "eval": EvalConfig,
-    "export": ExportConfig,
-    "import": ImportConfig,
-    "serve": ServeConfig,
-}
 
 
 @pytest.mark.parametrize(
@@ -86,7 +69,7 @@ def test_words(
     (tmp_path / "ab").mkdir()
     for name in ("a b.en", "ab/c.en", "ab/.hidden", ".astray"):
         (tmp_path / name).touch()
-    assert completed(SCHEMAS[command], command, word) == expected
+    assert completed(SCHEMAS[f"nmt-{command}"], command, word) == expected
 
 
 def test_every_option_of_help_is_offered() -> None:
@@ -123,9 +106,9 @@ def shell(tmp_path: Path) -> dict[str, str]:
     """An environment whose PATH has the commands; the current folder contains a few files."""
     bin_folder = tmp_path / "bin"
     bin_folder.mkdir()
-    for name, command in COMMANDS.items():
+    for name in SCHEMAS:
         path = bin_folder / name
-        path.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m nmt {command} "$@"\n')
+        path.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m nmt {name} "$@"\n')
         path.chmod(0o755)
     for name in ("train.en", "train.de"):
         (tmp_path / name).touch()

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
-import typing
 from collections.abc import Iterator
 from typing import Any
 
@@ -25,7 +23,7 @@ from nmt.config import (
     TranslateConfig,
 )
 from nmt.config.checks import above, between, check, shortened
-from nmt.config.schema import text_option
+from nmt.config.schema import alternatives, text_option, walk
 from nmt.errors import UserError
 from nmt.options.arguments import Arguments
 from nmt.options.compose import compose_jobs
@@ -34,34 +32,27 @@ NUMBER_OR_WORD = {"data.max_tokens", "data.loaders", "training.devices"}
 """Options that take a number or `auto`; their type does not show that they are numbers."""
 
 DATA = {"name": "x", "source_lang": "en", "target_lang": "de"}
-COMMANDS: dict[type[Any], tuple[str, dict[str, Any]]] = {
-    TrainConfig: ("train", {"data": DATA}),
-    TranslateConfig: ("translate", {"model_dir": "m"}),
-    EvalConfig: ("eval", {"data": DATA}),
-    ExportConfig: ("export", {"model_dir": "m", "output": "o"}),
-    ImportConfig: ("import", {"model": "m", "output": "o"}),
-    ServeConfig: ("serve", {"model_dir": "m"}),
+REQUIRED: dict[type[Any], dict[str, Any]] = {
+    TrainConfig: {"data": DATA},
+    TranslateConfig: {"model_dir": "m"},
+    EvalConfig: {"data": DATA},
+    ExportConfig: {"model_dir": "m", "output": "o"},
+    ImportConfig: {"model": "m", "output": "o"},
+    ServeConfig: {"model_dir": "m"},
 }
-"""The commands: their names and required options."""
+"""The required options of each command."""
 
 NONSENSE = [-(10**40), 10**40, 1e99, math.nan, math.inf]
 
 
-def numbers(schema: type[Any], prefix: str = "") -> Iterator[str]:
-    """The key of every option that is a number."""
-    hints = typing.get_type_hints(schema)
-    for field in dataclasses.fields(schema):
-        key, hint = prefix + field.name, hints[field.name]
-        kinds = typing.get_args(hint) or (hint,)
-        if int in kinds or float in kinds or key in NUMBER_OR_WORD:
+def numbers(schema: type[Any]) -> Iterator[str]:
+    """The key of every option that is a number; `a` is a free name."""
+    for key, _, hint in walk(schema):
+        key = key.replace("*", "a")
+        if {int, float} & set(alternatives(hint)) or key in NUMBER_OR_WORD:
             yield key
-        if typing.get_origin(hint) is dict:
-            key += ".a"
-        for kind in kinds:
-            if dataclasses.is_dataclass(kind):
-                yield from numbers(typing.cast(type[Any], kind), f"{key}.")
-    if schema.__name__ == "CorpusConfig":
-        yield from (f"{prefix}cleaning.{field}" for field in ("max_pieces", "max_ratio", "max_word"))
+    if schema is TrainConfig:
+        yield from (f"data.train.corpora.a.cleaning.{key}" for key in ("max_pieces", "max_ratio", "max_word"))
 
 
 def finish(base: Any, key: str, value: Any) -> None:
@@ -71,7 +62,7 @@ def finish(base: Any, key: str, value: Any) -> None:
     OmegaConf.to_object(OmegaConf.merge(base, value))
 
 
-CASES = [(schema, key) for schema in COMMANDS for key in numbers(schema)]
+CASES = [(schema, key) for schema in REQUIRED for key in numbers(schema)]
 
 
 def test_the_walk_finds_the_numbers() -> None:
@@ -93,8 +84,7 @@ def test_the_walk_finds_the_numbers() -> None:
 
 @pytest.mark.parametrize(("schema", "key"), CASES, ids=lambda part: getattr(part, "__name__", part))
 def test_nonsense_is_refused_by_name(schema: type[Any], key: str) -> None:
-    name, required = COMMANDS[schema]
-    base = OmegaConf.merge(OmegaConf.structured(schema), required)
+    base = OmegaConf.merge(OmegaConf.structured(schema), REQUIRED[schema])
     for value in NONSENSE:
         with pytest.raises((UserError, OmegaConfBaseException)) as caught:
             finish(base, key, value)
@@ -103,13 +93,19 @@ def test_nonsense_is_refused_by_name(schema: type[Any], key: str) -> None:
             assert message.startswith((f"{key}=", f"{key}: ")) and "\n" not in message, message
         else:  # an error of another type: the commands put the key in front
             assert caught.value.full_key == key or ".corpora." in key
-    for value in ("9" * 400, "9" * 5000, "-" + "9" * 5000, "[" + "9" * 5000 + "]"):
-        with pytest.raises(UserError) as refused:
-            compose_jobs(schema, name, Arguments((f"{key}={value}",)))
-        message = str(refused.value)
-        assert message.startswith(f"{key}=")
-        assert "digits is too long" in message or text_option(schema, key)  # text may be that long
-        assert "\n" not in message and len(message) < 200, message
+
+
+@pytest.mark.parametrize(
+    "key", ["seed", "data.max_tokens", "training.devices", "data.train.corpora.a.weight"]
+)
+@pytest.mark.parametrize("digits", ["9" * 400, "9" * 5000, "-" + "9" * 5000, "[" + "9" * 5000 + "]"])
+def test_long_numbers_are_refused(key: str, digits: str) -> None:
+    with pytest.raises(UserError) as refused:
+        compose_jobs(TrainConfig, "train", Arguments((f"{key}={digits}",)))
+    message = str(refused.value)
+    assert message.startswith(f"{key}=")
+    assert "digits is too long" in message or text_option(TrainConfig, key)  # text may be that long
+    assert "\n" not in message and len(message) < 200, message
 
 
 @pytest.mark.parametrize(

@@ -29,75 +29,40 @@ def test_what_is_written_is_read_back(values: dict[str, Any]) -> None:
     assert parse_yaml(write_yaml(values)) == values
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        *(
-            "1e3",
-            "1.10",
-            "007",
-            "08",
-            "2026_11_23",
-            "2026-11-23",
-            "12:30",
-            "0x1f",
-            "0b1",
-            "1_000",
-            "+5",
-            "-.5",
-        ),
-        *(
-            "true",
-            "No",
-            "ON",
-            "off",
-            "y",
-            "~",
-            "null",
-            "",
-            " ",
-            "???",
-            "=",
-            "<<",
-            "- a",
-            "a: b",
-            "a #b",
-            "#a",
-        ),
-        *(
-            "${name}",
-            "${oc.env:HOME}",
-            "\\${a}",
-            "*a",
-            "&a",
-            "!a",
-            "|",
-            ">",
-            "%a",
-            "@a",
-            "`a",
-            "'",
-            '"',
-            "\\",
-            "\t",
-        ),
-        *(
-            "two\nlines",
-            "\n",
-            "a\r\nb",
-            "\x07\x1b[2J",
-            "\x85",
-            "\u2028",
-            "\ufeff",
-            "日本",
-            "😀",
-            ".inf",
-            "-.INF",
-            ".nan",
-        ),
-        *("a\x00b", "a" * 200, "a b " * 60, "[a, b]", "{a: b}", "a,b", "? a", "--- a", "..."),
-    ],
-)
+TEXTS = [
+    *r"""
+    1e3 1.10 007 08 2026_11_23 2026-11-23 12:30 0x1f 0b1 1_000 +5 -.5 true No ON off y ~ null ??? = <<
+    #a ${name} ${oc.env:HOME} \${a} *a &a !a | > %a @a `a ' 日本 😀 .inf -.INF .nan
+    aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa
+    a,b ...
+    """.split(),
+    *(
+        "",
+        " ",
+        "- a",
+        "a: b",
+        "a #b",
+        '"',
+        "\\",
+        "\t",
+        "two\nlines",
+        "\n",
+        "a\r\nb",
+        "\x07\x1b[2J",
+        "\x85",
+        "\u2028",
+        "\ufeff",
+        "a\x00b",
+        "a b " * 60,
+        "[a, b]",
+        "{a: b}",
+        "? a",
+        "--- a",
+    ),
+]
+
+
+@pytest.mark.parametrize("text", TEXTS)
 def test_text_stays_text(text: str) -> None:
     values = {"a": text, text: ["b", text]} if text != "a" else {}
     assert parse_yaml(write_yaml(values)) == values

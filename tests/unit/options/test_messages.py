@@ -38,50 +38,15 @@ def test_a_command_suggests_options_that_it_has(program: str) -> None:
 @pytest.mark.parametrize(
     ("word", "suggested"),
     [
-        ("learning_rate", "training.schedule.peak"),
         ("lr", "training.schedule.peak"),
         ("optim.lr", "training.schedule.peak"),
         ("batch_size", "data.max_tokens or decoding.max_sentences"),
-        ("batch", "data.max_tokens or decoding.max_sentences"),
-        ("warmup", "training.schedule.warmup_updates"),
-        ("warmup_steps", "training.schedule.warmup_updates"),
-        ("epochs", "training.max_epochs"),
-        ("num_train_epochs", "training.max_epochs"),
-        ("steps", "training.max_updates"),
-        ("train_steps", "training.max_updates"),
-        ("early_stopping", "training.patience"),
-        ("beam", "decoding.beam_size"),
-        ("num_beams", "decoding.beam_size"),
-        ("beam_width", "decoding.beam_size"),
-        ("lenpen", "decoding.length_penalty"),
-        ("alpha", "decoding.length_penalty"),
-        ("output_dir", "run_dir"),
-        ("save_dir", "run_dir"),
         ("fp16", "training.precision=fp16"),
-        ("bf16", "training.precision=bf16"),
-        ("amp", "training.precision"),
-        ("gpus", "training.devices"),
-        ("device", "training.devices"),
-        ("hidden_size", "model.d_model"),
         ("model.layers", "model.encoder_layers or model.decoder_layers"),
-        ("num_layers", "model.encoder_layers or model.decoder_layers"),
-        ("vocab_size", "data.tokenizer.vocab_size"),
         ("src", "data.train.source"),
         ("data.valid.tgt", "data.valid.target"),
-        ("train", "data.train.source or data.train.target or data.train.path"),
         ("dev", "data.valid.source or data.valid.target or data.valid.path"),
         ("checkpoint", "start_from"),
-        ("resume_from_checkpoint", "resume"),
-        ("optim", "training.optimizer.name"),
-        ("weight_decay", "training.optimizer.weight_decay"),
-        ("label_smooth", "training.label_smoothing"),
-        ("clip", "training.clip_norm"),
-        ("accum_count", "training.micro_batches"),
-        ("update_freq", "training.micro_batches"),
-        ("num_workers", "data.workers"),
-        ("log_interval", "training.log_every"),
-        ("save_steps", "training.checkpoint_every"),
-        ("eval_steps", "training.validate_every"),
     ],
 )
 def test_words_of_a_training(word: str, suggested: str) -> None:
@@ -115,47 +80,24 @@ def test_how_the_meaning_differs() -> None:
 @pytest.mark.parametrize(
     ("arguments", "end"),
     [
-        (
-            ["--lr", "0.1"],
-            "--lr: is not a flag. Options are written key=value. Did you mean training.schedule.peak=0.1?",
-        ),
-        (["-lr"], "-lr: is not a flag. Options are written key=value. Did you mean training.schedule.peak?"),
-        (
-            ["--beam-size=4"],
-            "--beam-size: is not a flag. Options are written key=value. Did you mean decoding.beam_size=4?",
-        ),
-        (
-            ["--max-epochs", "3"],
-            "--max-epochs: is not a flag. Options are written key=value. Did you mean training.max_ep",
-        ),
-        (["--seed", "3"], "--seed: is not a flag. Options are written key=value. Did you mean seed=3?"),
-        (
-            ["--fp16"],
-            "--fp16: is not a flag. Options are written key=value. Did you mean training.precision=fp16?",
-        ),
-        (
-            ["--batch-size", "64"],
-            "--batch-size: is not a flag. Options are written key=value. Did you mean data.max_tokens",
-        ),
-        (
-            ["--patience", "3"],
-            "--patience: is not a flag. Options are written key=value. Did you mean training.patience=3?",
-        ),
-        (
-            ["--early-stopping", "3"],
-            "--early-stopping: is not a flag. Options are written key=value. Did you mean training.p",
-        ),
-        (
-            ["--run-dir", "x"],
-            "--run-dir: is not a flag. Options are written key=value. Did you mean run_dir=x?",
-        ),
-        (["--foo"], "--foo: is not a flag. Options are written key=value. --help lists them"),
+        (["--lr", "0.1"], "Did you mean training.schedule.peak=0.1?"),
+        (["-lr"], "Did you mean training.schedule.peak?"),
+        (["--beam-size=4"], "Did you mean decoding.beam_size=4?"),
+        (["--max-epochs", "3"], "Did you mean training.max_epochs=3?"),
+        (["--seed", "3"], "Did you mean seed=3?"),
+        (["--fp16"], "Did you mean training.precision=fp16?"),
+        (["--batch-size", "64"], "Did you mean data.max_tokens"),
+        (["--early-stopping", "3"], "Did you mean training.patience?"),
+        (["--run-dir", "x"], "Did you mean run_dir=x?"),
+        (["--foo"], "--help lists them"),
     ],
 )
 def test_flags_get_our_spelling(arguments: list[str], end: str) -> None:
     with pytest.raises(UserError) as caught:
         read_arguments(arguments, TrainConfig)
-    assert str(caught.value).startswith(end)
+    flag = arguments[0].partition("=")[0]
+    message = f"{flag}: is not a flag. Options are written key=value. {end}"
+    assert str(caught.value).startswith(message)
 
 
 def test_a_value_in_another_unit_is_not_passed_on() -> None:
