@@ -19,7 +19,6 @@ from nmt.config import (
     CleaningConfig,
     CorpusConfig,
     DataConfig,
-    SamplingConfig,
     Segmentation,
     TokenizerConfig,
     TrainSplitConfig,
@@ -27,9 +26,7 @@ from nmt.config import (
 from nmt.copying.correspondence import Lexicon, Units, equal_units
 from nmt.copying.insertion import count_placeholders, drawn_steps, renumbered
 from nmt.copying.strings import NUM_PLACEHOLDERS, PLACEHOLDERS, mask_pair
-from nmt.data.batches.batching import Batch
 from nmt.data.batches.blocks import Plan, inserter_of, pieces_of, steps_in_chains
-from nmt.data.batches.stream import BatchStream, Cursor
 from nmt.data.store import Store
 from nmt.data.subwords.learning import train_tokenizer
 from nmt.data.subwords.tokenizer import Tokenizer
@@ -278,42 +275,12 @@ def data(**more: Any) -> DataConfig:
     return DataConfig(**(values | more))
 
 
-def content(batch: Batch | None) -> list[tuple[list[int], list[int]]]:
-    assert batch is not None
-    sources = batch.source_ids.split(batch.source.lengths)[: batch.num_sentences]
-    targets = batch.target_out.split(batch.target.lengths)[: batch.num_sentences]
-    return [(x[:-1].tolist(), y[:-1].tolist()) for x, y in zip(sources, targets, strict=True)]
-
-
-def first(count: int, options: DataConfig, start: Cursor, workers: int = 0) -> list[Any]:
-    stream = BatchStream(
-        stored(texts(103), tokenizer()), options, 1, tokenizer(), start=start, workers=workers
-    )
-    found = [(content(batch), cursor) for batch, cursor in itertools.islice(stream, count)]
-    stream.close()
-    return found
-
-
-@settings(max_examples=12, deadline=None)
-@given(st.sampled_from([0.0, 0.2]), st.sampled_from([0.0, 0.5]), st.integers(0, 40))
-def test_what_follows_a_cursor_does_not_depend_on_the_start(
-    alpha: float, concatenate: float, skipped: int
-) -> None:
-    options = data(sampling=SamplingConfig(alpha=alpha), concatenate=concatenate)
-    whole = first(60, options, Cursor())
-    start = whole[skipped - 1][1] if skipped else Cursor()
-    assert first(60 - skipped, options, start) == whole[skipped:]
-
-
-def test_processes_make_the_very_same_batches() -> None:
-    options = data(sampling=SamplingConfig(alpha=0.2), concatenate=0.3)
-    assert first(30, options, Cursor(), workers=2) == first(30, options, Cursor())
-
-
 def test_batches_of_two_epochs() -> None:
     store, own, first_id = stored(texts(103), tokenizer()), tokenizer(), tokenizer().placeholders[0]
     plan = pickle.loads(pickle.dumps(Plan(store, data(concatenate=0.5), 1, own)))
     blocks = [[plan.block(epoch, number) for number in range(3)] for epoch in range(2)]
+    alone = Plan(store, data(concatenate=0.5), 1, own).block(1, 1)  # depends only on its place
+    assert [ids.tolist() for ids in alone.source] == [ids.tolist() for ids in blocks[1][1].source]
     for epoch in blocks:
         assert sorted(row for block in epoch for row in block.rows.flat().tolist()) == list(range(103))
         for block in epoch:

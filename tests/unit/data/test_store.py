@@ -87,12 +87,6 @@ def test_file_is_what_the_safetensors_library_reads(tmp_path: Path) -> None:
     }
 
 
-def test_same_content_same_bytes(tmp_path: Path) -> None:
-    for name in ("a", "b"):
-        shard([[1]], [[2]]).write(tmp_path / name)
-    assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
-
-
 @pytest.mark.parametrize("damage", ["missing", "empty", "cut", "header", "other"])
 def test_damaged_file_is_named(tmp_path: Path, damage: str) -> None:
     path = tmp_path / "00007.safetensors"

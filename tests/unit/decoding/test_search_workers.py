@@ -6,16 +6,12 @@ import logging
 import multiprocessing
 import os
 import signal
-import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from toys import CopyModel, NanModel, WordTokenizer, pairs_of, translator_of
 
 from nmt.config import DecodingConfig, Precision
@@ -77,22 +73,6 @@ def pooled(work: Callable[[int], object], jobs: list[int], count: int = 2) -> di
     return dict(found)
 
 
-@given(st.lists(st.integers(0, 3), max_size=12), st.integers(2, 4))
-@settings(max_examples=15, deadline=None)
-def test_every_job_has_one_result(durations: list[int], count: int) -> None:
-    def work(duration: int) -> int:
-        time.sleep(duration / 1000)
-        return 10 + duration
-
-    assert pooled(work, durations, count) == {number: 10 + one for number, one in enumerate(durations)}
-
-
-def test_large_jobs_and_results_pass() -> None:
-    with WorkerPool(lambda text: text + "!", 2) as pool:
-        found = dict(pool.run(["x" * 3_000_000, "y" * 3_000_000]))
-    assert [len(found[0]), found[1][-2:]] == [3_000_001, "y!"]
-
-
 def test_a_worker_has_one_thread() -> None:
     before = torch.get_num_threads()
     assert pooled(lambda _: torch.get_num_threads(), [0, 1]) == {0: 1, 1: 1}
@@ -131,55 +111,6 @@ def test_a_job_that_kills_its_workers_is_one_clear_line(deadly: set[int]) -> Non
     with pytest.raises(UserError, match=expected):
         pooled(work, [*range(8)])
     assert multiprocessing.active_children() == []
-
-
-def test_other_errors_show_where_they_happened() -> None:
-    def work(job: int) -> int:
-        raise ZeroDivisionError("in the depths")
-
-    with pytest.raises(ZeroDivisionError, match="in the depths") as found:
-        pooled(work, [1])
-    assert "in work" in found.value.__notes__[0]
-
-
-def test_an_error_that_cannot_be_sent_is_described() -> None:
-    class Local(Exception):
-        pass
-
-    def work(job: int) -> int:
-        raise Local("who knows")
-
-    with pytest.raises(RuntimeError, match=r"(?s)a worker failed.*Local: who knows"):
-        pooled(work, [1])
-
-
-def test_workers_end_with_their_parent() -> None:
-    program = (
-        "import os, time\n"
-        "from nmt.decoding.search_batches import WorkerPool\n"
-        "def work(job):\n"
-        "    os.write(1, b'%d\\n' % os.getpid())\n"
-        "    time.sleep(600)\n"
-        "with WorkerPool(work, 2) as pool:\n"
-        "    list(pool.run([1, 2]))\n"
-    )
-    parent = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True)
-    assert parent.stdout is not None
-    workers = [int(parent.stdout.readline()) for _ in range(2)]
-    parent.kill()
-    parent.wait()
-    end = time.monotonic() + 30
-    while any(_runs(worker) for worker in workers):
-        assert time.monotonic() < end, "a worker outlives its parent"
-        time.sleep(0.05)
-
-
-def _runs(pid: int) -> bool:
-    try:
-        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except OSError:
-        return False
-    return state != "Z"
 
 
 def test_number_of_workers() -> None:

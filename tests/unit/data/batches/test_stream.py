@@ -219,7 +219,7 @@ def blocks_begun(monkeypatch: pytest.MonkeyPatch) -> Calls:
 def test_blocks_are_made_while_the_one_before_is_used(blocks_begun: Calls) -> None:
     stream = BatchStream(store(), options(), 1, tokenizer())
     wait_until(lambda: len(blocks_begun) == 3)  # in use, in the queue, and the next one
-    assert next(stream)[1] == Cursor(0, 0, 1)
+    assert next(stream)[1] == Cursor(0, 0, 1) and stream.seconds_waited > 0
     time.sleep(0.02)
     assert blocks_begun == [(0, 0), (0, 1), (0, 2)]
     for _, cursor in stream:

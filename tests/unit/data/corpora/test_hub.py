@@ -88,10 +88,6 @@ def test_languages_choose_the_direction(wmt: Path) -> None:
     assert pairs(french)[0] == ("en test 0 0", "fr test 0 0")
 
 
-def test_part_of_a_split(wmt: Path) -> None:
-    assert pairs(opened(wmt, "de-en", "train[:2]")) == TRAIN[:2]
-
-
 def test_several_splits(wmt: Path) -> None:
     both = opened(wmt, "de-en", "train[:2]+validation")
     assert pairs(both) == [*TRAIN[:2], ("en validation 0 0", "de validation 0 0"),

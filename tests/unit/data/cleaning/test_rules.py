@@ -1,0 +1,217 @@
+"""The rules that are off by default, on literal pairs."""
+
+from __future__ import annotations
+
+import logging
+import pickle
+import sys
+
+import pytest
+from judging import first_rule
+
+from nmt.config import CleaningConfig
+from nmt.data.cleaning.cleaner import Rule, build_rules
+from nmt.data.cleaning.rules.language import SCRIPTS, LanguageRule, detector, script_of
+from nmt.errors import UserError
+
+AGREEMENT = build_rules(CleaningConfig(drop_unequal_numbers=True, drop_unequal_addresses=True, max_ratio=0))
+SCRIPT = CleaningConfig(min_script=0.6, max_ratio=0, drop_identical=False)
+WORDING = CleaningConfig(max_word=10, max_copied=0.6)
+LANGUAGE = CleaningConfig(langid_confidence=0.95)
+
+
+def name_of(rules: list[Rule], source: str, target: str) -> str | None:
+    rule = first_rule(rules, source, target)
+    return rule.name if rule else None
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "expected"),
+    [
+        ("In 1990 it was new.", "1990 war es neu.", None),
+        ("In 1990 it was new.", "1991 war es neu.", "numbers"),
+        ("In 1990 it was new.", "Damals war es neu.", "numbers"),
+        ("It was new.", "1990 war es neu.", "numbers"),
+        ("1990, 1990", "1990", "numbers"),  # counts differ
+        ("17 of 45", "45 von 17", None),  # in any order
+        ("three dogs", "3 Hunde", None),  # small numbers may be words
+        ("13 dogs", "zehn Hunde", "numbers"),
+        ("20 dogs", "zwanzig Hunde", None),  # round numbers may be words too
+        ("1,234,567 people", "1.234.567 Menschen", None),
+        ("1 234 567 people", "1\u202f234\u202f567 Menschen", None),
+        ("1,500.75", "1.500,75", None),
+        ("15 million", "15.000.000", None),
+        ("on 03.05.2010", "am 3. Mai 2010", None),  # leading zeros
+        ("a score of 27.5", "27,5 Punkte", None),
+        ("a score of 27.5", "28,5 Punkte", "numbers"),
+        ("1.5 million people", "1,500,000 Menschen", None),
+        ("1.5 million people", "1,5 Mio. Menschen", None),
+        ("1.5 million people", "1 500 000 Menschen", None),
+        ("1.25 million people", "1,35 Millionen Menschen", "numbers"),
+        ("1.25 million people", "1,25 miriad Menschen", None),  # an unknown word
+        ("1.5 million people", "anderthalb Millionen Menschen", None),
+        ("3 million people", "drei Millionen Menschen", None),
+        ("3 million people", "2.000.000 Menschen", "numbers"),
+        ("15 million people", "16.000.000 Menschen", "numbers"),
+        ("2 billion", "2 Milliarden", None),
+        ("1.5 million people", "150万人", None),
+        ("1.5 million people", "150만 명", None),
+        ("15,000 people", "15k Menschen", None),
+        ("1500 millimetres", "15 Millimeter", "numbers"),  # not a million
+        ("1500 metres", "15m", "numbers"),
+        ("rooms 101,102", "Zimmer 101 und 102", None),  # a list
+        ("rooms 101,102", "Zimmer 101 und 103", "numbers"),
+        ("rooms 101,102", "Zimmer 101.102", None),
+        ("rooms 101,102,103", "Zimmer 101 102, 103", None),
+        ("1 100 200", "1, 100, 200", None),
+        ("1 100 200", "2, 100, 200", "numbers"),  # small numbers of a list count too
+        ("1,100 dogs", "elfhundert Hunde", None),
+        ("2,100 people", "100 Menschen", "numbers"),
+        ("13,000 people", "13 Menschen", "numbers"),  # neither a list nor a fraction
+        ("1,000 people", "1.000.000 Menschen", "numbers"),
+        ("100 people", "1000 Menschen", "numbers"),
+        ("20 people", "2000 Menschen", "numbers"),
+        ("20 people", "30 Menschen", "numbers"),
+        ("1000 people", "tausend Menschen", None),
+        ("1990 people", "199 Menschen", "numbers"),
+        ("2,50 kg", "2.5 kg", None),  # trailing zeros of a fraction
+        ("27.250 kg", "27,25 kg", None),
+        ("27.2500 kg", "27,25 kg", None),
+        ("27.2500 kg", "27,26 kg", "numbers"),
+        ("at 10:30", "um halb elf", None),
+        ("in ١٩٩٠", "1990", None),  # digits of any script
+        ("9" * 5000, "9" * 5000 + "8", "numbers"),  # no limit on the length
+        ("a b³", "a b³ c", None),  # a superscript is not a digit
+        ("see https://nmt.org/a.", "siehe nmt.org", "addresses"),
+        ("see https://nmt.org/a.", "siehe https://nmt.org/a", None),
+        ("see https://nmt.org/a/", "siehe http://NMT.org/a!", None),
+        ("see (www.nmt.org)", "siehe www.nmt.org.", None),
+        ("see www.nmt.org", "siehe www.mt.org", "addresses"),
+        ("mail a.b@nmt.org, please", "bitte an a.b@nmt.org", None),
+        ("mail a@nmt.org", "bitte an b@nmt.org", "addresses"),
+        ("mail me", "bitte an b@nmt.org", "addresses"),
+        ("visit www.nmt.org, thanks", "请访问www.nmt.org。谢谢", None),
+        ("mail info@nmt.org.", "联系info@nmt.org。", None),
+        ("mail info@nmt.org or call", "请联系info@nmt.org，或致电", None),
+        ("mail info@nmt.org", "联系inf@nmt.org。", "addresses"),
+        ("see https://nmt.org/a?b=1&c=2.", "参见“https://nmt.org/a?b=1&c=2”。", None),
+        ("see http://nmt.org/", "http://nmt.org/をご覧ください", None),
+        ("see http://nmt.org/a", "http://nmt.org/bをご覧ください", "addresses"),
+        ("ask info@nmt.org", "info@nmt.orgまでお問い合わせください", None),
+        ("see www.nmt.org, please", "詳細は、www.nmt.org）へ", None),
+        ("at www.nmt.org", "www.nmt.org에서", None),  # a particle
+        ("at www.nmt.org", "www.nmt.org'da", None),
+        ("see www.münchen.de", "siehe www.münchen.de!", None),  # names in other letters
+        ("see www.münchen.de", "siehe www.mönchengladbach.de", "addresses"),
+        ("see http://правда.рф/о", "siehe http://правда.рф/о.", None),
+        ("see http://правда.рф/о", "siehe http://правда.рф/я.", "addresses"),
+        ("see http://例え.jp/a", "http://例え.jp/b", None),  # cannot be separated from the text around it
+        ("mail jörg@müller.de", "an jörg@müller.de!", None),
+        ("mail jörg@müller.de", "an jürg@müller.de", "addresses"),
+        ("@home at a dog's", "zu Hause @ Hund", None),
+    ],
+)
+def test_numbers_and_addresses_that_disagree(source: str, target: str, expected: str | None) -> None:
+    assert name_of(AGREEMENT, source, target) == name_of(AGREEMENT, target, source) == expected
+
+
+def test_long_runs_without_a_space_take_no_time_by_their_square() -> None:
+    # A search from every possible start of an address or a number would take an hour.
+    runs = ["." * 300_000, "ü" * 300_000, "a@" * 100_000, "a." * 100_000, "@a" * 100_000 + "."]
+    assert AGREEMENT[-1].name == "addresses"
+    for run in runs:
+        assert not AGREEMENT[-1].drops(f"{run} a@nmt.org", f"a@nmt.org {run}")
+        assert AGREEMENT[-1].drops(f"{run} a@nmt.org", f"b@nmt.org {run}")
+    for run in ("1" * 200_000, "1," * 20_000, "1 111" * 9_000, "1.1" * 9_000, "1 " * 20_000):
+        assert not AGREEMENT[-2].drops(f"{run} 1990", f"1990 {run}")
+        assert AGREEMENT[-2].drops(f"{run} 1990", f"1991 {run}")
+
+
+SCRIPT_CASES = [
+    ("en", "de", "a dog", "ein Hund", None),
+    ("en", "de", "a dog", "größer – ﬁn", None),
+    ("en", "de", "a dog", "собака бежит", "script"),
+    ("en", "de", "собака бежит", "ein Hund", "script"),
+    ("en", "ru", "a dog", "собака", None),
+    ("en", "ru", "a dog", "a dog", "script"),
+    ("en", "ru", "a dog", "ab соб", None),  # three letters of five
+    ("en", "ru", "a dog", "abc соб", "script"),  # three of six
+    ("en", "de", "12 – 13 !", "😀", None),  # no letters, so none are wrong
+    ("en", "sr", "a dog", "pas трчи", None),
+    ("en", "ja", "a dog", "犬がハーイ走ります", None),
+    ("en", "ja", "a dog", "개가 달린다", "script"),
+    ("en", "zh_CN", "a dog", "狗在跑", None),
+    ("en", "zh", "a dog", "犬がはしります", "script"),
+    ("en", "ko", "a dog", "개가 달린다", None),
+    ("en", "el", "a dog", "ο σκύλος", None),
+    ("ＥＮ", "en", "ａ ｄｏｇ", "a dog", None),  # full-width letters are Latin
+    ("en", "hi", "a dog", "कुत्ता", None),
+]
+WORDING_CASES = [
+    ("en", "de", "a dog", "ein Hund", None),
+    ("en", "de", "0123456789 a", "ein Hund", None),
+    ("en", "de", "01234567890 a", "ein Hund", "long_word"),
+    ("en", "de", "a dog of it", "der 012345678901234567890", "long_word"),
+    ("en", "zh", "a dog of it", "我们都喜欢这些非常可爱的小狗", None),  # no spaces, so no words
+    ("zh_TW", "en", "我们都喜欢这些非常可爱的小狗", "a 012345678901234", "long_word"),
+    ("en", "de", "one two three four five", "one two drei four fünf", None),  # exactly three of five
+    ("en", "de", "one two three four five", "ONE two drei, four five!", "copied"),
+    ("en", "de", "one two three four", "one two three four fünf", None),  # few words may all be names
+    ("en", "de", "1 2 3 4 5 6 7 8 9", "1 2 3 4 5 6 7 8 9 x", None),  # numbers are not words
+    ("en", "de", "eins zwei drei vier fünf", "one two three four five", None),
+]
+LANGUAGE_CASES = [
+    ("Two young men are outside near many bushes.", "Zwei junge Männer sind im Freien.", None),
+    ("Two young men are outside near many bushes.", "Deux jeunes hommes sont devant le mur.", "language"),
+    ("Zwei junge Männer sind im Freien vor Büschen.", "Zwei junge Männer sind im Freien.", "language"),
+    ("Le chien court.", "Zwei junge Männer sind im Freien.", None),  # too short to identify
+    ("John Smith, Mary Jones, Paris, 1990", "John Smith und Mary Jones", None),  # low confidence
+]
+
+
+@pytest.mark.parametrize(
+    ("config", "source_lang", "target_lang", "source", "target", "expected"),
+    [
+        *((SCRIPT, *case) for case in SCRIPT_CASES),
+        *((WORDING, *case) for case in WORDING_CASES),
+        *((LANGUAGE, "en_GB", "de", *case) for case in LANGUAGE_CASES),
+    ],
+)
+def test_scripts_words_and_languages(
+    config: CleaningConfig, source_lang: str, target_lang: str, source: str, target: str, expected: str | None
+) -> None:
+    assert name_of(build_rules(config, languages=(source_lang, target_lang)), source, target) == expected
+
+
+def test_a_language_without_known_script_is_not_judged(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING, "nmt"):
+        rules = build_rules(CleaningConfig(min_script=0.6), languages=("qq", "en"))
+    assert "no script is known for 'qq'" in caplog.text
+    assert first_rule(rules, "собака бежит", "a dog") is None
+
+
+def test_every_script_is_one_that_letters_have() -> None:
+    wanted = set().union(*SCRIPTS.values())
+    assert wanted <= {script_of(chr(code)) for code in range(0x10000)}
+
+
+def test_norwegian_is_either_of_two() -> None:
+    rule = LanguageRule(0.9, "no", "en")
+    assert not rule.drops("To unge menn er ute ved siden av mange busker i skogen.", "two men outside")
+
+
+def test_the_detector_is_made_once_and_does_not_travel() -> None:
+    rule = LanguageRule(0.9, "en", "de")
+    assert detector() is detector()
+    assert len(pickle.dumps(rule)) < 1000
+
+
+def test_an_unknown_language_is_told() -> None:
+    with pytest.raises(UserError, match="lingua does not support language 'qq'"):
+        build_rules(CleaningConfig(langid_confidence=0.9), languages=("en", "qq"))
+
+
+def test_a_missing_package_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "lingua", None)
+    with pytest.raises(UserError, match=r'pip install "nmt\[langid\]"'):
+        build_rules(CleaningConfig(langid_confidence=0.9), languages=("en", "de"))
