@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 from typing import Any
 
@@ -9,11 +10,12 @@ import datasets
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from omegaconf import OmegaConf
 
 from nmt.config import CleaningConfig, CorpusConfig, DataConfig, HubConfig, TrainSplitConfig
 from nmt.data.corpora import sources
-from nmt.data.corpora.corpus import Corpus
-from nmt.data.corpora.sources import open_sources
+from nmt.data.corpora.corpus import Corpus, HeldOut, is_given
+from nmt.data.corpora.sources import Source, check_tags, first_words, known_tags, open_sources, without_tag
 from nmt.errors import UserError
 
 
@@ -163,3 +165,103 @@ def test_cleaning_of_its_own_is_on_top_of_what_is_shared() -> None:
     corpora = {"a": CorpusConfig(path="t.jsonl", cleaning={"max_pieces": 7})}
     (source,) = open_sources(options(corpora, cleaning=CleaningConfig(max_ratio=4.0)))
     assert source.cleaning == CleaningConfig(max_ratio=4.0, max_pieces=7)
+
+
+def corpora(*tags: str | None) -> list[Source]:
+    corpus = Corpus("c", {}, lambda: iter(()))
+    return [Source("c", corpus, CleaningConfig(), ("en", "de"), tag) for tag in tags]
+
+
+def held_out(*sources: str, tag: str | None = None) -> HeldOut:
+    return HeldOut("h", list(sources), [""] * len(sources), None, {}, tag)
+
+
+def test_known_are_symbols_and_tags_each_once() -> None:
+    assert known_tags(["<x>", "<2de>"], corpora("<bt>", None, "<2de>", "<bt>")) == ["<x>", "<2de>", "<bt>"]
+    assert known_tags(["<x>", "<x>"], corpora(None)) == ["<x>", "<x>"]  # the tokenizer reports duplicates
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("<bt> a b", "a b"),
+        ("<bt>\u3000a  b", "a  b"),
+        (" <bt> a", "a"),
+        ("<bt> <bt> a", "<bt> a"),  # only the first is a tag
+        ("<bt>", "<bt>"),
+        ("<bt>a b", "<bt>a b"),
+        ("<2fr> a b", "<2fr> a b"),
+        ("", ""),
+    ],
+)
+def test_without_tag(text: str, expected: str) -> None:
+    assert without_tag(text, ["<2de>", "<bt>"]) == expected
+
+
+def test_first_words() -> None:
+    assert first_words(["<bt> a", " <bt>\tb", "a", "", "  ", "<bt>c d"]) == {"<bt>", "a", "<bt>c"}
+
+
+def test_a_tag_goes_before_every_source_but_blank_ones() -> None:
+    assert held_out("a b", "", " ", "c", tag="<2de>").inputs == ["<2de> a b", "", " ", "<2de> c"]
+    assert held_out("a b", "").inputs == ["a b", ""]
+
+
+@pytest.mark.parametrize(
+    ("tags", "test", "warned"),
+    [
+        (["<2de>", "<2fr>"], held_out("a", "b"), True),
+        (["<2de>", "<2fr>"], held_out("a", "b", tag="<2fr>"), False),
+        (["<2de>", "<2fr>"], held_out("<2de> a", "", "<2fr> b"), False),  # written into the text
+        (["<2de>", "<2fr>"], held_out("<2de> a", "b"), True),
+        (["<2de>", None], held_out("a", "b"), False),
+        ([None], held_out("a", "b"), False),
+        (["<2de>"], held_out("a", "b"), True),
+    ],
+)
+def test_a_forgotten_tag_is_told(
+    tags: list[str | None], test: HeldOut, warned: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    sources = corpora(*tags)
+    with caplog.at_level(logging.WARNING, "nmt"):
+        check_tags({"valid": held_out("<2de> a"), "test": test}, sources, known_tags([], sources))
+    known = ", ".join(tag for tag in tags if tag)
+    assert [record.getMessage() for record in caplog.records] == [
+        "data.test has no tag, but every training corpus has one, so the model sees no source without "
+        f"a tag in training. Set data.test.tag to one of {known}."
+    ] * warned
+
+
+def test_an_unknown_tag_is_told() -> None:
+    sources = corpora("<2de>", "<2fr>")
+    for known, rest in ((known_tags([], sources), ", only <2de>, <2fr>"), ([], "")):
+        with pytest.raises(UserError) as caught:
+            check_tags({"valid": held_out("a", tag="<2ru>")}, sources, known)
+        assert str(caught.value) == f"data.valid.tag=<2ru>: no training corpus has this tag{rest}"
+    check_tags({"valid": held_out("a", tag="<x>")}, sources, known_tags(["<x>"], sources))
+
+
+FILES = sorted((Path(__file__).parents[4] / "configs" / "data").glob("*.yaml"))
+
+
+def test_all_are_here() -> None:
+    assert [file.stem for file in FILES] == [
+        "local", "multi30k", "quickstart", "wmt14_de_en", "wmt14_fr_en", "wmt16_de_en", "wmt16_ro_en",
+        "wmt17_de_en", "wmt17_zh_en", "wmt19_de_en", "wmt19_zh_en",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
+def test_fits_the_options(file: Path) -> None:
+    given = OmegaConf.load(file)
+    missing = OmegaConf.missing_keys(given)
+    assert missing == ({"source_lang", "target_lang"} if file.stem == "local" else set())
+    filled = OmegaConf.merge(OmegaConf.structured(DataConfig), given, {key: "xx" for key in missing})
+    data = OmegaConf.to_object(filled)
+    assert isinstance(data, DataConfig)
+    assert data.name == file.stem
+    assert data.tokenizer.joint  # the default model ties all embeddings, so it needs a joint vocabulary
+    if file.stem != "local":
+        assert is_given(data.train) and is_given(data.valid) and is_given(data.test)
+        assert data.source_lang == "en"
+        assert file.stem in ("quickstart", "multi30k") or data.hub.name == f"{data.target_lang}-en"
