@@ -110,7 +110,7 @@ def write_model(
     """Writes the files that `load_bundle` needs. `write_results` writes the others."""
     write_weights(folder / WEIGHTS, weights)
     tokenizer.save(folder)
-    (folder / CONFIG).write_text(config_to_yaml(config), encoding="utf-8")
+    (folder / CONFIG).write_text(to_yaml(config), encoding="utf-8")
 
 
 def write_results(
@@ -315,32 +315,10 @@ def load_weights(model: Seq2Seq, weights: Mapping[str, Tensor], path: Path) -> N
     model.load_state_dict(dict(weights))
 
 
-def config_to_yaml(config: TrainConfig) -> str:
-    """Returns a configuration as YAML, with all its options.
-
-    Raises:
-        UserError: a value is a text that YAML can't represent.
-    """
-    return to_yaml(config)
-
-
 def read_config(path: Path) -> TrainConfig:
-    """Reads a configuration that `config_to_yaml` has written.
+    """Reads the `config.yaml` of a model, with all its options.
 
     Raises:
         UserError: the file is missing or damaged, or has options that this version does not know.
     """
-    return config_from_yaml(decoded(read_checked(path, MOST_CHARACTERS), path), str(path))
-
-
-def config_from_yaml(text: str, where: str) -> TrainConfig:
-    """Parses a configuration.
-
-    Args:
-        text: YAML.
-        where: the name of the text in error messages.
-
-    Raises:
-        UserError: the text is damaged, or has options that this version does not know.
-    """
-    return from_yaml(TrainConfig, text, where)
+    return from_yaml(TrainConfig, decoded(read_checked(path, MOST_CHARACTERS), path), str(path))

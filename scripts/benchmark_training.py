@@ -43,8 +43,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from benchmark_data import anonymous_bytes, in_process, write_corpus
 
-from nmt.bundle import config_from_yaml, config_to_yaml
 from nmt.config import Kernel, ModelConfig, Precision, TrainConfig
+from nmt.config.storage import from_yaml, to_yaml
 from nmt.data.preparation.prepare import Prepared, prepare
 from nmt.options.arguments import Arguments
 from nmt.options.compose import compose_jobs
@@ -142,7 +142,7 @@ def measure(folder: Path, arguments: argparse.Namespace) -> Iterator[Row]:
                 {system: in_process(partial(run, task)) for system, task in tasks.items()}
                 for _ in range(arguments.rounds)
             ]
-            flops, _ = in_process(partial(flops_per_target_token, config_to_yaml(config)))
+            flops, _ = in_process(partial(flops_per_target_token, to_yaml(config)))
             ceiling, _ = in_process(partial(matrix_product_flops, precision, threads))
             for system in tasks:
                 of_system = [r[system] for r in rounds]
@@ -232,7 +232,7 @@ def config_of(system: str, config: TrainConfig) -> str:
         unmeasured_kernels=[*Kernel] if system == KERNELS else [],
         cuda_graphs=system == GRAPHS,
     )
-    return config_to_yaml(replace(config, training=training))
+    return to_yaml(replace(config, training=training))
 
 
 def run(task: Task) -> tuple[float, int, int]:
@@ -243,7 +243,7 @@ def run(task: Task) -> tuple[float, int, int]:
         import transformers
 
         assert transformers
-    config = config_from_yaml(task.config, "the benchmark's options")
+    config = from_yaml(TrainConfig, task.config, "the benchmark's options")
     device = choose_device("auto")
     set_threads(task.threads)
     torch.manual_seed(1)
@@ -449,7 +449,7 @@ def flops_per_target_token(config_text: str) -> float:
     from nmt.data.batches.batching import Batch
     from nmt.model.size import training_flops
 
-    config = config_from_yaml(config_text, "the benchmark's options")
+    config = from_yaml(TrainConfig, config_text, "the benchmark's options")
     prepared = prepare(config.data)
     corpus = Batch.of_sides(*prepared.train.take(np.arange(prepared.train.num_pairs)))
     flops = training_flops(config.model, prepared.tokenizer.target_vocab_size, corpus)

@@ -11,9 +11,9 @@ from typing import Any
 
 import torch
 
-from nmt.bundle import config_from_yaml, config_to_yaml
 from nmt.config import DataConfig, Precision, TrainConfig
 from nmt.config.checks import check_language
+from nmt.config.storage import from_yaml, to_yaml
 from nmt.data.corpora.hub import with_commits
 from nmt.data.preparation.prepare import Prepared, prepare
 from nmt.data.preparation.report import write_data_report
@@ -109,7 +109,7 @@ def run(config: TrainConfig) -> TrainResult | None:
     stop, restarts = StopRequest(), config.training.max_restarts
     result: TrainResult | None
     with folder.logging(later=True):  # of the failures of ranks
-        result = launch(run_launched, config_to_yaml(config), processes, stop, max_restarts=restarts)
+        result = launch(run_launched, to_yaml(config), processes, stop, max_restarts=restarts)
     if result is None:
         raise Stopped(stop.signum)
     return result
@@ -118,7 +118,7 @@ def run(config: TrainConfig) -> TrainResult | None:
 def run_launched(config_text: str) -> TrainResult | None:
     """Runs in each rank that `run` has started; returns None after a stop, and in all ranks but the first."""
     try:
-        return _run_joined(config_from_yaml(config_text, "the options of the run"), parent_reports=True)
+        return _run_joined(from_yaml(TrainConfig, config_text, "the options of the run"), parent_reports=True)
     except Stopped:
         return None
 
@@ -176,7 +176,7 @@ def run_rank(config: TrainConfig, ranks: Ranks) -> TrainResult | None:
         write_data_report(prepared, folder.path)
         results = finished_results(config, folder) if rewind_target(config, folder) is None else None
         if results is None:
-            ranks.share((config_to_yaml(config), prepared.fingerprint, start))
+            ranks.share((to_yaml(config), prepared.fingerprint, start))
             results = _train_and_finish(config, prepared, ranks, start)
         else:
             ranks.share(None)
@@ -191,7 +191,7 @@ def _follow(ranks: Ranks, config_text: str, fingerprint: str, start: str | None)
 
     The data are prepared again if this machine does not share the cache of rank 0.
     """
-    config = config_from_yaml(config_text, "the first process's options")
+    config = from_yaml(TrainConfig, config_text, "the first process's options")
     set_up_machine(config, ranks.on_this_machine)
     prepared = prepare(config.data, checked=os.environ.get("GROUP_RANK") == "0")  # as rank 0, on its machine
     if prepared.fingerprint != fingerprint:

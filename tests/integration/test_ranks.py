@@ -16,8 +16,9 @@ from safetensors.torch import save_file
 from torch.distributed.tensor import DTensor
 from toy import toy_config, write_toy
 
-from nmt.bundle import config_from_yaml, config_to_yaml, read_weights
+from nmt.bundle import read_weights
 from nmt.config import Exchange, OptimizerConfig, Sharding, TrainConfig
+from nmt.config.storage import from_yaml, to_yaml
 from nmt.data.batches.batching import Batch
 from nmt.data.batches.stream import Cursor
 from nmt.data.preparation.prepare import prepare
@@ -52,7 +53,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def first_gradient(config_text: str) -> bool:
     """The work of a process: one update; rank 0 saves its sums and its mean gradient."""
-    config = config_from_yaml(config_text, "test")
+    config = from_yaml(TrainConfig, config_text, "test")
     torch.set_num_threads(1)
     rank, world = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
     ranks = Ranks.join(rank, world, rank, torch.device("cpu"))
@@ -85,9 +86,9 @@ def test_first_gradient_equals_that_of_one_process(
         run = tmp_path / str(processes)
         config = toy_config(data, run, micro_batches=micro_batches, max_updates=1, sharding=sharding)
         if processes == 1:
-            first_gradient(config_to_yaml(config))
+            first_gradient(to_yaml(config))
         else:
-            assert launch(first_gradient, config_to_yaml(config), processes, StopRequest())
+            assert launch(first_gradient, to_yaml(config), processes, StopRequest())
         found.append(read_weights(run / "found.safetensors"))
     one, two = (each["gradient"].double() for each in found)
     assert one.norm() > 0
@@ -303,7 +304,7 @@ def test_buckets_give_the_bits_of_one_sum(data: Path, tmp_path: Path) -> None:
         run = tmp_path / work.__name__
         config = toy_config(data, run, micro_batches=3, max_updates=10, devices="2", dropout=0.2)
         run.mkdir()
-        assert launch(work, config_to_yaml(config), 2, StopRequest())
+        assert launch(work, to_yaml(config), 2, StopRequest())
         found.append(read_weights(run / "checkpoints/update-00000010/model.safetensors"))
     assert all(torch.equal(weight, found[1][name]) for name, weight in found[0].items())
 
@@ -345,7 +346,7 @@ def test_all_processes_skip_and_go_back_together(data: Path, tmp_path: Path) -> 
         options = {"micro_batches": 2, "max_tokens": 40, "max_updates": 24, "devices": str(processes)}
         config = toy_config(data, run, **options)
         run.mkdir()
-        assert launch(poisoned_rank, config_to_yaml(config), processes, StopRequest())
+        assert launch(poisoned_rank, to_yaml(config), processes, StopRequest())
         folder = run / "checkpoints/update-00000024"
         progress = json.loads((folder / "state.json").read_text())["progress"]
         states.append({key: progress[key] for key in ("cursor", "skipped", "went_back", "target_tokens")})
@@ -357,7 +358,7 @@ def test_all_processes_skip_and_go_back_together(data: Path, tmp_path: Path) -> 
 
 def killed_once(argument: str) -> bool:
     """A rank that is killed once, after update 7, between the checkpoints of updates 4 and 8."""
-    flag = Path(config_from_yaml(argument, "test").run_dir) / "killed"
+    flag = Path(from_yaml(TrainConfig, argument, "test").run_dir) / "killed"
     original = Trainer._update
 
     def update(self: Trainer) -> None:
@@ -378,7 +379,7 @@ def test_a_killed_process_is_started_again(
     for name, work in (("whole", run_launched), ("run", killed_once)):
         config = toy_config(data, tmp_path / name, devices="2", micro_batches=2, max_tokens=256)
         (tmp_path / name).mkdir()
-        assert launch(work, config_to_yaml(config), 2, StopRequest(), max_restarts=2)
+        assert launch(work, to_yaml(config), 2, StopRequest(), max_restarts=2)
     assert (tmp_path / "run/killed").exists()
     assert said.text.count("process 1 of the run was killed by SIGKILL") == 1
     assert "all resume from the last checkpoint (restart 1 of 2)" in said.text

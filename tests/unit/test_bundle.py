@@ -10,14 +10,13 @@ import pytest
 import torch
 
 from nmt.bundle import (
-    config_from_yaml,
-    config_to_yaml,
     load_bundle,
     load_weights,
     read_weights,
     save_bundle,
 )
 from nmt.config import ModelConfig, Norm, TokenizerConfig, TrainConfig
+from nmt.config.storage import from_yaml, to_yaml
 from nmt.data.subwords.learning import train_tokenizer
 from nmt.data.subwords.tokenizer import Tokenizer
 from nmt.errors import UserError
@@ -76,7 +75,7 @@ def test_saving_again_replaces_and_leaves_nothing_else(
 def test_configuration_as_yaml_keeps_every_option(config: TrainConfig) -> None:
     config.training.max_minutes = 1.5
     config.data.tokenizer.user_symbols = ["<a>"]
-    assert config_from_yaml(config_to_yaml(config), "x") == config
+    assert from_yaml(TrainConfig, to_yaml(config), "x") == config
 
 
 @pytest.mark.parametrize(
@@ -90,7 +89,7 @@ def test_configuration_as_yaml_keeps_every_option(config: TrainConfig) -> None:
 )
 def test_configurations_that_are_wrong(text: str, words: str) -> None:
     with pytest.raises(UserError) as caught:
-        config_from_yaml(f"data: {{name: a, source_lang: b, target_lang: c}}\n{text}", "x")
+        from_yaml(TrainConfig, f"data: {{name: a, source_lang: b, target_lang: c}}\n{text}", "x")
     assert str(caught.value).startswith(words)
 
 

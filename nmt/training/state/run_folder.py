@@ -13,10 +13,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NoReturn
 
-from nmt.bundle import MOST_RESULTS, checked_results, config_to_yaml, read_config
+from nmt.bundle import MOST_RESULTS, checked_results, read_config
 from nmt.config import Resume, TrainConfig
 from nmt.config.checks import shortened
-from nmt.config.storage import to_plain
+from nmt.config.storage import to_plain, to_yaml
 from nmt.errors import UserError
 from nmt.runtime import (
     expanded,
@@ -234,7 +234,7 @@ class RunFolder:
             if fresh:
                 log.info("new run in %s", self.path)
             with replaced(self.config) as temporary:
-                temporary.write_text(config_to_yaml(config), encoding="utf-8")
+                temporary.write_text(to_yaml(config), encoding="utf-8")
             with self.logging():
                 yield
 

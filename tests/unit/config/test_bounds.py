@@ -10,7 +10,6 @@ import pytest
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from nmt.bundle import config_from_yaml
 from nmt.config import (
     CleaningConfig,
     DecodingConfig,
@@ -24,6 +23,7 @@ from nmt.config import (
 )
 from nmt.config.checks import above, between, check, shortened
 from nmt.config.schema import alternatives, text_option, walk
+from nmt.config.storage import from_yaml
 from nmt.errors import UserError
 from nmt.options.arguments import Arguments
 from nmt.options.compose import compose_jobs
@@ -183,7 +183,7 @@ def test_sane_extremes_pass(overrides: tuple[str, ...]) -> None:
 @pytest.mark.parametrize("key", ["decoding: {length_penalty: %s}", "seed: %s", "data: {max_tokens: %s}"])
 def test_a_stored_configuration_with_nonsense_is_refused(key: str, digits: str) -> None:
     with pytest.raises(UserError) as caught:
-        config_from_yaml(f"{key % digits}\n", "config.yaml")
+        from_yaml(TrainConfig, f"{key % digits}\n", "config.yaml")
     assert str(caught.value).startswith("config.yaml: ") and "\n" not in str(caught.value)
 
 

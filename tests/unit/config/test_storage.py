@@ -7,10 +7,9 @@ from typing import Any
 
 import pytest
 
-from nmt.bundle import config_from_yaml, config_to_yaml
 from nmt.config import CleaningConfig, CorpusConfig, DataConfig, ModelConfig, TrainConfig
 from nmt.config.plain_yaml import write_yaml
-from nmt.config.storage import from_plain, to_plain
+from nmt.config.storage import from_plain, from_yaml, to_plain, to_yaml
 from nmt.errors import UserError
 from nmt.training.state.run_folder import fixed_options
 
@@ -75,13 +74,13 @@ def test_text_is_never_resolved(key: str, value: Any, monkeypatch: pytest.Monkey
     monkeypatch.setenv("SECRET", SECRET)
     values, parts = stored(), key.split(".") if ENV not in key else ["data", "train", "corpora", ENV, "tag"]
     put(values, parts, value)
-    config = config_from_yaml(write_yaml(values), "x")
+    config = from_yaml(TrainConfig, write_yaml(values), "x")
     for _ in range(2):  # the processes of a run receive it in this way
         assert at(to_plain(config), parts) == value
         assert SECRET not in repr(config) and SECRET not in repr(fixed_options(config))
-        text = config_to_yaml(config)
+        text = to_yaml(config)
         assert SECRET not in text
-        config = config_from_yaml(text, "x")
+        config = from_yaml(TrainConfig, text, "x")
 
 
 @pytest.mark.parametrize(
@@ -134,7 +133,7 @@ def test_values_of_another_type_are_refused(
     values = stored()
     put(values, [key] if ENV in key else key.split("."), value)
     with pytest.raises(UserError) as caught:
-        config_from_yaml(write_yaml(values), "x")
+        from_yaml(TrainConfig, write_yaml(values), "x")
     assert str(caught.value).startswith(f"x: {words}")
     assert SECRET not in str(caught.value)
 
@@ -176,4 +175,4 @@ def test_options_that_are_not_unicode_are_refused() -> None:
     with pytest.raises(
         UserError, match="the options can't be stored: a value holds text that is not Unicode"
     ):
-        config_to_yaml(config)
+        to_yaml(config)

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from nmt.bundle import config_from_yaml, config_to_yaml
 from nmt.config import (
     CleaningConfig,
     CorpusConfig,
@@ -19,6 +18,7 @@ from nmt.config import (
     TrainConfig,
     TranslateConfig,
 )
+from nmt.config.storage import from_yaml, to_yaml
 from nmt.errors import UserError
 from nmt.options.arguments import Arguments, configs_folder, read_arguments
 from nmt.options.compose import changed_decoding, compose_jobs
@@ -44,7 +44,7 @@ def test_nothing_else_is_the_quickstart() -> None:
 def test_max_tokens_is_a_number_or_auto() -> None:
     assert composed("data.max_tokens=auto").data.max_tokens == "auto"
     assert composed("data.max_tokens=512").data.max_tokens == 512
-    assert config_from_yaml(config_to_yaml(composed("data.max_tokens=512")), "here").data.max_tokens == 512
+    assert from_yaml(TrainConfig, to_yaml(composed("data.max_tokens=512")), "here").data.max_tokens == 512
 
 
 def test_other_data_is_another_experiment() -> None:
@@ -196,8 +196,8 @@ def test_corpora_by_name_with_or_without_a_plus() -> None:
         "ep": CorpusConfig(split="train", weight=0.5, hub=HubConfig(path="a/b")),
         "un": CorpusConfig(path="x.tsv"),
     }
-    assert config_from_yaml(config_to_yaml(config), "here") == config
-    assert list(config_from_yaml(config_to_yaml(config), "here").data.train.corpora) == ["back", "ep", "un"]
+    assert from_yaml(TrainConfig, to_yaml(config), "here") == config
+    assert list(from_yaml(TrainConfig, to_yaml(config), "here").data.train.corpora) == ["back", "ep", "un"]
 
 
 def test_corpora_in_a_file_and_more_on_the_command_line(tmp_path: Path) -> None:
@@ -278,7 +278,7 @@ def test_names_and_options_of_plugins_are_stored() -> None:
         "training.optimizer.options={momentum: 0.5}",
         "decoding.processors.penalty.strength=2",
     )
-    assert config_from_yaml(config_to_yaml(config), "here") == config
+    assert from_yaml(TrainConfig, to_yaml(config), "here") == config
     assert (config.training.schedule.name, config.training.schedule.options) == ("cosine", {"cycles": 0.5})
     assert config.training.optimizer.options == {"momentum": 0.5}
     assert config.decoding.processors == {"penalty": {"strength": 2}}
@@ -286,11 +286,11 @@ def test_names_and_options_of_plugins_are_stored() -> None:
 
 def test_configurations_of_earlier_versions_are_read() -> None:
     old = composed("training.schedule.name=linear", "training.optimizer.name=adamw")
-    lines = config_to_yaml(old).splitlines()
+    lines = to_yaml(old).splitlines()
     lines = [line for line in lines if line.strip() not in ("options: {}", "processors: {}")]
     text = "\n".join(lines)
     assert "    options:" not in text and "    name: linear" in lines and "    name: adamw" in lines
-    assert config_from_yaml(text, "here") == old
+    assert from_yaml(TrainConfig, text, "here") == old
 
 
 def test_a_model_is_evaluated_on_other_data() -> None:
@@ -388,13 +388,13 @@ def start(tmp_path: Path) -> Path:
         *(*LOCAL, "model=tiny", "model.norm=pre", "model.dropout=0.4", "model.output_bias=true"),
         *("model/positions=relative", "model.positions.options.clip=7"),
     )
-    (tmp_path / "config.yaml").write_text(config_to_yaml(config))
+    (tmp_path / "config.yaml").write_text(to_yaml(config))
     (tmp_path / "model.safetensors").touch()
     return tmp_path
 
 
 def test_a_warm_start_has_the_options_of_its_model_except_for_dropout(start: Path) -> None:
-    there = config_from_yaml((start / "config.yaml").read_text(), "there").model
+    there = from_yaml(TrainConfig, (start / "config.yaml").read_text(), "there").model
     config = composed(*LOCAL, f"start_from={start}")
     assert config.model == replace(there, dropout=0.1) and there.d_model == 128
     assert composed(*LOCAL, f"start_from={start}", "model.dropout=0.2").model == replace(there, dropout=0.2)

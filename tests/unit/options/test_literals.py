@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nmt.bundle import config_from_yaml, config_to_yaml
 from nmt.config import CorpusConfig, EvalConfig, TrainConfig, TranslateConfig
 from nmt.config.schema import TextOption
+from nmt.config.storage import from_yaml, to_yaml
 from nmt.errors import UserError
 from nmt.options.arguments import Arguments, read_arguments
 from nmt.options.compose import compose_jobs
@@ -94,7 +94,7 @@ def test_text_arrives_as_typed(schema: type, name: str, first: int) -> None:
     (config,) = compose_jobs(schema, name, Arguments((*local, *overrides)))
     assert {key: value_of(config, key) for key in given} == given
     if schema is TrainConfig:
-        assert config_from_yaml(config_to_yaml(config), "here") == config
+        assert from_yaml(TrainConfig, to_yaml(config), "here") == config
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,6 @@ from typing import Any
 
 import pytest
 
-from nmt.bundle import config_to_yaml
 from nmt.config import (
     Average,
     AveragingConfig,
@@ -25,6 +24,7 @@ from nmt.config import (
     TrainConfig,
     TrainingConfig,
 )
+from nmt.config.storage import to_yaml
 from nmt.errors import UserError
 from nmt.runtime import log
 from nmt.training.figures.monitor import Monitor
@@ -49,7 +49,7 @@ def started(path: Path, options: TrainConfig) -> RunFolder:
 def test_the_same_options_go_on(tmp_path: Path) -> None:
     folder = started(tmp_path, config())
     folder.check(config())
-    assert folder.config.read_text() == config_to_yaml(config())
+    assert folder.config.read_text() == to_yaml(config())
 
 
 def chosen(tokens: int | str, size: int | str, **training: Any) -> TrainConfig:
@@ -240,7 +240,7 @@ def test_a_check_that_fails_leaves_the_folder_as_it_is(tmp_path: Path) -> None:
     folder = started(tmp_path, config())
     with pytest.raises(UserError, match="no"), folder.claimed(config(clip_norm=1.0), refuse):
         raise AssertionError("claimed")
-    assert folder.config.read_text() == config_to_yaml(config())
+    assert folder.config.read_text() == to_yaml(config())
 
 
 def test_the_folder_of_a_model_is_not_that_of_a_run(tmp_path: Path) -> None:

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 import torch
 
-from nmt.bundle import config_to_yaml
 from nmt.config import ModelConfig, Precision, TrainConfig
+from nmt.config.storage import to_yaml
 from nmt.options.arguments import Arguments
 from nmt.options.compose import compose_jobs
 from nmt.training import run
@@ -47,9 +47,7 @@ def test_a_run_is_resumed_as_it_was_begun(
     if begun != "":
         (folder.checkpoints / "1").mkdir(parents=True)
         monkeypatch.setattr(RunFolder, "holds_checkpoints", lambda self: True)
-        lines = config_to_yaml(
-            replace(config(), training=replace(config().training, devices="1"))
-        ).splitlines()
+        lines = to_yaml(replace(config(), training=replace(config().training, devices="1"))).splitlines()
         kept = [line for line in lines if "half_residual" not in line]
         place = kept.index("training:") + 1
         recorded = [] if begun is None else [f"  half_residual: {begun}"]
@@ -75,6 +73,6 @@ def test_the_split_of_a_former_start_is_found_before_the_format_is_chosen(tmp_pa
             half_residual=True,
         ),
     )
-    folder.config.write_text(config_to_yaml(begun))
+    folder.config.write_text(to_yaml(begun))
     options = with_former_split(given, folder)
     assert (options.data.max_tokens, options.training.micro_batches) == (2000, 2)
