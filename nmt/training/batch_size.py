@@ -299,7 +299,23 @@ def largest_max_tokens(
     Raises:
         OutOfMemory: not even the smallest batch fits.
     """
-    tokens = min(largest, _estimate(probe, meter, longest, copies, reserve))
+    first = max(_FIRST_PROBE, longest)  # room for the longest sentence, as attention is quadratic in it
+    taken = []
+    try:
+        probe(first)  # so that one-time allocations are not counted
+        free = meter.free() - reserve
+        for tokens in (first, 2 * first):
+            meter.start()
+            probe(tokens)
+            taken.append(meter.taken())
+        bytes_per_token = max(1.0, copies * (taken[1] - taken[0]) / first)
+        tokens = min(LARGEST, _rounded(first + (_SHARE * free - copies * taken[0]) / bytes_per_token))
+    except OutOfMemory:
+        tokens = first
+    except OSError:
+        log.warning("data.max_tokens=auto: this system does not report the memory of a process; using 4096")
+        tokens = 4096
+    tokens = min(largest, tokens)
     while True:
         try:
             probe(tokens)
@@ -309,27 +325,6 @@ def largest_max_tokens(
                 raise
         meter.release()  # after `except`: the error holds references to the tensors of the failed batch
         tokens = _rounded(0.8 * tokens)
-
-
-def _estimate(
-    probe: Callable[[int], None], meter: MemoryMeter, longest: int, copies: int, reserve: int
-) -> int:
-    taken = []
-    first = max(_FIRST_PROBE, longest)  # room for the longest sentence, as attention is quadratic in it
-    try:
-        probe(first)  # so that one-time allocations are not counted
-        free = meter.free() - reserve
-        for tokens in (first, 2 * first):
-            meter.start()
-            probe(tokens)
-            taken.append(meter.taken())
-    except OutOfMemory:
-        return first
-    except OSError:
-        log.warning("data.max_tokens=auto: this system does not report the memory of a process; using 4096")
-        return 4096
-    bytes_per_token = max(1.0, copies * (taken[1] - taken[0]) / first)
-    return min(LARGEST, _rounded(first + (_SHARE * free - copies * taken[0]) / bytes_per_token))
 
 
 def _reserve(config: TrainConfig, device: torch.device) -> int:
