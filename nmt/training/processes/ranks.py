@@ -6,6 +6,7 @@ With one process every exchange does nothing, so callers need no special case fo
 from __future__ import annotations
 
 import json
+import math
 import os
 import socket
 import time
@@ -27,10 +28,8 @@ from nmt.errors import UserError
 _COLLECTIVE_TIMEOUT = timedelta(minutes=30)
 """Ranks that wait for longer work of another one wait in `exchange`, which has no timeout."""
 
-_JOIN_TIMEOUT = timedelta(minutes=10)
-"""From the first process's start to the last one's: many may import from one slow disk."""
-
-_ACKNOWLEDGE_TIMEOUT = timedelta(seconds=20)
+_JOIN_SECONDS = 600.0  # from the first process's start to the last one's: many may import from one slow disk
+_ACKNOWLEDGE_SECONDS = 20.0
 _LONGEST_SLEEP = 0.2  # seconds between two looks for a value that another rank will write
 _PART = 1 << 22  # characters; the store refuses values over 8 MiB
 
@@ -77,9 +76,9 @@ class Ranks:
             if problem is not None:
                 raise UserError(problem)
             return cls(rank, world, device)
-        # The rendezvous comes first, because it names the missing ranks.
-        store = join_rendezvous(rank, world, problem)
-        store.set_timeout(_COLLECTIVE_TIMEOUT)
+        store = connected_store(rank, world)
+        ranks = cls(rank, world, device, PrefixStore("exchange", store))
+        ranks.meet(problem)  # before the group is created, because it names the missing ranks
         dist.init_process_group(
             "nccl" if device.type == "cuda" else "gloo",
             store=PrefixStore("group", store),
@@ -87,7 +86,7 @@ class Ranks:
             world_size=world,
             timeout=_COLLECTIVE_TIMEOUT,
         )
-        return cls(rank, world, device, PrefixStore("exchange", store))
+        return ranks
 
     @classmethod
     def from_environment(cls, device: torch.device) -> Ranks:
@@ -147,12 +146,44 @@ class Ranks:
         """
         return self._exchange(value, range(self.world))
 
-    def _exchange(self, value: Any, sources: Sequence[int]) -> list[Any]:
+    def meet(self, problem: str | None, seconds: float = _JOIN_SECONDS) -> None:
+        """Waits until all ranks have reported whether they can take part.
+
+        Args:
+            problem: why this process can't take part; None: it can.
+            seconds: how long to wait for the others.
+
+        Raises:
+            UserError: in all processes: one can't take part, or ranks are missing.
+        """
+        try:
+            reports = self._exchange(problem, range(self.world), seconds)
+        except (TimeoutError, RuntimeError) as error:
+            # Rank 0 or its launcher holds the store. An error of the store means that it is gone.
+            missing = error if isinstance(error, TimeoutError) else 0
+            raise UserError(
+                f"process {missing} of the run (of {self.world}, numbered from 0) did not join within "
+                f"{seconds:.0f} seconds. See the logs of the other machines."
+            ) from error
+        problems = [text for text in reports if text is not None]
+        if problems:
+            with suppress(TimeoutError, RuntimeError):  # rank 0 must not end before all have read
+                self._exchange(None, range(self.world), _ACKNOWLEDGE_SECONDS)
+            raise UserError(problems[0])
+
+    def _exchange(self, value: Any, sources: Sequence[int], seconds: float = math.inf) -> list[Any]:
+        """Returns the values of some ranks; after so many seconds, raises TimeoutError with the missing."""
         if self.store is None:
             return [value]
         number = next(self._calls)
         if self.rank in sources:
             _write(self.store, f"{number}/{self.rank}", value)
+        deadline, sleep = time.monotonic() + seconds, 0.001
+        while missing := [source for source in sources if not self.store.check([f"{number}/{source}"])]:
+            if time.monotonic() > deadline:
+                raise TimeoutError(", ".join(map(str, missing)))
+            time.sleep(sleep)  # in Python, so that a signal is handled
+            sleep = min(2 * sleep, _LONGEST_SLEEP)
         return [_read(self.store, f"{number}/{source}", self.world) for source in sources]
 
 
@@ -165,11 +196,7 @@ def _write(store: Store, key: str, value: Any) -> None:
 
 
 def _read(store: Store, key: str, readers: int) -> Any:
-    """Waits for the value; the last of the readers deletes it."""
-    sleep = 0.001
-    while not store.check([key]):
-        time.sleep(sleep)  # in Python, so that a signal is handled
-        sleep = min(2 * sleep, _LONGEST_SLEEP)
+    """Returns the value; the last of the readers deletes it."""
     parts = [f"{key}/{number}" for number in range(int(store.get(key)))]
     value = json.loads(b"".join(map(store.get, parts)))
     if store.add(f"{key}/readers", 1) == readers:
@@ -178,55 +205,19 @@ def _read(store: Store, key: str, readers: int) -> Any:
     return value
 
 
-def join_rendezvous(rank: int, world: int, problem: str | None, timeout: timedelta = _JOIN_TIMEOUT) -> Store:
-    """Waits for all ranks at `MASTER_ADDR` and `MASTER_PORT`.
-
-    Args:
-        rank: of this process.
-        world: number of processes.
-        problem: why this process can't take part; None: it can.
-        timeout: how long to wait for the other ranks.
-
-    Returns:
-        The store of the rendezvous, with `timeout` as its timeout.
+def connected_store(rank: int, world: int, seconds: float = _JOIN_SECONDS) -> Store:
+    """Returns the store at `MASTER_ADDR` and `MASTER_PORT`; waits for the process that holds it.
 
     Raises:
-        UserError: in all processes: one can't take part, or ranks are missing.
+        UserError: it can't be reached, or other ranks do not connect to it.
     """
     try:
-        store: Store = next(_rendezvous("env://", rank, world, timeout=timeout))[0]
+        store: Store = next(_rendezvous("env://", rank, world, timeout=timedelta(seconds=seconds)))[0]
     except RuntimeError as error:
         first_line = str(error).partition("\n")[0]
         raise UserError(f"the processes of the run could not connect to each other: {first_line}") from error
-    report_to_all(store, rank, world, problem, timeout)
+    store.set_timeout(_COLLECTIVE_TIMEOUT)
     return store
-
-
-def report_to_all(store: Store, rank: int, world: int, problem: str | None, timeout: timedelta) -> None:
-    """Waits until all ranks have reported to `store` whether they can take part; see `join_rendezvous`."""
-    keys, received = ([f"nmt/{word}/{other}" for other in range(world)] for word in ("met", "heard"))
-    try:
-        store.set(keys[rank], json.dumps(problem))
-        store.wait(keys, timeout)
-        reports = [json.loads(store.get(key)) for key in keys]
-    except RuntimeError as error:
-        raise UserError(
-            f"process {_missing(store, keys)} of the run (of {world}, numbered from 0) did not join within "
-            f"{timeout.total_seconds():.0f} seconds. See the logs of the other machines."
-        ) from error
-    problems = [text for text in reports if text is not None]
-    if problems:
-        with suppress(RuntimeError):  # the process with the store must not end before all ranks have read it
-            store.set(received[rank], "heard")
-            store.wait(received, _ACKNOWLEDGE_TIMEOUT)
-        raise UserError(problems[0])
-
-
-def _missing(store: Store, keys: list[str]) -> str:
-    try:
-        return ", ".join(str(other) for other, key in enumerate(keys) if not store.check([key]))
-    except RuntimeError:
-        return "0"  # or its launcher: it held the store, which is gone
 
 
 def launched_by_torchrun() -> bool:

@@ -8,7 +8,6 @@ import socket
 import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
-from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -17,9 +16,7 @@ import torch.distributed as dist
 
 from nmt.errors import UserError
 from nmt.training.processes import ranks as ranks_module
-from nmt.training.processes.ranks import Ranks, join_rendezvous, report_to_all
-
-LONG, SHORT = timedelta(seconds=60), timedelta(seconds=0.3)
+from nmt.training.processes.ranks import Ranks, connected_store
 
 
 def in_threads(work: Callable[[int], Any], ranks: Iterable[int]) -> dict[int, Any]:
@@ -29,35 +26,31 @@ def in_threads(work: Callable[[int], Any], ranks: Iterable[int]) -> dict[int, An
         return {rank: future.result(60) for rank, future in futures.items()}
 
 
-def ends(world: int, present: dict[int, str | None], patience: timedelta) -> dict[int, str]:
-    """Returns the result of the rendezvous for each present rank, given its error, if any."""
+MISSING = (
+    "process 1, 3 of the run (of 4, numbered from 0) did not join within 0 seconds. See the logs of the other "
+    "machines."
+)
+
+
+@pytest.mark.parametrize(
+    ("world", "present", "seconds", "message"),
+    [
+        (3, {0: None, 1: None, 2: None}, 60.0, None),
+        (3, {0: None, 1: None, 2: "no GPU"}, 60.0, "no GPU"),
+        (4, {0: None, 2: "no GPU"}, 0.3, MISSING),
+    ],
+)
+def test_ranks_meet(world: int, present: dict[int, str | None], seconds: float, message: str | None) -> None:
     store = dist.HashStore()
 
-    def come(rank: int) -> str:
+    def come(rank: int) -> str | None:
         try:
-            report_to_all(store, rank, world, present[rank], patience)
-            return "met"
+            Ranks(rank, world, torch.device("cpu"), store).meet(present[rank], seconds)
         except UserError as error:
             return str(error)
+        return None
 
-    return in_threads(come, present)
-
-
-def test_all_come() -> None:
-    assert ends(3, dict.fromkeys(range(3)), LONG) == dict.fromkeys(range(3), "met")
-
-
-def test_what_hinders_one_is_told_to_all() -> None:
-    assert ends(3, {0: None, 1: None, 2: "no GPU"}, LONG) == dict.fromkeys(range(3), "no GPU")
-
-
-def test_the_missing_are_named() -> None:
-    found = ends(4, {0: None, 2: "no GPU"}, SHORT)
-    assert found.keys() == {0, 2}
-    for text in found.values():
-        assert text.startswith(
-            "process 1, 3 of the run (of 4, numbered from 0) did not join within 0 seconds"
-        )
+    assert in_threads(come, present) == dict.fromkeys(present, message)
 
 
 @pytest.mark.parametrize("part", [3, 1 << 22])
@@ -90,7 +83,7 @@ def test_nobody_else_comes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MASTER_ADDR", "localhost")
     monkeypatch.setenv("MASTER_PORT", str(free_port()))
     with pytest.raises(UserError, match="could not connect to each other: .*1/2"):
-        join_rendezvous(0, 2, None, timedelta(seconds=1))
+        connected_store(0, 2, 1.0)
 
 
 def join(rank: int, port: int, gpus: bool, reported: Any) -> None:
