@@ -212,8 +212,7 @@ def _train_and_finish(
     """
     stop = StopRequest()
     folder = RunFolder(Path(config.run_dir))
-    # Launchers and terminals both deliver the first Ctrl-C.
-    with stop.listening(_log_stopping, second_kills="RANK" not in os.environ):
+    with stop.listening(_log_stopping, launched="RANK" in os.environ):
         done = Trainer(config, prepared, folder, ranks, stop).train()
     if ranks.share(not done or stop()):
         log.info("stopped; the same command resumes from here")

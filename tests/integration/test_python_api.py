@@ -190,9 +190,11 @@ def test_what_is_no_override(there: Toy, unchanged: None) -> None:
         nmt.train("seed=1")
 
 
-def test_ctrl_c_saves_the_state_and_raises(there: Toy, tmp_path: Path, unchanged: None) -> None:
+@pytest.mark.parametrize("devices", [1, pytest.param(2, marks=pytest.mark.slow)])
+def test_ctrl_c_saves_the_state_and_raises(devices: int, there: Toy, tmp_path: Path, unchanged: None) -> None:
     run = tmp_path / "run"
-    overrides = there.small(f"run_dir={run}", "training.max_updates=100000", "training.log_every=1")
+    options = "training.max_updates=100000", "training.log_every=1", "training.micro_batches=2"
+    overrides = there.small(f"run_dir={run}", f"training.devices={devices}", *options)
 
     def interrupt() -> None:
         while not (run / "checkpoints").is_dir() or not any((run / "checkpoints").iterdir()):

@@ -36,43 +36,43 @@ class StopRequest:
         """Whether a stop was requested."""
         return self.signum is not None
 
-    def set(self, signum: int) -> None:
-        """Requests a stop."""
-        self.signum = signum
-
     @contextmanager
-    def listening(self, notice: Callable[[], None], *, second_kills: bool = True) -> Iterator[None]:
+    def listening(self, notice: Callable[[], None], *, launched: bool = False) -> Iterator[None]:
         """Turns stop signals into stop requests; ignored signals stay ignored.
 
-        A guest handles only Ctrl-C, if that would raise KeyboardInterrupt. The second Ctrl-C raises it.
+        A guest handles only Ctrl-C, if that would raise KeyboardInterrupt. A second Ctrl-C raises it; in a
+        command, it ends the process at once.
 
         Args:
             notice: called at the first signal, to acknowledge it.
-            second_kills: whether a second Ctrl-C ends the process at once. False under `torchrun`, where the
-                terminal and the launcher both deliver the first one.
+            launched: whether this process is a rank that a launcher has started. It handles signals as a
+                command does, but a second Ctrl-C is the first once more: the terminal and the launcher both
+                deliver it.
         """
         if threading.current_thread() is not threading.main_thread():
             yield  # only the main thread may set handlers
             return
 
-        alone = guest() is None
-        second = signal.SIG_DFL if alone else signal.default_int_handler
+        is_command = launched or guest() is None
+        second = signal.SIG_DFL if is_command else signal.default_int_handler
 
         def noted(signum: int, frame: FrameType | None) -> None:
             first, self.signum = self.signum is None, signum if self.signum is None else self.signum
-            if second_kills and signal.SIGINT in before:
+            if not launched and signal.SIGINT in before:
                 signal.signal(signal.SIGINT, second)
             if first:
                 # The signal may interrupt a write to the stream that `notice` writes to.
                 with suppress(RuntimeError):
                     notice()
 
-        before = {one: signal.signal(one, noted) for one in (unignored() if alone else _interrupts())}
+        before = {
+            signum: signal.signal(signum, noted) for signum in (unignored() if is_command else _interrupts())
+        }
         try:
             yield
         finally:
-            for one, handler in before.items():
-                signal.signal(one, handler)
+            for signum, handler in before.items():
+                signal.signal(signum, handler)
 
 
 def _interrupts() -> list[signal.Signals]:

@@ -51,12 +51,14 @@ def test_an_ignored_signal_stays_ignored(signum: signal.Signals) -> None:
         signal.signal(signum, before)
 
 
-def test_under_torchrun_the_second_is_the_first_once_more() -> None:
+@pytest.mark.parametrize("host", [None, Guest()])
+@pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM])
+def test_in_a_launched_rank_the_second_is_the_first_once_more(signum: int, host: Guest | None) -> None:
     stop = StopRequest()
-    with stop.listening(lambda: None, second_kills=False):
-        signal.raise_signal(signal.SIGINT)
-        signal.raise_signal(signal.SIGINT)
-    assert stop.signum == signal.SIGINT
+    with as_guest(host), stop.listening(lambda: None, launched=True):
+        signal.raise_signal(signum)
+        signal.raise_signal(signum)
+    assert stop.signum == signum
 
 
 def test_in_another_thread_nothing_is_touched() -> None:

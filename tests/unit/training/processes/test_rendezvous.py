@@ -27,8 +27,8 @@ def in_threads(work: Callable[[int], Any], ranks: Iterable[int]) -> dict[int, An
 
 
 MISSING = (
-    "process 1, 3 of the run (of 4, numbered from 0) did not join within 0 seconds. See the logs of the other "
-    "machines."
+    "process 1, 3 of the run (of 4, numbered from 0) did not join within 0 seconds. See the logs of the "
+    "other machines."
 )
 
 
