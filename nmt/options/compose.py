@@ -23,7 +23,7 @@ from omegaconf.errors import (
 )
 
 from nmt.config import DecodingConfig, TranslateConfig, folders, storage
-from nmt.config.schema import check_texts, declared_key, schema_keys
+from nmt.config.schema import check_texts, check_truth, declared_key, schema_keys
 from nmt.errors import UserError
 from nmt.options.arguments import Arguments, configs_folder, require_option, require_text
 from nmt.options.messages import did_you_mean, explained, first_line, missing_config
@@ -51,7 +51,7 @@ def compose_jobs(schema: type[C], config_name: str, arguments: Arguments) -> lis
         UserError: an override can't be parsed, names an unknown key or group, or has the wrong type.
     """
     with _isolated_hydra(config_name, schema):
-        folder = Folder(arguments.config_dir, configs_folder())
+        folder = Folder(arguments.config_dir)
         settings = [list(map(with_commit, job)) for job in settings_of_jobs(schema, arguments)]
         jobs = []
         for job in settings:
@@ -72,37 +72,22 @@ def changed_decoding(decoding: DecodingConfig, changes: Mapping[str, Any]) -> De
         UserError: as `nmt-translate` reports it.
     """
     name, schema = "translate", TranslateConfig
-    words = [f"decoding.{key}={_as_written(value)}" for key, value in changes.items()]
-    for word in words:
+    words, settings = ["model_dir=none"], settings_of_decoding(decoding)  # `model_dir` must have a value
+    for key, value in changes.items():
+        plain = storage.to_plain(value)
+        word = f"decoding.{key}={plain}"
         require_text(word)
         require_option(word)
+        if isinstance(plain, str):
+            words.append(word)
+        else:
+            check_truth(schema, f"decoding.{key}", plain)
+            adds = key.startswith("processors")
+            settings.append(Setting(f"decoding.{key}", str(plain), plain, adds=adds))
     with _isolated_hydra(name, schema):
-        # `model_dir` must have a value.
-        (settings,) = settings_of_jobs(schema, Arguments(("model_dir=none", *words)))
-        folder = Folder(None, configs_folder())
-        config = _compose(schema, name, folder, [*settings_of_decoding(decoding), *settings])
+        (parsed,) = settings_of_jobs(schema, Arguments(tuple(words)))
+        config = _compose(schema, name, Folder(None), [*settings, *parsed])
         return _finish(schema, config).decoding
-
-
-def _as_written(value: Any) -> str:
-    """Returns a value as written on a command line."""
-    plain = storage.to_plain(value)
-    if isinstance(plain, list):
-        return f"[{','.join(map(_as_written, plain))}]"
-    if isinstance(plain, dict):
-        return f"{{{','.join(f'{key}:{_in_dict(item)}' for key, item in plain.items())}}}"
-    if plain is None or isinstance(plain, bool):
-        return "null" if plain is None else str(plain).lower()
-    return str(plain)
-
-
-def _in_dict(value: Any) -> str:
-    """Returns a value inside a dictionary as written on a command line: text needs quotes there."""
-    if not isinstance(value, str):
-        return _as_written(value)
-    # Hydra reads a backslash literally, except before a quote.
-    escaped = re.sub(r"(\\+)(?='|$)", r"\1\1", value).replace("'", r"\'")
-    return f"'{escaped}'"
 
 
 @contextmanager

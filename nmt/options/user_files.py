@@ -29,6 +29,7 @@ from nmt.config.checks import shortened
 from nmt.config.plain_yaml import YamlProblem
 from nmt.config.schema import check_truth, declared_key, schema_keys, text_option
 from nmt.errors import UserError
+from nmt.options.arguments import configs_folder
 from nmt.options.messages import did_you_mean, first_line, wrong_value
 from nmt.options.overrides import quoted
 from nmt.options.yaml_files import Default, Entry, YamlFile, problems_of, read_yaml
@@ -94,18 +95,13 @@ class UserFiles(ConfigSource):
 class Folder:
     """The folder of `--config-dir`, or none."""
 
-    def __init__(self, given: str | None, shipped: Path) -> None:
-        """Checks that the folder exists.
-
-        Args:
-            given: the folder as the user names it, or None.
-            shipped: the folder of the YAML files of nmt, `configs/`.
+    def __init__(self, given: str | None) -> None:
+        """Checks that the folder exists; `given` is its name as the user gives it.
 
         Raises:
             UserError: there is no such folder.
         """
         self._path = expanded(given).resolve() if given is not None else None
-        self._shipped = shipped
         self._files: list[tuple[YamlFile, str]] = []
         if self._path is None:
             return
@@ -141,7 +137,7 @@ class Folder:
             path = self._path / f"{default.config_path}.yaml"
             if default.config_path is None or not os.path.lexists(path):
                 continue
-            if (self._shipped / f"{default.config_path}.yaml").exists():
+            if (configs_folder() / f"{default.config_path}.yaml").exists():
                 raise UserError(f"{path}: nmt has a file of this name, which takes precedence. Rename yours.")
             package = (default.package or "").replace("_global_", "").strip(".")
             file = read_yaml(path)
@@ -315,16 +311,15 @@ def _cycle(folder: Path) -> str:
     """Returns a message that names the file that includes itself."""
     entries = list(_entries(folder))
     for entry in entries:
-        seen: set[str] = set()
-        left = entry.children
-        while left:
-            child = left.pop()
-            if child == entry.config_path:
-                return entry.message(f"{entry.config_path} includes itself.")
-            if child not in seen:
-                seen.add(child)
-                for other in entries:
-                    left += other.children if other.config_path == child else []
+        reached: set[str] = set()
+        new = set(entry.children)
+        while new:
+            reached |= new
+            new = {
+                child for other in entries if other.config_path in new for child in other.children
+            } - reached
+        if entry.config_path in reached:
+            return entry.message(f"{entry.config_path} includes itself.")
     return f"{folder}: its files include each other in a cycle."
 
 
