@@ -1,0 +1,136 @@
+"""Connections: answers, pipelined requests, and clients that break a limit, over real sockets."""
+
+from __future__ import annotations
+
+import json
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+import uvicorn
+from starlette.types import Receive, Scope, Send
+from waiting import wait_until
+
+from nmt.config import LimitsConfig
+from nmt.serving.connections import Connections
+
+LIMITS = replace(
+    LimitsConfig(),
+    **{"connections": 2, "header_seconds": 0.3, "body_seconds": 0.3, "header_bytes": 1024, "idle_seconds": 1},
+)
+GET = b"GET /%s HTTP/1.1\r\nhost: x\r\n\r\n"
+
+
+async def application(scope: Scope, receive: Receive, send: Send) -> None:
+    """Answers with the path, or with 64 MB for the path /long."""
+    assert scope["type"] == "http"
+    body = b"a" * (1 << 26) if scope["path"] == "/long" else scope["path"].encode()
+    length = str(len(body)).encode()
+    await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", length)]})
+    await send({"type": "http.response.body", "body": body})
+
+
+class Running:
+    """A server in a thread.
+
+    Attributes:
+        connections: its connections.
+        address: host and port.
+    """
+
+    def __init__(self) -> None:
+        self.connections = Connections(application, LIMITS)
+        self.listening = socket.create_server(("127.0.0.1", 0))
+        self.address = self.listening.getsockname()
+        http = self.connections.protocol
+        options = {"lifespan": "off", "log_config": None, "timeout_keep_alive": LIMITS.idle_seconds}
+        self.server = uvicorn.Server(uvicorn.Config(self.connections, http=http, **options))  # type: ignore[arg-type]
+        self.thread = threading.Thread(target=self.server.run, args=([self.listening],))
+
+    def connect(self) -> socket.socket:
+        return socket.create_connection(self.address, timeout=20)
+
+
+@pytest.fixture(scope="module")
+def running() -> Iterator[Running]:
+    found = Running()
+    found.thread.start()
+    wait_until(lambda: found.server.started)
+    yield found
+    found.server.should_exit = True
+    found.thread.join()
+
+
+@pytest.fixture(autouse=True)
+def none_is_left(running: Running) -> Iterator[None]:
+    yield
+    wait_until(lambda: not running.connections.open)
+
+
+def rest(connection: socket.socket) -> bytes:
+    """What arrives until the server closes the connection."""
+    parts = bytearray()
+    try:
+        while part := connection.recv(65536):
+            parts += part
+    except ConnectionResetError:
+        pass
+    return bytes(parts)
+
+
+def test_pipelined_requests_are_answered_in_order(running: Running) -> None:
+    with running.connect() as connection:
+        connection.sendall(b"".join(GET % str(number).encode() for number in range(10)))
+        answers = rest(connection)  # until the connection was idle for a second
+    assert [part[:2] for part in answers.split(b"\r\n\r\n")[1:]] == [b"/%d" % number for number in range(10)]
+
+
+def test_too_many_pipelined_requests(running: Running) -> None:
+    with running.connect() as connection:
+        connection.sendall((GET % b"x") * 40)
+        assert rest(connection) == b""
+
+
+@pytest.mark.parametrize(
+    ("sent", "status", "message"),
+    [
+        (b"", 408, "The header of the request did not arrive in time."),
+        (GET % b"x" + b"GET", 408, "The header of the request did not arrive in time."),
+        (b"GET / HTTP/1.1\r\nx: " + b"a" * 2000, 431, "The header of the request is too large."),
+        (b"GET \xff HTTP/1.1\r\n\r\n", 400, "The request is not valid HTTP."),
+        (b"nonsense\r\n\r\n", 400, "The request is not valid HTTP."),
+    ],
+)
+def test_wrong_headers(running: Running, sent: bytes, status: int, message: str) -> None:
+    with running.connect() as connection:
+        if sent.endswith(b"GET"):  # the second header begins after the first answer
+            connection.sendall(sent[:-3])
+            first = b""
+            while not first.endswith(b"/x"):
+                first += connection.recv(65536)
+            sent = sent[-3:]
+        connection.sendall(sent)
+        head, _, body = rest(connection).partition(b"\r\n\r\n")
+    assert head.startswith(b"HTTP/1.1 %d " % status) and b"connection: close" in head
+    assert json.loads(body) == {"error": message}
+
+
+def test_more_connections_than_allowed(running: Running) -> None:
+    with running.connect(), running.connect():
+        wait_until(lambda: len(running.connections.open) == 2)
+        with running.connect() as third:
+            answer = rest(third)
+    assert answer.startswith(b"HTTP/1.1 503 ") and b"\r\nretry-after: 1\r\n" in answer
+
+
+def test_a_client_that_reads_nothing_is_reset(running: Running) -> None:
+    start = time.monotonic()
+    with running.connect() as connection:
+        connection.sendall(GET % b"long")
+        wait_until(lambda: len(running.connections.open) == 1)
+        wait_until(lambda: not running.connections.open)  # after body_seconds
+        assert 0.3 <= time.monotonic() - start < 15
+        assert len(rest(connection)) < 1 << 26
