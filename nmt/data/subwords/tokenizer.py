@@ -166,14 +166,6 @@ class Tokenizer:
         normal = [[i for i in map(int, sequence) if i >= NUM_SPECIAL] for sequence in ids]
         return [text.translate(_CONTROLS) for text in self.target.decode(normal)]
 
-    def source_pieces(self, text: str) -> list[str]:
-        """Returns the pieces of a source text."""
-        return self.source_pieces_of(self.source.encode(Side.of_lines([text])).ids.tolist())
-
-    def target_pieces(self, text: str) -> list[str]:
-        """Returns the pieces of a target text."""
-        return self.target_pieces_of(self.target.encode(Side.of_lines([text])).ids.tolist())
-
     def source_pieces_of(self, ids: Sequence[int]) -> list[str]:
         """Returns the pieces of the source side with these ids."""
         return [self.source.names[id] for id in ids]

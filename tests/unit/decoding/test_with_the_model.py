@@ -260,8 +260,8 @@ def test_attention_has_the_pieces_that_it_joins(model: Transformer, tokenizer: T
     [found, blank] = translator_of([model], tokenizer, config).translate(
         ["the red cat sees the old house", ""], prefixes=["the old cat", ""], attention=True
     )
-    pieces = tokenizer.source_pieces("the red cat sees the old house")
-    prefix = tokenizer.target_pieces("the old cat")
+    pieces = tokenizer.source_pieces_of(tokenizer.encode_source(["the red cat sees the old house"])[0])
+    prefix = tokenizer.target_pieces_of(tokenizer.encode_target(["the old cat"])[0])
     assert found.source_pieces == (*pieces[:5], "</s>") and found.truncated
     for one in found.hypotheses:
         assert one.attention.shape == (len(one.pieces), 6)

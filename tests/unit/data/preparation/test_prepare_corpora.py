@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from toy_corpus import pairs, stamps
 
 from nmt.config import (
     CleaningConfig,
@@ -76,26 +77,12 @@ def change(config: DataConfig, name: str, **options: Any) -> DataConfig:
     )
 
 
-def stamps(config: DataConfig) -> dict[str, tuple[int, int]]:
-    root = Path(str(config.cache_dir))
-    return {
-        str(path.relative_to(root)): (path.stat().st_ino, path.stat().st_mtime_ns)
-        for path in root.rglob("*")
-        if path.is_file() and path.suffix != ".lock"
-    }
-
-
 def made_between(before: dict[str, tuple[int, int]], after: dict[str, tuple[int, int]]) -> Counter[str]:
     """Returns how many folders of each stage are new."""
     assert {name: after[name] for name in before} == before
     return Counter(
         name.split("-")[0] for name in {name.split("/")[1] for name in after.keys() - before.keys()}
     )
-
-
-def pairs(prepared: Prepared) -> list[tuple[list[int], list[int]]]:
-    rows = range(prepared.train.num_pairs)
-    return [(prepared.train.pair(row)[0].tolist(), prepared.train.pair(row)[1].tolist()) for row in rows]
 
 
 def expected_ids(
@@ -126,12 +113,6 @@ def test_against_naive(config: DataConfig) -> None:
     assert mixed.counts(0) == [40, 56, 23]
 
 
-def test_the_same_whatever_the_number_of_processes(config: DataConfig, tmp_path: Path) -> None:
-    first = prepare(config, shard_pairs=SHARD)
-    second = prepare(replace(config, cache_dir=str(tmp_path / "other"), workers=2), shard_pairs=SHARD)
-    assert (pairs(first), first.report) == (pairs(second), second.report)
-
-
 def test_report(config: DataConfig, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level("INFO", "nmt"):
         report = prepare(config, shard_pairs=SHARD).report
@@ -149,13 +130,6 @@ def test_report(config: DataConfig, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level("INFO", "nmt"):
         assert prepare(config, shard_pairs=SHARD).report == report
     assert "toy, b: already prepared, 28 of 30 pairs retained" in caplog.text
-
-
-def test_second_run_writes_nothing(config: DataConfig) -> None:
-    prepare(config, shard_pairs=SHARD)
-    before = stamps(config)
-    prepare(config, shard_pairs=SHARD)
-    assert stamps(config) == before
 
 
 def test_a_corpus_more_leaves_the_text_of_the_others(config: DataConfig, tmp_path: Path) -> None:

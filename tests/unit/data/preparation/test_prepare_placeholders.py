@@ -91,13 +91,6 @@ def test_without_the_option_nothing_depends_on_it(
     assert any("placeholders" in repr(one) for one in facts)
 
 
-def test_the_same_bytes_with_several_processes(config: DataConfig, tmp_path: Path) -> None:
-    prepare(on(config), shard_pairs=SHARD)
-    other = replace(config, cache_dir=str(tmp_path / "other"), workers=2)
-    prepare(on(other), shard_pairs=SHARD)
-    assert files(config) == files(other)
-
-
 def test_a_tag_is_not_a_placeholder(config: DataConfig, tmp_path: Path) -> None:
     corpus = CorpusConfig(source=config.train.source, target=config.train.target, tag="<2yy>")
     tagged = replace(config, train=TrainSplitConfig(corpora={"one": corpus}))

@@ -256,14 +256,6 @@ def test_two_corpora_with_a_vocabulary_a_side(tmp_path: Path) -> None:
     assert "<h2>Source vocabulary</h2>" in text and "<h2>Target vocabulary</h2>" in text
 
 
-def test_histogram_draws_the_counts() -> None:
-    chart = histogram([0, 1, 2, 9], [5, 0, 10], "source")
-    heights = [bar.height for bar in chart.bars]
-    assert heights[0] * 2 == heights[2] and heights[1] == 0
-    assert chart.bars[2].title == "2 to 8: 10"
-    assert [tick.label for tick in chart.horizontal_ticks] == ["0", "1", "2", "9"]
-
-
 @pytest.mark.parametrize("count", [1, 3, 7, 99, 12_345_678])
 def test_any_count_can_be_drawn(count: int) -> None:
     chart = histogram([0, 1], [count], "source")
