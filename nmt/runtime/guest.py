@@ -9,6 +9,7 @@ from __future__ import annotations
 import gc
 import logging
 import os
+import random
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -23,7 +24,7 @@ _VARIABLES = (
     *("DISABLE_CUPTI", "TEARDOWN_CUPTI"),
 )
 """Prefixes of the environment variables that nmt and torch set; other threads may set others."""
-_LOGGERS = ("nmt", "torch.distributed.elastic")
+_LOGGERS = ("nmt", "torch.distributed.elastic", "torch.multiprocessing")
 
 Restore = Callable[[], object]
 
@@ -158,14 +159,15 @@ def _save_log_levels() -> Restore:
 
 
 def _save_rng_states() -> Restore:
-    """Saves the states of torch's random number generators."""
+    """Saves the states of the random number generators of torch, and of Python, which torch's agent uses."""
     import torch
 
     gpus: Any = torch.cuda
-    seed, state = torch.initial_seed(), torch.get_rng_state()
+    seed, state, python_state = torch.initial_seed(), torch.get_rng_state(), random.getstate()
     on_gpus = gpus.get_rng_state_all() if gpus.is_initialized() else None
 
     def restore() -> None:
+        random.setstate(python_state)
         torch.set_rng_state(state)
         if on_gpus is None:
             gpus.manual_seed_all(seed)  # their state before their first use

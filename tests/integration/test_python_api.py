@@ -60,7 +60,9 @@ def state() -> dict[str, Any]:
         "signals": [signal.getsignal(one) for one in STOP_SIGNALS],
         "log": (log.level, log.propagate, log.disabled, [*log.handlers], [*log.filters]),
         "root log": logging.root.level,
-        "elastic log": logging.getLogger("torch.distributed.elastic").level,
+        "agent's logs": [
+            logging.getLogger(f"torch.{name}").level for name in ("distributed.elastic", "multiprocessing")
+        ],
         "path": [*sys.path],
         "python's numbers": random.getstate(),
         "numpy's numbers": str(np.random.get_state()),
