@@ -136,6 +136,11 @@ class ObservedAttention(Attention):
 class Layers(Protocol):
     """The layers of a Transformer in training, computed by kernels of a device."""
 
+    @property
+    def is_complete(self) -> bool:
+        """Whether the embeddings of both sides are computed by kernels, too."""
+        ...
+
     def hidden(self, model: Any, batch: Batch, sources: Sequence[Attention]) -> Tensor:
         """Returns the hidden states of a batch.
 

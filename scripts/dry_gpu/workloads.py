@@ -26,8 +26,8 @@ from nmt.decoding.beams import Beams, Rules, extend
 from nmt.decoding.ensemble import Ensemble
 from nmt.decoding.scorers import LengthPenalty
 from nmt.decoding.search import check_interval
-from nmt.model import backend_of, build_model, gpu
-from nmt.model.gpu import attention, layers, relu_product
+from nmt.model import backend_of, build_model
+from nmt.model.gpu import attention, layers, loss_kernels, relu_product, triton_attention
 from nmt.options.arguments import Arguments
 from nmt.options.compose import compose_jobs
 from nmt.runtime.arrays import Side
@@ -38,9 +38,9 @@ from nmt.training.update.training_step import TrainingStep
 
 GPU = torch.device("cuda", 0)
 # No kernel can be tried on the stand-in device.
-attention.flash_runs = attention.triton_runs = lambda *arguments: True  # type: ignore[assignment]
+attention.flash_runs = triton_attention.runs = lambda *arguments: True  # type: ignore[assignment]
 layers.runs = lambda device: True  # type: ignore[assignment]
-gpu.loss_runs = lambda *arguments: True  # type: ignore[assignment]
+loss_kernels.runs = lambda *arguments: True  # type: ignore[assignment]
 relu_product.runs = lambda device, dtype: torch.cuda.get_device_capability(device) >= (8, 0)  # type: ignore[assignment]
 BOS, EOS = 2, 3
 

@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Collection, Sequence
-from functools import cache
+from collections.abc import Collection
+from functools import partial
 
 import torch
-from torch import Tensor
 
 from nmt.config import Kernel
 from nmt.model.attention import score_class
 from nmt.model.backend import Attention, LossKernel, Pattern
 from nmt.model.cpu import CpuBackend
-from nmt.model.gpu import layers
 from nmt.model.gpu.attention import attention_without_padding, supports_triton
 from nmt.model.gpu.half_weights import HalfWeights
-from nmt.model.gpu.kernel import has_triton, right
-from nmt.model.gpu.layers import FusedLayers
+from nmt.model.gpu.kernel import has_triton
 from nmt.model.seq2seq import Seq2Seq
-from nmt.model.transformer import Transformer
 from nmt.runtime import log
 
 _HALF = (torch.bfloat16, torch.float16)
@@ -44,20 +39,13 @@ class GpuBackend(CpuBackend):
     @property
     def loss_kernel(self) -> LossKernel | None:
         """See `Backend.loss_kernel`."""
-        runs = loss_runs(self.device, Kernel.loss_rows in self._kernels)
-        return self._replace_logits if runs else None
-
-    def _replace_logits(
-        self, logits: Sequence[Tensor], ids: Tensor, figures: Tensor, peak: float, rdrop: float, scale: float
-    ) -> None:
-        """See `LossKernel`."""
+        if not has_triton():
+            return None
         from nmt.model.gpu import loss_kernels  # a local import: it needs Triton
 
         loss_rows = Kernel.loss_rows in self._kernels
-        if rdrop:
-            loss_kernels.rdrop_(logits[0], logits[1], ids, figures, peak, rdrop / 4, scale, loss_rows)
-        else:
-            loss_kernels.cross_entropy_(logits[0], ids, figures, peak, scale, loss_rows)
+        runs = loss_kernels.runs(self.device, loss_rows)
+        return partial(loss_kernels.replace_logits, loss_rows) if runs else None
 
     def attention(self, pattern: Pattern, dtype: torch.dtype) -> Attention:
         """See `Backend.attention`."""
@@ -73,37 +61,18 @@ class GpuBackend(CpuBackend):
         """See `Backend.half_weights`."""
         if dtype not in _HALF:
             return None
-        reason = layers.unsupported(model)
-        if reason is not None:
-            log.info("the layers are computed by the operators of torch: %s", reason)
-        elif isinstance(model, Transformer) and layers.runs(self.device):
-            self.layers = FusedLayers(model, dtype, self._kernels)
+        if has_triton():
+            from nmt.model.gpu.layers import fused_layers  # a local import: it needs Triton
+
+            self.layers = fused_layers(model, self.device, dtype, self._kernels)
+        else:
+            log.info("the layers are computed by the operators of torch: Triton is not installed")
         return HalfWeights(model, dtype)
 
     def captures(self, model: Seq2Seq) -> bool:
         """See `Backend.captures`."""
-        if not isinstance(self.layers, FusedLayers) or not isinstance(model, Transformer):
+        if self.layers is None or not self.layers.is_complete:
             return False
-        config, dtype = model.config, torch.bfloat16
-        width = config.d_model // config.heads
-        has_scale = score_class(config).factor(width) is not None
-        return self.layers.is_complete and has_scale and supports_triton(self.device, dtype, width)
-
-
-@cache
-def loss_runs(device: torch.device, loss_rows: bool) -> bool:
-    """Whether the kernels of the loss run on a device, tried once with `cross_entropy_`."""
-    if not has_triton():
-        return False
-
-    def is_right() -> bool:
-        from nmt.model.gpu.loss_kernels import cross_entropy_  # a local import: it needs Triton
-
-        logits = torch.zeros(2, 8, dtype=torch.float16, device=device)
-        figures = torch.zeros(3, 2, device=device)
-        cross_entropy_(logits, torch.tensor([3, -1], device=device), figures, 0.5, 8.0, loss_rows)
-        exact = torch.tensor([[1.0, 1.0, 1.0, -3.0, 1.0, 1.0, 1.0, 1.0], [0.0] * 8], device=device)
-        nll = figures.new_tensor([math.log(8), 0.0])
-        return torch.equal(logits.float(), exact) and torch.allclose(figures[0], nll)
-
-    return right("kernels of the loss", device, is_right)
+        width = model.config.d_model // model.config.heads
+        has_scale = score_class(model.config).factor(width) is not None
+        return has_scale and supports_triton(self.device, torch.bfloat16, width)

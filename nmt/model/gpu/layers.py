@@ -6,7 +6,8 @@ that of the residual connection, which saves another kernel. The keys and values
 product.
 
 Supported are the layers of the paper: post-norm, residual connections and ReLU, and no dropout in the
-feed-forward network. All other layers are computed by `nmt.model.transformer`.
+feed-forward network. All other layers are computed by `nmt.model.transformer`. This module needs Triton, so
+it is imported only where the kernels are used.
 
 Shapes: N tokens of a stream (S source tokens), D d_model, F d_ff, M width of a product; H heads, E = D / H, L
 decoder layers.
@@ -28,11 +29,13 @@ from nmt.data.batches.batching import Batch
 from nmt.model.backend import Attention
 from nmt.model.dropout import Dropout
 from nmt.model.gpu import products
-from nmt.model.gpu.attention import ProductGradient, Slot, TritonAttention
-from nmt.model.gpu.kernel import has_triton, right
+from nmt.model.gpu.kernel import right
+from nmt.model.gpu.layer_kernels import residual_norm
+from nmt.model.gpu.triton_attention import ProductGradient, Slot, TritonAttention
 from nmt.model.positions import Places, Positions, Sinusoidal
-from nmt.model.seq2seq import Linear
+from nmt.model.seq2seq import Linear, Seq2Seq
 from nmt.model.transformer import DecoderLayer, EncoderLayer, Layer, Transformer
+from nmt.runtime import log
 
 _WIDEST = 8192  # D that one program of the kernels can hold
 
@@ -70,7 +73,7 @@ class FusedLayers:
 
     @property
     def is_complete(self) -> bool:
-        """Whether the embeddings of both sides are computed by kernels, too."""
+        """See `Layers.is_complete`."""
         return self._embeds_sources and self._embeds_targets
 
     def hidden(self, model: Transformer, batch: Batch, sources: Sequence[Attention]) -> Tensor:
@@ -202,6 +205,18 @@ class FusedLayers:
         return Stream(x, rounded if len(rounded) else x.detach().to(self._dtype))
 
 
+def fused_layers(
+    model: Seq2Seq, device: torch.device, dtype: torch.dtype, kernels: Collection[Kernel]
+) -> FusedLayers | None:
+    """Returns the fused layers of a model; None, with a line in the log, if they can't compute it."""
+    reason = unsupported(model)
+    if reason is not None:
+        log.info("the layers are computed by the operators of torch: %s", reason)
+    elif isinstance(model, Transformer) and runs(device):
+        return FusedLayers(model, dtype, kernels)
+    return None
+
+
 def unsupported(model: nn.Module) -> str | None:
     """Returns the reason why `FusedLayers` can't compute a model whose products have copies; else None."""
     if type(model) is not Transformer:  # a subclass may override anything
@@ -220,7 +235,7 @@ def unsupported(model: nn.Module) -> str | None:
         return f"model.ffn_dropout={config.ffn_dropout}"
     if config.d_model > _WIDEST:
         return f"model.d_model is above {_WIDEST}"
-    return None if has_triton() else "Triton is not installed"
+    return None
 
 
 def _other_weights(layer: nn.Module) -> bool:
@@ -253,8 +268,6 @@ def runs(device: torch.device) -> bool:
     """
 
     def is_right() -> bool:
-        from nmt.model.gpu.layer_kernels import residual_norm  # a local import: it needs Triton
-
         x = torch.tensor([[0.0, 2.0] * 8, [4.0, 4.0] * 8], device=device)
         ones, zeros = torch.ones(16, device=device), torch.zeros(16, device=device)
         seed = torch.zeros(1, dtype=torch.int64, device=device)

@@ -14,6 +14,8 @@ Shapes: R rows of logits, V vocabulary size.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from functools import cache
 from typing import Any
 
 import torch
@@ -21,13 +23,44 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from nmt.model.gpu.kernel import operator
+from nmt.model.gpu.kernel import operator, right
 
 _BLOCK = 4096  # logits of a row that a program holds in registers at a time
 _WARPS = 8
 _LONGEST = 16384  # logits that a program of the cross-entropy can hold in registers
 
 _THREADS = 1024  # of a program that reads a row twice. A multiprocessor has up to 2,048, so at most two rows
+
+
+def replace_logits(
+    loss_rows: bool,
+    logits: Sequence[Tensor],
+    ids: Tensor,
+    figures: Tensor,
+    peak: float,
+    rdrop: float,
+    scale: float,
+) -> None:
+    """Replaces the logits of each pass; see `nmt.model.backend.LossKernel` and `cross_entropy_`."""
+    if rdrop:
+        rdrop_(logits[0], logits[1], ids, figures, peak, rdrop / 4, scale, loss_rows)
+    else:
+        cross_entropy_(logits[0], ids, figures, peak, scale, loss_rows)
+
+
+@cache
+def runs(device: torch.device, loss_rows: bool) -> bool:
+    """Whether the kernels run on a device, tried once with `cross_entropy_`."""
+
+    def is_right() -> bool:
+        logits = torch.zeros(2, 8, dtype=torch.float16, device=device)
+        figures = torch.zeros(3, 2, device=device)
+        cross_entropy_(logits, torch.tensor([3, -1], device=device), figures, 0.5, 8.0, loss_rows)
+        exact = torch.tensor([[1.0, 1.0, 1.0, -3.0, 1.0, 1.0, 1.0, 1.0], [0.0] * 8], device=device)
+        nll = figures.new_tensor([math.log(8), 0.0])
+        return torch.equal(logits.float(), exact) and torch.allclose(figures[0], nll)
+
+    return right("kernels of the loss", device, is_right)
 
 
 @operator(lambda logits, ids, figures, *others: _check(ids, figures, logits), mutates=("logits", "figures"))

@@ -12,7 +12,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from nmt.model.gpu.attention import ProductGradient
+from nmt.model.gpu import layer_kernels, relu_product
+from nmt.model.gpu.triton_attention import ProductGradient
 
 
 class _Fork(torch.autograd.Function):
@@ -83,16 +84,16 @@ class _FeedForward(torch.autograd.Function):
         bias: Tensor,
         rounded_bias: Tensor,
         outer_weight: Tensor,
-        relu_product: bool,
+        relu_in_product: bool,
     ) -> tuple[Tensor, Tensor]:
         """See `_Fork.forward`; `outer_weight`, (D, F), receives a gradient, too.
 
-        `relu_product`: whether the kernel of that name computes the gradient before the ReLU.
+        `relu_in_product`: whether `relu_product` computes the gradient before the ReLU.
         """
         hidden = torch._addmm_activation(rounded_bias, factor, weight.t())
         ctx.save_for_backward(factor, weight, outer_weight, hidden)
         ctx.set_materialize_grads(False)
-        ctx.dtype, ctx.relu_product = x.dtype, relu_product
+        ctx.dtype, ctx.relu_in_product = x.dtype, relu_in_product
         return x.view_as(x), hidden @ outer_weight.t()
 
     @staticmethod
@@ -105,7 +106,7 @@ class _FeedForward(torch.autograd.Function):
         grad_outer = grad.t() @ hidden if needs_outer else None
         if not (needs_x or needs_weight or needs_bias):
             return *(None,) * 5, grad_outer, None
-        grad, sums = _before_relu(grad, outer_weight, hidden, ctx.relu_product)
+        grad, sums = _before_relu(grad, outer_weight, hidden, ctx.relu_in_product)
         grad_weight = grad.t() @ factor if needs_weight else None
         grad_x = _of_fork(grad_x, grad, weight, ctx.dtype) if needs_x else None
         return grad_x, None, grad_weight, sums.sum(0), None, grad_outer, None
@@ -123,8 +124,6 @@ def _before_relu(grad: Tensor, weight: Tensor, hidden: Tensor, in_product: bool)
         hidden: (N, F), the results of the ReLU.
         in_product: whether to use `relu_product`, if it runs here.
     """
-    from nmt.model.gpu import layer_kernels, relu_product  # local imports: they need Triton
-
     if in_product and relu_product.supports(weight) and relu_product.runs(grad.device, grad.dtype):
         return relu_product.relu_product(grad, weight, hidden)
     grad = grad @ weight
@@ -210,8 +209,6 @@ class _End(torch.autograd.Function):
         rate: float,
         seed: tuple[Tensor, int],
     ) -> tuple[Tensor, Tensor]:
-        from nmt.model.gpu import layer_kernels  # a local import: it needs Triton
-
         out, total, statistics, rounded = layer_kernels.residual_norm(
             y, bias, x, weight, shift, epsilon, rate, *seed
         )
@@ -223,8 +220,6 @@ class _End(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor | None, _: None) -> tuple[Tensor | None, ...]:
-        from nmt.model.gpu import layer_kernels
-
         if grad is None:
             return (None,) * 8
         total, statistics, weight = ctx.saved_tensors
@@ -254,8 +249,6 @@ class _Embed(torch.autograd.Function):
         dtype: torch.dtype,
         rounded_dtype: torch.dtype,
     ) -> tuple[Tensor, Tensor]:
-        from nmt.model.gpu import layer_kernels  # a local import: it needs Triton
-
         out, rounded = layer_kernels.embed(
             weight, ids, table, positions, factor, rate, *seed, dtype, rounded_dtype
         )
@@ -267,8 +260,6 @@ class _Embed(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor | None, _: None) -> tuple[Tensor | None, ...]:
-        from nmt.model.gpu import layer_kernels
-
         if grad is None:
             return (None,) * 9
         (ids,) = ctx.saved_tensors

@@ -53,7 +53,7 @@ def run(case: Case, dtype: torch.dtype) -> dict[str, float]:
     from nmt.data.batches.batching import Layout
     from nmt.model.attention import ScaledDot
     from nmt.model.backend import Pattern
-    from nmt.model.gpu.attention import TritonAttention
+    from nmt.model.gpu.triton_attention import TritonAttention
 
     queries, keys = Layout.of(case.queries), Layout.of(case.keys or case.queries)
     generator = torch.Generator().manual_seed(1)
@@ -116,9 +116,9 @@ def naive(q: Tensor, k: Tensor, v: Tensor, case: Case) -> Tensor:
 
 def main() -> None:
     """Runs all cases in both number formats, and the trial of the kernels."""
-    from nmt.model.gpu.attention import triton_runs
+    from nmt.model.gpu.triton_attention import runs
 
-    assert triton_runs(torch.device("cpu"), torch.float16, 16)
+    assert runs(torch.device("cpu"), torch.float16, 16)
     for name, case in CASES.items():
         for dtype in (torch.float32, torch.float16):
             record = {"case": name, "dtype": str(dtype).removeprefix("torch."), **run(case, dtype)}

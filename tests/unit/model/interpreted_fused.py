@@ -1,12 +1,11 @@
 """Runs fused layers in Triton's interpreter; `test_fused` reads what it prints.
 
-A program of its own: the interpreter is chosen when Triton is imported, and would then run all kernels.
+A program of its own: with TRITON_INTERPRET=1, Triton's interpreter runs all kernels.
 """
 
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
@@ -18,12 +17,11 @@ from torch import Tensor
 
 from nmt.config import Kernel, ModelConfig
 from nmt.data.batches.batching import Batch
-from nmt.model import gpu
 from nmt.model.backend import Attention, Pattern
 from nmt.model.cpu import CpuBackend
 from nmt.model.dropout import Dropout, DropoutSource
-from nmt.model.gpu import layers, products
-from nmt.model.gpu.attention import TritonAttention
+from nmt.model.gpu import layers, loss_kernels, products
+from nmt.model.gpu.triton_attention import TritonAttention
 from nmt.model.transformer import Transformer
 
 BATCH = Batch.of([[4, 5, 6, 7], [6], [8, 9]], [[5, 4], [4, 6, 7, 8, 9], [10]])
@@ -219,7 +217,7 @@ def facts_of_relu() -> dict[str, Any]:
         runs(cpu, torch.float32),
         runs(cpu, torch.float16),
         layers.runs(cpu),
-        gpu.loss_runs(cpu, False) and gpu.loss_runs(cpu, True),
+        loss_kernels.runs(cpu, False) and loss_kernels.runs(cpu, True),
     ]
     random = torch.Generator().manual_seed(6)
     errors = {}
@@ -269,7 +267,6 @@ def facts_of_masks() -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    os.environ["TRITON_INTERPRET"] = "1"  # nothing has imported Triton yet
     for name, case in CASES.items():
         print(json.dumps({"case": name, **asdict(case), **run(case)}))
     print(json.dumps({"case": "embedding", **facts_of_embedding()}))

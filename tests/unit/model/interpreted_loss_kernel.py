@@ -1,22 +1,19 @@
 """Runs the Triton kernels of the loss in Triton's interpreter; `test_loss_kernel` reads what it prints.
 
-A program of its own: the interpreter is chosen when Triton is imported, and would then run all kernels.
+A program of its own: with TRITON_INTERPRET=1, Triton's interpreter runs all kernels.
 """
 
 from __future__ import annotations
 
 import json
-import os
+from functools import partial
 from typing import Any
-from unittest.mock import patch
 
 import torch
 from torch import Tensor
 
-from nmt.config import Kernel
 from nmt.data.batches.batching import IGNORED_ID
-from nmt.model import gpu
-from nmt.model.gpu import GpuBackend
+from nmt.model.gpu.loss_kernels import cross_entropy_, replace_logits
 from nmt.training.update.loss import Losses, training_loss
 
 CASES: dict[str, dict[str, Any]] = {
@@ -59,9 +56,7 @@ def run(case: dict[str, Any], rdrop: float) -> dict[str, Any]:
         options["ignores"] = True
     inputs = [x.to(dtype) for x in (hidden, weight)]
     plain = figures(inputs, target, options)
-    kernels = [Kernel.loss_rows] if case.get("loss_rows", True) else []
-    with patch.object(gpu, "loss_runs", lambda *_: True):
-        kernel = GpuBackend(torch.device("cuda"), kernels).loss_kernel
+    kernel = partial(replace_logits, case.get("loss_rows", True))
     found = figures(inputs, target, options | {"kernel": kernel})
     expected = figures([x.double() for x in inputs], target, options)
     return {"found": found, "plain": plain, "expected": expected}
@@ -77,8 +72,6 @@ def figures(inputs: list[Tensor], target: Tensor, options: dict[str, Any]) -> li
 
 def masked(values: int) -> list[float]:
     """Returns the gradient of a row with logits of -inf but for 4,000, and the figures of the kernel."""
-    from nmt.model.gpu.loss_kernels import cross_entropy_
-
     logits, numbers = torch.zeros(1, values), torch.zeros(3, 1)
     logits[0, :-4000] = -torch.inf
     cross_entropy_(logits, torch.tensor([values - 3000]), numbers, 0.9, 1.0)
@@ -86,7 +79,6 @@ def masked(values: int) -> list[float]:
 
 
 if __name__ == "__main__":
-    os.environ["TRITON_INTERPRET"] = "1"  # nothing has imported Triton yet
     for name, case in CASES.items():
         for rdrop in (0.0, 5.0):
             print(json.dumps({"case": name, "rdrop": rdrop, **run(case, rdrop)}))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -14,17 +15,19 @@ from interpreted_attention import CASES
 from torch import Tensor
 
 from nmt.data.batches.batching import Layout
-from nmt.model.gpu import attention
-from nmt.model.gpu.attention import attend_joined
 from nmt.runtime import log
 
 pytest.importorskip("triton", reason="Triton is not installed: it exists for Linux only")
+from nmt.model.gpu import triton_attention
 
 
 @pytest.fixture(scope="module")
 def interpreted() -> dict[tuple[str, str], dict[str, Any]]:
     program = Path(__file__).with_name("interpreted_attention.py")
-    result = subprocess.run([sys.executable, program], capture_output=True, text=True, timeout=300)
+    environment = {**os.environ, "TRITON_INTERPRET": "1"}
+    result = subprocess.run(
+        [sys.executable, program], capture_output=True, text=True, timeout=300, env=environment
+    )
     assert result.returncode == 0, result.stderr
     records = map(json.loads, result.stdout.splitlines())
     return {(record["case"], record["dtype"]): record for record in records}
@@ -64,11 +67,11 @@ def test_kernels_that_do_not_run_are_reported_once_and_not_used(
         return qkv[:, 0] * 2
 
     monkeypatch.setattr(log, "propagate", True)
-    monkeypatch.setattr(attention, "attend_joined", attend)
-    attention.triton_runs.cache_clear()
+    monkeypatch.setattr(triton_attention, "attend_joined", attend)
+    triton_attention.runs.cache_clear()
     for _ in range(2):
-        assert not attention.triton_runs(torch.device("cpu"), torch.float16, 16)
-    attention.triton_runs.cache_clear()
+        assert not triton_attention.runs(torch.device("cpu"), torch.float16, 16)
+    triton_attention.runs.cache_clear()
     [message] = caplog.messages
     assert message.startswith("the attention kernels of nmt do not run on cpu with heads of 16 (" + words)
     assert "\n" not in message
@@ -116,7 +119,7 @@ def test_a_gpu_computes_the_same_in_every_run() -> None:
     qkv = torch.randn(shape, generator=generator, device="cuda", dtype=torch.bfloat16, requires_grad=True)
     found = []
     for _ in range(2):
-        out = attend_joined(qkv, layout, causal=True, window=None, scale=0.125)
+        out = triton_attention.attend_joined(qkv, layout, causal=True, window=None, scale=0.125)
         (grad,) = torch.autograd.grad(out, qkv, torch.ones_like(out))
         found.append((out, grad))
     assert all(torch.equal(a, b) for a, b in zip(*found, strict=True))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from dataclasses import replace
@@ -12,17 +13,19 @@ from unittest.mock import Mock
 
 import pytest
 import torch
-from interpreted_fused import BATCH, CASES
 
 from nmt.config import Activation, Kernel, ModelConfig, Norm
 from nmt.model import put_on
 from nmt.model.cpu import CpuBackend
-from nmt.model.gpu import GpuBackend, layers
+from nmt.model.gpu import GpuBackend
 from nmt.model.seq2seq import Seq2Seq
 from nmt.model.transformer import Transformer
 from nmt.runtime import log
 
 pytest.importorskip("triton", reason="Triton is not installed: it exists for Linux only")
+from interpreted_fused import BATCH, CASES
+
+from nmt.model.gpu import layers
 
 CONFIG = ModelConfig(encoder_layers=1, decoder_layers=1, d_model=16, d_ff=24, heads=2)
 
@@ -30,7 +33,10 @@ CONFIG = ModelConfig(encoder_layers=1, decoder_layers=1, d_model=16, d_ff=24, he
 @pytest.fixture(scope="module")
 def interpreted() -> dict[str, Any]:
     program = Path(__file__).with_name("interpreted_fused.py")
-    result = subprocess.run([sys.executable, program], capture_output=True, text=True, timeout=300)
+    environment = {**os.environ, "TRITON_INTERPRET": "1"}
+    result = subprocess.run(
+        [sys.executable, program], capture_output=True, text=True, timeout=300, env=environment
+    )
     assert result.returncode == 0, result.stderr
     return {record["case"]: record for record in map(json.loads, result.stdout.splitlines())}
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import re
 import subprocess
 import sys
@@ -12,19 +13,22 @@ from typing import Any
 
 import pytest
 import torch
-from interpreted_loss_kernel import CASES
 
 from nmt.config import Kernel
 from nmt.model.gpu import GpuBackend
 from nmt.training.update.loss import training_loss
 
 pytest.importorskip("triton", reason="Triton is not installed: it exists for Linux only")
+from interpreted_loss_kernel import CASES
 
 
 @pytest.fixture(scope="module")
 def interpreted() -> dict[tuple[str, float], Any]:
     program = Path(__file__).with_name("interpreted_loss_kernel.py")
-    result = subprocess.run([sys.executable, program], capture_output=True, text=True, timeout=300)
+    environment = {**os.environ, "TRITON_INTERPRET": "1"}
+    result = subprocess.run(
+        [sys.executable, program], capture_output=True, text=True, timeout=300, env=environment
+    )
     assert result.returncode == 0, result.stderr
     records = map(json.loads, result.stdout.splitlines())
     return {(record["case"], record.get("rdrop", 0.0)): record for record in records}

@@ -6,9 +6,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from nmt.model.gpu.attention import ProductGradient
-
 pytest.importorskip("triton", reason="Triton is not installed: it exists for Linux only")
+from nmt.model.gpu.triton_attention import ProductGradient
 
 
 def written(gradient: ProductGradient, part: int) -> Tensor:
