@@ -160,7 +160,7 @@ class Replicated:
 
     @property
     def noted_gradients(self) -> frozenset[int]:
-        """What Python has noted about the gradients of an update so far; see `HalfWeights.has_gradient`."""
+        """Indices of the weights that already have a summed gradient; see `HalfWeights.has_gradient`."""
         return frozenset() if self._half is None else self._half.has_gradient
 
     def note_gradients(self, noted: frozenset[int]) -> None:

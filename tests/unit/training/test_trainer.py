@@ -298,34 +298,34 @@ def test_a_model_too_large_is_told_as_such(
         trainer(prepared, tmp_path)
 
 
-def test_memory_runs_out_before_the_first_update(
-    prepared: Prepared, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("cause", "kind", "message"),
+    [
+        (
+            "DefaultCPUAllocator: can't allocate memory: you tried to allocate 9 bytes",
+            OutOfMemory,
+            "^data.max_tokens=40: a batch of 40 target and 60 source tokens does not fit into memory. "
+            "data.max_tokens=20 training.micro_batches=4 makes the same",
+        ),
+        ("shapes do not fit", RuntimeError, "^shapes do not fit$"),  # a bug
+    ],
+)
+def test_the_memory_probe_fails_before_the_first_update(
+    cause: str,
+    kind: type[Exception],
+    message: str,
+    prepared: Prepared,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    def failing(*args: Any, **options: Any) -> Any:
+        raise RuntimeError(cause)
+
     run = trainer(prepared, tmp_path, max_updates=3, micro_batches=2)
-
-    def full(*args: Any, **options: Any) -> Any:
-        raise RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 9 bytes")
-
-    monkeypatch.setattr(objective, "training_loss", full)
-    with pytest.raises(
-        OutOfMemory, match="data.max_tokens=20 training.micro_batches=4 makes the same"
-    ) as reported:
+    monkeypatch.setattr(objective, "training_loss", failing)
+    with pytest.raises(kind, match=message):
         run.train()
-    assert str(reported.value).startswith(
-        "data.max_tokens=40: a batch of 40 target and 60 source tokens does not"
-    )
     assert run.progress.update == 0
-
-
-def test_another_failure_of_the_largest_batch_is_a_bug(
-    prepared: Prepared, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def broken(*args: Any, **options: Any) -> Any:
-        raise RuntimeError("shapes do not fit")
-
-    monkeypatch.setattr(objective, "training_loss", broken)
-    with pytest.raises(RuntimeError, match="^shapes do not fit$"):
-        trainer(prepared, tmp_path).train()
 
 
 def test_bf16_trains_on_fp32_weights(prepared: Prepared, tmp_path: Path) -> None:

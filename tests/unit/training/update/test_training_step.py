@@ -48,15 +48,11 @@ def graphs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "uses_graphs", lambda options, ranks: True)
     monkeypatch.setattr(module, "check_capture", lambda options, model: None)
     monkeypatch.setattr(captured, "_left_as_it_was", nothing)
-    monkeypatch.setattr(Batch, "pin_memory", in_one_piece)
+    monkeypatch.setattr(Tensor, "pin_memory", lambda tensor: tensor)
     monkeypatch.setattr(torch.cuda, "CUDAGraph", lambda: SimpleNamespace(replay=lambda: None))
     monkeypatch.setattr(torch.cuda, "graph", nothing)
     monkeypatch.setattr(torch.cuda, "graph_pool_handle", object)
     monkeypatch.setattr(captured, "_new_stream", lambda device: object())
-
-
-def in_one_piece(batch: Batch) -> Batch:
-    return batch._in(torch.cat([part.view(torch.uint8) for part in batch._tensors()]))
 
 
 @pytest.mark.parametrize(
@@ -69,7 +65,7 @@ def in_one_piece(batch: Batch) -> Batch:
         (Sharding.full, 2, 0, [1]),
     ],
 )
-def test_sharded_gradients_that_stay_whole_are_rehearsed(
+def test_sharded_gradients_that_stay_whole_are_probed(
     sharding: Sharding,
     micro_batches: int,
     rank: int,
@@ -134,7 +130,7 @@ def test_dropout_after_a_recording_that_failed_is_that_without_graphs(
     monkeypatch.setattr(torch.cuda, "graph", full)
     for _ in range(2):
         step.begin()
-        step.add(in_one_piece(BATCH), 0, seed=7)
+        step.add(BATCH.pin_memory(), 0, seed=7)
     assert numbers == [1, 2] * 3  # of the second batch twice: recorded and computed
 
 
@@ -143,7 +139,7 @@ def test_graphs_are_freed_with_the_model() -> None:
     step = training_step()
     for _ in range(2):
         step.begin()
-        step.add(in_one_piece(BATCH), 0, seed=7)
+        step.add(BATCH.pin_memory(), 0, seed=7)
     assert step.captured is not None and step.captured.num_graphs == 1
     seen = weakref.ref(step.captured)
     gc.collect()
