@@ -64,10 +64,10 @@ class Score(NamedTuple):
 def scores(results: Mapping[str, Any]) -> Iterator[Score]:
     """Yields the scores that are numbers, those of the test set first."""
     for split in ("test", "valid"):
-        found = section(results, split)
-        count = found.get("sentences")
-        for key, signature in section(found, "signatures").items():
-            value = found.get(key)
+        facts = section(results, split)
+        count = facts.get("sentences")
+        for key, signature in section(facts, "signatures").items():
+            value = facts.get(key)
             if is_finite(value):
                 sentences = count if is_count(count) else None
                 yield Score(split, sentences, str(key), float(value), str(signature))
@@ -88,7 +88,7 @@ def corpora(results: Mapping[str, Any], split: str) -> dict[str, Mapping[str, An
     facts = section(section(results, "data"), split)
     several = section(facts, "corpora")
     if several:
-        return {str(name): one for name, one in several.items() if isinstance(one, Mapping)}
+        return {str(name): corpus for name, corpus in several.items() if isinstance(corpus, Mapping)}
     return {"": facts} if facts else {}
 
 
@@ -96,14 +96,14 @@ def num_pairs(results: Mapping[str, Any], split: str, facts: Mapping[str, Any]) 
     """Returns the number of pairs of a corpus before cleaning; empty if it is not recorded."""
     whole = section(section(results, "data"), "cleaning") if split == "train" else {}
     read = section(facts, "cleaning") or whole
-    found = facts.get("num_pairs"), facts.get("sentences"), read.get("pairs")
-    return next((f"{count:,}" for count in found if is_count(count)), "")
+    counts = facts.get("num_pairs"), facts.get("sentences"), read.get("pairs")
+    return next((f"{count:,}" for count in counts if is_count(count)), "")
 
 
 def section(values: Mapping[str, Any], name: str) -> Mapping[str, Any]:
     """Returns a section of recorded results; empty if it is missing or not a section."""
-    found = values.get(name)
-    return found if isinstance(found, Mapping) else {}
+    value = values.get(name)
+    return value if isinstance(value, Mapping) else {}
 
 
 def is_count(value: Any) -> bool:
@@ -131,19 +131,19 @@ def header(subject: Subject, library: str) -> dict[str, Any]:
             fields["license_name"] = config.licence
     fields |= {"library_name": library, "pipeline_tag": "translation", "tags": ["translation", "nmt"]}
     hubs = [facts.get("hub") for split in SPLITS for facts in corpora(results, split).values()]
-    if names := list(dict.fromkeys(one for one in hubs if isinstance(one, str) and HUB_ID.fullmatch(one))):
+    if names := list(dict.fromkeys(hub for hub in hubs if isinstance(hub, str) and HUB_ID.fullmatch(hub))):
         fields["datasets"] = names
-    found = [*scores(results)]
-    if found:
-        fields["metrics"] = list(dict.fromkeys(line(one.metric) for one in found))
-        fields["model-index"] = [{"name": config.name, "results": _index(subject, found)}]
+    recorded = [*scores(results)]
+    if recorded:
+        fields["metrics"] = list(dict.fromkeys(line(score.metric) for score in recorded))
+        fields["model-index"] = [{"name": config.name, "results": _index(subject, recorded)}]
     return fields
 
 
 def _index(subject: Subject, scores: list[Score]) -> list[dict[str, Any]]:
     """Returns the scores in the form of the hub: an entry for each split."""
     data, entries = subject.config.data, []
-    for split in dict.fromkeys(one.split for one in scores):
+    for split in dict.fromkeys(score.split for score in scores):
         facts = next(iter(corpora(subject.results, split).values()), {})
         hub = facts.get("hub")
         title = f"Translation {data.source_lang}-{data.target_lang}"
@@ -157,13 +157,13 @@ def _index(subject: Subject, scores: list[Score]) -> list[dict[str, Any]]:
                 },
                 "metrics": [
                     {
-                        "type": line(one.metric),
-                        "value": round(one.value, 2),
-                        "name": line(one.metric),
-                        "args": {"signature": line(one.signature)},
+                        "type": line(score.metric),
+                        "value": round(score.value, 2),
+                        "name": line(score.metric),
+                        "args": {"signature": line(score.signature)},
                     }
-                    for one in scores
-                    if one.split == split
+                    for score in scores
+                    if score.split == split
                 ],
             }
         )
@@ -174,6 +174,6 @@ _LONGEST = 200  # characters of a name or a value
 
 
 def line(text: Any) -> str:
-    """Returns a value as one line of limited length without control characters."""
+    """Returns a value as score line of limited length without control characters."""
     whole = printable(" ".join(str(text).split()))
     return whole if len(whole) <= _LONGEST else f"{whole[:_LONGEST]}…"

@@ -39,17 +39,17 @@ class ForcedReport:
     @property
     def possible(self) -> list[ScoredTarget]:
         """The scores of the pairs whose probability is not 0."""
-        return [one for one in self.scored if one.log_prob > -math.inf]
+        return [pair for pair in self.scored if pair.log_prob > -math.inf]
 
     @property
     def num_tokens(self) -> int:
         """The number of target tokens of the possible pairs, EOS counted."""
-        return sum(len(one.token_log_probs) for one in self.possible)
+        return sum(len(pair.token_log_probs) for pair in self.possible)
 
     @property
     def mean(self) -> float:
         """The mean log-probability of a target token of the possible pairs; NaN without such a pair."""
-        return math.fsum(one.log_prob for one in self.possible) / (self.num_tokens or math.nan)
+        return math.fsum(pair.log_prob for pair in self.possible) / (self.num_tokens or math.nan)
 
     @property
     def perplexity(self) -> float:
@@ -66,9 +66,9 @@ class ForcedReport:
 
     def lines(self) -> Iterator[str]:
         """Yields for each pair its log-probability, number of tokens, and log-probability per token."""
-        for one in self.scored:
-            count = len(one.token_log_probs)
-            yield f"{_number(one.log_prob)}\t{count}\t{_number(one.log_prob / count)}"
+        for pair in self.scored:
+            count = len(pair.token_log_probs)
+            yield f"{_number(pair.log_prob)}\t{count}\t{_number(pair.log_prob / count)}"
 
     def summary(self) -> str:
         """Returns the summary in one line."""
@@ -118,7 +118,7 @@ def score_references(config: EvalConfig) -> ForcedReport:
     with progress(total=len(pairs), unit="pairs", description="Scoring") as bar:
         scored = reader.score(pairs, bar.update)
     seconds = time.monotonic() - start
-    warn_of_cut_sources([one.truncated for one in scored], reader.searcher.max_source_tokens)
+    warn_of_cut_sources([pair.truncated for pair in scored], reader.searcher.max_source_tokens)
     task.details |= {"decoding": storage.to_plain(decoding), "precision": loaded.precision.name}
     report = ForcedReport(task.title, scored, seconds, task.details)
     if impossible := len(scored) - len(report.possible):

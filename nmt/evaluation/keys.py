@@ -28,33 +28,33 @@ def check_keys(config: EvalConfig, in_memory: Collection[str] = ()) -> None:
         UserError: a key is missing, excludes another or has a wrong value, or an output can't be written.
     """
     readers = [key for key, kind in metric_kinds(config.evaluation.metrics).items() if kind.needs_sources]
-    given = {key for key in (*TEXTS, "model_dir", "data", "output") if getattr(config, key) is not None}
-    given |= set(in_memory)
+    keys = {key for key in (*TEXTS, "model_dir", "data", "output") if getattr(config, key) is not None}
+    keys |= set(in_memory)
     hypotheses = as_option("hypotheses", config.hypotheses)
     if config.score:
         _check_forced(config)
-    if not given & {"model_dir", "hypotheses"}:
+    if not keys & {"model_dir", "hypotheses"}:
         raise UserError("nothing to score. Give model_dir=DIR, or hypotheses=FILE and references=FILE.")
-    if {"model_dir", "hypotheses"} <= given:
+    if {"model_dir", "hypotheses"} <= keys:
         raise UserError(
             "model_dir and hypotheses exclude each other. Give one of them. To compare two systems, give "
             "baseline=FILE."
         )
-    if "hypotheses" in given:
+    if "hypotheses" in keys:
         for key in ("source", "data", "output"):
-            if key in given and not (key == "source" and readers):
+            if key in keys and not (key == "source" and readers):
                 raise UserError(f"{key}: requires model_dir=DIR; {hypotheses} is already translated.")
         if config.decoding != DecodingConfig():
             raise UserError(f"decoding: requires model_dir=DIR; {hypotheses} is already translated.")
-        if "references" not in given:
+        if "references" not in keys:
             raise UserError(f"{hypotheses}: references=FILE is missing.")
-        if readers and "source" not in given:
+        if readers and "source" not in keys:
             raise UserError(f"{hypotheses}: source=FILE is missing; {readers[0]} needs the sources.")
-    elif len(given & {"source", "references"}) == 1:
+    elif len(keys & {"source", "references"}) == 1:
         raise UserError(
             "source and references require each other. Give both, or neither for the test set of the model."
         )
-    elif {"source", "data"} <= given:
+    elif {"source", "data"} <= keys:
         raise UserError(
             "source and data exclude each other. Give source=FILE and references=FILE, or data=NAME."
         )
@@ -87,10 +87,10 @@ def as_option(key: str, value: Any) -> str:
 
 
 def _check_outputs(config: EvalConfig) -> None:
-    given = {key: value for key in TEXTS if (value := getattr(config, key)) is not None}
+    texts = {key: value for key in TEXTS if (value := getattr(config, key)) is not None}
     inputs = {
         _path(str(path)): key
-        for key, value in given.items()
+        for key, value in texts.items()
         for path in expand(value, key, several=key == "references")
     }
     for key in ("output", "json"):

@@ -81,10 +81,10 @@ class Report:
 
     def _differences(self, attribute: str, pattern: str) -> list[str]:
         assert self.comparison is not None
-        found = {key: self.comparison.differences.get(key) for key in self.scores.values}
+        differences = {key: self.comparison.differences.get(key) for key in self.scores.values}
         return [
-            "-" if one is None else pattern.format(getattr(one, attribute), _digits(key))
-            for key, one in found.items()
+            "-" if difference is None else pattern.format(getattr(difference, attribute), _digits(key))
+            for key, difference in differences.items()
         ]
 
     def _notes(self) -> Iterator[str]:
@@ -122,8 +122,8 @@ def _directions(keys: Iterable[str]) -> str:
     lower = [metric.name for metric in known if not metric.higher_is_better]
     if not higher or not lower:
         word = "Higher" if higher else "Lower"
-        one = len(known) == 1
-        return f"{word} {listed(higher or lower)} {'is' if one else 'are'} better." if known else ""
+        verb = "is" if len(known) == 1 else "are"
+        return f"{word} {listed(higher or lower)} {verb} better." if known else ""
     return f"Higher {listed(higher)} {'are' if len(higher) > 1 else 'is'} better, and lower {listed(lower)}."
 
 

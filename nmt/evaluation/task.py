@@ -240,11 +240,11 @@ def _explicit_options(split: SplitConfig, data: DataConfig, name: str) -> str:
     """Returns the options that name the data of a split on the command line."""
     if split.source is not None and split.target is not None:
         return f"{_quoted_option('source', split.source)} {_quoted_option('references', split.target)}"
-    given = {f"data.{name}.{key}": getattr(split, key) for key in ("path", "split")}
-    given |= {f"data.hub.{key}": getattr(data.hub, key) for key in ("path", "name")}
-    given |= {f"data.{key}": getattr(data, key) for key in ("source_lang", "target_lang")}
+    options = {f"data.{name}.{key}": getattr(split, key) for key in ("path", "split")}
+    options |= {f"data.hub.{key}": getattr(data.hub, key) for key in ("path", "name")}
+    options |= {f"data.{key}": getattr(data, key) for key in ("source_lang", "target_lang")}
     return " ".join(
-        ["data=local", *(_quoted_option(key, value) for key, value in given.items() if value is not None)]
+        ["data=local", *(_quoted_option(key, value) for key, value in options.items() if value is not None)]
     )
 
 

@@ -108,7 +108,7 @@ class App:
                 results = await self._service.translate(translation, lambda: _vanished(request))
             content = answer(translation, results)
             characters = sum(map(len, translation.lines))
-            self._metrics.translated(len(results), sum(one.num_tokens for one in results), characters)
+            self._metrics.translated(len(results), sum(result.num_tokens for result in results), characters)
             status = 200
             return _json(content)
         except HTTPException as error:

@@ -202,9 +202,9 @@ def _changed(first: DecodingConfig, config: ServeConfig) -> dict[str, Any]:
     `config.decoding` has the options of the first model and those of the command line.
     """
     return {
-        one.name: value
-        for one in fields(DecodingConfig)
-        if (value := getattr(config.decoding, one.name)) != getattr(first, one.name)
+        option.name: value
+        for option in fields(DecodingConfig)
+        if (value := getattr(config.decoding, option.name)) != getattr(first, option.name)
     }
 
 

@@ -40,8 +40,8 @@ def description(
         "sentences": f"{limits.sentences:,}",
         "attention_characters": f"{limits.attention_characters:,}",
     }
-    found: dict[str, Any] = yaml.safe_load(Template(read_template("openapi.yaml")).substitute(values))
-    return found
+    openapi: dict[str, Any] = yaml.safe_load(Template(read_template("openapi.yaml")).substitute(values))
+    return openapi
 
 
 def translation_page() -> bytes:
@@ -87,7 +87,7 @@ def _table(title: str, schema: Mapping[str, Any]) -> str:
 
 def _choices(field: Mapping[str, Any]) -> str:
     if "enum" in field:
-        return f" One of {', '.join(f'<code>{escape(one)}</code>' for one in field['enum'])}."
+        return f" One of {', '.join(f'<code>{escape(value)}</code>' for value in field['enum'])}."
     if "maximum" in field:
         return f" Between {field['minimum']} and {field['maximum']}."
     return ""

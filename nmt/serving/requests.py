@@ -141,11 +141,11 @@ def read_request(fields: Mapping[str, Any], limits: LimitsConfig) -> TranslateRe
         HTTPException: a field is missing or wrong (400), or a text is too long (413). The message names the
             field.
     """
-    given = fields.get("q")
-    if given is None:
+    value = fields.get("q")
+    if value is None:
         raise HTTPException(400, "q: is missing. Give the text to translate.")
-    is_list = isinstance(given, list)
-    texts = [_unicode("q", text) for text in (given if is_list else [given])]
+    is_list = isinstance(value, list)
+    texts = [_unicode("q", text) for text in (value if is_list else [value])]
     if (form := _text(fields, "format")) not in (None, "text"):
         raise HTTPException(400, f"format: {form[:40]!a} is not supported. Use text.")
     characters = sum(map(len, texts))
@@ -275,7 +275,9 @@ def _ranked(text: Text, lines: Sequence[Translation], rank: int) -> str:
 
 
 def _line(translation: Translation, attention: bool) -> dict[str, Any]:
-    fields: dict[str, Any] = {"translations": [_hypothesis(one, attention) for one in translation.hypotheses]}
+    fields: dict[str, Any] = {
+        "translations": [_hypothesis(hypothesis, attention) for hypothesis in translation.hypotheses]
+    }
     if attention:
         fields["pieces"] = list(translation.source_pieces)
     return fields

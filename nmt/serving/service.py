@@ -84,8 +84,8 @@ class Service:
             targets.setdefault(model.backend.source_lang, []).append(model.backend.target_lang)
             targets.setdefault(model.backend.target_lang, [])
         return [
-            {"code": code, "name": language_name(code), "targets": sorted(found)}
-            for code, found in sorted(targets.items())
+            {"code": code, "name": language_name(code), "targets": sorted(codes)}
+            for code, codes in sorted(targets.items())
         ]
 
     async def translate(
@@ -144,18 +144,18 @@ class Service:
             HTTPException: there is none, or there are several.
         """
         source = None if request.source == AUTO else request.source
-        found = [
+        matching = [
             model
             for model in self._models
             if source in (None, model.backend.source_lang)
             and request.target in (None, model.backend.target_lang)
         ]
-        if len(found) == 1:
-            return found[0]
+        if len(matching) == 1:
+            return matching[0]
         pairs = ", ".join(
             f"{model.backend.source_lang} to {model.backend.target_lang}" for model in self._models
         )
-        if found:
+        if matching:
             name = "source" if request.target is not None else "target" if source is not None else "source"
             raise HTTPException(400, f"{name}: must be given. The server translates {pairs}.")
         sources = {model.backend.source_lang for model in self._models}

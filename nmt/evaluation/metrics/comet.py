@@ -49,13 +49,13 @@ class Comet(Metric):
 
     def __init__(self, target_lang: str, options: EvaluationConfig) -> None:
         super().__init__(target_lang, options)
-        given = options.comet.command
-        if given is None:
+        command = options.comet.command
+        if command is None:
             raise UserError(
                 f"{_OPTION}: not set, but the metric comet requires it. Install unbabel-comet in a "
                 f"separate environment, and give its command: {_OPTION}=/path/to/comet-score"
             )
-        self._command = _find_command([given] if isinstance(given, str) else list(given))
+        self._command = _find_command([command] if isinstance(command, str) else list(command))
         self._segments: dict[Segment, float] = {}
         self._corpora: dict[tuple[Segment, ...], float] = {}
 
@@ -170,10 +170,10 @@ def _find_command(words: Sequence[str]) -> list[str]:
     Raises:
         UserError: the program does not exist or is not executable.
     """
-    given = str(expanded(words[0])) if words[0].startswith("~") else words[0]
-    program = shutil.which(given)
+    name = str(expanded(words[0])) if words[0].startswith("~") else words[0]
+    program = shutil.which(name)
     if program is None:
-        reason = "not executable" if os.path.isfile(given) else "there is no such command"
+        reason = "not executable" if os.path.isfile(name) else "there is no such command"
         raise UserError(f"{_OPTION}={words[0]}: {reason}. Give the path of an executable file.")
     return [program, *words[1:]]
 
