@@ -221,6 +221,8 @@ def _build(folder: Path, build: Callable[[Path], Mapping[str, Any]]) -> dict[str
             fsync_folder(folder.parent)
     except BaseException:
         with contextlib.suppress(OSError):
+            for leftover in part.glob(".*.tmp"):  # of killed worker processes
+                leftover.unlink()
             part.rmdir()  # fails unless it is empty
         raise
     return manifest

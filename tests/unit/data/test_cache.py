@@ -200,6 +200,15 @@ class TestMade:
         cached_or_built(tmp_path / "x", build)
         assert (tmp_path / "x/b").read_bytes() == b"b!"
 
+    def test_a_failed_build_leaves_no_half_written_file(self, tmp_path: Path) -> None:
+        def build(part: Path) -> dict[str, Any]:
+            (part / ".00000.safetensors.x.tmp").touch()  # as a killed worker process leaves it
+            raise UserError("a worker was killed")
+
+        with pytest.raises(UserError, match="a worker was killed"):
+            cached_or_built(tmp_path / "x", build)
+        assert [path.name for path in tmp_path.iterdir()] == ["x.lock"]
+
     def test_what_nobody_vouches_for_is_made_again(self, tmp_path: Path) -> None:
         (tmp_path / "x.part").mkdir()
         (tmp_path / "x.part/a").write_bytes(b"half")
