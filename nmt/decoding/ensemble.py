@@ -15,7 +15,7 @@ from torch import Tensor
 from nmt.config import Shift
 from nmt.data.batches.batching import Batch
 from nmt.decoding.alignment import AlignmentHeads
-from nmt.decoding.step import StepOutput
+from nmt.decoding.search import StepOutput
 from nmt.model import DecoderState, Seq2Seq
 
 

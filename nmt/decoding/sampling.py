@@ -19,8 +19,7 @@ from torch import Tensor
 from nmt.decoding.beams import top_candidates
 from nmt.decoding.processors import SearchInput, SearchProcessor
 from nmt.decoding.scorers import HypothesisScorer
-from nmt.decoding.search import Hypothesis, check_interval, many_done, remaining
-from nmt.decoding.step import S, Step
+from nmt.decoding.search import Hypothesis, S, Step, check_interval, many_done, remaining
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from nmt.decoding.step import S, Step, StepOutput
+from nmt.decoding.search import S, Step, StepOutput
 
 
 def forced_score(

@@ -32,7 +32,7 @@ from nmt.decoding.processors import (
 from nmt.decoding.sampling import Sampling, sample
 from nmt.decoding.scorers import LengthPenalty
 from nmt.decoding.scoring import forced_attention, forced_score
-from nmt.decoding.search import Hypothesis, beam_search, ranked_by_coverage
+from nmt.decoding.search import Hypothesis, StepOutput, beam_search, ranked_by_coverage
 from nmt.decoding.search_batches import (
     BatchLimits,
     WorkerPool,
@@ -43,7 +43,6 @@ from nmt.decoding.search_batches import (
     shared_size,
 )
 from nmt.decoding.searcher import Job, Result, Searcher, SearchRequest, Sentence, placeholders_of
-from nmt.decoding.step import StepOutput
 from nmt.decoding.terminology import continuing_ids
 from nmt.errors import UserError
 from nmt.model import DecoderState, Seq2Seq, put_on

@@ -26,8 +26,7 @@ from toy_search import (
 from nmt.config import DecodingConfig
 from nmt.decoding import search
 from nmt.decoding.processors import SearchProcessor
-from nmt.decoding.search import Hypothesis, beam_search
-from nmt.decoding.step import StepOutput
+from nmt.decoding.search import Hypothesis, StepOutput, beam_search
 
 
 @given(table=tables, alpha=alphas, seed=st.integers(0, 1000), max_length=st.integers(1, 5))

@@ -15,8 +15,7 @@ from nmt.config import DecodingConfig
 from nmt.decoding.constraints import Automaton
 from nmt.decoding.processors import SearchInput, SearchProcessor
 from nmt.decoding.scorers import HypothesisScorer
-from nmt.decoding.search import Hypothesis, beam_search
-from nmt.decoding.step import StepOutput
+from nmt.decoding.search import Hypothesis, StepOutput, beam_search
 
 BOS, EOS = 0, 1
 NextLogProbs = Callable[[int, tuple[int, ...]], list[float]]
