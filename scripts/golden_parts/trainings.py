@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 import signal
 import subprocess
 import time
@@ -18,6 +19,7 @@ from golden_parts.workshop import CASES, Workshop
 def record(workshop: Workshop) -> None:
     """Runs all trainings that are wanted and records them."""
     if any(workshop.wants(f"train/{name}") for name in ("plain", *CASES["sweeps"]["ends"])):
+        shutil.rmtree(workshop.folder / "cache", ignore_errors=True)  # the log says what is prepared
         result = workshop.run(*small(run_dir="runs/plain", training__max_updates="8"))
         run = workshop.folder / "runs/plain"
         for name, output in (("stdout", result.stdout), ("stderr", result.stderr)):
