@@ -227,3 +227,13 @@ def test_the_last_message_of_a_command(end: str, status: int, last: str) -> None
     os.close(ours)
     process.stdout.close()
     assert rows(written)[-1] == f"nmt-train: {last}"
+
+
+def test_the_log_marks_warnings_and_escapes_control_characters() -> None:
+    code = (
+        "from nmt.runtime import log, log_to_stderr\n"
+        "log_to_stderr(); log_to_stderr()\n"
+        "log.info('one'); log.warning('two \\x1b[2J'); log.error('three\\u202e')"
+    )
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert result.stderr == "one\nwarning: two \\x1b[2J\nerror: three\\u202e\n" and not result.stdout
