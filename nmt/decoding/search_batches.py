@@ -19,8 +19,7 @@ import torch
 
 from nmt.config import DecodingConfig
 from nmt.model import Seq2Seq
-from nmt.runtime.workers import Result, Task
-from nmt.runtime.workers import WorkerPool as AnyWorkerPool
+from nmt.runtime.workers import Result, Task, WorkerPool
 
 CPU_TOKENS = 8192
 """Source tokens of a batch on the CPU with `decoding.max_tokens=auto`."""
@@ -175,24 +174,22 @@ def possible_workers(setting: int | str, device: torch.device) -> int:
     return torch.get_num_threads() if setting == _AUTO else int(setting)
 
 
-class WorkerPool(AnyWorkerPool[Task, Result]):
-    """Forked processes that each search one batch at a time, with one thread.
+def search_pool(work: Callable[[Task], Result], count: int) -> WorkerPool[Task, Result]:
+    """Returns forked processes that each search one batch at a time, with one thread.
 
     Args:
         work: does a task. It runs in the processes as it is at the time of the fork.
         count: number of processes.
     """
-
-    def __init__(self, work: Callable[[Task], Result], count: int) -> None:
-        super().__init__(
-            partial(_with_one_thread, work),
-            count,
-            f"decoding.workers={count}: a worker process was killed, probably because memory ran out",
-            "Set decoding.workers=1, or lower decoding.max_tokens or decoding.max_sentences.",
-            forked=True,
-            redo=True,
-            name="search",
-        )
+    return WorkerPool(
+        partial(_with_one_thread, work),
+        count,
+        f"decoding.workers={count}: a worker process was killed, probably because memory ran out",
+        "Set decoding.workers=1, or lower decoding.max_tokens or decoding.max_sentences.",
+        forked=True,
+        redo=True,
+        name="search",
+    )
 
 
 def _with_one_thread(work: Callable[[Task], Result]) -> Callable[[Task], Result]:

@@ -35,11 +35,11 @@ from nmt.decoding.scoring import forced_attention, forced_score
 from nmt.decoding.search import Hypothesis, StepOutput, beam_search, ranked_by_coverage
 from nmt.decoding.search_batches import (
     BatchLimits,
-    WorkerPool,
     batch_limits,
     batches_by_length,
     num_workers,
     possible_workers,
+    search_pool,
     shared_size,
 )
 from nmt.decoding.searcher import Job, Result, Searcher, SearchRequest, Sentence, placeholders_of
@@ -249,7 +249,7 @@ class TorchSearcher(Searcher):
             if count == 1:
                 yield from enumerate(map(work, jobs))
                 return
-            with WorkerPool(work, count) as pool:
+            with search_pool(work, count) as pool:
                 yield from pool.run(jobs)
 
     def _results(

@@ -96,11 +96,6 @@ class WorkerPool(Generic[Task, Result]):
             pipe.close()
         self._processes.clear()
 
-    @property
-    def alive(self) -> int:
-        """The number of processes that were not killed."""
-        return len(self._processes)
-
     def run(self, tasks: Iterable[Task]) -> Iterator[tuple[int, Result]]:
         """Yields the number and the result of each task, in the order in which they are done.
 

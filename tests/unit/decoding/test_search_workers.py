@@ -15,7 +15,7 @@ import torch
 from toys import CopyModel, NanModel, WordTokenizer, pairs_of, translator_of
 
 from nmt.config import DecodingConfig, Precision
-from nmt.decoding.search_batches import WorkerPool, num_workers
+from nmt.decoding.search_batches import num_workers, search_pool
 from nmt.decoding.translator import Translator
 from nmt.errors import UserError
 
@@ -67,7 +67,7 @@ def test_an_interrupted_call_ends_its_workers() -> None:
 
 
 def pooled(work: Callable[[int], object], jobs: list[int], count: int = 2) -> dict[int, object]:
-    with WorkerPool(work, count) as pool:
+    with search_pool(work, count) as pool:
         found = list(pool.run(jobs))
     assert len(found) == len(jobs)
     return dict(found)
