@@ -95,20 +95,9 @@ class Parallel(Protocol):
 def spread(model: Seq2Seq, options: TrainingConfig, ranks: Ranks, num_extras: int) -> Parallel:
     """Replicates or shards a model over the processes of a run, as `training.sharding` selects."""
     if options.sharding is Sharding.full and ranks.world > 1:
-        from nmt.training.update.sharding import (
-            Sharded,  # takes half a second to import
-        )
+        from nmt.training.update.sharding import Sharded  # takes half a second to import
 
-        # One micro-batch per rank: weights are resharded after each layer. More: they are gathered once.
-        always = options.micro_batches == ranks.world
-        exchange = exchange_dtype(options.gradient_exchange)
-        return Sharded(
-            *(model, options.optimizer, ranks, num_extras),
-            always=always,
-            exchange=exchange,
-            l2_to_start=options.l2_to_start,
-            kernels=options.unmeasured_kernels,
-        )
+        return Sharded(model, options, ranks, num_extras)
     return Replicated(model, options, ranks, num_extras)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import cast
 
@@ -14,10 +14,11 @@ from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor import DTensor, distribute_tensor
 
 from nmt.bundle import load_weights
-from nmt.config import Kernel, OptimizerConfig
+from nmt.config import TrainingConfig
 from nmt.model import ModelOutput, Seq2Seq, as_output, backend_of, put_on
 from nmt.training.processes.ranks import Ranks
 from nmt.training.update.optimizer import StartPenalty, build_optimizer, trained_parameters
+from nmt.training.update.precision import exchange_dtype
 
 
 class Sharded:
@@ -26,49 +27,38 @@ class Sharded:
     A layer is one unit of communication. Embeddings, softmax and final norms, whose weights may be tied, form
     another unit. See `nmt.training.update.parallel.Parallel` for the methods.
 
+    With one micro-batch per process, weights are resharded as soon as a layer is done, which needs least
+    memory. Otherwise weights and gradients stay unsharded from the first micro-batch of an update to the
+    last. Processes may then have unequal numbers of micro-batches, since they communicate in the first and
+    the last only.
+
     Args:
         model: unsharded, on the CPU, so that no device ever holds more of it than it needs.
-        config: of the optimizer.
+        options: the `training` section.
         ranks: the processes.
         num_extras: length of `extras`.
-        exchange: the number format in which gradients are sent and summed.
-        always: reshard weights as soon as a layer is done, which needs least memory. Otherwise weights and
-            gradients stay unsharded from the first micro-batch of an update to the last. Processes may then
-            have unequal numbers of micro-batches, since they communicate in the first and the last only.
-        l2_to_start: as `training.l2_to_start`.
-        kernels: as `training.unmeasured_kernels`.
     """
 
-    def __init__(
-        self,
-        model: Seq2Seq,
-        config: OptimizerConfig,
-        ranks: Ranks,
-        num_extras: int,
-        *,
-        always: bool,
-        exchange: torch.dtype = torch.float32,
-        l2_to_start: float = 0.0,
-        kernels: Collection[Kernel] = (),
-    ) -> None:
+    def __init__(self, model: Seq2Seq, options: TrainingConfig, ranks: Ranks, num_extras: int) -> None:
         self._ranks, self.initial_gradient = ranks, torch.ones((), device=ranks.device)
         # Beam search needs unsharded weights.
         self.whole = put_on(copy.deepcopy(model), ranks.device)
         mesh = init_device_mesh(ranks.device.type, (ranks.world,))
-        formats = MixedPrecisionPolicy(reduce_dtype=exchange)
+        formats = MixedPrecisionPolicy(reduce_dtype=exchange_dtype(options.gradient_exchange))
         model.register_forward_hook(_with_gradient)  # before the hooks of FSDP, which then see its result
         for unit in (*model.blocks(), model):
-            reshard = always and unit is not model
+            reshard = options.micro_batches == ranks.world and unit is not model
             sharded = fully_shard(unit, mesh=mesh, reshard_after_forward=reshard, mp_policy=formats)
             # Sums, since the divisor is the number of tokens of all processes. Gloo's means are also wrong
             # (pytorch issue 162338).
             sharded.set_gradient_divide_factor(1.0)
             sharded.set_force_sum_reduction_for_comms(True)
         self.model = model
-        model.backend = backend_of(ranks.device, kernels)
-        self._optimizer = build_optimizer(model, config)
+        model.backend = backend_of(ranks.device, options.unmeasured_kernels)
+        self._optimizer = build_optimizer(model, options.optimizer)
         self._trained = trained_parameters(model)
-        self._penalty = StartPenalty(self.weights(), l2_to_start) if l2_to_start else None
+        l2 = options.l2_to_start
+        self._penalty = StartPenalty(self.weights(), l2) if l2 else None
         self.extras = torch.zeros(num_extras, device=ranks.device)
 
     def weights(self) -> dict[str, Tensor]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -123,7 +124,7 @@ def test_sharded_steps_of_the_other_weights(parts: list[str], tie: Tie, always: 
     network = model(tie=tie)
     freeze(network, parts)
     start = copy.deepcopy(network)
-    parallel = Sharded(copy.deepcopy(network), OPTIONS.optimizer, ALONE, 1, always=always)
+    parallel = Sharded(copy.deepcopy(network), replace(OPTIONS, micro_batches=1 if always else 2), ALONE, 1)
     assert_like_the_twin(updated(parallel, 3), twin(network, 3), start)
     assert parallel.weights().keys() == trained_parameters(start).keys()
 
@@ -135,11 +136,7 @@ def test_the_penalty_is_that_of_the_twin(parts: list[str], kind: str) -> None:
     freeze(network, parts)
     start, copied = copy.deepcopy(network), copy.deepcopy(network)
     options = TrainingConfig(optimizer=OPTIONS.optimizer, l2_to_start=3.0)
-    parallel: Parallel = (
-        Replicated(copied, options, ALONE, 1)
-        if kind == "replicated"
-        else Sharded(copied, options.optimizer, ALONE, 1, always=True, l2_to_start=3.0)
-    )
+    parallel: Parallel = (Replicated if kind == "replicated" else Sharded)(copied, options, ALONE, 1)
     found = updated(parallel, 4)
     assert_like_the_twin(found, twin(network, 4, l2=3.0), start)
 

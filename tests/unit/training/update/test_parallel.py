@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -53,7 +54,7 @@ def replicated() -> Parallel:
 
 
 def sharded(*, always: bool = True) -> Parallel:
-    return Sharded(model(), OPTIONS.optimizer, ALONE, num_extras=1, always=always)
+    return Sharded(model(), replace(OPTIONS, micro_batches=1 if always else 2), ALONE, num_extras=1)
 
 
 def updated(parallel: Parallel, *updates: int) -> tuple[list[float], State]:
