@@ -23,6 +23,7 @@ PLUGIN = '''
 """Fails in one rank, in the update or the validation that the variable FAULT names."""
 import os, signal, time
 from pathlib import Path
+from nmt.errors import UserError
 from nmt.training.update.training_step import TrainingStep
 from nmt.training.validation import Validator
 
@@ -35,6 +36,8 @@ def faulty(self, *arguments):
     if next(calls) == (4 if place == "training" else 1) and os.environ.get("RANK", "0") == rank:
         if kind == "exception":
             raise RuntimeError("a bug in one rank")
+        if kind == "mistake":
+            raise UserError("data.max_tokens=64: a batch does not fit into memory. Lower it.")
         if kind == "SIGKILL":
             os.kill(os.getpid(), signal.SIGKILL)
         Path(os.environ["REACHED"]).touch()
@@ -49,9 +52,10 @@ LINES = {
     "SIGKILL": r"nmt-train: process 1 of the run was killed by SIGKILL \(out of memory\?\); the other "
     r"processes were ended\. Run the same command again to resume from the last checkpoint\.",
     "exception": r"error: process 1 failed:",
+    "mistake": r"nmt-train: data\.max_tokens=64: a batch does not fit into memory\. Lower it\.",
     "SIGTERM": r"stopped; the same command resumes from here",
 }
-STATUSES = {"SIGKILL": 2, "exception": 1, "SIGTERM": 128 + signal.SIGTERM}
+STATUSES = {"SIGKILL": 2, "exception": 1, "mistake": 2, "SIGTERM": 128 + signal.SIGTERM}
 
 
 def alive(group: int) -> bool:
@@ -123,7 +127,7 @@ def test_each_failure_ends_in_one_line_and_an_exact_resume(world: int, toy: Toy,
             assert process.returncode == STATUSES[kind], errors
             assert len(re.findall(rf"^{LINES[kind]}", errors, re.MULTILINE)) == 1, errors
             assert errors.count("Traceback") == (kind == "exception"), errors
-            assert len(re.findall(r"process \d+ ", errors)) == (kind != "SIGTERM"), errors
+            assert len(re.findall(r"process \d+ ", errors)) == (kind in ("SIGKILL", "exception")), errors
             assert errors.count("stopping after this update") == (kind == "SIGTERM"), errors
             log = (run.path / "train.log").read_text(encoding="utf-8")
             assert ("RuntimeError: a bug in one rank" in log) == (kind == "exception")

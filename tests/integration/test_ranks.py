@@ -279,8 +279,8 @@ def test_ranks_alone_change_nothing() -> None:
 def plain_rank(argument: str) -> bool:
     """Trains with one sum of all gradients after the backward pass, in place of buckets during it."""
 
-    def backward(self: BucketedExchange, loss: torch.Tensor) -> None:
-        torch.autograd.backward(loss)
+    def backward(self: BucketedExchange, loss: torch.Tensor, initial_gradient: torch.Tensor) -> None:
+        torch.autograd.backward(loss, initial_gradient)
         for part in self._parts:
             self._sums.append((self._ranks.start_sum(part), part, part))
 
