@@ -114,13 +114,12 @@ def _interrupted_by(error: BaseException) -> Terminated | KeyboardInterrupt | No
     seen: set[int] = set()
     pending = [error]
     while pending:
-        one = pending.pop()
-        if isinstance(one, Terminated | KeyboardInterrupt):
-            return one
-        seen.add(id(one))
-        pending += [
-            found for found in (one.__cause__, one.__context__) if found is not None and id(found) not in seen
-        ]
+        cause = pending.pop()
+        if isinstance(cause, Terminated | KeyboardInterrupt):
+            return cause
+        seen.add(id(cause))
+        behind = (cause.__cause__, cause.__context__)
+        pending += [each for each in behind if each is not None and id(each) not in seen]
     return None
 
 

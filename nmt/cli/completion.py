@@ -59,12 +59,12 @@ def completed(schema: type[Any], config_name: str, word: str) -> list[str]:
 
 
 def _keys(schema: type[Any], groups: Mapping[str, Sequence[str]], word: str) -> set[str]:
-    found = {f"{group}=" for group in groups if group.startswith(word)}
+    words = {f"{group}=" for group in groups if group.startswith(word)}
     for key, *_ in _options(schema, word):
         if key.startswith(word) and key != word and "*" not in key:
             section, dot, _ = key[len(word) :].partition(".")
-            found.add(f"{word}{section}{dot or '='}")
-    return found
+            words.add(f"{word}{section}{dot or '='}")
+    return words
 
 
 def _values(schema: type[Any], groups: Mapping[str, Sequence[str]], key: str) -> Sequence[str]:

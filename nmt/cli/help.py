@@ -104,12 +104,12 @@ def default_text(field: dataclasses.Field[Any]) -> str:
 
 def _documentation(schema: type[Any]) -> dict[str, str]:
     """Returns the docstrings of the fields of a dataclass, which Python does not store."""
-    found: dict[str, str] = {}
+    texts: dict[str, str] = {}
     for part in filter(dataclasses.is_dataclass, reversed(schema.__mro__)):
         body = ast.parse(textwrap.dedent(inspect.getsource(part))).body[0]
         assert isinstance(body, ast.ClassDef)
         for before, after in zip(body.body, body.body[1:], strict=False):
             if isinstance(before, ast.AnnAssign) and isinstance(before.target, ast.Name):
                 if isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant):
-                    found[before.target.id] = " ".join(str(after.value.value).split())
-    return found
+                    texts[before.target.id] = " ".join(str(after.value.value).split())
+    return texts

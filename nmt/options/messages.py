@@ -81,10 +81,10 @@ def wrong_value(error: Exception) -> str:
     words = first_line(error)
     if re.search(r"^Cannot (merge|assign)|is not a subclass of|incompatible with type hint 'dict", words):
         return "is a section or a list. Give its options one by one."
-    if found := re.match(
+    if value := re.match(
         r"Value '(.*)' of type '.*' could not be converted to (Integer|Float|Boolean)", words
     ):
-        return f"must be {_KINDS[found[2]]}, not {shortened(found[1])}."
+        return f"must be {_KINDS[value[2]]}, not {shortened(value[1])}."
     if "is not a ListConfig" in words:
         return "must be a list. Write it in brackets: [a,b]."
     return shortened(f"{words[0].lower()}{words[1:]}", 300)
@@ -149,11 +149,11 @@ def corrected_flag(flag: str, value: str | None, known: Collection[str]) -> str:
     own = own or [key for key in known if key.rpartition(".")[2] == name and "*" not in key]
     meaning = foreign().get(name)
     if meaning is not None and not own[:1] == [name]:
-        found = meant(flag, known) or ""
+        end = meant(flag, known) or ""
         options = [option for option in meaning.options if option.split("=")[0] in known]
         if len(options) == 1 and "=" not in options[0] and value is not None and not meaning.differs:
-            return found.replace(f"{options[0]}?", f"{options[0]}={value}?")
-        return found
+            return end.replace(f"{options[0]}?", f"{options[0]}={value}?")
+        return end
     if len(own) == 1:
         return f". Did you mean {own[0]}={'...' if value is None else value}?"
     return f". Did you mean {' or '.join(own[:4])}?" if own else ""

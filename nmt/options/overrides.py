@@ -99,10 +99,10 @@ def _read(schema: type[Any], text: str, sweep: bool) -> list[Setting]:
         raise UserError(f"{key}: a part of the key is empty. Options are written key=value.")
     if option := text_option(schema, key):
         texts = _alternatives(text, value) if sweep else [value]
-        return [Setting(key, one, read_text(key, one, option), adds=True) for one in texts]
+        return [Setting(key, item, read_text(key, item, option), adds=True) for item in texts]
     if any(key == section or key.startswith(f"{section}.") for section in named_sections(schema)):
         values = _swept(text, value, _parsed(text, f"value={value}"), sweep)
-        return [Setting(key, one, _parsed(text, f"value={one}").value(), adds=True) for one in values]
+        return [Setting(key, item, _parsed(text, f"value={item}").value(), adds=True) for item in values]
     # A group of YAML files, or a section, which may be a group of --config-dir.
     is_group = "/" in key or key == "experiment" or any(k.startswith(f"{key}.") for k in schema_keys(schema))
     if is_group and not value.startswith(("{", "[")):
@@ -112,12 +112,12 @@ def _read(schema: type[Any], text: str, sweep: bool) -> list[Setting]:
     return [
         Setting(
             key,
-            one,
-            _parsed(text, f"{written_key}={one}").value(),
-            choice=f"{written_key}={one}" if is_group and one.startswith("[") else None,
+            item,
+            _parsed(text, f"{written_key}={item}").value(),
+            choice=f"{written_key}={item}" if is_group and item.startswith("[") else None,
             adds=written_key != key,
         )
-        for one in _swept(text, value, override, sweep)
+        for item in _swept(text, value, override, sweep)
     ]
 
 
@@ -126,12 +126,12 @@ def _choices(text: str, key: str, value: str, sweep: bool) -> list[Setting]:
     written = _alternatives(text, value)
     if len(written) > 1 and not sweep:
         raise _lacks_sweep(text)
-    names = [None if one == "null" else _unquoted(one) for one in written]
+    names = [None if item == "null" else _unquoted(item) for item in written]
     if "" in names:
         raise UserError(f"{text}: is empty. Give a name.")
     return [
-        Setting(key.lstrip("+"), one, name, choice=f"{key}={'null' if name is None else quoted(name)}")
-        for one, name in zip(written, names, strict=True)
+        Setting(key.lstrip("+"), item, name, choice=f"{key}={'null' if name is None else quoted(name)}")
+        for item, name in zip(written, names, strict=True)
     ]
 
 

@@ -65,10 +65,10 @@ def folder_names(settings: Sequence[Sequence[Setting]], parents: Sequence[str]) 
         parents: the parent folder of each job's folder.
     """
     swept = [
-        sorted((one for one in job if one.swept and one.key != "run_dir"), key=lambda one: one.key)
+        sorted((item for item in job if item.swept and item.key != "run_dir"), key=lambda item: item.key)
         for job in settings
     ]
-    names = [_shortened("_".join(f"{_plain(one.key)}-{_value(one)}" for one in job)) for job in swept]
+    names = [_shortened("_".join(f"{_plain(item.key)}-{_value(item)}" for item in job)) for job in swept]
     places = [(_identity(parent), name.casefold()) for parent, name in zip(parents, names, strict=True)]
     counts = Counter(places)
     return [
@@ -103,7 +103,7 @@ def _hash(text: str) -> str:
 
 
 def _words(settings: Sequence[Setting]) -> str:
-    return " ".join(f"{one.key}={one.written}" for one in settings if one.swept)
+    return " ".join(f"{item.key}={item.written}" for item in settings if item.swept)
 
 
 def _run_dir(job: Any) -> str:

@@ -82,11 +82,11 @@ class UserFiles(ConfigSource):
 
     def list(self, config_path: str, results_filter: ObjectType | None) -> list[str]:
         """Returns the names in a sub-folder."""
-        found: list[str] = []
+        names: list[str] = []
         with contextlib.suppress(OSError):
             for name in os.listdir(os.path.join(self.path, config_path)):
-                self._list_add_result(found, os.path.join(config_path, name), name, results_filter)
-        return sorted(set(found))
+                self._list_add_result(names, os.path.join(config_path, name), name, results_filter)
+        return sorted(set(names))
 
     def _place(self, config_path: str) -> Path:
         return Path(self.path) / self._normalize_file_name(config_path)
