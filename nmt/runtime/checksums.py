@@ -70,9 +70,9 @@ def read_sums(folder: Path) -> dict[str, str] | None:
     return sums
 
 
-def first_difference(sums: Mapping[str, str], found: Mapping[str, str]) -> str | None:
+def first_difference(recorded: Mapping[str, str], computed: Mapping[str, str]) -> str | None:
     """Returns the first file, by name, whose checksum is missing or differs; None if all agree."""
-    return next((name for name in sorted(found) if sums.get(name) != found[name]), None)
+    return next((name for name in sorted(computed) if recorded.get(name) != computed[name]), None)
 
 
 def damaged_file(folder: Path) -> str | None:
@@ -129,16 +129,16 @@ def read_sections(path: Path, most: int = 1 << 24) -> dict[str, Any]:
     """
     content = read_checked(path, most)
     try:
-        found = parse_json(content)
+        sections = parse_json(content)
     except ValueError as error:
         raise UserError(f"{path}: is damaged: {error}") from error
-    if not isinstance(found, dict):
+    if not isinstance(sections, dict):
         raise UserError(f"{path}: is damaged: it has no sections")
-    return found
+    return sections
 
 
-def require_sum(path: Path, found: str) -> None:
-    """Compares `found` with the checksum of `path` in the SHA256SUMS of its folder, if there is one.
+def require_sum(path: Path, computed: str) -> None:
+    """Compares `computed` with the checksum of `path` in the SHA256SUMS of its folder, if there is one.
 
     Raises:
         UserError: the checksums differ, or SHA256SUMS is damaged.
@@ -150,7 +150,7 @@ def require_sum(path: Path, found: str) -> None:
         raise
     except ValueError as error:
         raise UserError(f"{error}. Copy the folder again, or remove this file.") from error
-    if recorded is not None and recorded.get(path.name) != found:
+    if recorded is not None and recorded.get(path.name) != computed:
         raise UserError(
             f"{path}: is damaged: its checksum is not the one in {SUMS}. Copy the file again. If you have "
             f"changed it yourself, remove {SUMS}."

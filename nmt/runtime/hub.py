@@ -56,11 +56,11 @@ def find_model_folder(path: str | Path, key: str = "model_dir") -> Path:
     Raises:
         UserError: the path is none of these.
     """
-    given = expanded(path)
-    with read_errors(given):
+    named = expanded(path)
+    with read_errors(named):
         folder = model_folder_or_none(path, key)
         if folder is None:
-            raise UserError(f"{key}={path}: {_missing_model_reason(given, str(path), key)}")
+            raise UserError(f"{key}={path}: {_missing_model_reason(named, str(path), key)}")
         return folder
 
 
@@ -77,23 +77,23 @@ def model_folder_or_none(path: str | Path, key: str = "model_dir") -> Path | Non
     return None
 
 
-def _missing_model_reason(given: Path, path: str, key: str) -> str:
-    inside = given if given.name == "checkpoints" else given.parent
+def _missing_model_reason(named: Path, path: str, key: str) -> str:
+    inside = named if named.name == "checkpoints" else named.parent
     names = checkpoint_names(inside)
-    if update_of(given.name) is not None and inside.is_dir() and not given.exists():
+    if update_of(named.name) is not None and inside.is_dir() and not named.exists():
         return f"there is no such checkpoint. {inside} has {abbreviated(names) or 'none'}."
-    if not given.exists():
+    if not named.exists():
         several = key == "model_dir" and "," in path
         hint = f'. Write several as a list: "{key}=[{path}]".' if several else ""
-        return f"there is no such folder (looked for {given.absolute()}){hint}"
-    if inside == given and names:
+        return f"there is no such folder (looked for {named.absolute()}){hint}"
+    if inside == named and names:
         return f"holds checkpoints. Name one of them: {key}={Path(path) / names[-1]}"
-    if enclosing_run(given) is not None:
-        return f"this checkpoint is not in its run: there is no {config_file(given)}. Move it back there."
-    if (given / EXPORT_REPORT).is_file():
-        return _export_reason(given)
-    if (given / "checkpoints").is_dir():
-        names = checkpoint_names(given / "checkpoints")
+    if enclosing_run(named) is not None:
+        return f"this checkpoint is not in its run: there is no {config_file(named)}. Move it back there."
+    if (named / EXPORT_REPORT).is_file():
+        return _export_reason(named)
+    if (named / "checkpoints").is_dir():
+        names = checkpoint_names(named / "checkpoints")
         last = f", or name a checkpoint: {key}={Path(path) / 'checkpoints' / names[-1]}" if names else ""
         return (
             f"its training has not ended, so it has no model yet. "
@@ -131,10 +131,10 @@ def model_folders(path: str | Path, key: str = "model_dir") -> list[Path]:
     """
     if is_hub_name(path):
         return [hub_folder(str(path), key)]
-    given = expanded(path)
-    update = update_of(given.name)
-    padded = [] if update is None else [given.with_name(checkpoint_name(update))]
-    return [given / "model", given, *padded]
+    named = expanded(path)
+    update = update_of(named.name)
+    padded = [] if update is None else [named.with_name(checkpoint_name(update))]
+    return [named / "model", named, *padded]
 
 
 @dataclass(frozen=True)
@@ -172,8 +172,8 @@ def require_repository(name: str, key: str) -> None:
     Raises:
         UserError: the name has another form.
     """
-    found = _NAME.fullmatch(name)
-    if found is None or found[2] is not None or ".." in name or "--" in name or len(name) > 96:
+    match = _NAME.fullmatch(name)
+    if match is None or match[2] is not None or ".." in name or "--" in name or len(name) > 96:
         raise UserError(f"{key}={name}: not the name of a repository on the hub. Give OWNER/NAME.")
 
 
@@ -250,10 +250,10 @@ def is_repository(name: str) -> bool:
 
 
 def _parsed(path: str, key: str) -> _Name:
-    found = _NAME.fullmatch(path.removeprefix(HUB))
-    if found is None or ".." in found[1] or "--" in found[1]:
+    match = _NAME.fullmatch(path.removeprefix(HUB))
+    if match is None or ".." in match[1] or "--" in match[1]:
         raise UserError(f"{key}={path}: not the name of a model on the hub. {_FORM}")
-    return _Name(path, key, found[1], found[2])
+    return _Name(path, key, match[1], match[2])
 
 
 def _commit_of(name: _Name) -> str:
@@ -280,7 +280,7 @@ def _cached_commit(name: _Name, reason: Exception) -> str:
     from huggingface_hub.errors import LocalEntryNotFoundError
 
     try:
-        found = snapshot_download(
+        folder = snapshot_download(
             name.repository,
             revision=name.revision,
             allow_patterns=[CONFIG],
@@ -288,7 +288,7 @@ def _cached_commit(name: _Name, reason: Exception) -> str:
         )
     except (LocalEntryNotFoundError, ValueError):
         _refuse_unreachable(name, reason)
-    return Path(found).name
+    return Path(folder).name
 
 
 def _downloaded(name: _Name, patterns: list[str]) -> Path:
@@ -296,7 +296,7 @@ def _downloaded(name: _Name, patterns: list[str]) -> Path:
 
     quiet_hub()
     try:
-        found = snapshot_download(
+        folder = snapshot_download(
             name.repository,
             revision=name.revision,
             allow_patterns=patterns,
@@ -306,7 +306,7 @@ def _downloaded(name: _Name, patterns: list[str]) -> Path:
     except Exception as error:
         _refuse_unless_network(name, error)
         _refuse_unreachable(name, error)
-    return Path(found)
+    return Path(folder)
 
 
 def _refuse_unless_network(name: _Name, error: Exception) -> None:

@@ -40,8 +40,8 @@ def checkpoint_names(folder: Path) -> list[str]:
     """Returns the names of the checkpoints in a folder, the oldest first."""
     if not folder.is_dir():
         return []
-    found = {update_of(path.name): path.name for path in folder.iterdir()}
-    return [found[update] for update in sorted(update for update in found if update is not None)]
+    names = {update_of(path.name): path.name for path in folder.iterdir()}
+    return [names[update] for update in sorted(update for update in names if update is not None)]
 
 
 def abbreviated(names: Sequence[str]) -> str:

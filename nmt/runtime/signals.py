@@ -37,7 +37,7 @@ class Terminated(SystemExit):
 
 def unignored(signals: Iterable[signal.Signals] = STOP_SIGNALS) -> list[signal.Signals]:
     """Returns those signals that this process does not ignore; `nohup`, for example, ignores SIGHUP."""
-    return [one for one in signals if signal.getsignal(one) not in (signal.SIG_IGN, None)]
+    return [number for number in signals if signal.getsignal(number) not in (signal.SIG_IGN, None)]
 
 
 def raise_on_stop_signals() -> None:
@@ -48,9 +48,9 @@ def raise_on_stop_signals() -> None:
     be called in the main thread.
     """
     handler = _RaiseOnce()
-    for one in STOP_SIGNALS:
-        if signal.getsignal(one) is signal.SIG_DFL:
-            signal.signal(one, handler)
+    for number in STOP_SIGNALS:
+        if signal.getsignal(number) is signal.SIG_DFL:
+            signal.signal(number, handler)
     _send_again_after_finalizers(handler)
 
 
@@ -59,8 +59,8 @@ def let_stop_signals_kill() -> None:
 
     The interpreter prints a traceback if a handler raises while it calls the functions of `atexit`.
     """
-    for one in unignored():
-        signal.signal(one, signal.SIG_DFL)
+    for number in unignored():
+        signal.signal(number, signal.SIG_DFL)
 
 
 def ignore_stop_signals(*, but: Iterable[signal.Signals] = ()) -> None:
@@ -69,8 +69,8 @@ def ignore_stop_signals(*, but: Iterable[signal.Signals] = ()) -> None:
     Args:
         but: signals that are not ignored.
     """
-    for one in set(STOP_SIGNALS) - set(but):
-        signal.signal(one, signal.SIG_IGN)
+    for number in set(STOP_SIGNALS) - set(but):
+        signal.signal(number, signal.SIG_IGN)
 
 
 def start_resource_tracker() -> None:

@@ -236,12 +236,12 @@ def log_also_to(handler: logging.Handler) -> Iterator[None]:
 
 def _handlers() -> list[logging.Handler]:
     """Returns all handlers that get records of the log."""
-    found: list[logging.Handler] = []
+    handlers: list[logging.Handler] = []
     logger: logging.Logger | None = log
     while logger is not None:
-        found += logger.handlers
+        handlers += logger.handlers
         logger = logger.parent if logger.propagate else None
-    return [*found, *filter(None, [logging.lastResort])]
+    return [*handlers, *filter(None, [logging.lastResort])]
 
 
 class _LogFormatter(logging.Formatter):
