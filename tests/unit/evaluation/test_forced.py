@@ -141,34 +141,22 @@ def test_the_test_set_of_the_model(model: TrainConfig, capsys: pytest.CaptureFix
     ("options", "message"),
     [
         ({"model_dir": None}, "score=true: model_dir=DIR is missing."),
-        (
-            {"model_dir": None, "hypotheses": "ref"},
-            "hypotheses=ref: has no meaning with score=true, which scores references with a model. Leave one "
-            "of them out.",
-        ),
-        (
-            {"baseline": "ref"},
-            "baseline=ref: has no meaning with score=true, which scores references with a model. Leave one "
-            "of them out.",
-        ),
-        (
-            {"groups": "ref"},
-            "groups=ref: has no meaning with score=true, which scores references with a model. Leave one of "
-            "them out.",
-        ),
-        (
-            {"target_lang": "de"},
-            "target_lang=de: has no meaning with score=true, which scores references with a model. Leave one "
-            "of them out.",
+        *(
+            (
+                {**more, key: value},
+                f"{key}={value}: has no meaning with score=true, which scores references with a model. Leave "
+                "one of them out.",
+            )
+            for key, value, more in (
+                ("hypotheses", "ref", {"model_dir": None}),
+                ("baseline", "ref", {}),
+                ("groups", "ref", {}),
+                ("target_lang", "de", {}),
+            )
         ),
         (
             {"evaluation": EvaluationConfig(metrics=["bleu"])},
             "evaluation: score=true computes no metrics. Leave one of them out.",
-        ),
-        (
-            {"references": ["ref", "src"]},
-            "references=ref, src: score=true needs one reference of each sentence, and these are 2 files. "
-            "Give one file.",
         ),
         (
             {"references": "[rs]*"},
