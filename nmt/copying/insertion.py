@@ -143,8 +143,8 @@ class _Places:
         no_pair, no_word = np.zeros(len(tagged), np.bool_), np.zeros(len(words[0]), np.bool_)
         return cls(
             rows=np.concatenate([np.arange(len(tagged)), units[0].rows[words[0]]]),
-            begins=np.concatenate([begins, np.array([one.begins[chosen] for one, chosen in both])], 1),
-            ends=np.concatenate([ends, np.array([one.ends[chosen] for one, chosen in both])], 1),
+            begins=np.concatenate([begins, np.array([unit.begins[chosen] for unit, chosen in both])], 1),
+            ends=np.concatenate([ends, np.array([unit.ends[chosen] for unit, chosen in both])], 1),
             is_word=np.concatenate([no_pair, ~no_word]),
             is_name=np.concatenate([no_pair, units[0].names[words[0]] & is_same]),
             is_closed=np.concatenate([closed[0] & closed[1], no_word]),
@@ -152,14 +152,14 @@ class _Places:
 
     def begins_phrase(self) -> Array:
         """Returns whether a word and the next place are the ends of a phrase: (A,) bool."""
-        found = np.zeros(len(self.rows), np.bool_)
+        is_begin = np.zeros(len(self.rows), np.bool_)
         words = np.flatnonzero(self.is_word)  # in the order of the source
         rank = np.empty(len(words), np.int64)
         rank[np.argsort(self.begins[1][words])] = np.arange(len(words))
         sizes = self.ends[:, words[1:]] - self.begins[:, words[:-1]]
         is_next = (np.diff(self.rows[words]) == 0) & (np.diff(rank) == 1)
-        found[words[:-1]] = is_next & (sizes <= _LONGEST_PHRASE).all(0)
-        return found
+        is_begin[words[:-1]] = is_next & (sizes <= _LONGEST_PHRASE).all(0)
+        return is_begin
 
 
 @dataclass(frozen=True, eq=False)

@@ -235,8 +235,8 @@ class PlacePlaceholders(SearchProcessor):
         # The last word can't be passed while a tag that is to enclose words can still be placed.
         is_late = (place == state.last) & (allowed_tags & state.begins[:, None]).any(2)
         goes_on = torch.where(is_end, ~missing.any(2), ~is_late) & (~is_open | is_part)
-        here = following[:, :, None]
-        allowed.scatter_(2, here, allowed.gather(2, here) | goes_on[:, :, None])
+        continuation = following[:, :, None]
+        allowed.scatter_(2, continuation, allowed.gather(2, continuation) | goes_on[:, :, None])
         return log_probs.masked_fill_(~allowed, -torch.inf)
 
     def _fits(self, state: _State, used: Tensor, numbers: Tensor, is_text: Tensor, place: Tensor) -> Tensor:

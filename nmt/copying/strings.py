@@ -105,17 +105,17 @@ def find(text: str, begin: int = 0) -> list[tuple[int, int]]:
 
     Args:
         text: the text.
-        begin: strings before this position are not found.
+        begin: strings before this position are left out.
     """
     if not _HINT.search(text):
         return []
-    found = []
+    spans = []
     for match in STRING.finditer(text, begin):
         start, end = match.span()
         if match[0][0] in _STARTS_URL:
             end = start + len(match[0].rstrip(_AFTER_URL))
-        found.append((start, end))
-    return found
+        spans.append((start, end))
+    return spans
 
 
 _STARTS_URL = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz")
@@ -254,25 +254,25 @@ def mask_pair(source: str, target: str, tags: Collection[str] = ()) -> MaskedPai
     sides = (source, target)
     spans = (find(source, begin), find(target))
     places: list[dict[str, list[int]]] = []  # of each side: string → its places in the list of spans
-    for text, found in zip(sides, spans, strict=True):
+    for text, side_spans in zip(sides, spans, strict=True):
         by_string = defaultdict(list)
-        for place, (start, end) in enumerate(found):
+        for place, (start, end) in enumerate(side_spans):
             by_string[text[start:end]].append(place)
         places.append(by_string)
     partners = {
-        place: other
-        for string, own in places[0].items()
-        if len(own) == len(others := places[1].get(string, []))
-        for place, other in zip(own, others, strict=True)
+        place: partner
+        for string, source_places in places[0].items()
+        if len(source_places) == len(target_places := places[1].get(string, []))
+        for place, partner in zip(source_places, target_places, strict=True)
     }
     chosen = sorted(partners)[:NUM_PLACEHOLDERS]
     numbers = {partners[place]: number for number, place in enumerate(chosen)}
     ordered = sorted(numbers)
     masked, strings = _replaced(source, [spans[0][place] for place in chosen], range(len(chosen)))
-    other, _ = _replaced(
+    masked_target, _ = _replaced(
         target, [spans[1][place] for place in ordered], [numbers[place] for place in ordered]
     )
-    return MaskedPair(masked, other, tuple(strings))
+    return MaskedPair(masked, masked_target, tuple(strings))
 
 
 def restore(text: str, strings: Sequence[Original]) -> tuple[str, int]:

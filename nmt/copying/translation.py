@@ -233,12 +233,12 @@ def raw_links(links: Links, source: RawWords, target: RawWords) -> Links:
     Returns:
         The links in the order of the target words, at most one for each.
     """
-    found: dict[int, int] = {}
-    _add(found, [link for link in links if target.plain[link[1]]], source.words, target.words)
+    raw: dict[int, int] = {}
+    _add(raw, [link for link in links if target.plain[link[1]]], source.words, target.words)
     strings = [(number, number) for number in target.strings if number in source.strings]
-    _add(found, strings, source.strings, target.strings)
-    _add(found, links, source.words, target.words)
-    return tuple((found[word], word) for word in sorted(found))
+    _add(raw, strings, source.strings, target.strings)
+    _add(raw, links, source.words, target.words)
+    return tuple((raw[word], word) for word in sorted(raw))
 
 
 def identity_links(line: str) -> Links:
@@ -247,7 +247,7 @@ def identity_links(line: str) -> Links:
 
 
 def _add(
-    found: dict[int, int],
+    raw: dict[int, int],
     links: Iterable[tuple[int, int]],
     source: Sequence[range] | dict[int, range],
     target: Sequence[range] | dict[int, range],
@@ -256,10 +256,10 @@ def _add(
 
     If the source has fewer, its last word is linked to the others. Links that exist are left unchanged.
     """
-    for one, other in links:
-        for offset, word in enumerate(target[other]):
-            if begins := source[one]:
-                found.setdefault(word, begins[min(offset, len(begins) - 1)])
+    for source_word, target_word in links:
+        for offset, word in enumerate(target[target_word]):
+            if begins := source[source_word]:
+                raw.setdefault(word, begins[min(offset, len(begins) - 1)])
 
 
 def _span(numbers: Sequence[int]) -> range:

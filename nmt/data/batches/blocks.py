@@ -177,8 +177,8 @@ class Plan:
         new_source = self._samplers[0].resegment(source, mix(self._seed, _SOURCE, epoch, block))
         new_target = self._samplers[1].resegment(target, mix(self._seed, _TARGET, epoch, block))
         sizes = new_source.lengths(), new_target.lengths()
-        kept = (sizes[0] <= self._limits[0]) & (sizes[1] <= self._limits[1])
-        rows = np.arange(len(kept)) + np.where(kept, len(kept), 0)
+        fits = (sizes[0] <= self._limits[0]) & (sizes[1] <= self._limits[1])
+        rows = np.arange(len(fits)) + np.where(fits, len(fits), 0)
         return (
             Side.concatenated([source, new_source]).take(rows),
             Side.concatenated([target, new_target]).take(rows),
@@ -322,10 +322,10 @@ def chains(
 
 def begins_with(side: Side, ids: Array) -> Array:
     """Returns whether each of n sentences begins with the id at its place in `ids`, (n,); (n,) bool."""
-    found = np.zeros(len(side), np.bool_)
+    begins = np.zeros(len(side), np.bool_)
     nonempty = np.flatnonzero(side.lengths())
-    found[nonempty] = side.ids[side.offsets[nonempty]] == ids[nonempty]
-    return found
+    begins[nonempty] = side.ids[side.offsets[nonempty]] == ids[nonempty]
+    return begins
 
 
 def steps_in_chains(counts: Array, members: Side) -> Array:
@@ -361,7 +361,7 @@ def concatenated(side: Side, members: Side, tagged: Array | None = None) -> Side
     is_first = np.zeros(len(taken), np.bool_)
     is_first[members.offsets[:-1]] = True
     drops = tagged[members.flat()] & ~is_first
-    kept = np.ones(len(taken.ids), np.bool_)
-    kept[taken.offsets[:-1][drops]] = False
+    remains = np.ones(len(taken.ids), np.bool_)
+    remains[taken.offsets[:-1][drops]] = False
     offsets = offsets_of(taken.lengths() - drops)
-    return Side(taken.ids[kept], offsets[members.offsets])
+    return Side(taken.ids[remains], offsets[members.offsets])

@@ -107,12 +107,12 @@ class BatchStream:
 
     def rows(self, start: Cursor, end: Cursor) -> list[tuple[Cursor, Array]]:
         """Returns the place and the rows in the store of each batch from `start` up to `end`."""
-        found = []
+        places = []
         for place, after, block, rows in _steps(_blocks(self._plan, start, 0), start.batch):
-            found.append((place, block.rows.take(rows).flat()))
+            places.append((place, block.rows.take(rows).flat()))
             if after >= end:
                 break
-        return found
+        return places
 
     def close(self) -> None:
         """Ends the threads, at the latest when the current block is computed."""

@@ -77,8 +77,8 @@ class Texts:
         """
         self._shards = [Shard.open(path) for path in _shard_paths(folder)]
         self._starts = offsets_of(np.array([len(shard.source) for shard in self._shards], np.int64))
-        found = map_safetensors(repeats or folder / _REPEATS)[0]
-        self._repeats, self.near = found["numbers"], found["near"]
+        arrays = map_safetensors(repeats or folder / _REPEATS)[0]
+        self._repeats, self.near = arrays["numbers"], arrays["near"]
         self.num_shards = len(self._shards)
         self.num_pairs = int(self._starts[-1]) - len(self._repeats)
 
@@ -206,8 +206,8 @@ def _repeats_across(corpora: Sequence[Sequence[Hashes]]) -> list[Array]:
     A pair is repeated if an equal hash occurs earlier in any corpus.
     """
     starts = offsets_of(np.array([sum(len(shard.rows) for shard in shards) for shards in corpora], np.int64))
-    found = repeats([shard for shards in corpora for shard in shards])
-    parts = np.split(found, np.searchsorted(found, starts[1:-1]))
+    numbers = repeats([shard for shards in corpora for shard in shards])
+    parts = np.split(numbers, np.searchsorted(numbers, starts[1:-1]))
     return [part - start for part, start in zip(parts, starts[:-1], strict=True)]
 
 
@@ -258,13 +258,13 @@ class Cleaner:
         sources, targets = (list(map(normal_text, content.decode().split("\n"))) for content in raw)
         assert len(sources) == len(targets)
         report = CleaningReport()
-        kept = [True] * len(sources)
+        retained = [True] * len(sources)
         for rule in self.rules:
             for place in rule.suspects(sources, targets):
-                if kept[place] and rule.drops(sources[place], targets[place]):
-                    kept[place] = False
+                if retained[place] and rule.drops(sources[place], targets[place]):
+                    retained[place] = False
                     report.drop(rule.name, rule.words, sources[place], targets[place])
-        sources, targets = list(compress(sources, kept)), list(compress(targets, kept))
+        sources, targets = list(compress(sources, retained)), list(compress(targets, retained))
         report.keep(len(sources))
         more = _sorted_hashes("hashes", map(pair_hash, sources, targets))
         if self.near:
@@ -350,7 +350,7 @@ def repeats(shards: Sequence[Hashes]) -> Array:
     num_parts = int(starts[-1]) // _PART_PAIRS + 1
     lowest = np.array([(part << 64) // num_parts for part in range(num_parts)], np.uint64)
     cuts = np.array([np.append(np.searchsorted(s.values, lowest), len(s.values)) for s in shards])
-    found = [np.empty(0, np.int64)]
+    repeated_numbers = [np.empty(0, np.int64)]
     with progress(total=int(starts[-1]), unit="pairs", description="Finding duplicates") as bar:
         for part in range(num_parts if shards else 0):
             firsts: list[tuple[Array, Array]] = []
@@ -359,14 +359,14 @@ def repeats(shards: Sequence[Hashes]) -> Array:
                 values, numbers = shard.values[span], shard.rows[span].astype(np.int64) + start
                 repeated = _equals_previous(values)
                 if repeated.any():
-                    found.append(numbers[repeated])
+                    repeated_numbers.append(numbers[repeated])
                     values, numbers = values[~repeated], numbers[~repeated]
                 firsts.append((values, numbers))
             values, numbers = map(np.concatenate, zip(*firsts, strict=True))
             order = np.argsort(values, kind="stable")  # the first of equal values stays first
-            found.append(numbers[order[_equals_previous(values[order])]])
+            repeated_numbers.append(numbers[order[_equals_previous(values[order])]])
             bar.update(sum(span.stop - span.start for span in slices))
-    result = np.concatenate(found)
+    result = np.concatenate(repeated_numbers)
     result.sort()
     return result
 

@@ -184,13 +184,13 @@ def read_held_out(split: SplitConfig, data: DataConfig, key: str) -> HeldOut:
 
 def _names_of_lines(split: SplitConfig, corpus: Corpus, key: str) -> list[str]:
     """Returns the name of the file of each pair."""
-    given = f"{key}.names=[{','.join(split.names)}]"
+    option = f"{key}.names=[{','.join(split.names)}]"
     if split.groups is not None:
-        raise UserError(f"{given}: {key}.groups is also given. Remove one of them.")
+        raise UserError(f"{option}: {key}.groups is also given. Remove one of them.")
     if len(split.names) != len(corpus.files):
         count = len(corpus.files)
         have = f"{count} {'file' if count == 1 else 'files'}" if count else "data that are not files"
-        raise UserError(f"{given}: {len(split.names)} names for {have}. Give one name per file.")
+        raise UserError(f"{option}: {len(split.names)} names for {have}. Give one name per file.")
     counts = [sum(len(block[0]) for block in read()) for read in corpus.files]
     return [name for name, count in zip(split.names, counts, strict=True) for _ in range(count)]
 
@@ -200,8 +200,8 @@ def _lengths(lines: list[str]) -> Array:
 
 
 def _kinds(split: PairsConfig) -> list[str]:
-    given = given_options(split)
-    return [name for name in given if not (name == "target" and "source" in given)]
+    options = given_options(split)
+    return [name for name in options if not (name == "target" and "source" in options)]
 
 
 def _is_set(value: Any) -> bool:
@@ -219,11 +219,11 @@ def _nothing_given(data: DataConfig, key: str) -> str:
 
 
 def _from_text(split: PairsConfig, data: DataConfig, key: str) -> Corpus:
-    for given, missing in (("source", "target"), ("target", "source")):
+    for present, missing in (("source", "target"), ("target", "source")):
         if not _is_set(getattr(split, missing)):
             lang = data.target_lang if missing == "target" else data.source_lang
             raise UserError(
-                f"{key}.{given}: given without {key}.{missing}. Add the other side, "
+                f"{key}.{present}: given without {key}.{missing}. Add the other side, "
                 f"such as {key}.{missing}={key.rpartition('.')[2]}.{lang}"
             )
     sources, targets = expand(split.source, f"{key}.source"), expand(split.target, f"{key}.target")
@@ -307,8 +307,8 @@ def _from_hub(split: PairsConfig, data: DataConfig, key: str) -> Corpus:
     assert split.split is not None
     if not data.hub.path:
         raise UserError(f"{key}.split={split.split}: a split of a hub data set. Set data.hub.path too.")
-    found = open_hub(data, split.split, key)
-    return Corpus(found.name, found.facts, found.blocks, key, found.num_pairs)
+    hub_split = open_hub(data, split.split, key)
+    return Corpus(hub_split.name, hub_split.facts, hub_split.blocks, key, hub_split.num_pairs)
 
 
 def _names(files: list[Path]) -> str:

@@ -116,9 +116,11 @@ def _require_plain_name(option: str, folder: Path) -> None:
     Raises:
         UserError: the name is a pattern.
     """
-    found = _PATTERN.search(str(folder))
-    if found:
-        raise UserError(f"{option}: {folder} has {found[0]} in its name, a pattern to `datasets`. Rename it.")
+    pattern = _PATTERN.search(str(folder))
+    if pattern:
+        raise UserError(
+            f"{option}: {folder} has {pattern[0]} in its name, a pattern to `datasets`. Rename it."
+        )
 
 
 def commit_of(hub: HubConfig) -> str | None:
@@ -133,8 +135,8 @@ def commit_of(hub: HubConfig) -> str | None:
     if is_commit(hub.revision):
         return hub.revision
     commit, network_error = _resolve(hub)
-    found = commit or _load_builder(_quiet_datasets(), hub, commit, network_error).hash
-    return found if is_commit(found) else hub.revision
+    version = commit or _load_builder(_quiet_datasets(), hub, commit, network_error).hash
+    return version if is_commit(version) else hub.revision
 
 
 def _quiet_datasets() -> Any:
@@ -359,12 +361,12 @@ def _commits(data: DataConfig) -> dict[str, str | None]:
         if corpus.split:
             read[_key(name)] = hub_of(corpus, data)
     commits: dict[str, str | None] = {}
-    found: dict[tuple[str | None, ...], str | None] = {}  # one request per data set
+    known: dict[tuple[str | None, ...], str | None] = {}  # one request per data set
     for key, hub in read.items():
         if hub.path and local_folder(hub) is None:
-            if astuple(hub) not in found:
-                found[astuple(hub)] = _commit(key, hub, data)
-            commits[key] = found[astuple(hub)]
+            if astuple(hub) not in known:
+                known[astuple(hub)] = _commit(key, hub, data)
+            commits[key] = known[astuple(hub)]
     return commits
 
 

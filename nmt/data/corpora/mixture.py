@@ -75,8 +75,8 @@ class Mixture:
 
     def corpora_of(self, rows: Array) -> Array:
         """Returns the number of the corpus of each row of the concatenated corpora, from 0: (n,) int64."""
-        found: Array = np.searchsorted(self._starts, rows, "right") - 1
-        return found
+        corpora: Array = np.searchsorted(self._starts, rows, "right") - 1
+        return corpora
 
     def _corpus_rows(self, corpus: int, seed: int, epoch: int, places: Array) -> Array:
         """Returns the rows of an epoch's draws from one corpus; the draws are counted from 0."""

@@ -253,13 +253,13 @@ def choose_keys(data: DataConfig, has: Callable[[str], bool], names: Sequence[st
         ("target", data.target_key, data.target_lang),
     ):
         tried = [key, f"translation.{lang}", lang] if key == side else [key]
-        found = next(filter(has, tried), None)
-        if found is None:
+        column = next(filter(has, tried), None)
+        if column is None:
             raise UserError(
                 f"{where}: no column {' or '.join(tried)} for the {side} side. "
                 f"Set data.{side}_key to one of {_listed(names)}"
             )
-        keys.append(found)
+        keys.append(column)
     return keys[0], keys[1]
 
 

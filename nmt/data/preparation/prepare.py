@@ -86,17 +86,19 @@ def prepare(config: DataConfig, *, shard_pairs: int = SHARD_PAIRS, checked: bool
         UserError: data are missing or damaged, the cache can't be written, or no pairs remain after cleaning.
     """
     sources = open_sources(config)
-    given = None
+    existing = None
     if config.tokenizer.path is not None:
-        given = find_tokenizer(config.tokenizer.path)
-        check_pieces(sources, given.source_symbols, config.tokenizer.path)
-        _check_placeholders(config, given)
-        config = replace(config, tokenizer=replace(config.tokenizer, user_symbols=list(given.source_symbols)))
+        existing = find_tokenizer(config.tokenizer.path)
+        check_pieces(sources, existing.source_symbols, config.tokenizer.path)
+        _check_placeholders(config, existing)
+        config = replace(
+            config, tokenizer=replace(config.tokenizer, user_symbols=list(existing.source_symbols))
+        )
     held_out = {"valid": read_held_out(config.valid, config, "data.valid")}
     if is_given(config.test):
         held_out["test"] = read_held_out(config.test, config, "data.test")
     check_tags(held_out, sources, known_tags(config.tokenizer.user_symbols, sources))
-    stages = _Stages(config, sources, list(held_out.values()), given, shard_pairs, checked)
+    stages = _Stages(config, sources, list(held_out.values()), existing, shard_pairs, checked)
     with cache_errors():
         tokenizer = stages.tokenizer()
         stores, reports = zip(*stages.encoded(tokenizer), strict=True)
@@ -136,14 +138,14 @@ def prepare(config: DataConfig, *, shard_pairs: int = SHARD_PAIRS, checked: bool
     )
 
 
-def _check_placeholders(config: DataConfig, given: Tokenizer) -> None:
+def _check_placeholders(config: DataConfig, existing: Tokenizer) -> None:
     """Checks that the vocabulary of `data.tokenizer.path` has placeholders if `data.placeholders` is on.
 
     Raises:
         UserError: only one of the two has them.
     """
-    if config.placeholders != bool(given.placeholders):
-        has, wanted = ("has", "true") if given.placeholders else ("has no", "false")
+    if config.placeholders != bool(existing.placeholders):
+        has, wanted = ("has", "true") if existing.placeholders else ("has no", "false")
         raise UserError(
             f"data.placeholders={str(config.placeholders).lower()}: the vocabulary of "
             f"{config.tokenizer.path} {has} placeholders. Set data.placeholders={wanted}."
@@ -163,12 +165,12 @@ class _Stages:
         config: DataConfig,
         sources: Sequence[Source],
         held_out: Sequence[HeldOut],
-        given: Tokenizer | None,
+        existing: Tokenizer | None,
         shard_pairs: int,
         checked: bool,
     ) -> None:
         self._config, self._sources = config, sources
-        self._given, self._shard_pairs, self._checked = given, shard_pairs, checked
+        self._existing, self._shard_pairs, self._checked = existing, shard_pairs, checked
         self._workers = config.workers or available_cores()
         self.encoded_any = False
         self.root = (expanded(config.cache_dir) if config.cache_dir else cache_folder()) / "prepared"
@@ -190,8 +192,8 @@ class _Stages:
         return replace(options, user_symbols=symbols, vocab_size=size)
 
     def _vocab_size(self) -> int:
-        if self._given is not None:
-            return self._given.source_vocab_size
+        if self._existing is not None:
+            return self._existing.source_vocab_size
         joint, coverage = self._config.tokenizer.joint, self._config.tokenizer.character_coverage
 
         def build(part: Path) -> dict[str, Any]:
@@ -221,8 +223,8 @@ class _Stages:
         """Trains the tokenizer, or copies the given tokenizer."""
 
         def build(part: Path) -> dict[str, Any]:
-            if self._given is not None:
-                self._given.save(part)
+            if self._existing is not None:
+                self._existing.save(part)
                 return {}
             sample = partial(_sample, self._nonempty_texts(), self._config)
             pairs = partial(masked_pairs, sample) if self._config.placeholders else sample
@@ -321,8 +323,8 @@ class _Stages:
 
     def _tokenizer_fingerprint(self) -> str:
         """Returns a fingerprint of the given tokenizer, or of everything that the training depends on."""
-        if self._given is not None:
-            return fingerprint([FORMAT, self._given.fingerprint])
+        if self._existing is not None:
+            return fingerprint([FORMAT, self._existing.fingerprint])
         facts = [FORMAT, spm.__version__, self._mixture, asdict(self.tokenizer_options)]
         return fingerprint([*facts, *self._placeholder_facts])
 

@@ -133,8 +133,8 @@ class UnigramSegmenter:
         """Finds the node of the piece of each length that ends at each position: (L, K, W), K at most L."""
         num_words, size = letters.shape
         longest = min(self._longest, size)
-        found = np.zeros((size, longest, num_words), np.int32)
-        flat_letters, flat = np.ascontiguousarray(letters.T).reshape(-1), found.reshape(-1)
+        ends = np.zeros((size, longest, num_words), np.int32)
+        flat_letters, flat = np.ascontiguousarray(letters.T).reshape(-1), ends.reshape(-1)
         at = np.arange(size * num_words)  # place * W + word
         nodes = np.ones(len(at), np.int32)
         for length in range(longest):
@@ -145,7 +145,7 @@ class UnigramSegmenter:
             flat[(place * longest + length) * num_words + word] = nodes
             within = np.flatnonzero(at < (size - 1) * num_words)
             nodes, at = nodes[within], at[within] + num_words
-        return found
+        return ends
 
     def _sums(self, nodes: Array) -> Array:
         """Sums the weights of all segmentations up to each position: (L, K, W) float64.
@@ -266,14 +266,14 @@ class _Lookup:
         """Returns the values of pairs, or `missing`, in the shape of `first` and `second`."""
         keys = (first.astype(np.int64) << 32) | second
         at = self._at(keys)
-        found, values = self._keys[at], self._values[at]
-        other = np.nonzero((found != keys) & (found >= 0))
-        while len(other[0]):
-            at[other] = (at[other] + 1) & self._last
-            found = self._keys[at[other]]
-            values[other] = self._values[at[other]]
-            unfinished = np.flatnonzero((found != keys[other]) & (found >= 0))
-            other = tuple(index[unfinished] for index in other)
+        stored, values = self._keys[at], self._values[at]
+        colliding = np.nonzero((stored != keys) & (stored >= 0))
+        while len(colliding[0]):
+            at[colliding] = (at[colliding] + 1) & self._last
+            stored = self._keys[at[colliding]]
+            values[colliding] = self._values[at[colliding]]
+            unfinished = np.flatnonzero((stored != keys[colliding]) & (stored >= 0))
+            colliding = tuple(index[unfinished] for index in colliding)
         return values
 
     def _at(self, keys: Array) -> Array:

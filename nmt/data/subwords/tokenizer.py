@@ -211,8 +211,8 @@ class Tokenizer:
     def split_tag(self, text: str) -> tuple[list[int], str]:
         """Splits a source into the id of its first word, if that is a user symbol, and the rest."""
         first, *rest = text.split(None, 1) or [""]
-        found = self.source_symbols.get(first)
-        return ([], text) if found is None else ([found], "".join(rest))
+        tag = self.source_symbols.get(first)
+        return ([], text) if tag is None else ([tag], "".join(rest))
 
     @classmethod
     def load(cls, folder: Path) -> Tokenizer:
@@ -314,8 +314,8 @@ def find_tokenizer(path: str) -> Tokenizer:
     for folder in model_folders(path, "data.tokenizer.path"):
         with read_errors(folder):
             place = pieces_folder(folder)
-            there = holds_pieces(place)
-        if there:
+            has_pieces = holds_pieces(place)
+        if has_pieces:
             return Tokenizer.load(place)
     raise UserError(
         f"data.tokenizer.path={path}: neither this folder nor its folder model/ has {JOINT_FILE}, or "
@@ -353,10 +353,12 @@ def _placeholders(symbols: Collection[str], processors: Sequence[spm.SentencePie
     if not set(symbols).issuperset(PLACEHOLDERS):
         return range(0)
     first = processors[0].piece_to_id(PLACEHOLDERS[0])
-    found = range(first, first + len(PLACEHOLDERS))
-    if any([one.piece_to_id(symbol) for symbol in PLACEHOLDERS] != list(found) for one in processors):
+    ids = range(first, first + len(PLACEHOLDERS))
+    if any(
+        [processor.piece_to_id(symbol) for symbol in PLACEHOLDERS] != list(ids) for processor in processors
+    ):
         raise ValueError("its placeholders are not in order")
-    return found
+    return ids
 
 
 def _lists(side: Side) -> list[list[int]]:

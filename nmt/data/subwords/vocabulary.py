@@ -316,8 +316,8 @@ def words_of_text(text: str, encode: Callable[[list[str]], list[list[int]]]) -> 
     """
     parts = [(match.start(), match[0]) for match in re.finditer("[^ ]+", text)]
     starts = [len(text[:start].encode()) for start, _ in parts]
-    found = encode([part for _, part in parts]) if parts else []
-    begins = [start + begin for start, part in zip(starts, found, strict=True) for begin in part]
+    part_begins = encode([part for _, part in parts]) if parts else []
+    begins = [start + begin for start, part in zip(starts, part_begins, strict=True) for begin in part]
     return words_at(text, text, begins)
 
 

@@ -61,11 +61,11 @@ class Words:
         sizes = stops - starts
         lanes, places = _lanes(codes, starts, sizes)
         known = (sizes <= 8 * _LANES) & (codes[: -8 * _LANES].min(initial=1) > 0)  # zeros pad lanes
-        found = known.copy()
+        is_cached = known.copy()
         for lane, cached in zip(lanes, self._lanes, strict=True):
-            found &= cached[places] == lane
+            is_cached &= cached[places] == lane
         begins, counts = self._begins[places], self._counts[places]
-        missing = np.flatnonzero(~found)
+        missing = np.flatnonzero(~is_cached)
         if len(missing):
             first, which, new_begins, new_counts = self._encode_new(codes, starts[missing], stops[missing])
             begins[missing], counts[missing] = new_begins[which], new_counts[which]

@@ -184,5 +184,5 @@ def _may_be_words(source: Sequence[_Number], target: Sequence[_Number]) -> bool:
 def _addresses(text: str) -> Counter[str]:
     if "@" not in text and "://" not in text and "www." not in text:
         return Counter()
-    found = (address.rstrip(".,;:!?/").casefold() for address in _ADDRESS.findall(text))
-    return Counter(address.partition("://")[2] or address for address in found)
+    addresses = (address.rstrip(".,;:!?/").casefold() for address in _ADDRESS.findall(text))
+    return Counter(address.partition("://")[2] or address for address in addresses)

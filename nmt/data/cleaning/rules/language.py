@@ -183,8 +183,8 @@ class ScriptRule(Rule):
     def _is_other(self, text: str, scripts: frozenset[str]) -> bool:
         if text.isascii() and "LATIN" in scripts:  # most lines in most languages
             return False
-        found = [script for script in map(script_of, text) if script]
-        return sum(script in scripts for script in found) < self.min_script * len(found)
+        of_letters = [script for script in map(script_of, text) if script]
+        return sum(script in scripts for script in of_letters) < self.min_script * len(of_letters)
 
 
 @cache
