@@ -141,7 +141,7 @@ Batch.to = forgets
     ),
     "attention loses a token": (
         """
-from nmt.model.gpu.attention import TritonAttention
+from nmt.model.gpu.triton_attention import TritonAttention
 attend = TritonAttention.attend
 TritonAttention.attend = lambda self, q, *rest, **options: attend(self, q[1:], *rest, **options)
 """,
