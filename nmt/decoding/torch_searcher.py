@@ -21,14 +21,7 @@ from nmt.decoding.alignment import AlignmentHeads, heads_of
 from nmt.decoding.constraints import Automaton
 from nmt.decoding.ensemble import Ensemble
 from nmt.decoding.head_choice import HeadChoice, Pair, choose_heads
-from nmt.decoding.processors import (
-    NoRepeatNgram,
-    Prefix,
-    PrefixOptions,
-    SearchInput,
-    SearchProcessor,
-    configured_processors,
-)
+from nmt.decoding.processors import NoRepeatNgram, Prefix, PrefixOptions, configured_processors
 from nmt.decoding.sampling import Sampling, sample
 from nmt.decoding.scorers import LengthPenalty
 from nmt.decoding.scoring import forced_attention, forced_score
@@ -49,6 +42,7 @@ from nmt.model import DecoderState, Seq2Seq, put_on
 from nmt.runtime import kept_freed_memory, log, memory_errors
 from nmt.runtime.fp32_products import fast_fp32_products
 from nmt.runtime.lazy import cached_property
+from nmt.search_processor import SearchInput, SearchProcessor
 
 _DTYPES = {Precision.bf16: torch.bfloat16, Precision.fp16: torch.float16}
 _PLACING_BEAM = 4  # hypotheses of a search that places tags, at least
