@@ -25,7 +25,7 @@ from nmt.data.cleaning.cleaner import (
     pair_hash,
 )
 from nmt.data.corpora.corpus import Corpus
-from nmt.data.corpora.tables import Block
+from nmt.data.corpora.tables import TextBlock
 from nmt.data.shuffle import Shuffle
 from nmt.data.store import Shard
 from nmt.runtime import progress
@@ -239,7 +239,7 @@ def _tasks(corpus: Corpus, folder: Path, shard_pairs: int) -> Iterator[tuple[Pat
         yield path, None if path.exists() else _raw(block)
 
 
-def _raw(block: Block) -> _Raw:
+def _raw(block: TextBlock) -> _Raw:
     return "\n".join(block[0]).encode(), "\n".join(block[1]).encode()
 
 

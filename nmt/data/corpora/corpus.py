@@ -13,7 +13,7 @@ import numpy as np
 
 from nmt.config import DataConfig, PairsConfig, SplitConfig
 from nmt.data.corpora.hub import open_hub
-from nmt.data.corpora.tables import Block, Pair, read_table, table_reader
+from nmt.data.corpora.tables import Pair, TextBlock, read_table, table_reader
 from nmt.data.corpora.text import expand, file_facts, mispaired, read_blocks, read_lines
 from nmt.data.subwords.tokenizer import check_symbols
 from nmt.errors import UserError
@@ -32,13 +32,13 @@ class Corpus:
     facts: dict[str, Any]
     """Facts that identify the content on every machine: of files, name, size and SHA-256; of a hub data set,
     path, configuration, commit and split."""
-    read: Callable[[], Iterator[Block]] = field(repr=False)
+    read: Callable[[], Iterator[TextBlock]] = field(repr=False)
     """Reads the blocks from the beginning. `blocks` and `pairs` do the same with checks."""
     key: str = "data"
     """The option that names it, for messages."""
     num_pairs: int | None = None
     """Number of pairs, if it is known before reading."""
-    files: Sequence[Callable[[], Iterator[Block]]] = field(default=(), repr=False)
+    files: Sequence[Callable[[], Iterator[TextBlock]]] = field(default=(), repr=False)
     """Reads the blocks of each text file or table; empty if the data are not files."""
 
     def pairs(self) -> Iterator[Pair]:
@@ -49,7 +49,7 @@ class Corpus:
         """
         return (pair for block in self._checked() for pair in zip(*block, strict=True))
 
-    def blocks(self, size: int) -> Iterator[Block]:
+    def blocks(self, size: int) -> Iterator[TextBlock]:
         """Yields the pairs in order, in blocks of `size` pairs; the last block may be smaller.
 
         Blocks of long pairs are smaller too. A block ends with the pair that brings it to 33.5 million
@@ -78,7 +78,7 @@ class Corpus:
         if sources:
             yield sources, targets
 
-    def _checked(self) -> Iterator[Block]:
+    def _checked(self) -> Iterator[TextBlock]:
         empty = True
         for block in self.read():
             empty = empty and not block[0]
@@ -249,11 +249,11 @@ def _from_text(split: PairsConfig, data: DataConfig, key: str) -> Corpus:
     return Corpus(name, facts, partial(_read_text, pairs, key), key, files=parts)
 
 
-def _read_text(files: list[tuple[Path, Path]], key: str) -> Iterator[Block]:
+def _read_text(files: list[tuple[Path, Path]], key: str) -> Iterator[TextBlock]:
     for source, target in files:
         sides = read_blocks(source), read_blocks(target)
         counts = [0, 0]
-        waiting: Block = [], []  # the lines of one side whose other side has not been read yet
+        waiting: TextBlock = [], []  # the lines of one side whose other side has not been read yet
         while True:
             behind = 0 if len(waiting[0]) <= len(waiting[1]) else 1
             block = next(sides[behind], None)
@@ -285,7 +285,7 @@ def _from_tables(split: PairsConfig, data: DataConfig, key: str) -> Corpus:
     return Corpus(_names(files), facts, partial(_read_tables, files, data), key, files=parts)
 
 
-def _read_tables(files: list[Path], data: DataConfig) -> Iterator[Block]:
+def _read_tables(files: list[Path], data: DataConfig) -> Iterator[TextBlock]:
     for path in files:
         yield from read_table(path, data)
 

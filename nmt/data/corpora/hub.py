@@ -18,7 +18,7 @@ from typing import Any
 
 from nmt.config import CorpusConfig, DataConfig, HubConfig
 from nmt.data.cache import fingerprint
-from nmt.data.corpora.tables import Block, Pair, arrow_blocks, arrow_names, arrow_type, choose_keys
+from nmt.data.corpora.tables import Pair, TextBlock, arrow_blocks, arrow_names, arrow_type, choose_keys
 from nmt.data.corpora.text import file_facts
 from nmt.errors import UserError
 from nmt.runtime import expanded, file_error, guest, log, reason_of, stat_or_none
@@ -46,7 +46,7 @@ class HubSplit:
         """Number of pairs."""
         return int(self.dataset.num_rows)
 
-    def blocks(self) -> Iterator[Block]:
+    def blocks(self) -> Iterator[TextBlock]:
         """Yields the pairs in order, block by block. A missing side is empty."""
         tables = self.dataset.with_format("arrow").iter(batch_size=_BLOCK_ROWS)
         return arrow_blocks(tables, self.keys, self.name)

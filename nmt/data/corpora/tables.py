@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 Pair = tuple[str, str]
 """A source sentence and its target sentence."""
 
-Block = tuple[list[str], list[str]]
+TextBlock = tuple[list[str], list[str]]
 """A block of pairs: their sources and their targets."""
 
 _BLOCK_ROWS = 1024  # rows per block; a row may be a whole document
@@ -29,7 +29,7 @@ _MAX_LISTED = 30  # keys in a message
 _MAX_DIGITS = 4000  # of an integer; Python refuses to convert more than 4,300
 
 
-def read_table(path: Path, data: DataConfig) -> Iterator[Block]:
+def read_table(path: Path, data: DataConfig) -> Iterator[TextBlock]:
     """Yields the pairs of a TSV, JSONL or Parquet file in order, block by block.
 
     Args:
@@ -42,7 +42,7 @@ def read_table(path: Path, data: DataConfig) -> Iterator[Block]:
     return table_reader(path)(path, data)
 
 
-def table_reader(path: Path) -> Callable[[Path, DataConfig], Iterator[Block]]:
+def table_reader(path: Path) -> Callable[[Path, DataConfig], Iterator[TextBlock]]:
     """Returns the reader for a file, chosen by its name.
 
     Raises:
@@ -60,7 +60,7 @@ def table_reader(path: Path) -> Callable[[Path, DataConfig], Iterator[Block]]:
     return reader
 
 
-def _read_tsv(path: Path, data: DataConfig) -> Iterator[Block]:
+def _read_tsv(path: Path, data: DataConfig) -> Iterator[TextBlock]:
     return _blocks(_tsv_pairs(path, data))
 
 
@@ -105,7 +105,7 @@ def _tsv_pairs(path: Path, data: DataConfig) -> Iterator[Pair]:
         yield row[source], row[target]
 
 
-def _read_jsonl(path: Path, data: DataConfig) -> Iterator[Block]:
+def _read_jsonl(path: Path, data: DataConfig) -> Iterator[TextBlock]:
     return _blocks(_jsonl_pairs(path, data))
 
 
@@ -193,12 +193,12 @@ def _listed(names: Sequence[str]) -> str:
     return (", ".join(f"{name:.80}" for name in names[:_MAX_LISTED]) or "(none)") + more
 
 
-def _blocks(pairs: Iterator[Pair]) -> Iterator[Block]:
+def _blocks(pairs: Iterator[Pair]) -> Iterator[TextBlock]:
     while block := list(islice(pairs, _BLOCK_ROWS)):
         yield [pair[0] for pair in block], [pair[1] for pair in block]
 
 
-def _read_parquet(path: Path, data: DataConfig) -> Iterator[Block]:
+def _read_parquet(path: Path, data: DataConfig) -> Iterator[TextBlock]:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -222,7 +222,7 @@ def _read_parquet(path: Path, data: DataConfig) -> Iterator[Block]:
         raise UserError(f"{path}: not a valid Parquet file ({_first_line(error)})") from None
 
 
-READERS: dict[str, Callable[[Path, DataConfig], Iterator[Block]]] = {
+READERS: dict[str, Callable[[Path, DataConfig], Iterator[TextBlock]]] = {
     ".tsv": _read_tsv,
     ".jsonl": _read_jsonl,
     ".ndjson": _read_jsonl,
@@ -305,7 +305,7 @@ def _require_one(names: Sequence[str], key: str, where: str) -> None:
         raise UserError(f"{where}: {count} columns are named {key!r}. Rename all but one.")
 
 
-def arrow_blocks(tables: Iterable[pa.Table], keys: Pair, where: str) -> Iterator[Block]:
+def arrow_blocks(tables: Iterable[pa.Table], keys: Pair, where: str) -> Iterator[TextBlock]:
     """Yields the pairs of each Arrow table. Null becomes an empty sentence.
 
     Args:
