@@ -92,7 +92,7 @@ def write_files(
     Args:
         folder: the folder.
         config: the options of its training.
-        weights: as for `write_weights`.
+        weights: as for `write_model`.
         tokenizer: the vocabulary.
         results: the content of `results.json`.
         place: as for `bundle_card`.
@@ -107,8 +107,11 @@ def write_files(
 def write_model(
     folder: Path, config: TrainConfig, weights: Mapping[str, Tensor], tokenizer: Tokenizer
 ) -> None:
-    """Writes the files that `load_bundle` needs. `write_results` writes the others."""
-    write_weights(folder / WEIGHTS, weights)
+    """Writes the files that `load_bundle` needs. `write_results` writes the others.
+
+    The weights may be on any device. Shared ones are written under each of their names.
+    """
+    write_tensors(folder / WEIGHTS, {name: weight.detach().cpu().clone() for name, weight in weights.items()})
     tokenizer.save(folder)
     (folder / CONFIG).write_text(to_yaml(config), encoding="utf-8")
 
@@ -235,15 +238,6 @@ def checked_results(values: Any) -> dict[str, Any]:
         if name in ("train", "valid", "test") and not isinstance(facts, dict):
             raise ValueError(f"data.{name} is not a section")
     return values
-
-
-def write_weights(path: Path, weights: Mapping[str, Tensor]) -> None:
-    """Writes the weights of a model on any device. Shared weights are written under each of their names.
-
-    Raises:
-        OSError: as for `write_tensors`.
-    """
-    write_tensors(path, {name: tensor.detach().cpu().clone() for name, tensor in weights.items()})
 
 
 def read_weights(path: Path) -> dict[str, Tensor]:
