@@ -16,7 +16,6 @@ from nmt.card.facts import (
     header,
     is_count,
     is_finite,
-    language_pairs,
     line,
     num_pairs,
     scores,
@@ -111,7 +110,7 @@ def _file_ending(subject: Subject, side: str) -> str:
 def _sections(subject: Subject) -> Iterator[str]:
     """Yields the sections, and the paragraphs before them."""
     config = subject.config
-    pairs = language_pairs(config)
+    pairs = config.data.language_pairs()
     if len(pairs) > 1:
         yield "Pairs of languages: " + ", ".join(f"{code(a)} to {code(b)}" for a, b in pairs) + "."
     if symbols := list(subject.tokenizer.source_symbols):

@@ -73,16 +73,6 @@ def scores(results: Mapping[str, Any]) -> Iterator[Score]:
                 yield Score(split, sentences, str(key), float(value), str(signature))
 
 
-def language_pairs(config: TrainConfig) -> list[tuple[str | None, str | None]]:
-    """Returns the pairs of languages that the model was trained on, each once."""
-    data = config.data
-    pairs = [
-        (corpus.source_lang or data.source_lang, corpus.target_lang or data.target_lang)
-        for corpus in data.train.corpora.values()
-    ]
-    return list(dict.fromkeys([(data.source_lang, data.target_lang), *pairs]))
-
-
 def corpora(results: Mapping[str, Any], split: str) -> dict[str, Mapping[str, Any]]:
     """Returns the facts of each corpus of a split, by name; the name of the only one is empty."""
     facts = section(section(results, "data"), split)
@@ -119,7 +109,7 @@ def is_finite(value: Any) -> TypeGuard[int | float]:
 def header(subject: Subject, library: str) -> dict[str, Any]:
     """Returns the header of a card; `library` is the name of the engine on the hub."""
     config, results = subject.config, subject.results
-    codes = list(dict.fromkeys(code for pair in language_pairs(config) for code in pair if code))
+    codes = list(dict.fromkeys(code for pair in config.data.language_pairs() for code in pair if code))
     bases = dict.fromkeys(re.split("[-_]", code)[0].lower() for code in codes)
     fields: dict[str, Any] = {"language": list(bases)}
     if any(code not in bases for code in codes):  # the hub takes only the base of a code as a language

@@ -244,6 +244,14 @@ class DataConfig(Section, key="data."):
         for name, corpus in self.train.corpora.items():
             self._check_corpus(f"data.train.corpora.{name}", corpus)
 
+    def language_pairs(self) -> list[tuple[str, str]]:
+        """Returns the pairs (source, target) of languages of a model trained on these data, each once."""
+        pairs = [
+            (corpus.source_lang or self.source_lang, corpus.target_lang or self.target_lang)
+            for corpus in self.train.corpora.values()
+        ]
+        return list(dict.fromkeys([(self.source_lang, self.target_lang), *pairs]))
+
     def cleaning_of(self, key: str, corpus: CorpusConfig) -> CleaningConfig:
         """Returns the cleaning options of one of several corpora; `key` is its full name, for messages.
 

@@ -159,7 +159,7 @@ def load_models(config: EvalConfig, task: Task) -> list[Bundle]:
     bundle = bundles[0]
     trained_on = bundle.config.data
     data = config.data or trained_on
-    if (data.source_lang, data.target_lang) not in languages_of(trained_on):
+    if (data.source_lang, data.target_lang) not in trained_on.language_pairs():
         log.warning(
             "the model translates from %s to %s, but the data are from %s to %s",
             *(trained_on.source_lang, trained_on.target_lang, data.source_lang, data.target_lang),
@@ -172,13 +172,6 @@ def load_models(config: EvalConfig, task: Task) -> list[Bundle]:
     task.title = printable(f"{' + '.join(paths)} on {scored_on}")
     task.details["model_dir"] = paths[0] if isinstance(config.model_dir, str) else paths
     return bundles
-
-
-def languages_of(data: DataConfig) -> set[tuple[str, str]]:
-    """Returns the pairs (source, target) of languages that a model trained on these data translates."""
-    corpora = data.train.corpora.values()
-    pairs = {(c.source_lang or data.source_lang, c.target_lang or data.target_lang) for c in corpora}
-    return pairs | {(data.source_lang, data.target_lang)}
 
 
 def read_data(config: EvalConfig, bundle: Bundle, data: DataConfig, task: Task) -> None:
