@@ -1,13 +1,18 @@
-"""A model folder: written completely, read back equal, with a clear message for each error."""
+"""A model folder: written completely, read back equal; a clear message for damaged and untrusted ones."""
 
 from __future__ import annotations
 
 import errno
 import json
+import os
+import random
+import stat
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 
 from nmt.bundle import (
     load_bundle,
@@ -15,16 +20,20 @@ from nmt.bundle import (
     read_weights,
     save_bundle,
 )
-from nmt.config import ModelConfig, Norm, TokenizerConfig, TrainConfig
+from nmt.config import DataConfig, ModelConfig, Norm, Tie, TokenizerConfig, TrainConfig
 from nmt.config.storage import from_yaml, to_yaml
 from nmt.data.subwords.learning import train_tokenizer
 from nmt.data.subwords.tokenizer import Tokenizer
 from nmt.errors import UserError
+from nmt.model.size import num_weights
 from nmt.model.transformer import Transformer
 from nmt.runtime import tensors
 
 WORDS = "the cat sat on a mat and saw one old dog run home again".split()
 PAIRS = [(" ".join(WORDS[i:] + WORDS[:i]), " ".join(reversed(WORDS[i:] + WORDS[:i]))) for i in range(14)]
+
+
+FILES = ["config.yaml", "model.safetensors", "joint.spm", "results.json", "SHA256SUMS"]
 
 
 @pytest.fixture(scope="module")
@@ -168,3 +177,259 @@ def test_what_a_killed_process_left_is_cleared_away(
         save_bundle(tmp_path / "model", config, weights, tokenizer, {"score": score})
         assert load_bundle(tmp_path).results == {"score": score}
         assert [path.name for path in tmp_path.iterdir()] == ["model"]
+
+
+# Damaged, edited or untrusted folders, and those of earlier versions
+
+
+@pytest.fixture
+def folder(tmp_path: Path, tokenizer: Tokenizer) -> Path:
+    """A tiny model."""
+    config = TrainConfig(run_dir="runs/a", data=DataConfig(name="d", source_lang="en", target_lang="de"))
+    config.model = ModelConfig(encoder_layers=1, decoder_layers=1, d_model=8, d_ff=8, heads=2)
+    model = Transformer(config.model, tokenizer.source_vocab_size, tokenizer.target_vocab_size)
+    save_bundle(
+        tmp_path / "model", config, model.state_dict(), tokenizer, {"test": {"bleu": 1.5}, "data": {}}
+    )
+    return tmp_path / "model"
+
+
+def flips(content: bytes, count: int) -> Iterator[bytes]:
+    """Yields the content with one byte changed, at random places."""
+    chance = random.Random(0)
+    for _ in range(count):
+        changed = bytearray(content)
+        changed[chance.randrange(len(content))] ^= chance.randrange(1, 256)
+        yield bytes(changed)
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_every_flipped_byte_is_noticed(name: str, folder: Path) -> None:
+    path = folder / name
+    for changed in flips(path.read_bytes(), 100):
+        path.write_bytes(changed)
+        with pytest.raises(UserError) as caught:
+            load_bundle(folder)
+        assert str(folder) in str(caught.value) and "\n" not in str(caught.value)
+
+
+def test_the_sums_are_those_of_sha256sum(folder: Path) -> None:
+    import hashlib
+
+    lines = (folder / "SHA256SUMS").read_text().splitlines()
+    assert lines == [
+        f"{hashlib.sha256((folder / name).read_bytes()).hexdigest()}  {name}" for name in sorted(FILES[:-1])
+    ]
+
+
+@pytest.mark.parametrize("name", FILES[:-1])
+def test_a_missing_file_is_noticed(name: str, folder: Path) -> None:
+    (folder / name).unlink()
+    with pytest.raises(UserError):
+        load_bundle(folder)
+
+
+def test_folders_without_sums_and_with_other_files_load(folder: Path) -> None:
+    (folder / "README.md").write_text("mine")
+    (folder / ".DS_Store").write_bytes(b"\x00")
+    assert load_bundle(folder).results["test"] == {"bleu": 1.5}
+    (folder / "SHA256SUMS").unlink()  # as in earlier versions
+    assert load_bundle(folder).results["test"] == {"bleu": 1.5}
+
+
+def test_an_edit_is_accepted_without_the_sums(folder: Path) -> None:
+    path = folder / "config.yaml"
+    path.write_text(path.read_text().replace("beam_size: 4", "beam_size: 5"))
+    with pytest.raises(
+        UserError, match=r"config\.yaml: is damaged: its checksum is not the one in SHA256SUMS"
+    ):
+        load_bundle(folder)
+    (folder / "SHA256SUMS").unlink()
+    assert load_bundle(folder).config.decoding.beam_size == 5
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "x",
+        "\n",
+        "0" * 64 + "  a",
+        "0" * 64 + " *config.yaml\n",
+        "0" * 64 + "  ../../x\n",
+        "\x00" * 99,
+        "\xff",
+    ],
+)
+def test_sums_that_are_no_list(text: str, folder: Path) -> None:
+    (folder / "SHA256SUMS").write_text(text)
+    with pytest.raises(UserError, match="SHA256SUMS"):
+        load_bundle(folder)
+
+
+@pytest.mark.parametrize("mask", [0o022, 0o002, 0o077])
+def test_all_files_follow_the_umask(mask: int, tmp_path: Path, tokenizer: Tokenizer) -> None:
+    before = os.umask(mask)
+    try:
+        config = TrainConfig(run_dir="r", data=DataConfig(name="d", source_lang="en", target_lang="de"))
+        save_bundle(tmp_path / "model", config, {"w": torch.ones(3)}, tokenizer, {})
+    finally:
+        os.umask(before)
+    modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in (tmp_path / "model").iterdir()}
+    assert modes == dict.fromkeys([*FILES, "README.md"], 0o666 & ~mask)
+
+
+# Untrusted content, without checksums
+
+
+def edited(change: Callable[[str], str]) -> Callable[[Path], None]:
+    def edit(folder: Path) -> None:
+        path = folder / "config.yaml"
+        text = path.read_text()
+        assert change(text) != text
+        path.write_text(change(text))
+
+    return edit
+
+
+def option(key: str, old: object, new: object) -> Callable[[Path], None]:
+    return edited(lambda text: text.replace(f"{key}: {old}\n", f"{key}: {new}\n"))
+
+
+def weights(change: Callable[[dict[str, torch.Tensor]], object]) -> Callable[[Path], None]:
+    def edit(folder: Path) -> None:
+        tensors = {name: tensor.clone() for name, tensor in load_file(folder / "model.safetensors").items()}
+        change(tensors)
+        save_file(tensors, folder / "model.safetensors")
+
+    return edit
+
+
+def header(change: Callable[[dict[str, object]], object]) -> Callable[[Path], None]:
+    def edit(folder: Path) -> None:
+        path = folder / "model.safetensors"
+        content = path.read_bytes()
+        end = 8 + int.from_bytes(content[:8], "little")
+        values = json.loads(content[8:end])
+        change(values)
+        text = json.dumps(values).encode()
+        path.write_bytes(len(text).to_bytes(8, "little") + text + content[end:])
+
+    return edit
+
+
+def fill(value: float) -> Callable[[dict[str, torch.Tensor]], object]:
+    return lambda tensors: tensors["encoder.0.feed_forward.inner.bias"].__setitem__(3, value)
+
+
+def replaced(name: str, content: bytes) -> Callable[[Path], None]:
+    def edit(folder: Path) -> None:
+        (folder / name).write_bytes(content)
+
+    return edit
+
+
+def fifo(name: str) -> Callable[[Path], None]:
+    def edit(folder: Path) -> None:
+        (folder / name).unlink(missing_ok=True)
+        os.mkfifo(folder / name)
+
+    return edit
+
+
+BIAS = "encoder.0.feed_forward.inner.bias"
+
+
+@pytest.mark.parametrize(
+    ("edit", "words"),
+    [
+        (option("encoder_layers", 1, 10**9), "model.encoder_layers="),
+        (option("encoder_layers", 1, 1000), "belongs to another configuration or vocabulary"),
+        (option("decoder_layers", 1, 2), "belongs to another configuration or vocabulary"),
+        (option("d_model", 8, 10**9), "model.d_model="),
+        (option("d_model", 8, 16384), "belongs to another configuration or vocabulary"),
+        (option("d_ff", 8, 10**40), "model.d_ff="),
+        (option("d_ff", 8, 10**5), "belongs to another configuration or vocabulary"),
+        (option("d_ff", 8, "9" * 5000), "a number of 5,000 characters"),
+        (option("heads", 2, 10**9), "model.heads="),
+        (edited(lambda text: "a: &a [x]\nb: *a\n" + text), "anchors and aliases"),
+        (edited(lambda text: text + "x: " + "[" * 50_000), "nested more than"),
+        (edited(lambda text: text + "seed: 1\n"), "the key seed occurs twice"),
+        (edited(lambda text: text + "#" * (1 << 21)), "more than 1,048,576 bytes"),
+        (weights(fill(float("nan"))), f"{BIAS} holds NaN or infinite numbers"),
+        (weights(fill(float("-inf"))), f"{BIAS} holds NaN or infinite numbers"),
+        (weights(lambda w: w.update({BIAS: w[BIAS].int()})), f"{BIAS} holds I32 numbers"),
+        (weights(lambda w: w.update({BIAS: w[BIAS].double()})), f"{BIAS} holds F64 numbers"),
+        (weights(lambda w: w.update({BIAS: w[BIAS].bool()})), f"{BIAS} holds BOOL numbers"),
+        (weights(lambda w: w.update({BIAS: w[BIAS][:4].clone()})), "belongs to another configuration"),
+        (weights(lambda w: w.update({BIAS: w[BIAS].view(2, 4)})), "belongs to another configuration"),
+        (weights(lambda w: w.pop(BIAS)), "belongs to another"),
+        (
+            weights(lambda w: w.update({"more": torch.ones(1)})),
+            "it has an unknown more",
+        ),
+        (header(lambda h: h[BIAS].update(shape=[10**12])), f"the data of {BIAS} do not fit its shape"),
+        (header(lambda h: h[BIAS].update(shape=[-8, -1])), f"{BIAS} has no valid shape"),
+        (header(lambda h: h[BIAS].update(data_offsets=[0, 10**18])), "do not fit its shape"),
+        (header(lambda h: h[BIAS].update(data_offsets=["0", 1])), f"{BIAS} has no valid data_offsets"),
+        (header(lambda h: h.update({BIAS: []})), f"{BIAS} has no valid data_offsets"),
+        (header(lambda h: h.clear()), "its size differs from the size in its header"),
+        (replaced("model.safetensors", b""), "is damaged"),
+        (replaced("model.safetensors", b"\xff" * 8), "its header is longer than the file"),
+        (replaced("model.safetensors", b"\xff" * 8 + b"{}" * 99), "its header is longer than the file"),
+        (replaced("model.safetensors", (99).to_bytes(8, "little") + b"[" * 99), "is damaged"),
+        (
+            replaced("model.safetensors", (2).to_bytes(8, "little") + b"[]"),
+            "its header is not a list of tensors",
+        ),
+        (replaced("joint.spm", b""), "joint.spm is damaged or from another program"),
+        (replaced("joint.spm", b"\x80" * 100_000), "joint.spm is damaged or from another program"),
+        (
+            replaced("joint.spm", b"\x0a" + b"\xff" * 9 + b"\x01"),
+            "joint.spm is damaged or from another program",
+        ),
+        (
+            replaced("joint.spm", b"x" * (1 << 26) + b"y"),
+            "it has more than 67,108,864 bytes",
+        ),
+        (fifo("results.json"), "results.json: is not a regular file"),
+        (fifo("SHA256SUMS"), "SHA256SUMS: is not a regular file"),
+        (fifo("joint.spm"), "lacks joint.spm"),
+        (fifo("config.yaml"), "not a model folder"),
+    ],
+    ids=range(41),
+)
+def test_what_a_stranger_may_send_is_refused(edit: Callable[[Path], None], words: str, folder: Path) -> None:
+    (folder / "SHA256SUMS").unlink()
+    edit(folder)
+    with pytest.raises(UserError) as caught:
+        load_bundle(folder)
+    assert words in str(caught.value) and len(str(caught.value).splitlines()) == 1
+
+
+def test_half_precision_weights_are_read(folder: Path) -> None:
+    (folder / "SHA256SUMS").unlink()
+    for kind in (torch.bfloat16, torch.float16):
+        weights(lambda w, kind=kind: w.update({name: t.to(kind) for name, t in w.items()}))(folder)
+        assert {p.dtype for p in load_bundle(folder).model.parameters()} == {torch.float32}
+
+
+def test_damaged_pieces_are_one_line(folder: Path) -> None:
+    (folder / "SHA256SUMS").unlink()
+    path = folder / "joint.spm"
+    refused = 0
+    for changed in flips(path.read_bytes(), 100):
+        path.write_bytes(changed)
+        try:
+            load_bundle(folder)
+        except UserError:
+            refused += 1
+    assert refused > 10
+
+
+@pytest.mark.parametrize("tie", list(Tie))
+@pytest.mark.parametrize("norm", list(Norm))
+def test_the_number_of_weights(tie: Tie, norm: Norm) -> None:
+    config = ModelConfig(encoder_layers=2, decoder_layers=3, d_model=12, d_ff=20, heads=2, tie=tie, norm=norm)
+    sizes = (70, 70) if tie is Tie.all else (50, 70)
+    assert num_weights(config, *sizes) == Transformer(config, *sizes).num_parameters
