@@ -1,4 +1,4 @@
-"""Shell completion: the scripts for bash and zsh beside this file, and the completions that they offer."""
+"""Shell completion: the completions that the scripts for bash and zsh offer."""
 
 from __future__ import annotations
 

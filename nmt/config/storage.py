@@ -49,7 +49,7 @@ def from_plain(schema: type[C], values: Any, key: str = "") -> C:
         raise UserError(f"{key}={_shown(values)}: must be a section of options.")
     kinds = typing.get_type_hints(schema)
     start = f"{key}." if key else ""
-    values = {name: value for name, value in values.items() if _REMOVED.get(f"{start}{name}", ()) != value}
+    values = {name: value for name, value in values.items() if f"{start}{name}" not in _REMOVED}
     for name in values:
         if name not in kinds:
             raise UserError(f"{start}{_bare(name)}: this version of nmt has no such option.")
@@ -146,8 +146,8 @@ def _option(hint: Any, value: Any) -> Any:
     return _typed(hint, value, "")
 
 
-_REMOVED = {"training.compile": False}
-"""Options of earlier versions → the value without an effect, which the files of old runs may have."""
+_REMOVED = frozenset({"training.compile"})
+"""Options of earlier versions, which the files of old runs and models may have. They change speed alone."""
 
 
 def _typed(kind: Any, value: Any, key: str) -> Any:

@@ -172,7 +172,7 @@ class Ranks:
             raise UserError(problems[0])
 
     def _exchange(self, value: Any, sources: Sequence[int], seconds: float = math.inf) -> list[Any]:
-        """Returns the values of some ranks; after so many seconds, raises TimeoutError with the missing."""
+        """Returns the values of some ranks. After the timeout, raises TimeoutError with the missing ranks."""
         if self.store is None:
             return [value]
         number = next(self._calls)

@@ -168,7 +168,7 @@ def connect(ranks: Ranks, *, logs: bool) -> Watchdog:
 
 
 def _end_later(status: int) -> None:
-    log.setLevel("CRITICAL")  # the launcher now sends SIGTERM, which is no request to stop
+    log.setLevel("CRITICAL")  # the launcher now sends SIGTERM; it does not ask for a stop
     time.sleep(_GRACE)
     os._exit(status)
 
