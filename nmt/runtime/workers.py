@@ -41,7 +41,7 @@ class WorkerPool(Generic[Task, Result]):
     Args:
         setup: is called once in each process, and returns the function that does a task there. Its errors are
             raised in place of the result of the first task.
-        count: number of processes.
+        count: largest number of processes. A spawned process is started when there is a task for it.
         killed: the beginning of the error message for a killed process, without a full stop.
         remedy: the end of the error message.
         forked: fork the processes: they share the memory of this process as it is then, and start in
@@ -65,24 +65,14 @@ class WorkerPool(Generic[Task, Result]):
         self._setup, self._count, self._forked, self._name = setup, count, forked, name
         self._killed, self._remedy, self._redo = killed, remedy, redo
         self._processes: dict[Connection, BaseProcess] = {}
+        self._num_started = 0
 
     def __enter__(self) -> Self:
-        """Starts the processes.
-
-        Raises:
-            UserError: a process was killed.
-        """
+        """Starts forked processes; spawned ones are started when there are tasks for them."""
         atexit.register(self._kill_all)  # runs before multiprocessing's handler, which would wait forever
         try:
-            setup = self._setup if self._forked else None
-            for number in range(self._count):
-                pipe, process = _start(setup, f"{self._name}-{number}")
-                self._processes[pipe] = process
-            for pipe in [] if self._forked else [*self._processes]:
-                # Not passed as a process argument: `start` would block forever if the process died before it
-                # had read a large one.
-                if not _sent(pipe, self._setup):
-                    raise UserError(f"{self._killed}. {self._remedy}")
+            for _ in range(self._count if self._forked else 0):
+                self._start()
         except BaseException:
             self.__exit__()
             raise
@@ -106,7 +96,7 @@ class WorkerPool(Generic[Task, Result]):
             UserError: a process was killed, and its task can't be done again.
             Exception: a task raised it.
         """
-        work = _Work(self._processes, tasks, self._bury)
+        work = _Work(self._processes, tasks, self._start, self._bury)
         while work.submit():
             answers = work.receive()
             work.submit()
@@ -125,7 +115,7 @@ class WorkerPool(Generic[Task, Result]):
             UserError: a process was killed, and its task can't be done again.
             Exception: a task raised it.
         """
-        work = _Work(self._processes, tasks, self._bury)
+        work = _Work(self._processes, tasks, self._start, self._bury)
         answers: dict[int, _Answer] = {}
         for number in itertools.count():
             while work.submit(number + ahead) and number not in answers:
@@ -134,6 +124,23 @@ class WorkerPool(Generic[Task, Result]):
                 return
             work.submit(number + 1 + ahead)
             yield _result(answers.pop(number))
+
+    def _start(self) -> Connection | None:
+        """Starts another process; returns the pipe to it, or None if there are enough.
+
+        Raises:
+            UserError: the process was killed.
+        """
+        if self._num_started == self._count:
+            return None
+        pipe, process = _start(self._setup if self._forked else None, f"{self._name}-{self._num_started}")
+        self._processes[pipe] = process
+        self._num_started += 1
+        # Not passed as a process argument: `start` would block forever if the process died before it had read
+        # a large one.
+        if not self._forked and not _sent(pipe, self._setup):
+            raise UserError(f"{self._killed}. {self._remedy}")
+        return pipe
 
     def _bury(self, pipe: Connection, deaths: int) -> None:
         """Removes a killed process. Raises `UserError` if its task can't be done again.
@@ -190,6 +197,7 @@ class _Work(Generic[Task]):
     Args:
         processes: the processes of the pool.
         tasks: the tasks.
+        start: starts another process; returns the pipe to it, or None if there are enough.
         bury: is called with the pipe to a killed process, and with the number of processes that were killed
             by the same task. It removes the process.
     """
@@ -198,11 +206,13 @@ class _Work(Generic[Task]):
         self,
         processes: dict[Connection, BaseProcess],
         tasks: Iterable[Task],
+        start: Callable[[], Connection | None],
         bury: Callable[[Connection, int], None],
     ) -> None:
-        self._tasks, self._bury = enumerate(tasks), bury
+        self._tasks, self._start, self._bury = enumerate(tasks), start, bury
         self._idle, self._busy = [*reversed(processes)], dict[Connection, tuple[int, Task]]()
         self._returned = deque[tuple[int, Task]]()  # of killed processes
+        self._read = deque[tuple[int, Task]]()  # the next task, if it was read and no process was idle
         self._deaths = dict[int, int]()
         self._num_read = 0
 
@@ -212,8 +222,8 @@ class _Work(Generic[Task]):
         Args:
             limit: only tasks with lower numbers are read and sent.
         """
-        while self._idle and (task := self._next(limit)) is not None:
-            pipe = self._idle.pop()
+        while self._has_task(limit) and (pipe := self._idle.pop() if self._idle else self._start()):
+            task = self._returned.popleft() if self._returned else self._read.popleft()
             self._busy[pipe] = task
             if not _sent(pipe, task[1]):
                 self._return_task(pipe)
@@ -233,14 +243,12 @@ class _Work(Generic[Task]):
             self._idle.append(pipe)
         return answers
 
-    def _next(self, limit: float) -> tuple[int, Task] | None:
-        if self._returned:
-            return self._returned.popleft()
-        if self._num_read >= limit:
-            return None
-        task = next(self._tasks, None)
-        self._num_read += task is not None
-        return task
+    def _has_task(self, limit: float) -> bool:
+        """Returns whether there is a task to send; reads one if its number is below the limit."""
+        if not self._returned and not self._read and self._num_read < limit:
+            self._read.extend(itertools.islice(self._tasks, 1))
+            self._num_read += len(self._read)
+        return bool(self._returned or self._read)
 
     def _return_task(self, pipe: Connection) -> None:
         """Takes back the task of a killed process."""

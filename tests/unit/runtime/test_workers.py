@@ -128,6 +128,12 @@ def test_one_result_ahead_each_and_no_more(tmp_path: Path) -> None:
     assert children() == []
 
 
+def test_no_more_processes_than_tasks() -> None:
+    with several(add, 8) as pool:
+        assert len(list(pool.ordered(range(2), 10))) == 2
+        assert len(children()) == 2
+
+
 def test_an_error_is_raised_in_place_of_its_result() -> None:
     results = run_ordered(partial(failing, 5), range(100), 2, *KILLED)
     assert list(islice(results, 5)) == [0, 1, 2, 3, 4]
