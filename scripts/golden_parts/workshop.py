@@ -34,6 +34,7 @@ NORMALISERS: dict[str, tuple[str, str]] = {
     "port": (r"http://127\.0\.0\.1:\d+", "http://127.0.0.1:<port>"),
     "number of a process": (r"\b(process|pid) \d+", r"\1 <number>"),
     "version of nmt": (r"\bnmt 0\.\d+\.\d+\S*", "nmt <version>"),
+    "lines of a slow machine": (r"(?m)^(<time> \w+ )?(memory probe: trying|training waits \d).*\n", ""),
     "training.compile in YAML, which went": (r"(?m)^  compile: (true|false)\n", ""),
     "training.compile in --help": (r"(?m)^ {4}training\.compile=.*\n( {47}\S.*\n)*", ""),
     "line of the source": (r"(\.py):\d+", r"\1:<line>"),
