@@ -33,6 +33,7 @@ from nmt.errors import UserError
 from nmt.training import batch_size
 from nmt.training.figures.memory import MemoryMeter
 from nmt.training.run import train
+from nmt.training.state import checkpoint
 from nmt.training.state.run_folder import RunFolder
 from nmt.training.trainer import Trainer
 from nmt.training.update import precision
@@ -415,18 +416,16 @@ def test_disk_full_leaves_what_there_was(
 ) -> None:
     name = "averaging the last"
     config = toy_config(data, tmp_path / "run", **SETTINGS[name])
-    import nmt.runtime.tensors as module
-
-    original, calls = module.save_file, iter(range(100))
+    original, calls = checkpoint.write_tensors, iter(range(100))
 
     def full(*args: Any) -> None:
         if next(calls) == 3:  # the optimizer of the second checkpoint
-            Path(args[1]).write_bytes(b"part")
+            Path(args[0]).write_bytes(b"part")
             raise OSError(28, "No space left on device")
         original(*args)
 
     with monkeypatch.context() as patch:
-        patch.setattr(module, "save_file", full)
+        patch.setattr(checkpoint, "write_tensors", full)
         with pytest.raises(UserError, match="update-00000008: no space is left"):
             train(config)
     assert [p.name for p in (tmp_path / "run/checkpoints").iterdir()] == ["update-00000004"]
@@ -487,14 +486,14 @@ def test_real_process_stopped_by_a_signal(signum: signal.Signals, data: Path, tm
 SLOW = """
 import sys, time; sys.path.insert(0, {here!r})
 from pathlib import Path
-import nmt.runtime.tensors as module
+from nmt.training.state import checkpoint
 from toy import toy_config
 from nmt.training.run import train
-original = module.save_file
+original = checkpoint.write_tensors
 def slow(*args):
     original(*args)
     time.sleep({seconds})
-module.save_file = slow
+checkpoint.write_tensors = slow
 train(toy_config(Path({data!r}), Path({run!r}), max_updates=100_000, log_every=1, **{setting!r}))
 """
 

@@ -64,7 +64,7 @@ def raising(monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, number: int)
         (Validator, "validate", signal.SIGHUP),
         (Validator, "validate", signal.SIGUSR1),
         (finish, "select_best", signal.SIGHUP),
-        (finish, "_scored", signal.SIGUSR1),
+        (finish, "_scores", signal.SIGUSR1),
         (finish, "save_bundle", signal.SIGQUIT),
         (finish, "save_bundle", signal.SIGTERM),
     ],
