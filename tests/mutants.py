@@ -2,10 +2,11 @@
 
     python tests/mutants.py choose mutants.json --tree ../old       choose 200 in a checkout, by a seed
     python tests/mutants.py run mutants.json results.json           run the tests of each; resumes
-    python tests/mutants.py run mutants.json results.json --renames renames.json --numbers 3 8
+    python tests/mutants.py run mutants.json results.json --renames tests/mutant_renames.json --numbers 3 8
 
 A mutant is located by its module, its function and the text of its expression. So the same list can be run
 after code has moved: `--renames` is a JSON object, old path → new path, or old `PATH:FUNCTION` → new one.
+That of the list of this folder is `mutant_renames.json`.
 Other code that has moved is looked up by the function and the text. A mutant whose code is not found counts
 as `gone`. The checkout itself is not changed: the tests run in a copy.
 """
