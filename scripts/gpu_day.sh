@@ -79,7 +79,7 @@ print(json.dumps({
 tail -n 1 "$out/environment.txt" 2>/dev/null
 # Only their files: others import packages that a machine with a GPU may lack.
 mapfile -t files < <(grep -rl "mark.gpu" tests)
-[[ -z "${QUICK:-}" ]] || files=(tests/unit/model/test_varlen.py)
+[[ -z "${QUICK:-}" ]] || files=(tests/unit/model/test_flash_attention.py)
 parallel="$("$python" -c "import importlib.util as i; print('-n 4' if i.find_spec('xdist') else '')")"
 # shellcheck disable=SC2086
 run tests 300 "$python" -m pytest -q -m gpu -p no:cacheprovider $parallel "${files[@]}"
