@@ -1,4 +1,4 @@
-"""Triton kernels of attention over flat streams; `nmt.model.gpu.attention` calls them.
+"""Triton kernels of attention over flat streams; `triton_attention` calls them.
 
 A program computes a tile of adjacent queries of one head, whatever sentences they belong to. The keys that
 a query sees are an interval of the stream of keys, so a tile reads the keys between the smallest and the

@@ -1,4 +1,4 @@
-"""Triton kernels for the parts of a model between its matrix products; `nmt.model.gpu.layers` calls them.
+"""Triton kernels for the parts of a model between its matrix products; `nmt.model.gpu.products` calls them.
 
 - `residual_norm`: LayerNorm(x + dropout(y + bias)), the end of a sub-layer with post-norm; both directions.
 - `relu_backward_`: the gradient before a ReLU and its bias.

@@ -1,4 +1,4 @@
-"""A Triton kernel for the gradient before a ReLU; `nmt.model.gpu.layers` calls it.
+"""A Triton kernel for the gradient before a ReLU; `nmt.model.gpu.products` calls it.
 
 The gradient of the hidden layer of a feed-forward network is a product whose values are then zeroed where the
 ReLU returned 0, and summed over tokens for the bias. As separate kernels, the second one reads the gradient,
