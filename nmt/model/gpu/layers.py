@@ -31,7 +31,7 @@ from nmt.model.dropout import Dropout
 from nmt.model.gpu import products
 from nmt.model.gpu.kernel import right
 from nmt.model.gpu.layer_kernels import residual_norm
-from nmt.model.gpu.triton_attention import ProductGradient, Slot, TritonAttention
+from nmt.model.gpu.triton_attention import ProductGradient, Slot, TritonAttention, sums_biases
 from nmt.model.positions import Places, Positions, Sinusoidal
 from nmt.model.seq2seq import Linear, Seq2Seq
 from nmt.model.transformer import DecoderLayer, EncoderLayer, Layer, Transformer
@@ -178,8 +178,11 @@ class FusedLayers:
         return x, product, gradient
 
     def _gradient(self, attention: Attention, parts: int) -> ProductGradient | None:
-        sums = self._sums_biases and isinstance(attention, TritonAttention)
-        return ProductGradient(parts) if sums else None
+        if not self._sums_biases or not isinstance(attention, TritonAttention):
+            return None
+        pattern = attention.pattern
+        runs_here = sums_biases(pattern.queries.positions.device, self._dtype, pattern.width)
+        return ProductGradient(parts) if runs_here else None
 
     def _end_attention(
         self, linear: Linear, attended: Tensor, dropout: Dropout, x: Tensor, norm: nn.LayerNorm

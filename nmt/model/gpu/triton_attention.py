@@ -33,6 +33,18 @@ def runs(device: torch.device, dtype: torch.dtype, width: int) -> bool:
         dtype: of the tensors.
         width: E.
     """
+
+    def attend(qkv: Tensor, layout: Layout) -> Tensor:
+        return attend_joined(qkv, layout, causal=True, window=None, scale=1.0)
+
+    reason = failure(attend, device, dtype, width)
+    report("attention kernels", f"{device} with heads of {width}", reason)
+    return reason is None
+
+
+@cache
+def sums_biases(device: torch.device, dtype: torch.dtype, width: int) -> bool:
+    """Whether the kernels also sum gradients over tokens on this device, tried once; see `runs`."""
     gradient = ProductGradient(3)
 
     def attend(qkv: Tensor, layout: Layout) -> Tensor:
@@ -43,7 +55,7 @@ def runs(device: torch.device, dtype: torch.dtype, width: int) -> bool:
         _, sums = gradient.take(gradient.whole) or (None, torch.zeros(3))
         # Equal keys: the gradients of queries and keys are 0, and those of the values add up to 2.
         reason = None if sums.view(3, -1)[:, 0].tolist() == [0.0, 0.0, 2.0] else "its sums are wrong"
-    report("attention kernels", f"{device} with heads of {width}", reason)
+    report("sums of attention kernels", f"{device} with heads of {width}", reason)
     return reason is None
 
 

@@ -116,9 +116,10 @@ def naive(q: Tensor, k: Tensor, v: Tensor, case: Case) -> Tensor:
 
 def main() -> None:
     """Runs all cases in both number formats, and the trial of the kernels."""
-    from nmt.model.gpu.triton_attention import runs
+    from nmt.model.gpu.triton_attention import runs, sums_biases
 
     assert runs(torch.device("cpu"), torch.float16, 16)
+    assert sums_biases(torch.device("cpu"), torch.float16, 16)
     for name, case in CASES.items():
         for dtype in (torch.float32, torch.float16):
             record = {"case": name, "dtype": str(dtype).removeprefix("torch."), **run(case, dtype)}

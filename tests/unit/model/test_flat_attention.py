@@ -77,6 +77,28 @@ def test_kernels_that_do_not_run_are_reported_once_and_not_used(
     assert "\n" not in message
 
 
+def test_sums_that_do_not_run_do_not_switch_the_kernels_off(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def attend(qkv: Tensor, layout: Layout, *, gradient: object = None, **options: object) -> Tensor:
+        if gradient is not None:
+            raise RuntimeError("no sums")
+        first, both = qkv[:1, 2], qkv[:, 2].mean(0, keepdim=True)
+        return torch.cat([first, both])
+
+    monkeypatch.setattr(log, "propagate", True)
+    monkeypatch.setattr(triton_attention, "attend_joined", attend)
+    place = torch.device("cpu"), torch.float16, 16
+    for trial, expected in ((triton_attention.runs, True), (triton_attention.sums_biases, False)):
+        trial.cache_clear()
+        assert trial(*place) is expected
+        trial.cache_clear()
+    [message] = caplog.messages
+    assert message.startswith(
+        "the sums of attention kernels of nmt do not run on cpu with heads of 16 (no sums"
+    )
+
+
 @pytest.mark.parametrize("capability, width", [(80, 32), (90, 16), (90, 64), (90, 128)])
 def test_the_kernels_compile_for_gpus(capability: int, width: int) -> None:
     import triton
