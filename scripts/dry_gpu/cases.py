@@ -17,6 +17,7 @@ from typing import Any
 from dry_gpu import device
 
 VOCAB_SIZE = 500
+_ALL_KERNELS = "training.unmeasured_kernels=[relu_product,attention_biases,loss_rows,adam_divisor]"
 
 
 def update(
@@ -119,6 +120,11 @@ CASES: Mapping[str, Callable[[], Mapping[str, Any]]] = {
         *("training.precision=bf16", "training.gradient_exchange=bf16")
     ),
     "two processes with CUDA graphs": exchange("training.precision=bf16", "training.cuda_graphs=true"),
+    "unmeasured kernels": update("training.precision=bf16", _ALL_KERNELS),
+    "unmeasured kernels, R-Drop in fp16": update("training.precision=fp16", "training.rdrop=5", _ALL_KERNELS),
+    "unmeasured kernels, two processes with CUDA graphs": exchange(
+        *("training.precision=bf16", "training.cuda_graphs=true", _ALL_KERNELS)
+    ),
     "no label smoothing": update("training.precision=bf16", "training.label_smoothing=0"),
     "two matrices of embeddings": update("training.precision=bf16", "model.tie=none"),
     "rotary": update("training.precision=bf16", "model/positions=rotary"),

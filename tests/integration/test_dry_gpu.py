@@ -107,6 +107,16 @@ def test_kernels_of_attention_run_where_they_are_supported(found: dict[str, dict
         assert operators.get("_flash_attention_backward", 0) == 3 * flash, case
 
 
+def test_kernels_that_no_gpu_has_measured_run_on_request(found: dict[str, dict[str, Any]]) -> None:
+    # Two micro-batches of four encoder and four decoder layers.
+    for case, count in {"bf16": 0, "unmeasured kernels": 16}.items():
+        operators = found[case]["operators"]
+        assert operators.get("relu_product", 0) == count, case
+        assert operators.get("relu_backward_", 0) == 16 - count, case
+    with_sums, without = (found[case]["operators"] for case in ("unmeasured kernels", "bf16"))
+    assert sum(with_sums.values()) < sum(without.values())
+
+
 def test_several_processes_exchange_all_gradients_without_waiting(found: dict[str, dict[str, Any]]) -> None:
     assert found["bf16"]["operators"].get("allreduce_", 0) == 0
     for case in (
