@@ -5,8 +5,7 @@ from __future__ import annotations
 import sys
 import weakref
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -125,7 +124,6 @@ class Ledger(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.peak_bytes = self._bytes = 0
         self._live: dict[int, int] = {}
         self._part_of_node: dict[int, str] = {}
-        self._paused, self._tracks_memory = False, True
         self.weights: Mapping[int, str] = {}
 
     @property
@@ -146,25 +144,11 @@ class Ledger(TorchDispatchMode):  # type: ignore[no-untyped-call]
         for row in (self.parts[part], self.operators.setdefault(name, Row())):
             row.add(cost, self._gpus)
 
-    @contextmanager
-    def paused(self, *, memory: bool) -> Iterator[None]:
-        """Within, counts nothing, or only memory."""
-        before = self._paused, self._tracks_memory
-        self._paused, self._tracks_memory = True, memory
-        try:
-            yield
-        finally:
-            self._paused, self._tracks_memory = before
-
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         """Runs an operator and counts it."""
         kwargs = kwargs or {}
-        if self._paused:
-            out = func(*args, **kwargs)
-            self._track(out)
-            return out
         part = self._current_part()
         out = func(*args, **kwargs)
         name = func._schema.name.split("::")[1]
@@ -214,8 +198,6 @@ class Ledger(TorchDispatchMode):  # type: ignore[no-untyped-call]
             self.copies[f"{name} at {place}"] += 1
 
     def _track(self, out: Any) -> None:
-        if not self._tracks_memory:
-            return
         for x in tensors(out):
             if isinstance(x, FakeTensor) and x.device.type == "cuda":
                 storage = x.untyped_storage()
