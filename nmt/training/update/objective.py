@@ -8,7 +8,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
-from inspect import signature
+from inspect import Parameter, signature
 from typing import Any
 
 import torch
@@ -91,8 +91,10 @@ class Objective(ABC):
             UserError: it does not.
         """
         name = f"training.objective.name={self.training.objective.name}"
-        missing = self.needs.keys() - signature(model_class(model).forward).parameters.keys()
-        if missing:
+        parameters = signature(model_class(model).forward).parameters
+        takes_any = any(each.kind is Parameter.VAR_KEYWORD for each in parameters.values())
+        missing = self.needs.keys() - parameters.keys()
+        if missing and not takes_any:
             raise UserError(
                 f"{name}: needs {min(missing)}, which model.architecture={model.architecture} does not have. "
                 "Choose another objective or architecture."

@@ -13,7 +13,7 @@ from nmt.config import ModelConfig, ObjectiveConfig, Precision, TrainingConfig
 from nmt.data.batches.batching import Batch
 from nmt.data.subwords.tokenizer import BOS_ID
 from nmt.errors import UserError
-from nmt.model import ModelOutput, Transformer
+from nmt.model import MODELS, ModelOutput, Transformer
 from nmt.training.processes.ranks import Ranks
 from nmt.training.update import training_step as training_step_module
 from nmt.training.update.loss import Losses, training_loss
@@ -152,6 +152,15 @@ def test_a_model_must_have_what_an_objective_needs(
     with pytest.raises(UserError) as caught:
         objective.check(config)
     assert str(caught.value).startswith(f"training.objective.name=peaked: {message}")
+
+
+def test_a_model_may_pass_on_what_an_objective_needs(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Passing(Transformer):
+        def forward(self, batch: Batch, **needs: Any) -> Tensor | ModelOutput:
+            return super().forward(batch, **needs)
+
+    monkeypatch.setitem(MODELS, "passing", Passing)
+    build_objective(options("peaked", layer=1)).check(replace(SHAPE, architecture="passing"))
 
 
 @pytest.mark.parametrize(
