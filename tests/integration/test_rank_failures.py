@@ -86,7 +86,9 @@ class Run:
             "PYTHONPATH": str(self._folder),
             "FAULT": fault,
             "REACHED": str(self._folder / "reached"),
+            "TMPDIR": str(self._folder / "temporary"),
         }
+        (self._folder / "temporary").mkdir(exist_ok=True)
         return subprocess.Popen(
             command_line("nmt-train", *self._options),
             cwd=self._toy.folder,
@@ -165,6 +167,7 @@ def test_signals_stop_all_processes_together(
         assert errors.count("the same command resumes") == 1
     assert "Traceback" not in errors
     assert_ends(process.pid)
+    assert not list((tmp_path / "temporary").glob("nmt-ranks-*")), "a temporary folder is left behind"
 
 
 def fail(argument: str) -> None:

@@ -26,7 +26,6 @@ from nmt.runtime import (
     Terminated,
     as_guest,
     available_cores,
-    end_with_parent,
     guest,
     ignore_stop_signals,
     load_inherited_plugins,
@@ -166,15 +165,19 @@ def _run_rank(
 
 
 def _follow_parent(stop: Path) -> None:
-    """Relays the stop request of the parent as a signal; ends this process when the parent is gone."""
+    """Relays the stop request of the parent as a signal; ends this process when the parent is gone.
+
+    A parent that was killed has not removed its scratch folder, so this process removes it.
+    """
     parent = parent_process()
     assert parent is not None
-    while not stop.exists():
+    while parent.is_alive() and not stop.exists():
         parent.join(_MONITOR_INTERVAL)
-        if not parent.is_alive():
-            os._exit(1)
-    os.kill(os.getpid(), signal.SIGTERM)
-    end_with_parent()
+    if parent.is_alive():
+        os.kill(os.getpid(), signal.SIGTERM)
+        parent.join()
+    shutil.rmtree(stop.parent, ignore_errors=True)
+    os._exit(1)
 
 
 def _user_error(failure: ProcessFailure) -> UserError | None:
