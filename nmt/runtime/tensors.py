@@ -85,7 +85,8 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
     for name, entry in entries.items():
         data: Any = mapped[entry.begin : entry.end]  # a storage of its own, so that it can be shared alone
         kind = getattr(torch, _KINDS[entry.kind])
-        tensors[name] = torch.asarray(data, dtype=torch.uint8).view(kind).reshape(entry.shape)
+        # Not with `asarray`, which turns the exception of a signal into a ValueError, as of a damaged file.
+        tensors[name] = torch.empty(0, dtype=torch.uint8).set_(data).view(kind).reshape(entry.shape)
         if not _is_finite(tensors[name]):
             raise ValueError(f"{name} holds NaN or infinite numbers")
     return tensors

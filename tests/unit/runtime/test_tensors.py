@@ -50,6 +50,22 @@ def test_other_numbers_are_written_too(tmp_path: Path) -> None:
     assert (tmp_path / "ours").read_bytes() == safetensors.torch.save(STEPS)
 
 
+def test_a_signal_while_tensors_are_read_is_not_a_damaged_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_tensors(tmp_path / "x", {"a": torch.ones(2)})
+    part = torch.UntypedStorage.__getitem__
+
+    def interrupted(storage: torch.UntypedStorage, key: Any) -> Any:
+        """Raises when torch reads a byte: it would take the exception for one of the storage."""
+        if isinstance(key, slice):
+            return part(storage, key)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(torch.UntypedStorage, "__getitem__", interrupted)
+    assert read_tensors(tmp_path / "x")["a"].tolist() == [1.0, 1.0]
+
+
 def test_tensors_may_be_views_and_are_copies_of_the_file(tmp_path: Path) -> None:
     path = tmp_path / "x"
     write_tensors(path, {"a": torch.arange(6.0).reshape(2, 3).T, "b": torch.ones(2, requires_grad=True)})
