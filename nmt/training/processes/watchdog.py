@@ -66,7 +66,9 @@ def watched(ranks: Ranks, *, logs: bool) -> Iterator[None]:
         watch.finish()  # all ranks stop together
         raise
     except BaseException as error:
-        watch.fail(error.signum + 128 if isinstance(error, Terminated) else 130, "was stopped by a signal")
+        if logs:  # otherwise the parent stops all ranks, and need not find the first
+            status = error.signum + 128 if isinstance(error, Terminated) else 130
+            watch.fail(status, "was stopped by a signal")
         raise
     watch.finish()
 

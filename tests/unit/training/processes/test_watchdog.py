@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import queue
+import signal
 import socket
 import threading
 from collections.abc import Iterator
@@ -14,7 +15,8 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from nmt.runtime import log
+from nmt.runtime import Terminated, log
+from nmt.training.processes import watchdog
 from nmt.training.processes.ranks import Ranks
 from nmt.training.processes.watchdog import Watchdog, watched
 
@@ -143,3 +145,20 @@ def test_the_processes_find_each_other(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_alone_there_is_nobody_to_watch() -> None:
     with watched(Ranks(0, 1, torch.device("cpu")), logs=True):
         pass
+
+
+@pytest.mark.parametrize("logs", [False, True])
+def test_a_signal_that_the_parent_relays_ends_a_process_at_once(
+    logs: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sent: list[int] = []
+
+    class Recorder:
+        def fail(self, status: int, text: str) -> None:
+            """Notes the message; that of a watchdog waits some seconds before it is sent."""
+            sent.append(status)
+
+    monkeypatch.setattr(watchdog, "connect", lambda ranks, *, logs: Recorder())
+    with pytest.raises(Terminated), watched(Ranks(1, 2, torch.device("cpu")), logs=logs):
+        raise Terminated(signal.SIGTERM)
+    assert sent == ([128 + signal.SIGTERM] if logs else [])
