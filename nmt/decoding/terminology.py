@@ -16,7 +16,6 @@ import re
 import unicodedata
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
-from typing import TYPE_CHECKING
 
 from nmt.config import TranslateConfig
 from nmt.data.corpora.text import read_lines
@@ -191,7 +190,3 @@ def _kind(character: str) -> tuple[bool, bool, bool]:
 
 def _is_hangul(character: str) -> bool:
     return unicodedata.name(character, "").startswith("HANGUL ")
-
-
-if TYPE_CHECKING:
-    pass
