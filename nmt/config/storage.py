@@ -31,7 +31,9 @@ def to_plain(value: Any) -> Any:
         return [to_plain(item) for item in value]
     if isinstance(value, Enum):
         return value.name
-    return value if value is None or isinstance(value, bool | int | float | str) else str(value)
+    # A number of NumPy may be a subclass of float, which OmegaConf refuses.
+    kind = next((kind for kind in (bool, int, float, str) if isinstance(value, kind)), str)
+    return None if value is None else kind(value)
 
 
 def from_plain(schema: type[C], values: Any, key: str = "") -> C:

@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from nmt.config import (
@@ -373,6 +374,8 @@ def test_options_of_decoding_are_changed_as_on_a_command_line() -> None:
     assert changed_decoding(stored, {"processors": processors}).processors == processors
     changed = changed_decoding(stored, {"nbest": 2, "length_penalty": 1, "max_length_factor": "1.5"})
     assert changed == DecodingConfig(7, 1.0, nbest=2, max_length_factor=1.5, max_tokens=99)
+    numpy_values = {"length_penalty": np.float64(0.5), "processors": {"one": {"share": np.float64(0.5)}}}
+    assert changed_decoding(stored, numpy_values).length_penalty == 0.5
     with pytest.raises(UserError, match=r"decoding.beam_sise: there is no such option. Did you mean d"):
         changed_decoding(stored, {"beam_sise": 3})
     with pytest.raises(UserError, match="decoding.nbest=8: is more than decoding.beam_size=7"):
