@@ -13,6 +13,7 @@ import typing
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from enum import Enum
+from pathlib import Path
 from typing import Any, TypeVar, cast
 
 from nmt.config.plain_yaml import LONGEST_NUMBER, parse_yaml, plain_value, write_yaml
@@ -162,14 +163,20 @@ def _typed(kind: Any, value: Any, key: str) -> Any:
         return _typed(kinds[0] if len(kinds) == 1 else origin, value, key)
     if dataclasses.is_dataclass(kind):
         return from_plain(cast(type[Any], kind), value, key)
-    if origin is list and isinstance(value, list):
-        return [_typed(parts[0], item, f"{key}[{number}]") for number, item in enumerate(value)]
+    if origin in (list, tuple) and isinstance(value, list | tuple):
+        fixed = origin is tuple and parts[-1] is not Ellipsis
+        if not fixed or len(value) == len(parts):
+            hints = parts if fixed else parts[:1] * len(value)
+            items = zip(hints, value, strict=True)
+            return origin(_typed(part, item, f"{key}[{place}]") for place, (part, item) in enumerate(items))
     if origin is dict and isinstance(value, Mapping) and all(isinstance(name, parts[0]) for name in value):
         return {name: _typed(parts[1], item, f"{key}.{_bare(name)}") for name, item in value.items()}
     if isinstance(kind, type) and issubclass(kind, Enum):
         if isinstance(value, str) and value in kind.__members__:
             return kind[value]
         raise UserError(f"{key}={_shown(value)}: must be one of {', '.join(kind.__members__)}.")
+    if kind is Path and isinstance(value, str):
+        return Path(value)
     if kind is str and isinstance(value, bool | int | float):
         return str(value).lower() if isinstance(value, bool) else str(value)
     if kind is not str and isinstance(value, str) and len(value) < LONGEST_NUMBER:

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -194,6 +195,9 @@ class Options:
     clip: int | None = None
     values: bool = True
     file: str = ""
+    betas: tuple[float, float] = (0.9, 0.98)
+    sizes: tuple[int, ...] = ()
+    folder: Path = Path()
 
     def __post_init__(self) -> None:
         if self.base <= 1:
@@ -211,6 +215,8 @@ def test_values_get_their_types_and_the_others_their_defaults() -> None:
     )
     assert isinstance(read({"base": 3}).base, float)
     assert read({"clip": None}).clip is None
+    several = read({"betas": [1, "0.5"], "sizes": [1, 2, 3], "folder": "a/b"})
+    assert (several.betas, several.sizes, several.folder) == ((1.0, 0.5), (1, 2, 3), Path("a/b"))
 
 
 @pytest.mark.parametrize(
@@ -218,8 +224,8 @@ def test_values_get_their_types_and_the_others_their_defaults() -> None:
     [
         (
             {"bsae": 3},
-            "bsae: not an option of model.positions.name=waves. It has layout, base, clip, values, file. "
-            "Did you mean model.positions.options.base?",
+            "bsae: not an option of model.positions.name=waves. It has layout, base, clip, values, file, "
+            "betas, sizes, folder. Did you mean model.positions.options.base?",
         ),
         ({"base": "high"}, "base=high: must be a number."),
         ({"base": None}, "base=None: must be a number."),
@@ -229,6 +235,8 @@ def test_values_get_their_types_and_the_others_their_defaults() -> None:
         ({"values": "perhaps"}, "values=perhaps: must be true or false."),
         ({"layout": "thirds"}, "layout=thirds: must be interleaved or halves."),
         ({"file": {"a": 1}}, "file={'a': 1}: must be text."),
+        ({"betas": [0.9]}, "betas=[0.9]: must be of type tuple[float, float]."),
+        ({"betas": [0.9, "x"]}, "betas=[0.9, 'x']: must be of type tuple[float, float]."),
         ({"base": 0.5}, "base=0.5: must be above 1."),
         ({"base": "${x}"}, "base=${x}: must be a number."),
     ],
