@@ -121,7 +121,7 @@ class Placeholders:
 
         Placeholders that `bare` does not have are removed, as `restore` does.
         """
-        space, _ = self._target_facts
+        space, _ = self.target_facts
         ids_in_line: list[int] = []
         for id in ids:
             if id not in self._ids:
@@ -136,11 +136,11 @@ class Placeholders:
         self, fixed: Sequence[Sequence[int]], pairs: Sequence[Sequence[TagPair]], continuing: frozenset[int]
     ) -> SearchProcessor:
         """Returns the processor that places tags in finished translations; see `PlacingOptions`."""
-        space, words = self._target_facts
+        space, words = self.target_facts
         return PlacePlaceholders(PlacingOptions(fixed, pairs, self._ids, space, continuing, words))
 
     @cached_property
-    def _target_facts(self) -> tuple[int | None, frozenset[int]]:
+    def target_facts(self) -> tuple[int | None, frozenset[int]]:
         """The id of a space alone, and the ids with a letter or a digit, in the target vocabulary."""
         pieces = self._target_pieces()
         words = frozenset(number for number, piece in enumerate(pieces) if any(map(str.isalnum, piece)))

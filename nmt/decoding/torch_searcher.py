@@ -172,7 +172,8 @@ class TorchSearcher(Searcher):
     ) -> Iterator[tuple[int, list[Hypothesis]]]:
         """See `Searcher.search`. A batch that does not fit into memory is searched in halves."""
         if any(sentence.finished is not None for sentence in sentences):
-            _ = self._continuing  # computed once, before worker processes are forked
+            # They are computed once, before worker processes are forked.
+            _ = self._continuing, self._placeholders.target_facts
         batches = self._batches([len(sentence.source) + 1 for sentence in sentences])
         jobs = [_SearchJob([sentences[index] for index in batch], request) for batch in batches]
         yield from self._results(self._search_or_halve, jobs, batches, advance)

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from test_copied_strings import LINE, Random, texts, tokenizer, translator
 
 from nmt.copying.strings import mask, tag_pairs
+from nmt.data.subwords.tokenizer import Tokenizer
 from nmt.decoding.searcher import SearchRequest, Sentence
 from nmt.decoding.translation import Translation
 from nmt.decoding.translator import Translator
@@ -157,3 +158,27 @@ def test_tags_are_placed_by_worker_processes() -> None:
     model = Words(tokenizer().source_vocab_size)
     alone, together = (translator(model, max_sentences=2, workers=n).translate(lines) for n in (1, 2))
     assert texts(alone) == texts(together)
+
+
+def test_worker_processes_do_not_read_the_vocabulary(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Processes are forked for each call, so what they compute is computed again for each window of lines."""
+    is_forked = False
+    vocabulary = tokenizer().target_vocabulary()
+
+    def read_vocabulary(own: Tokenizer) -> list[str]:
+        assert not is_forked
+        return vocabulary
+
+    monkeypatch.setattr(Tokenizer, "target_vocabulary", read_vocabulary)
+    model = translator(Random(tokenizer().source_vocab_size))
+    run = model.searcher.run
+
+    def fork(*job: Any) -> Any:
+        nonlocal is_forked
+        is_forked = True
+        yield from run(*job)
+        is_forked = False
+
+    monkeypatch.setattr(model.searcher, "run", fork)
+    [fixed] = tokenizer().encode_target(["words of"])
+    placed(model, "<b>words of me</b>", fixed)
