@@ -149,7 +149,9 @@ def _compose(schema: type[Any], config_name: str, folder: Folder, settings: Sequ
     except UserError:
         raise
     except (HydraException, OmegaConfBaseException, ValueError, OverflowError, AssertionError) as error:
-        raise UserError(explained([*schema_keys(schema), "experiment"], error)) from error
+        # The keys that the command has by default come first, so that they are suggested first.
+        default_keys = _keys(compose(config_name, overrides=folder.search))
+        raise UserError(explained([*default_keys, "experiment", *schema_keys(schema)], error)) from error
 
 
 def _assign(config: DictConfig, setting: Setting, sections: Sequence[str]) -> None:

@@ -131,6 +131,7 @@ def test_the_papers_systems(
     ("override", "message"),
     [
         ("model.d_modl=3", "model.d_modl: there is no such option. Did you mean model.d_model?"),
+        ("cleanin=x", "cleanin: there is no such option. Did you mean data.cleaning?"),
         ("foo=1", "foo: there is no such option. --help lists all."),
         ("+data.foo=2", "+data.foo: there is no such option. --help lists all."),
         ("model.d_model=x", "model.d_model: must be a whole number, not x."),
