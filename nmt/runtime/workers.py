@@ -65,6 +65,7 @@ class WorkerPool(Generic[Task, Result]):
         self._setup, self._count, self._forked, self._name = setup, count, forked, name
         self._killed, self._remedy, self._redo = killed, remedy, redo
         self._processes: dict[Connection, BaseProcess] = {}
+        self._first_sends: dict[Connection, threading.Thread] = {}  # to spawned processes
         self._num_started = 0
 
     def __enter__(self) -> Self:
@@ -82,9 +83,8 @@ class WorkerPool(Generic[Task, Result]):
         """Kills the processes and waits for their ends."""
         self._kill_all()
         atexit.unregister(self._kill_all)
-        for pipe in self._processes:
-            pipe.close()
-        self._processes.clear()
+        for pipe in [*self._processes]:
+            self._close(pipe)
 
     def run(self, tasks: Iterable[Task]) -> Iterator[tuple[int, Result]]:
         """Yields the number and the result of each task, in the order in which they are done.
@@ -96,7 +96,7 @@ class WorkerPool(Generic[Task, Result]):
             UserError: a process was killed, and its task can't be done again.
             Exception: a task raised it.
         """
-        work = _Work(self._processes, tasks, self._start, self._bury)
+        work = _Work(self._processes, tasks, self._start, self._send, self._bury)
         while work.submit():
             answers = work.receive()
             work.submit()
@@ -115,7 +115,7 @@ class WorkerPool(Generic[Task, Result]):
             UserError: a process was killed, and its task can't be done again.
             Exception: a task raised it.
         """
-        work = _Work(self._processes, tasks, self._start, self._bury)
+        work = _Work(self._processes, tasks, self._start, self._send, self._bury)
         answers: dict[int, _Answer] = {}
         for number in itertools.count():
             while work.submit(number + ahead) and number not in answers:
@@ -126,21 +126,26 @@ class WorkerPool(Generic[Task, Result]):
             yield _result(answers.pop(number))
 
     def _start(self) -> Connection | None:
-        """Starts another process; returns the pipe to it, or None if there are enough.
-
-        Raises:
-            UserError: the process was killed.
-        """
+        """Starts another process; returns the pipe to it, or None if there are enough."""
         if self._num_started == self._count:
             return None
         pipe, process = _start(self._setup if self._forked else None, f"{self._name}-{self._num_started}")
         self._processes[pipe] = process
         self._num_started += 1
-        # Not passed as a process argument: `start` would block forever if the process died before it had read
-        # a large one.
-        if not self._forked and not _sent(pipe, self._setup):
-            raise UserError(f"{self._killed}. {self._remedy}")
         return pipe
+
+    def _send(self, pipe: Connection, task: Task) -> bool:
+        """Sends a task; returns False if the process is dead."""
+        if self._forked or pipe in self._first_sends:
+            return _sent(pipe, _packed(task))
+        # A spawned process begins to read when it has started. A thread waits for it, so that others start at
+        # the same time. The setup is not passed as a process argument: `start` would block forever if the
+        # process died before it had read a large one.
+        parts = _packed(self._setup) + _packed(task)
+        thread = threading.Thread(target=_sent, args=(pipe, parts), name="first-task", daemon=True)
+        self._first_sends[pipe] = thread
+        thread.start()
+        return True
 
     def _bury(self, pipe: Connection, deaths: int) -> None:
         """Removes a killed process. Raises `UserError` if its task can't be done again.
@@ -149,12 +154,19 @@ class WorkerPool(Generic[Task, Result]):
             pipe: the pipe to it.
             deaths: number of processes that were killed while they did the same task.
         """
-        _kill([self._processes.pop(pipe)])
-        pipe.close()
+        _kill([self._processes[pipe]])
+        self._close(pipe)
         left = len(self._processes)
         if not self._redo or not left or deaths > 1:
             raise UserError(f"{self._killed}. {self._remedy}")
         log.warning(f"{self._killed}; continuing with {left} worker{'s' if left > 1 else ''}")
+
+    def _close(self, pipe: Connection) -> None:
+        """Removes a process that has ended."""
+        if thread := self._first_sends.pop(pipe, None):
+            thread.join()  # it can't send any more
+        pipe.close()
+        del self._processes[pipe]
 
     def _kill_all(self) -> None:
         _kill([*self._processes.values()])
@@ -198,6 +210,7 @@ class _Work(Generic[Task]):
         processes: the processes of the pool.
         tasks: the tasks.
         start: starts another process; returns the pipe to it, or None if there are enough.
+        send: sends a task to a process; returns False if the process is dead.
         bury: is called with the pipe to a killed process, and with the number of processes that were killed
             by the same task. It removes the process.
     """
@@ -207,9 +220,10 @@ class _Work(Generic[Task]):
         processes: dict[Connection, BaseProcess],
         tasks: Iterable[Task],
         start: Callable[[], Connection | None],
+        send: Callable[[Connection, Task], bool],
         bury: Callable[[Connection, int], None],
     ) -> None:
-        self._tasks, self._start, self._bury = enumerate(tasks), start, bury
+        self._tasks, self._start, self._send, self._bury = enumerate(tasks), start, send, bury
         self._idle, self._busy = [*reversed(processes)], dict[Connection, tuple[int, Task]]()
         self._returned = deque[tuple[int, Task]]()  # of killed processes
         self._read = deque[tuple[int, Task]]()  # the next task, if it was read and no process was idle
@@ -225,7 +239,7 @@ class _Work(Generic[Task]):
         while self._has_task(limit) and (pipe := self._idle.pop() if self._idle else self._start()):
             task = self._returned.popleft() if self._returned else self._read.popleft()
             self._busy[pipe] = task
-            if not _sent(pipe, task[1]):
+            if not self._send(pipe, task[1]):
                 self._return_task(pipe)
         return bool(self._busy)
 
@@ -317,9 +331,8 @@ def _set_up(pipe: Connection, setup: Callable[[], Callable[[Any], Any]] | None) 
         return fail
 
 
-def _sent(pipe: Connection, value: object) -> bool:
-    """Sends a value; returns False if the process is dead."""
-    parts = _packed(value)
+def _sent(pipe: Connection, parts: Sequence[bytes | memoryview]) -> bool:
+    """Sends the parts of `_packed`; returns False if the process is dead."""
     try:
         for part in parts:
             pipe.send_bytes(part)

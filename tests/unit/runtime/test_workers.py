@@ -67,6 +67,13 @@ def large(folder: Path | None = None) -> Callable[[int], Any]:
     return work
 
 
+def together(folder: Path, count: int) -> Callable[[str], int]:
+    """Waits until `count` processes have started."""
+    (folder / str(os.getpid())).touch()
+    wait_until(lambda: len(list(folder.iterdir())) == count)
+    return len
+
+
 def several(setup: Any, count: int = 2, **options: Any) -> WorkerPool[Any, Any]:
     return WorkerPool(setup, count, *KILLED, **options)
 
@@ -132,6 +139,11 @@ def test_no_more_processes_than_tasks() -> None:
     with several(add, 8) as pool:
         assert len(list(pool.ordered(range(2), 10))) == 2
         assert len(children()) == 2
+
+
+def test_processes_with_large_tasks_start_at_the_same_time(tmp_path: Path) -> None:
+    tasks = ["x" * 3_000_000] * 3
+    assert list(run_ordered(partial(together, tmp_path, 3), tasks, 3, *KILLED)) == [3_000_000] * 3
 
 
 def test_an_error_is_raised_in_place_of_its_result() -> None:
