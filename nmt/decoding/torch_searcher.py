@@ -291,7 +291,7 @@ class TorchSearcher(Searcher):
         config = self.config
         if sentences[0].finished is not None:
             beam_size = max(config.beam_size, _PLACING_BEAM)
-            placing = replace(config, beam_size=beam_size, nbest=1, samples=0, length_penalty=0.0)
+            placing = replace(config, beam_size=beam_size, nbest=1, samples=0, mbr=None, length_penalty=0.0)
             return self._search_batch(sentences, request, placing)
         if not config.coverage_penalty:
             return self._search_batch(sentences, request, config)

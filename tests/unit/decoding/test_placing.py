@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import re
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -182,3 +183,12 @@ def test_worker_processes_do_not_read_the_vocabulary(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(model.searcher, "run", fork)
     [fixed] = tokenizer().encode_target(["words of"])
     placed(model, "<b>words of me</b>", fixed)
+
+
+def test_tags_are_placed_in_each_candidate_of_mbr() -> None:
+    model = translator(Random(tokenizer().source_vocab_size), nbest=3, beam_size=3)
+    searcher = model.searcher.with_options(replace(model.config, mbr="chrf"))
+    [fixed] = tokenizer().encode_target(["words of"])
+    sentence = Sentence(fixed, finished=fixed)
+    [(_, [best])] = searcher.search([sentence], SearchRequest())
+    assert best.ids == tuple(fixed)
