@@ -95,6 +95,8 @@ class Connection(asyncio.Protocol):
         self._connections.open.discard(self)
         self._header_arrived()
         self._reset_after(None)
+        if self._idle is not None:
+            self._idle.cancel()
         self.http.connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
@@ -156,8 +158,9 @@ class Connection(asyncio.Protocol):
         self._unanswered -= 1
         if self._idle is not None:
             self._idle.cancel()
-        seconds = self._limits.idle_seconds + _FAREWELL_SECONDS
-        self._idle = self._loop.call_later(seconds, self._reset_if_closing)
+        if self in self._connections.open:
+            seconds = self._limits.idle_seconds + _FAREWELL_SECONDS
+            self._idle = self._loop.call_later(seconds, self._reset_if_closing)
 
     def _reset_if_closing(self) -> None:
         if self._transport.is_closing():

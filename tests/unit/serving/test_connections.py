@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import socket
 import threading
 import time
+import weakref
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import Self
 
 import pytest
 import uvicorn
@@ -41,14 +44,23 @@ class Running:
         address: host and port.
     """
 
-    def __init__(self) -> None:
-        self.connections = Connections(application, LIMITS)
+    def __init__(self, limits: LimitsConfig = LIMITS) -> None:
+        self.connections = Connections(application, limits)
         self.listening = socket.create_server(("127.0.0.1", 0))
         self.address = self.listening.getsockname()
         http = self.connections.protocol
-        options = {"lifespan": "off", "log_config": None, "timeout_keep_alive": LIMITS.idle_seconds}
+        options = {"lifespan": "off", "log_config": None, "timeout_keep_alive": limits.idle_seconds}
         self.server = uvicorn.Server(uvicorn.Config(self.connections, http=http, **options))  # type: ignore[arg-type]
         self.thread = threading.Thread(target=self.server.run, args=([self.listening],))
+
+    def __enter__(self) -> Self:
+        self.thread.start()
+        wait_until(lambda: self.server.started)
+        return self
+
+    def __exit__(self, *details: object) -> None:
+        self.server.should_exit = True
+        self.thread.join()
 
     def connect(self) -> socket.socket:
         return socket.create_connection(self.address, timeout=20)
@@ -56,12 +68,8 @@ class Running:
 
 @pytest.fixture(scope="module")
 def running() -> Iterator[Running]:
-    found = Running()
-    found.thread.start()
-    wait_until(lambda: found.server.started)
-    yield found
-    found.server.should_exit = True
-    found.thread.join()
+    with Running() as server:
+        yield server
 
 
 @pytest.fixture(autouse=True)
@@ -134,3 +142,20 @@ def test_a_client_that_reads_nothing_is_reset(running: Running) -> None:
         wait_until(lambda: not running.connections.open)  # after body_seconds
         assert 0.3 <= time.monotonic() - start < 15
         assert len(rest(connection)) < 1 << 26
+
+
+def test_nothing_of_a_closed_connection_is_left() -> None:
+    with Running(replace(LIMITS, idle_seconds=60)) as server:
+        with server.connect() as connection:
+            connection.sendall(GET % b"x")
+            answer = b""
+            while not answer.endswith(b"/x"):  # a client that leaves a part unread resets the connection
+                answer += connection.recv(65536)
+            [reference] = map(weakref.ref, server.connections.open)
+        wait_until(lambda: not server.connections.open)
+
+        def is_collected() -> bool:
+            gc.collect()
+            return reference() is None
+
+        wait_until(is_collected)
