@@ -147,14 +147,6 @@ def test_a_step_of_a_search(score_name: str, name: str | None, window: int | Non
             torch.testing.assert_close(together, expected, rtol=0, atol=1e-12)
 
 
-@pytest.mark.parametrize("causal", [True, False])
-def test_gradcheck_of_a_bias_that_learns_and_relative_values(causal: bool) -> None:
-    score, positions = score_of("scaled_dot"), encoding("shaw", causal)
-    attention = padded(pattern_of(score, [3, 1, 4], causal=causal, positions=positions))
-    inputs = [random(8, 3, HEADS, WIDTH), *learnt(positions)]
-    assert torch.autograd.gradcheck(lambda x, *_: attention.self_attend(x, score, LAYER), inputs)
-
-
 @pytest.mark.parametrize("name", ["distances", "shaw"])
 @pytest.mark.parametrize("causal", [True, False])
 def test_bf16_on_the_cpu_is_computed_in_fp32(name: str, causal: bool) -> None:

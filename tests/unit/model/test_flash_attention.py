@@ -170,11 +170,6 @@ def test_self_attention(
     assert_same_with_gradients(fast, slow, [qkv], atol=1e-11)
 
 
-def without_gradient(q: Tensor, *others: object, **options: object) -> tuple[Tensor]:
-    """A kernel whose backward pass does not exist."""
-    return (q.detach(),)
-
-
 def missing(error: type[Exception]) -> Callable[..., tuple[Tensor]]:
     def kernel(*arguments: object, **options: object) -> tuple[Tensor]:
         raise error("USE_FLASH_ATTENTION was not enabled for build.\nA second line.")
@@ -182,28 +177,25 @@ def missing(error: type[Exception]) -> Callable[..., tuple[Tensor]]:
     return kernel
 
 
-def attending(q: Tensor, k: Tensor, v: Tensor, *rest: object, **options: object) -> tuple[Tensor]:
-    """Causal attention."""
-    assert q.shape == (2, 1, 16)
-    return (naive_attention(q, k, v, causal=True),)
+def attending(*, causal: bool = True, factor: float = 1.0, grad: bool = True) -> Callable[..., tuple[Tensor]]:
+    """A kernel that computes `factor` times the attention, with a backward pass if `grad`."""
 
+    def kernel(q: Tensor, k: Tensor, v: Tensor, *rest: object, **options: object) -> tuple[Tensor]:
+        assert q.shape == (2, 1, 16)
+        out = factor * naive_attention(q, k, v, causal=causal)
+        return (out if grad else out.detach(),)
 
-def not_causal(q: Tensor, k: Tensor, v: Tensor, *rest: object, **options: object) -> tuple[Tensor]:
-    return (naive_attention(q, k, v, causal=False),)
-
-
-def doubled(q: Tensor, k: Tensor, v: Tensor, *rest: object, **options: object) -> tuple[Tensor]:
-    return (2 * naive_attention(q, k, v, causal=True),)
+    return kernel
 
 
 @pytest.mark.parametrize(
     ("kernel", "runs"),
     [
-        (attending, True),
+        (attending(), True),
         (missing(RuntimeError), False),
-        (without_gradient, False),
-        (not_causal, False),
-        (doubled, False),
+        (attending(grad=False), False),
+        (attending(causal=False), False),
+        (attending(factor=2.0), False),
     ],
 )
 @pytest.mark.parametrize("grad", [True, False])
@@ -261,43 +253,32 @@ def assert_near_with_gradients(
 
 @pytest.mark.gpu
 @needs_a_gpu
-@pytest.mark.parametrize("causal", [True, False])
+@pytest.mark.parametrize(
+    ("kind", "causal"), [("self_attend", True), ("self_attend", False), ("cross_attend", False)]
+)
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("flat", [True, False])
-def test_the_kernel_in_self_attention_is_the_naive_twin(
-    flat: bool, dtype: torch.dtype, causal: bool, monkeypatch: pytest.MonkeyPatch
+def test_the_kernel_is_the_naive_twin(
+    flat: bool, dtype: torch.dtype, kind: str, causal: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if not flat:
         monkeypatch.setattr(attention, "has_triton", lambda: False)
-    layout = Layout.of(QUERIES).to("cuda")
-    found = GpuBackend(GPU).attention(Pattern(layout, layout, 2, 32, 32**-0.5, causal=causal), dtype)
-    assert type(found).__name__ == ("TritonAttention" if flat else "FlashAttention")
-    qkv = torch.randn(60, 3, 2, 32, generator=torch.Generator().manual_seed(1))
-    assert_near_with_gradients(
-        lambda x: found.self_attend(x, SCORE, 0),
-        lambda x: naive(*x.unbind(1), QUERIES, causal),
-        [qkv],
-        dtype,
-    )
-
-
-@pytest.mark.gpu
-@needs_a_gpu
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
-@pytest.mark.parametrize("flat", [True, False])
-def test_the_kernel_in_cross_attention_is_the_naive_twin(
-    flat: bool, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    if not flat:
-        monkeypatch.setattr(attention, "has_triton", lambda: False)
-    pattern = Pattern(Layout.of(QUERIES).to("cuda"), Layout.of(KEYS).to("cuda"), 2, 32, 32**-0.5)
+    is_self, generator = kind == "self_attend", torch.Generator().manual_seed(1)
+    sizes = QUERIES if is_self else KEYS
+    queries, keys = Layout.of(QUERIES).to("cuda"), Layout.of(sizes).to("cuda")
+    pattern = Pattern(queries, queries if is_self else keys, 2, 32, 32**-0.5, causal=causal)
     found = GpuBackend(GPU).attention(pattern, dtype)
-    generator = torch.Generator().manual_seed(1)
-    q, kv = (torch.randn(*shape, 2, 32, generator=generator) for shape in ((60,), (58, 2)))
+    assert type(found).__name__ == ("TritonAttention" if flat else "FlashAttention")
+    shapes = ((60, 3),) if is_self else ((60,), (58, 2))
+
+    def slow(*x: Tensor) -> Tensor:
+        q, k, v = x[0].unbind(1) if is_self else (x[0], *x[1].unbind(1))
+        return naive(q, k, v, sizes, causal)
+
     assert_near_with_gradients(
-        lambda q, kv: found.cross_attend(q, kv, SCORE, 0),
-        lambda q, kv: naive(q, *kv.unbind(1), KEYS, False),
-        [q, kv],
+        lambda *x: getattr(found, kind)(*x, SCORE, 0),
+        slow,
+        [torch.randn(*shape, 2, 32, generator=generator) for shape in shapes],
         dtype,
     )
 

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
 
 import pytest
 import torch
+from triton_programs import compiled, interpreted
 
 from nmt.config import Activation, Kernel, ModelConfig, Norm
 from nmt.model import put_on
@@ -31,20 +27,14 @@ CONFIG = ModelConfig(encoder_layers=1, decoder_layers=1, d_model=16, d_ff=24, he
 
 
 @pytest.fixture(scope="module")
-def interpreted() -> dict[str, Any]:
-    program = Path(__file__).with_name("interpreted_fused.py")
-    environment = {**os.environ, "TRITON_INTERPRET": "1"}
-    result = subprocess.run(
-        [sys.executable, program], capture_output=True, text=True, timeout=300, env=environment
-    )
-    assert result.returncode == 0, result.stderr
-    return {record["case"]: record for record in map(json.loads, result.stdout.splitlines())}
+def records() -> dict[str, Any]:
+    return {record["case"]: record for record in interpreted("interpreted_fused.py")}
 
 
 @pytest.mark.slow  # a minute in Triton's interpreter
 @pytest.mark.parametrize("case", CASES)
-def test_values_and_gradients(case: str, interpreted: dict[str, Any]) -> None:
-    record = interpreted[case]
+def test_values_and_gradients(case: str, records: dict[str, Any]) -> None:
+    record = records[case]
     for found, plain, exact in zip(record["fused"], record["plain"], record["exact"], strict=True):
         size = max(map(abs, exact))
         error, error_of_plain = (
@@ -56,8 +46,8 @@ def test_values_and_gradients(case: str, interpreted: dict[str, Any]) -> None:
 
 
 @pytest.mark.slow
-def test_the_kernel_of_the_embeddings(interpreted: dict[str, Any]) -> None:
-    fp32, fp16 = (interpreted["embedding"][f"torch.{name}"] for name in ("float32", "float16"))
+def test_the_kernel_of_the_embeddings(records: dict[str, Any]) -> None:
+    fp32, fp16 = (records["embedding"][f"torch.{name}"] for name in ("float32", "float16"))
     assert fp32["error"] <= 1e-5 and fp32["error_of_gradient"] <= 1e-5
     assert fp16["error"] <= 1e-2 and fp16["error_of_gradient"] <= 1e-4
     assert fp32["kept"] == fp16["kept"] == pytest.approx(0.6, abs=0.1)
@@ -66,14 +56,14 @@ def test_the_kernel_of_the_embeddings(interpreted: dict[str, Any]) -> None:
 
 
 @pytest.mark.slow
-def test_the_kernel_of_a_norm_rounds_for_the_next_product(interpreted: dict[str, Any]) -> None:
-    assert interpreted["rounding"]["rounded"] is True
-    assert interpreted["rounding"]["none"] == [0, 24]
+def test_the_kernel_of_a_norm_rounds_for_the_next_product(records: dict[str, Any]) -> None:
+    assert records["rounding"]["rounded"] is True
+    assert records["rounding"]["none"] == [0, 24]
 
 
 @pytest.mark.slow
-def test_the_product_before_a_relu(interpreted: dict[str, Any]) -> None:
-    facts = interpreted["relu"]
+def test_the_product_before_a_relu(records: dict[str, Any]) -> None:
+    facts = records["relu"]
     assert facts["trials"] == [True, True, True, True]
     assert len(facts["errors"]) == 12
     for case, errors in facts["errors"].items():
@@ -108,8 +98,8 @@ def test_a_kernel_for_relu_that_does_not_run_is_reported_and_not_used(
 
 
 @pytest.mark.slow
-def test_dropout_masks_are_random_and_reproducible(interpreted: dict[str, Any]) -> None:
-    facts = interpreted["masks"]
+def test_dropout_masks_are_random_and_reproducible(records: dict[str, Any]) -> None:
+    facts = records["masks"]
     assert facts["same"] and facts["same_in_a_smaller_batch"]
     assert facts["share"] == pytest.approx(0.8, abs=0.01)
     assert 0.7 < facts["share_of_columns"][0] and facts["share_of_columns"][1] < 0.9
@@ -173,85 +163,44 @@ def test_a_backend_is_chosen_once() -> None:
 
 
 @pytest.mark.parametrize(
-    "capability, width, residual",
-    [(75, 512, "fp32"), (80, 1024, "fp16"), (90, 512, "fp16"), (90, 1024, "fp32")],
+    "capability, width, residual", [(75, 512, "fp32"), (80, 1024, "fp16"), (90, 1024, "fp32")]
 )
 def test_the_kernels_compile_for_gpus(capability: int, width: int, residual: str) -> None:
-    import triton
-    from triton.backends.compiler import GPUTarget
-    from triton.compiler import ASTSource
-
     from nmt.model.gpu import layer_kernels
 
-    half, wide, number = "*fp16", f"*{residual}", "fp32"
-    dropout = {"rate": number, "scale": number, "seed": "*i64", "mask": "i32"}
-    signatures = {
-        layer_kernels._residual_norm: {
-            **{"y": half, "bias": "*fp32", "x": wide, "weight": "*fp32", "shift": "*fp32", "out": wide},
-            **{"total": wide, "statistics": "*fp32", "rounded": half, "width": "i32", "epsilon": number},
-            **dropout,
-        },
-        layer_kernels._residual_norm_backward: {
-            **{"grad": wide, "total": wide, "statistics": "*fp32", "weight": "*fp32", "grad_y": half},
-            **{"grad_x": wide, "sums": "*fp32", "rows": "i32", "width": "i32", **dropout},
-        },
-        layer_kernels._embed: {
-            **{"weight": "*fp32", "ids": "*i64", "table": "*fp32", "positions": "*i64", "out": wide},
-            **{"rounded": half, "width": "i32", "factor": number, **dropout},
-        },
-        layer_kernels._embed_backward: {
-            **{"grad": wide, "rows": "*fp32", "width": "i32", "factor": number, **dropout},
-        },
-        layer_kernels._relu_backward: {
-            **{"grad": half, "out": half, "sums": "*fp32", "rows": "i32", "width": "i32"},
-        },
+    types = {
+        **dict.fromkeys(("y", "grad_y", "rounded"), "*fp16"),
+        **dict.fromkeys(("x", "out", "total", "grad", "grad_x"), f"*{residual}"),
+        **dict.fromkeys(("bias", "weight", "shift", "statistics", "sums", "table"), "*fp32"),
+        **dict.fromkeys(("ids", "positions", "seed"), "*i64"),
+        **dict.fromkeys(("epsilon", "rate", "scale", "factor"), "fp32"),
     }
-    for function, signature in signatures.items():
-        constants: dict[str, int | bool] = {"BLOCK": width}
-        if function in (layer_kernels._residual_norm, layer_kernels._embed):
-            constants["ROUNDS"] = residual == "fp32"
-        compiled = triton.compile(
-            ASTSource(function, {**signature, **dict.fromkeys(constants, "constexpr")}, constants),
-            target=GPUTarget("cuda", capability, 32),
-            options={"num_warps": 4},
-        )
-        assert len(compiled.asm["cubin"]) > 1000
+    for function, others in (
+        (layer_kernels._residual_norm, {}),
+        (layer_kernels._residual_norm_backward, {}),
+        (layer_kernels._embed, {}),
+        (layer_kernels._embed_backward, {"rows": "*fp32"}),
+        (layer_kernels._relu_backward, {"grad": "*fp16", "out": "*fp16"}),
+    ):
+        rounds = {"ROUNDS": residual == "fp32"} if "ROUNDS" in function.arg_names else {}
+        compiled(function, {**types, **others}, {"BLOCK": width, **rounds}, capability)
 
 
-@pytest.mark.parametrize("unit", [8, 16])
-@pytest.mark.parametrize("capability", [80, 86, 90])
+@pytest.mark.parametrize("capability, unit", [(80, 8), (86, 16), (90, 8), (90, 16)])
 def test_the_product_before_a_relu_compiles_for_gpus(capability: int, unit: int) -> None:
-    import triton
-    from triton.backends.compiler import GPUTarget
-    from triton.compiler import ASTSource
-
     from nmt.model.gpu import relu_product as module
 
     inner, stages = module.parts_and_stages(divmod(capability, 10))
-    constants = {
-        "ROWS": module._ROWS,
-        "COLUMNS": module._COLUMNS,
-        "INNER": inner,
-        "GROUP": module._GROUP,
-        "UNIT": unit,
-    }
-    signature = {
-        **dict.fromkeys(("grad", "weight", "out", "found"), "*bf16"),
-        **{"sums": "*fp32", "num_rows": "i32", "column_units": "i32", "inner_units": "i32"},
-        **dict.fromkeys(constants, "constexpr"),
-    }
-    # As Triton itself marks them: memory of torch begins at multiples of 16.
-    aligned = {(place,): [["tt.divisibility", 16]] for place in range(5)}
-    compiled = triton.compile(
-        ASTSource(module._relu_product, signature, constants, aligned),
-        target=GPUTarget("cuda", capability, 32),
-        options={"num_warps": module._WARPS, "num_stages": stages},
+    sizes = {"ROWS": module._ROWS, "COLUMNS": module._COLUMNS, "INNER": inner, "GROUP": module._GROUP}
+    types = {**dict.fromkeys(("grad", "weight", "out", "found"), "*bf16"), "sums": "*fp32"}
+    options = {"num_warps": module._WARPS, "num_stages": stages}
+    kernel = compiled(
+        module._relu_product, types, {**sizes, "UNIT": unit}, capability, aligned=True, **options
     )
-    products = "wgmma.mma_async" if capability == 90 else "mma.sync"
-    assert products in compiled.asm["ptx"]
-    assert "cp.async.cg" in compiled.asm["ptx"]  # 16 bytes at a time, past the registers
+    assert ("wgmma.mma_async" if capability == 90 else "mma.sync") in kernel.asm["ptx"]
+    assert "cp.async.cg" in kernel.asm["ptx"]  # 16 bytes at a time, past the registers
     # Two tiles per multiprocessor.
-    assert 2 * compiled.metadata.shared < {80: 164_000, 86: 100_000, 90: 228_000}[capability]
+    assert 2 * kernel.metadata.shared < {80: 164_000, 86: 100_000, 90: 228_000}[capability]
 
 
 def test_a_kernel_that_would_be_slow_is_not_used() -> None:

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import math
-import os
 import re
-import subprocess
-import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from triton_programs import compiled, interpreted
 
 from nmt.config import Kernel
 from nmt.model.gpu import GpuBackend
@@ -23,21 +19,15 @@ from interpreted_loss_kernel import CASES
 
 
 @pytest.fixture(scope="module")
-def interpreted() -> dict[tuple[str, float], Any]:
-    program = Path(__file__).with_name("interpreted_loss_kernel.py")
-    environment = {**os.environ, "TRITON_INTERPRET": "1"}
-    result = subprocess.run(
-        [sys.executable, program], capture_output=True, text=True, timeout=300, env=environment
-    )
-    assert result.returncode == 0, result.stderr
-    records = map(json.loads, result.stdout.splitlines())
-    return {(record["case"], record.get("rdrop", 0.0)): record for record in records}
+def records() -> dict[tuple[str, float], Any]:
+    found = interpreted("interpreted_loss_kernel.py")
+    return {(record["case"], record.get("rdrop", 0.0)): record for record in found}
 
 
 @pytest.mark.parametrize("rdrop", [0.0, 5.0])
 @pytest.mark.parametrize("case", CASES)
-def test_values_and_gradients(case: str, rdrop: float, interpreted: dict[tuple[str, float], Any]) -> None:
-    record = interpreted[case, rdrop]
+def test_values_and_gradients(case: str, rdrop: float, records: dict[tuple[str, float], Any]) -> None:
+    record = records[case, rdrop]
     for found, plain, expected in zip(record["found"], record["plain"], record["expected"], strict=True):
         size = max(map(abs, expected), default=0.0)
         error, error_of_plain = (
@@ -48,50 +38,36 @@ def test_values_and_gradients(case: str, rdrop: float, interpreted: dict[tuple[s
 
 
 @pytest.mark.parametrize("values", [9000, 20000])
-def test_masked_logits_have_no_gradient(values: int, interpreted: dict[tuple[str, float], Any]) -> None:
-    found = interpreted[f"{values} masked", 0.0]["found"]
+def test_masked_logits_have_no_gradient(values: int, records: dict[tuple[str, float], Any]) -> None:
+    found = records[f"{values} masked", 0.0]["found"]
     assert found == pytest.approx([0.0, 1 / 4000 - 0.9, 1 / 4000, math.log(4000), 0.0, 0.0], abs=1e-6)
 
 
-@pytest.mark.parametrize("capability", [75, 80, 90])
-@pytest.mark.parametrize("dtype", ["fp16", "bf16", "fp32"])
-@pytest.mark.parametrize("loss_rows", [False, True])
+@pytest.mark.parametrize(
+    ("loss_rows", "capability", "dtype"),
+    [*((False, *case) for case in ((75, "fp16"), (80, "bf16"), (90, "fp32"))),
+     *((True, *case) for case in ((75, "fp32"), (80, "fp16"), (90, "bf16")))],
+)  # fmt: skip
 def test_the_kernels_compile_for_gpus(loss_rows: bool, capability: int, dtype: str) -> None:
-    if dtype == "bf16" and capability < 80:
-        pytest.skip("GPUs of compute capability 7.5 have no bf16")
-    import triton
-    from triton.backends.compiler import GPUTarget
-    from triton.compiler import ASTSource
-
     from nmt.model.gpu import loss_kernels
 
-    rest = {"ids": "*i64", "figures": "*fp32", "figure_stride": "i32", "num_units": "i32", "peak": "fp32"}
-    one = {"logits": f"*{dtype}", "row_units": "i32", **rest, "scale": "fp32"}
-    two = {
-        **{"first": f"*{dtype}", "first_units": "i32", "second": f"*{dtype}", "second_units": "i32"},
-        **{**rest, "weight": "fp32", "scale": "fp32"},
+    types = {
+        **dict.fromkeys(("logits", "first", "second"), f"*{dtype}"),
+        **{"ids": "*i64", "figures": "*fp32", "peak": "fp32", "weight": "fp32", "scale": "fp32"},
     }
-    for function, signature, num_values in (
-        (loss_kernels._cross_entropy, one, 8000),
-        (loss_kernels._cross_entropy, one, 37000),
-        (loss_kernels._rdrop, two, 37000),
+    for function, num_values in (
+        (loss_kernels._cross_entropy, 8000),
+        (loss_kernels._cross_entropy, 37000),
+        (loss_kernels._rdrop, 37000),
     ):
-        unit, (constants, warps) = math.gcd(num_values, 16), loss_kernels.sizes(num_values, loss_rows)
+        constants, warps = loss_kernels.sizes(num_values, loss_rows)
         if function is loss_kernels._rdrop:
             constants, warps = {"BLOCK": loss_kernels._BLOCK}, loss_kernels._WARPS
-        constants["UNIT"] = unit if loss_rows else 1
-        # As Triton itself marks them: memory of torch begins at multiples of 16.
-        pointers = (place for place, kind in enumerate(signature.values()) if "*" in kind)
-        aligned = {(place,): [["tt.divisibility", 16]] for place in pointers}
-        compiled = triton.compile(
-            ASTSource(function, {**signature, **dict.fromkeys(constants, "constexpr")}, constants, aligned),
-            target=GPUTarget("cuda", capability, 32),
-            options={"num_warps": warps},
-        )
-        assert len(compiled.asm["cubin"]) > 1000
+        constants["UNIT"] = math.gcd(num_values, 16) if loss_rows else 1
+        kernel = compiled(function, types, constants, capability, aligned=True, num_warps=warps)
         # 16 bytes at a time, also of rows that do not begin at multiples of 16 logits.
         for access in ("ld", "st") if loss_rows else ():
-            assert re.search(rf"{access}\.global\S*\.v4\.b32", compiled.asm["ptx"])
+            assert re.search(rf"{access}\.global\S*\.v4\.b32", kernel.asm["ptx"])
 
 
 @pytest.mark.gpu

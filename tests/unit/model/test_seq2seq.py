@@ -1,17 +1,18 @@
-"""The interface of architectures: registered ones are found by name, and unknown ones are refused."""
+"""The interface of architectures: they are found by name, have typed options, and refuse unknown ones."""
 
 from __future__ import annotations
 
 import ast
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import nmt
 from nmt.config import ModelConfig
 from nmt.errors import UserError
-from nmt.model import MODELS, Seq2Seq, Transformer, build_model, model_class
+from nmt.model import MODELS, Seq2Seq, Transformer, build_model, check_model, model_class
 
 TINY = ModelConfig(encoder_layers=1, decoder_layers=1, d_model=8, d_ff=16, heads=2)
 
@@ -20,15 +21,6 @@ def test_the_transformer_is_the_default() -> None:
     model = build_model(TINY, 10, 10)
     assert type(model) is Transformer and model_class(ModelConfig()) is Transformer
     assert [type(block).__name__ for block in model.blocks()] == ["EncoderLayer", "DecoderLayer"]
-
-
-def test_an_unknown_architecture_names_the_known_ones() -> None:
-    with pytest.raises(
-        UserError,
-        match=r"^model\.architecture=rnn2: there is no architecture rnn2. "
-        r"Choose from transformer, rnn_attention\.$",
-    ):
-        build_model(replace(TINY, architecture="rnn2"), 10, 10)
 
 
 def test_a_registered_class_is_built(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -53,3 +45,43 @@ def test_the_program_knows_the_interface_alone() -> None:
                 if node.module not in interface or names & {"RecurrentModel", "Transformer"}:
                     found.append(f"{path.relative_to(root)}: {node.module}: {sorted(names)}")
     assert not found
+
+
+class Deep(Transformer):
+    @dataclass(frozen=True)
+    class Options:
+        cell: str = "gru"
+        depth: int = 2
+
+        def __post_init__(self) -> None:
+            if self.depth < 1:
+                raise ValueError(f"depth={self.depth}: must be 1 or more.")
+
+
+def config(options: dict[str, Any], architecture: str = "deep") -> ModelConfig:
+    return replace(TINY, architecture=architecture, options=options)
+
+
+def test_a_model_has_its_options(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(MODELS, "deep", Deep)
+    assert build_model(config({"depth": 3}), 9, 9).options == Deep.Options(depth=3)
+    assert build_model(config({}), 9, 9).options == Deep.Options()
+
+
+@pytest.mark.parametrize(
+    ("options", "architecture", "expected"),
+    [
+        ({"deph": 3}, "deep", r"options\.deph: not an option of model\.architecture=deep\. "),
+        ({"depth": "x"}, "deep", r"options\.depth=x: must be a whole number\."),
+        ({"depth": 0}, "deep", r"options\.depth=0: must be 1 or more\."),
+        ({"cell": "lstm"}, "transformer", r"options\.cell: not an option of .*transformer"),
+        ({}, "rnn2", r"architecture=rnn2: there is no architecture rnn2. Choose from transformer, rnn_at"),
+    ],
+)
+def test_mistakes(
+    options: dict[str, Any], architecture: str, expected: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(MODELS, "deep", Deep)
+    for function in (check_model, lambda config: build_model(config, 9, 9)):
+        with pytest.raises(UserError, match=rf"^model\.{expected}"):
+            function(config(options, architecture))
