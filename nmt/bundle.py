@@ -89,13 +89,7 @@ def write_files(
 ) -> None:
     """Writes the files of a model into an empty folder, and flushes them to disk.
 
-    Args:
-        folder: the folder.
-        config: the options of its training.
-        weights: as for `write_model`.
-        tokenizer: the vocabulary.
-        results: the content of `results.json`.
-        place: as for `bundle_card`.
+    The arguments are as for `write_model` and `bundle_card`.
 
     Raises:
         OSError: writing fails.
@@ -130,10 +124,7 @@ def write_results(
 
 
 def load_bundle(path: str | Path) -> Bundle:
-    """Reads a model.
-
-    Args:
-        path: a model folder, a run folder that holds one, a checkpoint of a run, or `hf://owner/name`.
+    """Reads a model: a model folder, a run folder that holds one, a checkpoint, or `hf://owner/name`.
 
     Raises:
         UserError: the folder is not a model folder, or is damaged; the checksum of a file is not the one in
@@ -169,10 +160,7 @@ def _require_size(folder: Path, config: TrainConfig, tokenizer: Tokenizer) -> No
 
 
 def load_bundles(paths: Sequence[str]) -> list[Bundle]:
-    """Reads the models of an ensemble.
-
-    Args:
-        paths: one or more folders, as for `load_bundle`.
+    """Reads the models of an ensemble, one or more as for `load_bundle`.
 
     Raises:
         UserError: a folder is not a model folder or is damaged, or the vocabularies differ.
@@ -284,12 +272,7 @@ def read_model_weights(folder: Path) -> dict[str, Tensor]:
 
 
 def load_weights(model: Seq2Seq, weights: Mapping[str, Tensor], path: Path) -> None:
-    """Loads weights into a model.
-
-    Args:
-        model: the model that the weights belong to.
-        weights: by name, as in `model.state_dict()`.
-        path: the file of the weights, for the error message.
+    """Loads weights by name, from the file `path`, into the model that they belong to.
 
     Raises:
         UserError: names or shapes differ: the weights belong to another vocabulary or configuration.

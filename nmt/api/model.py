@@ -86,7 +86,6 @@ class Model:
         self._readers({})  # moves the models to the device
 
     def __repr__(self) -> str:
-        """Returns the languages and the folders."""
         names = ", ".join(map(str, self.folders))
         return f"<nmt.Model {self.source_lang}-{self.target_lang} from {names}>"
 
@@ -308,7 +307,6 @@ class Model:
 
 
 def _pairs(pairs: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
-    """Returns the lines of pairs; see `_line`."""
     return [
         (_line(source, f"source {number}"), _line(target, f"target {number}"))
         for number, (source, target) in enumerate(pairs, 1)

@@ -38,12 +38,7 @@ def session(*, progress: bool, torch: bool = True) -> Iterator[None]:
 
 
 def arguments_of(overrides: Sequence[str], config_dir: Folder | None, function: str) -> Arguments:
-    """Returns the arguments of a command with these overrides.
-
-    Args:
-        overrides: each `key=value`.
-        config_dir: a folder with more YAML files.
-        function: the name of the calling function, for error messages.
+    """Returns the arguments of a command with overrides `key=value`; messages name the calling function.
 
     Raises:
         TypeError: the overrides are not a sequence of strings.

@@ -36,9 +36,7 @@ _ORIGINS = ("run_dir", "resume", "resume_from", "prepare_only", "name", "licence
 def bundle_card(subject: Subject, place: str = ".") -> str:
     """Returns the card of a model folder.
 
-    Args:
-        subject: the model.
-        place: `model_dir` in its examples: the folder of the card, or `hf://owner/name`.
+    `place` is `model_dir` in its examples: the folder of the card, or `hf://owner/name`.
     """
     source, target = (_file_ending(subject, side) for side in ("source", "target"))
     usage = (
@@ -248,7 +246,6 @@ def code(text: Any) -> str:
 
 
 def _block(text: str, language: str) -> str:
-    """Returns lines of text as a block of code."""
     fence = "`" * max(3, _longest_ticks(text) + 1)
     return f"{fence}{language}\n{text}{fence}"
 

@@ -204,11 +204,7 @@ def _dispatch(
 
 
 def _require_apart(jobs: Sequence[object]) -> None:
-    """Refuses a sweep (`-m`) whose jobs would write the same file or read the same standard input.
-
-    Raises:
-        UserError: the message names the option.
-    """
+    """Refuses a sweep (`-m`) whose jobs would write the same file or read the same standard input."""
     if len(jobs) < 2:
         return
     for key in ("output", "alignments", "json"):

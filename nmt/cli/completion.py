@@ -36,12 +36,8 @@ def completed(schema: type[Any], config_name: str, word: str) -> list[str]:
     """Returns the completions of the beginning of an argument.
 
     Keys are completed one section at a time: `tr` to `training.`, and that to one of its options. Values are
-    completed for groups, enums, booleans and numbers (to their default).
-
-    Args:
-        schema: the dataclass of the command's options.
-        config_name: the command's YAML file, which determines its groups.
-        word: the beginning.
+    completed for groups, enums, booleans and numbers (to their default). `config_name`, the command's YAML
+    file, determines its groups.
 
     Returns:
         Whole words; those that end in `=`, `.` or `/` can be completed further. With an empty list, the shell

@@ -53,7 +53,6 @@ def evaluate(config: EvalConfig) -> None:
 
 
 def _score(config: EvalConfig) -> None:
-    """Scores the references; see `nmt.evaluation.forced`."""
     report = score_references(config)
     text = "".join(f"{line}\n" for line in report.lines())
     log.info(report.summary())

@@ -20,11 +20,7 @@ from nmt.config import ExportConfig
 
 
 def export(config: ExportConfig) -> None:
-    """Exports as `config` says.
-
-    Raises:
-        UserError: as for `nmt.interop.tasks.export`.
-    """
+    """Exports as `config` says, and raises as `nmt.interop.tasks.export`."""
     from nmt.interop.tasks import export
 
     export(config)

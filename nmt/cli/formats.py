@@ -46,11 +46,7 @@ TranslateRequests: TypeAlias = "Callable[[Sequence[Request]], list[Translation]]
 
 
 class Format(ABC):
-    """A format of input and output.
-
-    Args:
-        config: its `scores`, `column` and `decoding` are used.
-    """
+    """A format of input and output, with `scores`, `column` and `decoding` of the options."""
 
     def __init__(self, config: TranslateConfig) -> None:
         self.config = config
@@ -62,11 +58,7 @@ class Format(ABC):
 
     @abstractmethod
     def read(self, line: str, number: int) -> Request:
-        """Reads an input line.
-
-        Args:
-            line: without its line break.
-            number: of the line, from 1.
+        """Reads an input line without its line break; lines are numbered from 1.
 
         Raises:
             UserError: the line has no text to translate.
@@ -74,13 +66,7 @@ class Format(ABC):
 
     @abstractmethod
     def write(self, request: Request, translation: Translation, number: int) -> bytes:
-        """Returns the output lines for a request, with their line breaks.
-
-        Args:
-            request: from `read`.
-            translation: of its text.
-            number: of the input line, from 1.
-        """
+        """Returns the output lines for the translation of a request from `read`, with their line breaks."""
 
 
 class Lines(Format):

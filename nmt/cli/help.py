@@ -27,12 +27,9 @@ Flags
 
 
 def help_text(schema: type[Any], config_name: str, doc: str) -> str:
-    """Returns the text of `--help`.
+    """Returns the text of `--help`, which begins with the docstring of the command's module.
 
-    Args:
-        schema: the dataclass of the command's options.
-        config_name: the command's YAML file, which determines its groups.
-        doc: the docstring of the command's module, which begins the text.
+    `config_name`, the command's YAML file, determines its groups.
     """
     parts = [doc.strip(), FLAGS.rstrip()]
     if config_name == "train":

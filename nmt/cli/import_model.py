@@ -19,11 +19,7 @@ from nmt.config import ImportConfig
 
 
 def import_model(config: ImportConfig) -> None:
-    """Imports as `config` says.
-
-    Raises:
-        UserError: as for `nmt.interop.tasks.import_model`.
-    """
+    """Imports as `config` says, and raises as `nmt.interop.tasks.import_model`."""
     from nmt.interop.tasks import import_model
 
     import_model(config)

@@ -143,16 +143,9 @@ def attention_table(
 ) -> str:
     """Returns the weights in percent; a dot is less than half a percent.
 
-    Columns that exceed the width of the terminal continue in further blocks, each with all rows.
-
-    Args:
-        source: the source tokens.
-        target: the target tokens.
-        weights: for each target token the weight of each source token, from 0 to 1.
-        width: columns of the terminal. A very narrow terminal gets one source token per block.
-
-    Returns:
-        Lines with their line breaks.
+    Columns that exceed the width of the terminal continue in further blocks, each with all rows. A very
+    narrow terminal gets one source token per block. `weights` has for each target token the weight of each
+    source token, from 0 to 1.
     """
     columns = [_cut(_visible(token)) for token in source[:MAX_TOKENS]]
     rows = [_cut(_visible(token)) for token in target[:MAX_TOKENS]]

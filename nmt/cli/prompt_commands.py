@@ -57,11 +57,7 @@ def without_escape(line: str) -> str:
 
 
 def respond(line: str, settings: Settings) -> tuple[Settings, str]:
-    """Returns the settings after a command, and the answer.
-
-    Args:
-        line: a line for which `is_command` is true.
-        settings: the settings before the command.
+    """Returns the settings after a line for which `is_command` is true, and the answer.
 
     Raises:
         UserError: the command is unknown or has a wrong value. The settings remain.

@@ -148,14 +148,9 @@ def translation_of_requests(
     attention: bool = False,
     scores: bool = True,
 ) -> TranslateRequests:
-    """Returns a function that translates requests.
+    """Returns a function that translates requests; the flags are those of `Translator.translate`.
 
-    Args:
-        translator: the translator.
-        terms: returns the constraints of a line; None: there are none.
-        alignments: whether to align words.
-        attention: whether to return attention. It excludes `alignments`.
-        scores: whether the scores are used; see `Translator.translate`.
+    `terms` returns the constraints of a line; None: there are none.
     """
 
     def translate_all(requests: Sequence[Request]) -> list[Translation]:
@@ -308,9 +303,8 @@ def _open_input(config: TranslateConfig, form: Format) -> tuple[Iterable[str], i
 def standard_input(descriptor: int) -> Iterator[str]:
     r"""Yields lines as they arrive. Only `\n` and `\r\n` end a line.
 
-    Args:
-        descriptor: the file descriptor. It is read without a buffered file object, whose lock would block the
-            exit of the program while a thread waits for input.
+    The file descriptor is read without a buffered file object, whose lock would block the exit of the program
+    while a thread waits for input.
 
     Raises:
         UserError: a line is not UTF-8.

@@ -60,32 +60,26 @@ def auto_or(default: int | str, bound: Bound, words: str) -> Any:
     """Returns the field of an option that is `auto` or a whole number within `bound`.
 
     Its type is `Any`: OmegaConf has no union types in an optional section, and `data` is one in `nmt-eval`.
-
-    Args:
-        default: the default.
-        bound: the condition on the number.
-        words: the description of the number in messages, such as `a number of processes`.
+    Messages describe the number by `words`, such as `a number of processes`.
     """
     return dataclasses.field(default=default, metadata={_BOUND: bound, _OR_AUTO: words})
 
 
 class Section:
-    """A section of options, whose numbers are checked against the bounds that their fields declare."""
+    """A section of options, whose numbers are checked against the bounds that their fields declare.
+
+    A number outside raises `UserError`. The prefix of the options is given with the class: `class
+    TrainingConfig(Section, key="training.")`.
+    """
 
     key = ""
     """The prefix of its options in messages, such as `training.`."""
 
     def __init_subclass__(cls, key: str = "", **rest: Any) -> None:
-        """Sets the prefix of a class that is declared as `class TrainingConfig(Section, key="training.")`."""
         super().__init_subclass__(**rest)
         cls.key = key
 
     def __post_init__(self) -> None:
-        """Checks the values.
-
-        Raises:
-            UserError: a number is outside its bounds.
-        """
         for field in dataclasses.fields(self):  # type: ignore[arg-type]
             bound, words = field.metadata.get(_BOUND), field.metadata.get(_OR_AUTO)
             key, value = f"{self.key}{field.name}", getattr(self, field.name)
@@ -98,12 +92,9 @@ class Section:
 
 
 def check(key: str, value: float, bound: Bound) -> None:
-    """Raises `UserError` unless `value` is within `bound`.
+    """Raises `UserError` unless `value` is within `bound`; NaN and the infinities satisfy no bound.
 
-    Args:
-        key: full name of the option, as on the command line.
-        value: its value; NaN and the infinities satisfy no bound.
-        bound: the condition.
+    `key` is the full name of the option, as on the command line.
     """
     if not bound.holds(value):
         raise UserError(f"{key}={shortened(value)}: must be {bound.words}.")
@@ -113,10 +104,6 @@ def check_language(key: str, code: str) -> None:
     """Raises `UserError` unless `code` has the form of a language code (BCP 47).
 
     With a name such as `chinese`, BLEU would split text wrongly.
-
-    Args:
-        key: full name of the option.
-        code: its value.
     """
     if not re.fullmatch(r"[A-Za-z]{2,3}([-_][A-Za-z0-9]{1,8})*", code):
         raise UserError(

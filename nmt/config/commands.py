@@ -33,7 +33,6 @@ class CometConfig:
     `[/opt/comet/bin/comet-score,--gpus,0]`. nmt adds `-s`, `-t` and `-r` with files, and `--quiet`."""
 
     def __post_init__(self) -> None:
-        """Checks the value."""
         words = self.command
         if words is not None and not isinstance(words, str) and not (isinstance(words, list) and words):
             raise UserError(
@@ -52,7 +51,6 @@ class EvaluationConfig:
     comet: CometConfig = field(default_factory=CometConfig)
 
     def __post_init__(self) -> None:
-        """Checks the values."""
         if not self.metrics:
             raise UserError("evaluation.metrics=[]: is empty. Give a metric, such as [bleu].")
 
@@ -92,7 +90,6 @@ class TrainConfig(Section):
     evaluation: EvaluationConfig = field(default_factory=EvaluationConfig)
 
     def __post_init__(self) -> None:
-        """Checks the values."""
         super().__post_init__()
         check_licence(self.licence)
         if self.start_from is None:
@@ -167,7 +164,6 @@ class TranslateConfig(Section):
     decoding: DecodingConfig = field(default_factory=DecodingConfig)
 
     def __post_init__(self) -> None:
-        """Checks the values."""
         super().__post_init__()
         if self.format not in ("text", "jsonl"):
             raise UserError(f"format={shortened(self.format)}: must be text or jsonl.")
@@ -221,7 +217,6 @@ class EvalConfig(Section):
     evaluation: EvaluationConfig = field(default_factory=EvaluationConfig)
 
     def __post_init__(self) -> None:
-        """Checks the values."""
         super().__post_init__()
         folders("model_dir", self.model_dir)
         folders("references", self.references, "file")

@@ -172,7 +172,6 @@ class CleaningConfig(Section, key="data.cleaning."):
     off. Needs `pip install "nmt[langid]"`."""
 
     def __post_init__(self) -> None:
-        """Checks the values."""
         super().__post_init__()
         if self.max_ratio != 0:
             check("data.cleaning.max_ratio", self.max_ratio, between(1, 1_000_000))
@@ -236,7 +235,6 @@ class DataConfig(Section, key="data."):
     """Prepared data unused for this many days are deleted when other data are prepared. 0: never."""
 
     def __post_init__(self) -> None:
-        """Checks the values."""
         super().__post_init__()
         for key in ("source_lang", "target_lang"):
             if not getattr(self, key):

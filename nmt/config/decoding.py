@@ -92,7 +92,6 @@ class DecodingConfig(Section, key="decoding."):
     `decoding.processors.mine=null` removes one, `decoding.processors={}` removes all."""
 
     def __post_init__(self) -> None:
-        """Checks the values."""
         super().__post_init__()
         _check_heads(self.alignment_heads)
         if self.samples and self.nbest > 1:
@@ -135,7 +134,6 @@ class DecodingConfig(Section, key="decoding."):
 
 
 def _check_heads(value: Any) -> None:
-    """Checks `decoding.alignment_heads`: `auto`, or a list of one or more pairs of numbers."""
     if value == "auto":
         return
     pairs = value if isinstance(value, list) else []

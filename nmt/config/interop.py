@@ -51,7 +51,6 @@ class ExportConfig(Section):
     """CPU threads. 0: one per core."""
 
     def __post_init__(self) -> None:
-        """Checks the values."""
         super().__post_init__()
         check_licence(self.licence)
         if self.private is not None and self.push is None:
@@ -98,7 +97,6 @@ class ImportConfig(Section):
     """CPU threads. 0: one per core."""
 
     def __post_init__(self) -> None:
-        """Checks the values."""
         super().__post_init__()
         for key in ("source_lang", "target_lang"):
             code = getattr(self, key)

@@ -109,7 +109,6 @@ class ModelConfig(Section, key="model."):
     limit."""
 
     def __post_init__(self) -> None:
-        """Checks the values."""
         super().__post_init__()
         if self.d_model % self.heads:
             raise UserError(

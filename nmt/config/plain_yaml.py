@@ -126,8 +126,7 @@ def write_yaml(value: Any) -> str:
     """Returns YAML that `parse_yaml` reads back as `value`.
 
     Raises:
-        ValueError: it contains text that is not Unicode, such as a file name in another encoding, or the YAML
-            is longer than `MOST_CHARACTERS`.
+        ValueError: a text is not Unicode, such as a file name in another encoding, or the YAML is too long.
     """
     text: str = yaml.dump(
         value, Dumper=_Dumper, sort_keys=False, allow_unicode=True, default_flow_style=False

@@ -46,10 +46,7 @@ class TextOption:
 def path_field(names: str, default: str | None, *, several: bool = False) -> Any:
     """Returns the field of an option that names a file or a folder, or is a part of such a name.
 
-    Args:
-        names: `file`, `folder`, `name` or `command`, as in `TextOption`; error messages use the word.
-        default: the default; None makes the option optional.
-        several: whether a list of paths is allowed.
+    `names` and `several` are those of `TextOption`. The default None makes the option optional.
     """
     return dataclasses.field(default=default, metadata={_PATH: (names, several)})
 
@@ -57,22 +54,14 @@ def path_field(names: str, default: str | None, *, several: bool = False) -> Any
 def registered_name(default: str | None, *built_in: str) -> Any:
     """Returns the field of an option that selects a registered class by its name.
 
-    The names are written down because the registries are in modules that import torch. A plugin may add more.
-
-    Args:
-        default: the default; None makes the option optional.
-        built_in: the names of the classes that are part of nmt.
+    The names of the built-in classes are written down because the registries are in modules that import
+    torch. A plugin may add more. The default None makes the option optional.
     """
     return dataclasses.field(default=default, metadata={_BUILT_IN: built_in})
 
 
 def choices_of(field: dataclasses.Field[Any], kind: Any) -> Sequence[str]:
-    """Returns the values that an option offers in help and completion; empty if they can't be listed.
-
-    Args:
-        field: the field of the option.
-        kind: its type.
-    """
+    """Returns the values that an option offers in help and completion; empty if they can't be listed."""
     if isinstance(kind, type) and issubclass(kind, Enum):
         return list(kind.__members__)
     built_in: Sequence[str] = field.metadata.get(_BUILT_IN, ())
@@ -150,7 +139,6 @@ def text_option(schema: type[Any], key: str) -> TextOption | None:
 
 
 def _declared(field: dataclasses.Field[Any], hint: Any) -> TextOption | None:
-    """Returns the text option that a field declares; None if the field does not hold text."""
     if _PATH in field.metadata:
         names, several = field.metadata[_PATH]
         return TextOption(names, several, field.default is None)
@@ -160,11 +148,7 @@ def _declared(field: dataclasses.Field[Any], hint: Any) -> TextOption | None:
 
 
 def check_texts(config: Any, prefix: str = "") -> None:
-    """Checks the text in finished options, with the checks that all paths share.
-
-    Args:
-        config: an instance of a dataclass of options.
-        prefix: prefix of its keys in messages.
+    """Checks the text in finished options; the keys in messages begin with `prefix`.
 
     Raises:
         UserError: a path is empty, not text, or has a character that a file name or a stored configuration
@@ -205,11 +189,6 @@ def check_truth(schema: type[Any], key: str, value: Any) -> None:
     """Checks the values of boolean options: OmegaConf also accepts every number, and letters such as y.
 
     Interpolations, and values of a type that OmegaConf refuses, such as lists, are not checked here.
-
-    Args:
-        schema: the dataclass of the command's options.
-        key: full name of the option or section.
-        value: its value, before OmegaConf has converted it.
 
     Raises:
         UserError: a boolean option has another number or text; the message names the option.

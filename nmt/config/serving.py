@@ -89,7 +89,6 @@ class ServeConfig(Section):
     decoding: DecodingConfig = field(default_factory=DecodingConfig)
 
     def __post_init__(self) -> None:
-        """Checks the values."""
         super().__post_init__()
         folders("model_dir", self.model_dir)
         if not self.host or not self.host.isprintable() or " " in self.host:

@@ -38,12 +38,7 @@ def to_plain(value: Any) -> Any:
 
 
 def from_plain(schema: type[C], values: Any, key: str = "") -> C:
-    """Reverses `to_plain`. An option that is not given has its default.
-
-    Args:
-        schema: the dataclass of the options.
-        values: the result of `to_plain`.
-        key: name of the section, for messages.
+    """Reverses `to_plain` for the section `key`. An option that is not given has its default.
 
     Raises:
         UserError: `schema` does not have an option, or a value is wrong; the message names the option.
@@ -80,14 +75,9 @@ def to_yaml(config: Any) -> str:
 def from_yaml(schema: type[C], text: str, where: str, section: str = "") -> C:
     """Returns the options in `text`, or those of one of its sections; the other sections are not checked.
 
-    Args:
-        schema: the dataclass of the options.
-        text: the YAML.
-        where: its name in messages.
-        section: the section; empty for all options.
-
     Raises:
-        UserError: it is not YAML, or has a value or an option that is unknown to this version.
+        UserError: it is not YAML, or has a value or an option that is unknown to this version. The message
+            begins with `where`.
     """
     try:
         values = parse_yaml(text)
@@ -114,9 +104,8 @@ def typed_options(kind: type[C], given: Mapping[str, Any], key: str, owner: str)
         owner: the part that has the options, such as `model.positions.name=sinusoidal`, for messages.
 
     Raises:
-        UserError: there is no such option, a value has the wrong type, or the dataclass refuses it. To refuse
-            a value, the dataclass raises `ValueError` (or `UserError`) with a message that begins with the
-            name of the option.
+        UserError: there is no such option, a value has the wrong type, or the dataclass refuses it by a
+            `ValueError` (or `UserError`) with a message that begins with the name of the option.
     """
     hints = typing.get_type_hints(kind)
     names = [field.name for field in dataclasses.fields(cast(Any, kind))]

@@ -214,7 +214,6 @@ class TrainingConfig(Section, key="training."):
     """CPU threads per process. 0: the available cores, divided by the number of processes."""
 
     def __post_init__(self) -> None:
-        """Checks the values."""
         super().__post_init__()
         # Python refuses to convert more than 4,300 digits.
         number = int(self.devices) if self.devices.isdecimal() and len(self.devices) <= 20 else 0

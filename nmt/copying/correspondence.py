@@ -35,6 +35,11 @@ _FREQUENT = 0.2  # words in more than this fraction of the pairs are left out
 class Pieces:
     """Facts about the pieces of a vocabulary, each an array of length V.
 
+    Args:
+        pieces: the piece of each id.
+        bytes_: the ids of the pieces that stand for one byte of UTF-8, such as `<0x0A>`.
+        symbols: the ids of the pieces that are not text, such as special pieces and placeholders.
+
     Attributes:
         starts: (V,) bool, whether a piece begins a word.
         text: (V,) bool, whether a piece has a letter or a digit, is a byte, or is the mark of a word alone.
@@ -47,13 +52,6 @@ class Pieces:
     """
 
     def __init__(self, pieces: Sequence[str], bytes_: Collection[int], symbols: Collection[int]) -> None:
-        """Reads a vocabulary.
-
-        Args:
-            pieces: the piece of each id.
-            bytes_: the ids of the pieces that stand for one byte of UTF-8, such as `<0x0A>`.
-            symbols: the ids of the pieces that are not text, such as special pieces and placeholders.
-        """
         letters = [piece.removeprefix(WORD_START) for piece in pieces]
         self.starts = np.array([piece.startswith(WORD_START) for piece in pieces])
         self.text = np.array([any(map(_is_letter, part)) for part in letters])

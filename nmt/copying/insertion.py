@@ -218,11 +218,9 @@ class _Edits:
 
 
 def _numbered(sides: Sequence[Side], first: int) -> list[Side]:
-    """Numbers placeholders in the order of the source.
+    """Numbers placeholders in the order of the source, from the id `first`.
 
-    Args:
-        sides: source and target. A placeholder is a negative number, the same on both sides of its pair.
-        first: the id of placeholder 0.
+    Before, a placeholder is a negative number, the same on both sides of its pair.
     """
     codes, places, rows = [], [], []
     for side in sides:
@@ -252,13 +250,7 @@ def count_placeholders(side: Side, first: int) -> Array:
 
 
 def renumbered(side: Side, first: int, steps: Array) -> Side:
-    """Increases the numbers of the placeholders of each sentence, modulo their count.
-
-    Args:
-        side: n sentences.
-        first: the id of placeholder 0.
-        steps: (n,), the increase in each sentence.
-    """
+    """Increases the numbers of the placeholders of n sentences by `steps` (n,), modulo their count."""
     ids = side.flat().copy()
     at = np.flatnonzero((ids >= first) & (ids < first + NUM_PLACEHOLDERS))
     numbers = (ids[at].astype(np.int64) - first + steps[rows_of(side)[at]]) % NUM_PLACEHOLDERS

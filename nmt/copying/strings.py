@@ -101,12 +101,7 @@ class Masked:
 
 
 def find(text: str, begin: int = 0) -> list[tuple[int, int]]:
-    """Returns the beginning and the end of each string that placeholders replace, in order.
-
-    Args:
-        text: the text.
-        begin: strings before this position are left out.
-    """
+    """Returns the beginning and the end of each string to replace, from `begin` on, in order."""
     if not _HINT.search(text):
         return []
     spans = []
@@ -126,11 +121,7 @@ def mask(text: str, tags: Collection[str] = ()) -> Masked:
 
     A space is inserted between a placeholder and a letter, so that the words next to it have their usual
     pieces. `restore` removes it. If a line has too many strings, the last placeholder stands for all text
-    from its string to the last string.
-
-    Args:
-        text: the line.
-        tags: the first word is not replaced if it is one of these.
+    from its string to the last string. The first word is not replaced if it is one of `tags`.
     """
     first = text.split(None, 1)[:1]
     begin = text.index(first[0]) + len(first[0]) if first and first[0] in tags else 0
@@ -240,12 +231,8 @@ def mask_pair(source: str, target: str, tags: Collection[str] = ()) -> MaskedPai
     """Replaces the strings that both sides have equally often, by the same placeholders on both sides.
 
     The numbers are in the order of the source. At most `NUM_PLACEHOLDERS` strings are replaced. Afterwards
-    the text has no other placeholder characters: those that it had become U+FFFD.
-
-    Args:
-        source: the source.
-        target: the target.
-        tags: the first word of the source is not replaced if it is one of these.
+    the text has no other placeholder characters: those that it had become U+FFFD. The first word of the
+    source is not replaced if it is one of `tags`.
     """
     if not (_HINT.search(source) or _HINT.search(target)):
         return MaskedPair(source, target)
@@ -276,16 +263,10 @@ def mask_pair(source: str, target: str, tags: Collection[str] = ()) -> MaskedPai
 
 
 def restore(text: str, strings: Sequence[Original]) -> tuple[str, int]:
-    """Puts the strings back in place of the placeholders. Each is in the result exactly once.
+    """Puts the strings, as `mask` returns them, back in place of the placeholders of a translation.
 
-    A placeholder that is unknown or repeated is removed. Strings without a placeholder are appended.
-
-    Args:
-        text: a translation with placeholders.
-        strings: as `mask` returns them.
-
-    Returns:
-        The text, and the number of appended strings.
+    Each is in the result exactly once. A placeholder that is unknown or repeated is removed. Strings without
+    a placeholder are appended, and their number is returned with the text.
     """
     if not strings and not _ONE.search(text):
         return text, 0
@@ -333,12 +314,9 @@ def has_words(text: str) -> bool:
 def mask_texts(texts: Sequence[str], strings: Sequence[Original]) -> list[str]:
     """Replaces the strings of a line in parts of its translation by the placeholders of the line.
 
-    Each string of the line is replaced at most once. Other strings remain, except placeholder characters,
-    which become U+FFFD.
-
-    Args:
-        texts: the parts, such as the beginning of the translation or phrases that it must contain.
-        strings: the strings of the source, as `mask` returns them.
+    The parts are such as the beginning of the translation, or phrases that it must contain. Each string of
+    the line is replaced at most once. Other strings remain, except placeholder characters, which become
+    U+FFFD.
     """
     left = {number: original.text for number, original in enumerate(strings)}
     masked = []

@@ -85,14 +85,7 @@ class Placeholders:
         return [mask_pair(*pair, self._tags) if self._enabled else MaskedPair(*pair) for pair in pairs]
 
     def restored(self, text: str, line: str, masked: Masked, links: Links) -> Restored:
-        """Puts the strings of a line back into a translation; see `restore`.
-
-        Args:
-            text: the translation with placeholders.
-            line: the line.
-            masked: the line with placeholders.
-            links: of the words with placeholders.
-        """
+        """Puts the strings of a line back into a translation, and links its words; see `restore`."""
         if not self._enabled:
             return Restored(text, links)
         whole, appended = restore(text, masked.strings)
@@ -189,15 +182,10 @@ class RawWords:
 
     @classmethod
     def of(cls, masked: str, raw: str, strings: Sequence[Original]) -> RawWords:
-        """Compares a text with placeholders with the raw text.
+        """Compares a text with placeholders with the raw text; `strings` has that of each placeholder.
 
         Both have the same characters in the same order, except white space and the placeholders. An unknown
         or repeated placeholder has no raw characters. Strings without a placeholder are at the end.
-
-        Args:
-            masked: the text with placeholders.
-            raw: the text with strings.
-            strings: the string of each placeholder, by number.
         """
         numbers = [number for number, word in enumerate(raw.split()) for _ in word]
         sizes = {number: len("".join(string.text.split())) for number, string in enumerate(strings)}
@@ -220,18 +208,10 @@ class RawWords:
 
 
 def raw_links(links: Links, source: RawWords, target: RawWords) -> Links:
-    """Returns the links of raw words.
+    """Returns the links of raw words in the order of the target words, at most one for each.
 
     A string is linked to itself. A raw word that has letters and a string has the link of the letters. All
     other words have the links of the words with placeholders.
-
-    Args:
-        links: of the words with placeholders.
-        source: the words of the source.
-        target: the words of the target.
-
-    Returns:
-        The links in the order of the target words, at most one for each.
     """
     raw: dict[int, int] = {}
     _add(raw, [link for link in links if target.plain[link[1]]], source.words, target.words)

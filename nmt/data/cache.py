@@ -47,10 +47,7 @@ _FILE_NAME = re.compile(
 
 
 def fingerprint(facts: Any) -> str:
-    """Returns the SHA-256 of `facts`, as 64 hexadecimal digits.
-
-    Args:
-        facts: anything that JSON can hold, with enums and sets of sortable members.
+    """Returns the SHA-256 of `facts` (JSON, enums and sets of sortable members), as 64 hexadecimal digits.
 
     Raises:
         TypeError: another type is among them.
@@ -187,7 +184,6 @@ def write_file(path: Path, pieces: Iterable[bytes | memoryview]) -> None:
 
 
 def _manifest(folder: Path) -> dict[str, Any] | None:
-    """Reads the manifest of a folder; None if it is missing or damaged."""
     try:
         manifest: dict[str, Any] = parse_json(read_bytes(folder / _MANIFEST, _MAX_BYTES))
         if manifest.pop("fingerprint") == fingerprint(manifest):

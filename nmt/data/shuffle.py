@@ -17,7 +17,7 @@ _CHUNK = 8192  # places; fits into the processor's cache
 
 
 class Shuffle:
-    """A permutation of the rows 0..size-1, chosen by a seed and computed on demand.
+    """A permutation of the rows 0..size-1, at most 2**32, chosen by a seed and computed on demand.
 
     A Feistel network over the smallest grid that holds `size` cells (Black & Rogaway 2002, "Ciphers with
     arbitrary finite domains"). Each half-round adds a hash of one coordinate to the other. This is
@@ -25,7 +25,6 @@ class Shuffle:
     """
 
     def __init__(self, size: int, seed: int) -> None:
-        """Takes the number of rows, at most 2**32, and the seed."""
         assert 0 <= size <= 2**32
         self._size = size
         self._height = max(_MIN_EXTENT, math.isqrt(size))

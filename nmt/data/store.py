@@ -35,7 +35,6 @@ class Shard:
     path: Path | None = None
 
     def __reduce__(self) -> tuple[Callable[..., Shard], tuple[Any, ...]]:
-        """Pickles a mapped shard as its path."""
         if self.path is not None:
             return Shard.open, (self.path,)
         return Shard, (self.source, self.target, self.more, self.facts)
@@ -69,15 +68,14 @@ class Shard:
 
 
 class Store:
-    """Sentence pairs as ids, without BOS and EOS.
+    """Sentence pairs as ids, without BOS and EOS: concatenated shards, at least one.
 
     Attributes:
         num_pairs: number of pairs; the rows are 0..num_pairs-1.
-        sizes: number of pairs of each corpus; the corpora are concatenated.
+        sizes: number of pairs of each corpus; the corpora are concatenated. By default there is one.
     """
 
     def __init__(self, shards: Iterable[Shard], sizes: Sequence[int] | None = None) -> None:
-        """Concatenates shards, at least one. Without `sizes` they are one corpus."""
         self._shards = list(shards)
         self._starts = offsets_of(np.array([len(shard.source) for shard in self._shards], np.int64))
         self.num_pairs = int(self._starts[-1])

@@ -65,11 +65,6 @@ def heads_of(
 
     A model without either uses all heads of its last layer; this is logged.
 
-    Args:
-        models: one or more.
-        stored: for each model the choice that was stored with it.
-        config: its `alignment_heads` and `alignment_shift` are used.
-
     Raises:
         UserError: a model has no attention to the source, or no such head.
     """

@@ -56,12 +56,7 @@ class Beams:
         )
 
     def flags(self, scorer: HypothesisScorer, max_lengths: tuple[int, ...]) -> Tensor:
-        """Returns the flags of the B sentences, (2, B) bool: whether it is done, whether a value is NaN.
-
-        Args:
-            scorer: bounds the scores of open hypotheses.
-            max_lengths: of the B sentences.
-        """
+        """Returns the flags of the B sentences, (2, B) bool: whether it is done, whether a value is NaN."""
         best = self.log_probs.amax(1)  # NaN if any is NaN; then the comparison below is false
         done = self.complete_scores[:, -1] >= scorer.bound(best, max_lengths)
         broken = best.isnan() | self.complete_scores.isnan().any(1)
@@ -149,11 +144,7 @@ def extend(
 def _candidates(beams: Beams, log_probs: Tensor, length: int, rules: Rules) -> tuple[Tensor, Tensor]:
     """Returns the best extensions of each hypothesis: enough to contain the best C of the sentence.
 
-    Args:
-        beams: the beams before the step.
-        log_probs: (B, K, V); those of forbidden ids are overwritten.
-        length: see `extend`.
-        rules: the settings of the search.
+    Those of forbidden ids in `log_probs` (B, K, V) are overwritten.
 
     Returns:
         (B, K * M) log-probabilities of the extended hypotheses, -inf for extensions that are not allowed; and
@@ -176,18 +167,10 @@ def _candidates(beams: Beams, log_probs: Tensor, length: int, rules: Rules) -> t
 def _replace_stuck(
     totals: Tensor, ids: Tensor, beams: Beams, log_probs: Tensor, length: int, rules: Rules
 ) -> tuple[Tensor, Tensor]:
-    """Replaces the candidates of stuck sentences by those without processors.
+    """Replaces the candidates (B, K * M) of stuck sentences by those without processors.
 
     A sentence is stuck if it has no complete hypothesis, and the processors allow no extension of its open
-    ones. Otherwise it would end without a result.
-
-    Args:
-        totals: (B, K * M), from the processed log-probabilities.
-        ids: (B, K * M), their ids.
-        beams: the beams before the step.
-        log_probs: (B, K, V), from the model.
-        length: see `extend`.
-        rules: the settings of the search.
+    ones. Otherwise it would end without a result. `log_probs` (B, K, V) are those of the model.
     """
     impossible = -torch.inf
     stuck = (totals.amax(1) == impossible) & (beams.complete_scores[:, 0] == impossible)
@@ -203,14 +186,10 @@ _CHUNK = 128  # neighbouring ids whose maximum is computed first
 
 
 def top_of_rows(scores: Tensor, count: int) -> tuple[Tensor, Tensor]:
-    """Returns the same as `top_candidates`, in less time for long rows.
+    """Returns the same as `top_candidates` for scores (R, M), in less time for long rows.
 
     The best `count` scores are in the `count` chunks of a row with the highest maxima. So one pass computes
     the maxima, and only these chunks are searched.
-
-    Args:
-        scores: (R, M) floating point.
-        count: C, at most M.
     """
     rows, num_scores = scores.shape
     num_chunks = num_scores // _CHUNK
@@ -227,13 +206,9 @@ def top_of_rows(scores: Tensor, count: int) -> tuple[Tensor, Tensor]:
 
 
 def top_candidates(scores: Tensor, count: int) -> tuple[Tensor, Tensor]:
-    """Returns the largest scores of each row, in descending order; the lower index first among equal scores.
+    """Returns the largest C of (B, M) scores, in descending order; the lower index first among equal ones.
 
     `torch.topk` does not define which of several equal scores it returns, so that may depend on the batch.
-
-    Args:
-        scores: (B, M) floating point.
-        count: C, at most M.
 
     Returns:
         (B, C) scores and (B, C) int64 indices. A row with NaN has NaN first; its other values are arbitrary.
@@ -278,12 +253,7 @@ class AttentionTrace:
 
     @classmethod
     def start(cls, attention: Tensor, nbest: int) -> AttentionTrace:
-        """Returns a trace without tokens.
-
-        Args:
-            attention: (B, K, S), the attention of the first step; only its shape, dtype and device are used.
-            nbest: N.
-        """
+        """Returns a trace without tokens, with the shape of the attention (B, K, S) of the first step."""
         size, width, places = attention.shape
         return cls(attention.new_zeros(size, width, 0, places), attention.new_zeros(size, nbest, 0, places))
 

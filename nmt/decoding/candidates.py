@@ -38,11 +38,7 @@ def chosen_candidates(
 ) -> list[tuple[int, float]]:
     """Returns the index of the chosen candidate of each sentence, and its expected utility.
 
-    Args:
-        candidates: one or more texts for each sentence.
-        sources: the source of each sentence.
-        utility: compares two candidates.
-        run: does jobs side by side; see `Searcher.run`.
+    `run` does jobs side by side; see `Searcher.run`.
     """
     size = _SENTENCES_PER_CHOICE if utility.one_by_one else len(sources)
     rows = range(len(sources))
@@ -64,11 +60,6 @@ def expected_utilities(
     """Returns the expected utility of each candidate of each sentence.
 
     Equal candidates are compared once, and count as often as they occur.
-
-    Args:
-        candidates: one or more texts for each sentence.
-        sources: the source of each sentence.
-        utility: compares two candidates.
     """
     counts = [Counter(texts) for texts in candidates]
     triples = [
@@ -91,11 +82,7 @@ def expected_utilities(
 
 
 def best_candidates(expected: Sequence[Sequence[float]]) -> list[int]:
-    """Returns for each sentence the index of the candidate with the highest expected utility.
-
-    Args:
-        expected: as `expected_utilities` returns it. Among equal values the first candidate is the best.
-    """
+    """Returns for each sentence the index of its best candidate, the first one among equal values."""
     return [max(range(len(values)), key=lambda index: (values[index], -index)) for values in expected]
 
 
@@ -104,11 +91,7 @@ _TOKENS = 8  # and that has this many tokens in all, or more
 
 
 def has_loop(ids: Sequence[int]) -> bool:
-    """Returns whether a sequence has a loop: the same tokens at least `_TIMES` times in a row.
-
-    Args:
-        ids: the tokens of a sentence.
-    """
+    """Returns whether a sequence has a loop: the same tokens at least `_TIMES` times in a row."""
     if len(set(ids)) > len(ids) - (_TIMES - 1):
         return False  # too few tokens occur twice
     for period in range(1, len(ids) // _TIMES + 1):

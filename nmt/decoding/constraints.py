@@ -217,14 +217,7 @@ class Banks:
         eos_id: int,
         forbidden: Collection[int],
     ) -> Banks | None:
-        """Returns the banks before the first step; None if no sentence has constraints.
-
-        Args:
-            automata: of each sentence; None: no constraints. May be empty.
-            max_lengths: of each sentence.
-            eos_id: the id that ends a hypothesis.
-            forbidden: ids that a hypothesis must not have.
-        """
+        """Returns the banks before the first step; None if no sentence has constraints."""
         rows = {
             row: Row(automaton, max_lengths[row], [automaton.start])
             for row, automaton in enumerate(automata)
@@ -337,14 +330,9 @@ class Banks:
 
 
 def divided(banks: Mapping[int, Sequence[Candidate]], slots: int) -> list[Candidate]:
-    """Divides the slots of a beam among banks, by the rules in the docstring of the module.
+    """Returns the best candidates, which share the slots of a beam by the rules of the module.
 
-    Args:
-        banks: the candidates by their progress, best first; none of them is empty.
-        slots: maximum number of candidates.
-
-    Returns:
-        The selected candidates, best first.
+    `banks` has the candidates by their progress, best first; none of them is empty.
     """
     if not banks:
         return []

@@ -165,9 +165,7 @@ _NULL = -1
 def reliable_links(pairs: Sequence[Pair], iterations: int = _ITERATIONS) -> list[Links]:
     """Returns the reliable links of each pair, in the order of the target positions.
 
-    Args:
-        pairs: the pairs, which the model is also trained on.
-        iterations: of EM.
+    The model is trained on the same pairs, with a number of iterations of EM.
     """
     forward = _posteriors([(source, target) for source, target in pairs], iterations)
     backward = _posteriors([(target, source) for source, target in pairs], iterations)
@@ -184,11 +182,7 @@ def num_cells(pair: Pair) -> int:
 
 
 def _posteriors(pairs: Sequence[Pair], iterations: int) -> list[Array]:
-    """Trains p(predicted | given) and returns its posteriors.
-
-    Args:
-        pairs: given ids and predicted ids.
-        iterations: of EM.
+    """Trains p(predicted | given) on pairs of given and predicted ids, and returns its posteriors.
 
     Returns:
         For each pair (predicted positions, given positions): the probability that a predicted piece was

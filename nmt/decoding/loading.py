@@ -51,9 +51,7 @@ class LoadedModels:
     ) -> tuple[Translator, PairReader]:
         """Builds a translator and a reader of given pairs with these options; moves the models to the device.
 
-        Args:
-            decoding: the options.
-            utility: of `decoding.mbr`; None if that is not set.
+        `utility` is that of `decoding.mbr`; None if that is not set.
 
         Raises:
             UserError: an option is wrong.

@@ -62,14 +62,9 @@ class PairReader:
     def align(
         self, pairs: Sequence[tuple[str, str]], advance: Callable[[int], object] = lambda num_pairs: None
     ) -> list[Alignment]:
-        """Aligns the words of given translations.
+        """Aligns the words of given translations: returns the links of each; see `ScoredText.alignment`.
 
-        Args:
-            pairs: source and target, of any content. A blank source or target has no links.
-            advance: called with the number of pairs of each finished batch.
-
-        Returns:
-            The links of each pair, in order; see `ScoredText.alignment`.
+        A blank source or target has no links. `advance` gets the number of pairs of each finished batch.
 
         Raises:
             UserError: as for `Translator.translate` with `alignments`.

@@ -43,11 +43,7 @@ def configured_processors(config: DecodingConfig) -> list[SearchProcessor]:
 
 
 def build_processor(name: str, options: Mapping[str, Any]) -> SearchProcessor:
-    """Builds a registered processor.
-
-    Args:
-        name: a key of `PROCESSORS`.
-        options: values for the fields of its `Options`.
+    """Builds the processor that is registered under a name, with values for the fields of its `Options`.
 
     Raises:
         UserError: the processor is not registered, or an option is unknown or has a wrong value.
@@ -65,7 +61,6 @@ class NoRepeatNgramOptions:
     """Tokens of an n-gram; 1 or more."""
 
     def __post_init__(self) -> None:
-        """Checks the value."""
         check("size", self.size, between(1, 100))
 
 

@@ -63,15 +63,7 @@ def forced_attention(
     eos_id: int,
     device: torch.device | str = "cpu",
 ) -> list[Tensor]:
-    """Returns the attention of each step that reads a given target.
-
-    Args:
-        step: the model.
-        state: as for `forced_score`.
-        targets: as for `forced_score`.
-        bos_id: as for `forced_score`.
-        eos_id: as for `forced_score`.
-        device: as for `forced_score`.
+    """Returns the attention of each step that reads a given target; the arguments are as for `forced_score`.
 
     Returns:
         For each target (|Y|, ...) on the CPU: the attention of `step` for each token, EOS included.
@@ -87,19 +79,13 @@ def forced_attention(
 
 
 class _Forced:
-    """Feeds targets to a model, token by token.
-
-    Args:
-        targets: one or more, without BOS and EOS.
-        bos_id: the id before every target.
-        eos_id: the id that ends a target.
-        device: the device of `ids`.
+    """Feeds targets, one or more without BOS and EOS, to a model, token by token.
 
     Attributes:
         ids: (B, T + 1) int64, BOS first, padded with EOS.
         lengths: tokens of each target, EOS counted.
         longest: T.
-        device: see above.
+        device: the device of `ids`.
     """
 
     def __init__(

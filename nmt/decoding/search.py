@@ -220,16 +220,10 @@ def _collect(
     constraints: Sequence[Automaton | None],
     results: list[list[Hypothesis]],
 ) -> None:
-    """Stores the complete hypotheses of the finished sentences in `results`.
+    """Stores the complete hypotheses of the finished ones of B sentences in `results`.
 
-    Args:
-        beams: of B sentences.
-        trace: their attention; None if it was not requested.
-        done: for each of the B sentences whether it is finished.
-        sentences: for each of the B sentences its index in `results`.
-        eos_id: the id that ends a hypothesis.
-        constraints: of all sentences; empty: none.
-        results: the hypotheses of all sentences.
+    `sentences` has the index in `results` of each of the B sentences; `constraints` and `results` are those
+    of all.
     """
     rows = [row for row, is_done in enumerate(done) if is_done]
     picked = torch.tensor(rows, device=beams.ids.device)

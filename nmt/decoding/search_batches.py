@@ -50,10 +50,7 @@ class BatchLimits:
 def batch_limits(config: DecodingConfig, models: Sequence[Seq2Seq], device: torch.device) -> BatchLimits:
     """Returns the limits of `decoding.max_tokens` and `decoding.max_sentences`, or the choice for `auto`.
 
-    Args:
-        config: the options of the search.
-        models: one or more that translate together.
-        device: the device of the models. The choice for a GPU depends on its free memory.
+    The choice for a GPU depends on its free memory.
     """
     if device.type != "cuda":
         limits = BatchLimits(CPU_TOKENS, config.sentences_per_batch)
@@ -70,10 +67,6 @@ def with_fixed_limits(config: DecodingConfig, device: torch.device) -> DecodingC
 
     In 16 bits the batches change rounding. A validation chooses between checkpoints, so it must have the same
     batches in every run.
-
-    Args:
-        config: the options of the search.
-        device: the device of the models.
     """
     if device.type != "cuda":
         return config
@@ -135,13 +128,7 @@ def batches_by_length(lengths: Sequence[int], max_tokens: int, max_sentences: in
 
 
 def shared_size(size: int, num_sentences: int, workers: int) -> int:
-    """Returns the number of sentences per batch with which all workers have work until the end.
-
-    Args:
-        size: the number for one process.
-        num_sentences: the number of sentences of the call.
-        workers: the number of worker processes.
-    """
+    """Returns the sentences per batch, at most `size`, with which all workers have work until the end."""
     if workers == 1:
         return size
     return min(size, max(_SENTENCES_EACH, math.ceil(num_sentences / (_BATCHES_EACH * workers))))
@@ -150,10 +137,8 @@ def shared_size(size: int, num_sentences: int, workers: int) -> int:
 def num_workers(setting: int | str, device: torch.device, batches: Sequence[Sequence[int]]) -> int:
     """Returns the number of worker processes for a call; 1: none, the call does the work itself.
 
-    Args:
-        setting: `decoding.workers`; `auto`: one per thread that torch uses, if there is enough work for them.
-        device: the device of the model. Only the CPU has workers.
-        batches: the batches of the call. Each worker gets at least one.
+    With `decoding.workers=auto` it is one per thread that torch uses, if there is enough work for them. Only
+    the CPU has workers. Each worker gets at least one batch.
     """
     count = possible_workers(setting, device)
     if setting == _AUTO and sum(map(len, batches)) < _SENTENCES_EACH * count:
@@ -162,12 +147,7 @@ def num_workers(setting: int | str, device: torch.device, batches: Sequence[Sequ
 
 
 def possible_workers(setting: int | str, device: torch.device) -> int:
-    """Returns the number of worker processes for a call with any number of batches.
-
-    Args:
-        setting: see `num_workers`.
-        device: see `num_workers`.
-    """
+    """Returns the same as `num_workers`, for a call with any number of batches."""
     can_fork = sys.platform == "linux" and not multiprocessing.current_process().daemon
     if device.type != "cpu" or not can_fork:
         return 1
@@ -177,9 +157,7 @@ def possible_workers(setting: int | str, device: torch.device) -> int:
 def search_pool(work: Callable[[Task], Result], count: int) -> WorkerPool[Task, Result]:
     """Returns forked processes that each search one batch at a time, with one thread.
 
-    Args:
-        work: does a task. It runs in the processes as it is at the time of the fork.
-        count: number of processes.
+    `work` does a task. It runs in the processes as it is at the time of the fork.
     """
     return WorkerPool(
         partial(_with_one_thread, work),

@@ -100,12 +100,8 @@ class Searcher(ABC):
     def prepare(self, request: SearchRequest, *, constraints: bool) -> None:
         """Prepares the searches of a call, so that an error is raised before the work.
 
-        Args:
-            request: the request of the call.
-            constraints: whether the call has constraints.
-
         Raises:
-            UserError: the searcher has no attention, alignments or constraints.
+            UserError: the searcher has no attention, alignments or constraints, and the call asks for them.
         """
 
     @abstractmethod

@@ -131,13 +131,9 @@ _BYTE = re.compile("<0x([0-9A-F]{2})>")
 
 
 def split_words(text: str) -> list[str]:
-    """Splits a text into words and single other characters.
+    """Splits a text, normalised to NFC, into words and single other characters.
 
-    Args:
-        text: any text. It is normalised to NFC.
-
-    Returns:
-        The parts. A part after white space begins with a space, except the first part.
+    A part after white space begins with a space, except the first part.
     """
     parts: list[str] = []
     is_open, space = False, ""
@@ -162,11 +158,7 @@ def begins_inside(before: str, part: str) -> bool:
 
 
 def continuing_ids(pieces: Iterable[str]) -> frozenset[int]:
-    """Returns the ids of the pieces that continue the word of the piece before them.
-
-    Args:
-        pieces: the pieces of the vocabulary in the order of their ids.
-    """
+    """Returns the ids of the pieces of a vocabulary that continue the word of the piece before them."""
     return frozenset(number for number, piece in enumerate(pieces) if _continues(piece))
 
 

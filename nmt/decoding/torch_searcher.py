@@ -195,11 +195,7 @@ class TorchSearcher(Searcher):
     def attention(
         self, pairs: Sequence[Pair], advance: Callable[[int], object]
     ) -> Iterator[tuple[int, Tensor]]:
-        """Yields the index of each pair and (Y, S), the attention of the heads that align words.
-
-        Args:
-            pairs: as for `score`.
-            advance: as for `score`.
+        """Yields the index of each pair and (Y, S), the attention of the heads that align words; see `score`.
 
         Raises:
             UserError: as for `score`; or a model has no attention to the source, or no such head.

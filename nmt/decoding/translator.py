@@ -85,10 +85,7 @@ class Translator:
         self._placeholders = placeholders_of(tokenizer, self.config)
 
     def with_options(self, config: DecodingConfig) -> Translator:
-        """Returns a translator with other options and the same models, which are not loaded again.
-
-        Args:
-            config: the options; `mbr` must be that of this translator.
+        """Returns a translator with other options, but the same `mbr`, and the same models, not loaded again.
 
         Raises:
             UserError: an option is wrong or not available.
@@ -333,7 +330,6 @@ class Translator:
 
 
 def _without_padding(attention: Tensor | None, length: int) -> Tensor | None:
-    """Attention (|Y|, S) → (|Y|, length) without padding; `length` is the number of source tokens."""
     return None if attention is None else attention[:, :length].clone()
 
 

@@ -18,11 +18,7 @@ TEXTS = ("source", "hypotheses", "baseline", "references", "groups")
 
 
 def check_keys(config: EvalConfig, in_memory: Collection[str] = ()) -> None:
-    """Checks that the given keys form a valid combination.
-
-    Args:
-        config: the options.
-        in_memory: the keys of `TEXTS` that are given as lines.
+    """Checks that the given keys form a valid combination; those `in_memory` are given as lines.
 
     Raises:
         UserError: a key is missing, excludes another or has a wrong value, or an output can't be written.

@@ -35,7 +35,6 @@ class Scores:
     sentences: int
 
     def __getitem__(self, key: str) -> float | None:
-        """Returns the score of a metric."""
         return self.values[key]
 
     def as_dict(self) -> dict[str, Any]:
@@ -68,11 +67,7 @@ def score(
 ) -> Scores:
     """Scores hypotheses against one or more references each; `nrefs` in the signatures is their number.
 
-    Args:
-        hypotheses: detokenised raw text.
-        references: raw text, line for line.
-        metrics: from `metrics_for`.
-        sources: raw text, line for line; empty if no metric needs it.
+    All texts are raw and detokenised, line for line; `sources` may be empty if no metric needs it.
 
     Raises:
         UserError: no sentences, unequal counts, or a score that can't be computed.
@@ -98,13 +93,9 @@ def _score(
 def score_of(
     metric: Metric, hypotheses: Sequence[str], texts: Sequence[Sequence[str]], sources: Sequence[str]
 ) -> float | None:
-    """Returns the score of one metric; None if the metric can't score the set, or the score is not finite.
+    """Returns the score of one metric; None if the metric can't score the set, or it is not finite.
 
-    Args:
-        metric: the metric.
-        hypotheses: raw text.
-        texts: one or more texts of references.
-        sources: raw text; empty if the metric does not need it.
+    The arguments are as for `score`.
 
     Raises:
         UserError: the score can't be computed.
@@ -117,12 +108,7 @@ def score_of(
 
 
 def warn_of_left_out(metrics: Mapping[str, Metric], texts: Sequence[Sequence[str]]) -> None:
-    """Logs a warning for each metric that can't score a set.
-
-    Args:
-        metrics: the metrics that score the set.
-        texts: hypotheses and references.
-    """
+    """Logs a warning for each metric that can't score a set of hypotheses and references."""
     reasons = {metric.name: metric.left_out(texts) for metric in metrics.values()}
     others = [name for name, reason in reasons.items() if reason is None]
     more = f". {listed(others)} {'score' if len(others) > 1 else 'scores'} all lines." if others else ""
@@ -139,20 +125,9 @@ def score_groups(
     *,
     sources: Sequence[str] = (),
 ) -> dict[str, Scores]:
-    """Scores the sentences of each label separately.
+    """Scores the sentences of each label separately, in the order in which the labels first appear.
 
-    Args:
-        hypotheses: raw text.
-        references: raw text, line for line.
-        groups: the label of each line.
-        metrics: as for `score`.
-        sources: as for `score`.
-
-    Returns:
-        Label → scores, in the order in which the labels first appear.
-
-    Raises:
-        UserError: as for `score`.
+    `groups` has the label of each line; the other arguments and the errors are as for `score`.
     """
     texts = _checked_texts({"hypotheses": hypotheses}, references, {"groups": groups, "sources": sources})
     rows: dict[str, list[int]] = {}
@@ -186,7 +161,6 @@ class Comparison:
     seed: str
 
     def __getitem__(self, key: str) -> Difference | None:
-        """Returns the difference in a metric."""
         return self.differences[key]
 
     def as_dict(self) -> dict[str, Any]:
@@ -207,13 +181,7 @@ def compare(
 ) -> Comparison:
     """Tests hypotheses against a baseline by paired bootstrap resampling (Koehn 2004) in every metric.
 
-    Args:
-        hypotheses: raw text of the system.
-        baseline: raw text of the other system, line for line.
-        references: raw text, line for line; one or more texts.
-        metrics: from `metrics_for`.
-        resamples: number of test sets that are drawn with replacement.
-        sources: raw text, line for line; empty if no metric needs it.
+    `resamples` test sets are drawn with replacement; the other arguments are as for `score`.
 
     Raises:
         UserError: no sentences, unequal counts, or a score that can't be computed.
@@ -235,10 +203,7 @@ def _checked_texts(
 ) -> list[Sequence[str]]:
     """Returns the references as a list of texts, the form that sacreBLEU takes.
 
-    Args:
-        systems: the texts of systems, by their names in error messages.
-        references: one or more texts.
-        others: further texts; sources may be missing.
+    The other texts are given by their names in error messages; sources may be missing.
 
     Raises:
         UserError: as for `require_equal_counts`.
@@ -251,10 +216,7 @@ def _checked_texts(
 
 
 def require_equal_counts(counts: Mapping[str, int]) -> None:
-    """Checks that texts have the same number of lines.
-
-    Args:
-        counts: name of each text in error messages → its number of sentences.
+    """Checks that texts, by their names in messages, have the same number of lines.
 
     Raises:
         UserError: the counts differ, or there are no sentences.

@@ -175,13 +175,7 @@ def load_models(config: EvalConfig, task: Task) -> list[Bundle]:
 
 
 def read_data(config: EvalConfig, bundle: Bundle, data: DataConfig, task: Task) -> None:
-    """Adds the text of a split of `data` to the task.
-
-    Args:
-        config: its `split`, and `data` if these are not the data of the model.
-        bundle: the model.
-        data: the data.
-        task: the task.
+    """Adds the text of a split of `data`, which may be those of the model, to the task.
 
     Raises:
         UserError: there is no such split, or it is no longer available.
@@ -230,7 +224,6 @@ def read_data(config: EvalConfig, bundle: Bundle, data: DataConfig, task: Task) 
 
 
 def _explicit_options(split: SplitConfig, data: DataConfig, name: str) -> str:
-    """Returns the options that name the data of a split on the command line."""
     if split.source is not None and split.target is not None:
         return f"{_quoted_option('source', split.source)} {_quoted_option('references', split.target)}"
     options = {f"data.{name}.{key}": getattr(split, key) for key in ("path", "split")}
@@ -266,12 +259,7 @@ def _translate(config: EvalConfig, bundles: Sequence[Bundle], task: Task) -> lis
 
 
 def warn_of_cut_sources(truncated: Sequence[int], limit: int) -> None:
-    """Logs how many sources were cut.
-
-    Args:
-        truncated: for each source its number of tokens if it was cut, otherwise 0.
-        limit: the number of tokens to which a longer source is cut.
-    """
+    """Logs how many sources, each given by its number of tokens, or 0, were cut to a limit of tokens."""
     if cut := sum(tokens > 0 for tokens in truncated):
         log.warning(
             f"{cut:,} of {len(truncated):,} sources: cut to {limit:,} tokens (decoding.max_source_tokens)"
@@ -282,11 +270,6 @@ def configured_utility(
     decoding: DecodingConfig, target_lang: str, options: EvaluationConfig | None = None
 ) -> Utility | None:
     """Returns the metric that `decoding.mbr` selects as a utility; None if it is not set.
-
-    Args:
-        decoding: the options of the search.
-        target_lang: language code of the translations.
-        options: options of scoring; None: the defaults.
 
     Raises:
         UserError: no such metric is registered, or it requires an option or a program that is missing.

@@ -190,7 +190,6 @@ def _vocabularies(folder: Path) -> list[list[str]]:
 
 
 def _model_files(*, joint: bool) -> list[str]:
-    """Returns the names of the SentencePiece models of both sides."""
     return [JOINT_FILE] * 2 if joint else [SOURCE_FILE, TARGET_FILE]
 
 
@@ -201,13 +200,7 @@ def vocabularies(tokenizer: Tokenizer) -> tuple[list[str], list[str]]:
 
 
 def compute_type(quantization: str, device: str, index: int = 0) -> str:
-    """Returns the number format in which the engine computes with an export.
-
-    Args:
-        quantization: of the export.
-        device: `cpu` or `cuda`.
-        index: number of the device.
-    """
+    """Returns the number format in which the engine computes with an export, on `cpu` or `cuda`."""
     import ctranslate2
 
     # A CPU computes 16-bit formats in fp32; `auto` chooses what it has.

@@ -51,11 +51,7 @@ _LIMITS = {"max_input_length": 0, "max_batch_size": _BATCH_TOKENS, "batch_type":
 
 
 def check_decoding(decoding: DecodingConfig) -> None:
-    """Refuses options of decoding that the engine does not have.
-
-    Raises:
-        UserError: the message names the option.
-    """
+    """Refuses options of decoding that the engine does not have; the `UserError` names the option."""
     for key in _REFUSED:
         if value := getattr(decoding, key):
             shown = ",".join(value) if isinstance(value, dict) else value
@@ -276,12 +272,7 @@ class CTranslate2Searcher(Searcher):
     def _ranked(self, job: _Job, complete: Sequence[tuple[Sequence[str], float]]) -> list[Hypothesis]:
         """Returns the best hypotheses of a sentence, ordered as nmt does.
 
-        Args:
-            job: the sentence.
-            complete: the pieces of each hypothesis, and its log-probability with EOS.
-
-        Raises:
-            UserError: a log-probability is NaN.
+        Each is given by its pieces and its log-probability with EOS. If one is NaN, this raises `UserError`.
         """
         hypotheses = [
             Hypothesis(self._ids(pieces), log_prob / self._penalty(len(pieces) + 1), log_prob)
@@ -306,13 +297,7 @@ class CTranslate2Searcher(Searcher):
 def equal_batches(lengths: Sequence[int], config: DecodingConfig, workers: int) -> list[list[int]]:
     """Groups sentences into batches of about equal work, the same number for each worker.
 
-    Args:
-        lengths: the number of source tokens of each sentence.
-        config: the options of decoding.
-        workers: the number of batches that are computed side by side.
-
-    Returns:
-        The indices of the sentences of each batch.
+    `lengths` are numbers of source tokens. Returns the indices of the sentences of each batch.
     """
     size = 1_000_000 if config.max_sentences == "auto" else int(config.max_sentences)
     most = _BATCH_TOKENS if config.max_tokens == "auto" else min(int(config.max_tokens), _BATCH_TOKENS)

@@ -96,11 +96,7 @@ def _loaded_export(folder: Path, record: Record, config: TranslateConfig | Serve
 
 
 def _device(name: str) -> tuple[str, int]:
-    """Returns the device `auto`, `cpu` or `cuda`, and its number.
-
-    Raises:
-        UserError: the engine has no such device.
-    """
+    """Returns the device `auto`, `cpu` or `cuda`, and its number; another one raises `UserError`."""
     match = re.fullmatch(r"(auto|cpu|cuda)(?::(\d{1,4}))?", name)
     if match is None or match[1] != "cuda" and match[2]:
         raise UserError(f"device={name}: {BACKEND} has auto, cpu, cuda, and numbered GPUs such as cuda:1.")

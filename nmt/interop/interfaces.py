@@ -210,12 +210,8 @@ def tags_before(bundle: Bundle) -> list[str]:
 def require_packages(option: str, packages: Sequence[str]) -> None:
     """Checks that the packages of a format are installed.
 
-    Args:
-        option: the option that has chosen the format, and its value.
-        packages: their names, as they are imported.
-
     Raises:
-        UserError: one is missing.
+        UserError: one is missing. The message begins with `option`, which has chosen the format.
     """
     for package in packages:
         try:

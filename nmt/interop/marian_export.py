@@ -152,7 +152,6 @@ def marian_config(
 
 
 def _state(bundle: Bundle, theirs: Any) -> dict[str, Tensor]:
-    """Returns the state of a `MarianMTModel` with the weights of the model."""
     model, config = bundle.model, bundle.config.model
     assert isinstance(model, Transformer)
     encoding: Sinusoidal.Options = model.encoder_positions.options

@@ -142,13 +142,7 @@ def _model_config(folder: Path, config: Any) -> ModelConfig:
 def _weights(
     config: ModelConfig, state: Mapping[str, Tensor], numbering: Numbering
 ) -> tuple[ModelConfig, dict[str, Tensor]]:
-    """Returns the options and the weights under our names.
-
-    Args:
-        config: the options.
-        state: the weights under their names.
-        numbering: their ids by ours.
-    """
+    """Returns the options and the weights under our names; `state` has them under their names."""
     interleaved = not config.positions.options
     order = halves_order(config.d_model) if interleaved else torch.arange(config.d_model)
     back = torch.argsort(order)

@@ -219,13 +219,7 @@ def modules(config: ModelConfig) -> Iterator[Module]:
 
 
 def theirs_of(config: ModelConfig, ours: Mapping[str, Tensor], order: Tensor) -> Iterator[tuple[str, Tensor]]:
-    """Yields the weights of all layers under their names.
-
-    Args:
-        config: of the model.
-        ours: the weights under our names.
-        order: (D,), for each of their dimensions ours.
-    """
+    """Yields the weights of all layers under their names; `order` (D,) has ours for their dimensions."""
     for module in modules(config):
         for kind in ("weight", "bias"):
             parts = ours[f"{module.ours}.{kind}"].chunk(len(module.theirs))

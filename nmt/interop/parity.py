@@ -84,11 +84,7 @@ class Forced:
 def compare(bundle: Bundle, engine: ForeignModel, text: ComparedText, longest: int) -> Parity:
     """Compares a model in fp32 with the same model in another engine, and logs the result.
 
-    Args:
-        bundle: the model of nmt.
-        engine: the model in the other engine.
-        text: the sentences.
-        longest: the maximum number of tokens of a sentence, EOS counted.
+    `longest` is the maximum number of tokens of a sentence, EOS counted.
 
     Raises:
         ParityError: they differ.
@@ -195,11 +191,7 @@ def forced(
 ) -> list[Forced]:
     """Returns the log-probabilities of given targets, computed as in training, in fp32.
 
-    Args:
-        model: the model.
-        sources: ids without EOS.
-        targets: ids without BOS and EOS.
-        advance: called with the number of sentences of each batch.
+    Sources are ids without EOS, targets are ids without BOS and EOS.
     """
     scores: list[Forced] = [Forced([], [])] * len(sources)
     for rows in batches_by_length(
@@ -255,10 +247,8 @@ class ComparedText:
     def limits(self, longest: int) -> list[int]:
         """Returns the maximum number of tokens of each translation, EOS counted.
 
-        As in the paper, a translation has at most 50 tokens more than its source.
-
-        Args:
-            longest: the maximum number of tokens of a sentence.
+        As in the paper, a translation has at most 50 tokens more than its source, and here fewer than
+        `longest`.
         """
         return [min(len(ids) + 1 + 50, longest - 1) for ids in self.sources]
 
@@ -283,13 +273,9 @@ def bundled_pairs() -> Pairs:
 
 
 def comparable_text(pairs: Pairs, tokenizer: Tokenizer, longest: int, count: int) -> ComparedText:
-    """Returns the first sentences that are short enough, without those of an imported model that have tags.
+    """Returns the first `count` sentences of less than `longest` tokens, EOS counted.
 
-    Args:
-        pairs: the text.
-        tokenizer: of the model.
-        longest: the maximum number of tokens of a sentence, EOS counted.
-        count: the maximum number of sentences.
+    Sentences of an imported model that have tags are left out.
 
     Raises:
         UserError: there is no such sentence.

@@ -24,19 +24,10 @@ def require_token(repository: str) -> None:
 
 
 def push(folder: Path, repository: str, message: str, private: bool | None) -> str:
-    """Uploads a folder as one commit, and creates the repository if it does not exist.
+    """Uploads a folder as one commit, and creates the repository `owner/name` if it does not exist.
 
     Other files of the repository stay there, except files of an earlier model that this one does not have:
-    nmt would read them.
-
-    Args:
-        folder: the folder.
-        repository: `owner/name`.
-        message: the title of the commit.
-        private: whether a new repository is private; None: as its owner has set.
-
-    Returns:
-        The address of the commit.
+    nmt would read them. `message` is the title of the commit, whose address is returned.
 
     Raises:
         UserError: the hub refuses it or can't be reached. The folder stays where it is.

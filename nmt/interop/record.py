@@ -60,13 +60,7 @@ def record_of(bundle: Bundle, format: str, quantization: str, max_length: int) -
 
 
 def fingerprint_of(folder: Path, format: str, quantization: str, max_length: int) -> str:
-    """Returns a fingerprint of everything that an export depends on.
-
-    Args:
-        folder: the folder with the weights of the model.
-        format: as for `record_of`.
-        quantization: as for `record_of`.
-        max_length: as for `record_of`.
+    """Returns a fingerprint of everything that an export of the weights in a folder depends on.
 
     Raises:
         UserError: a file of the model can't be read.

@@ -41,13 +41,8 @@ def is_export(path: str) -> bool:
 def read_export(path: str, format: str, quantization: str | None) -> tuple[Path, Record]:
     """Returns the folder of an export that the user has named, and its record.
 
-    Args:
-        path: the folder.
-        format: the format that it must have.
-        quantization: the number format that it must have; None: any.
-
     Raises:
-        UserError: it is damaged, of another format, or of an earlier version of nmt.
+        UserError: it is damaged, of another format or number format, or of an earlier version of nmt.
     """
     folder = expanded(path)
     record = read_record(folder)
@@ -74,15 +69,8 @@ def stored_export(
 ) -> tuple[Path, Record]:
     """Returns the folder of an export of a model, and its record; makes the export if there is none.
 
-    A second process that needs the same export waits for the first.
-
-    Args:
-        path: a model folder, a run folder or a checkpoint.
-        format: the format of the export.
-        quantization: the number format of its weights.
-        decoding: options whose maximum lengths the export must allow.
-        key: the option that has chosen the format, for error messages.
-        threads: CPU threads; 0: one per core.
+    A second process that needs the same export waits for the first. The export allows the maximum lengths of
+    `decoding`; `key` is the option that has chosen the format, for error messages.
 
     Raises:
         UserError: the folder is not a model folder or is damaged, the engine can't compute the model, or the
@@ -138,7 +126,6 @@ def _usable(place: Path, fingerprint: str) -> Record | None:
 
 
 def _may_hold_exports(model: Path) -> bool:
-    """Returns whether exports may be written into a model folder."""
     if enclosing_run(model) is not None:
         return False  # the run removes its checkpoints, and lists their files
     folder = model / "exports"

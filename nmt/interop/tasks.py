@@ -59,9 +59,7 @@ from nmt.runtime.hub import HUB, hub_files, is_repository
 def export(config: ExportConfig, key: str = "format") -> dict[str, Any]:
     """Exports a model as `config` says, and uploads it if it is to be pushed.
 
-    Args:
-        config: the options.
-        key: the option that has chosen the format, for error messages.
+    `key` is the option that has chosen the format, for error messages.
 
     Returns:
         The content of `export.json`; empty for `format=nmt`.
@@ -116,12 +114,7 @@ def _exported(
 
 
 def exporter_of(format: str, quantization: str, key: str = "format") -> Exporter:
-    """Returns the exporter of a format.
-
-    Args:
-        format: its name.
-        quantization: the number format of the weights.
-        key: as for `export`.
+    """Returns the exporter of a format; `key` is the option that has chosen it.
 
     Raises:
         UserError: there is no such format or number format, or a package is missing.
@@ -137,15 +130,7 @@ def exporter_of(format: str, quantization: str, key: str = "format") -> Exporter
 
 
 def require_empty(output: Path, given: str) -> None:
-    """Checks that a folder to write does not exist, or is empty.
-
-    Args:
-        output: the folder.
-        given: as the option `output` has it.
-
-    Raises:
-        UserError: it is not.
-    """
+    """Raises `UserError` unless a folder to write, named by the option `output`, is missing or empty."""
     with write_errors(output):
         if output.exists() and (not output.is_dir() or any(output.iterdir())):
             raise UserError(f"output={given}: already exists. Choose another name, or remove it.")
@@ -231,10 +216,7 @@ def _pairs(config: ExportConfig | ImportConfig, bundle: Bundle | None = None) ->
 def write_copy(bundle: Bundle, folder: Path, place: str) -> None:
     """Writes a model into an empty folder, reads it back, and compares each weight, bit for bit.
 
-    Args:
-        bundle: the model.
-        folder: the folder.
-        place: as for `nmt.card.bundle_card`.
+    `place` is as for `nmt.card.bundle_card`.
 
     Raises:
         UserError: the copy differs; this is an error of the disk or of nmt.
@@ -311,7 +293,6 @@ def _name_and_folder(model: str, importer: Importer) -> tuple[str, Path]:
 
 
 def _languages(config: ImportConfig, imported: Imported) -> tuple[str, str]:
-    """Returns the codes of the source and target language."""
     codes = config.source_lang or imported.languages[0], config.target_lang or imported.languages[1]
     for key, code in zip(("source_lang", "target_lang"), codes, strict=True):
         if not code:

@@ -63,11 +63,7 @@ class Arguments:
 
 
 def read_arguments(arguments: Sequence[str], schema: type[Any] | None = None) -> Arguments:
-    """Parses a command line.
-
-    Args:
-        arguments: its words.
-        schema: the dataclass of the command's options, for suggestions.
+    """Parses the words of a command line; `schema` has the options of the command, for suggestions.
 
     Raises:
         UserError: a flag is unknown or has no value, or a word can't be an option.

@@ -62,11 +62,7 @@ def compose_jobs(schema: type[C], config_name: str, arguments: Arguments) -> lis
 
 
 def changed_decoding(decoding: DecodingConfig, changes: Mapping[str, Any]) -> DecodingConfig:
-    """Returns options of decoding with changes.
-
-    Args:
-        decoding: the options.
-        changes: key of the section `decoding` → value, as in `nmt-translate decoding.key=value`.
+    """Returns options of decoding with changes: key → value, as in `nmt-translate decoding.key=value`.
 
     Raises:
         UserError: as `nmt-translate` reports it.
@@ -92,12 +88,7 @@ def changed_decoding(decoding: DecodingConfig, changes: Mapping[str, Any]) -> De
 
 @contextmanager
 def _isolated_hydra(config_name: str, schema: type[Any]) -> Iterator[None]:
-    """Sets Hydra up to compose from `configs/`, apart from a calling program's use; one thread at a time.
-
-    Args:
-        config_name: the command's YAML file.
-        schema: the dataclass of the command's options.
-    """
+    """Sets Hydra up to compose from `configs/`, apart from a calling program's use; one thread at a time."""
     with _LOCK:
         # There is no public way: `Singleton.get_state` copies deeply, and after `set_state` a `ConfigStore`
         # that the calling program has in a variable would no longer be the one that Hydra reads.
@@ -178,7 +169,6 @@ def _assign(config: DictConfig, setting: Setting, sections: Sequence[str]) -> No
 
 
 def _finish(schema: type[C], config: DictConfig) -> C:
-    """Resolves and checks the options."""
     try:
         _refuse_unknown(schema, config)
         missing = sorted(OmegaConf.missing_keys(config))

@@ -117,9 +117,7 @@ def first_line(error: BaseException) -> str:
 def meant(name: str, known: Collection[str]) -> str | None:
     """Returns the end of a message about an unknown option or flag; None if no other toolkit has its name.
 
-    Args:
-        name: the option, such as `optim.lr`, `--num-beams` or `-lr`.
-        known: the keys of the command.
+    The option is such as `optim.lr`, `--num-beams` or `-lr`; `known` are the keys of the command.
     """
     meaning = foreign().get(_plain(name))
     if meaning is None:
@@ -139,10 +137,7 @@ def meant(name: str, known: Collection[str]) -> str | None:
 def corrected_flag(flag: str, value: str | None, known: Collection[str]) -> str:
     """Returns the end of a message about an unknown flag such as `--lr`: the option to use instead.
 
-    Args:
-        flag: the flag, without its value.
-        value: its value; None if it has none.
-        known: the keys of the command.
+    `flag` is without its value, which is None if it has none; `known` are the keys of the command.
     """
     name = _plain(flag)
     own = [key for key in known if key == flag.lstrip("-").replace("-", "_")]

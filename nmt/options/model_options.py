@@ -55,9 +55,7 @@ def decoding_of_model(model_dir: str) -> list[Setting]:
 def architecture_of_model(start_from: str, given: Mapping[str, Any]) -> list[Setting]:
     """Returns the options of the model in `start_from`, since a warm start needs the same; not its dropout.
 
-    Args:
-        start_from: the folder.
-        given: key of each given setting → value. These are left out, since later settings would not win.
+    Those whose keys are in `given` are left out, since later settings would not win.
     """
     path = _config_of(_resolved("start_from", str(start_from)), "start_from")
     if path is None:
@@ -79,19 +77,13 @@ def architecture_of_model(start_from: str, given: Mapping[str, Any]) -> list[Set
 
 
 def _config_of(model_dir: str, key: str) -> Path | None:
-    """Returns the configuration of a model; None if this is not a model folder, which is reported later.
-
-    Args:
-        model_dir: the folder.
-        key: the option that gave it, for error messages.
-    """
+    """Returns the configuration of a model; None if this is not a model folder, which is reported later."""
     with read_errors(expanded(model_dir)):
         folder = model_folder_or_none(model_dir, key)
         return None if folder is None else config_file(folder)
 
 
 def _section(schema: type[_C], path: Path, name: str) -> _C:
-    """Reads one section of a configuration."""
     text = decoded(read_checked(path, MOST_CHARACTERS), path)
     return storage.from_yaml(schema, text, str(path), name)
 

@@ -208,11 +208,6 @@ def read_text(key: str, written: str, option: TextOption) -> str | list[str] | N
     `null` is None if the option is optional, `[a,b]` is a list if the option takes several, and quotes around
     a whole value or item are removed. Anything else is taken literally.
 
-    Args:
-        key: the option's name, for errors.
-        written: the value as on the command line.
-        option: the kind of text that the option takes.
-
     Raises:
         UserError: the value is a list of several texts, and the option takes one.
     """

@@ -29,10 +29,6 @@ def with_distinct_folders(jobs: Sequence[C], settings: Sequence[Sequence[Setting
 
     Each run folder is a sub-folder of `run_dir`; its name lists the options that differ.
 
-    Args:
-        jobs: the finished options of each job.
-        settings: the settings of each job on the command line.
-
     Raises:
         UserError: two jobs are the same, or would share a run folder.
     """
@@ -59,10 +55,6 @@ def folder_names(settings: Sequence[Sequence[Setting]], parents: Sequence[str]) 
 
     The names consist of letters without accents, digits, dots, hyphens and underscores. Within a parent, they
     differ in more than case. They do not depend on the order of the options, and leave out `run_dir`.
-
-    Args:
-        settings: the settings of each job on the command line.
-        parents: the parent folder of each job's folder.
     """
     swept = [
         sorted((item for item in job if item.swept and item.key != "run_dir"), key=lambda item: item.key)

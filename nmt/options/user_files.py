@@ -93,14 +93,13 @@ class UserFiles(ConfigSource):
 
 
 class Folder:
-    """The folder of `--config-dir`, or none."""
+    """The folder of `--config-dir`, or none.
+
+    Raises:
+        UserError: there is no such folder.
+    """
 
     def __init__(self, given: str | None) -> None:
-        """Checks that the folder exists; `given` is its name as the user gives it.
-
-        Raises:
-            UserError: there is no such folder.
-        """
         self._path = expanded(given).resolve() if given is not None else None
         self._files: list[tuple[YamlFile, str]] = []
         if self._path is None:
@@ -119,12 +118,7 @@ class Folder:
         return [f"hydra.searchpath=[{quoted(f'{UserFiles.scheme()}://{self._path}')}]"]
 
     def check(self, schema: type[Any], config_name: str, overrides: Sequence[str]) -> None:
-        """Checks every file of the folder that a command uses.
-
-        Args:
-            schema: the dataclass of the command's options.
-            config_name: the command's YAML file.
-            overrides: its overrides, which may choose files of groups.
+        """Checks every file of the folder that a command uses; `overrides` may choose files of groups.
 
         Raises:
             UserError: a file has an error; the message has file, line and key.
@@ -232,7 +226,6 @@ def _check_entry(schema: type[Any], file: YamlFile, package: str, config_path: s
 
 
 def _check_types(schema: type[Any], file: YamlFile, package: str) -> None:
-    """Refuses values of the wrong type."""
     nested: Any = file.content
     for name in reversed(package.split(".") if package else []):
         nested = {name: nested}

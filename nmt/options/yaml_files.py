@@ -74,11 +74,7 @@ class YamlFile:
 
 @contextmanager
 def problems_of(path: Path) -> Iterator[None]:
-    """Adds the file and the line to a problem of its YAML.
-
-    Raises:
-        UserError: the body raises `YamlProblem`.
-    """
+    """Adds the file and the line to a `YamlProblem`, which becomes a `UserError`."""
     try:
         yield
     except YamlProblem as problem:
@@ -128,7 +124,6 @@ def _text(path: Path) -> str:
 
 
 def _root(path: Path, text: str) -> yaml.MappingNode:
-    """Returns the nodes of a file, which must contain one mapping."""
     try:
         root = strict_root(text, yaml.SafeLoader)
     except yaml.reader.ReaderError as error:

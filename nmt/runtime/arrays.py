@@ -14,7 +14,7 @@ Array = np.ndarray[Any, np.dtype[Any]]
 
 @dataclass(frozen=True, eq=False)
 class Side:
-    """One side of n sentence pairs: the sentences concatenated into one array.
+    """One side of n sentence pairs: the sentences concatenated into one array. Indexing returns views.
 
     Attributes:
         ids: (N,) of any integer dtype.
@@ -45,15 +45,12 @@ class Side:
         return cls(ids, offsets_of(np.concatenate([side.lengths() for side in sides])))
 
     def __len__(self) -> int:
-        """Number of sentences."""
         return len(self.offsets) - 1
 
     def __getitem__(self, row: int) -> Array:
-        """Returns the ids of one sentence, as a view."""
         return self.ids[int(self.offsets[row]) : int(self.offsets[row + 1])]
 
     def __iter__(self) -> Iterator[Array]:
-        """Yields the ids of each sentence, as views."""
         offsets = self.offsets.tolist()
         return (self.ids[begin:end] for begin, end in zip(offsets, offsets[1:], strict=False))
 

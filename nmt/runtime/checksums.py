@@ -41,11 +41,7 @@ def file_sum(path: Path, *, flush: bool = False) -> str:
 
 
 def file_sums(folder: Path, names: Iterable[str], *, flush: bool = False) -> dict[str, str]:
-    """Returns name → `file_sum` for several files of a folder, computed in parallel threads.
-
-    Raises:
-        OSError, UserError: as for `file_sum`.
-    """
+    """Returns name → `file_sum` for several files of a folder, computed in parallel threads."""
     names = list(names)
     with ThreadPoolExecutor(max_workers=max(1, min(len(names), os.cpu_count() or 1))) as pool:
         return dict(
@@ -91,11 +87,7 @@ def damaged_file(folder: Path) -> str | None:
 
 
 def write_sums(folder: Path, known: Mapping[str, str] | None = None) -> None:
-    """Writes SHA256SUMS for all files of a folder, and flushes them to disk.
-
-    Args:
-        folder: the folder.
-        known: checksums of files that are flushed already, by name.
+    """Writes SHA256SUMS for all files of a folder, and flushes them; `known` are sums of flushed files.
 
     Raises:
         OSError: writing fails.
@@ -109,12 +101,8 @@ def write_sums(folder: Path, known: Mapping[str, str] | None = None) -> None:
 def read_checked(path: Path, most: int) -> bytes:
     """Returns the content of a regular file after comparing it with the SHA256SUMS of its folder, if any.
 
-    Args:
-        path: the file.
-        most: maximum size in bytes.
-
     Raises:
-        UserError: the file can't be read, is larger than `most`, or has another checksum.
+        UserError: the file can't be read, has more than `most` bytes, or has another checksum.
     """
     content = read_bytes(path, most)
     require_sum(path, hashlib.sha256(content).hexdigest())

@@ -15,9 +15,6 @@ class ClosableQueue(Generic[Item]):
 
     The producer calls `put` for each item and then `end`, or `fill` once. The consumer calls `take` or
     `take_all`, and `close` when it needs no more items.
-
-    Args:
-        limit: maximum number of items in the queue.
     """
 
     def __init__(self, limit: int) -> None:
@@ -49,11 +46,7 @@ class ClosableQueue(Generic[Item]):
             return True
 
     def end(self, error: BaseException | None = None) -> None:
-        """Marks the end of the items.
-
-        Args:
-            error: raised to the consumer after the last item, every time that it asks for more.
-        """
+        """Marks the end of the items; `error` is raised to the consumer whenever it asks for more."""
         with self._changed:
             self._ended, self._error = True, error
             self._changed.notify_all()
@@ -72,10 +65,7 @@ class ClosableQueue(Generic[Item]):
             return self._items.popleft()
 
     def take_all(self) -> list[Item]:
-        """Waits for an item and removes all items from the queue.
-
-        Returns:
-            The items; none if there are no more, or the queue is closed.
+        """Waits for an item and removes all; returns none if there are no more items, or the queue is closed.
 
         Raises:
             BaseException: the error of `end`, if there are no more items.

@@ -153,12 +153,9 @@ def written(path: Path) -> Iterator[BinaryIO]:
 def require_writable(path: Path, key: str) -> None:
     """Checks in advance whether `written` would fail, before hours of work.
 
-    Args:
-        path: the output path.
-        key: the option and its value, for the error message.
-
     Raises:
-        UserError: the path is a folder or a socket, or its folder does not exist or is not writable.
+        UserError: the path is a folder or a socket, or its folder does not exist or is not writable. The
+            message begins with `key`, the option and its value.
     """
     try:
         path = expanded(path)
@@ -180,7 +177,6 @@ def require_writable(path: Path, key: str) -> None:
 
 
 def _option_error(key: str, error: OSError) -> BaseException:
-    """Returns a UserError that names the option `key`; the error itself if it is a bug."""
     reason = reason_of(error)
     return error if reason is None else UserError(f"{key}: {reason}")
 
@@ -221,10 +217,9 @@ def remove(path: Path) -> None:
 def locked(path: Path, taken: Callable[[], None]) -> Iterator[None]:
     """Holds an exclusive lock on a file; the system releases it when the process ends for any reason.
 
-    Args:
-        path: the file; created if it does not exist, and not removed. It is opened for writing because
-            network file systems can lock neither folders nor read-only files across machines.
-        taken: called if another process holds the lock. Unless it raises, this process then waits.
+    The file is created if it does not exist, and not removed. It is opened for writing because network file
+    systems can lock neither folders nor read-only files across machines. If another process holds the lock,
+    `taken` is called; unless it raises, this process then waits.
 
     Raises:
         UserError: the file can't be written, or its file system does not support locks.
@@ -267,12 +262,8 @@ def require_current_folder() -> None:
 def read_bytes(path: Path, most: int) -> bytes:
     """Returns the content of a regular file; pipes and devices are not opened.
 
-    Args:
-        path: the file.
-        most: maximum size in bytes.
-
     Raises:
-        UserError: the file can't be read, is not a regular file, or is larger than `most`.
+        UserError: the file can't be read, is not a regular file, or has more than `most` bytes.
     """
     with read_errors(path):
         require_regular(path)

@@ -23,10 +23,7 @@ def speed_up_fp32_products(wanted: bool) -> bool:
 
     With bf16 allowed, oneDNN uses its own kernels. A processor with matrix units (AMX) then rounds to bf16.
     Other processors still compute in fp32, up to twice as fast as torch's default. The error is measured: if
-    it is larger than that of fp32, the setting is reverted.
-
-    Args:
-        wanted: False: restores torch's default.
+    it is larger than that of fp32, the setting is reverted. With `wanted=False`, it is torch's default.
 
     Returns:
         Whether oneDNN computes them.

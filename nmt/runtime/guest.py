@@ -62,11 +62,7 @@ _guest: ContextVar[Guest | None] = ContextVar("nmt_guest", default=None)
 
 @contextmanager
 def preserved_host_state(*, torch: bool) -> Iterator[None]:
-    """Saves the state of the process before the body and restores it afterwards.
-
-    Args:
-        torch: whether the body needs torch. If so, it is imported and its state is saved too.
-    """
+    """Restores the state of the process after the body; with `torch`, also that of torch, imported first."""
     with ExitStack() as stack:
         stack.enter_context(_ENVIRONMENT.preserved())
         stack.enter_context(_LOGS.preserved())
@@ -107,8 +103,7 @@ def torch_for_nmt(threads: int | None = None) -> Iterator[None]:
 class _Shared:
     """A part of the state that all threads share: the first call saves it, and the last call restores it.
 
-    Args:
-        save: saves the state, sets it for nmt if necessary, and returns a function that restores it.
+    `save` saves the state, sets it for nmt if necessary, and returns a function that restores it.
     """
 
     def __init__(self, save: Callable[[], Restore]) -> None:
@@ -178,7 +173,6 @@ def _save_rng_states() -> Restore:
 
 
 def _save_settings() -> Restore:
-    """Saves torch's default dtype, determinism, and precision of fp32 products."""
     import torch
 
     dtype = torch.get_default_dtype()

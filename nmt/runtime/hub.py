@@ -45,16 +45,13 @@ _COMMIT = re.compile("[0-9a-f]{40}")
 
 
 def find_model_folder(path: str | Path, key: str = "model_dir") -> Path:
-    """Returns the folder that holds the weights of a model.
+    """Returns the folder that holds the weights of a model; `key` is the option that named it, for messages.
 
     `config_file` and `pieces_folder` return the paths of its other parts.
 
-    Args:
-        path: a model folder, a run folder that holds one, a checkpoint, or `hf://owner/name`.
-        key: the option that gave the path, for the error message.
-
     Raises:
-        UserError: the path is none of these.
+        UserError: the path is not a model folder, a run folder that holds one, a checkpoint, or
+            `hf://owner/name`.
     """
     named = expanded(path)
     with read_errors(named):
@@ -119,12 +116,8 @@ def _export_reason(folder: Path) -> str:
 def model_folders(path: str | Path, key: str = "model_dir") -> list[Path]:
     """Returns the folders in which to look for a model that a user has named, the likeliest first.
 
-    A model on the hub is downloaded, unless it is in the cache.
-
-    Args:
-        path: a model folder, a run folder, a checkpoint, whose number may lack the leading zeros, or
-            `hf://owner/name`.
-        key: the option that gave the path, for error messages.
+    A model on the hub is downloaded, unless it is in the cache. The number of a checkpoint may lack leading
+    zeros.
 
     Raises:
         UserError: there is no such model on the hub, or it is neither on the network nor in the cache.
@@ -163,11 +156,7 @@ def is_hub_name(path: str | Path) -> bool:
 
 
 def require_repository(name: str, key: str) -> None:
-    """Requires the form `owner/name`.
-
-    Args:
-        name: the name.
-        key: the option that gave it, for the error message.
+    """Requires the form `owner/name`, which the option `key` has given.
 
     Raises:
         UserError: the name has another form.
@@ -182,13 +171,9 @@ def pinned(path: str, key: str = "model_dir") -> str:
 
     Without a network the commit is the one that the cache has for the revision.
 
-    Args:
-        path: a path or a name.
-        key: the option that gave it, for the messages.
-
     Raises:
         UserError: the name is not valid, there is no such repository or revision, or it is neither on the
-            network nor in the cache.
+            network nor in the cache. The message begins with `key`, the option that gave the name.
     """
     if not is_hub_name(path):
         return path
@@ -204,10 +189,6 @@ def hub_folder(path: str, key: str = "model_dir") -> Path:
     """Returns the folder in the cache of `huggingface_hub` that has the files of a model on the hub.
 
     Downloads those that are missing, and no other files of the repository.
-
-    Args:
-        path: a name; see `pinned`.
-        key: the option that gave it, for the messages.
 
     Raises:
         UserError: as for `pinned`; the repository does not have a model of nmt, or the download fails.
@@ -275,7 +256,6 @@ def _commit_of(name: _Name) -> str:
 
 
 def _cached_commit(name: _Name, reason: Exception) -> str:
-    """Returns the commit that the cache has for a revision."""
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import LocalEntryNotFoundError
 

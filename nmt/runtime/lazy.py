@@ -13,9 +13,6 @@ class cached_property(Generic[T]):
 
     That lock is one for all objects of a class. A process that is forked while another thread holds it would
     wait for it forever. Without it, two threads may both compute the value of an object; the last remains.
-
-    Args:
-        function: computes the value.
     """
 
     def __init__(self, function: Callable[[Any], T]) -> None:
@@ -23,7 +20,6 @@ class cached_property(Generic[T]):
         self.__doc__ = function.__doc__
 
     def __set_name__(self, owner: type, name: str) -> None:
-        """Stores the name under which objects hold the value; it then hides this property."""
         self._name = name
 
     @overload
@@ -33,7 +29,6 @@ class cached_property(Generic[T]):
     def __get__(self, instance: object, owner: type) -> T: ...
 
     def __get__(self, instance: object | None, owner: type) -> T | Self:
-        """Computes the value of an object."""
         if instance is None:
             return self
         value = instance.__dict__[self._name] = self._function(instance)

@@ -96,15 +96,10 @@ _HANDLED_ELSEWHERE = frozenset({errno.EPIPE, errno.EINTR})
 
 
 def reason_of(error: OSError, action: str = "use") -> str | None:
-    """Returns the problem with a file or folder, and the remedy.
+    """Returns the problem with a file or folder, and the remedy; `action` is `read`, `write` or `use`.
 
-    Args:
-        error: the error that an operation on the file raised.
-        action: `read`, `write` or `use`.
-
-    Returns:
-        For example `no space is left on its disk. Free some, or choose another folder.` None if the error is
-        a bug, or not an error of the file system.
+    For example `no space is left on its disk. Free some, or choose another folder.` None if the error is a
+    bug, or not an error of the file system.
     """
     number = _errno_of(error)
     if number is None or number in _BUGS or number in _HANDLED_ELSEWHERE:
@@ -124,8 +119,8 @@ def file_error(error: OSError, path: Path | None = None, action: str = "use") ->
 
     Args:
         error: the error that was raised.
-        path: the file or folder as the user named it, if known. If the error carries the name of an
-            unrelated file, the message names that file.
+        path: the file or folder as the user named it, if known. If the error carries the name of an unrelated
+            file, the message names that file.
         action: the operation on `path`: `read`, `write` or `use`.
     """
     named = _file_name(error)

@@ -28,8 +28,7 @@ class UnknownName(UserError):
 class Registry(dict[str, T]):
     """Name → registered component, in the order of registration. A name is never registered twice.
 
-    Args:
-        kind: the word for a component in messages, such as `metric`.
+    `kind` is the word for a component in messages, such as `metric`.
     """
 
     def __init__(self, kind: str) -> None:
@@ -37,11 +36,7 @@ class Registry(dict[str, T]):
         self.kind = kind
 
     def __setitem__(self, name: str, value: T) -> None:
-        """Registers `value`.
-
-        Raises:
-            UserError: the name is taken.
-        """
+        """Registers `value`; raises `UserError` if the name is taken."""
         if name in self and self[name] is not value:
             raise UserError(f"{self.kind} {name}: already registered. Choose another name in the plugin.")
         super().__setitem__(name, value)
@@ -49,12 +44,9 @@ class Registry(dict[str, T]):
     def find(self, name: str, option: str) -> T:
         """Returns the component that is registered under `name`.
 
-        Args:
-            name: the name.
-            option: the option and its value, for the error message.
-
         Raises:
-            UnknownName: the name is not registered; the message lists the known names.
+            UnknownName: the name is not registered. The message begins with `option` and lists the known
+                names.
         """
         if name not in self:
             raise UnknownName(f"{option}: there is no {self.kind} {name}. Choose from {', '.join(self)}.")
@@ -78,14 +70,7 @@ def load_plugins(modules: Sequence[str]) -> None:
 
 
 def import_plugins(modules: Sequence[str]) -> None:
-    """Imports modules in this process only, for work that starts no processes.
-
-    Args:
-        modules: as for `load_plugins`.
-
-    Raises:
-        UserError: as for `load_plugins`.
-    """
+    """Imports modules in this process only, for work that starts no processes; raises as `load_plugins`."""
     if isinstance(modules, str):
         raise UserError(f"plugins={modules}: must be a list of module names, such as [{modules!r}].")
     for name in modules:
@@ -93,27 +78,16 @@ def import_plugins(modules: Sequence[str]) -> None:
 
 
 def load_inherited_plugins() -> None:
-    """Imports the modules that the parent process has imported with `load_plugins`.
-
-    Raises:
-        UserError: as for `load_plugins`.
-    """
+    """Imports the modules that the parent process has imported with `load_plugins`, and raises as it."""
     for name in filter(None, os.environ.get(_VARIABLE, "").split(",")):
         _load(name)
 
 
 @contextmanager
 def naming_plugins(modules: Sequence[str], origin: str = "The model was trained") -> Iterator[None]:
-    """Adds the `plugins=` that a model was trained with to the message of an `UnknownName`.
+    """Adds the `plugins=` that a model was trained with to the message of an `UnknownName` of the body.
 
-    The modules are not imported: a model folder never causes an import.
-
-    Args:
-        modules: the value of `plugins`.
-        origin: the beginning of the sentence that names the plugins.
-
-    Raises:
-        UnknownName: raised in the body, with the longer message.
+    The modules are not imported: a model folder never causes an import. `origin` begins the sentence.
     """
     try:
         yield

@@ -6,13 +6,10 @@ _MASK = (1 << 64) - 1
 
 
 def mix(*values: int) -> int:
-    """Returns a seed that is a pure function of the integers and their order.
+    """Returns a seed in 0..2**63-1, a pure function of the integers and their order.
 
     The values are folded through SplitMix64's finaliser (Steele, Lea & Flood 2014), so that neighbouring
     values give unrelated seeds.
-
-    Returns:
-        An integer in 0..2**63-1, which every generator accepts.
     """
     state = 0x243F6A8885A308D3  # an arbitrary constant: the first digits of pi
     for value in values:

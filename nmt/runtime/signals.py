@@ -24,11 +24,7 @@ _FINALIZER_SECONDS = 0.01  # seconds until a signal that interrupted a finalizer
 
 
 class Terminated(SystemExit):
-    """Raised when a signal ends this process, for clean-up. The exit status is 128 + the signal's number.
-
-    Args:
-        signum: the signal.
-    """
+    """Raised when a signal ends this process, for clean-up. The exit status is 128 + its number."""
 
     def __init__(self, signum: int) -> None:
         super().__init__(128 + signum)
@@ -64,10 +60,9 @@ def let_stop_signals_kill() -> None:
 
 
 def ignore_stop_signals(*, but: Iterable[signal.Signals] = ()) -> None:
-    """Ignores the stop signals: terminals and Slurm send them to all processes, and the parent handles them.
+    """Ignores the stop signals, except those in `but`.
 
-    Args:
-        but: signals that are not ignored.
+    Terminals and Slurm send them to all processes, and the parent handles them.
     """
     for number in set(STOP_SIGNALS) - set(but):
         signal.signal(number, signal.SIG_IGN)

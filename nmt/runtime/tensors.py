@@ -38,14 +38,7 @@ class DamagedFile(Exception):
 
 
 class _Entry(NamedTuple):
-    """The place of a tensor.
-
-    Attributes:
-        kind: number format, a key of `_KINDS`.
-        shape: its sizes.
-        begin: first byte in the file.
-        end: the byte after the last one.
-    """
+    """A tensor of a file: number format, sizes, its first byte, and the byte after its last one."""
 
     kind: str
     shape: tuple[int, ...]
@@ -113,12 +106,7 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
 
 
 def safetensors_bytes(arrays: Mapping[str, Array], metadata: Any) -> Iterator[bytes | memoryview]:
-    """Yields the parts of a safetensors file.
-
-    Args:
-        arrays: by name.
-        metadata: any value that JSON can hold; stored as one JSON text under the metadata key `nmt`.
-    """
+    """Yields the parts of a safetensors file. Metadata is stored as one JSON text under the key `nmt`."""
     values = {
         name: (_NAMES[array.dtype.name], array.shape, lambda array=array: np.ascontiguousarray(array))
         for name, array in arrays.items()
@@ -147,12 +135,7 @@ def file_parts(
     values: Mapping[str, tuple[str, tuple[int, ...], Callable[[], Array]]],
     metadata: Mapping[str, str] | None = None,
 ) -> Iterator[bytes | memoryview]:
-    """Yields the parts of a file.
-
-    Args:
-        values: name → number format, shape, and a function that returns the contiguous data.
-        metadata: texts by name.
-    """
+    """Yields the parts of a file; `values` has number format, shape, and a function for the data."""
     ranks = list(_KINDS)
     ordered = sorted(values, key=lambda name: (-ranks.index(values[name][0]), name))
     header: dict[str, Any] = {} if metadata is None else {"__metadata__": metadata}
@@ -198,7 +181,6 @@ def _read_entries(path: Path, kinds: tuple[str, ...]) -> tuple[dict[str, _Entry]
 
 
 def _size_of(kind: str) -> int:
-    """Returns the bytes of a number."""
     return int(kind.lstrip("BFIU")) // 8
 
 

@@ -89,8 +89,7 @@ class WorkerPool(Generic[Task, Result]):
     def run(self, tasks: Iterable[Task]) -> Iterator[tuple[int, Result]]:
         """Yields the number and the result of each task, in the order in which they are done.
 
-        Args:
-            tasks: read on demand; numbered from 0.
+        The tasks are read on demand, and numbered from 0.
 
         Raises:
             UserError: a process was killed, and its task can't be done again.
@@ -104,12 +103,10 @@ class WorkerPool(Generic[Task, Result]):
                 yield number, _result(answer)
 
     def ordered(self, tasks: Iterable[Task], ahead: int) -> Iterator[Result]:
-        """Yields the result of each task, in the order of the tasks.
+        """Yields the result of each task, in the order of the tasks, which are read on demand.
 
-        Args:
-            tasks: read on demand.
-            ahead: number of tasks that are submitted before their results are asked for. Each waits in a
-                process, or with its result in this process.
+        `ahead` tasks are submitted before their results are asked for. Each waits in a process, or with its
+        result in this process.
 
         Raises:
             UserError: a process was killed, and its task can't be done again.
@@ -148,12 +145,7 @@ class WorkerPool(Generic[Task, Result]):
         return True
 
     def _bury(self, pipe: Connection, deaths: int) -> None:
-        """Removes a killed process. Raises `UserError` if its task can't be done again.
-
-        Args:
-            pipe: the pipe to it.
-            deaths: number of processes that were killed while they did the same task.
-        """
+        """Removes a killed process. Raises `UserError` if its task can't be done again."""
         _kill([self._processes[pipe]])
         self._close(pipe)
         left = len(self._processes)
@@ -181,14 +173,8 @@ def run_ordered(
 ) -> Generator[Result, None, None]:
     """Yields the results of tasks in their order; at most `workers + 2` tasks are submitted at a time.
 
-    With a single task or a single worker, this process does the work; otherwise spawned processes do.
-
-    Args:
-        setup: see `WorkerPool`.
-        tasks: read on demand.
-        workers: number of processes.
-        killed: see `WorkerPool`.
-        remedy: see `WorkerPool`.
+    With a single task or a single worker, this process does the work; otherwise spawned processes do. The
+    other arguments are those of `WorkerPool`.
 
     Raises:
         UserError: a process was killed.
@@ -211,8 +197,8 @@ class _Work(Generic[Task]):
         tasks: the tasks.
         start: starts another process; returns the pipe to it, or None if there are enough.
         send: sends a task to a process; returns False if the process is dead.
-        bury: is called with the pipe to a killed process, and with the number of processes that were killed
-            by the same task. It removes the process.
+        bury: removes a killed process, given the pipe to it and the number of processes that the same task
+            has killed.
     """
 
     def __init__(
@@ -231,11 +217,7 @@ class _Work(Generic[Task]):
         self._num_read = 0
 
     def submit(self, limit: float = float("inf")) -> bool:
-        """Sends tasks to all idle processes; returns whether any process is busy.
-
-        Args:
-            limit: only tasks with lower numbers are read and sent.
-        """
+        """Sends tasks with numbers below `limit` to all idle processes; returns whether any is busy."""
         while self._has_task(limit) and (pipe := self._idle.pop() if self._idle else self._start()):
             task = self._returned.popleft() if self._returned else self._read.popleft()
             self._busy[pipe] = task
@@ -369,12 +351,10 @@ def _received(pipe: Connection) -> list[bytes]:
 
 
 def _unpacked(parts: Sequence[bytes]) -> Any:
-    """Returns the value of parts that `_received` returns."""
     return pickle.loads(parts[0], buffers=parts[1:])
 
 
 def _result(answer: _Answer) -> Any:
-    """Returns the result of a task, or raises its error."""
     succeeded, value = answer
     if succeeded:
         return value
@@ -382,7 +362,6 @@ def _result(answer: _Answer) -> Any:
 
 
 def _kill(processes: Sequence[BaseProcess]) -> None:
-    """Kills processes and waits for their ends."""
     for process in processes:
         process.kill()
     for process in processes:
@@ -413,9 +392,9 @@ def without_main_module() -> Iterator[None]:
 
 
 def end_with_parent() -> None:
-    """Ends this process when its parent ends. A parent killed by SIGKILL can't end its workers itself.
+    """Ends this process when its parent ends; runs in a thread of the child.
 
-    To be run in a thread of the child.
+    A parent killed by SIGKILL can't end its workers itself.
     """
     parent = multiprocessing.parent_process()
     assert parent is not None

@@ -53,7 +53,6 @@ class Ticket(Generic[Options, Result]):
     _since: float = field(default=0.0, init=False)  # time of arrival in seconds
 
     def __post_init__(self) -> None:
-        """Checks the lines."""
         assert self.lines, "a ticket has one or more lines"
 
 

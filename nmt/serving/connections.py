@@ -25,12 +25,7 @@ _FAREWELL_SECONDS = 5.0  # for a client to read the rest of an answer before its
 
 
 class Connections:
-    """The open connections of a server, and the application behind them.
-
-    Args:
-        app: the application.
-        limits: of the server.
-    """
+    """The open connections of a server, and the application behind them, within limits."""
 
     def __init__(self, app: ASGIApp, limits: LimitsConfig) -> None:
         self._app, self.limits = app, limits
@@ -54,14 +49,7 @@ class Connections:
 
 
 class Connection(asyncio.Protocol):
-    """One connection. It passes everything on to the protocol of uvicorn.
-
-    Args:
-        connections: those of the server.
-
-    Attributes:
-        http: the protocol of uvicorn.
-    """
+    """One connection of a server. It passes everything on to `http`, the protocol of uvicorn."""
 
     http: asyncio.Protocol
 

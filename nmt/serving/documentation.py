@@ -21,13 +21,7 @@ from nmt.config.serving import LimitsConfig
 def description(
     languages: Sequence[Mapping[str, Any]], limits: LimitsConfig, *, needs_key: bool
 ) -> dict[str, Any]:
-    """Returns the OpenAPI description of a server.
-
-    Args:
-        languages: as `/languages` lists them.
-        limits: of the server.
-        needs_key: whether requests need a key.
-    """
+    """Returns the OpenAPI description of a server; `languages` are as `/languages` lists them."""
     targets = sorted({code for language in languages for code in language["targets"]})
     values = {
         "version": json.dumps(__version__),

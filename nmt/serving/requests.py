@@ -76,11 +76,7 @@ class TranslateRequest:
 
 
 def read_body(body: bytes, content_type: str) -> dict[str, Any]:
-    """Returns the fields of a body: a JSON object, or a form.
-
-    Args:
-        body: the body.
-        content_type: the header Content-Type; without it the body is JSON.
+    """Returns the fields of a body: a JSON object, or a form. Without a Content-Type the body is JSON.
 
     Raises:
         HTTPException: the body is not valid (400), or has another type (415).
@@ -132,10 +128,6 @@ def _read_form(body: bytes) -> dict[str, Any]:
 
 def read_request(fields: Mapping[str, Any], limits: LimitsConfig) -> TranslateRequest:
     """Returns a checked request. Unknown fields are ignored, as LibreTranslate does.
-
-    Args:
-        fields: of the body.
-        limits: of the server.
 
     Raises:
         HTTPException: a field is missing or wrong (400), or a text is too long (413). The message names the
@@ -242,12 +234,7 @@ def _kind(value: Any) -> str:
 
 
 def answer(request: TranslateRequest, results: Sequence[Translation]) -> dict[str, Any]:
-    """Returns the JSON object for the client.
-
-    Args:
-        request: the request.
-        results: the translation of each line of all its texts, in order.
-    """
+    """Returns the JSON object for the client, from the translation of each line of all texts, in order."""
     remaining = iter(results)
     texts = [(text, [next(remaining) for _ in text.lines]) for text in request.texts]
     attention = request.options.attention

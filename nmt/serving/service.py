@@ -93,9 +93,7 @@ class Service:
     ) -> Sequence[Translation]:
         """Returns the translation of each line of a request, in order.
 
-        Args:
-            request: the request.
-            vanished: returns when the client has closed the connection.
+        `vanished` returns when the client has closed the connection.
 
         Raises:
             HTTPException: the languages are unknown, or there is no attention (400), the queue is full (503),
@@ -138,11 +136,7 @@ class Service:
             model.backend.close()
 
     def _model_of(self, request: TranslateRequest) -> _Model:
-        """Returns the model of the languages of a request.
-
-        Raises:
-            HTTPException: there is none, or there are several.
-        """
+        """Returns the model of the languages of a request; `HTTPException` unless there is exactly one."""
         source = None if request.source == AUTO else request.source
         matching = [
             model
@@ -172,11 +166,7 @@ NAMES: dict[str, str] = dict(line.split(" ", 1) for line in read_template("langu
 
 
 def language_name(code: str) -> str:
-    """Returns the English name of a language; its code if the name is not known.
-
-    Args:
-        code: of ISO 639 or BCP 47, such as `de` or `pt-BR`.
-    """
+    """Returns the English name of a language; its code, of ISO 639 or BCP 47, if that is not known."""
     base, _, region = code.replace("_", "-").partition("-")
     name = NAMES.get(base.lower())
     if name is None:

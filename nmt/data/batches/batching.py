@@ -154,11 +154,8 @@ class Batch:
     def padded(self, steps: tuple[int, int]) -> Batch:
         """Appends padding pairs so that batches have few different shapes, for CUDA graphs.
 
-        The numbers of tokens become multiples of `steps`. The targets of the padding are `IGNORED_ID`, and
-        `cu_seqlens` has a size that depends on the numbers of tokens alone.
-
-        Args:
-            steps: of the source and of the target.
+        The numbers of source and of target tokens become multiples of `steps`. The targets of the padding are
+        `IGNORED_ID`, and `cu_seqlens` has a size that depends on the numbers of tokens alone.
         """
         missing = [-size % step for size, step in zip(self.shape, steps, strict=True)]
         # Short sentences, because a long one takes longer, and encodings may have a longest position.
@@ -173,7 +170,6 @@ class Batch:
     def _with_padding(
         self, source: Sequence[int], target: Sequence[int], target_id: int, capacity: int = 0
     ) -> Batch:
-        """Appends pairs of these lengths; `capacity` is that of `Layout.of`."""
         num_source, num_target = sum(source), sum(target)
         return Batch(
             torch.cat([self.source_ids, torch.full((num_source,), EOS_ID)]),

@@ -62,20 +62,13 @@ class Block:
 
 
 class Plan:
-    """Makes the blocks of any epoch. It can be pickled for other processes, which map the store again."""
+    """Makes the blocks of any epoch. It can be pickled for other processes, which map the store again.
+
+    Raises:
+        UserError: no pair fits into a batch.
+    """
 
     def __init__(self, store: Store, data: DataConfig, seed: int, tokenizer: Tokenizer) -> None:
-        """Builds the plan.
-
-        Args:
-            store: the training pairs.
-            data: the budgets, the size of a block, and the options of sampling.
-            seed: seed of the run.
-            tokenizer: tokenizer of the pairs, for sampling and placeholders.
-
-        Raises:
-            UserError: no pair fits into a batch.
-        """
         self._store, self._seed, self._block_pairs = store, seed, data.block_pairs
         self._max_target, self._max_source = budgets(data)
         # Pieces of a pair that sampling, placeholders or concatenation make longer; EOS not counted.
@@ -242,8 +235,7 @@ def pack(
         max_source: largest number of source tokens per batch, EOS counted.
 
     Returns:
-        The rows of each batch, sorted by source length, then target length, then row. Every row of `order` is
-        in exactly one batch, and no batch exceeds a budget.
+        The rows of each batch, sorted by source length, then target length, then row.
     """
     sources = (source_lengths[order].astype(np.int64) + 1).tolist()
     targets = (target_lengths[order].astype(np.int64) + 1).tolist()

@@ -48,7 +48,25 @@ class BatchStream:
     """The training batches of all epochs, each with the cursor after it.
 
     Sentences are assigned to batches at random, and sorted by length within a batch. The batches after a
-    cursor depend only on the data, their options and the seed, not on where the stream was started.
+    cursor depend only on the data, their options and the seed, not on where the stream was started. One of
+    two threads makes the blocks, or starts processes for that; the other makes batches.
+
+    Args:
+        store: training pairs.
+        data: budgets, block size and sampling.
+        seed: seed of the run.
+        tokenizer: tokenizer of the pairs, for sampling.
+        start: place of the first batch.
+        pick: whether to return the batch of a given number, counted from 0 at the start of the stream. Other
+            batches are returned as None, at almost no cost.
+        world: one in `world` batches is picked; `AHEAD * world` batches are prepared in advance.
+        workers: processes that make blocks, each one block in advance. With 0, a thread makes them, which
+            sometimes blocks the other threads of this process.
+        pin: whether to put batches into page-locked memory, for a GPU.
+        padded_to: see `Batch.padded`; None: batches are filled to multiples of `FILLED_TO`.
+
+    Raises:
+        UserError: no pair fits into a batch.
     """
 
     def __init__(
@@ -65,25 +83,6 @@ class BatchStream:
         pin: bool = False,
         padded_to: tuple[int, int] | None = None,
     ) -> None:
-        """Starts two threads. One makes the blocks, or starts processes for that; the other makes batches.
-
-        Args:
-            store: training pairs.
-            data: budgets, block size and sampling.
-            seed: seed of the run.
-            tokenizer: tokenizer of the pairs, for sampling.
-            start: place of the first batch.
-            pick: whether to return the batch of a given number, counted from 0 at the start of the stream.
-                Other batches are returned as None, at almost no cost.
-            world: one in `world` batches is picked; `AHEAD * world` batches are prepared in advance.
-            workers: processes that make blocks, each one block in advance. With 0, a thread makes them, which
-                sometimes blocks the other threads of this process.
-            pin: whether to put batches into page-locked memory, for a GPU.
-            padded_to: see `Batch.padded`; None: batches are filled to multiples of `FILLED_TO`.
-
-        Raises:
-            UserError: no pair fits into a batch.
-        """
         self._plan = Plan(store, data, seed, tokenizer)
         # The next block should be ready when a block is used up. At most three blocks are in memory: one in
         # use, one ready, and one being computed (65,536 pairs of 30 pieces per side take about 10 MB). With
@@ -93,11 +92,9 @@ class BatchStream:
         self._items = Prefetch(batches, AHEAD * world)
 
     def __iter__(self) -> Iterator[tuple[Batch | None, Cursor]]:
-        """Returns this object, an endless iterator."""
         return self
 
     def __next__(self) -> tuple[Batch | None, Cursor]:
-        """Returns the next batch (None if it was not picked) and the cursor after it."""
         return next(self._items)
 
     @property
@@ -121,19 +118,14 @@ class BatchStream:
 
 
 def num_loaders(data: DataConfig, *, gpu: bool, world: int, cores: int) -> int:
-    """Returns the number of processes that make blocks for one rank, from `data.loaders`.
+    """Returns the number of processes that make blocks for one of `world` ranks, from `data.loaders`.
 
     With `auto` it is 0 for training on the CPU, which is much slower than a thread that makes blocks. A GPU
     needs about 600,000 target tokens per second, and its process is busy launching kernels, which a thread
     that makes blocks interrupts: a launch then waits for up to 5 ms. Every rank makes all blocks of an epoch.
     A core makes blocks of at least 7,000,000 tokens per second, so a process is enough for a few GPUs. With
-    subword sampling it makes 500,000 to 1,000,000 tokens per second.
-
-    Args:
-        data: the options.
-        gpu: whether training runs on a GPU.
-        world: number of ranks of the run.
-        cores: cores of the machine per rank on it.
+    subword sampling it makes 500,000 to 1,000,000 tokens per second. `cores` are those of the machine per
+    rank on it.
     """
     if data.loaders != "auto":
         return int(data.loaders)
@@ -236,7 +228,6 @@ class Prefetch(Generic[Item]):
     """
 
     def __init__(self, items: Iterator[Item], depth: int) -> None:
-        """Starts the thread."""
         self.seconds_waited = 0.0
         self._queue: ClosableQueue[Item] = ClosableQueue(depth)
         self._thread = threading.Thread(target=self._queue.fill, args=(items,), name="prefetch", daemon=True)
@@ -244,11 +235,9 @@ class Prefetch(Generic[Item]):
         weakref.finalize(self, self._queue.close)
 
     def __iter__(self) -> Iterator[Item]:
-        """Returns this object."""
         return self
 
     def __next__(self) -> Item:
-        """Returns the next item; raises StopIteration after `close`."""
         start = time.perf_counter()
         try:
             return self._queue.take()

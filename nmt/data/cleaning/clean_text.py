@@ -55,26 +55,21 @@ class TextOptions:
 
 
 class Texts:
-    """Memory-mapped cleaned pairs.
+    """Memory-mapped cleaned pairs, in a folder that `clean_texts` wrote.
 
     The shards contain duplicates too. A file of numbers lists them, and all methods that say so skip them.
+    The file of `write_repeats_across`, if given, replaces the one in the folder.
 
     Attributes:
         num_shards: number of shards.
         num_pairs: number of pairs without duplicates and near-duplicates.
         near: (n,) int64 numbers of the near-duplicates that are not duplicates, in ascending order.
+
+    Raises:
+        UserError: a shard is missing or damaged.
     """
 
     def __init__(self, folder: Path, repeats: Path | None = None) -> None:
-        """Opens a folder that `clean_texts` wrote.
-
-        Args:
-            folder: the cleaned text.
-            repeats: a file that `write_repeats_across` wrote; it replaces the file in the folder.
-
-        Raises:
-            UserError: a shard is missing or damaged.
-        """
         self._shards = [Shard.open(path) for path in _shard_paths(folder)]
         self._starts = offsets_of(np.array([len(shard.source) for shard in self._shards], np.int64))
         arrays = map_safetensors(repeats or folder / _REPEATS)[0]
@@ -98,11 +93,9 @@ class Texts:
         return np.delete(np.arange(stop - start), self._repeats[first:last] - start)
 
     def sides(self, shard: int, rows: Array) -> tuple[Side, Side]:
-        """Returns the two sides of some rows of a shard, in UTF-8, with a newline at the end of each line.
+        """Returns both sides of ascending rows of a shard, in UTF-8, with a newline at the end of a line.
 
-        Args:
-            shard: index of the shard.
-            rows: rows of the shard, in ascending order. If they are consecutive, the sides are views.
+        If the rows are consecutive, the sides are views.
         """
         source, target = self._shards[shard].source, self._shards[shard].target
         return _lines_at(source, rows), _lines_at(target, rows)
@@ -148,13 +141,7 @@ class Texts:
 
 
 def clean_texts(folder: Path, corpus: Corpus, rules: Sequence[Rule], options: TextOptions) -> Texts:
-    """Reads and cleans a corpus, unless `folder` already holds the result.
-
-    Args:
-        folder: folder of the result. Its name must identify everything that the result depends on.
-        corpus: the training pairs.
-        rules: the rules that drop pairs.
-        options: the other options of cleaning.
+    """Reads and cleans a corpus, unless `folder`, whose name must identify all options, holds the result.
 
     Raises:
         UserError: the corpus can't be read, or the folder can't be written.
@@ -280,7 +267,6 @@ def _sorted_hashes(name: str, digests: Iterable[bytes]) -> dict[str, Array]:
 
 
 def _stored_hashes(shard: Shard, name: str) -> Hashes:
-    """Returns hashes that a shard stores; the reverse of `_sorted_hashes`."""
     return Hashes(shard.more[name], shard.more[f"{name}_rows"])
 
 

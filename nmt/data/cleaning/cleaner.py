@@ -84,13 +84,12 @@ for _rule in (
 
 
 class PieceRule:
-    """Drops tokenised pairs with a side that is too long or empty, in pieces."""
+    """Drops tokenised pairs with a side that is empty, or longer than `max_pieces` unless that is 0."""
 
     name: ClassVar[str] = "length"
     option: ClassVar[str] = "max_pieces"
 
     def __init__(self, config: CleaningConfig) -> None:
-        """Reads `max_pieces`. With 0, only pairs with an empty side are dropped."""
         self.max_pieces = config.max_pieces
         self.words = (
             f"a side is longer than {self.max_pieces} pieces" if self.max_pieces else "a side has no pieces"
@@ -110,13 +109,7 @@ def build_rules(
     languages: tuple[str, str] = ("", ""),
     tags: Collection[str] = (),
 ) -> list[Rule]:
-    """Builds the rules that the options enable, in the order of `RULES`.
-
-    Args:
-        config: the options.
-        held_out: validation and test; their text must not occur in training.
-        languages: language codes of source and target.
-        tags: tags with which held-out sources may begin; training text has none.
+    """Builds the rules that the options enable, in the order of `RULES`; the other arguments: `Setting`.
 
     Raises:
         UserError: a rule needs a package that is not installed, or does not support a language.
@@ -219,14 +212,7 @@ class CleaningReport:
         self.kept += count
 
     def drop(self, name: str, words: str, source: str, target: str) -> None:
-        """Counts a dropped pair, and stores it as an example if the rule has fewer than `NUM_EXAMPLES`.
-
-        Args:
-            name: name of the rule.
-            words: description of the rule.
-            source: source of the pair.
-            target: target of the pair.
-        """
+        """Counts a dropped pair, and stores it as an example if the rule has fewer than `NUM_EXAMPLES`."""
         self.dropped[name] += 1
         self.words[name] = words
         examples = self.examples.setdefault(name, [])

@@ -124,10 +124,8 @@ def given_options(split: PairsConfig) -> list[str]:
 def open_corpus(split: PairsConfig, data: DataConfig, key: str) -> Corpus:
     """Finds the data of a split and the facts that identify them, without reading the pairs.
 
-    Args:
-        split: the options that name the data.
-        data: the options for languages, column names and the hub data set.
-        key: full name of the option, such as `data.train`.
+    `data` has the languages, column names and hub data set; `key` is the full name of the split, for
+    messages.
 
     Raises:
         UserError: nothing is given, more than one kind of data is given, a side is missing, or the data are
@@ -151,12 +149,7 @@ def open_corpus(split: PairsConfig, data: DataConfig, key: str) -> Corpus:
 
 
 def read_held_out(split: SplitConfig, data: DataConfig, key: str) -> HeldOut:
-    """Reads a validation or test split with all its lines, blank ones included.
-
-    Args:
-        split: the options that name the text.
-        data: the options for languages, column names and the hub data set.
-        key: full name of the option, such as `data.test`.
+    """Reads a validation or test split with all its lines, blank ones included; see `open_corpus`.
 
     Raises:
         UserError: as `open_corpus` and `Corpus.pairs`; the number of groups differs from that of the pairs,
@@ -316,16 +309,7 @@ def _names(files: list[Path]) -> str:
 
 
 def find_test_set(name: str, source_lang: str, target_lang: str, key: str) -> tuple[Path, Path]:
-    """Finds a test set of sacreBLEU. The first use downloads it.
-
-    Args:
-        name: name of the test set, such as `wmt14/full`.
-        source_lang: language code of the source side.
-        target_lang: language code of the target side.
-        key: full name of the option, for the message.
-
-    Returns:
-        The text files of the source and of the first reference.
+    """Finds the text files of a test set of sacreBLEU: source and first reference; may download them.
 
     Raises:
         UserError: there is no such set, it lacks the languages, or it can't be downloaded.

@@ -55,10 +55,8 @@ class HubSplit:
 def open_hub(data: DataConfig, split: str, key: str) -> HubSplit:
     """Opens a split of `data.hub`. The first use downloads the data set.
 
-    Args:
-        data: the options that name the data set, its languages and its columns.
-        split: a name such as `train`, or slices and sums such as `train[:10%]+validation`.
-        key: full name of the option with the split, such as `data.train`.
+    The split may be slices and sums such as `train[:10%]+validation`; `key` is its option, such as
+    `data.train`.
 
     Raises:
         UserError: the data set, its configuration, revision, split or columns do not exist, or it is neither
@@ -111,11 +109,7 @@ def local_folder(hub: HubConfig) -> Path | None:
 
 
 def _require_plain_name(option: str, folder: Path) -> None:
-    """Checks that `datasets` does not interpret the name of a folder as a pattern.
-
-    Raises:
-        UserError: the name is a pattern.
-    """
+    """Refuses the name of a folder that `datasets` would interpret as a pattern."""
     pattern = _PATTERN.search(str(folder))
     if pattern:
         raise UserError(
@@ -334,10 +328,8 @@ def hub_of(corpus: CorpusConfig, data: DataConfig) -> HubConfig:
 def with_commits(data: DataConfig, begun: DataConfig | None) -> DataConfig:
     """Returns the options with a commit as the revision of every hub data set that the run reads.
 
-    Args:
-        data: the options.
-        begun: the options of the run that is resumed, or None. Its revisions are retained unless `data` gives
-            another commit, and the hub is not asked.
+    If a run that has `begun` is resumed, its revisions are retained unless `data` gives another commit, and
+    the hub is not asked.
 
     Raises:
         UserError: a data set or its revision does not exist, or is neither on the network nor in the cache.

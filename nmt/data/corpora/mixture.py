@@ -24,14 +24,16 @@ class Mixture:
     Each corpus has an infinite sequence of passes. Each pass is a permutation of its pairs. An epoch takes
     the next `draws` pairs of that sequence. The pairs of a corpus are thus drawn equally often; their numbers
     of draws differ by at most one. The draws of all corpora in an epoch are then shuffled together.
+
+    Args:
+        sizes: number of pairs of each corpus.
+        draws: mean number of pairs of each corpus that an epoch draws.
+
+    Raises:
+        UserError: an epoch would be longer than 2**32 draws.
     """
 
     def __init__(self, sizes: Sequence[int], draws: Sequence[Fraction]) -> None:
-        """Takes the number of pairs of each corpus, and the mean number of its pairs that an epoch draws.
-
-        Raises:
-            UserError: an epoch would be longer than 2**32 draws.
-        """
         assert len(sizes) == len(draws) and all(sizes)
         if sum(draws) + len(draws) > _MAX_DRAWS:
             raise UserError(f"data.train.corpora: the weights give an epoch of {float(sum(draws)):.3g} pairs")
@@ -56,10 +58,9 @@ class Mixture:
         return sum(self.counts(epoch))
 
     def rows(self, seed: int, epoch: int, start: int, stop: int) -> Array:
-        """Returns the rows drawn at places `start` to `stop` of an epoch, a pure function of the arguments.
+        """Returns the rows of the concatenated corpora drawn at places `start` to `stop` of an epoch: int64.
 
-        Returns:
-            (stop - start,) int64 rows of the concatenated corpora.
+        They are a pure function of the arguments.
         """
         counts = self.counts(epoch)
         ends = offsets_of(np.array(counts, np.int64))

@@ -31,14 +31,9 @@ class NotRecorded(UserError):
 def require_recorded(split: SplitConfig, data: DataConfig, key: str, record: Mapping[str, Any]) -> None:
     """Checks that a split named by the configuration of a model contains only data that its author knows.
 
-    Files must have the size and SHA-256 in the record, or belong to the bundled corpus. Data sets of the hub
-    and test sets of sacreBLEU are public. Local folders are not.
-
-    Args:
-        split: the options that name the data.
-        data: the options that name the hub data set.
-        key: full name of the split, such as `data.test`.
-        record: the facts of the split in the `results.json` of the model.
+    Files must have the size and SHA-256 in the record, the facts of the split in the `results.json` of the
+    model, or belong to the bundled corpus. Data sets of the hub and test sets of sacreBLEU are public. Local
+    folders are not.
 
     Raises:
         NotRecorded: some data differ from the record, or are not in it.

@@ -88,10 +88,7 @@ def known_tags(user_symbols: Sequence[str], sources: Sequence[Source]) -> list[s
 def check_tags(held_out: Mapping[str, HeldOut], sources: Sequence[Source], known: Collection[str]) -> None:
     """Checks the tags of held-out text against those of the corpora. Warns if a tag may be missing.
 
-    Args:
-        held_out: the held-out text by the name of its split.
-        sources: the training corpora.
-        known: the result of `known_tags`.
+    `held_out` has the text of each split by its name; `known` is the result of `known_tags`.
 
     Raises:
         UserError: the tag of a split is unknown to the model.
@@ -111,12 +108,7 @@ def check_tags(held_out: Mapping[str, HeldOut], sources: Sequence[Source], known
 
 
 def check_pieces(sources: Sequence[Source], pieces: Collection[str], path: str) -> None:
-    """Checks that a given vocabulary contains the tags of the corpora.
-
-    Args:
-        sources: the training corpora.
-        pieces: the symbols of the vocabulary.
-        path: the path of the vocabulary, for the message.
+    """Checks that the given vocabulary of `path`, with these `pieces`, contains the tags of corpora.
 
     Raises:
         UserError: a tag is missing.

@@ -236,16 +236,10 @@ def choose_keys(data: DataConfig, has: Callable[[str], bool], names: Sequence[st
 
     `data.source_key` and `data.target_key` name them. If an option has its default value and there is no such
     column, `translation.<language>` is tried, the layout of the WMT data sets. Then a column with the name of
-    the language is tried, the layout of Multi30k.
-
-    Args:
-        data: the options.
-        has: returns whether there is a column of this name. A dot separates the names of nested columns.
-        names: the existing columns, for the message.
-        where: the file or data set, for the message.
+    the language is tried, the layout of Multi30k. A dot separates the names of nested columns.
 
     Raises:
-        UserError: a side has no column; the message lists the existing columns.
+        UserError: a side has no column; the message begins with `where` and lists the existing `names`.
     """
     keys = []
     for side, key, lang in (
@@ -279,13 +273,8 @@ def _field_names(field: pa.Field, prefix: str) -> list[str]:
 def arrow_type(schema: pa.Schema, key: str, where: str) -> pa.DataType | None:
     """Returns the type of a column, or None if there is no such column.
 
-    Args:
-        schema: the columns.
-        key: name of the column.
-        where: the file or data set, for the message.
-
     Raises:
-        UserError: several columns have this name.
+        UserError: several columns have this name; the message begins with `where`.
     """
     import pyarrow as pa
 
@@ -306,15 +295,11 @@ def _require_one(names: Sequence[str], key: str, where: str) -> None:
 
 
 def arrow_blocks(tables: Iterable[pa.Table], keys: Pair, where: str) -> Iterator[TextBlock]:
-    """Yields the pairs of each Arrow table. Null becomes an empty sentence.
-
-    Args:
-        tables: parts of a larger table, in order.
-        keys: the two columns, as `choose_keys` returns them.
-        where: the file or data set, for the message.
+    """Yields the pairs of each Arrow table, parts of a larger one in order. Null becomes an empty sentence.
 
     Raises:
-        UserError: a column does not contain text, or a text is not UTF-8; rows are counted from 0.
+        UserError: a column does not contain text, or a text is not UTF-8. The message begins with `where`;
+            rows are counted from 0.
     """
     first = 0
     for table in tables:

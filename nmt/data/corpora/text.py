@@ -56,9 +56,6 @@ def read_lines(path: Path) -> Iterator[str]:
     Only `\n` and `\r\n` end a line. The last line may have no end. The compression (gzip, xz, Zstandard) is
     detected from the content. A byte order mark at the beginning is removed.
 
-    Args:
-        path: the file.
-
     Raises:
         UserError: the file can't be read, is damaged, or is not UTF-8 (the message gives the line).
     """
@@ -129,16 +126,10 @@ def one_line(text: str) -> str:
 
 
 def expand(value: Any, key: str, *, several: bool = True) -> list[Path]:
-    """Turns the value of an option into files.
+    """Turns the value of the option `key` into files, at least one, all of which exist.
 
-    Args:
-        value: a path, a glob, or a list of them. `bundled:` is the folder of the bundled data, `~` the home
-            folder. The files of a glob are sorted by name.
-        key: full name of the option, for the message.
-        several: whether the option takes a list.
-
-    Returns:
-        The files, at least one. All of them exist.
+    The value is a path, a glob, or a list of them if the option takes `several`. `bundled:` is the folder of
+    the bundled data, `~` the home folder. The files of a glob are sorted by name.
 
     Raises:
         UserError: nothing is given, a file is missing or not a file, or a glob matches nothing.
@@ -238,20 +229,12 @@ _ENDINGS = {"gz", "xz", "zst", "bz2", "txt"}
 def mispaired(
     sources: Sequence[Path], targets: Sequence[Path], languages: Sequence[str]
 ) -> tuple[Path, Path] | None:
-    """Finds a source whose name matches a target at another position.
+    """Finds the first source whose name matches a target at another position, and that target.
 
     Names are compared without the words that distinguish the sides: the languages, words such as `src` and
     `tgt`, and words that all names of one side have and no name of the other has. A source is reported only
     if its remaining words equal those of exactly one target at another position. Freely named files therefore
     cause no report.
-
-    Args:
-        sources: files of the source side.
-        targets: files of the target side, as many as `sources`.
-        languages: language codes of both sides.
-
-    Returns:
-        The first such source, and the target that matches it; None if there is no such source.
     """
     keys = _keys(sources, targets, languages, whole=False)
     if any(len(set(side)) < len(side) for side in keys):  # such as a/train.en and b/train.en

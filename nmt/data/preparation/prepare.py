@@ -75,12 +75,8 @@ def prepare(config: DataConfig, *, shard_pairs: int = SHARD_PAIRS, checked: bool
     stage is cached in folders whose names identify everything that the stage depends on. A changed option
     repeats only the stages that depend on it. Changed code of tokenizer or encoder repeats the encoding, so
     that a corrected error never meets old ids. An interrupted preparation resumes. The result does not depend
-    on the number of processes.
-
-    Args:
-        config: the options.
-        shard_pairs: raw pairs per shard.
-        checked: whether another process of this machine has just opened, and so checked, the same data.
+    on the number of processes. `checked`: another process of this machine has just opened, and so checked,
+    the same data.
 
     Raises:
         UserError: data are missing or damaged, the cache can't be written, or no pairs remain after cleaning.
@@ -139,11 +135,7 @@ def prepare(config: DataConfig, *, shard_pairs: int = SHARD_PAIRS, checked: bool
 
 
 def _check_placeholders(config: DataConfig, existing: Tokenizer) -> None:
-    """Checks that the vocabulary of `data.tokenizer.path` has placeholders if `data.placeholders` is on.
-
-    Raises:
-        UserError: only one of the two has them.
-    """
+    """Checks that the vocabulary of `data.tokenizer.path` has placeholders if `data.placeholders` is on."""
     if config.placeholders != bool(existing.placeholders):
         has, wanted = ("has", "true") if existing.placeholders else ("has no", "false")
         raise UserError(
@@ -268,11 +260,7 @@ class _Stages:
         ]
 
     def _nonempty_texts(self) -> list[Texts]:
-        """Returns the result of the first stage.
-
-        Raises:
-            UserError: no pairs of a corpus remain.
-        """
+        """Returns the result of the first stage; raises `UserError` if no pairs of a corpus remain."""
         for source, texts in zip(self._sources, self._texts(), strict=True):
             _check_not_empty(source, texts.report())
         return self._texts()
@@ -349,7 +337,6 @@ class _Stages:
         return fingerprint([FORMAT, self._shard_pairs, source.corpus.facts, rule_facts(rules), repeats])
 
     def _ids_fingerprint(self, index: int, tokenizer: Tokenizer) -> str:
-        """Returns a fingerprint of the ids of a corpus."""
         source = self._sources[index]
         facts: list[Any] = [
             FORMAT, self._text_fingerprints[index], tokenizer.fingerprint, source.cleaning.max_pieces,

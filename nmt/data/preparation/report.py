@@ -33,10 +33,6 @@ _MAX_BYTES = 1 << 26  # of a report
 def write_data_report(prepared: Prepared, folder: Path) -> None:
     """Writes `data_report.json` and `data_report.html`, unless the folder already has those of these data.
 
-    Args:
-        prepared: the data.
-        folder: the folder; created if it does not exist.
-
     Raises:
         UserError: the folder can't be written.
     """
@@ -156,7 +152,6 @@ def _curve(counts: Array) -> list[Sequence[int]]:
 
 
 def _is_current(path: Path, fingerprint: str) -> bool:
-    """Whether a JSON report has this fingerprint and the current format."""
     try:
         report = parse_json(read_text(path, _MAX_BYTES))
         return bool(report["fingerprint"] == fingerprint and report["format"] == FORMAT)
@@ -177,11 +172,6 @@ def kept_pairs(store: Store, tokenizer: Tokenizer, corpora: Sequence[str]) -> It
     """Yields a uniform sample of each corpus in corpus order, the same at every call.
 
     The sample is decoded from ids, so that only these pairs are read.
-
-    Args:
-        store: the prepared pairs.
-        tokenizer: tokenizer of the pairs.
-        corpora: names of the corpora in `store`.
 
     Yields:
         `corpus`, the name; `source` and `target`, the pieces of each side, truncated with "…" if it is long.
@@ -207,10 +197,10 @@ def vocabulary(counts: Array, side: Vocabulary) -> dict[str, Any]:
         side: the pieces.
 
     Returns:
-        `size`, the number of pieces, special pieces and bytes included; `unused`, the number of pieces that
-        do not occur, special pieces and bytes not counted; `most_frequent`, `middle`, `rarest` and `longest`,
-        lists of `[piece, count]`. The lists contain only pieces that occur. They are in the order of rank,
-        except `longest`. They contain no special pieces, and bytes only in `most_frequent`.
+        `size`, the number of pieces, special pieces and bytes included; `unused`, the number of other pieces
+        that do not occur; `most_frequent`, `middle`, `rarest` and `longest`, lists of `[piece, count]` of
+        pieces that occur. They are in the order of rank, except `longest`. They contain no special
+        pieces, and bytes only in `most_frequent`.
     """
     pieces = side.names
     normal = range(NUM_SPECIAL, len(counts))

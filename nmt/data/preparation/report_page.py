@@ -19,11 +19,7 @@ if TYPE_CHECKING:
 
 
 def page(report: dict[str, Any]) -> str:
-    """Returns the page.
-
-    Args:
-        report: the result of `nmt.data.preparation.report.data_report`.
-    """
+    """Returns the page of a report; `report` is the result of `nmt.data.preparation.report.data_report`."""
     source, target, ratios = report["source"], report["target"], report["ratios"]
     languages = [side["lang"] for side in (source, target)]
     return (
@@ -64,7 +60,6 @@ def _environment() -> Environment:
 
 
 def _thousands(count: int) -> str:
-    """Returns a count with separators between groups of three digits."""
     return f"{count:,}"
 
 
@@ -74,7 +69,6 @@ def _percent(part: float, whole: float) -> str:
 
 
 def _px(coordinate: float) -> str:
-    """Returns a coordinate in a chart, in pixels."""
     return f"{coordinate:.1f}"
 
 
@@ -127,13 +121,9 @@ class Chart:
 def histogram(
     edges: Sequence[float], counts: Sequence[int], name: str, *, logarithmic: bool = False
 ) -> Chart:
-    """Lays out a histogram.
+    """Lays out a histogram; bar i is the bin from edge i to edge i + 1 of (n + 1,) ascending edges.
 
-    Args:
-        edges: (n + 1,) in ascending order; bar i is the bin from edge i to edge i + 1.
-        counts: (n,) counts of the bins.
-        name: CSS class of the bars.
-        logarithmic: whether the horizontal axis is logarithmic, with a label at each power of two.
+    A logarithmic horizontal axis has a label at each power of two; `name` is the CSS class of the bars.
     """
     # The last bin of lengths may be much wider than the others, but all bars are drawn with the same width.
     step = (Chart.right - Chart.left) / len(counts)
@@ -157,11 +147,7 @@ def histogram(
 
 
 def curves(series: dict[str, Sequence[Sequence[float]]]) -> Chart:
-    """Lays out curves with two logarithmic axes.
-
-    Args:
-        series: CSS class of each curve → its points (x, y), with coordinates of at least 1.
-    """
+    """Lays out curves, CSS class → points (x, y) of at least 1, with two logarithmic axes."""
     points = [point for line in series.values() for point in line]
     decades = [math.ceil(math.log10(max(*(point[axis] for point in points), 10))) for axis in (0, 1)]
     across = _scale(0, decades[0], Chart.left, Chart.right)

@@ -44,12 +44,8 @@ def train_tokenizer(
 ) -> Tokenizer:
     """Trains a tokenizer and writes it to a folder.
 
-    The same pairs and options give the same pieces on every machine, with any number of cores.
-
-    Args:
-        pairs: returns a new iterator over the cleaned training pairs, or over a sample of them.
-        config: the options.
-        folder: folder for the models.
+    The same pairs and options give the same pieces on every machine, with any number of cores. `pairs`
+    returns a new iterator over the cleaned training pairs, or over a sample of them.
 
     Raises:
         UserError: there is no text, the vocabulary is too small for the characters, or a user symbol can't be
@@ -140,11 +136,8 @@ def _training_error(message: str, config: TokenizerConfig, side: str) -> str:
 def recommended_size(pairs: int, characters: int, *, joint: bool) -> int:
     """Returns the number of pieces of each vocabulary. It never decreases with more pairs or characters.
 
-    Args:
-        pairs: number of cleaned training pairs of all corpora.
-        characters: number of characters that need a piece, as `num_characters` counts them. The vocabulary
-            has at least twice as many pieces, which matters for Chinese with its thousands of characters.
-        joint: whether both languages share one vocabulary. If not, each vocabulary has half the size.
+    The vocabulary has at least twice as many pieces as `num_characters` counts, which matters for Chinese
+    with its thousands of characters. If the languages do not share one vocabulary, each has half the size.
     """
     size = SIZES[bisect_right(SIZES, pairs, key=lambda row: row[0]) - 1][1]
     needed = -(-2 * characters // _MULTIPLE) * _MULTIPLE
@@ -154,10 +147,7 @@ def recommended_size(pairs: int, characters: int, *, joint: bool) -> int:
 def num_characters(pairs: Iterable[tuple[str, str]], coverage: float, *, joint: bool) -> int:
     """Counts the most frequent characters that together make up the fraction `coverage` of a text.
 
-    Args:
-        pairs: the text.
-        coverage: the fraction, in (0, 1]: `data.tokenizer.character_coverage`.
-        joint: whether the two sides count as one text. If not, the larger number of the two is returned.
+    Without `joint`, the two sides do not count as one text, and the larger number of the two is returned.
     """
     counts: tuple[Counter[str], Counter[str]] = (Counter(), Counter())
     for pair in pairs:

@@ -299,7 +299,7 @@ def _hashes(words: Side) -> Array:
 
 
 def _in_groups(draw: _Draw, words: Side, numbers: Array, order: Array, longest: int) -> Side:
-    """Calls `draw` for groups of words of similar length.
+    """Calls `draw` for groups of words of similar length; returns the ids of the pieces of each word.
 
     Args:
         draw: samples one group.
@@ -307,9 +307,6 @@ def _in_groups(draw: _Draw, words: Side, numbers: Array, order: Array, longest: 
         numbers: (W,) uint64 seeds.
         order: (W,) the words sorted by length.
         longest: cells of the tables per letter, at most; limits the size of the groups.
-
-    Returns:
-        The ids of the pieces of each word.
     """
     sizes = words.lengths()
     drawn: list[Array] = []
@@ -342,16 +339,13 @@ def _groups(sizes: Sequence[int] | Array, longest: int) -> Iterator[slice]:
 
 
 class Sampler:
-    """Samples new segmentations of the words of encoded sentences."""
+    """Samples new segmentations of the words of encoded sentences.
+
+    The training method of the pieces selects `UnigramSegmenter` or `BpeSegmenter`; `alpha` is their exponent
+    or dropout probability.
+    """
 
     def __init__(self, vocabulary: Vocabulary, segmentation: Segmentation, alpha: float) -> None:
-        """Reads the vocabulary.
-
-        Args:
-            vocabulary: the pieces.
-            segmentation: its training method; selects `UnigramSegmenter` or `BpeSegmenter`.
-            alpha: the exponent in `UnigramSegmenter`, or the dropout probability in `BpeSegmenter`.
-        """
         pieces = vocabulary.names
         ids = {piece: i for i, piece in enumerate(pieces)}
         scores = {piece: score for piece, score in vocabulary.scores.items() if piece in ids}

@@ -70,6 +70,13 @@ class Tokenizer:
     SentencePiece encodes the whole text at once, and yields the same pieces except in ties, because no piece
     crosses a space. It breaks ties by the rounding of sums that depend on the preceding text. It does not
     reuse the pieces of repeated words.
+
+    Args:
+        source_model: a SentencePiece model as bytes.
+        target_model: that of the target side; None: `source_model` is for both sides.
+
+    Raises:
+        ValueError: a model is damaged, or `train_tokenizer` did not create it.
     """
 
     source: Vocabulary
@@ -89,11 +96,6 @@ class Tokenizer:
     """The ids of the placeholders, the same on both sides. Empty without `data.placeholders`."""
 
     def __init__(self, source_model: bytes, target_model: bytes | None = None) -> None:
-        """Takes SentencePiece models as bytes. Without `target_model` both sides use `source_model`.
-
-        Raises:
-            ValueError: a model is damaged, or `train_tokenizer` did not create it.
-        """
         self.joint = target_model is None
         self.source = SentencePieceVocabulary(source_model)
         self.target = self.source if target_model is None else SentencePieceVocabulary(target_model)
@@ -237,21 +239,20 @@ class Tokenizer:
 
 
 class MarianTokenizer(Tokenizer):
-    """A tokenizer with a `MarianVocabulary` for each side."""
+    """A tokenizer with a `MarianVocabulary` for each side.
+
+    Args:
+        models: the SentencePiece models of the source and the target side.
+        source_names: the piece of each id; the first four are pad, bos, eos and unk.
+        target_names: those of the target side; None: the same.
+
+    Raises:
+        ValueError: a model is damaged, or a list has the same piece twice.
+    """
 
     def __init__(
         self, models: tuple[bytes, bytes], source_names: Sequence[str], target_names: Sequence[str] | None
     ) -> None:
-        """Takes the SentencePiece models of both sides and the pieces by their ids.
-
-        Args:
-            models: the SentencePiece models of the source and the target side.
-            source_names: the piece of each id; the first four are pad, bos, eos and unk.
-            target_names: those of the target side; None: the same.
-
-        Raises:
-            ValueError: a model is damaged, or a list has the same piece twice.
-        """
         # The SentencePiece models differ even if both sides have the same list.
         self.joint = False
         self._lists = _lists_content(source_names, target_names)
@@ -302,11 +303,7 @@ class MarianTokenizer(Tokenizer):
 
 
 def find_tokenizer(path: str) -> Tokenizer:
-    """Reads the tokenizer of a trained model.
-
-    Args:
-        path: a model folder, a run folder with a folder `model/`, a checkpoint of a run, or
-            `hf://owner/name`.
+    """Reads the tokenizer of a trained model: of its folder, run folder, checkpoint, or `hf://owner/name`.
 
     Raises:
         UserError: there is no tokenizer, or it is damaged.
@@ -324,11 +321,7 @@ def find_tokenizer(path: str) -> Tokenizer:
 
 
 def check_symbols(symbols: Sequence[str], key: str) -> None:
-    """Checks that strings can be pieces.
-
-    Args:
-        symbols: the strings.
-        key: full name of their option, for the message.
+    """Checks that the strings of the option `key` can be pieces.
 
     Raises:
         UserError: a string can't be a piece, or is given twice.
@@ -394,7 +387,6 @@ def _submessage(message: bytes, wanted: int) -> bytes:
 
 
 def _lists_content(source: Sequence[str], target: Sequence[str] | None) -> bytes:
-    """Returns the content of the file with both lists."""
     names = {"source": list(source), "target": None if target is None else list(target)}
     return json.dumps(names, ensure_ascii=False).encode()
 

@@ -42,14 +42,12 @@ class Vocabulary(ABC):
     Attributes:
         model: a SentencePiece model, as bytes.
         processor: the same, loaded. Its ids are those of the vocabulary only in a `SentencePieceVocabulary`.
+
+    Raises:
+        ValueError: the model is damaged, or not one of the kind of the class.
     """
 
     def __init__(self, model: bytes) -> None:
-        """Reads a SentencePiece model.
-
-        Raises:
-            ValueError: `model` is not one.
-        """
         self.model = model
         try:
             self.processor = spm.SentencePieceProcessor(model_proto=model)
@@ -110,11 +108,6 @@ class SentencePieceVocabulary(Vocabulary):
     """The pieces of a SentencePiece model of `nmt-train`, with byte fallback. Each word is encoded alone."""
 
     def __init__(self, model: bytes) -> None:
-        """Reads a SentencePiece model.
-
-        Raises:
-            ValueError: the model is damaged, or from another program.
-        """
         super().__init__(model)
         processor = self.processor
         ids = (processor.pad_id(), processor.bos_id(), processor.eos_id(), processor.unk_id())
@@ -174,17 +167,13 @@ class MarianVocabulary(Vocabulary):
 
     Pieces that are not in the list are unknown. Both sides may have the same list, but each has a
     SentencePiece model. The ids are those of transformers' `MarianTokenizer`, in another order: there, the
-    special pieces may have any ids, and each `nmt` vocabulary begins with four of them. As there, a whole
+    special pieces may have any ids, and here the list begins with pad, bos, eos and unk. As there, a whole
     line is encoded at once, the names of the special pieces in a text become these pieces, and `>>xx<<` at
-    the beginning of a text is one piece, which selects the target language of some models.
+    the beginning of a text is one piece, which selects the target language of some models. Two ids with the
+    same piece raise `ValueError`.
     """
 
     def __init__(self, model: bytes, names: Sequence[str]) -> None:
-        """Takes a SentencePiece model, and the piece of each id; the first four are pad, bos, eos and unk.
-
-        Raises:
-            ValueError: the model is damaged, or two ids have the same piece.
-        """
         super().__init__(model)
         self._names = list(names)
         # Not the piece bos, which begins a translation: Marian does not have it.
@@ -310,9 +299,8 @@ NO_WORD = -1
 def words_of_text(text: str, encode: Callable[[list[str]], list[list[int]]]) -> list[int]:
     """Returns the number of the word of each piece of a text.
 
-    Args:
-        text: split at spaces; each part is encoded alone, as `Words` does it.
-        encode: returns for each part the first byte of each of its pieces.
+    Each part between spaces is encoded alone, as `Words` does it; `encode` returns the first byte of its
+    pieces.
     """
     parts = [(match.start(), match[0]) for match in re.finditer("[^ ]+", text)]
     starts = [len(text[:start].encode()) for start, _ in parts]

@@ -40,11 +40,7 @@ class Words:
         self._clear()
 
     def encode(self, texts: Side) -> Side:
-        """Encodes many texts.
-
-        Args:
-            texts: as `Side.of_lines` returns them. A newline within a text is an ordinary character.
-        """
+        """Encodes texts of `Side.of_lines`. A newline within a text is an ordinary character."""
         ends = texts.offsets[1:] - texts.offsets[0]
         codes = np.append(texts.flat(), np.zeros(8 * _LANES, np.uint8))
         codes[ends - 1] = _SPACE

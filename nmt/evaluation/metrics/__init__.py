@@ -24,12 +24,8 @@ for _kind in (Bleu, ChrF, ChrFPlusPlus, Ter, Comet):
 def metric_kinds(keys: Sequence[str], option: str = "evaluation.metrics") -> dict[str, type[Metric]]:
     """Returns the class of each metric by its key.
 
-    Args:
-        keys: the keys, in the order of tables.
-        option: the option that holds the keys, for the error message.
-
     Raises:
-        UserError: a key is not registered.
+        UserError: a key is not registered; the message begins with `option`.
     """
     return {key: METRICS.find(key, f"{option}=[{','.join(keys)}]") for key in keys}
 
@@ -37,15 +33,9 @@ def metric_kinds(keys: Sequence[str], option: str = "evaluation.metrics") -> dic
 def metrics_for(
     target_lang: str, options: EvaluationConfig | None = None, keys: Sequence[str] | None = None
 ) -> dict[str, Metric]:
-    """Creates metrics for a language.
+    """Creates metrics for the language code of hypotheses and references, such as `de`, `zh_CN` or empty.
 
-    Args:
-        target_lang: language code of hypotheses and references, such as `de` or `zh_CN`; or empty.
-        options: options of scoring; None: the defaults.
-        keys: keys of the metrics; None: those of `options`.
-
-    Returns:
-        Key → metric, in the order of the keys.
+    Without `options`, they have the defaults; without `keys`, the metrics are those of `options`.
 
     Raises:
         UserError: a key is not registered, or a metric requires an option or a program that is missing.

@@ -162,10 +162,7 @@ def _write(path: Path, lines: Sequence[str]) -> None:
 
 
 def _find_command(words: Sequence[str]) -> list[str]:
-    """Returns a command with the full path of its program.
-
-    Args:
-        words: the program, which may begin with `~`, and its arguments.
+    """Returns a command with the full path of its program, which may begin with `~`.
 
     Raises:
         UserError: the program does not exist or is not executable.
@@ -179,19 +176,14 @@ def _find_command(words: Sequence[str]) -> list[str]:
 
 
 def _output_of(words: Sequence[str], folder: Path, interrupted: Callable[[], bool]) -> str:
-    """Runs a command and returns its standard output.
+    """Runs a command, whose output files are in `folder`, and returns its standard output.
 
     The command runs in a new process group. Ctrl-C reaches only this process, which then ends the group.
 
-    Args:
-        words: the program and its arguments.
-        folder: the folder of its output files.
-        interrupted: called repeatedly; when it returns true, the command is killed.
-
     Raises:
-        ScoringStopped: `interrupted` became true.
-        UserError: the command can't be started, or fails; the message ends with the last line of its
-            standard error.
+        ScoringStopped: `interrupted`, which is called repeatedly, became true.
+        UserError: the command can't be started, or fails; the message ends with the last line of its standard
+            error.
     """
     names = folder / "stdout", folder / "stderr"
     with open(names[0], "wb") as out, open(names[1], "wb") as err:

@@ -24,11 +24,9 @@ _WITHOUT_SPACES = ("zh", "ja-mecab")
 
 
 def tokenizer_for(target_lang: str) -> str:
-    """Returns the tokenizer of BLEU for a language: `zh`, `ja-mecab`, `ko-mecab`, or `13a` for all others.
+    """Returns the tokenizer of BLEU for a language: `zh`, `ja-mecab`, `ko-mecab`, or `13a` for others.
 
-    Args:
-        target_lang: a language code of two or three letters, optionally with a script or region:
-            `zh`, `zh-TW`, `zho_Hans`.
+    The code has two or three letters, and may have a script or region: `zh`, `zh-TW`, `zho_Hans`.
     """
     return _TOKENIZERS.get(re.split("[-_]", target_lang.lower())[0], "13a")
 

@@ -82,7 +82,6 @@ class RatioRule(Rule):
     option = "max_ratio"
 
     def __init__(self, max_ratio: float) -> None:
-        """Takes the largest allowed ratio of the longer side to the shorter side, in characters."""
         self.max_ratio = max_ratio
 
     @classmethod
@@ -113,7 +112,6 @@ class LeakedRule(Rule):
     version = 2
 
     def __init__(self, sources: Iterable[str], targets: Iterable[str], tags: Collection[str] = ()) -> None:
-        """Takes all held-out text, and the tags with which its sources may begin; training text has none."""
         lines = set(filter(str.strip, sources))
         lines |= {without_tag(line, tags) for line in lines}
         self.sources = frozenset(map(_comparison_key, lines))
@@ -188,7 +186,6 @@ class LongWordRule(Rule):
     option = "max_word"
 
     def __init__(self, max_word: int, source_spaced: bool = True, target_spaced: bool = True) -> None:
-        """Takes the largest word length in characters, and whether each side separates words by spaces."""
         self.max_word = max_word
         self.spaced = source_spaced, target_spaced
 
@@ -218,7 +215,6 @@ class CopiedRule(Rule):
     option = "max_copied"
 
     def __init__(self, max_copied: float) -> None:
-        """Takes the largest allowed share of the source's words that also occur in the target."""
         self.max_copied = max_copied
 
     @classmethod

@@ -25,6 +25,9 @@ class LanguageRule(Rule):
 
     On 1,000 clean, short pairs of the quickstart corpus, the detector is wrong about 5 pairs at a confidence
     of 0.95, and about 19 pairs at 0.8. It takes about one millisecond per pair.
+
+    Raises:
+        UserError: the package is not installed, or does not support one of the languages.
     """
 
     name = "language"
@@ -32,11 +35,6 @@ class LanguageRule(Rule):
     option = "langid_confidence"
 
     def __init__(self, confidence: float, source_lang: str, target_lang: str) -> None:
-        """Takes the smallest confidence at which another language is accepted, and the sides' languages.
-
-        Raises:
-            UserError: the package is not installed, or does not support one of the languages.
-        """
         self.confidence = confidence
         known = known_languages()
         self.expected = tuple(_codes(code) for code in (source_lang, target_lang))
@@ -157,7 +155,6 @@ class ScriptRule(Rule):
     option = "min_script"
 
     def __init__(self, min_script: float, source_lang: str, target_lang: str) -> None:
-        """Takes the smallest allowed share of letters in the right script, and the languages of the sides."""
         self.min_script = min_script
         self.scripts = tuple(SCRIPTS.get(base_language(code)) for code in (source_lang, target_lang))
 
