@@ -15,7 +15,7 @@ for folder in (_TESTS.parent, _TESTS / "integration", _TESTS):
     sys.path.insert(0, str(folder))
 
 from attack.prepared import TRAINING  # noqa: E402
-from attack.process import import_all  # noqa: E402
+from attack.process import import_everything  # noqa: E402
 from attack.runner import Outcome, prepare, run  # noqa: E402
 from attack.table import chosen, part  # noqa: E402
 
@@ -41,7 +41,7 @@ def main() -> int:
     if options.list:
         print("\n".join(f"{case.name:<60} {case.command} {' '.join(case.arguments)!a}" for case in cases))
         return 0
-    import_all()
+    import_everything()
     # Not a TemporaryDirectory: the exit handlers of each fork would remove it.
     scratch = Path(tempfile.mkdtemp(prefix="attack-"))
     try:

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import atexit
-import io
 import os
 import resource
 import shutil
 import signal
 import sys
-import threading
 import time
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 
-from commands import MODULES, command_line
+from commands import command_line
+from forking import import_all, run_command
 
 from attack.case import Case
 from attack.room import SECRET, Room
@@ -32,39 +30,12 @@ _VARIABLES = {
 }
 
 
-def import_all() -> None:
+def import_everything() -> None:
     """Imports the modules that the commands import, so that forks have them; starts no thread."""
     os.environ.update(_VARIABLES)
-    for module in (
-        "datasets",
-        "sacrebleu",
-        "tensorboard.compat",
-        "torch.utils.tensorboard",
-        "pyarrow.parquet",
-    ):
+    for module in ("datasets", "pyarrow.parquet"):
         import_module(module)
-    for module in MODULES.values():
-        import_module(f"nmt.cli.{module}")
-    for name in ("nmt.training.run", "nmt.training.finish", "nmt.decoding.translator", "nmt.bundle"):
-        import_module(name)
-    _compose_once()
-    import torch
-
-    torch.set_num_threads(1)
-    sys.stdout.flush()
-    sys.stderr.flush()
-
-
-def _compose_once() -> None:
-    """Fills the caches of Hydra's parser, which take longer than most cases."""
-    from nmt.config import EvalConfig, TrainConfig, TranslateConfig
-    from nmt.options.arguments import Arguments
-    from nmt.options.compose import compose_jobs
-
-    overrides = ("seed=1", "training.precision=fp32", "data.tokenizer.user_symbols=['a b',c]")
-    compose_jobs(TrainConfig, "train", Arguments(overrides))
-    compose_jobs(TranslateConfig, "translate", Arguments(("model_dir=x", "decoding.beam_size=2")))
-    compose_jobs(EvalConfig, "eval", Arguments(("hypotheses=x",)))
+    import_all()
 
 
 @dataclass
@@ -139,9 +110,7 @@ def _child(case: Case, room: Room, *, fresh: bool) -> None:
         _enter(case, room)
         if fresh:
             os.execv(sys.executable, command_line(case.command, *arguments))
-        sys.argv = [case.command, *arguments]
-        _standard_streams()
-        status = _interpreted(import_module(f"nmt.cli.{MODULES[case.command]}").main)
+        status = run_command(case.command, *arguments)
     except BaseException as error:
         os.write(2, f"harness: {error!r}\n".encode())
     finally:
@@ -222,49 +191,6 @@ def _output(name: str | None, path: Path) -> int | None:
         os.close(reader)
         return writer
     return os.open(name or path, os.O_WRONLY | os.O_CREAT | os.O_APPEND * (name is None), 0o644)
-
-
-def _standard_streams() -> None:
-    """Opens the streams of `sys` as the interpreter does at its start."""
-    for number, name in enumerate(("stdin", "stdout", "stderr")):
-        stream: io.TextIOWrapper | None
-        try:
-            os.fstat(number)
-            raw = io.FileIO(number, "rb" if number == 0 else "wb", closefd=False)
-        except OSError:
-            stream = None
-        else:
-            buffered = io.BufferedReader(raw) if number == 0 else io.BufferedWriter(raw)
-            errors = "backslashreplace" if number == 2 else "strict"
-            stream = io.TextIOWrapper(buffered, "utf-8", errors=errors, line_buffering=number == 2)
-        setattr(sys, name, stream)
-        setattr(sys, f"__{name}__", stream)
-
-
-def _interpreted(main: object) -> int:
-    """Runs `main`, then the threads, exit handlers and flushes of the interpreter; returns the status."""
-    status = 0
-    try:
-        main()  # type: ignore[operator]
-    except SystemExit as exit:
-        status = exit.code if isinstance(exit.code, int) else 0 if exit.code is None else 1
-    except BaseException:
-        sys.excepthook(*sys.exc_info())
-        status = 1
-    try:
-        threading._shutdown()  # type: ignore[attr-defined]
-        atexit._run_exitfuncs()
-    except BaseException:
-        sys.excepthook(*sys.exc_info())
-    try:
-        if sys.stdout is not None:
-            sys.stdout.flush()
-    except (OSError, ValueError) as error:
-        os.write(2, f"Exception ignored in: stdout\n{error!r}\n".encode())
-        status = 120
-    if sys.stderr is not None:
-        sys.stderr.flush()
-    return status
 
 
 def _root() -> str:

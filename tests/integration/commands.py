@@ -8,14 +8,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-MODULES = {
-    "nmt-train": "train",
-    "nmt-translate": "translate",
-    "nmt-eval": "evaluate",
-    "nmt-export": "export",
-    "nmt-import": "import_model",
-    "nmt-serve": "serve",
-}
+from forking import MODULES, forked_command
 
 SMALL = (
     "data.tokenizer.vocab_size=320",
@@ -42,7 +35,7 @@ def environment(cache: Path) -> dict[str, str]:
 
 
 def command_line(name: str, *arguments: str) -> list[str]:
-    """Returns the command line that runs a command in the same Python interpreter."""
+    """Returns the command line that runs a command in the same Python interpreter, started anew."""
     code = f"import sys; sys.argv[0] = {name!r}; from nmt.cli.{MODULES[name]} import main; main()"
     return [sys.executable, "-c", code, *arguments]
 
@@ -55,11 +48,15 @@ class Toy:
     cache: Path
 
     def run(
-        self, name: str, *arguments: str, text: str | bytes | None = None
+        self, name: str, *arguments: str, text: str | bytes | None = None, fresh: bool = False
     ) -> subprocess.CompletedProcess[bytes]:
-        """Runs a command in the folder of the corpus and returns its output as bytes."""
+        """Runs a command in the folder of the corpus and returns its output as bytes.
+
+        With `fresh` a new interpreter runs it, otherwise a fork of a process that has imported everything.
+        """
+        line = command_line if fresh else forked_command
         return subprocess.run(
-            command_line(name, *arguments),
+            line(name, *arguments),
             cwd=self.folder,
             env=environment(self.cache),
             input=text.encode() if isinstance(text, str) else text or b"",

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -12,6 +14,7 @@ from commands import Toy
 from toy import write_toy
 
 from nmt.runtime import log
+from nmt.training.figures import meter
 
 
 @pytest.fixture(scope="session")
@@ -24,9 +27,30 @@ def toy(tmp_path_factory: pytest.TempPathFactory) -> Toy:
 @pytest.fixture(scope="session")
 def trained(toy: Toy) -> Path:
     """The run folder of a finished training, shared by all tests."""
-    result = toy.run("nmt-train", *toy.small("run_dir=trained"))
+    result = toy.run("nmt-train", *toy.small("run_dir=trained"), fresh=True)
     assert result.returncode == 0, result.stderr.decode()
     return toy.folder / "trained"
+
+
+@pytest.fixture(scope="session", autouse=True)
+def one_ceiling() -> Iterator[None]:
+    """Measures the speed of the machine once: it takes as long as the training of a test."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(meter, "measured_ceiling", cache(meter.measured_ceiling))
+        yield
+
+
+@pytest.fixture(scope="module")
+def cache_of_module(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A cache folder, empty at first."""
+    return tmp_path_factory.mktemp("cache")
+
+
+@pytest.fixture(autouse=True)
+def own_cache(cache_of_module: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Gives the tests of a file one cache folder: the data that they share are prepared once."""
+    monkeypatch.setenv("NMT_CACHE", os.fspath(cache_of_module))
+    return cache_of_module
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ ctranslate2 = pytest.importorskip("ctranslate2", reason="the extra export is not
 
 def test_an_export_and_its_report(toy: Toy, trained: Path, tmp_path: Path) -> None:
     output = tmp_path / "exported"
-    result = toy.run("nmt-export", f"model_dir={trained}", f"output={output}")
+    result = toy.run("nmt-export", f"model_dir={trained}", f"output={output}", fresh=True)
     assert result.returncode == 0, result.stderr.decode()
     assert result.stdout == b""
     report = json.loads((output / "export.json").read_text())

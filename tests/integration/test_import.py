@@ -9,8 +9,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from commands import Toy, command_line, environment
+from commands import Toy, environment
 from fake_hub import Repository, running_hub
+from forking import forked_command
 
 pytest.importorskip("transformers", reason="the extra export is not installed")
 sys.path.append(str(Path(__file__).parents[1] / "unit/interop"))
@@ -21,7 +22,7 @@ def test_an_imported_model_translates_and_is_trained_further(toy: Toy, tmp_path:
     from opus_models import opus_folder
 
     original, output = opus_folder(tmp_path / "opus"), tmp_path / "imported"
-    result = toy.run("nmt-import", f"model={original}", f"output={output}", "check_sentences=10")
+    result = toy.run("nmt-import", f"model={original}", f"output={output}", "check_sentences=10", fresh=True)
     assert result.returncode == 0, result.stderr.decode()
     assert result.stdout == b""
     assert json.loads((output / "results.json").read_text())["import"]["sentences"] == 10
@@ -63,7 +64,7 @@ def test_a_model_of_the_hub(toy: Toy, tmp_path: Path) -> None:
 
         def run(model: str, output: Path, **more: str) -> subprocess.CompletedProcess[str]:
             return subprocess.run(
-                command_line("nmt-import", f"model={model}", f"output={output}", "check_sentences=5"),
+                forked_command("nmt-import", f"model={model}", f"output={output}", "check_sentences=5"),
                 cwd=toy.folder,
                 env=kept | variables | more,
                 capture_output=True,

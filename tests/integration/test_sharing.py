@@ -13,8 +13,9 @@ from pathlib import Path
 
 import pytest
 import yaml
-from commands import Toy, command_line, environment
+from commands import Toy, environment
 from fake_hub import TOKEN, Hub, Repository, running_hub
+from forking import forked_command
 
 from nmt.bundle import load_bundle, read_config
 
@@ -35,7 +36,7 @@ class Desk:
         kept = {key: value for key, value in environment(self.toy.cache).items() if not key.startswith("HF_")}
         given = {"HF_ENDPOINT": self.hub.url, "HF_HOME": os.fspath(self.home), **variables}
         return subprocess.run(
-            command_line(name, *arguments),
+            forked_command(name, *arguments),
             cwd=self.toy.folder,
             env=kept | given | ({} if token is None else {"HF_TOKEN": token}),
             input=text,
