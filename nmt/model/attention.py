@@ -95,7 +95,7 @@ class Score(nn.Module):
     """A score function of queries and keys. Each attention layer has an instance; its parameters are trained.
 
     A score that is a multiple of the dot product overrides `factor`; all kernels support it. Any other score
-    overrides `forward`.
+    overrides `forward`. `__init__` initialises the parameters.
 
     Args:
         heads: H.
@@ -116,7 +116,12 @@ class Score(nn.Module):
         return None
 
     def forward(self, q: Tensor, k: Tensor) -> Tensor:
-        """Queries (B, H, Lq, E) and keys (B, H, Lk, E) → scores (B, H, Lq, Lk)."""
+        """Queries (B, H, Lq, E) and keys (B, H, Lk, E) → scores (B, H, Lq, Lk), of the dtype of `q`.
+
+        Some vectors are padding, such as zeros. Their scores are masked by -inf afterwards, so scores and
+        gradients must be finite for every finite vector. `q` may have fewer bits than the parameters: bf16 in
+        a search, or on a GPU.
+        """
         assert self.scale is not None, "a score without a factor must override forward"
         return q @ k.transpose(-2, -1) * self.scale
 

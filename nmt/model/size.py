@@ -15,7 +15,7 @@ from nmt.data.batches.batching import Batch
 def num_weights(config: ModelConfig, source_vocab_size: int, target_vocab_size: int) -> int:
     """Returns the number of weights of the model that `config` describes; a shared matrix counts once.
 
-    The weights of learnt positional encodings are not counted.
+    The weights of learnt positional encodings and of attention scores are not counted.
     """
     d_model, d_ff = config.d_model, config.d_ff
     attention = 4 * d_model * (d_model + 1)

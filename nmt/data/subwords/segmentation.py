@@ -384,6 +384,6 @@ class Sampler:
         """Returns the positions where words begin. Each piece without letters counts as a word."""
         fixed = self._letters.lengths()[flat] == 0
         begins = self._starts_word[flat] | fixed
-        begins[1:] |= fixed[:-1]
+        begins[1:] |= fixed[:-1]  # letters after it are another word
         begins[offsets[:-1][np.diff(offsets) > 0]] = True
         return np.flatnonzero(begins)

@@ -69,7 +69,8 @@ class Tokenizer:
     Words are separated by spaces. Each word is encoded alone; the pieces of a text are those of its words.
     SentencePiece encodes the whole text at once, and yields the same pieces except in ties, because no piece
     crosses a space. It breaks ties by the rounding of sums that depend on the preceding text. It does not
-    reuse the pieces of repeated words.
+    reuse the pieces of repeated words. Subword regularisation changes ids, not text: see
+    `nmt.data.subwords.segmentation`.
 
     Args:
         source_model: a SentencePiece model as bytes.

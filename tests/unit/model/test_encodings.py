@@ -154,8 +154,8 @@ def test_options_are_checked_before_a_model_is_built() -> None:
         Transformer.check(replace(EVEN, positions=PositionsConfig("t5", {"buckets": 7})))
     with pytest.raises(UserError, match=r"options\.max_distance=16: must be between 17 and"):
         Transformer.check(replace(EVEN, positions=PositionsConfig("t5", {"max_distance": 16})))
-    with pytest.raises(UserError, match=r"model\.attention=cosine: there is no attention score cosine"):
-        Transformer.check(replace(EVEN, attention="cosine"))
+    with pytest.raises(UserError, match=r"model\.attention=absent: there is no attention score absent"):
+        Transformer.check(replace(EVEN, attention="absent"))
 
 
 def test_rotary_is_a_product_with_complex_numbers() -> None:
