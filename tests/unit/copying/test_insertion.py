@@ -31,7 +31,6 @@ from nmt.data.store import Store
 from nmt.data.subwords.learning import train_tokenizer
 from nmt.data.subwords.tokenizer import Tokenizer
 from nmt.runtime.arrays import Side
-from nmt.training.batch_size import largest_batches
 
 ENGLISH = "the small big red dog cat man sees hears London 1999 Bob house tree bird fish Munich".split()
 GERMAN = (
@@ -332,9 +331,3 @@ def test_without_the_option_blocks_are_unchanged() -> None:
     source, target = store.take(block.rows.flat())
     assert block.source.flat().tolist() == source.flat().tolist()
     assert block.target.flat().tolist() == target.flat().tolist()
-
-
-def test_the_probe_knows_the_longest_pair() -> None:
-    store = stored(texts(103), tokenizer())
-    longest = [max(batch.source.lengths) for batch in largest_batches(store, data())]
-    assert max(longest) == 41

@@ -19,7 +19,6 @@ from nmt.decoding.translation import pharaoh
 from nmt.decoding.translator import Translator
 from nmt.errors import UserError
 from nmt.model import MODELS, Seq2Seq, Transformer
-from nmt.runtime import log
 
 PREDICTING, READING = Shift.predicting, Shift.reading
 
@@ -153,12 +152,10 @@ def test_given_pairs() -> None:
 
 
 def test_without_a_choice_the_last_layer_is_used(caplog: pytest.LogCaptureFixture) -> None:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(log, "propagate", True)
-        caplog.set_level(logging.INFO, "nmt")
-        translator = copier([AttentiveCopy()])
-        translator.translate(LINES, alignments=True)
-        pairs_of(translator).align([("w1", "w1")])
+    caplog.set_level(logging.INFO, "nmt")
+    translator = copier([AttentiveCopy()])
+    translator.translate(LINES, alignments=True)
+    pairs_of(translator).align([("w1", "w1")])
     assert [record.getMessage() for record in caplog.records] == [
         "alignments: no heads were chosen for this model, so all of layer 1 are used; "
         "nmt.load(DIR).choose_alignment_heads(pairs) chooses better ones, for decoding.alignment_heads"

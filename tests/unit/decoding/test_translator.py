@@ -116,9 +116,7 @@ def test_too_little_memory_is_told_in_words(error: Exception) -> None:
         translator(Large()).translate(["w1 w2"])
 
 
-def test_a_batch_that_does_not_fit_is_translated_in_halves(
-    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_batch_that_does_not_fit_is_translated_in_halves(caplog: pytest.LogCaptureFixture) -> None:
     sizes = []
 
     class Large(CopyModel):
@@ -128,7 +126,6 @@ def test_a_batch_that_does_not_fit_is_translated_in_halves(
                 raise torch.OutOfMemoryError
             return super().start(batch)
 
-    monkeypatch.setattr(log, "propagate", True)
     caplog.set_level("INFO", log.name)
     lines = ["w1 w2", "w3", "w2 w2 w2", "w1", "w4 w1"]
     found = translator(Large(), workers=1).translate(lines, prefixes=["", "", "w2", "", ""])

@@ -179,7 +179,7 @@ class Watching(torch.overrides.TorchFunctionMode):
         return out
 
 
-def test_windows_need_no_square_of_scores(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_windows_need_no_square_of_scores() -> None:
     """The largest tensor of a forward and backward pass grows with the length, not with its square."""
     largest: dict[int, int] = {}
     for length in (128, 256):

@@ -19,7 +19,6 @@ from nmt.model.gpu import GpuBackend, attention
 from nmt.model.gpu.attention import FlashAttention, attend_flash, attention_without_padding
 from nmt.model.positions import POSITIONS, Shape
 from nmt.model.reference import naive_attention
-from nmt.runtime import log
 
 
 @pytest.mark.parametrize(
@@ -63,13 +62,6 @@ def test_this_torch_has_the_operator_with_these_arguments() -> None:
     assert {"scale", "window_size_left", "window_size_right"} <= {name for name, _ in arguments}
 
 
-@pytest.fixture
-def said(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> pytest.LogCaptureFixture:
-    """The log records of the program."""
-    monkeypatch.setattr(log, "propagate", True)
-    return caplog
-
-
 HEADS, WIDTH, LAYER = 2, 8, 1
 GPU = torch.device("cuda", 0)
 LAYOUT = Layout.of([7, 2])
@@ -98,7 +90,7 @@ def test_the_attention_of_a_gpu(
     expected: str | None,
     triton: bool,
     monkeypatch: pytest.MonkeyPatch,
-    said: pytest.LogCaptureFixture,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     """What has no kernel pads the sentences; in 16 bits the log says so, once."""
     monkeypatch.setattr(attention, "flash_runs", lambda *_: True)
@@ -107,7 +99,7 @@ def test_the_attention_of_a_gpu(
         pytest.importorskip("triton")
         monkeypatch.setattr("nmt.model.gpu.triton_attention.runs", lambda *_: True)
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (8, 0))
-    said.set_level("INFO")
+    caplog.set_level("INFO")
     positions = None
     if encoding is not None:
         kind = POSITIONS[encoding]
@@ -119,7 +111,7 @@ def test_the_attention_of_a_gpu(
     backend = GpuBackend(GPU)
     found = [backend.attention(pattern, dtype) for _ in range(2)]
     assert all(type(each).__name__ == (expected or "PaddedAttention") for each in found)
-    assert len(said.messages) == (expected is None and dtype is not torch.float32)
+    assert len(caplog.messages) == (expected is None and dtype is not torch.float32)
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (7, 5))
     assert attention_without_padding(pattern, GPU, dtype) is None
 
@@ -204,7 +196,7 @@ def test_a_kernel_that_does_not_run_is_reported_once_and_not_used(
     runs: bool,
     grad: bool,
     monkeypatch: pytest.MonkeyPatch,
-    said: pytest.LogCaptureFixture,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     monkeypatch.setattr(attention, "flash_kernel", lambda: kernel)
     attention.flash_runs.cache_clear()
@@ -213,8 +205,8 @@ def test_a_kernel_that_does_not_run_is_reported_once_and_not_used(
             assert attention.flash_runs(torch.device("cpu"), torch.bfloat16, 16) is runs
     attention.flash_runs.cache_clear()
     start = "this build of torch has no flash attention for bfloat16 with heads of 16 on cpu ("
-    assert len(said.messages) == (not runs)
-    assert all(line.startswith(start) and "\n" not in line for line in said.messages)
+    assert len(caplog.messages) == (not runs)
+    assert all(line.startswith(start) and "\n" not in line for line in caplog.messages)
 
 
 def test_a_kernel_without_memory_is_not_a_missing_kernel(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,7 +11,6 @@ from torch import Tensor
 from triton_programs import compiled, interpreted
 
 from nmt.data.batches.batching import Layout
-from nmt.runtime import log
 
 pytest.importorskip("triton", reason="Triton is not installed: it exists for Linux only")
 from nmt.model.gpu import triton_attention
@@ -50,7 +49,6 @@ def test_kernels_that_do_not_run_are_reported_once_and_not_used(
             raise problem
         return qkv[:, 0] * 2
 
-    monkeypatch.setattr(log, "propagate", True)
     monkeypatch.setattr(triton_attention, "attend_joined", attend)
     triton_attention.runs.cache_clear()
     for _ in range(2):
@@ -70,7 +68,6 @@ def test_sums_that_do_not_run_do_not_switch_the_kernels_off(
         first, both = qkv[:1, 2], qkv[:, 2].mean(0, keepdim=True)
         return torch.cat([first, both])
 
-    monkeypatch.setattr(log, "propagate", True)
     monkeypatch.setattr(triton_attention, "attend_joined", attend)
     place = torch.device("cpu"), torch.float16, 16
     for trial, expected in ((triton_attention.runs, True), (triton_attention.sums_biases, False)):

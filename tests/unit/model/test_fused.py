@@ -16,7 +16,6 @@ from nmt.model.cpu import CpuBackend
 from nmt.model.gpu import GpuBackend
 from nmt.model.seq2seq import Seq2Seq
 from nmt.model.transformer import Transformer
-from nmt.runtime import log
 
 pytest.importorskip("triton", reason="Triton is not installed: it exists for Linux only")
 from interpreted_fused import BATCH, CASES
@@ -83,7 +82,6 @@ def test_a_kernel_for_relu_that_does_not_run_is_reported_and_not_used(
 ) -> None:
     from nmt.model.gpu import relu_product
 
-    monkeypatch.setattr(log, "propagate", True)
     monkeypatch.setattr(
         relu_product, "relu_product", Mock(side_effect=found) if isinstance(found, Exception) else found
     )
@@ -138,7 +136,6 @@ def test_other_layers_are_not_fused_and_the_log_says_why(
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    monkeypatch.setattr(log, "propagate", True)
     monkeypatch.setattr(layers, "runs", lambda device: True)
     caplog.set_level("INFO")
     with torch.device("meta"):

@@ -18,7 +18,6 @@ from nmt.errors import UserError
 from nmt.model import Seq2Seq
 from nmt.model.gpu.graphs import CapturedPasses, check_capture, padding_steps
 from nmt.model.transformer import Transformer
-from nmt.runtime import log
 from nmt.training.update.loss import training_loss
 from nmt.training.update.parallel import Replicated
 
@@ -138,7 +137,7 @@ def test_the_first_micro_batch_of_an_update_has_a_graph_of_its_own(machine: Mach
     assert machine.parallel.exchanges == 3
 
 
-def test_there_are_not_too_many_graphs(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_there_are_not_too_many_graphs(machine: Machine) -> None:
     machine.captured._most = 1
     for _ in range(3):
         machine.run(10, 11)
@@ -154,10 +153,7 @@ def test_graphs_can_be_forgotten(machine: Machine) -> None:
     assert machine.captured.num_graphs == 0 and machine.sums == [12] * 3
 
 
-def test_without_graphs_training_goes_on(
-    machine: Machine, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(log, "propagate", True)
+def test_without_graphs_training_goes_on(machine: Machine, caplog: pytest.LogCaptureFixture) -> None:
     machine.error = RuntimeError("operation not permitted when stream is capturing\nmore")
     for target in (10, 11, 12):
         machine.run(target)

@@ -20,6 +20,7 @@ from nmt.config import (
     CleaningConfig,
     DataConfig,
     OptimizerConfig,
+    Precision,
     SamplingConfig,
     Sharding,
     TrainConfig,
@@ -30,7 +31,6 @@ from nmt.data.batches.blocks import pack
 from nmt.data.store import Store
 from nmt.errors import UserError
 from nmt.model.size import num_weights
-from nmt.runtime import log
 from nmt.training import batch_size
 from nmt.training.batch_size import (
     OutOfMemory,
@@ -85,6 +85,14 @@ def test_longest_and_most(
     sizes: list[tuple[int, int]], data: DataConfig, expected: list[tuple[list[int], list[int]]]
 ) -> None:
     assert [lengths(batch) for batch in largest_batches(store(*sizes), data)][: len(expected)] == expected
+
+
+@pytest.mark.parametrize(
+    ("more", "longest"), [({}, 8), ({"concatenate": 0.5}, 21), ({"placeholders": True}, 21)]
+)
+def test_what_may_make_a_pair_longer(more: dict[str, Any], longest: int) -> None:
+    data = options(60, cleaning=CleaningConfig(max_pieces=20), **more)
+    assert max(max(batch.source.lengths) for batch in largest_batches(store((7, 7), (3, 2)), data)) == longest
 
 
 @given(
@@ -260,8 +268,7 @@ def test_frozen_weights_count_without_gradient_and_state() -> None:
         raise MemoryError
 
 
-def test_a_slow_probe_is_logged(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(log, "propagate", True)
+def test_a_slow_probe_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "nmt")
     with logged_if_slow("slow", 0.05):
         time.sleep(0.3)
@@ -380,8 +387,10 @@ def test_another_size_of_an_update_is_refused(tmp_path: Path, monkeypatch: pytes
 def test_a_start_without_a_checkpoint_is_repeated_alike(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Even before the number format is chosen."""
     pretend(monkeypatch, 1)
-    folder = started(tmp_path, FOUND, checkpoint=False)
+    begun = replace(FOUND.training, precision=Precision.bf16, half_residual=True)
+    folder = started(tmp_path, replace(FOUND, training=begun), checkpoint=False)
     assert split(with_former_split(config(), folder)) == (25_000, 1, False)
     assert split(with_former_split(config(clip_norm=1.0), folder)) == (6250, 4, True)
     assert split(with_former_split(config(3125), folder)) == (3125, 4, True)

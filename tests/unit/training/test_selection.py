@@ -109,46 +109,30 @@ def test_the_number_of_candidates_grows_slowly() -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "count", "keep", "expected"),
+    ("kind", "count", "keep", "checkpoints", "extras", "expected"),
     [
-        (Average.last, 3, 1, {2, 3, 4, 5}),
-        (Average.best, 3, 1, {2, 3, 4, 5}),
-        (Average.none, 3, 2, {2, 4, 5}),
-        (Average.last, 1, 4, {2, 3, 4, 5}),
-        (Average.auto, 1, 1, {2, 5}),
-        (Average.auto, 2, 1, {2, 4, 5}),
-        (Average.auto, 3, 1, {2, 3, 4, 5}),
+        (Average.last, 3, 1, JUDGED, [], {2, 3, 4, 5}),
+        (Average.best, 3, 1, JUDGED, [], {2, 3, 4, 5}),
+        (Average.none, 3, 2, JUDGED, [], {2, 4, 5}),
+        (Average.last, 1, 4, JUDGED, [], {2, 3, 4, 5}),
+        (Average.auto, 1, 1, JUDGED, [], {2, 5}),
+        (Average.auto, 2, 1, JUDGED, [], {2, 4, 5}),
+        (Average.auto, 3, 1, JUDGED, [], {2, 3, 4, 5}),
+        # Extras are retained as long as they are among the best.
+        (Average.auto, 2, 1, JUDGED, EXTRAS, {4, 5, 7, 2}),
+        (Average.best, 2, 1, JUDGED, EXTRAS, {5, 7, 2}),
+        (Average.none, 2, 1, JUDGED, EXTRAS, {5, 7}),
+        (Average.last, 2, 1, JUDGED, EXTRAS, {4, 5, 7}),  # also the best extra, in case the kind changes
+        *((kind, 2, 1, UNJUDGED, [], {2, 3}) for kind in (Average.auto, Average.best, Average.last)),
+        (Average.none, 2, 1, UNJUDGED, [], {3}),
+        (Average.auto, 5, 5, [], [], set()),
     ],
 )
-def test_updates_to_retain(kind: Average, count: int, keep: int, expected: set[int]) -> None:
-    assert (
-        updates_to_retain(Progress(checkpoints=JUDGED), AveragingConfig(kind=kind, count=count), keep)
-        == expected
-    )
-
-
-@pytest.mark.parametrize(
-    ("kind", "expected"),
-    [
-        (Average.auto, {4, 5, 7, 2}),
-        (Average.best, {5, 7, 2}),
-        (Average.none, {5, 7}),
-        (Average.last, {4, 5, 7}),  # also the best extra, in case the kind changes
-    ],
-)
-def test_extras_are_needed_as_long_as_they_are_among_the_best(kind: Average, expected: set[int]) -> None:
-    progress = Progress(checkpoints=JUDGED, extras=EXTRAS)
-    assert updates_to_retain(progress, AveragingConfig(kind=kind, count=2), 1) == expected
-
-
-def test_needed_where_no_validation_fell_on_a_checkpoint() -> None:
-    for kind in (Average.auto, Average.best, Average.last):
-        assert updates_to_retain(Progress(checkpoints=UNJUDGED), AveragingConfig(kind, 2), 1) == {2, 3}
-    assert updates_to_retain(Progress(checkpoints=UNJUDGED), AveragingConfig(Average.none, 2), 1) == {3}
-
-
-def test_nothing_is_needed_of_nothing() -> None:
-    assert updates_to_retain(Progress(), AveragingConfig(), 5) == set()
+def test_updates_to_retain(
+    kind: Average, count: int, keep: int, checkpoints: list[Saved], extras: list[Saved], expected: set[int]
+) -> None:
+    progress = Progress(checkpoints=checkpoints, extras=extras)
+    assert updates_to_retain(progress, AveragingConfig(kind=kind, count=count), keep) == expected
 
 
 @pytest.mark.parametrize(
@@ -173,18 +157,9 @@ def test_a_validation_among_the_best_earns_a_checkpoint(
     assert not among_best(replace(progress, update=7), AveragingConfig(kind, count)), "it has no quality"
 
 
-def test_mean_matches_its_naive_twin() -> None:
-    torch.manual_seed(3)
-    states = {u: {"a": torch.randn(50, 3), "b": torch.randn(7)} for u in (1, 2, 3)}
-    before = {u: {n: t.clone() for n, t in state.items()} for u, state in states.items()}
-    mean = average([1, 2, 3], states.__getitem__)
-    for name, tensor in mean.items():
-        naive = torch.stack([states[u][name].double() for u in states]).mean(0).float()
-        assert tensor.dtype == torch.float32 and torch.equal(tensor, naive)
-        assert all(torch.equal(states[u][name], before[u][name]) for u in states)
-
-
-def test_mean_is_summed_in_float64() -> None:
-    values = [1e8, 1.0, -1e8]
-    mean = average(range(3), lambda u: {"w": torch.tensor([values[u]])})
-    assert mean["w"].item() == pytest.approx(1 / 3)
+def test_mean_is_summed_in_float64_and_leaves_the_checkpoints() -> None:
+    states = [{"a": torch.tensor([value, 3.0]), "b": torch.tensor(value)} for value in (1e8, 1.0, -1e8)]
+    mean = average(range(3), states.__getitem__)
+    assert {name: tensor.dtype for name, tensor in mean.items()} == dict.fromkeys("ab", torch.float32)
+    assert [*mean["a"].tolist(), mean["b"].item()] == pytest.approx([1 / 3, 3.0, 1 / 3])
+    assert [state["b"].item() for state in states] == [1e8, 1.0, -1e8]

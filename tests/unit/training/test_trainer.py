@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
+from torch import nn
 
 import nmt.training.trainer as trainer_module
 import nmt.training.update.objective as objective
@@ -78,26 +79,35 @@ def trainer(prepared: Prepared, folder: Path, *, dropout: float = 0.0, **trainin
     return Trainer(config, prepared, RunFolder(folder), Ranks.join(0, 1, 0, torch.device("cpu")), bool)
 
 
+def first_batches(run: Trainer, prepared: Prepared, count: int) -> list[tuple[Batch, Cursor]]:
+    """Returns the first batches of a run, each with the cursor after it."""
+    stream = open_stream(run.config, prepared, run.progress, run.ranks)
+    batches = [next(stream) for _ in range(count)]
+    stream.close()
+    return [(batch, cursor) for batch, cursor in batches if batch is not None]
+
+
+def assert_gradients(run: Trainer, twin: nn.Module, atol: float) -> None:
+    for (name, parameter), other in zip(run.model.named_parameters(), twin.parameters(), strict=True):
+        assert parameter.grad is not None and other.grad is not None
+        torch.testing.assert_close(parameter.grad, other.grad, rtol=1e-4, atol=atol, msg=name)
+
+
 def test_an_update_is_a_step_along_the_mean_over_all_its_tokens(prepared: Prepared, tmp_path: Path) -> None:
     """Micro-batches have unequal sizes: each token has the same weight."""
     run = trainer(prepared, tmp_path, micro_batches=3, max_updates=1)
     model = new_model(run.config, prepared).train()
-    stream = open_stream(run.config, prepared, run.progress, run.ranks)
-    batches = [batch for batch, _ in (next(stream) for _ in range(3)) if batch is not None]
-    stream.close()
+    batches = [batch for batch, _ in first_batches(run, prepared, 3)]
     assert len({batch.num_target_tokens for batch in batches}) > 1
     losses = [
         F.cross_entropy(model.logits(model(b)), b.target_out, label_smoothing=0.1, reduction="none")
         for b in batches
     ]
-    torch.cat(
-        [loss[: b.num_target_tokens] for loss, b in zip(losses, batches, strict=True)]
-    ).mean().backward()
+    real = [loss[: b.num_target_tokens] for loss, b in zip(losses, batches, strict=True)]
+    torch.cat(real).mean().backward()
 
     assert run.train()
-    for (name, parameter), twin in zip(run.model.named_parameters(), model.parameters(), strict=True):
-        assert parameter.grad is not None and twin.grad is not None
-        torch.testing.assert_close(parameter.grad, twin.grad, rtol=1e-4, atol=1e-7, msg=name)
+    assert_gradients(run, model, atol=1e-7)
     optimizer = torch.optim.Adam(model.parameters(), lr=0.01, betas=(0.9, 0.98), eps=1e-9)
     for parameter, twin in zip(run.model.parameters(), model.parameters(), strict=True):
         twin.grad = parameter.grad  # otherwise Adam's first step, a sign, shows rounding errors
@@ -110,14 +120,11 @@ def test_an_update_is_a_step_along_the_mean_over_all_its_tokens(prepared: Prepar
 def test_clipping_scales_the_gradient_to_the_norm(prepared: Prepared, tmp_path: Path) -> None:
     free = trainer(prepared, tmp_path / "free", max_updates=1)
     clipped = trainer(prepared, tmp_path / "clipped", max_updates=1, clip_norm=0.25)
-    loose = trainer(prepared, tmp_path / "loose", max_updates=1, clip_norm=1e6)
-    runs = (free, clipped, loose)
-    assert all(run.train() for run in runs)
-    a, b, c = (torch.cat([p.grad.flatten() for p in run.model.parameters()]) for run in runs)
+    assert free.train() and clipped.train()
+    a, b = (torch.cat([p.grad.flatten() for p in run.model.parameters()]) for run in (free, clipped))
     assert a.norm() > 0.25
     assert b.norm().item() == pytest.approx(0.25, rel=1e-5)
     torch.testing.assert_close(b * a.norm() / 0.25, a)
-    assert torch.equal(c, a)
 
 
 def test_the_loss_scale_leaves_the_step_as_it_is(prepared: Prepared, tmp_path: Path) -> None:
@@ -140,18 +147,18 @@ def poison(monkeypatch: pytest.MonkeyPatch, bad: Callable[[], bool]) -> None:
     monkeypatch.setattr(objective, "training_loss", poisoned)
 
 
-def test_an_update_that_is_no_number_is_skipped(
+def test_an_update_that_is_no_number_is_skipped_and_its_batches_are_recorded(
     prepared: Prepared, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    run = trainer(prepared, tmp_path, max_updates=3)
+    run = trainer(prepared, tmp_path, max_updates=3, micro_batches=2)
+    batches = first_batches(run, prepared, 4)
     states: list[dict[str, torch.Tensor]] = []
     original = Trainer._update
 
     def watched(self: Trainer) -> None:
         original(self)
         weights, optimizer = self.parallel.state(optimizer=True)
-        tensors = {**weights, **optimizer}
-        states.append({name: tensor.clone() for name, tensor in tensors.items()})
+        states.append({name: tensor.clone() for name, tensor in {**weights, **optimizer}.items()})
 
     monkeypatch.setattr(Trainer, "_update", watched)
     poison(monkeypatch, lambda: run.progress.update == 1)
@@ -160,23 +167,11 @@ def test_an_update_that_is_no_number_is_skipped(
     assert not torch.equal(states[1]["step"], states[2]["step"])
     assert all(tensor.isfinite().all() for tensor in states[2].values())
     assert (run.progress.update, run.progress.skipped_updates, run.progress.skipped_in_a_row) == (3, 1, 0)
-
-
-def test_the_batch_of_a_skipped_update_is_recorded(
-    prepared: Prepared, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    run = trainer(prepared, tmp_path, max_updates=3, micro_batches=2)
-    stream = open_stream(run.config, prepared, run.progress, run.ranks)
-    batches = [next(stream) for _ in range(4)]
-    stream.close()
-    poison(monkeypatch, lambda: run.progress.update == 1)
-    assert run.train()
     assert run.progress.skipped == [SkippedBatches(2, batches[1][1], batches[3][1])]
     (record,) = records(tmp_path, "skipped")
     assert record["update"] == 2
     assert [(b["epoch"], b["block"], b["batch"]) for b in record["batches"]] == [(0, 0, 2), (0, 0, 3)]
     for found, (batch, _) in zip(record["batches"], batches[2:], strict=True):
-        assert batch is not None
         targets = [prepared.train.pair(row)[1].tolist() for row in found["rows"]]
         assert [[*target, EOS_ID] for target in targets] == [
             part.tolist() for part in batch.target_out.split(batch.target.lengths)[: batch.num_sentences]
@@ -201,17 +196,11 @@ def test_ten_in_a_row_go_back_and_on_without_the_batches_since(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The twin is set by hand to the checkpoint, then to the batch after the bad ones."""
-    options = {
-        "checkpoint_every": checkpoint_every,
-        "keep_checkpoints": 1,
-        "averaging": NO_AVERAGING,
-        "ema": 0.5,
-    }
+    options = {"keep_checkpoints": 1, "averaging": AveragingConfig(kind=Average.none), "ema": 0.5}
+    options["checkpoint_every"] = checkpoint_every
     run = trainer(prepared, tmp_path / "run", dropout=0.1, max_updates=22, **options)
     twin = trainer(prepared, tmp_path / "twin", dropout=0.1, max_updates=back_to or 1, **options)
-    stream = open_stream(run.config, prepared, run.progress, run.ranks)
-    cursors = [next(stream)[1] for _ in range(40)]
-    stream.close()
+    cursors = [cursor for _, cursor in first_batches(run, prepared, 40)]
 
     def is_bad() -> bool:
         place = cursors.index(run.progress.cursor) + 1 if run.progress.update else 0
@@ -238,9 +227,6 @@ def test_ten_in_a_row_go_back_and_on_without_the_batches_since(
         assert torch.equal(a, b)
     means = [there.mean.state(optimizer=False)[0] for there in (run, twin)]
     assert all(torch.equal(weight, means[1][name]) for name, weight in means[0].items())
-
-
-NO_AVERAGING = AveragingConfig(kind=Average.none)
 
 
 def records(folder: Path, kind: str) -> list[dict[str, Any]]:
@@ -328,21 +314,11 @@ def test_the_memory_probe_fails_before_the_first_update(
     assert run.progress.update == 0
 
 
-def test_bf16_trains_on_fp32_weights(prepared: Prepared, tmp_path: Path) -> None:
-    run = trainer(prepared, tmp_path, max_updates=3, precision=Precision.bf16)
-    before = {name: tensor.clone() for name, tensor in run.model.state_dict().items()}
-    assert run.train()
-    assert {tensor.dtype for tensor in run.model.state_dict().values()} == {torch.float32}
-    assert any(not torch.equal(before[name], tensor) for name, tensor in run.model.state_dict().items())
-
-
 def test_an_update_with_rdrop_is_a_step_along_the_naive_gradient(prepared: Prepared, tmp_path: Path) -> None:
     """The twin makes two passes of each micro-batch and uses half of the paper's formula."""
     run = trainer(prepared, tmp_path, micro_batches=2, max_updates=1, rdrop=5.0)
     model = new_model(run.config, prepared).train()
-    stream = open_stream(run.config, prepared, run.progress, run.ranks)
-    batches = [batch for batch, _ in (next(stream) for _ in range(2)) if batch is not None]
-    stream.close()
+    batches = [batch for batch, _ in first_batches(run, prepared, 2)]
     tokens = sum(batch.num_target_tokens for batch in batches)
     assert len({batch.num_target_tokens for batch in batches}) > 1
 
@@ -369,21 +345,8 @@ def test_an_update_with_rdrop_is_a_step_along_the_naive_gradient(prepared: Prepa
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Transformer, "forward", noisy)
         assert run.train()
-    for (name, parameter), twin in zip(run.model.named_parameters(), model.parameters(), strict=True):
-        assert parameter.grad is not None and twin.grad is not None
-        torch.testing.assert_close(parameter.grad, twin.grad, rtol=1e-4, atol=1e-6, msg=name)
+    assert_gradients(run, model, atol=1e-6)
     assert run.progress.target_tokens == tokens
-
-
-def test_the_dropout_of_rdrop_differs_between_passes_and_repeats(prepared: Prepared, tmp_path: Path) -> None:
-    batch = Batch.of([[5, 6, 7]] * 3, [[7, 8]] * 3)
-    run = trainer(prepared, tmp_path, dropout=0.3, rdrop=5.0)
-    run.model.train()
-    run.model.seed_dropout(4)
-    first = run.model(batch.twice())
-    run.model.seed_dropout(4)
-    assert torch.equal(run.model(batch.twice()), first)
-    assert not torch.isclose(first[:9], first[9:]).all(-1).any()
 
 
 def test_the_running_mean_is_what_is_validated_and_saved(
@@ -426,8 +389,13 @@ def test_the_running_mean_is_what_is_validated_and_saved(
 
 
 def test_figures_and_profile_of_a_run(prepared: Prepared, tmp_path: Path) -> None:
+    """In bf16, which leaves the weights in fp32."""
     options = {"max_updates": 9, "log_every": 3, "micro_batches": 2, "profile": True, "rdrop": 1.0}
-    assert trainer(prepared, tmp_path, dropout=0.2, **options).train()
+    run = trainer(prepared, tmp_path, dropout=0.2, precision=Precision.bf16, **options)
+    before = {name: tensor.clone() for name, tensor in run.model.state_dict().items()}
+    assert run.train()
+    assert {tensor.dtype for tensor in run.model.state_dict().values()} == {torch.float32}
+    assert any(not torch.equal(before[name], tensor) for name, tensor in run.model.state_dict().items())
     recorded = records(tmp_path, "train")
     assert [record["update"] for record in recorded] == [3, 6, 9]
     for record in recorded:
@@ -484,5 +452,4 @@ def test_samples_of_the_log_are_cut(
     message = next(m for m in caplog.messages if m.startswith("update 1: validation loss"))
     assert max(map(len, message.split("\n"))) == 2 + 10 + 1 + 100
     assert f"\n  reference  {long[:99]}…\n" in message
-    samples = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
-    assert samples[0]["samples"][0]["reference"] == long
+    assert records(tmp_path, "valid")[0]["samples"][0]["reference"] == long

@@ -20,7 +20,6 @@ from nmt.data.store import Store
 from nmt.data.subwords.learning import train_tokenizer
 from nmt.data.subwords.tokenizer import Tokenizer
 from nmt.runtime.arrays import Side
-from nmt.training.batch_size import largest_batches
 
 
 def chained(lengths: list[int], fraction: float, limit: int = 100, corpora: Any = None) -> list[list[int]]:
@@ -146,13 +145,6 @@ def test_the_tag_of_a_corpus_stays_in_front(tokenizer: Tokenizer) -> None:
         assert tag not in source[1:]
         assert len(source) - (source[0] == tag) == len(target)
     assert kinds == {True, False}
-
-
-def test_the_probe_knows_the_longest_pair(tokenizer: Tokenizer) -> None:
-    longest = [max(batch.source.lengths) for batch in largest_batches(numbered(101), data(0.0))]
-    assert max(longest) == 8
-    longest = [max(batch.source.lengths) for batch in largest_batches(numbered(101), data(0.5))]
-    assert max(longest) == 21
 
 
 PAIRS = st.lists(st.tuples(st.integers(0, 14), st.integers(0, 14)), max_size=60)

@@ -18,7 +18,6 @@ import pytest
 from nmt.config import DataConfig, HubConfig
 from nmt.data.corpora.hub import HubSplit, commit_of, open_hub
 from nmt.errors import UserError
-from nmt.runtime import log
 
 SPLITS = {"train": 3, "validation": 1, "test": 1}
 README = "---\nconfigs:\n" + "".join(
@@ -318,7 +317,6 @@ class TestRemote:
         (here,) = cached.glob(f"wmt___wmt14/de-en/0.0.0/{COMMIT}")
         shutil.copytree(here, here.with_name("f" * 40))  # a later commit
         monkeypatch.setattr(huggingface_hub.HfApi, "dataset_info", asked)
-        monkeypatch.setattr(log, "propagate", True)
         for commit in (COMMIT, "f" * 40):
             found = opened("wmt/wmt14", "de-en", "train+test", revision=commit)
             assert found.facts["revision"] == commit and found.num_pairs == 8

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import hashlib
-import logging
 import lzma
 import os
 import random
@@ -358,7 +357,6 @@ def test_a_warning_names_the_files(
     for name in ("a.en", "b.en", "a.de", "b.de"):
         Path(name).write_text("one line\n")
     data = DataConfig(name="t", source_lang="en", target_lang="de")
-    monkeypatch.setattr(logging.getLogger("nmt"), "propagate", True)
     open_corpus(SplitConfig(source=["a.en", "b.en"], target=["a.de", "b.de"]), data, "data.train")
     open_corpus(SplitConfig(source="*.en", target="*.de"), data, "data.train")
     assert caplog.messages == []

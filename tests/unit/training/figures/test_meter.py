@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from nmt.config import DataConfig, Precision, TrainConfig, TrainingConfig
-from nmt.runtime import log, machine, queued_seconds
+from nmt.runtime import machine, queued_seconds
 from nmt.training.figures import meter as module
 from nmt.training.figures.meter import CpuContention, Meter, measured_ceiling, peak_memory, perplexity
 from nmt.training.state.progress import Progress
@@ -85,7 +85,6 @@ def test_perplexity() -> None:
 
 @pytest.fixture
 def said(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> pytest.LogCaptureFixture:
-    monkeypatch.setattr(log, "propagate", True)
     monkeypatch.setattr(module, "available_cores", lambda: 2)
     caplog.set_level(logging.INFO, "nmt")
     return caplog

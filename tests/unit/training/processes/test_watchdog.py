@@ -7,7 +7,6 @@ import queue
 import signal
 import socket
 import threading
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -22,17 +21,6 @@ from nmt.training.processes.watchdog import Watchdog, watched
 
 PATIENCE = 30.0
 HOSTS = ["one", "two", "three"]
-
-
-@pytest.fixture(autouse=True)
-def said(
-    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[pytest.LogCaptureFixture]:
-    """The log records of the program."""
-    monkeypatch.setattr(log, "propagate", True)
-    level = log.level
-    yield caplog
-    log.setLevel(level)
 
 
 class Others:
@@ -57,40 +45,40 @@ class Others:
         return self.ends.get(timeout=PATIENCE)
 
 
-def test_a_death_without_a_word_ends_the_others_and_is_told_once(said: pytest.LogCaptureFixture) -> None:
+def test_a_death_without_a_word_ends_the_others_and_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
     others = Others(0, [1, 2])
     others.lines[1].close()
     assert others.hear(2) == {"status": 1, "text": ""}
     assert others.end() == 1
     others.lines[2].close()  # it ends too
-    assert [record.message.partition(":")[0] for record in said.records] == [
+    assert [record.message.partition(":")[0] for record in caplog.records] == [
         "process 1 of the run, on two, ended without a message"
     ]
     assert others.ends.empty()
 
 
-def test_an_error_of_another_process_comes_through(said: pytest.LogCaptureFixture) -> None:
+def test_an_error_of_another_process_comes_through(caplog: pytest.LogCaptureFixture) -> None:
     others = Others(0, [1, 2])
     others.say(2, 2, "reported: data.train.source=x: mend it")
     assert others.end() == 2
     assert others.hear(1) == {"status": 2, "text": ""}
-    assert said.messages == ["process 2 of the run, on three, reported: data.train.source=x: mend it"]
+    assert caplog.messages == ["process 2 of the run, on three, reported: data.train.source=x: mend it"]
 
 
-def test_the_main_process_tells_its_own_error(said: pytest.LogCaptureFixture) -> None:
+def test_the_main_process_tells_its_own_error(caplog: pytest.LogCaptureFixture) -> None:
     others = Others(1, [0])
     others.say(0, 2, "mend it")
     assert others.end() == 2
-    assert not said.messages
+    assert not caplog.messages
 
 
 @pytest.mark.parametrize("logs", [False, True])
-def test_the_death_of_the_main_process(logs: bool, said: pytest.LogCaptureFixture) -> None:
+def test_the_death_of_the_main_process(logs: bool, caplog: pytest.LogCaptureFixture) -> None:
     log.setLevel("CRITICAL")  # as on all ranks but 0
     others = Others(1, [0], logs)
     others.lines[0].close()
     assert others.end() == 1
-    assert ["process 0 of the run, on one," in text for text in said.messages] == [True] * logs
+    assert ["process 0 of the run, on one," in text for text in caplog.messages] == [True] * logs
 
 
 def test_done_is_no_death_and_waits_for_the_main_process() -> None:

@@ -8,7 +8,7 @@ import os
 import re
 import shutil
 import threading
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from itertools import count
 from pathlib import Path
@@ -16,22 +16,15 @@ from typing import Any
 
 import pytest
 import torch
+from waiting import wait_until
 
 from nmt.data.batches.stream import Cursor
 from nmt.errors import UserError
-from nmt.runtime import log
 from nmt.training.state.checkpoint import Checkpoint, CheckpointFolder, DamagedCheckpoint, saving
 from nmt.training.state.progress import Progress, Saved
 from nmt.training.state.run_folder import RunFolder
 
 PRINTS = {"vocabulary": "v", "data": "d"}
-
-
-@pytest.fixture
-def said(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> pytest.LogCaptureFixture:
-    """The log records of the program."""
-    monkeypatch.setattr(log, "propagate", True)
-    return caplog
 
 
 def progress(update: int) -> Progress:
@@ -84,7 +77,7 @@ def test_no_checkpoint_is_none(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["model.safetensors", "optimizer.safetensors", "state.json"])
 @pytest.mark.parametrize("damage", ["missing", "cut", "changed"])
 def test_the_one_before_a_damaged_one_is_used(
-    name: str, damage: str, tmp_path: Path, said: pytest.LogCaptureFixture
+    name: str, damage: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     save(tmp_path, 10)
     save(tmp_path, 20)
@@ -97,7 +90,7 @@ def test_the_one_before_a_damaged_one_is_used(
         path.write_bytes(path.read_bytes().replace(b"0", b"Q"))
     loaded = CheckpointFolder(tmp_path, PRINTS).load_newest()
     assert loaded is not None and loaded.progress.update == 10
-    assert "update-00000020" in said.text and name in said.text and "warning" in said.text.lower()
+    assert "update-00000020" in caplog.text and name in caplog.text and "warning" in caplog.text.lower()
 
 
 def test_another_run_s_checkpoint_is_refused(tmp_path: Path) -> None:
@@ -245,16 +238,6 @@ def checkpoint(update: int) -> Checkpoint:
     return Checkpoint(progress, {"w": torch.full((3,), 1.0 * update)}, {"step": torch.tensor(1.0 * update)})
 
 
-def wait_until(condition: Callable[[], bool]) -> None:
-    """Waits for another thread until `condition` returns true."""
-    pause = threading.Event()
-    for _ in range(int(PATIENCE / 0.01)):
-        if condition():
-            return
-        pause.wait(0.01)
-    raise AssertionError("the condition remained false")
-
-
 def test_the_state_of_the_moment_is_written(tmp_path: Path) -> None:
     folder, state = SlowFolder(tmp_path / "checkpoints"), checkpoint(3)
     with saving(folder) as saver:
@@ -321,11 +304,11 @@ def test_the_end_waits_and_tells(tmp_path: Path) -> None:
         folder.go.set()
 
 
-def test_another_failure_goes_before(tmp_path: Path, said: pytest.LogCaptureFixture) -> None:
+def test_another_failure_goes_before(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     folder = SlowFolder(tmp_path)
     folder.failure = "no space is left"
     with pytest.raises(ZeroDivisionError), saving(folder) as saver:
         saver.save(checkpoint(1), {})
         folder.go.set()
         raise ZeroDivisionError
-    assert "no space is left" in said.text
+    assert "no space is left" in caplog.text

@@ -208,10 +208,7 @@ def test_a_processor_that_is_left_out_is_recorded() -> None:
     assert fixed_options(searched(a=None)) == {**fixed_options(config()), "decoding.processors.a": None}
 
 
-def test_plugins_that_are_missing_now_are_named(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(log, "propagate", True)
+def test_plugins_that_are_missing_now_are_named(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     folder = started(tmp_path, replace(config(), plugins=["a", "b.c"]))
     folder.check(replace(config(), plugins=["b.c", "a"]))
     assert folder.plugins() == ["a", "b.c"] and caplog.messages == []
@@ -348,12 +345,8 @@ def test_a_folder_that_is_removed_gets_no_checkpoint(tmp_path: Path) -> None:
 
 
 def test_a_full_disk_behind_the_log_is_said_once(
-    tmp_path: Path,
-    capfd: pytest.CaptureFixture[str],
-    caplog: pytest.LogCaptureFixture,
-    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(log, "propagate", True)
     caplog.set_level(logging.INFO, "nmt")
     (tmp_path / "train.log").symlink_to("/dev/full")
     with RunFolder(tmp_path).logging():

@@ -64,26 +64,6 @@ def test_mean_of_literal_numbers() -> None:
     assert found == pytest.approx([2.0, 0.25 * 2 + 0.75 * 4, 0.5 * 3.5 + 0.5 * 7.5])
 
 
-def test_mean_equals_the_naive_sum() -> None:
-    """Each weight has the factor 1 - decay, times all later decays."""
-    model, decay = two_layers(), 0.9
-    mean, seen = mean_of(model, decay), [values(model)]
-    decays = [1.0, *(min(decay, (n + 1) / (n + 10)) for n in range(1, 121))]
-    for n in range(1, 121):
-        move(model)
-        mean.update(n)
-        seen.append(values(model))
-    with mean.in_place():
-        delivered = values(model)
-    for name, tensor in delivered.items():
-        expected, factor = torch.zeros_like(tensor, dtype=torch.float64), 1.0
-        for n in range(120, -1, -1):
-            expected += factor * (1 - decays[n] if n else 1.0) * seen[n][name].double()
-            factor *= decays[n]
-        assert tensor.dtype == torch.float32
-        torch.testing.assert_close(tensor.double(), expected, rtol=1e-6, atol=1e-6)
-
-
 def test_in_place_and_back_leaves_every_bit_and_address() -> None:
     model = two_layers()
     mean = mean_of(model, 0.9)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,60 +14,39 @@ import torch.distributed as dist
 from test_optimizer import Momentum
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
+from toy_training import ALONE, BATCHES, accumulate, gradients_in_bf16, loss_of, tiny_model
 
-from nmt.config import Exchange, ModelConfig, OptimizerConfig, Sharding, Tie, TrainingConfig
-from nmt.data.batches.batching import Batch
+from nmt.config import Exchange, OptimizerConfig, Sharding, Tie, TrainingConfig
 from nmt.errors import UserError
 from nmt.model.gpu.half_weights import HalfWeights
-from nmt.model.transformer import Transformer
-from nmt.runtime import mix
 from nmt.training.processes.ranks import Ranks
 from nmt.training.update import parallel as module
-from nmt.training.update.loss import training_loss
 from nmt.training.update.optimizer import OPTIMIZERS, FlatGradients
 from nmt.training.update.parallel import BucketedExchange, Parallel, Replicated, State, spread
 from nmt.training.update.sharding import Sharded
 
-BATCHES = [Batch.of([[4, 5], [6]], [[5], [4, 6]]), Batch.of([[7, 8, 9]], [[9, 8, 7]])]
 OPTIONS = TrainingConfig(optimizer=OptimizerConfig(epsilon=1e-5), sharding=Sharding.full)
-ALONE = Ranks(0, 1, torch.device("cpu"))
 HERE = Path("here")
 
 
 @pytest.fixture(autouse=True)
-def group() -> Iterator[None]:
-    """A group of one process: FSDP2 takes all its code paths, and the naive twin is in the same process."""
+def nothing_started(group: None) -> None:
     STARTED.clear()
-    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
-    yield
-    dist.destroy_process_group()
-
-
-def model(d_model: int = 16) -> Transformer:
-    torch.manual_seed(1)
-    config = ModelConfig(encoder_layers=1, decoder_layers=1, d_model=d_model, d_ff=32, heads=2, dropout=0.1)
-    return Transformer(config, 11, 11).train()
 
 
 def replicated() -> Parallel:
-    return Replicated(model(), OPTIONS, ALONE, num_extras=1)
+    return Replicated(tiny_model(), OPTIONS, ALONE, num_extras=1)
 
 
 def sharded(*, always: bool = True) -> Parallel:
-    return Sharded(model(), replace(OPTIONS, micro_batches=1 if always else 2), ALONE, num_extras=1)
+    return Sharded(tiny_model(), replace(OPTIONS, micro_batches=1 if always else 2), ALONE, num_extras=1)
 
 
 def updated(parallel: Parallel, *updates: int) -> tuple[list[float], State]:
     """Makes updates of two micro-batches; returns the sums of each, and copies of the state after them."""
     sums: list[float] = []
     for update in updates:
-        parallel.zero()
-        for place, batch in enumerate(BATCHES):
-            parallel.model.seed_dropout(mix(update, place))
-            hidden, weight = parallel.model(batch), parallel.model.output_weight
-            losses = training_loss(hidden, weight, batch.target_out, smoothing=0.1)
-            parallel.backward(losses.objective, last=place + 1 == len(BATCHES))
-            parallel.extras[0] += batch.num_target_tokens
+        accumulate(parallel, update)
         sums += parallel.sums().tolist()
         parallel.step(0.01, torch.tensor(0.1, dtype=torch.float64), torch.tensor(True))
     weights, tensors = (
@@ -182,7 +161,7 @@ def test_a_step_that_is_no_number_changes_nothing(kind: Callable[[], Parallel]) 
 
 @pytest.mark.parametrize("kind", [replicated, sharded])
 def test_a_state_of_another_model_is_refused(kind: Callable[[], Parallel]) -> None:
-    other = Replicated(model(d_model=32), OPTIONS, ALONE, num_extras=1).state(optimizer=True)
+    other = Replicated(tiny_model(d_model=32), OPTIONS, ALONE, num_extras=1).state(optimizer=True)
     parallel = kind()
     own = parallel.state(optimizer=True)
     for state in ((other[0], own[1]), (own[0], other[1])):
@@ -191,7 +170,7 @@ def test_a_state_of_another_model_is_refused(kind: Callable[[], Parallel]) -> No
 
 
 def test_a_process_alone_has_nothing_to_share() -> None:
-    assert isinstance(spread(model(), OPTIONS, ALONE, 1), Replicated)
+    assert isinstance(spread(tiny_model(), OPTIONS, ALONE, 1), Replicated)
 
 
 class Recorded(Ranks):
@@ -206,26 +185,9 @@ STARTED: list[tuple[torch.dtype, int]] = []
 TOGETHER = Recorded(0, 2, torch.device("cpu"))
 
 
-def layers(tie: Tie = Tie.all) -> Transformer:
-    torch.manual_seed(1)
-    shape = {"encoder_layers": 2, "decoder_layers": 2, "d_model": 16, "d_ff": 32, "heads": 2}
-    return Transformer(ModelConfig(**shape, dropout=0.1, tie=tie), 11, 11).train()
-
-
 def summed(ranks: Ranks, tie: Tie = Tie.all, gradients: Exchange = Exchange.fp32) -> Replicated:
     options = TrainingConfig(optimizer=OptimizerConfig(epsilon=1e-5), gradient_exchange=gradients)
-    return Replicated(layers(tie), options, ranks, num_extras=1)
-
-
-def accumulated(parallel: Parallel) -> None:
-    """Adds the gradients of two micro-batches."""
-    parallel.zero()
-    for place, batch in enumerate(BATCHES):
-        parallel.model.seed_dropout(place)
-        hidden, weight = parallel.model(batch), parallel.model.output_weight
-        losses = training_loss(hidden, weight, batch.target_out, smoothing=0.1)
-        parallel.backward(losses.objective, last=place + 1 == len(BATCHES))
-        parallel.extras[0] += batch.num_target_tokens
+    return Replicated(tiny_model(tie=tie), options, ranks, num_extras=1)
 
 
 def test_a_sum_that_starts_after_the_backward_passes_has_the_same_bits() -> None:
@@ -233,10 +195,8 @@ def test_a_sum_that_starts_after_the_backward_passes_has_the_same_bits() -> None
     for _ in range(2):
         for parallel in (alone, together):
             parallel.zero()
-            for batch in BATCHES:
-                hidden, weight = parallel.model(batch), parallel.model.output_weight
-                objective = training_loss(hidden, weight, batch.target_out, smoothing=0.1).objective
-                parallel.backward(objective, last=False)
+            for place in range(len(BATCHES)):
+                parallel.backward(loss_of(parallel.model, place), last=False)
             parallel.exchange()
         assert len(STARTED) == 1  # all gradients are in one bucket
         assert torch.equal(together.sums(), alone.sums())
@@ -250,8 +210,8 @@ def test_bits_are_those_of_one_sum_at_the_end(size: int, tie: Tie, monkeypatch: 
     monkeypatch.setattr(module, "BUCKET_SIZE", size)
     alone, together = summed(ALONE, tie), summed(TOGETHER, tie)
     for _ in range(3):
-        accumulated(alone)
-        accumulated(together)
+        accumulate(alone)
+        accumulate(together)
         assert torch.equal(together.sums(), alone.sums())
         assert torch.equal(together.gradients.buffer, alone.gradients.buffer)
         for parallel in (alone, together):
@@ -264,16 +224,16 @@ def test_bits_are_those_of_one_sum_at_the_end(size: int, tie: Tie, monkeypatch: 
 
 def test_an_update_that_was_only_tried_leaves_nothing() -> None:
     alone, together = summed(ALONE), summed(TOGETHER)
-    accumulated(together)  # as the memory probe does, without `sums`
+    accumulate(together)  # as the memory probe does, without `sums`
     for parallel in (alone, together):
-        accumulated(parallel)
+        accumulate(parallel)
     assert torch.equal(together.sums(), alone.sums())
 
 
 def test_bf16_sends_half_of_the_bytes() -> None:
     alone, together = summed(ALONE), summed(TOGETHER, gradients=Exchange.bf16)
     for parallel in (alone, together):
-        accumulated(parallel)
+        accumulate(parallel)
     assert together.sums()[0] == alone.sums()[0]  # the extras are exact
     assert torch.equal(together.gradients.gradients, alone.gradients.gradients.bfloat16().float())
     assert {dtype for dtype, _ in STARTED} == {torch.bfloat16}
@@ -335,26 +295,11 @@ def test_copies_of_weights_are_added_bucket_by_bucket(tie: Tie, monkeypatch: pyt
     monkeypatch.setattr(module, "BUCKET_SIZE", 1000)
     found = []
     for bucketed in (False, True):
-        network = layers(tie)
+        network = tiny_model(tie=tie)
         flat = FlatGradients(network.parameters(), 1)
         half = HalfWeights(network, torch.bfloat16)
-        exchanged = BucketedExchange(flat, half.leaves(), TOGETHER, half.add_gradients)
+        exchange = BucketedExchange(flat, half.leaves(), TOGETHER, half.add_gradients) if bucketed else None
         for _ in range(2):
-            flat.zero()
-            half.begin()
-            for place, batch in enumerate(BATCHES):
-                network.seed_dropout(place)
-                with torch.autocast("cpu", torch.bfloat16):
-                    hidden = network(batch)
-                weight = network.output_weight
-                losses = training_loss(hidden, weight, batch.target_out, smoothing=0.1, dtype=torch.bfloat16)
-                if bucketed and place == 1:
-                    exchanged.backward(losses.objective)
-                else:
-                    losses.objective.backward()
-                    half.add_gradients()
-            if bucketed:
-                exchanged.finish()
-            half.end()
-        found.append(flat.gradients.clone())
+            gradients = gradients_in_bf16(network, flat, half, exchange)
+        found.append(gradients)
     assert torch.equal(*found) and bool(found[0].any())

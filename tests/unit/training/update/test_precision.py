@@ -9,12 +9,9 @@ from typing import Any
 import pytest
 import torch
 
-from nmt.config import ModelConfig, Precision, TrainConfig
+from nmt.config import DataConfig, ModelConfig, Precision, TrainConfig, TrainingConfig
 from nmt.config.storage import to_yaml
-from nmt.options.arguments import Arguments
-from nmt.options.compose import compose_jobs
 from nmt.training import run
-from nmt.training.batch_size import with_former_split
 from nmt.training.run import with_choices
 from nmt.training.state.run_folder import RunFolder
 from nmt.training.update.precision import residual_dtype
@@ -23,10 +20,9 @@ GPU, CPU = torch.device("cuda", 0), torch.device("cpu")
 
 
 def config(precision: Precision = Precision.bf16, half: bool | None = None, **model: Any) -> TrainConfig:
-    files = ("data.train.source=a", "data.train.target=b", "data.source_lang=de", "data.target_lang=en")
-    made: TrainConfig = compose_jobs(TrainConfig, "train", Arguments(("data=local", *files)))[0]
-    training = replace(made.training, precision=precision, half_residual=half)
-    return replace(made, training=training, model=replace(ModelConfig(), **model))
+    data = DataConfig(name="x", source_lang="de", target_lang="en")
+    training = TrainingConfig(precision=precision, half_residual=half)
+    return TrainConfig(run_dir="run", data=data, training=training, model=ModelConfig(**model))
 
 
 @pytest.mark.parametrize("half", [None, False, True])
@@ -55,24 +51,3 @@ def test_a_run_is_resumed_as_it_was_begun(
     found = with_choices(config(), folder, 1)
     assert found.training.half_residual is expected
     folder.check(found)
-
-
-def test_the_split_of_a_former_start_is_found_before_the_format_is_chosen(tmp_path: Path) -> None:
-    folder = RunFolder(tmp_path)
-    given = config(Precision.auto)
-    given = replace(given, data=replace(given.data, max_tokens=1000))
-    given = replace(given, training=replace(given.training, micro_batches=4, fit_micro_batches=True))
-    begun = replace(
-        given,
-        data=replace(given.data, max_tokens=2000),
-        training=replace(
-            given.training,
-            micro_batches=2,
-            fit_micro_batches=False,
-            precision=Precision.bf16,
-            half_residual=True,
-        ),
-    )
-    folder.config.write_text(to_yaml(begun))
-    options = with_former_split(given, folder)
-    assert (options.data.max_tokens, options.training.micro_batches) == (2000, 2)
