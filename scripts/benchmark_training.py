@@ -346,7 +346,7 @@ def padded_batches(prepared: Prepared, max_tokens: int) -> list[tuple[Tensor, Te
     """Returns batches of similar lengths, padded with 0: sources (B, S), target inputs and outputs (B, T)."""
     import torch
 
-    from nmt.data.subwords.tokenizer import BOS_ID, EOS_ID
+    from nmt.data.subwords.vocabulary import BOS_ID, EOS_ID
 
     store = prepared.train
     source, target = store.take(np.arange(store.num_pairs))

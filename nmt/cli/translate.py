@@ -49,8 +49,7 @@ from nmt.cli.formats import (
     format_of,
     without_added_words,
 )
-from nmt.cli.prompt import converse
-from nmt.cli.prompt_commands import Settings
+from nmt.cli.prompt import Settings, converse
 from nmt.config import TranslateConfig, folders
 from nmt.data.corpora.text import COMPRESSED, read_lines
 from nmt.decoding.terminology import Terms, configured_terms

@@ -19,7 +19,8 @@ import torch
 from torch import Tensor
 
 from nmt.config import Activation, DecodingConfig, ModelConfig, PositionsConfig, Tie
-from nmt.data.subwords.tokenizer import BOS_ID, NUM_SPECIAL, PAD_ID, MarianTokenizer, Tokenizer
+from nmt.data.subwords.tokenizer import MarianTokenizer, Tokenizer
+from nmt.data.subwords.vocabulary import BOS_ID, NUM_SPECIAL, PAD_ID
 from nmt.errors import UserError
 from nmt.interop.interfaces import Imported, Importer
 from nmt.interop.marian_model import LAYOUT_KEY, MarianModel, Numbering, halves_order, ours_of

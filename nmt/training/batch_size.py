@@ -22,7 +22,7 @@ from nmt.data.batches.blocks import budgets, most_pieces
 from nmt.data.batches.stream import FILLED_TO
 from nmt.data.preparation.prepare import Prepared
 from nmt.data.store import Store
-from nmt.data.subwords.tokenizer import EOS_ID
+from nmt.data.subwords.vocabulary import EOS_ID
 from nmt.errors import UserError
 from nmt.model import model_class
 from nmt.model.gpu.graphs import padding_steps

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from nmt.data.subwords.tokenizer import BOS_ID, EOS_ID
+from nmt.data.subwords.vocabulary import BOS_ID, EOS_ID
 from nmt.runtime.arrays import Array, Side, offsets_of
 
 IGNORED_ID = -1

@@ -22,29 +22,11 @@ from nmt.data.cleaning.rules.basic import (
     RatioRule,
 )
 from nmt.data.cleaning.rules.language import LanguageRule, ScriptRule
-from nmt.data.cleaning.rules.rule import Rule, Setting
+from nmt.data.cleaning.rules.rule import Rule as Rule
+from nmt.data.cleaning.rules.rule import Setting
 from nmt.data.corpora.corpus import HeldOut
 from nmt.runtime import Registry
 from nmt.runtime.arrays import Array
-
-__all__ = [
-    "DUPLICATE",
-    "EXAMPLE_CHARACTERS",
-    "NEAR_DUPLICATE",
-    "NUM_EXAMPLES",
-    "RULES",
-    "CleaningReport",
-    "PieceRule",
-    "Rule",
-    "build_rules",
-    "near_hash",
-    "normal_text",
-    "option_of",
-    "pair_hash",
-    "rule_facts",
-    "shortened",
-    "visible",
-]
 
 NUM_EXAMPLES = 3
 """Number of dropped pairs per rule in the report."""

@@ -14,12 +14,8 @@ import sentencepiece as spm
 from nmt.config import Segmentation
 from nmt.copying.strings import PLACEHOLDERS
 from nmt.data.subwords.vocabulary import (
-    BOS_ID,
-    EOS_ID,
     NO_WORD,
     NUM_SPECIAL,
-    PAD_ID,
-    UNK_ID,
     MarianVocabulary,
     SentencePieceVocabulary,
     Vocabulary,
@@ -39,20 +35,6 @@ from nmt.runtime import (
 )
 from nmt.runtime.arrays import Side, smallest_dtype
 from nmt.runtime.model_files import PIECE_LIST
-
-__all__ = [
-    "BOS_ID",
-    "EOS_ID",
-    "JOINT_FILE",
-    "NUM_SPECIAL",
-    "PAD_ID",
-    "SOURCE_FILE",
-    "TARGET_FILE",
-    "UNK_ID",
-    "Tokenizer",
-    "check_symbols",
-    "find_tokenizer",
-]
 
 JOINT_FILE, SOURCE_FILE, TARGET_FILE = "joint.spm", "source.spm", "target.spm"
 

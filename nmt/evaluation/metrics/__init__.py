@@ -9,9 +9,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from nmt.config import EvaluationConfig
-from nmt.evaluation.metrics.base import Difference, Metric, ScoringStopped, Text
+from nmt.evaluation.metrics.base import Difference as Difference
+from nmt.evaluation.metrics.base import Metric as Metric
+from nmt.evaluation.metrics.base import ScoringStopped as ScoringStopped
+from nmt.evaluation.metrics.base import Text as Text
 from nmt.evaluation.metrics.comet import Comet
-from nmt.evaluation.metrics.overlap import TER_WORDS, Bleu, ChrF, ChrFPlusPlus, Ter, tokenizer_for
+from nmt.evaluation.metrics.overlap import Bleu, ChrF, ChrFPlusPlus, Ter
+from nmt.evaluation.metrics.overlap import tokenizer_for as tokenizer_for
 from nmt.runtime import Registry
 
 METRICS: Registry[type[Metric]] = Registry("metric")
@@ -43,16 +47,3 @@ def metrics_for(
     options = options or EvaluationConfig()
     kinds = metric_kinds(options.metrics if keys is None else keys)
     return {key: kind(target_lang, options) for key, kind in kinds.items()}
-
-
-__all__ = [
-    "METRICS",
-    "TER_WORDS",
-    "Difference",
-    "Metric",
-    "ScoringStopped",
-    "Text",
-    "metric_kinds",
-    "metrics_for",
-    "tokenizer_for",
-]

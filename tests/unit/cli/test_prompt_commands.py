@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from nmt.cli.prompt_commands import COMMANDS, Settings, is_command, respond, without_escape
+from nmt.cli.prompt import COMMANDS, Settings, is_command, respond, without_escape
 from nmt.config import DecodingConfig, TranslateConfig
 from nmt.errors import UserError
 

@@ -22,7 +22,7 @@ from shouting_translate import Scored, Shout, Shouter
 
 from nmt.cli import formats, prompt
 from nmt.cli import translate as command
-from nmt.cli.prompt_commands import Settings
+from nmt.cli.prompt import Settings
 from nmt.config import DecodingConfig, TranslateConfig
 from nmt.decoding.translation import ScoredText, Translation
 from nmt.errors import UserError

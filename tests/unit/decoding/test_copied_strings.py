@@ -15,7 +15,8 @@ from toys import CopyModel, CopyState, pairs_of, translator_of
 from nmt.config import DecodingConfig, TokenizerConfig
 from nmt.copying.strings import NUM_PLACEHOLDERS, PLACEHOLDERS
 from nmt.data.subwords.learning import train_tokenizer
-from nmt.data.subwords.tokenizer import EOS_ID, Tokenizer
+from nmt.data.subwords.tokenizer import Tokenizer
+from nmt.data.subwords.vocabulary import EOS_ID
 from nmt.decoding.translation import BLANK, Translation, problems
 from nmt.decoding.translator import Translator
 

@@ -15,7 +15,8 @@ from toys import CopyModel, CopyState, WordTokenizer, translator_of
 
 from nmt.config import DecodingConfig, TokenizerConfig
 from nmt.data.subwords.learning import train_tokenizer
-from nmt.data.subwords.tokenizer import EOS_ID, Tokenizer
+from nmt.data.subwords.tokenizer import Tokenizer
+from nmt.data.subwords.vocabulary import EOS_ID
 from nmt.decoding.candidates import has_loop
 from nmt.decoding.processors import Diversity, DiversityOptions, configured_processors
 from nmt.decoding.search import Hypothesis, ranked_by_coverage

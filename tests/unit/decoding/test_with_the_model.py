@@ -15,7 +15,8 @@ from toys import pairs_of, translator_of
 from nmt.config import DecodingConfig, ModelConfig, Precision, Shift, Tie, TokenizerConfig
 from nmt.data.batches.batching import Batch
 from nmt.data.subwords.learning import train_tokenizer
-from nmt.data.subwords.tokenizer import BOS_ID, EOS_ID, PAD_ID, UNK_ID, Tokenizer
+from nmt.data.subwords.tokenizer import Tokenizer
+from nmt.data.subwords.vocabulary import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 from nmt.decoding.alignment import AlignmentHeads
 from nmt.decoding.candidates import Utility
 from nmt.decoding.ensemble import Ensemble

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from nmt.config import DecodingConfig
 from nmt.data.batches.batching import Batch
-from nmt.data.subwords.tokenizer import BOS_ID, EOS_ID
+from nmt.data.subwords.vocabulary import BOS_ID, EOS_ID
 from nmt.decoding.pairs import PairReader
 from nmt.decoding.torch_searcher import TorchSearcher
 from nmt.decoding.translator import Translator

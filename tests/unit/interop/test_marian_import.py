@@ -20,7 +20,8 @@ import nmt
 from nmt.bundle import Bundle, load_bundle
 from nmt.config import ExportConfig, ImportConfig, ModelConfig, Tie
 from nmt.config.model import Activation
-from nmt.data.subwords.tokenizer import BOS_ID, PAD_ID, UNK_ID, MarianTokenizer
+from nmt.data.subwords.tokenizer import MarianTokenizer
+from nmt.data.subwords.vocabulary import BOS_ID, PAD_ID, UNK_ID
 from nmt.errors import UserError
 from nmt.interop import EXPORTERS, marian_import
 from nmt.interop.marian_export import MarianExporter

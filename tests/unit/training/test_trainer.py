@@ -34,7 +34,7 @@ from nmt.data.corpora.corpus import HeldOut
 from nmt.data.preparation.prepare import Prepared
 from nmt.data.store import Store
 from nmt.data.subwords.learning import train_tokenizer
-from nmt.data.subwords.tokenizer import EOS_ID
+from nmt.data.subwords.vocabulary import EOS_ID
 from nmt.errors import UserError
 from nmt.model.transformer import Transformer
 from nmt.training.batch_size import OutOfMemory, largest_batches

@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from nmt.data.batches.batching import IGNORED_ID, Batch, Layout
-from nmt.data.subwords.tokenizer import BOS_ID, EOS_ID
+from nmt.data.subwords.vocabulary import BOS_ID, EOS_ID
 
 PAIRS = st.lists(st.tuples(st.integers(0, 14), st.integers(0, 14)), max_size=60)
 

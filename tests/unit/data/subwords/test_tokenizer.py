@@ -18,7 +18,8 @@ from hypothesis import strategies as st
 from nmt.config import Normalization, Segmentation, TokenizerConfig
 from nmt.data.subwords import tokenizer
 from nmt.data.subwords.learning import train_tokenizer
-from nmt.data.subwords.tokenizer import BOS_ID, EOS_ID, PAD_ID, UNK_ID, Tokenizer
+from nmt.data.subwords.tokenizer import Tokenizer
+from nmt.data.subwords.vocabulary import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 from nmt.errors import UserError
 from nmt.runtime.arrays import Side, offsets_of
 

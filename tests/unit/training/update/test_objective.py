@@ -11,7 +11,7 @@ from torch import Tensor
 
 from nmt.config import ModelConfig, ObjectiveConfig, Precision, TrainingConfig
 from nmt.data.batches.batching import Batch
-from nmt.data.subwords.tokenizer import BOS_ID
+from nmt.data.subwords.vocabulary import BOS_ID
 from nmt.errors import UserError
 from nmt.model import MODELS, ModelOutput, Transformer
 from nmt.training.processes.ranks import Ranks
