@@ -1,6 +1,6 @@
 """The models. `Seq2Seq` is their interface: it maps flat batches to hidden states."""
 
-from nmt.model.devices import backend_of, put_on
+from nmt.model.devices import BACKENDS, backend_of, put_on
 from nmt.model.positions import POSITIONS, build_positions
 from nmt.model.recurrent import RecurrentModel
 from nmt.model.seq2seq import (
@@ -18,6 +18,7 @@ from nmt.model.seq2seq import (
 from nmt.model.transformer import Transformer
 
 __all__ = [
+    "BACKENDS",
     "MODELS",
     "POSITIONS",
     "DecoderState",

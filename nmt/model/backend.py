@@ -9,13 +9,14 @@ Shapes: N tokens of a stream of queries and S of a stream of keys; H heads, E wi
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias
 
 import torch
 from torch import Tensor
 
+from nmt.config import Kernel
 from nmt.data.batches.batching import Batch, Layout
 from nmt.model.attention import Score, flat_attention_weights
 from nmt.model.positions import Positions
@@ -177,13 +178,21 @@ class LossKernel(Protocol):
 class Backend(ABC):
     """How a device computes a model. Each model has an instance of its own.
 
+    A subclass is registered in `nmt.model.BACKENDS` under the type of its device.
+
+    Args:
+        device: the device of the model.
+        kernels: those of `training.unmeasured_kernels`.
+
     Attributes:
         device: the device.
         layers: computes the layers in training; None: the model does.
     """
 
-    device: torch.device
     layers: Layers | None = None
+
+    def __init__(self, device: torch.device, kernels: Collection[Kernel] = ()) -> None:
+        self.device = device
 
     @property
     def loss_kernel(self) -> LossKernel | None:

@@ -12,8 +12,14 @@ from nmt.model.backend import Backend
 from nmt.model.cpu import CpuBackend
 from nmt.model.gpu import GpuBackend
 from nmt.model.seq2seq import Seq2Seq
+from nmt.runtime import Registry
 
 M = TypeVar("M", bound=Seq2Seq)
+
+BACKENDS: Registry[type[Backend]] = Registry("backend of the device")
+"""Type of the device → its backend. All other devices have a `CpuBackend`."""
+
+BACKENDS["cuda"] = GpuBackend
 
 
 def put_on(model: M, device: torch.device, kernels: Collection[Kernel] = ()) -> M:
@@ -36,4 +42,4 @@ def put_on(model: M, device: torch.device, kernels: Collection[Kernel] = ()) -> 
 
 def backend_of(device: torch.device, kernels: Collection[Kernel] = ()) -> Backend:
     """Returns a backend for a model whose weights are, or will be, on a device; see `put_on`."""
-    return GpuBackend(device, kernels) if device.type == "cuda" else CpuBackend(device)
+    return BACKENDS.get(device.type, CpuBackend)(device, kernels)

@@ -8,6 +8,7 @@ import re
 from pathlib import Path
 
 import pytest
+import torch
 from commands import Toy
 from safetensors.torch import load_file
 
@@ -26,7 +27,7 @@ def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with the package `my_nmt`, which consists of all examples of the document."""
     folder = tmp_path_factory.mktemp("plugins")
     examples = re.findall(r"^```python\n(.*?)^```", DOCUMENT.read_text(encoding="utf-8"), re.M | re.S)
-    assert len(examples) == 8
+    assert len(examples) == 10
     (folder / "my_nmt").mkdir()
     (folder / "my_nmt" / "__init__.py").write_text("from my_nmt import everything\n")
     (folder / "my_nmt" / "everything.py").write_text("\n\n".join(examples))
@@ -108,15 +109,17 @@ def test_an_architecture_and_a_rule_train_in_two_ranks_resume_translate_and_eval
     )
 
 
-def test_an_encoding_learns(plugged: Toy, tmp_path: Path) -> None:
+def test_an_encoding_and_a_score_learn(plugged: Toy, tmp_path: Path) -> None:
     options = ["plugins=[my_nmt]", "model.positions.name=distances", "training.max_updates=2"]
-    options.append("model.positions.options.furthest=8")
+    options += ["model.positions.options.furthest=8", "model.attention=nearness"]
     result = plugged.run("nmt-train", *plugged.small(f"run_dir={tmp_path / 'run'}", *options))
     assert result.returncode == 0, result.stderr.decode()
     weights = load_file(tmp_path / "run" / "model" / "model.safetensors")
     for side in ("encoder", "decoder"):
         table = weights[f"{side}_positions.table"]
         assert table.shape[1:] == (2, 17) and table.any()
+    scales = torch.stack([weight for name, weight in weights.items() if name.endswith(".score.w")])
+    assert scales.unique().numel() == scales.numel() > 2
 
 
 def test_a_second_loss_trains_one_head_to_align(plugged: Toy, tmp_path: Path) -> None:

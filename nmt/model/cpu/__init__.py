@@ -9,17 +9,10 @@ from nmt.model.cpu.padded import PaddedAttention
 
 
 class CpuBackend(Backend):
-    """Attention over padded groups of sentences. Everything else is computed by the model itself.
-
-    Args:
-        device: the device of the model.
-    """
+    """Attention over padded groups of sentences. Everything else is computed by the model itself."""
 
     group_overhead = 32_000
     """See `PaddedGroups`; measured on a CPU."""
-
-    def __init__(self, device: torch.device) -> None:
-        self.device = device
 
     def attention(self, pattern: Pattern, dtype: torch.dtype) -> Attention:
         """See `Backend.attention`."""

@@ -21,18 +21,13 @@ _HALF = (torch.bfloat16, torch.float16)
 
 
 class GpuBackend(CpuBackend):
-    """Attention without padding; in training in bf16 and fp16 also copies of weights, and fused layers.
-
-    Args:
-        device: the GPU.
-        kernels: those of `training.unmeasured_kernels`.
-    """
+    """Attention without padding; in training in bf16 and fp16 also copies of weights, and fused layers."""
 
     group_overhead = 3_200_000
     """See `PaddedGroups`; estimated: work is cheap on a GPU, and calls are expensive."""
 
     def __init__(self, device: torch.device, kernels: Collection[Kernel] = ()) -> None:
-        super().__init__(device)
+        super().__init__(device, kernels)
         self._kernels = frozenset(kernels)
         self._pads = False
 

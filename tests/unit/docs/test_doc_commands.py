@@ -3,7 +3,7 @@
 The options of our commands, such as `nmt-train`, are read and composed as the commands do it, without data
 and without a model. Options of scripts are compared with their parsers. Nothing is run here. Other tests run
 the experiments (tests/integration/test_experiments.py) and the Python examples of docs/python.md and
-docs/extending.md (test_python_api.py and test_plugins.py).
+docs/extending.md (test_python_api.py, test_plugins.py and test_extending.py).
 """
 
 from __future__ import annotations
