@@ -1,8 +1,12 @@
-"""Mutants: small errors put into nmt one at a time, to see whether the tests of the room find them.
+"""Mutants: small errors put into nmt one at a time, to see whether a test finds them.
 
+    pytest --cov=nmt --cov-branch --cov-context=test --junitxml=times.xml tests/unit tests/integration
     python tests/mutants.py choose mutants.json --tree ../old       choose 200 in a checkout, by a seed
-    python tests/mutants.py run mutants.json results.json           run the tests of each; resumes
-    python tests/mutants.py run mutants.json results.json --renames tests/mutant_renames.json --numbers 3 8
+    python tests/mutants.py run mutants.json results.json --coverage .coverage --times times.xml
+           --renames tests/mutant_renames.json --numbers 3 8         run the tests of some; resumes
+
+The tests of a mutant are those that execute its lines, as the first command records them (pytest-cov; with
+`COVERAGE_CORE=ctrace` where Python's own monitoring is the default, which records no tests).
 
 A mutant is located by its module, its function and the text of its expression. So the same list can be run
 after code has moved: `--renames` is a JSON object, old path → new path, or old `PATH:FUNCTION` → new one.
@@ -18,6 +22,7 @@ import ast
 import json
 import os
 import random
+import re
 import shutil
 import subprocess
 import sys
@@ -26,6 +31,9 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from xml.etree import ElementTree
+
+from coverage import CoverageData
 
 _COMPARED: dict[type[ast.cmpop], ast.cmpop] = {
     **{ast.Eq: ast.NotEq(), ast.NotEq: ast.Eq(), ast.Lt: ast.LtE(), ast.LtE: ast.Lt(), ast.Gt: ast.GtE()},
@@ -119,8 +127,8 @@ def choose(tree: Path, count: int, seed: int) -> list[Mutant]:
     return random.Random(seed).sample(mutants, count)
 
 
-def located(mutant: Mutant, tree: Path, renames: dict[str, str]) -> tuple[Path, str] | None:
-    """Returns the module that has the code of a mutant now, and its text with the error; or None."""
+def located(mutant: Mutant, tree: Path, renames: dict[str, str]) -> tuple[Path, str, tuple[int, int]] | None:
+    """Returns the module that has the code of a mutant now, its text with the error, and its lines."""
     renamed = renames.get(f"{mutant.module}:{mutant.function}", renames.get(mutant.module, mutant.module))
     module, _, function = renamed.partition(":")
     wanted = replace(mutant, function=function or mutant.function)
@@ -129,7 +137,8 @@ def located(mutant: Mutant, tree: Path, renames: dict[str, str]) -> tuple[Path, 
         if wanted.function.split(".")[-1] in text:
             for found, node in mutants_of(mutant.module, text):
                 if found == wanted:
-                    return path, with_change(text, node, mutant.new)
+                    assert isinstance(node, ast.expr | ast.stmt) and node.end_lineno
+                    return path, with_change(text, node, mutant.new), (node.lineno, node.end_lineno)
     return None
 
 
@@ -144,32 +153,74 @@ def with_change(text: str, node: ast.AST, new: str) -> str:
     return (content[:first] + replacement.encode() + content[last:]).decode()
 
 
-def room_tests(module: str, tree: Path) -> list[str]:
-    """Returns the tests of the room of a module: the innermost folder in tests/unit that mirrors its package.
+class Covering:
+    """The tests that execute each line, recorded by a run with `--cov-context=test` and `--junitxml`.
 
-    With those of the whole package in files beside it, such as tests/unit/test_bundle.py.
+    Only tests that passed. A line that only other processes execute has none.
     """
-    parts = Path(module).with_suffix("").parts[1:]
-    folders = [Path("tests/unit", *parts[:depth]) for depth in range(len(parts) - 1, 0, -1)]
-    folder = next((folder for folder in folders if (tree / folder).is_dir()), None)
-    files = sorted((tree / "tests/unit").glob(f"test_{parts[0]}*.py"))
-    chosen = [*([folder] if folder else []), *(file.relative_to(tree) for file in files)]
-    return [str(path) for path in chosen] or ["tests/unit"]
+
+    def __init__(self, coverage_file: Path, times: Path) -> None:
+        """Reads the data of the coverage and the times of the tests."""
+        self._data = CoverageData(str(coverage_file))
+        self._data.read()
+        self._paths = {path[path.rindex("/nmt/") + 1 :]: path for path in self._data.measured_files()}
+        self._seconds = {
+            f"{case.get('classname', '').replace('.', '/')}.py::{case.get('name')}": float(
+                case.get("time", 0)
+            )
+            for case in ElementTree.parse(times).iter("testcase")
+            if case.find("failure") is None and case.find("error") is None
+        }
+
+    def tests(self, module: str, first: int, last: int) -> list[str]:
+        """Returns the tests of some lines, file by file, the quickest file first.
+
+        If no line has a test, those of the nearest line before: a statement counts as its first line.
+        """
+        lines = self._data.contexts_by_lineno(self._paths.get(module, ""))
+        numbers = [number for number in range(first, last + 1) if any(lines.get(number, ()))]
+        if not numbers:
+            earlier = range(first - 1, max(0, first - 12), -1)
+            numbers = [number for number in earlier if any(lines.get(number, ()))][:1]
+        tests = {context.split("|")[0] for number in numbers for context in lines[number]}
+        tests &= self._seconds.keys()
+        files = Counter[str]()
+        for test in tests:
+            files[test.split("::")[0]] += round(1000 * self._seconds[test]) + 1
+        return sorted(tests, key=lambda test: (files[test.split("::")[0]], test))
 
 
-def passes(tree: Path, tests: list[str], seconds: float) -> bool:
-    """Runs tests in a copy; returns whether all pass within a time."""
-    command = [sys.executable, "-m", "pytest", "-xq", "-p", "no:cacheprovider", *tests]
-    environment = os.environ | {"PYTHONPATH": str(tree), "OMP_NUM_THREADS": "1"}
-    try:
-        result = subprocess.run(command, cwd=tree, env=environment, capture_output=True, timeout=seconds)
-    except subprocess.TimeoutExpired:
-        return False
-    return result.returncode == 0
+def first_failure(tree: Path, tests: list[str], seconds: float) -> str:
+    """Runs tests in a copy; returns the first that fails, `timeout` after that time, or an empty string."""
+    with tempfile.NamedTemporaryFile("w", suffix=".txt") as names:
+        names.write("\n".join(tests))
+        names.flush()
+        command = [sys.executable, "-m", "pytest", "-xq", "-p", "no:cacheprovider", f"@{names.name}"]
+        environment = os.environ | {"PYTHONPATH": str(tree), "OMP_NUM_THREADS": "1"}
+        try:
+            result = subprocess.run(
+                command, cwd=tree, env=environment, capture_output=True, timeout=seconds, text=True
+            )
+        except subprocess.TimeoutExpired:
+            return "timeout"
+    if result.returncode == 0:
+        return ""
+    match = re.search(r"^(?:FAILED|ERROR) (.+?)(?: - .*)?$", result.stdout, re.MULTILINE)
+    return match[1] if match else "all"
 
 
-def run(mutants: list[Mutant], results: Path, tree: Path, renames: dict[str, str], seconds: float) -> None:
-    """Runs the tests of each mutant that has no result yet, and writes its result."""
+def run(
+    mutants: list[Mutant],
+    results: Path,
+    tree: Path,
+    renames: dict[str, str],
+    covering: Covering,
+    seconds: float,
+) -> None:
+    """Runs the tests of each mutant that has no result yet, and writes its result.
+
+    A test that fails without the error too, kills nothing: the other tests are then run.
+    """
     done: dict[str, str] = json.loads(results.read_text()) if results.exists() else {}
     with tempfile.TemporaryDirectory() as folder:
         copy = Path(folder, "tree")
@@ -179,35 +230,41 @@ def run(mutants: list[Mutant], results: Path, tree: Path, renames: dict[str, str
             key = json.dumps(asdict(mutant))
             if key in done:
                 continue
-            place = located(mutant, copy, renames)
-            if place is None:
+            if (place := located(mutant, copy, renames)) is None:
                 done[key] = "gone"
             else:
-                path, changed = place
-                text, tests = path.read_text(), room_tests(str(path.relative_to(copy)), copy)
-                room = f"tests {' '.join(tests)}"
-                if room not in done:
-                    done[room] = "pass" if passes(copy, tests, seconds) else "fail"
-                path.write_text(changed)
-                survived = done[room] == "pass" and passes(copy, tests, seconds)
-                done[key] = "survived" if survived else "killed" if done[room] == "pass" else "unknown"
-                path.write_text(text)
+                path, changed, (first, last) = place
+                tests, text = covering.tests(str(path.relative_to(copy)), first, last), path.read_text()
+                done[key] = "survived" if tests else "not executed"
+                while tests:
+                    path.write_text(changed)
+                    failed = first_failure(copy, tests, seconds)
+                    path.write_text(text)
+                    if not failed:
+                        break
+                    if failed not in tests or not first_failure(copy, [failed], seconds):
+                        done[key] = "killed"
+                        break
+                    tests.remove(failed)
             results.write_text(json.dumps(done, indent=1))
-            print(f"{done[key]}: {mutant.module} {mutant.function}: {mutant.old[:60]} -> {mutant.new[:60]}")
+            print(
+                f"{done[key]}: {mutant.module} {mutant.function}: {mutant.old[:60]} -> {mutant.new[:60]}",
+                flush=True,
+            )
 
 
 def summary(mutants: list[Mutant], done: dict[str, str]) -> str:
-    """Returns a table: packages in rows, and the numbers of killed, survived, gone and unknown mutants."""
+    """Returns a table: packages in rows, and the numbers of mutants of each outcome."""
     counts = Counter[tuple[str, str]]()
     for mutant in mutants:
         status = done.get(json.dumps(asdict(mutant)), "to do")
         for package in (mutant.module.split("/")[1].removesuffix(".py"), "all"):
             counts[package, status] += 1
-    kinds = ("killed", "survived", "gone", "unknown", "to do")
+    kinds = ("killed", "survived", "not executed", "gone", "to do")
     packages = sorted({package for package, _ in counts} - {"all"}) + ["all"]
-    rows = [f"{'':<14}" + "".join(f"{kind:>10}" for kind in kinds)]
+    rows = [f"{'':<14}" + "".join(f"{kind:>14}" for kind in kinds)]
     rows += [
-        f"{package:<14}" + "".join(f"{counts[package, kind]:>10}" for kind in kinds) for package in packages
+        f"{package:<14}" + "".join(f"{counts[package, kind]:>14}" for kind in kinds) for package in packages
     ]
     return "\n".join(rows)
 
@@ -222,6 +279,10 @@ def main() -> None:
     parser.add_argument("results", type=Path, nargs="?")
     parser.add_argument("--tree", type=Path, default=Path(__file__).parents[1])
     parser.add_argument("--renames", type=Path)
+    parser.add_argument(
+        "--coverage", type=Path, help="the tests of each line, of `pytest --cov-context=test`"
+    )
+    parser.add_argument("--times", type=Path, help="of `pytest --junitxml`")
     parser.add_argument("--numbers", type=int, nargs=2, default=(0, None), metavar="N", help="only these")
     parser.add_argument("--count", type=int, default=200)
     parser.add_argument("--seed", type=int, default=38)
@@ -235,7 +296,8 @@ def main() -> None:
     mutants = [Mutant(**row) for row in json.loads(arguments.list.read_text())]
     renames = json.loads(arguments.renames.read_text()) if arguments.renames else {}
     part = mutants[slice(*arguments.numbers)]
-    run(part, arguments.results, arguments.tree.resolve(), renames, arguments.seconds)
+    covering = Covering(arguments.coverage, arguments.times)
+    run(part, arguments.results, arguments.tree.resolve(), renames, covering, arguments.seconds)
     print(summary(part, json.loads(arguments.results.read_text())))
 
 
