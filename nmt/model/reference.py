@@ -111,7 +111,7 @@ def naive_attention(
 
 
 def _scores(q: Tensor, keys: Tensor, head: int, score: Score | None) -> Tensor:
-    """Query (E,) and keys (Lk, E) → scores (Lk,)."""
+    """Query (E,) and keys (Lk, E) → scores (Lk,); the equation of each score that is not a product."""
     if score is None:
         return torch.stack([q @ k / math.sqrt(len(q)) for k in keys])
     if score.scale is not None:

@@ -276,7 +276,11 @@ class Trainer:
         self._saver.save(Checkpoint(self.progress, *state), facts, keep)
 
     def _save_last(self) -> None:
-        """Saves the state with which a run ends or stops, unless a checkpoint has it."""
+        """Saves the state with which a run ends or stops, unless a checkpoint has it.
+
+        It is not noted in `Progress.checkpoints`. So a mean never contains the checkpoint of a stop, and the
+        next rotation removes it.
+        """
         progress, unsaved = self.progress, False
         if self.ranks.is_main:
             self._saver.wait()
