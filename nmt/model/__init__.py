@@ -1,6 +1,13 @@
 """The models. `Seq2Seq` is their interface: it maps flat batches to hidden states."""
 
-from nmt.model.devices import BACKENDS, backend_of, put_on
+from collections.abc import Collection
+from typing import TypeVar
+
+import torch
+
+from nmt.config import Kernel
+from nmt.model.backend import Backend
+from nmt.model.gpu import GpuBackend
 from nmt.model.positions import POSITIONS, build_positions
 from nmt.model.recurrent import RecurrentModel
 from nmt.model.seq2seq import (
@@ -16,6 +23,7 @@ from nmt.model.seq2seq import (
     model_class,
 )
 from nmt.model.transformer import Transformer
+from nmt.runtime import Registry
 
 __all__ = [
     "BACKENDS",
@@ -39,3 +47,33 @@ __all__ = [
 
 MODELS["transformer"] = Transformer
 MODELS["rnn_attention"] = RecurrentModel
+
+M = TypeVar("M", bound=Seq2Seq)
+
+BACKENDS: Registry[type[Backend]] = Registry("backend of the device")
+"""Type of the device → its backend. All other devices have `Backend` itself."""
+
+BACKENDS["cuda"] = GpuBackend
+
+
+def put_on(model: M, device: torch.device, kernels: Collection[Kernel] = ()) -> M:
+    """Moves a model to a device, and chooses how that device computes it.
+
+    Args:
+        model: changed in place. If it is on the device already, its backend stays.
+        device: the device.
+        kernels: those of `training.unmeasured_kernels`.
+
+    Returns:
+        The model.
+    """
+    model = model.to(device)
+    device = model.output_weight.device  # with its number
+    if model.backend.device != device:
+        model.backend = backend_of(device, kernels)
+    return model
+
+
+def backend_of(device: torch.device, kernels: Collection[Kernel] = ()) -> Backend:
+    """Returns a backend for a model whose weights are, or will be, on a device; see `put_on`."""
+    return BACKENDS.get(device.type, Backend)(device, kernels)

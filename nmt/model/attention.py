@@ -1,13 +1,15 @@
-"""Attention weights (Vaswani et al. 2017, section 3.2) and the scores to choose from.
+"""Attention (Vaswani et al. 2017, section 3.2): its interface, its weights, and the scores to choose from.
 
-The members of `nmt.model.backend.Attention` apply them to flat batches and in a search.
-
-Shapes: B sentences, H heads, G = B * H, Lq queries and Lk keys of a sentence, E width of a head.
+Shapes: N tokens of a stream of queries and S of a stream of keys; B sentences, H heads, G = B * H, Lq queries
+and Lk keys of a sentence, E width of a head, D = H * E.
 """
 
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import TypeAlias
 
 import torch
 import torch.nn.functional as F
@@ -15,7 +17,125 @@ from torch import Tensor, nn
 
 from nmt.config import ModelConfig
 from nmt.data.batches.batching import Layout
+from nmt.model.positions import Positions
 from nmt.runtime import Registry
+
+KeysValues: TypeAlias = "Tensor | tuple[Tensor, Tensor]"
+"""(S, 2, H, E), keys and values; or a pair of (S, H, E)."""
+
+
+@dataclass(frozen=True, eq=False)
+class Pattern:
+    """The keys that each query of a batch sees, all in the same sentence, and how scores are computed.
+
+    Attributes:
+        queries: layout of the stream of the queries.
+        keys: layout of the stream of the keys: the same number of sentences, in the same order.
+        heads: H.
+        width: E.
+        scale: factor on the dot products of queries and keys; None: the score of a layer computes them.
+        causal: whether a query sees only the keys up to its position; requires that both streams are the
+            same.
+        positions: the positional encoding that acts in attention; None: no encoding does.
+        window: the number of keys that a query sees on either side; requires that both streams are the same.
+            None: all.
+    """
+
+    queries: Layout
+    keys: Layout
+    heads: int
+    width: int
+    scale: float | None
+    causal: bool = False
+    positions: Positions | None = None
+    window: int | None = None
+
+    @property
+    def acts_on_scores(self) -> bool:
+        """Whether the positional encoding adds to scores or outputs."""
+        return self.positions is not None and self.positions.acts_on_scores
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether each query sees all keys of its sentence, or those before it, by dot products alone."""
+        return self.scale is not None and self.window is None and not self.acts_on_scores
+
+    @property
+    def rotates(self) -> bool:
+        """Whether the positional encoding rotates queries and keys."""
+        return self.positions is not None and self.positions.rotates
+
+    def rotated(self, q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
+        """Queries and keys, (N, H, E) each → the same, rotated by the positional encoding if it rotates."""
+        if self.positions is None or not self.positions.rotates:
+            return q, k
+        return self.positions.rotate(q, k, self.queries.positions)
+
+
+class Attention(ABC):
+    """The attention of one pattern, or of one step of a search; all layers use the same object.
+
+    Equation 1 of the paper for every sentence of a batch: softmax(score(Q, K)) V. Each device has members
+    that are fast there; `nmt.model.reference` is the naive version of all.
+    """
+
+    @abstractmethod
+    def self_attend(self, qkv: Tensor, score: Score, layer: int) -> Tensor:
+        """Self-attention.
+
+        Args:
+            qkv: (N, 3, H, E), contiguous; queries, keys and values of a stream.
+            score: the score of the layer.
+            layer: index of the layer, from 0.
+
+        Returns:
+            (N, D), the concatenated outputs of the heads.
+        """
+
+    @abstractmethod
+    def cross_attend(self, q: Tensor, keys_values: KeysValues | None, score: Score, layer: int) -> Tensor:
+        """Attention from each sentence of one stream to the same sentence of another stream.
+
+        Args:
+            q: (N, H, E), queries.
+            keys_values: keys and values of the other stream; None: this object has them already.
+            score: the score of the layer.
+            layer: index of the layer, from 0.
+
+        Returns:
+            (N, D), the concatenated outputs of the heads.
+        """
+
+
+class ObservedAttention(Attention):
+    """Another cross-attention, whose weights are computed too, as autograd differentiates them.
+
+    Args:
+        attention: the other one.
+        queries: layout of the stream of the queries.
+        keys: layout of the stream of the keys.
+    """
+
+    def __init__(self, attention: Attention, queries: Layout, keys: Layout) -> None:
+        self._attention, self._queries, self._keys = attention, queries, keys
+        self._weights: Tensor | None = None
+
+    @property
+    def weights(self) -> Tensor:
+        """The weights of the layer; see `flat_attention_weights`."""
+        assert self._weights is not None
+        return self._weights
+
+    def self_attend(self, qkv: Tensor, score: Score, layer: int) -> Tensor:
+        """See `Attention.self_attend`; without weights."""
+        return self._attention.self_attend(qkv, score, layer)
+
+    def cross_attend(self, q: Tensor, keys_values: KeysValues | None, score: Score, layer: int) -> Tensor:
+        """See `Attention.cross_attend`."""
+        assert keys_values is not None
+        keys = keys_values[0] if isinstance(keys_values, tuple) else keys_values[:, 0]
+        self._weights = flat_attention_weights(q, keys, self._queries, self._keys, score)
+        return self._attention.cross_attend(q, keys_values, score, layer)
 
 
 def attention_weights(q: Tensor, k: Tensor, scale: float, added: Tensor | None = None) -> Tensor:

@@ -1,137 +1,22 @@
-"""The seam between a model and the device that computes it: `Backend`, and its `Attention`.
+"""The seam between a model and the device that computes it: `Backend`, which is that of the CPU.
 
 `nmt.model.put_on` moves a model to a device and gives it the backend of that device, once. Whatever a backend
 has no code of its own for is computed by the model itself, with the operators of PyTorch.
-
-Shapes: N tokens of a stream of queries and S of a stream of keys; H heads, E width of a head, D = H * E.
 """
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 
 from nmt.config import Kernel
-from nmt.data.batches.batching import Batch, Layout
-from nmt.model.attention import Score, flat_attention_weights
-from nmt.model.positions import Positions
-
-KeysValues: TypeAlias = "Tensor | tuple[Tensor, Tensor]"
-"""(S, 2, H, E), keys and values; or a pair of (S, H, E)."""
-
-
-@dataclass(frozen=True, eq=False)
-class Pattern:
-    """The keys that each query of a batch sees, all in the same sentence, and how scores are computed.
-
-    Attributes:
-        queries: layout of the stream of the queries.
-        keys: layout of the stream of the keys: the same number of sentences, in the same order.
-        heads: H.
-        width: E.
-        scale: factor on the dot products of queries and keys; None: the score of a layer computes them.
-        causal: whether a query sees only the keys up to its position; requires that both streams are the
-            same.
-        positions: the positional encoding that acts in attention; None: no encoding does.
-        window: the number of keys that a query sees on either side; requires that both streams are the same.
-            None: all.
-    """
-
-    queries: Layout
-    keys: Layout
-    heads: int
-    width: int
-    scale: float | None
-    causal: bool = False
-    positions: Positions | None = None
-    window: int | None = None
-
-    @property
-    def acts_on_scores(self) -> bool:
-        """Whether the positional encoding adds to scores or outputs."""
-        return self.positions is not None and self.positions.acts_on_scores
-
-    @property
-    def rotates(self) -> bool:
-        """Whether the positional encoding rotates queries and keys."""
-        return self.positions is not None and self.positions.rotates
-
-    def rotated(self, q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
-        """Queries and keys, (N, H, E) each → the same, rotated by the positional encoding if it rotates."""
-        if self.positions is None or not self.positions.rotates:
-            return q, k
-        return self.positions.rotate(q, k, self.queries.positions)
-
-
-class Attention(ABC):
-    """The attention of one pattern, or of one step of a search; all layers use the same object.
-
-    Equation 1 of the paper for every sentence of a batch: softmax(score(Q, K)) V. Each device has members
-    that are fast there; `nmt.model.reference` is the naive version of all.
-    """
-
-    @abstractmethod
-    def self_attend(self, qkv: Tensor, score: Score, layer: int) -> Tensor:
-        """Self-attention.
-
-        Args:
-            qkv: (N, 3, H, E), contiguous; queries, keys and values of a stream.
-            score: the score of the layer.
-            layer: index of the layer, from 0.
-
-        Returns:
-            (N, D), the concatenated outputs of the heads.
-        """
-
-    @abstractmethod
-    def cross_attend(self, q: Tensor, keys_values: KeysValues | None, score: Score, layer: int) -> Tensor:
-        """Attention from each sentence of one stream to the same sentence of another stream.
-
-        Args:
-            q: (N, H, E), queries.
-            keys_values: keys and values of the other stream; None: this object has them already.
-            score: the score of the layer.
-            layer: index of the layer, from 0.
-
-        Returns:
-            (N, D), the concatenated outputs of the heads.
-        """
-
-
-class ObservedAttention(Attention):
-    """Another cross-attention, whose weights are computed too, as autograd differentiates them.
-
-    Args:
-        attention: the other one.
-        queries: layout of the stream of the queries.
-        keys: layout of the stream of the keys.
-    """
-
-    def __init__(self, attention: Attention, queries: Layout, keys: Layout) -> None:
-        self._attention, self._queries, self._keys = attention, queries, keys
-        self._weights: Tensor | None = None
-
-    @property
-    def weights(self) -> Tensor:
-        """The weights of the layer; see `flat_attention_weights`."""
-        assert self._weights is not None
-        return self._weights
-
-    def self_attend(self, qkv: Tensor, score: Score, layer: int) -> Tensor:
-        """See `Attention.self_attend`; without weights."""
-        return self._attention.self_attend(qkv, score, layer)
-
-    def cross_attend(self, q: Tensor, keys_values: KeysValues | None, score: Score, layer: int) -> Tensor:
-        """See `Attention.cross_attend`."""
-        assert keys_values is not None
-        keys = keys_values[0] if isinstance(keys_values, tuple) else keys_values[:, 0]
-        self._weights = flat_attention_weights(q, keys, self._queries, self._keys, score)
-        return self._attention.cross_attend(q, keys_values, score, layer)
+from nmt.data.batches.batching import Batch
+from nmt.model.attention import Attention, Pattern
+from nmt.model.cpu.padded import PaddedAttention
+from nmt.model.cpu.variants import VariantAttention
 
 
 class Layers(Protocol):
@@ -175,8 +60,11 @@ class LossKernel(Protocol):
         ...
 
 
-class Backend(ABC):
-    """How a device computes a model. Each model has an instance of its own.
+class Backend:
+    """How a device computes a model; each model has an instance of its own.
+
+    This one is for the CPU, and the base class for other devices: attention pads sentences, and everything
+    else is computed by the model.
 
     A subclass is registered in `nmt.model.BACKENDS` under the type of its device.
 
@@ -185,21 +73,21 @@ class Backend(ABC):
         kernels: those of `training.unmeasured_kernels`.
 
     Attributes:
-        device: the device.
         layers: computes the layers in training; None: the model does.
+        group_overhead: see `PaddedAttention`; measured on a CPU.
     """
 
     layers: Layers | None = None
+    group_overhead = 32_000
 
     def __init__(self, device: torch.device, kernels: Collection[Kernel] = ()) -> None:
-        self.device = device
+        self.device, self.kernels = device, frozenset(kernels)
 
     @property
     def loss_kernel(self) -> LossKernel | None:
         """A kernel for the training loss; None: there is none."""
         return None
 
-    @abstractmethod
     def attention(self, pattern: Pattern, dtype: torch.dtype) -> Attention:
         """Returns the attention of a batch.
 
@@ -207,6 +95,8 @@ class Backend(ABC):
             pattern: the keys that each query sees.
             dtype: of queries, keys and values.
         """
+        kind = PaddedAttention if pattern.is_plain else VariantAttention
+        return kind(pattern, self.group_overhead)
 
     def half_weights(self, model: Any, dtype: torch.dtype) -> Any:
         """Gives a model copies of its weights for the matrix products of training, and chooses `layers`.

@@ -1,11 +1,10 @@
-"""Rows in other orders: packed streams, the input of torch's recurrent networks, and gathers of rows.
+"""Packed streams: the input of torch's recurrent networks.
 
 Shapes: N tokens of a stream (S source tokens), B sentences, L tokens of the longest sentence, D width.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,6 +13,7 @@ import torch
 from torch import Tensor
 
 from nmt.data.batches.batching import Layout
+from nmt.model.cpu.padded import gathered
 
 
 @dataclass(frozen=True)
@@ -27,14 +27,12 @@ class Packing:
         to_packed: (N,) int64, the flat row of each packed row.
         to_flat: (N,) int64, the packed row of each flat row.
         batch_sizes: (L,) int64 on the CPU, the number of sentences with a token at each step.
-        sizes: `batch_sizes` as a list.
         order: the indices of the sentences that have tokens, the longest first.
     """
 
     to_packed: Tensor
     to_flat: Tensor
     batch_sizes: Tensor
-    sizes: list[int]
     order: np.ndarray[Any, np.dtype[np.int64]]
 
     @classmethod
@@ -49,7 +47,7 @@ class Packing:
         to_flat[rows] = np.arange(len(rows))
         device = layout.positions.device
         packed, flat = (torch.from_numpy(array).to(device) for array in (rows, to_flat))
-        return cls(packed, flat, torch.from_numpy(sizes), sizes.tolist(), order)
+        return cls(packed, flat, torch.from_numpy(sizes), order)
 
     def packed(self, x: Tensor) -> Tensor:
         """(N, D), flat → packed."""
@@ -58,28 +56,3 @@ class Packing:
     def flat(self, x: Tensor) -> Tensor:
         """(N, D), packed → flat."""
         return gathered(x, self.to_flat, self.to_packed, None)
-
-
-class _Gathered(torch.autograd.Function):
-    """See `gathered`."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, order: Tensor, inverse: Tensor, zeroed: Tensor | None) -> Tensor:
-        ctx.inverse, ctx.zeroed = inverse, zeroed
-        return x.index_select(0, order)
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        return selected(grad, ctx.inverse, ctx.zeroed), None, None, None
-
-
-gathered: Callable[..., Tensor] = _Gathered.apply
-"""(x, order, inverse, zeroed): the rows `order` of `x`; the gradient is `selected` with the other arguments.
-
-That of `index_select` is the slower `index_add_`: autograd does not know that real rows are distinct."""
-
-
-def selected(x: Tensor, order: Tensor, zeroed: Tensor | None = None) -> Tensor:
-    """Returns the rows `order` of `x`, and 0 in the rows `zeroed` of the result."""
-    rows = x.index_select(0, order)
-    return rows if zeroed is None or not len(zeroed) else rows.index_fill_(0, zeroed, 0)

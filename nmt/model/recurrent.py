@@ -125,7 +125,7 @@ class RecurrentModel(Seq2Seq):
         memory = self._encode(batch.source_ids, source)
         embedded = target.packed(self._embed(self.target_embedding, batch.target_in))
         order = torch.from_numpy(target.order).to(memory.device)
-        hidden = self.decoder(embedded, Memory.of(memory, batch.source).sentences(order), target.sizes)
+        hidden = self.decoder(embedded, Memory.of(memory, batch.source).sentences(order), target.batch_sizes)
         return target.flat(self.dropout(hidden))
 
     def _encode(self, source_ids: Tensor, packing: Packing) -> Tensor:
@@ -306,20 +306,20 @@ class RecurrentDecoder(nn.Module, ABC):
         )
         self.initial = Linear(d_model // 2, layers * d_model)
 
-    def forward(self, embedded: Tensor, memory: Memory, sizes: list[int]) -> Tensor:
+    def forward(self, embedded: Tensor, memory: Memory, sizes: Tensor) -> Tensor:
         """Decodes with teacher forcing, step by step.
 
         Args:
             embedded: (T, D), packed: the first tokens of all sentences, then the second tokens, and so on.
             memory: of the sentences in descending order of target length.
-            sizes: the number of sentences that have a token at each step.
+            sizes: (L,) int64 on the CPU, the number of sentences that have a token at each step.
 
         Returns:
             (T, D), packed.
         """
         memory = self.with_keys(memory)
         state, outputs = self.first(memory), []
-        for x in torch.split(embedded, sizes):
+        for x in torch.split(embedded, sizes.tolist()):
             if len(x) < len(state[0]):  # the shortest sentences have ended
                 state, memory = tuple(part[: len(x)] for part in state), memory.first(len(x))
             output, state, _ = self.step(x, state, memory)

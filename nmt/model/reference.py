@@ -70,7 +70,7 @@ def naive_attention(
     window: int | None = None,
     layer: int = 0,
 ) -> Tensor:
-    """Attention in one sentence, score by score: the naive version of each `nmt.model.backend.Attention`.
+    """Attention in one sentence, score by score: the naive version of each `nmt.model.attention.Attention`.
 
     Args:
         q: (Lq, H, E), queries.

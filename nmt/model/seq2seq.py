@@ -24,7 +24,6 @@ from nmt.config import ModelConfig, typed_options
 from nmt.data.batches.batching import Batch
 from nmt.errors import UserError
 from nmt.model.backend import Backend
-from nmt.model.cpu import CpuBackend
 from nmt.model.dropout import DropoutSource
 from nmt.runtime import Registry
 
@@ -120,7 +119,7 @@ class Seq2Seq(nn.Module, ABC):
         super().__init__()
         self.config = config
         self.options: Any = self.typed_options(config)
-        self.backend: Backend = CpuBackend(torch.device("cpu"))
+        self.backend = Backend(torch.device("cpu"))
         self.randomness = DropoutSource()
         self.residual_dtype: torch.dtype | None = None
 

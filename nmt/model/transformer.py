@@ -29,8 +29,8 @@ from torch import Tensor, nn
 from nmt.config import Activation, ModelConfig, Norm, Tie
 from nmt.data.batches.batching import Batch, Layout
 from nmt.errors import UserError
-from nmt.model.attention import build_score, score_class
-from nmt.model.backend import Attention, ObservedAttention, Pattern, converted_once
+from nmt.model.attention import Attention, ObservedAttention, Pattern, build_score, score_class
+from nmt.model.backend import converted_once
 from nmt.model.cpu.cached import CachedDecoderState
 from nmt.model.dropout import Dropout, DropoutSource
 from nmt.model.positions import Places, Positions, Shape, build_positions

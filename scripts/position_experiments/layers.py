@@ -17,9 +17,8 @@ from torch import Tensor, nn
 
 from nmt.config import ModelConfig
 from nmt.data.batches.batching import Layout
-from nmt.model.attention import build_score
-from nmt.model.backend import Pattern
-from nmt.model.cpu import CpuBackend
+from nmt.model.attention import Pattern, build_score
+from nmt.model.backend import Backend
 from nmt.model.packed import Packing
 from nmt.model.recurrent import BidirectionalLayer, Cell
 from position_experiments.convolution import Convolution
@@ -45,7 +44,7 @@ class Attention(nn.Module):
         """(N, D) → (N, D)."""
         pattern = Pattern(layout, layout, self.heads, HEAD_WIDTH, self.score.scale, window=self.window)
         qkv = x[:, None].expand(-1, 3, -1).reshape(len(x), 3, self.heads, -1)
-        attention = CpuBackend(x.device).attention(pattern, x.dtype)
+        attention = Backend(x.device).attention(pattern, x.dtype)
         return attention.self_attend(qkv, self.score, 0)
 
 

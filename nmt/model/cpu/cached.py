@@ -21,8 +21,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from nmt.data.batches.batching import Layout
-from nmt.model.attention import FEWEST_KEYS, Score, attention_weights, normalised
-from nmt.model.backend import Attention, KeysValues
+from nmt.model.attention import FEWEST_KEYS, Attention, KeysValues, Score, attention_weights, normalised
 from nmt.model.positions import TARGET_MARGIN, Places, Positions
 from nmt.runtime.fp32_products import plain_fp32_products
 from nmt.runtime.lazy import cached_property

@@ -1,339 +1,347 @@
-"""Attention over padded groups of sentences, forward and backward: all scores, encodings and windows.
+"""Attention over groups of sentences padded to one length, forward and backward: dot products of all keys.
 
-Dot-product scores without a bias take one autograd node for all groups of a batch. The other variants (other
-scores, a bias, relative values, a window) take one node per group, plus the nodes of score and encoding.
+`nmt.model.cpu.variants` has the other scores, encodings that act on scores, and windows.
 
-Shapes: see `nmt.model.cpu.padding`; G = B * H, Lq queries and Lk keys of a sentence, n blocks of a window.
+Shapes: N tokens of a stream, P projections (3: queries, keys and values; 2: keys and values; 1: queries), H
+heads, E width of a head; B sentences of a group, padded to L tokens; G = B * H, Lq queries and Lk keys.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
-from functools import partial
+import math
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
-from nmt.model.attention import Score, attention_weights, normalised, normalised_backward
-from nmt.model.backend import Attention, KeysValues, Pattern
-from nmt.model.cpu.padding import Group, PaddedGroups, PaddingMap
-from nmt.model.packed import gathered
+from nmt.data.batches.batching import Layout
+from nmt.model.attention import (
+    Attention,
+    KeysValues,
+    Pattern,
+    Score,
+    attention_weights,
+    normalised_backward,
+)
 from nmt.runtime.fp32_products import plain_fp32_products
+from nmt.runtime.lazy import cached_property
+
+Array = np.ndarray[Any, np.dtype[np.int64]]
+Triple = tuple[Tensor, Tensor, Tensor]
+"""Queries (G, Lq, E), keys and values (G, Lk, E) of a group, or their gradients."""
 
 
 class PaddedAttention(Attention):
-    """See `Attention`; the arguments are those of `PaddedGroups`."""
+    """Attention over padded groups; one autograd node for all groups of a batch. See `Attention`.
+
+    Args:
+        pattern: the keys that each query sees.
+        overhead: the call overhead of one more group, in units of the work for one query, key and head.
+    """
 
     def __init__(self, pattern: Pattern, overhead: int) -> None:
-        self._batch = PaddedGroups(pattern, overhead)
+        self.pattern, self._overhead = pattern, overhead
+        self._masks: dict[torch.dtype, list[Tensor | None]] = {}
 
     def self_attend(self, qkv: Tensor, score: Score, layer: int) -> Tensor:
         """See `Attention.self_attend`."""
-        pattern = self._batch.pattern
-        if pattern.rotates:
+        if self.pattern.rotates:
             q, k, v = qkv.unbind(1)
-            qkv = torch.stack((*pattern.rotated(q, k), v), 1)
-        return self._attend(qkv, None, score, layer).flatten(1)
+            qkv = torch.stack((*self.pattern.rotated(q, k), v), 1)
+        return self.attend([qkv], score, layer).flatten(1)
 
     def cross_attend(self, q: Tensor, keys_values: KeysValues | None, score: Score, layer: int) -> Tensor:
         """See `Attention.cross_attend`."""
         assert keys_values is not None
         kv = torch.stack(keys_values, 1) if isinstance(keys_values, tuple) else keys_values
-        return self._attend(q[:, None], kv, score, layer).flatten(1)
+        return self.attend([q[:, None], kv], score, layer).flatten(1)
 
-    def _attend(self, q: Tensor, kv: Tensor | None, score: Score, layer: int) -> Tensor:
+    def attend(self, streams: Sequence[Tensor], score: Score, layer: int) -> Tensor:
         """Attends within sentences.
 
         Args:
-            q: (N, 1, H, E), queries; or (N, 3, H, E), queries, keys and values of the same stream.
-            kv: (S, 2, H, E), keys and values; None if they are in `q`.
+            streams: (N, 3, H, E), queries, keys and values of one stream; or two streams: (N, 1, H, E),
+                queries, and (S, 2, H, E), keys and values.
             score: the score of the layer.
             layer: index of the layer, from 0.
 
         Returns:
             (N, 1, H, E).
         """
-        batch, pattern = self._batch, self._batch.pattern
-        if pattern.scale is not None and pattern.window is None and not pattern.acts_on_scores:
-            return _attend_products(q, kv, batch, pattern.scale)
-        if q.device.type != "cpu":
-            return _attend_groups(q, kv, batch, score, layer)
-        with _fp32_products():
-            wide_kv = None if kv is None else _at_least_fp32(kv)
-            return _attend_groups(_at_least_fp32(q), wide_kv, batch, score, layer).to(q.dtype)
+        assert self.pattern.scale is not None
+        return _attend(self, self.pattern.scale, *streams)
 
+    @cached_property
+    def groups(self) -> list[Group]:
+        """The sentences in groups of similar length; each group is padded to one length."""
+        q, k = np.array(self.pattern.queries.lengths), np.array(self.pattern.keys.lengths)
+        order = np.argsort(q + k, kind="stable")
+        ranges = split(q[order], k[order], self._overhead / self.pattern.heads)
+        return [Group(order[a:b], q[order[a:b]], k[order[a:b]]) for a, b in ranges]
 
-def _attend_groups(q: Tensor, kv: Tensor | None, batch: PaddedGroups, score: Score, layer: int) -> Tensor:
-    """Pads, attends group by group, and unpads; see `PaddedAttention`. Differentiable."""
-    pattern = batch.pattern
-    if kv is None:
-        inputs = [(group[0], group[1], group[2]) for group in _padded(q, batch.self_map)]
-    else:
-        pairs = zip(_padded(q, batch.query_map), _padded(kv, batch.key_value_map), strict=True)
-        inputs = [(query[0], key[0], key[1]) for query, key in pairs]
-    outputs = []
-    for number, (group, (qs, ks, vs)) in enumerate(zip(batch.groups, inputs, strict=True)):
-        if pattern.window is not None and qs.shape[1] > pattern.window + 1:
-            window = Window(batch, group)
-            blocks = window.queries(qs), window.keys(ks), window.keys(vs)
-            mask = batch.cached(("window", number, qs.dtype), partial(window.mask, qs.dtype))
-            places = window.places()
-            outputs.append(window.joined(_attend_group(blocks, mask, places, pattern, score, layer)))
+    @cached_property
+    def query_map(self) -> PaddingMap:
+        """The padding map of a stream (N, 1, H, E) of queries."""
+        return self._map(self.pattern.queries, [group.queries for group in self.groups], 1)
+
+    @cached_property
+    def _key_value_map(self) -> PaddingMap:
+        return self._map(self.pattern.keys, [group.keys for group in self.groups], 2)
+
+    @cached_property
+    def _joined_map(self) -> PaddingMap:
+        return self._map(self.pattern.queries, [group.queries for group in self.groups], 3)
+
+    def maps(self, num_streams: int) -> list[PaddingMap]:
+        """Returns the padding maps of the streams of `attend`."""
+        return [self._joined_map] if num_streams == 1 else [self.query_map, self._key_value_map]
+
+    def masks(self, dtype: torch.dtype) -> list[Tensor | None]:
+        """Returns the mask of each group: (B * H or 1, Lq or 1, Lk), 0 or -inf; None if it would be all 0."""
+        if dtype not in self._masks:
+            self._masks[dtype] = [self._mask(group, dtype) for group in self.groups]
+        return self._masks[dtype]
+
+    def _mask(self, group: Group, dtype: torch.dtype) -> Tensor | None:
+        longest = int(group.keys.max())
+        if self.pattern.causal:  # padding comes after all tokens of its sentence, so this masks padding too
+            masked = np.triu(np.ones((1, longest, longest), bool), 1)
         else:
-            whole, places = batch.masks(qs.dtype)[number], (_positions(qs), _positions(ks))
-            outputs.append(_attend_group((qs, ks, vs), whole, places, pattern, score, layer))
-    rows = torch.cat([output.reshape(-1, q.shape[-1]) for output in outputs])
-    shape = torch.Size((len(q), 1, *q.shape[2:]))
-    to_flat, to_padded, padding = batch.query_map.to_flat, batch.query_map.to_padded, batch.query_map.padding
-    # The gradient of padded queries is 0, so that they contribute 0 to all sums.
-    return gathered(rows, to_flat, to_padded, padding).view(shape)
+            masked = (np.arange(longest) >= group.keys.repeat(self.pattern.heads)[:, None])[:, None]
+        return self.mask_of(masked, dtype) if masked.any() else None
+
+    def mask_of(self, masked: np.ndarray[Any, np.dtype[np.bool_]], dtype: torch.dtype) -> Tensor:
+        """Returns a mask on the device of the batch: -inf where `masked` is true, otherwise 0."""
+        mask = torch.zeros(masked.shape, dtype=dtype)
+        return _to_device(mask.masked_fill_(torch.from_numpy(masked), -math.inf), self.device)
+
+    def _map(self, layout: Layout, lengths: list[Array], parts: int) -> PaddingMap:
+        starts = np.cumsum((0, *layout.lengths))
+        firsts = [starts[group.sentences] for group in self.groups]
+        return PaddingMap.of(firsts, lengths, parts, self.pattern.heads, self.device)
+
+    @property
+    def device(self) -> torch.device:
+        """The device of the batch."""
+        return self.pattern.queries.positions.device
 
 
-def _positions(x: Tensor) -> Tensor:
-    """(G, L, E) → (L,), the positions 0 to L - 1."""
-    return torch.arange(x.shape[1], device=x.device)
-
-
-def _attend_group(
-    inputs: tuple[Tensor, Tensor, Tensor],
-    mask: Tensor | None,
-    places: tuple[Tensor, Tensor],
-    pattern: Pattern,
-    score: Score,
-    layer: int,
-) -> Tensor:
-    """Queries (G, Lq, E), keys and values (G, Lk, E) → (G, Lq, E)."""
-    qs, ks, vs = inputs
-    heads, positions = pattern.heads, pattern.positions
-
-    def split_heads(x: Tensor) -> Tensor:
-        return x.view(-1, heads, *x.shape[1:])
-
-    bias = None if positions is None else positions.bias(split_heads(qs), *places, layer)
-    if score.scale is None:
-        scores = score(split_heads(qs), split_heads(ks))
-        bias = scores if bias is None else scores + bias
-        outputs, weights = _attend_one(None, None, vs, mask, bias, heads, 1.0)
-    else:
-        outputs, weights = _attend_one(qs, ks, vs, mask, bias, heads, score.scale)
-    values = None if positions is None else positions.values(split_heads(weights), *places, layer)
-    return outputs if values is None else outputs + values.to(outputs.dtype).reshape(outputs.shape)
-
-
-class _Products(torch.autograd.Function):
+class _Attend(torch.autograd.Function):
     """Attention of all groups in one autograd node; saves the attention weights and recomputes nothing."""
 
     @staticmethod
-    def forward(ctx: Any, q: Tensor, kv: Tensor | None, batch: PaddedGroups, scale: float) -> Tensor:
-        ctx.dtype, ctx.scale = q.dtype, scale
-        if q.device.type == "cpu":
-            with _fp32_products():
-                return _Products._forward(
-                    ctx, _at_least_fp32(q), None if kv is None else _at_least_fp32(kv), batch
-                )
-        return _Products._forward(ctx, q, kv, batch)
+    def forward(ctx: Any, attention: PaddedAttention, scale: float, *streams: Tensor) -> Tensor:
+        ctx.attention, ctx.scale = attention, scale
+        ctx.dtype, ctx.shapes = streams[0].dtype, [stream.shape for stream in streams]
+        saved: list[Tensor] = []
+        with fp32_products(streams[0].device):
+            wide = [at_least_fp32(stream) for stream in streams]
+            maps = zip(attention.maps(len(wide)), wide, strict=True)
+            inputs = triples([padding_map.pad(stream) for padding_map, stream in maps])
+            rows, outputs = attention.query_map.empty(wide[0])
+            masks = attention.masks(wide[0].dtype)
+            for (qs, ks, vs), out, mask in zip(inputs, outputs, masks, strict=True):
+                weights = attention_weights(qs, ks, scale, mask)
+                torch.bmm(weights, vs, out=out[0])
+                saved += [qs, ks, vs, weights]
+        ctx.save_for_backward(*saved)
+        length, _, *head = streams[0].shape
+        return attention.query_map.unpad(rows, torch.Size((length, 1, *head)))
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        if grad.device.type == "cpu":
-            with _fp32_products():
-                return _Products._backward(ctx, grad)
-        return _Products._backward(ctx, grad)
-
-    @staticmethod
-    def _forward(ctx: Any, q: Tensor, kv: Tensor | None, batch: PaddedGroups) -> Tensor:
-        shape = torch.Size((len(q), 1, *q.shape[2:]))
-        if kv is None:
-            inputs = [(group[0], group[1], group[2]) for group in batch.self_map.pad(q)]
-        else:
-            pairs = zip(batch.query_map.pad(q), batch.key_value_map.pad(kv), strict=True)
-            inputs = [(query[0], key[0], key[1]) for query, key in pairs]
-        rows, outputs = batch.query_map.empty(q)
-        saved: list[Tensor] = []
-        for (qs, ks, vs), out, mask in zip(inputs, outputs, batch.masks(q.dtype), strict=True):
-            weights = attention_weights(qs, ks, ctx.scale, mask)
-            torch.bmm(weights, vs, out=out[0])
-            saved += [qs, ks, vs, weights]
-        ctx.save_for_backward(*saved)
-        ctx.batch, ctx.q_shape, ctx.kv_shape = batch, q.shape, None if kv is None else kv.shape
-        return batch.query_map.unpad(rows, shape)
-
-    @staticmethod
-    def _backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        batch, saved = ctx.batch, ctx.saved_tensors
-        if ctx.kv_shape is None:
-            rows, groups = batch.self_map.empty(grad)
-            grads = [(group[0], group[1], group[2]) for group in groups]
-        else:
-            q_rows, q_groups = batch.query_map.empty(grad)
-            kv_rows, kv_groups = batch.key_value_map.empty(grad)
-            grads = [(query[0], key[0], key[1]) for query, key in zip(q_groups, kv_groups, strict=True)]
-        # The gradients of keys and values sum over queries: padded queries must contribute 0.
-        outputs = batch.query_map.pad(grad, zeros=True)
-        for i, (out, (grad_q, grad_k, grad_v)) in enumerate(zip(outputs, grads, strict=True)):
-            qs, ks, vs, weights = saved[4 * i : 4 * i + 4]
-            torch.bmm(weights.transpose(1, 2), out[0], out=grad_v)
-            grad_weights = torch.bmm(out[0], vs.transpose(1, 2))
-            grad_scores = normalised_backward(grad_weights, weights).mul_(ctx.scale)
-            torch.bmm(grad_scores, ks, out=grad_q)
-            torch.bmm(grad_scores.transpose(1, 2), qs, out=grad_k)
-        if ctx.kv_shape is None:
-            return batch.self_map.unpad(rows, ctx.q_shape).to(ctx.dtype), None, None, None
-        grad_q = batch.query_map.unpad(q_rows, ctx.q_shape).to(ctx.dtype)
-        return grad_q, batch.key_value_map.unpad(kv_rows, ctx.kv_shape).to(ctx.dtype), None, None
+        saved, maps = ctx.saved_tensors, ctx.attention.maps(len(ctx.shapes))
+        with fp32_products(grad.device):
+            rows, views = zip(*(padding_map.empty(grad) for padding_map in maps), strict=True)
+            # The gradients of keys and values sum over queries: padded queries must contribute 0.
+            outputs = ctx.attention.query_map.pad(grad, zeros=True)
+            for i, (out, grads) in enumerate(zip(outputs, triples(views), strict=True)):
+                qs, ks, vs, weights = saved[4 * i : 4 * i + 4]
+                torch.bmm(weights.transpose(1, 2), out[0], out=grads[2])
+                grad_weights = torch.bmm(out[0], vs.transpose(1, 2))
+                grad_scores = normalised_backward(grad_weights, weights).mul_(ctx.scale)
+                torch.bmm(grad_scores, ks, out=grads[0])
+                torch.bmm(grad_scores.transpose(1, 2), qs, out=grads[1])
+        unpadded = zip(maps, rows, ctx.shapes, strict=True)
+        return None, None, *(each.unpad(part, shape).to(ctx.dtype) for each, part, shape in unpadded)
 
 
-_attend_products: Callable[..., Tensor] = _Products.apply
+_attend: Callable[..., Tensor] = _Attend.apply
 
 
-class _Group(torch.autograd.Function):
-    """Attention of one group, with a gradient for the bias; also returns the attention weights."""
-
-    @staticmethod
-    def forward(
-        ctx: Any,
-        q: Tensor | None,
-        k: Tensor | None,
-        v: Tensor,
-        mask: Tensor | None,
-        bias: Tensor | None,
-        heads: int,
-        scale: float,
-    ) -> tuple[Tensor, Tensor]:
-        """If `q` and `k` are None, `bias` holds the scores."""
-        added = _sum(mask, bias, len(v) // heads, heads, v.dtype)
-        if q is None or k is None:
-            assert added is not None
-            weights = normalised(added)
-        else:
-            weights = attention_weights(q, k, scale, added)
-        ctx.save_for_backward(q, k, v, weights)
-        ctx.heads, ctx.scale = heads, scale
-        ctx.bias = None if bias is None else (bias.shape, bias.dtype)
-        ctx.set_materialize_grads(False)
-        return torch.bmm(weights, v), weights
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor, grad_weights: Tensor | None) -> tuple[Tensor | None, ...]:
-        q, k, v, weights = ctx.saved_tensors
-        with _fp32_products() if grad.device.type == "cpu" else nullcontext():
-            grad_v = torch.bmm(weights.transpose(1, 2), grad)
-            through_values = torch.bmm(grad, v.transpose(1, 2))
-            if grad_weights is not None:
-                through_values = through_values + grad_weights
-            grad_scores = normalised_backward(through_values, weights)
-            grad_bias = None
-            if ctx.bias is not None and ctx.needs_input_grad[4]:
-                shape, dtype = ctx.bias
-                split = grad_scores.view(-1, ctx.heads, *grad_scores.shape[1:])
-                grad_bias = split.sum_to_size(shape).to(dtype)
-            if q is None:
-                return None, None, grad_v, None, grad_bias, None, None
-            scaled = grad_scores * ctx.scale
-            grad_q, grad_k = torch.bmm(scaled, k), torch.bmm(scaled.transpose(1, 2), q)
-        return grad_q, grad_k, grad_v, None, grad_bias, None, None
+def triples(streams: Sequence[Sequence[Tensor]]) -> list[Triple]:
+    """Padded groups of each stream of `PaddedAttention.attend`, (P, G, L, E) → those of each group."""
+    if len(streams) == 1:
+        return [(group[0], group[1], group[2]) for group in streams[0]]
+    return [(query[0], key[0], key[1]) for query, key in zip(*streams, strict=True)]
 
 
-_attend_one: Callable[..., tuple[Tensor, Tensor]] = _Group.apply
-
-
-def _sum(
-    mask: Tensor | None, bias: Tensor | None, sentences: int, heads: int, dtype: torch.dtype
-) -> Tensor | None:
-    """Adds a mask, (G or 1, Lq or 1, Lk), and a bias that broadcasts to (B, H, Lq, Lk) → (G, Lq, Lk)."""
-    if bias is None:
-        return mask
-    bias = bias.to(dtype)
-    if mask is not None:
-        bias = bias + (mask if len(mask) == 1 else mask.view(sentences, heads, *mask.shape[1:]))
-    return bias.expand(sentences, heads, *bias.shape[-2:]).reshape(-1, *bias.shape[-2:])
-
-
-def _padded(flat: Tensor, padding_map: PaddingMap) -> list[Tensor]:
-    """(N, P, H, E) → (P, G, L, E) for each group. The gradient drops that of padding, which is 0."""
-    rows = flat.reshape(-1, flat.shape[-1])
-    return padding_map.views(gathered(rows, padding_map.to_padded, padding_map.to_flat, None))
-
-
-def _at_least_fp32(x: Tensor) -> Tensor:
-    return x.to(torch.promote_types(x.dtype, torch.float32))
+def at_least_fp32(x: Tensor) -> Tensor:
+    """Returns a tensor of the CPU in fp32 or wider; another one as it is."""
+    return x.to(torch.promote_types(x.dtype, torch.float32)) if x.device.type == "cpu" else x
 
 
 @contextmanager
-def _fp32_products() -> Iterator[None]:
-    """Disables autocast on the CPU, and oneDNN in fp32 matrix products."""
+def fp32_products(device: torch.device) -> Iterator[None]:
+    """On the CPU, disables autocast, and oneDNN in fp32 matrix products."""
+    if device.type != "cpu":
+        yield
+        return
     with torch.autocast("cpu", enabled=False), plain_fp32_products():
         yield
 
 
-class Window:
-    """The blocks of one padded group, for restricted self-attention (section 4 of the paper).
+@dataclass(frozen=True)
+class Group:
+    """Sentences that are padded to one length.
 
-    A sentence of L tokens is cut into n blocks of r tokens. The queries of a block see only keys of their
-    block and of its neighbours. So a block is computed as a short sentence of r queries and 2 r (causal) or
-    3 r keys, in time O(L r).
-
-    Args:
-        batch: its pattern gives r = `window`, and `causal`.
-        group: the sentences of the group.
+    Attributes:
+        sentences: (B,) their indices in the batch.
+        queries: (B,) number of queries of each.
+        keys: (B,) number of keys of each.
     """
 
-    def __init__(self, batch: PaddedGroups, group: Group) -> None:
-        assert batch.pattern.window is not None
-        self._batch, self._pattern, self._lengths = batch, batch.pattern, group.queries
-        self._size, self._length = batch.pattern.window, int(group.queries.max())
-        self._blocks = -(-self._length // self._size)
-        self._sides = 2 if batch.pattern.causal else 3
+    sentences: Array
+    queries: Array
+    keys: Array
 
-    def queries(self, x: Tensor) -> Tensor:
-        """(B * H, L, E) → (B * n * H, r, E)."""
-        return self._cut(F.pad(x, (0, 0, 0, self._padding)))
 
-    def keys(self, x: Tensor) -> Tensor:
-        """(B * H, L, E) → (B * n * H, 2 r or 3 r, E), each block with its neighbours."""
-        after = 0 if self._pattern.causal else self._size
-        x = F.pad(x, (0, 0, self._size, self._padding + after))
-        total = self._blocks * self._size
-        shifted = [x[:, side * self._size :][:, :total] for side in range(self._sides)]
-        return torch.cat([self._cut(each) for each in shifted], 1)
+@dataclass(frozen=True)
+class PaddingMap:
+    """The mapping between a flat stream (N, P, H, E) and its padded groups (P, B, H, L, E).
 
-    def joined(self, x: Tensor) -> Tensor:
-        """(B * n * H, r, E) → (B * H, L, E)."""
-        heads, blocks = self._pattern.heads, self._blocks
-        x = x.view(-1, blocks, heads, self._size, x.shape[-1]).transpose(1, 2)
-        return x.reshape(-1, blocks * self._size, x.shape[-1])[:, : self._length]
+    Rows have E values. Except for padding, the mapping is one to one. So each direction is a gather of rows,
+    and the backward of one direction is the other direction. Autograd would use the slower `index_add_`,
+    because it does not know that the indices are distinct.
+    """
 
-    def mask(self, dtype: torch.dtype) -> Tensor:
-        """Returns the mask, (B * n * H, r, 2 r or 3 r): -inf where a query must not see a key, else 0."""
-        size = self._size
-        block = np.arange(self._blocks)[:, None, None] * size
-        query = block + np.arange(size)[:, None]
-        key = block - size + np.arange(self._sides * size)
-        seen = (np.abs(query - key) <= size) & (key >= 0)
-        if self._pattern.causal:
-            seen &= key <= query
-        lengths = self._lengths[:, None, None, None]
-        # Padded queries see all keys: the softmax of a row without a visible key would be NaN.
-        masked = ~((seen & (key < lengths)) | (query >= lengths))  # (B, n, r, keys)
-        masked = np.repeat(masked.reshape(-1, *masked.shape[2:]), self._pattern.heads, axis=0)
-        return self._batch.mask_of(masked, dtype)
+    to_padded: Tensor
+    """(padded rows,) int64, the flat row of each padded row; padding repeats the last token of a sentence."""
+    to_flat: Tensor
+    """(flat rows,) int64, the padded row of each flat row."""
+    padding: Tensor
+    """int64, the indices of the padded rows that are padding."""
+    shapes: list[tuple[int, int, int]]
+    """(P, B * H, L) of each group."""
 
-    def places(self) -> tuple[Tensor, Tensor]:
-        """Returns the positions of the queries, (r,), and keys, (2 r or 3 r,), counted from the first key."""
-        device = self._batch.device
-        queries = torch.arange(self._size, 2 * self._size, device=device)
-        return queries, torch.arange(self._sides * self._size, device=device)
+    @classmethod
+    def of(
+        cls, firsts: list[Array], lengths: list[Array], parts: int, heads: int, device: torch.device
+    ) -> PaddingMap:
+        """Builds the mapping.
 
-    @property
-    def _padding(self) -> int:
-        return self._blocks * self._size - self._length
+        Args:
+            firsts: for each group, (B,) the indices of the first tokens of its sentences.
+            lengths: for each group, (B,) the lengths of its sentences.
+            parts: P.
+            heads: H.
+            device: the device of the stream.
+        """
+        rows, real, shapes = [], [], []
+        for first, length in zip(firsts, lengths, strict=True):
+            place = np.arange(length.max())
+            token = first[:, None] + np.minimum(place, length[:, None] - 1)  # (B, L)
+            part, head = np.arange(parts)[:, None, None, None], np.arange(heads)[:, None]
+            row = (token[:, None] * parts + part) * heads + head  # (P, B, H, L)
+            rows.append(row.reshape(-1))
+            real.append(np.broadcast_to((place < length[:, None])[:, None], row.shape).reshape(-1))
+            shapes.append((parts, len(length) * heads, len(place)))
+        to_padded, is_real = np.concatenate(rows), np.concatenate(real)
+        to_flat = np.empty(int(is_real.sum()), np.int64)
+        to_flat[to_padded[is_real]] = np.flatnonzero(is_real)
+        padding = np.flatnonzero(~is_real)
+        moved = [_to_device(torch.from_numpy(array), device) for array in (to_padded, to_flat, padding)]
+        return cls(moved[0], moved[1], moved[2], shapes)
 
-    def _cut(self, x: Tensor) -> Tensor:
-        """(B * H, n * r, E) → (B * n * H, r, E)."""
-        heads, width = self._pattern.heads, x.shape[-1]
-        x = x.reshape(-1, heads, self._blocks, self._size, width).transpose(1, 2)
-        return x.reshape(-1, self._size, width)
+    def pad(self, flat: Tensor, *, zeros: bool = False) -> list[Tensor]:
+        """(N, P, H, E) → (P, B * H, L, E) for each group.
+
+        Args:
+            flat: the stream.
+            zeros: whether to fill padding with 0; otherwise it holds finite values.
+        """
+        rows = flat.reshape(-1, flat.shape[-1])
+        return self.views(selected(rows, self.to_padded, self.padding if zeros else None))
+
+    def empty(self, like: Tensor) -> tuple[Tensor, list[Tensor]]:
+        """Returns uninitialised padded rows, and their views by group, to be filled before `unpad`."""
+        rows = like.new_empty(len(self.to_padded), like.shape[-1])
+        return rows, self.views(rows)
+
+    def views(self, rows: Tensor) -> list[Tensor]:
+        """Padded rows → (P, B * H, L, E) for each group."""
+        sizes = [math.prod(shape) for shape in self.shapes]
+        return [
+            part.view(*shape, -1) for part, shape in zip(torch.split(rows, sizes), self.shapes, strict=True)
+        ]
+
+    def unpad(self, rows: Tensor, shape: torch.Size) -> Tensor:
+        """Padded rows → the flat stream of `shape` (N, P, H, E)."""
+        return rows.index_select(0, self.to_flat).view(shape)
+
+
+def _to_device(x: Tensor, device: torch.device) -> Tensor:
+    """Copies a tensor to `device`; to a GPU through pinned memory, without a host synchronisation."""
+    if device.type == "cuda" and x.numel():
+        return x.pin_memory().to(device, non_blocking=True)
+    return x.to(device)
+
+
+def split(query_lengths: Array, key_lengths: Array, overhead: float) -> list[tuple[int, int]]:
+    """Splits sentences, sorted by length, into ranges that are each padded to one length.
+
+    Greedily splits a range where this saves most padding, if it saves more than `overhead`.
+
+    Args:
+        query_lengths: (B,) number of queries of each sentence, 1 or more.
+        key_lengths: (B,) number of keys of each sentence.
+        overhead: cost of one more group, in padded pairs of query and key.
+
+    Returns:
+        Ranges [first, end) that cover all sentences, in order.
+    """
+    pending, ranges = [(0, len(query_lengths))] if len(query_lengths) else [], []
+    while pending:
+        a, b = pending.pop()
+        q, k = query_lengths[a:b], key_lengths[a:b]
+        sizes = np.arange(1, b - a)
+        head = sizes * np.maximum.accumulate(q)[:-1] * np.maximum.accumulate(k)[:-1]
+        tail = (
+            sizes[::-1] * np.maximum.accumulate(q[::-1])[::-1][1:] * np.maximum.accumulate(k[::-1])[::-1][1:]
+        )
+        both = head + tail
+        cut = int(both.argmin()) + 1 if len(both) else 0
+        if cut and (b - a) * int(q.max()) * int(k.max()) - int(both[cut - 1]) > overhead:
+            pending += [(a + cut, b), (a, a + cut)]
+        else:
+            ranges.append((a, b))
+    return ranges
+
+
+class _Gathered(torch.autograd.Function):
+    """See `gathered`."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, order: Tensor, inverse: Tensor, zeroed: Tensor | None) -> Tensor:
+        ctx.inverse, ctx.zeroed = inverse, zeroed
+        return x.index_select(0, order)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        return selected(grad, ctx.inverse, ctx.zeroed), None, None, None
+
+
+gathered: Callable[..., Tensor] = _Gathered.apply
+"""(x, order, inverse, zeroed): the rows `order` of `x`; the gradient is `selected` with the other arguments.
+
+That of `index_select` is the slower `index_add_`: autograd does not know that real rows are distinct."""
+
+
+def selected(x: Tensor, order: Tensor, zeroed: Tensor | None = None) -> Tensor:
+    """Returns the rows `order` of `x`, and 0 in the rows `zeroed` of the result."""
+    rows = x.index_select(0, order)
+    return rows if zeroed is None or not len(zeroed) else rows.index_fill_(0, zeroed, 0)

@@ -18,13 +18,12 @@ import torch
 from torch import Tensor
 
 from nmt.data.batches.batching import Layout
-from nmt.model.attention import Score
-from nmt.model.backend import Attention, KeysValues, Pattern
+from nmt.model.attention import Attention, KeysValues, Pattern, Score
 from nmt.model.gpu.kernel import failure, has_triton
 from nmt.runtime import log
 
+HALF = (torch.bfloat16, torch.float16)
 _WIDTHS = (16, 32, 64, 128)
-_HALF = (torch.bfloat16, torch.float16)
 
 
 def attention_without_padding(pattern: Pattern, device: torch.device, dtype: torch.dtype) -> Attention | None:
@@ -37,31 +36,28 @@ def attention_without_padding(pattern: Pattern, device: torch.device, dtype: tor
     """
     if pattern.scale is None or pattern.acts_on_scores:
         return None
-    if supports_triton(device, dtype, pattern.width):
-        from nmt.model.gpu.triton_attention import TritonAttention  # a local import: it needs Triton
-
-        return TritonAttention(pattern)
+    kind = triton_kind(device, dtype, pattern.width)
+    if kind is not None:
+        return kind(pattern)
     return FlashAttention(pattern) if supports_flash(device, dtype, pattern.width) else None
 
 
-def supports_triton(device: torch.device, dtype: torch.dtype, width: int) -> bool:
-    """Whether the kernels of nmt run for heads of this width."""
-    if not has_triton():
-        return False
-    from nmt.model.gpu import triton_attention  # a local import: it needs Triton
+def triton_kind(
+    device: torch.device, dtype: torch.dtype, width: int
+) -> Callable[[Pattern], FlatAttention] | None:
+    """Returns the attention with the kernels of nmt, if they run for heads of this width."""
+    if dtype not in HALF or width not in _WIDTHS or not has_triton():
+        return None
+    from nmt.model.gpu.triton_attention import TritonAttention, runs  # a local import: it needs Triton
 
-    return (
-        dtype in _HALF
-        and width in _WIDTHS
-        and torch.cuda.get_device_capability(device) >= (8, 0)
-        and triton_attention.runs(device, dtype, width)
-    )
+    usable = torch.cuda.get_device_capability(device) >= (8, 0) and runs(device, dtype, width)
+    return TritonAttention if usable else None
 
 
 def supports_flash(device: torch.device, dtype: torch.dtype, width: int) -> bool:
     """Whether the flash attention of torch runs for heads of this width."""
     return (
-        dtype in _HALF
+        dtype in HALF
         and width % 8 == 0
         and width <= 256
         and torch.cuda.get_device_capability(device) >= (8, 0)

@@ -26,7 +26,7 @@ from torch import Tensor, nn
 
 from nmt.config import Activation, Kernel, Norm
 from nmt.data.batches.batching import Batch
-from nmt.model.backend import Attention
+from nmt.model.attention import Attention
 from nmt.model.dropout import Dropout
 from nmt.model.gpu import products
 from nmt.model.gpu.kernel import right

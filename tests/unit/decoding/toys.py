@@ -15,7 +15,7 @@ from nmt.data.subwords.vocabulary import BOS_ID, EOS_ID
 from nmt.decoding.pairs import PairReader
 from nmt.decoding.torch_searcher import TorchSearcher
 from nmt.decoding.translator import Translator
-from nmt.model.cpu import CpuBackend
+from nmt.model.backend import Backend
 
 FIRST_WORD = 4
 CPU = torch.device("cpu")
@@ -83,7 +83,7 @@ class CopyState:
 class CopyModel(nn.Module):
     """Gives the source's next word the probability 1 - (V - 1) / e^9; records the lengths of every batch."""
 
-    backend = CpuBackend(CPU)
+    backend = Backend(CPU)
     output_weight = torch.zeros(1, 1)
     max_source_len: int | None = None
     max_target_len: int | None = None

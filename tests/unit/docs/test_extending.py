@@ -12,9 +12,8 @@ from doc_pages import ROOT, page
 from nmt.config import ModelConfig, PositionsConfig
 from nmt.data.batches.batching import Batch, Layout
 from nmt.model import BACKENDS, Transformer, backend_of, build_positions
-from nmt.model.attention import SCORES, ScaledDot
-from nmt.model.backend import Pattern
-from nmt.model.cpu.padded import PaddedAttention
+from nmt.model.attention import SCORES, Pattern, ScaledDot
+from nmt.model.cpu.variants import VariantAttention
 from nmt.model.positions import Shape
 from nmt.model.reference import naive_attention
 
@@ -84,4 +83,4 @@ def test_a_backend_computes_attention_and_leaves_the_rest_to_the_one_of_the_cpu(
         torch.testing.assert_close(cross.cross_attend(qkv[:, 0], keys_values, score, 0), torch.cat(expected))
 
     without_kernel = Pattern(queries, queries, HEADS, WIDTH, None, causal)
-    assert type(apple.attention(without_kernel, torch.float32)) is PaddedAttention
+    assert type(apple.attention(without_kernel, torch.float32)) is VariantAttention

@@ -51,8 +51,7 @@ CASES = {
 def run(case: Case, dtype: torch.dtype) -> dict[str, float]:
     """Returns the largest errors of the kernels and of plain attention in `dtype`, against fp64."""
     from nmt.data.batches.batching import Layout
-    from nmt.model.attention import ScaledDot
-    from nmt.model.backend import Pattern
+    from nmt.model.attention import Pattern, ScaledDot
     from nmt.model.gpu.triton_attention import TritonAttention
 
     queries, keys = Layout.of(case.queries), Layout.of(case.keys or case.queries)

@@ -17,8 +17,8 @@ from torch import Tensor
 
 from nmt.config import Kernel, ModelConfig
 from nmt.data.batches.batching import Batch
-from nmt.model.backend import Attention, Pattern
-from nmt.model.cpu import CpuBackend
+from nmt.model.attention import Attention, Pattern
+from nmt.model.backend import Backend
 from nmt.model.dropout import Dropout, DropoutSource
 from nmt.model.gpu import layers, loss_kernels, products
 from nmt.model.gpu.triton_attention import TritonAttention
@@ -119,7 +119,7 @@ def passed(
     return [x.double().flatten().tolist() for x in (hidden.detach(), *gradients) if x is not None]
 
 
-class Interpreted(CpuBackend):
+class Interpreted(Backend):
     """The backend of the CPU, with the attention of GPUs if that is tested."""
 
     def __init__(self, *, attends: bool) -> None:

@@ -13,11 +13,10 @@ from torch import Tensor
 from toy_positions import KINDS
 
 from nmt.data.batches.batching import Layout
-from nmt.model.attention import SCORES, ScaledDot, Score, normalised, normalised_backward
-from nmt.model.backend import Attention, Pattern
+from nmt.model.attention import SCORES, Attention, Pattern, ScaledDot, Score, normalised, normalised_backward
+from nmt.model.backend import Backend
 from nmt.model.cpu.cached import CachedDecoderState
-from nmt.model.cpu.padded import PaddedAttention
-from nmt.model.cpu.padding import split
+from nmt.model.cpu.padded import split
 from nmt.model.positions import POSITIONS, T5, Positions, Relative, Shape
 from nmt.model.reference import naive_attention
 
@@ -49,9 +48,11 @@ def pattern_of(score: Score, queries: list[int], keys: list[int] | None = None, 
     return Pattern(layout, other, HEADS, WIDTH, score.scale, **rules)
 
 
-def padded(pattern: Pattern, overhead: int = 60) -> Attention:
+def padded(pattern: Pattern, overhead: float = 60) -> Attention:
     """The overhead yields several groups; one test has the extremes."""
-    return PaddedAttention(pattern, overhead * HEADS)
+    backend = Backend(torch.device("cpu"))
+    backend.group_overhead = int(overhead * HEADS)
+    return backend.attention(pattern, torch.float64)
 
 
 def encoding(name: str | None, causal: bool) -> Positions | None:
@@ -199,7 +200,7 @@ def test_any_lengths_and_any_grouping(lengths: list[tuple[int, int]], overhead: 
     queries, keys = ([pair[i] for pair in lengths] for i in (0, 1))
     q, kv = random(sum(queries), HEADS, WIDTH), random(sum(keys), 2, HEADS, WIDTH)
     pattern = pattern_of(SCORE, queries, keys)
-    fast = PaddedAttention(pattern, overhead).cross_attend(q, kv, SCORE, LAYER)
+    fast = padded(pattern, overhead / HEADS).cross_attend(q, kv, SCORE, LAYER)
     assert_same_with_gradients(fast, naive(q, *kv.unbind(1), pattern, SCORE), [q, kv])
 
 

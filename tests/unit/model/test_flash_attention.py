@@ -12,9 +12,8 @@ from torch import Tensor
 from toy_positions import KINDS
 
 from nmt.data.batches.batching import Layout
-from nmt.model.attention import SCORES, ScaledDot
-from nmt.model.backend import Pattern
-from nmt.model.cpu.padded import PaddedAttention
+from nmt.model.attention import SCORES, Pattern, ScaledDot
+from nmt.model.backend import Backend
 from nmt.model.gpu import GpuBackend, attention
 from nmt.model.gpu.attention import FlashAttention, attend_flash, attention_without_padding
 from nmt.model.positions import POSITIONS, Shape
@@ -74,12 +73,12 @@ LAYOUT = Layout.of([7, 2])
         ("scaled_dot", None, 16, torch.bfloat16, "TritonAttention"),
         ("dot", "rotary", 64, torch.float16, "TritonAttention"),
         ("scaled_dot", "sinusoidal", 24, torch.bfloat16, "FlashAttention"),
-        ("scaled_dot", None, 12, torch.bfloat16, None),
-        ("scaled_dot", None, 264, torch.bfloat16, None),
-        ("scaled_dot", None, 16, torch.float32, None),
-        ("additive", None, 16, torch.bfloat16, None),
-        ("scaled_dot", "alibi", 16, torch.bfloat16, None),
-        ("scaled_dot", "relative", 16, torch.bfloat16, None),
+        ("scaled_dot", None, 12, torch.bfloat16, "PaddedAttention"),
+        ("scaled_dot", None, 264, torch.bfloat16, "PaddedAttention"),
+        ("scaled_dot", None, 16, torch.float32, "PaddedAttention"),
+        ("additive", None, 16, torch.bfloat16, "VariantAttention"),
+        ("scaled_dot", "alibi", 16, torch.bfloat16, "VariantAttention"),
+        ("scaled_dot", "relative", 16, torch.bfloat16, "VariantAttention"),
     ],
 )
 def test_the_attention_of_a_gpu(
@@ -87,7 +86,7 @@ def test_the_attention_of_a_gpu(
     encoding: str | None,
     width: int,
     dtype: torch.dtype,
-    expected: str | None,
+    expected: str,
     triton: bool,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
@@ -110,8 +109,9 @@ def test_the_attention_of_a_gpu(
         expected = "FlashAttention"
     backend = GpuBackend(GPU)
     found = [backend.attention(pattern, dtype) for _ in range(2)]
-    assert all(type(each).__name__ == (expected or "PaddedAttention") for each in found)
-    assert len(caplog.messages) == (expected is None and dtype is not torch.float32)
+    assert all(type(each).__name__ == expected for each in found)
+    pads = expected in ("PaddedAttention", "VariantAttention")
+    assert len(caplog.messages) == (pads and dtype is not torch.float32)
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (7, 5))
     assert attention_without_padding(pattern, GPU, dtype) is None
 
@@ -158,7 +158,7 @@ def test_self_attention(
     if window is not None:
         assert calls == [(window, 0 if causal else window)]
     score.scale = 0.5
-    slow = PaddedAttention(pattern, 0).self_attend(qkv, score, LAYER)
+    slow = Backend(torch.device("cpu")).attention(pattern, qkv.dtype).self_attend(qkv, score, LAYER)
     assert_same_with_gradients(fast, slow, [qkv], atol=1e-11)
 
 

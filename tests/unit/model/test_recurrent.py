@@ -146,7 +146,7 @@ def test_dropout_is_a_pure_function_of_the_seed() -> None:
 def test_packing_is_one_to_one() -> None:
     layout = Layout.of([2, 4, 1, 0, 0])
     packing = Packing.of(layout)
-    assert packing.sizes == [3, 2, 1, 1] and packing.order.tolist() == [1, 0, 2]
+    assert packing.batch_sizes.tolist() == [3, 2, 1, 1] and packing.order.tolist() == [1, 0, 2]
     x = torch.arange(7.0)[:, None].requires_grad_()
     assert packing.packed(x).flatten().tolist() == [2, 0, 6, 3, 1, 4, 5]
     assert torch.equal(packing.flat(packing.packed(x)), x)

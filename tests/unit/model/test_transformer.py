@@ -17,7 +17,7 @@ from nmt.config import Activation, ModelConfig, Norm, Tie
 from nmt.data.batches.batching import Batch
 from nmt.errors import UserError
 from nmt.model import Transformer
-from nmt.model.cpu import CpuBackend
+from nmt.model.backend import Backend
 from nmt.model.positions import Places
 from nmt.model.reference import naive_hidden, naive_log_probs
 
@@ -92,7 +92,7 @@ def test_training_mode_without_dropout_is_evaluation(config: ModelConfig) -> Non
 
 @pytest.mark.parametrize("overhead", [0, 60, 10**9])
 def test_neighbours_do_not_matter(overhead: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(CpuBackend, "group_overhead", overhead)
+    monkeypatch.setattr(Backend, "group_overhead", overhead)
     model = build(TINY)
     alone = [sentences(model, [pair])[0] for pair in PAIRS]
     for order in ([0, 1, 2, 3], [3, 1, 0, 2], [2, 3]):

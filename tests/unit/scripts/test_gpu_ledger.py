@@ -11,8 +11,7 @@ from torch import Tensor
 
 from nmt.config import ModelConfig
 from nmt.data.batches.batching import Batch
-from nmt.model.attention import Score
-from nmt.model.backend import Attention
+from nmt.model.attention import Attention, Score
 from nmt.model.dropout import DropoutSource
 from nmt.model.transformer import EncoderLayer
 
