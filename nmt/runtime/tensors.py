@@ -25,6 +25,7 @@ Array = np.ndarray[Any, np.dtype[Any]]
 
 _LONGEST_HEADER = 1 << 24
 _KINDS = {
+    "BOOL": "bool",
     **{"U8": "uint8", "I8": "int8", "I16": "int16", "U16": "uint16", "F16": "float16", "BF16": "bfloat16"},
     **{"I32": "int32", "U32": "uint32", "F32": "float32", "F64": "float64", "I64": "int64", "U64": "uint64"},
 }
@@ -181,7 +182,7 @@ def _read_entries(path: Path, kinds: tuple[str, ...]) -> tuple[dict[str, _Entry]
 
 
 def _size_of(kind: str) -> int:
-    return int(kind.lstrip("BFIU")) // 8
+    return 1 if kind == "BOOL" else int(kind.lstrip("BFIU")) // 8
 
 
 def _offsets(name: str, entry: Any) -> tuple[int, int]:

@@ -25,7 +25,10 @@ from nmt.runtime.tensors import (
 
 SHAPES = st.lists(st.integers(0, 3), max_size=3)
 DTYPES = st.sampled_from([torch.float32, torch.float16, torch.bfloat16])
-STEPS = {"step": torch.tensor(3), "small": torch.ones(3, dtype=torch.int32), "f": torch.zeros(2)}
+STEPS = {
+    **{"step": torch.tensor(3), "small": torch.ones(3, dtype=torch.int32), "f": torch.zeros(2)},
+    **{"flags": torch.tensor([True, False, True]), "byte": torch.ones(1, dtype=torch.uint8)},
+}
 
 
 @settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
