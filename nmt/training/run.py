@@ -21,6 +21,7 @@ from nmt.decoding.processors import configured_processors
 from nmt.errors import UserError
 from nmt.evaluation.metrics import metric_kinds, metrics_for
 from nmt.model import check_model, ignored_options
+from nmt.model.gpu.graphs import check_capture
 from nmt.runtime import (
     available_cores,
     choose_device,
@@ -244,6 +245,8 @@ def with_choices(config: TrainConfig, folder: RunFolder, processes: int) -> Trai
     )
     if training.half_residual is None:
         training = replace(training, half_residual=begun is not None and bool(begun.training.half_residual))
+    if training.cuda_graphs and device.type == "cuda":
+        check_capture(training)  # now, not after the preparation of the data
     data = with_commits(config.data, None if begun is None else begun.data)
     return replace(config, data=data, training=training)
 

@@ -36,12 +36,12 @@ def padding_steps(max_target: int, max_source: int) -> tuple[int, int]:
     return source, target
 
 
-def check_capture(options: TrainingConfig, model: Seq2Seq) -> None:
+def check_capture(options: TrainingConfig, model: Seq2Seq | None = None) -> None:
     """Requires options with which the passes of a model on a GPU can be recorded.
 
     Args:
         options: the `training` section.
-        model: on the GPU, in training mode, with copies of its weights in bf16.
+        model: on the GPU, in training mode, with copies of its weights in bf16; None: it is not built yet.
 
     Raises:
         UserError: `training.cuda_graphs=true` and another option exclude each other.
@@ -53,7 +53,9 @@ def check_capture(options: TrainingConfig, model: Seq2Seq) -> None:
         reason = f"is not available with training.rdrop={options.rdrop}"
     elif options.sharding is not Sharding.none:
         reason = f"is not available with training.sharding={options.sharding.value}"
-    elif not model.can_be_captured:
+    elif options.objective.name != "label_smoothing":
+        reason = f"is not available with training.objective.name={options.objective.name}"
+    elif model is not None and not model.can_be_captured:
         reason = (
             "is for the Transformer of the paper (post-norm, ReLU, sinusoidal positions, dot-product "
             "attention, no dropout in the feed-forward network or of words) with heads of 16, 32, 64 or 128, "

@@ -15,7 +15,6 @@ from torch import Tensor
 
 from nmt.config import Sharding, TrainingConfig
 from nmt.data.batches.batching import Batch
-from nmt.errors import UserError
 from nmt.model import Seq2Seq
 from nmt.model.gpu.graphs import CapturedPasses, check_capture
 from nmt.training.processes.ranks import Ranks
@@ -55,11 +54,6 @@ class TrainingStep:
         self.captured: CapturedPasses | None = None
         if uses_graphs(options, ranks):
             check_capture(options, self.model.train())
-            if options.objective.name != "label_smoothing":
-                raise UserError(
-                    "training.cuda_graphs=true: is not available with training.objective.name="
-                    f"{options.objective.name}. Set training.cuda_graphs=false."
-                )
             assert isinstance(self.parallel, Replicated)
             passes = partial(TrainingStep._passes, weakref.proxy(self), last=False)
             self.captured = CapturedPasses(passes, self.parallel, ranks.device)

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 import nmt.model.gpu.graphs as captured
-from nmt.config import ModelConfig, Precision, Sharding, TrainingConfig
+from nmt.config import ModelConfig, ObjectiveConfig, Precision, Sharding, TrainingConfig
 from nmt.data.batches.batching import Batch
 from nmt.errors import UserError
 from nmt.model import Seq2Seq
@@ -214,6 +214,11 @@ def test_steps_of_padding(budgets: tuple[int, int], steps: tuple[int, int]) -> N
         ({"precision": Precision.fp16}, True, "needs training.precision=bf16, and it is fp16"),
         ({"rdrop": 5.0}, True, "is not available with training.rdrop=5.0"),
         ({"sharding": Sharding.full}, True, "is not available with training.sharding=full"),
+        (
+            {"objective": ObjectiveConfig(name="mine")},
+            True,
+            "is not available with training.objective.name=mine",
+        ),
         ({}, False, "is for the Transformer of the paper"),
     ],
 )

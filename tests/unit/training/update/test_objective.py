@@ -15,7 +15,6 @@ from nmt.data.subwords.vocabulary import BOS_ID
 from nmt.errors import UserError
 from nmt.model import MODELS, ModelOutput, Transformer
 from nmt.training.processes.ranks import Ranks
-from nmt.training.update import training_step as training_step_module
 from nmt.training.update.loss import Losses, training_loss
 from nmt.training.update.objective import OBJECTIVES, LabelSmoothing, LossInput, build_objective
 from nmt.training.update.training_step import TrainingStep
@@ -174,10 +173,3 @@ def test_wrong_names_and_options_are_one_line(config: TrainingConfig, message: s
     with pytest.raises(UserError) as caught:
         build_objective(config)
     assert str(caught.value).startswith(message)
-
-
-def test_cuda_graphs_are_for_the_built_in_objective(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(training_step_module, "uses_graphs", lambda options, ranks: True)
-    monkeypatch.setattr(training_step_module, "check_capture", lambda options, model: None)
-    with pytest.raises(UserError, match="cuda_graphs=true: is not available with training.objective.name=p"):
-        TrainingStep(model(), options("peaked"), Ranks(0, 1, CPU))
