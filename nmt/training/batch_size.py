@@ -76,14 +76,15 @@ def require_room(config: TrainConfig, processes: int) -> None:
             "Give a number, such as data.max_tokens=4096 (the largest batches are tried before training)."
         )
     count = model_class(config.model).num_weights(config.model, 0, 0)
-    copies = 1 if device.type == "cuda" or sharded else processes
-    shares = processes if device.type == "cuda" and sharded else 1
+    taken = _bytes(count, count if options.freeze else 0, options)
+    each = taken
+    if sharded and int(options.devices) > 1:  # a shard of all of it, and the whole weights, for validation
+        each = taken // int(options.devices) + count * _WEIGHT_BYTES
     try:
         free = MemoryMeter(device, 1).free()
     except OSError:
         return  # this system does not report the free memory
-    taken = _bytes(count, count if options.freeze else 0, options)
-    if taken * copies > free * shares:
+    if each * (1 if device.type == "cuda" else processes) > free:
         raise _too_large(count, options, taken)
 
 

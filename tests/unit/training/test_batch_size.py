@@ -212,12 +212,18 @@ def test_running_out_of_memory_in_its_many_words(error: Exception) -> None:
 
 @pytest.mark.parametrize(
     ("sharding", "processes", "fits"),
-    [(Sharding.none, 1, True), (Sharding.none, 3, False), (Sharding.full, 3, True)],
+    [
+        (Sharding.none, 1, True),
+        (Sharding.none, 3, False),
+        (Sharding.full, 3, True),
+        (Sharding.full, 9, False),
+    ],
 )
 def test_layers_that_can_not_be_trained_are_refused_before_any_work(
     sharding: Sharding, processes: int, fits: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    config = TrainConfig(training=TrainingConfig(sharding=sharding))
+    """Sharded, each process has the whole weights too."""
+    config = TrainConfig(training=TrainingConfig(sharding=sharding, devices=str(processes)))
     taken = 16 * num_weights(config.model, 0, 0)
     monkeypatch.setattr(MemoryMeter, "free", lambda meter: 2 * taken)
     if fits:
