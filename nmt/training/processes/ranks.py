@@ -134,17 +134,20 @@ class Ranks:
             for tensor in tensors:
                 dist.broadcast(tensor, src=0)
 
-    def share(self, value: Any) -> Any:
+    def share(self, value: Any, seconds: float = math.inf) -> Any:
         """Returns the `value` of rank 0, which must be serialisable as JSON; see `exchange`."""
-        return self._exchange(value, range(1))[0]
+        return self._exchange(value, range(1), seconds)[0]
 
-    def exchange(self, value: Any) -> list[Any]:
+    def exchange(self, value: Any, seconds: float = math.inf) -> list[Any]:
         """Returns the `value` of each rank, in order; each must be serialisable as JSON.
 
-        The ranks wait for each other as long as it takes: rank 0 may prepare data for hours. They wait
-        without a collective, so no timeout applies, and no GPU is busy with waiting.
+        By default the ranks wait for each other as long as it takes: rank 0 may prepare data for hours. They
+        wait without a collective, so no timeout applies, and no GPU is busy with waiting.
+
+        Raises:
+            TimeoutError: ranks are missing after so many seconds; the message has their numbers.
         """
-        return self._exchange(value, range(self.world))
+        return self._exchange(value, range(self.world), seconds)
 
     def meet(self, problem: str | None, seconds: float = _JOIN_SECONDS) -> None:
         """Waits until all ranks have reported whether they can take part.
@@ -157,7 +160,7 @@ class Ranks:
             UserError: in all processes: one can't take part, or ranks are missing.
         """
         try:
-            reports = self._exchange(problem, range(self.world), seconds)
+            reports = self.exchange(problem, seconds)
         except (TimeoutError, RuntimeError) as error:
             # Rank 0 or its launcher holds the store. An error of the store means that it is gone.
             missing = error if isinstance(error, TimeoutError) else 0
@@ -168,11 +171,11 @@ class Ranks:
         problems = [text for text in reports if text is not None]
         if problems:
             with suppress(TimeoutError, RuntimeError):  # rank 0 must not end before all have read
-                self._exchange(None, range(self.world), _ACKNOWLEDGE_SECONDS)
+                self.exchange(None, _ACKNOWLEDGE_SECONDS)
             raise UserError(problems[0])
 
-    def _exchange(self, value: Any, sources: Sequence[int], seconds: float = math.inf) -> list[Any]:
-        """Returns the values of some ranks. After the timeout, raises TimeoutError with the missing ranks."""
+    def _exchange(self, value: Any, sources: Sequence[int], seconds: float) -> list[Any]:
+        """Returns the values of some ranks; see `exchange`."""
         if self.store is None:
             return [value]
         number = next(self._calls)

@@ -151,9 +151,19 @@ def connect(ranks: Ranks, *, logs: bool) -> Watchdog:
     """Connects rank 0 with all others; every process calls it. See `watched`.
 
     Raises:
-        UserError: rank 0 can't be reached.
+        UserError: rank 0 can't be reached, or a rank is missing.
     """
-    hosts = ranks.exchange(socket.gethostname())
+    try:
+        return _connect(ranks, logs=logs)
+    except TimeoutError as error:
+        raise UserError(
+            f"process {error} of the run (of {ranks.world}, numbered from 0) ended while it joined. See the "
+            "logs of the other machines."
+        ) from error
+
+
+def _connect(ranks: Ranks, *, logs: bool) -> Watchdog:
+    hosts = ranks.exchange(socket.gethostname(), _CONNECT)
     if ranks.is_main:
         with _server(ranks.world) as server:
             server.settimeout(_CONNECT)
@@ -161,7 +171,7 @@ def connect(ranks: Ranks, *, logs: bool) -> Watchdog:
             ranks.share([server.getsockname()[1], key])
             streams = _accept(server, key, ranks.world - 1)
     else:
-        port, key = ranks.share(None)
+        port, key = ranks.share(None, _CONNECT)
         streams = {0: _stream_to(os.environ["MASTER_ADDR"], port)}
         _send(streams[0], {"key": key, "rank": ranks.rank})
     # One process on each machine logs: the first one by the numbering of torchrun.

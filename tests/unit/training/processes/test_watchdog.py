@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import queue
 import signal
 import socket
@@ -14,6 +15,7 @@ import pytest
 import torch
 import torch.distributed as dist
 
+from nmt.errors import UserError
 from nmt.runtime import Terminated, log
 from nmt.training.processes import watchdog
 from nmt.training.processes.ranks import Ranks
@@ -111,11 +113,11 @@ def test_the_main_process_may_fail_after_the_others_are_done(status: int | None)
 class StrangerFirst(Ranks):
     """Ranks as threads of this process; before the others, another program connects to the port."""
 
-    def share(self, value: Any) -> Any:
+    def share(self, value: Any, seconds: float = math.inf) -> Any:
         if self.is_main:
             with socket.create_connection(("localhost", value[0])) as stranger:
                 stranger.sendall(b'{"key": "guessed", "rank": 1}\n')
-        return super().share(value)
+        return super().share(value, seconds)
 
 
 def test_the_processes_find_each_other(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -128,6 +130,13 @@ def test_the_processes_find_each_other(monkeypatch: pytest.MonkeyPatch) -> None:
 
     with ThreadPoolExecutor() as threads:
         assert list(threads.map(work, range(2), timeout=PATIENCE)) == [0, 1]
+
+
+def test_a_rank_that_ended_while_it_joined_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(watchdog, "_CONNECT", 0.1)
+    ranks = Ranks(0, 2, torch.device("cpu"), dist.HashStore())
+    with pytest.raises(UserError, match=r"^process 1 of the run \(of 2, .*\) ended while it joined"):
+        watchdog.connect(ranks, logs=True)
 
 
 def test_alone_there_is_nobody_to_watch() -> None:
