@@ -1,7 +1,8 @@
 """Validation on all ranks of the model on held-out text: loss, perplexity, metrics of translations, samples.
 
-Each rank computes some of the batches. The batches do not depend on the number of ranks, and losses are added
-in the order of the data, so the figures do not depend on it either.
+Each rank computes some of the batches, and losses are added in the order of the data: they do not depend on
+the number of ranks. Neither do translations, except in bf16 on a CPU, where one rank with several threads
+searches smaller batches, which changes rounding.
 """
 
 from __future__ import annotations
