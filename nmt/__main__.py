@@ -6,6 +6,7 @@ import difflib
 import sys
 from importlib import import_module
 
+from nmt import __version__
 from nmt.cli.app import end_with, put
 from nmt.errors import UserError
 
@@ -51,11 +52,9 @@ def _answer(name: str, rest: list[str]) -> None:
     if name in ("-h", "--help", "help"):
         put(OVERVIEW)
     elif name == "--version":
-        from nmt import __version__
-
         put(f"nmt {__version__}\n")
     elif name.partition("=")[0] == "--completion":
-        from nmt.cli.completion import script
+        from nmt.cli.completion import script  # no other answer needs it
 
         put(script(name.partition("=")[2] or "".join(rest)))
     elif "=" in name or name.startswith("-"):

@@ -10,6 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NoReturn, TypeVar
 
+from nmt import __version__
 from nmt.errors import UserError
 from nmt.runtime import (
     Terminated,
@@ -84,7 +85,7 @@ def _guarded(program: str, work: Callable[[], None]) -> int:
             raise
         put("")
     except UserError as error:
-        from nmt.options.arguments import one_line
+        from nmt.options.arguments import one_line  # only an error needs it
 
         _say(f"{program}: {one_line(str(error))}")
         return USER_ERROR
@@ -161,12 +162,11 @@ def _dispatch(
     check: Callable[[C], None],
     arguments: Sequence[str],
 ) -> None:
+    # Here and below: a shell waits for completions, and a reader for --help. Each imports what it needs.
     from nmt.options.arguments import read_arguments
 
     flags = read_arguments(arguments, schema)
     if flags.version:
-        from nmt import __version__
-
         put(f"nmt {__version__}\n")
         return
     if flags.help:
@@ -184,6 +184,7 @@ def _dispatch(
         return
 
     require_current_folder()
+    # They import Hydra, for which --help does not wait.
     from nmt.config.storage import to_yaml
     from nmt.options.compose import compose_jobs
 

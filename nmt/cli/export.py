@@ -21,7 +21,7 @@ from nmt.config import ExportConfig
 
 def export(config: ExportConfig) -> None:
     """Exports as `config` says, and raises as `nmt.interop.tasks.export`."""
-    from nmt.interop.tasks import export
+    from nmt.interop.tasks import export  # imports torch, for which --help does not wait
 
     export(config)
 

@@ -20,7 +20,7 @@ from nmt.config import ImportConfig
 
 def import_model(config: ImportConfig) -> None:
     """Imports as `config` says, and raises as `nmt.interop.tasks.import_model`."""
-    from nmt.interop.tasks import import_model
+    from nmt.interop.tasks import import_model  # imports torch, for which --help does not wait
 
     import_model(config)
 

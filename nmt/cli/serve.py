@@ -40,7 +40,7 @@ def serve(config: ServeConfig) -> None:
             import_module(name)
         except ImportError:
             raise UserError(f'the package {name} is not installed. Run pip install "nmt[serve]".') from None
-    from nmt.serving.server import serve
+    from nmt.serving.server import serve  # needs the packages that were looked for
 
     serve(config)
 

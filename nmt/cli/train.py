@@ -15,6 +15,7 @@ from nmt.config import TrainConfig
 
 def train(config: TrainConfig) -> None:
     """Trains as `config` says and prints the table of results to standard output."""
+    # The rest imports torch, for which --help does not wait, while the fork server imports it, too.
     from nmt.training.processes.fork_server import start_ahead
 
     start_ahead(config)
@@ -27,7 +28,7 @@ def train(config: TrainConfig) -> None:
 
 def check(config: TrainConfig) -> None:
     """Checks names of registered classes and languages, for `--show`; a training checks them itself."""
-    from nmt.training.run import check_languages, check_names
+    from nmt.training.run import check_languages, check_names  # imports torch
 
     check_names(config)
     check_languages(config.data)
