@@ -24,8 +24,6 @@ def main() -> int:
     """Runs the cases that the command line asks for; exit status 1 if one fails."""
     parser = argparse.ArgumentParser(prog="python tests/attack", description="Attacks the commands.")
     parser.add_argument("patterns", nargs="*", help="names of cases, with * and ?; default: all")
-    parser.add_argument("--cases", type=int, default=0, metavar="N", help="random cases beside the table")
-    parser.add_argument("--seed", type=int, default=1, help="of the random cases")
     parser.add_argument("--every", type=int, default=1, metavar="N", help="of the cases every Nth alone")
     parser.add_argument(
         "--first", type=_numbers, default=[0], metavar="K[,K]", help="... from the Kth on, from 0 to N-1"
@@ -37,7 +35,7 @@ def main() -> int:
     parser.add_argument("--keep", type=Path, help="folder in which the files of failing cases stay")
     parser.add_argument("-v", "--verbose", action="store_true", help="a line for each case")
     options = parser.parse_args()
-    cases = part(chosen(options.patterns, options.cases, options.seed), options.every, options.first)
+    cases = part(chosen(options.patterns), options.every, options.first)
     if options.list:
         print("\n".join(f"{case.name:<60} {case.command} {' '.join(case.arguments)!a}" for case in cases))
         return 0

@@ -22,14 +22,11 @@ def all_cases() -> list[Case]:
     return found
 
 
-def chosen(patterns: Sequence[str], random_cases: int = 0, seed: int = 1) -> list[Case]:
-    """Returns the cases, random ones included, that match a pattern; without patterns, all of them."""
-    from attack.mutations import random_case
-
-    cases = all_cases() + [random_case(seed, number) for number in range(random_cases)]
+def chosen(patterns: Sequence[str]) -> list[Case]:
+    """Returns the cases that match a pattern; without patterns, all of them."""
     return [
         case
-        for case in cases
+        for case in all_cases()
         if not patterns or any(fnmatch.fnmatch(case.name, pattern) for pattern in patterns)
     ]
 

@@ -15,6 +15,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from commands import Toy, command_line, environment
+from forking import forked_command
 
 JSON = {"content-type": "application/json"}
 
@@ -83,12 +84,13 @@ class Server:
 
 
 @contextmanager
-def serving(toy: Toy, folder: Path, *options: str) -> Iterator[Server]:
-    """Runs a server on a free port; ends it after the body."""
+def serving(toy: Toy, folder: Path, *options: str, fresh: bool = False) -> Iterator[Server]:
+    """Runs a server on a free port, as `Toy.run` does; ends it after the body."""
     log = folder / "serve.log"
+    command = command_line if fresh else forked_command
     with log.open("wb") as errors:
         process = subprocess.Popen(
-            command_line("nmt-serve", "port=0", *options),
+            command("nmt-serve", "port=0", *options),
             cwd=toy.folder,
             env=environment(toy.cache),
             stdout=subprocess.PIPE,

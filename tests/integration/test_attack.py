@@ -1,6 +1,6 @@
 """The table of attacks in `tests/attack`: a few cases in the fast tests, a third in the slow ones.
 
-`python tests/attack` runs the whole table in half an hour, and random cases on request; see its `--help`.
+`python tests/attack` runs the whole table in half an hour; see its `--help`.
 """
 
 from __future__ import annotations

@@ -153,10 +153,8 @@ def no_update(self: Trainer) -> None:
 @pytest.mark.parametrize(
     ("kind", "count", "updates"),
     [
-        (Average.last, 5, [40, 80, 120, 160]),
         (Average.last, 2, [120, 160]),
         (Average.best, 3, [120, 150, 160]),
-        (Average.none, 5, [160]),
     ],
 )
 def test_another_kind_makes_the_model_of_a_finished_run_anew(

@@ -137,22 +137,6 @@ def test_the_report_has_the_scores_before(base: Path, whole: dict[str, Path]) ->
     assert "before: the model in start_from." in " ".join(text.split())
 
 
-@pytest.mark.parametrize(
-    ("change", "named"),
-    [
-        ({"freeze": ["encoder"]}, "training.freeze=[encoder, embeddings], not [encoder]"),
-        ({"l2_to_start": 0.1}, "training.l2_to_start=0.0, not 0.1"),
-    ],
-)
-def test_neither_option_may_change(
-    change: dict[str, Any], named: str, base: Path, whole: dict[str, Path]
-) -> None:
-    config = tuning(base, whole["frozen"], **{**SETTINGS["frozen"], "max_updates": 20, **change})
-    with pytest.raises(UserError) as refused:
-        train(config)
-    assert named in str(refused.value)
-
-
 @pytest.mark.parametrize("change", ["removed", "replaced"])
 def test_the_start_may_go_away_during_the_training(
     change: str, base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture

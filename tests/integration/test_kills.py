@@ -16,7 +16,7 @@ from pathlib import Path
 from random import Random
 
 import pytest
-from test_resume import PATIENCE, assert_same_run
+from test_resume import assert_same_run
 from toy import toy_config, write_toy
 
 from nmt.config import (
@@ -29,6 +29,7 @@ from nmt.config import (
 from nmt.training.run import train
 
 KILLS = int(os.environ.get("NMT_KILLS", "6"))
+PATIENCE = 300.0  # seconds; on an idle machine a few suffice
 PAUSE = 0.3  # seconds; enough for several updates
 
 

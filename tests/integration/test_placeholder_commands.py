@@ -52,12 +52,7 @@ def lines_with_strings() -> tuple[list[str], list[list[str]]]:
 
 @pytest.mark.parametrize(
     ("option", "copies"),
-    [
-        ("decoding.beam_size=1", 1),
-        ("decoding.nbest=2", 2),
-        ("decoding.samples=2", 2),
-        ("decoding.workers=2", 1),
-    ],
+    [("decoding.samples=2", 2), ("decoding.workers=2", 1)],
 )
 def test_every_string_is_there_once(run: Path, toy: Toy, option: str, copies: int) -> None:
     lines, strings = lines_with_strings()

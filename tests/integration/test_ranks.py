@@ -41,7 +41,6 @@ from nmt.training.update import parallel
 from nmt.training.update.parallel import BucketedExchange
 from nmt.training.update.training_step import Counters
 
-PATIENCE = 300.0
 STEADY = OptimizerConfig(epsilon=1e-5)
 """An epsilon above the rounding noise of a gradient, which Adam would otherwise amplify to full steps."""
 

@@ -40,7 +40,7 @@ SMALL_LIMITS = (
 def server(toy: Toy, trained: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """A server with the default limits, two threads that translate, and no key."""
     options = (f"model_dir={trained}", "threads=2")
-    with serving(toy, tmp_path_factory.mktemp("server"), *options) as found:
+    with serving(toy, tmp_path_factory.mktemp("server"), *options, fresh=True) as found:
         yield found
 
 
@@ -391,26 +391,18 @@ def test_a_full_queue_and_clients_that_vanish(gated: Callable[..., Any]) -> None
         assert gate.server.figure("nmt_batch_lines_sum") == 4  # those of the clients that stayed
 
 
-@pytest.mark.parametrize(
-    ("cause", "message"),
-    [("fatal", "A worker process of the server was killed"), ("bug", "The translation failed.")],
-)
-def test_a_batch_that_fails(gated: Callable[..., Any], cause: str, message: str) -> None:
-    with gated("threads=2") as gate:
-        before = gate.server.translate(q="ba").json
-        (gate.folder / cause).touch()
-        failed = gate.server.translate(q="ba")
-        assert failed.status == 500
-        assert failed.json["error"].startswith(message)
-        assert [gate.server.translate(q="ba").json for _ in range(4)] == [before] * 4
-
-
-def test_a_closed_connection_is_closed_while_worker_processes_run(gated: Callable[..., Any]) -> None:
+def test_a_batch_that_fails_and_a_connection_that_a_new_worker_inherits(gated: Callable[..., Any]) -> None:
     with gated("threads=2") as gate, gate.server.connect() as connection:
-        (gate.folder / "fatal").touch()
-        assert (
-            gate.server.translate(q="ba").status == 500
-        )  # a new process starts, and inherits the connection
+        before = gate.server.translate(q="ba").json
+        for cause, message in (
+            ("bug", "The translation failed."),
+            ("fatal", "A worker process of the server was killed"),  # a new one starts
+        ):
+            (gate.folder / cause).touch()
+            failed = gate.server.translate(q="ba")
+            assert failed.status == 500
+            assert failed.json["error"].startswith(message)
+            assert [gate.server.translate(q="ba").json for _ in range(4)] == [before] * 4
         connection.sendall(b"GET /health HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n")
         assert rest(connection).endswith(b'{"status":"ready"}')  # returns when the connection is closed
 

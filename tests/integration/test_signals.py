@@ -53,19 +53,13 @@ def raising(monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, number: int)
     ("owner", "name", "number"),
     [
         (run, "with_choices", signal.SIGHUP),  # before the loop
-        (run, "prepare", signal.SIGHUP),
         (run, "prepare", signal.SIGUSR1),
         (run, "write_data_report", signal.SIGQUIT),
-        (Trainer, "_micro_batch", signal.SIGHUP),
-        (Trainer, "_micro_batch", signal.SIGUSR1),
         (Trainer, "_micro_batch", signal.SIGUSR2),
-        (Trainer, "_micro_batch", signal.SIGQUIT),
         (Trainer, "_micro_batch", signal.SIGXCPU),
         (Validator, "validate", signal.SIGHUP),
-        (Validator, "validate", signal.SIGUSR1),
         (finish, "select_best", signal.SIGHUP),
         (finish, "_scores", signal.SIGUSR1),
-        (finish, "save_bundle", signal.SIGQUIT),
         (finish, "save_bundle", signal.SIGTERM),
     ],
 )

@@ -61,11 +61,6 @@ def test_no_command_resolves_or_reads_what_a_stranger_names(toy: Toy, strange: P
     assert not any(SECRET in name for name in names)
 
 
-def test_a_model_of_one_s_own_is_scored_as_before(toy: Toy, trained: Path) -> None:
-    done = toy.run("nmt-eval", f"model_dir={trained}")
-    assert done.returncode == 0, done.stderr.decode()
-
-
 def test_a_terminal_is_not_told_to_do_anything(toy: Toy, trained: Path, tmp_path: Path) -> None:
     run = Path(shutil.copytree(trained, tmp_path / "run"))
     (run / "model/SHA256SUMS").unlink()

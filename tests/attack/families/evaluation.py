@@ -6,7 +6,6 @@ import json
 import os
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from functools import partial
 
 from attack.case import Case, Expected, either, evaluate, refused, works
 from attack.room import Room
@@ -102,114 +101,56 @@ def _forced() -> Iterator[Case]:
         yield score(name, refused("odd.txt"), *odd, content=TEXTS[name][0])
 
 
+_REPORT = works(None, "report.json", check=_report)
+_ESCAPES = b"\x1b[2J\n\n\t\na b\n|\n\xe2\x80\xae\n"
+
+TOGETHER: tuple[tuple[str, Expected, tuple[str, ...], Callable[[Room], None] | None], ...] = (
+    ("json", _REPORT, ("json=report.json",), None),
+    ("json in a missing folder", refused("json"), ("json=none/report.json",), None),
+    ("json below a file", refused("json"), ("json=hyp.txt/report.json",), None),
+    ("json to stdout", either(), ("json=/dev/stdout",), None),
+    ("json full", replace(refused("full"), silent=False), ("json=/dev/full",), None),
+    ("json is hypotheses", refused("hyp.txt"), ("json=hyp.txt",), None),
+    ("json link to hypotheses", refused("link"), ("json=link",), lambda room: (room.work / "link").symlink_to("hyp.txt")),
+    ("baseline", works(), ("baseline=hyp.txt",), None),
+    ("groups", _REPORT, ("groups=ref.txt", "json=report.json"), None),
+    ("groups of escapes", works(), ("groups=g",), _text(_ESCAPES, "g")),
+    ("groups all equal", works(), ("groups=g",), _text(b"x\n" * _N, "g")),
+    ("nothing", refused(), ("hypotheses=null", "references=null"), None),
+    ("split without model", refused("split"), ("split=nonsense",), None),
+    ("references list", works(), ("references=[ref.txt,ref.txt]",), None),
+    ("references unequal list", refused(), ("references=[ref.txt,train.tgt]",), None),
+    ("target_lang zh", works(), ("target_lang=zh",), None),
+    ("target_lang ja", either(), ("target_lang=ja",), None),
+    ("target_lang odd", refused("not a language code"), ("target_lang=../../x",), None),
+    ("TER of 60,000 words", works(), (), lambda room: _long(room)),
+)  # fmt: skip
+
+WITH_A_MODEL: tuple[tuple[str, Expected, tuple[str, ...]], ...] = (
+    ("", works(), ()),
+    ("valid", works(), ("split=valid",)),
+    ("and hypotheses", refused("hypotheses"), ("hypotheses=hyp.txt",)),
+    ("own files", works(None, "out"), ("source=test.src", "references=test.tgt", "output=out")),
+    ("unequal files", refused("120"), ("source=train.src", "references=test.tgt", "output=out")),
+    ("source alone", refused("references"), ("source=test.src",)),
+    ("data=quickstart", refused(), ("data=quickstart", "data.test.source=nowhere")),
+    ("output is source", refused("output"), ("source=test.src", "references=test.tgt", "output=test.src")),
+    ("output is json", refused(), ("output=o", "json=o")),
+    ("source empty", refused(), ("source=empty", "references=empty")),
+)  # fmt: skip
+
+
 def _together() -> Iterator[Case]:
-    with_model = partial(Room.put_model)
-    report = works(None, "report.json", check=_report)
-    yield evaluate("evaluation/json", report, "json=report.json")
-    yield evaluate("evaluation/json in a missing folder", refused("json"), "json=none/report.json")
-    yield evaluate("evaluation/json below a file", refused("json"), "json=hyp.txt/report.json")
-    yield evaluate("evaluation/json to stdout", either(), "json=/dev/stdout")
-    yield evaluate("evaluation/json full", replace(refused("full"), silent=False), "json=/dev/full")
-    yield evaluate("evaluation/json is hypotheses", refused("hyp.txt"), "json=hyp.txt")
-    yield evaluate("evaluation/json is references", refused("ref.txt"), "json=ref.txt")
-    yield evaluate("evaluation/json link to hypotheses", refused("link"), "json=link", setup=_link)
-    yield evaluate("evaluation/baseline", works(), "baseline=hyp.txt")
-    yield evaluate("evaluation/groups", report, "groups=ref.txt", "json=report.json")
-    yield evaluate(
-        "evaluation/groups of escapes",
-        works(),
-        "groups=g",
-        setup=_text(b"\x1b[2J\n\n\t\na b\n|\n\xe2\x80\xae\n", "g"),
-    )
-    yield evaluate("evaluation/groups all equal", works(), "groups=g", setup=_text(b"x\n" * _N, "g"))
-    yield evaluate("evaluation/nothing", refused(), "hypotheses=null", "references=null")
-    yield evaluate("evaluation/no references", refused("references"), "references=null")
-    yield evaluate("evaluation/no hypotheses", refused("hypotheses"), "hypotheses=null")
-    yield evaluate("evaluation/source without model", refused("source"), "source=test.src")
-    yield evaluate("evaluation/output without model", refused("output"), "output=out")
-    yield evaluate("evaluation/split without model", refused("split"), "split=nonsense")
-    yield evaluate("evaluation/references list", works(), "references=[ref.txt,ref.txt]")
-    yield evaluate("evaluation/references unequal list", refused(), "references=[ref.txt,train.tgt]")
-    yield evaluate("evaluation/references empty list", refused("references"), "references=[]")
-    yield evaluate("evaluation/target_lang zh", works(), "target_lang=zh")
-    yield evaluate("evaluation/target_lang ja", either(), "target_lang=ja")
-    yield evaluate("evaluation/target_lang odd", works(), "target_lang=../../x")
-    yield evaluate("evaluation/TER of 60,000 words", works(), setup=_long)
-    yield evaluate("evaluation/model", works(), "model_dir=model", setup=with_model)
-    yield evaluate("evaluation/model valid", works(), "model_dir=model", "split=valid", setup=with_model)
-    yield evaluate(
-        "evaluation/model split", refused("split"), "model_dir=model", "split=train", setup=with_model
-    )
-    yield evaluate(
-        "evaluation/model and hypotheses",
-        refused("hypotheses"),
-        "model_dir=model",
-        "hypotheses=hyp.txt",
-        setup=with_model,
-    )
-    yield evaluate(
-        "evaluation/model own files",
-        works(None, "out"),
-        "model_dir=model",
-        "source=test.src",
-        "references=test.tgt",
-        "output=out",
-        setup=with_model,
-    )
-    yield evaluate(
-        "evaluation/model unequal files",
-        refused("120"),
-        "model_dir=model",
-        "source=train.src",
-        "references=test.tgt",
-        "output=out",
-        setup=with_model,
-    )
-    yield evaluate(
-        "evaluation/model source alone",
-        refused("references"),
-        "model_dir=model",
-        "source=test.src",
-        setup=with_model,
-    )
-    yield evaluate(
-        "evaluation/model data=quickstart",
-        refused(),
-        "model_dir=model",
-        "data=quickstart",
-        "data.test.source=nowhere",
-        setup=with_model,
-    )
+    for name, expected, arguments, setup in TOGETHER:
+        yield evaluate(f"evaluation/{name}", expected, *arguments, setup=setup)
+    for name, expected, arguments in WITH_A_MODEL:
+        yield evaluate(f"evaluation/model {name}", expected, "model_dir=model", *arguments, setup=_model)
     yield evaluate("evaluation/model data moved", refused("test.src"), "model_dir=model", setup=_moved)
-    yield evaluate(
-        "evaluation/model output is source",
-        refused("output"),
-        "model_dir=model",
-        "source=test.src",
-        "references=test.tgt",
-        "output=test.src",
-        setup=with_model,
-    )
-    yield evaluate(
-        "evaluation/model output is json",
-        refused(),
-        "model_dir=model",
-        "output=o",
-        "json=o",
-        setup=with_model,
-    )
-    yield evaluate(
-        "evaluation/model source empty",
-        refused(),
-        "model_dir=model",
-        "source=e",
-        "references=e",
-        setup=lambda room: (room.put_model(), _text(b"", "e")(room)) and None,
-    )
 
 
-def _link(room: Room) -> None:
-    (room.work / "link").symlink_to("hyp.txt")
+def _model(room: Room) -> None:
+    room.put_model()
+    (room.work / "empty").touch()
 
 
 def _long(room: Room) -> None:

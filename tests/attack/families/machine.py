@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import resource
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -99,6 +100,47 @@ def _streams() -> Iterator[Case]:
                 setup=_with_fifo,
                 machine=Machine(stdin=text, piped=piped),
             )
+    for size in (2, 64):
+        yield translate(
+            f"streams/a thousand odd lines in batches of {size}",
+            works(1000, check=_each_in_its_place),
+            *("input=thousand", f"decoding.max_sentences={size}", "decoding.max_source_tokens=16"),
+            setup=_thousand_lines,
+        )
+
+
+_BLANK = ["", " ", "\t\t", "\r", "\x0b \x1c\x1d\x1e\x85", "\u2028", "\u2029\xa0", "\u3000"]
+_ODD = [
+    *("ba\r", "ba\rbe", "ba\x0cbe", "ba\u2028be\u2029bi\x85", "\x00", "a\x00ba", "\x01\x02\x7f", "</s>"),
+    *(
+        "<unk> <s> <pad> ba </s> be",
+        "\u2581ba\u2581be",
+        "🙂👩‍👩‍👧",
+        "猫は木を見る",
+        "кот и собака",
+        "القط يرى الكلب",
+    ),
+    *("e\u0301 \u200b\u202e\ufeff", "\ufffd\ufffe\U0010ffff", "\"ba, \\n\" 'be' %s {} $x"),
+    *("ba be " * 20, "bi " * 3000, "ba", "be bi", "bo bu da", "de di do du fa"),
+]
+
+
+def _thousand_lines(room: Room) -> None:
+    room.put_model()
+    chance = random.Random(3)
+    lines = chance.choices(_BLANK, k=500) + chance.choices(_ODD, k=500)
+    chance.shuffle(lines)
+    (room.work / "thousand").write_text("".join(f"{line}\n" for line in lines), newline="")
+
+
+def _each_in_its_place(room: Room) -> str | None:
+    """Equal lines have equal translations, whatever lines share their batches; blank lines have none."""
+    lines = (room.work / "thousand").read_bytes().decode().split("\n")
+    found = room.stdout.read_bytes().decode().split("\n")
+    by_line = dict(zip(lines, found, strict=True))
+    if any(by_line[line] for line in _BLANK) or len(set(by_line.values())) < 8:
+        return "blank lines have translations, or different lines have the same"
+    return None if found == [by_line[line] for line in lines] else "equal lines have different translations"
 
 
 def _with_fifo(room: Room) -> None:

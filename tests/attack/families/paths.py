@@ -9,66 +9,10 @@ from attack.case import LINES, NUM_LINES, Case, Machine, evaluate, refused, trai
 from attack.room import Room
 
 NAMES = (
-    "données.fr",
-    "日本",
-    "it's",
-    'say "hi"',
-    "a(1)",
-    "a#b",
-    "a&b",
-    "seed=1",
-    "a b",
-    " lead",
-    "trail ",
-    "a,b",
-    "a;b",
-    "a:b",
-    "a{1}",
-    "{a}",
-    "{a:1}",
-    "[1]",
-    "a[1]",
-    "a*b",
-    "a?b",
-    "a!b",
-    "a%b",
-    "a$b",
-    "a|b",
-    "a\\b",
-    "a@b",
-    "+a",
-    "-a",
-    "--help",
-    "a~b",
-    "~a",
-    "a`b",
-    "2026_11_23",
-    "1.10",
-    "1e3",
-    "007",
-    "0x10",
-    "0b1",
-    "1_0",
-    "true",
-    "null",
-    "None",
-    "yes",
-    "off",
-    "nan",
-    "inf",
-    "1:30",
-    "2026-11-23",
-    "...",
-    ".hidden",
-    "a.b.c",
-    "e\u0301",
-    "\u202ereversed",
-    "\N{GRINNING FACE}",
-    "a\u00a0b",
-    "a\u2028b",
-    "=",
-    "a=",
-    "x" * 200,
+    *("données.fr", "日本", "it's", 'say "hi"', "a(1)", "a#b", "seed=1", "a b", " lead", "trail ", "a,b"),
+    *("{a: 1}", "{a:1}", "[1]", "a[1]", "a*b", "a$b", "a\\b", "a@b", "+a", "-a", "--help", "~a"),
+    *("2026_11_23", "1.10", "1e3", "007", "true", "null", "nan", "1:30", "...", ".hidden", "a.b.c"),
+    *("e\u0301", "\u202ereversed", "\N{GRINNING FACE}", "a\u2028b", "=", "x" * 200),
 )
 """Names of files and folders with a special meaning in a shell, in YAML or in Hydra."""
 
@@ -132,12 +76,9 @@ def cases() -> Iterator[Case]:
     yield from _cleared()
     yield from _quoted()
     yield from _interpolated()
-    for key in ("run_dir", "data.train.source", "data.valid.target", "start_from"):
-        yield train(f"paths/{key} empty", refused(key), f"{key}=")
-    for key in ("model_dir", "input", "output"):
-        yield translate(f"paths/{key} empty", refused(key), f"{key}=")
-    for key in ("hypotheses", "references", "json", "output", "baseline", "groups"):
-        yield evaluate(f"paths/{key} empty", refused(key), f"{key}=")
+    yield train("paths/run_dir empty", refused("run_dir"), "run_dir=")
+    yield translate("paths/output empty", refused("output"), "output=")
+    yield evaluate("paths/json empty", refused("json"), "json=")
     home = Machine(stdin=LINES, environment={"HOME": "{room}"})
     yield translate("paths/output ~/out", works(0, "out"), "output=~/out", machine=home)
     yield translate("paths/model_dir ~/model", works(NUM_LINES), "model_dir=~/model", machine=home)
@@ -159,84 +100,44 @@ def cases() -> Iterator[Case]:
     yield translate(
         "paths/model_dir list of odd", works(NUM_LINES), "model_dir=['a b','a b']", setup=_model_at("a b")
     )
-    for key, long in (("run_dir", "x" * 300), ("run_dir", "x/" * 3000), ("run_dir", "x" * 5000)):
-        yield train(f"paths/{key} of {len(long)}", refused(key), f"{key}={long}")
-    for key, long in (
-        ("output", "x" * 256),
-        ("input", "x" * 300),
-        ("model_dir", "x" * 5000),
-        ("input", "y/" * 4000),
+    for make, key, long in (
+        *((train, "run_dir", long) for long in ("x" * 300, "x/" * 3000, "x" * 5000)),
+        *((train, f"data.{key}", "x" * 300) for key in ("train.source", "train.path", "cache_dir")),
+        *((translate, "output", "x" * 256), (translate, "input", "y/" * 4000)),
+        *((translate, "model_dir", "x" * 5000), (evaluate, "hypotheses", "x" * 300)),
+        *((evaluate, key, "x" * 300) for key in ("json", "groups")),
     ):
-        yield translate(f"paths/{key} of {len(long)}", refused(), f"{key}={long}")
-    for key in ("hypotheses", "references", "json", "groups", "baseline"):
-        yield evaluate(f"paths/{key} of 300", refused(), f"{key}={'x' * 300}")
-    for key in (
-        "data.train.source",
-        "data.train.path",
-        "data.valid.source",
-        "data.cache_dir",
-        "data.tokenizer.path",
-    ):
-        yield train(f"paths/{key} of 300", refused(), f"{key}={'x' * 300}")
+        yield make(f"paths/{key} of {len(long)}", refused(), f"{key}={long}")
 
 
 def _cleared() -> Iterator[Case]:
-    """`null` for optional options, while a file or folder with this name exists."""
+    """`null` for optional options, while a file or folder with this name exists; in quotes it is a name."""
     prepare = "prepare_only=true"
     report = works(None, "run/data_report.json")
+    file = _copied("train.src", CLEARED)
+    both = _put_at("model", "test.src")
     yield translate("paths/output null", works(NUM_LINES, check=_nothing_at(CLEARED)), "output=null")
-    yield translate("paths/input null", works(NUM_LINES), "input=null", setup=_put_at("model", "test.src"))
+    yield translate("paths/input null", works(NUM_LINES), "input=null", setup=both)
     yield evaluate("paths/json null", works(check=_nothing_at(CLEARED)), "json=null")
-    yield evaluate(
-        "paths/hypotheses null",
-        refused("model_dir", "hypotheses", "references"),
-        "hypotheses=null",
-        setup=_copied("hyp.txt", CLEARED),
-    )
-    yield evaluate(
-        "paths/references null", refused("references"), "references=null", setup=_copied("ref.txt", CLEARED)
-    )
-    yield evaluate("paths/baseline null", works(), "baseline=null", setup=_copied("train.src", CLEARED))
-    yield evaluate("paths/groups null", works(), "groups=null", setup=_copied("train.src", CLEARED))
-    for key in ("data.train.source", "data.valid.source", "data.test.target"):
-        yield train(
-            f"paths/{key} null", refused(key), f"{key}=null", prepare, setup=_copied("train.src", CLEARED)
-        )
-    for key in ("start_from", "data.cache_dir", "data.tokenizer.path", "data.test.groups", "data.hub.path"):
-        yield train(f"paths/{key} null", report, f"{key}=null", prepare, setup=_copied("train.src", CLEARED))
+    none = refused("model_dir", "hypotheses", "references")
+    yield evaluate("paths/hypotheses null", none, "hypotheses=null", setup=_copied("hyp.txt", CLEARED))
+    yield evaluate("paths/baseline null", works(), "baseline=null", setup=file)
+    for key in ("data.train.source", "data.test.target"):
+        yield train(f"paths/{key} null", refused(key), f"{key}=null", prepare, setup=file)
+    for key in ("start_from", "data.cache_dir", "data.tokenizer.path", "data.hub.path"):
+        yield train(f"paths/{key} null", report, f"{key}=null", prepare, setup=file)
     yield translate("paths/output 'null'", works(0, CLEARED), "output='null'")
-    yield translate("paths/input 'null'", works(6), "input='null'", setup=_put_at("model", "test.src"))
+    yield translate("paths/input 'null'", works(6), "input='null'", setup=both)
     yield evaluate("paths/json 'null'", works(None, CLEARED), "json='null'")
-    yield evaluate("paths/hypotheses 'null'", works(), "hypotheses='null'", setup=_copied("hyp.txt", CLEARED))
-    yield train(
-        "paths/data.train.source 'null'",
-        report,
-        "data.train.source='null'",
-        prepare,
-        setup=_copied("train.src", CLEARED),
-    )
+    yield train("paths/source 'null'", report, "data.train.source='null'", prepare, setup=file)
 
 
 def _quoted() -> Iterator[Case]:
     """Quotes around a whole value are not part of it, but those inside them are."""
-    for given, name in (
-        ("'quoted'", "quoted"),
-        ('"quoted"', "quoted"),
-        ("\"'quoted'\"", "'quoted'"),
-        ("'it\\'s'", "it's"),
-        ("'half", "'half"),
-        ("'a'b", "'a'b"),
-    ):
-        yield train(
-            f"paths/run_dir {given}",
-            works(None, f"{name}/data_report.json"),
-            f"run_dir={given}",
-            "prepare_only=true",
-        )
+    for given, name in (("'quoted'", "quoted"), ("\"'quoted'\"", "'quoted'"), ("'a'b", "'a'b")):
+        report = works(None, f"{name}/data_report.json")
+        yield train(f"paths/run_dir {given}", report, f"run_dir={given}", "prepare_only=true")
         yield translate(f"paths/output {given}", works(0, name), f"output={given}")
-        yield evaluate(
-            f"paths/hypotheses {given}", works(), f"hypotheses={given}", setup=_copied("hyp.txt", name)
-        )
 
 
 def _interpolated() -> Iterator[Case]:
