@@ -1,8 +1,8 @@
 """Batches over requests: translating threads take the lines that wait and translate them together.
 
-A request is a *ticket* with one or more lines. Tickets wait in the order of their arrival, in groups with
-equal options, since one batch has one set of options. A free thread takes the group of the oldest ticket. If
-a ticket has more lines than a batch takes, it returns to the end of its group, so that a long text does not
+A request is a *ticket* with one or more lines. Tickets wait in the order of their arrival. A batch has one
+set of options: a free thread takes the lines of the oldest ticket and of others with the same options. If a
+ticket has more lines than a batch takes, it returns to the end of the queue, so that a long text does not
 block the short ones behind it.
 """
 
@@ -49,7 +49,6 @@ class Ticket(Generic[Options, Result]):
     future: Future[list[Result]] = field(default_factory=Future, init=False)
     _results: dict[int, Result] = field(default_factory=dict, init=False)
     _taken: int = field(default=0, init=False)  # lines that batches have taken
-    _number: int = field(default=0, init=False)  # place in the queue
     _since: float = field(default=0.0, init=False)  # time of arrival in seconds
 
     def __post_init__(self) -> None:
@@ -81,9 +80,8 @@ class Batcher(Generic[Options, Result]):
     ) -> None:
         self._translate, self._size, self._observe = translate, size, observe
         self._max_waiting, self._wait = max_waiting, wait
-        self._groups: dict[Options, dict[int, Ticket[Options, Result]]] = {}
+        self._queue: dict[Ticket[Options, Result], None] = {}  # the oldest first
         self._waiting = 0  # lines
-        self._numbers = 0  # of tickets
         self._free = 0  # threads that wait for lines
         self._closed = False
         self._changed = threading.Condition()
@@ -113,7 +111,7 @@ class Batcher(Generic[Options, Result]):
                 raise QueueFull
             ticket._since = time.monotonic()
             self._waiting += len(ticket.lines)
-            self._append(ticket)
+            self._queue[ticket] = None
             self._changed.notify()
 
     def cancel(self, ticket: Ticket[Options, Result]) -> None:
@@ -134,22 +132,10 @@ class Batcher(Generic[Options, Result]):
         for thread in self._threads:
             thread.join()
 
-    def _append(self, ticket: Ticket[Options, Result]) -> None:
-        self._numbers += 1
-        ticket._number = self._numbers
-        self._groups.setdefault(ticket.options, {})[ticket._number] = ticket
-
-    def _remove(self, ticket: Ticket[Options, Result]) -> bool:
-        """Removes a ticket from the queue; returns whether it was there."""
-        group = self._groups.get(ticket.options, {})
-        if group.pop(ticket._number, None) is None:
-            return False
-        if not group:
-            del self._groups[ticket.options]
-        return True
-
     def _drop(self, ticket: Ticket[Options, Result]) -> None:
-        if self._remove(ticket):
+        """Removes a ticket from the queue if it is there."""
+        if ticket in self._queue:
+            del self._queue[ticket]
             self._waiting -= len(ticket.lines) - ticket._taken
 
     def _run(self) -> None:
@@ -158,22 +144,21 @@ class Batcher(Generic[Options, Result]):
             with self._changed:
                 self._free += 1
                 while not self._ready():
-                    if self._closed and not self._groups:
+                    if self._closed and not self._queue:
                         return
                     self._changed.wait(self._pause())
                 batch = self._take()
                 self._free -= 1
-                if self._groups:
+                if self._queue:
                     self._changed.notify()
             self._translate_batch(batch)
 
     def _oldest(self) -> Ticket[Options, Result]:
-        """Returns the ticket that is first in the queue. Within a group the order is that of the numbers."""
-        return min((next(iter(group.values())) for group in self._groups.values()), key=_number_of)
+        return next(iter(self._queue))
 
     def _ready(self) -> bool:
         """Returns whether to take a batch now: there is a ticket, and it has waited for others."""
-        return bool(self._groups) and (
+        return bool(self._queue) and (
             self._closed
             or self._waiting >= self._size(self._oldest().options)
             or time.monotonic() >= self._oldest()._since + self._wait
@@ -181,22 +166,22 @@ class Batcher(Generic[Options, Result]):
 
     def _pause(self) -> float | None:
         """Returns the seconds until `_ready` may hold; None: until something changes."""
-        return max(self._oldest()._since + self._wait - time.monotonic(), 0) if self._groups else None
+        return max(self._oldest()._since + self._wait - time.monotonic(), 0) if self._queue else None
 
     def _take(self) -> list[tuple[Ticket[Options, Result], int]]:
         """Takes the tickets and the numbers of the lines of the next batch."""
-        first = self._oldest()
-        group = self._groups[first.options]
+        options = self._oldest().options
         share = math.ceil(self._waiting / max(self._free, 1))
-        room = min(self._size(first.options), max(share, _FEWEST))
+        room = min(self._size(options), max(share, _FEWEST))
         batch: list[tuple[Ticket[Options, Result], int]] = []
-        for ticket in [*itertools.islice(group.values(), room)]:
+        group = (ticket for ticket in self._queue if ticket.options == options)
+        for ticket in [*itertools.islice(group, room)]:
             begin = ticket._taken
             ticket._taken = min(begin + room - len(batch), len(ticket.lines))
             batch += [(ticket, line) for line in range(begin, ticket._taken)]
-            self._remove(ticket)
+            del self._queue[ticket]
             if ticket._taken < len(ticket.lines):
-                self._append(ticket)
+                self._queue[ticket] = None
             if len(batch) == room:
                 break
         self._waiting -= len(batch)
@@ -225,7 +210,3 @@ class Batcher(Generic[Options, Result]):
                 if len(ticket._results) == len(ticket.lines):
                     ticket.future.set_result([ticket._results[i] for i in range(len(ticket.lines))])
         self._observe(len(lines), time.monotonic() - start)
-
-
-def _number_of(ticket: Ticket[Options, Result]) -> int:
-    return ticket._number

@@ -12,7 +12,7 @@ from starlette.exceptions import HTTPException
 
 from nmt.config.serving import LimitsConfig
 from nmt.decoding.translation import problems
-from nmt.serving.backend import SearchOptions
+from nmt.serving.served_models import SearchOptions
 
 if TYPE_CHECKING:
     from nmt.decoding.translation import ScoredText, Translation

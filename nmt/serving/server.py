@@ -17,9 +17,9 @@ from nmt.config import ServeConfig
 from nmt.errors import UserError
 from nmt.runtime import STOP_SIGNALS, expanded, log, read_errors, read_text, unignored
 from nmt.serving.app import App
-from nmt.serving.backend import load_backends
 from nmt.serving.connections import Connections
 from nmt.serving.metrics import Metrics
+from nmt.serving.served_models import load_served_models
 from nmt.serving.service import Service
 
 _BACKLOG = 1024
@@ -38,9 +38,9 @@ def serve(config: ServeConfig) -> None:
     key = read_api_key(config)
     if config.port:
         _listening_socket(config).close()  # reports a used port before the models are loaded
-    backends = load_backends(config)
+    models = load_served_models(config)
     metrics = Metrics(lambda: service.waiting, lambda: len(connections.open))
-    service = Service(backends, config.limits, wait=config.batch_wait_ms / 1000, observe=metrics.batch)
+    service = Service(models, config.limits, wait=config.batch_wait_ms / 1000, observe=metrics.batch)
     handled = unignored(STOP_SIGNALS)
 
     @asynccontextmanager

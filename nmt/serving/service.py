@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from starlette.exceptions import HTTPException
@@ -15,10 +14,10 @@ from starlette.requests import ClientDisconnect
 
 from nmt.config.serving import LimitsConfig
 from nmt.errors import UserError
-from nmt.serving.backend import Backend, SearchOptions
 from nmt.serving.batcher import Batcher, Closed, QueueFull, Ticket
 from nmt.serving.documentation import read_template
 from nmt.serving.requests import TranslateRequest
+from nmt.serving.served_models import SearchOptions, ServedModel
 
 if TYPE_CHECKING:
     from nmt.decoding.translation import Translation
@@ -27,17 +26,11 @@ AUTO = "auto"
 """The source language of a request that leaves the choice to the server."""
 
 
-@dataclass(frozen=True)
-class _Model:
-    backend: Backend
-    batcher: Batcher[SearchOptions, Translation]
-
-
 class Service:
     """Translates requests with the model of their languages.
 
     Args:
-        backends: one or more, each for other languages.
+        models: one or more, each for other languages.
         limits: of the server.
         wait: seconds that a request waits for others.
         observe: called with the number of lines and the seconds of each batch.
@@ -45,44 +38,41 @@ class Service:
 
     def __init__(
         self,
-        backends: Sequence[Backend],
+        models: Sequence[ServedModel],
         limits: LimitsConfig,
         *,
         wait: float,
         observe: Callable[[int, float], None],
     ) -> None:
         self._limits = limits
-        self._models = [
-            _Model(
-                backend,
-                Batcher(
-                    backend.translate,
-                    backend.batch_size,
-                    max_waiting=limits.waiting_sentences,
-                    threads=backend.threads,
-                    wait=wait,
-                    observe=observe,
-                ),
+        self._batchers: dict[ServedModel, Batcher[SearchOptions, Translation]] = {
+            model: Batcher(
+                model.translate,
+                model.batch_size,
+                max_waiting=limits.waiting_sentences,
+                threads=model.threads,
+                wait=wait,
+                observe=observe,
             )
-            for backend in backends
-        ]
+            for model in models
+        }
 
     @property
     def waiting(self) -> int:
         """The number of lines that wait."""
-        return sum(model.batcher.waiting for model in self._models)
+        return sum(batcher.waiting for batcher in self._batchers.values())
 
     @property
     def has_attention(self) -> bool:
         """Whether translations of all models can have attention."""
-        return all(model.backend.has_attention for model in self._models)
+        return all(model.has_attention for model in self._batchers)
 
     def languages(self) -> list[dict[str, Any]]:
         """Returns the languages in the form of LibreTranslate: code, name, and codes of targets."""
         targets: dict[str, list[str]] = {}
-        for model in self._models:
-            targets.setdefault(model.backend.source_lang, []).append(model.backend.target_lang)
-            targets.setdefault(model.backend.target_lang, [])
+        for model in self._batchers:
+            targets.setdefault(model.source_lang, []).append(model.target_lang)
+            targets.setdefault(model.target_lang, [])
         return [
             {"code": code, "name": language_name(code), "targets": sorted(codes)}
             for code, codes in sorted(targets.items())
@@ -101,13 +91,14 @@ class Service:
             ClientDisconnect: the client has closed the connection.
         """
         model, lines = self._model_of(request), request.lines
-        if request.options.attention and not model.backend.has_attention:
+        if request.options.attention and not model.has_attention:
             raise HTTPException(400, "attention: the engine of this server has none.")
         if not lines:
             return []
         ticket: Ticket[SearchOptions, Translation] = Ticket(lines, request.options)
+        batcher = self._batchers[model]
         try:
-            model.batcher.submit(ticket)
+            batcher.submit(ticket)
         except QueueFull:
             raise HTTPException(503, "Too many texts are waiting. Try again later.") from None
         except Closed:
@@ -122,7 +113,7 @@ class Service:
                 raise HTTPException(504, f"The translation took longer than {seconds:g} seconds.")
         finally:
             gone.cancel()
-            model.batcher.cancel(ticket)
+            batcher.cancel(ticket)
         if (error := results.exception()) is not None:
             raise HTTPException(
                 500, str(error) if isinstance(error, UserError) else "The translation failed."
@@ -130,29 +121,26 @@ class Service:
         return results.result()
 
     def close(self) -> None:
-        """Translates what waits, then ends the threads and the backends."""
-        for model in self._models:
-            model.batcher.close()
-            model.backend.close()
+        """Translates what waits, then ends the threads and the models."""
+        for model, batcher in self._batchers.items():
+            batcher.close()
+            model.close()
 
-    def _model_of(self, request: TranslateRequest) -> _Model:
+    def _model_of(self, request: TranslateRequest) -> ServedModel:
         """Returns the model of the languages of a request; `HTTPException` unless there is exactly one."""
         source = None if request.source == AUTO else request.source
         matching = [
             model
-            for model in self._models
-            if source in (None, model.backend.source_lang)
-            and request.target in (None, model.backend.target_lang)
+            for model in self._batchers
+            if source in (None, model.source_lang) and request.target in (None, model.target_lang)
         ]
         if len(matching) == 1:
             return matching[0]
-        pairs = ", ".join(
-            f"{model.backend.source_lang} to {model.backend.target_lang}" for model in self._models
-        )
+        pairs = ", ".join(f"{model.source_lang} to {model.target_lang}" for model in self._batchers)
         if matching:
-            name = "source" if request.target is not None else "target" if source is not None else "source"
+            name = "target" if request.target is None and source is not None else "source"
             raise HTTPException(400, f"{name}: must be given. The server translates {pairs}.")
-        sources = {model.backend.source_lang for model in self._models}
+        sources = {model.source_lang for model in self._batchers}
         name, code = ("source", source) if source and source not in sources else ("target", request.target)
         if code is None:
             name, code = "source", source

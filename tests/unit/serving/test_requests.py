@@ -13,8 +13,8 @@ from nmt.config import DecodingConfig, LimitsConfig, ServeConfig
 from nmt.decoding.translation import ScoredText, Translation
 from nmt.errors import UserError
 from nmt.serving.app import allowed
-from nmt.serving.backend import SearchOptions, decoding_of
 from nmt.serving.requests import Text, answer, read_body, read_request
+from nmt.serving.served_models import SearchOptions, decoding_of
 from nmt.serving.server import read_api_key
 from nmt.serving.service import NAMES, language_name
 

@@ -14,8 +14,8 @@ from starlette.requests import ClientDisconnect
 from nmt.config import LimitsConfig
 from nmt.decoding.translation import ScoredText, Translation
 from nmt.errors import UserError
-from nmt.serving.backend import SearchOptions
 from nmt.serving.requests import read_request
+from nmt.serving.served_models import SearchOptions
 from nmt.serving.service import Service
 
 

@@ -57,7 +57,7 @@ _Job = tuple[Sequence[str], SearchOptions]
 _Process = WorkerPool[_Job, "Sequence[Translation]"]
 
 
-class Backend:
+class ServedModel:
     """A model that translates from one language into another.
 
     Args:
@@ -107,15 +107,18 @@ class Backend:
         """
         if self._idle is None:
             return self._work((lines, options))
-        process, healthy = self._idle.get() or self._started(), None
+        process = self._idle.get()
         try:
+            process = process or self._started()
             [(_, results)] = process.run([(lines, options)])
-            healthy = process
             return results
-        finally:
-            if healthy is None:
+        except BaseException:
+            if process is not None:
                 process.__exit__()
-            self._idle.put(healthy)
+                process = None
+            raise
+        finally:
+            self._idle.put(process)
 
     def close(self) -> None:
         """Ends the worker processes. No call of `translate` may be running."""
@@ -163,21 +166,20 @@ def decoding_of(config: DecodingConfig, options: SearchOptions) -> DecodingConfi
     return replace(config, beam_size=beam_size, nbest=options.nbest, length_penalty=penalty)
 
 
-def load_backends(config: ServeConfig) -> list[Backend]:
+def load_served_models(config: ServeConfig) -> list[ServedModel]:
     """Loads the models of `config.model_dir`.
 
     Raises:
-        UserError: the backend does not have an option, a folder is not a model folder, or two models have the
+        UserError: the engine does not have an option, a folder is not a model folder, or two models have the
             same languages.
     """
     engine = ENGINES.find(config.backend, f"backend={config.backend}")()
     engine.check(config)
-    backends: list[Backend] = []
+    models: list[ServedModel] = []
     owners: dict[tuple[str, str], str] = {}
-    names = folders("model_dir", config.model_dir)
     try:
         first: DecodingConfig | None = None
-        for name in names:
+        for name in folders("model_dir", config.model_dir):
             loaded = engine.load(config, [name])
             first = first or loaded.decoding
             pair = loaded.source_lang, loaded.target_lang
@@ -188,12 +190,12 @@ def load_backends(config: ServeConfig) -> list[Backend]:
                 )
             owners[pair] = name
             decoding = replace(loaded.decoding, **(_changed(first, config) | _PLAIN))
-            backends.append(Backend(loaded.translator(decoding), *pair, loaded.threads))
+            models.append(ServedModel(loaded.translator(decoding), *pair, loaded.threads))
     except BaseException:
-        for backend in backends:
-            backend.close()
+        for model in models:
+            model.close()
         raise
-    return backends
+    return models
 
 
 def _changed(first: DecodingConfig, config: ServeConfig) -> dict[str, Any]:
