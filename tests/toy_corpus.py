@@ -1,15 +1,43 @@
-"""A toy corpus to prepare, and views of the cache that it leaves."""
+"""A toy corpus to prepare, views of the cache that it leaves, and tokenizers learnt from toy text."""
 
 from __future__ import annotations
 
+import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from random import Random
+from typing import Any
 
 from nmt.config import CleaningConfig, DataConfig, SplitConfig, TokenizerConfig, TrainSplitConfig
 from nmt.data.preparation.prepare import Prepared
+from nmt.data.subwords.learning import train_tokenizer
+from nmt.data.subwords.tokenizer import Tokenizer
 
 SHARD = 64
 """Pairs of a shard."""
+
+
+def toy_pairs(count: int) -> list[tuple[str, str]]:
+    """Returns pairs of six words over five letters."""
+    random = Random(4)
+    words = ["".join(random.choices("abcde", k=random.randint(1, 7))) for _ in range(200)]
+    return [
+        (" ".join(random.choices(words, k=6)), " ".join(random.choices(words, k=6))) for _ in range(count)
+    ]
+
+
+def learnt(pairs: Sequence[tuple[str, str]], **options: Any) -> Tokenizer:
+    """Returns a tokenizer learnt from pairs, with these options of `data.tokenizer`."""
+    with tempfile.TemporaryDirectory() as folder:
+        return train_tokenizer(lambda: iter(pairs), TokenizerConfig(**options), Path(folder))
+
+
+def write_pairs(folder: Path, name: str, pairs: Sequence[tuple[str, str]]) -> dict[str, str]:
+    """Writes two text files; returns the options that name them."""
+    paths = [folder / f"{name}.{suffix}" for suffix in ("xx", "yy")]
+    for side, path in enumerate(paths):
+        path.write_text("".join(f"{pair[side]}\n" for pair in pairs), encoding="utf-8")
+    return {"source": str(paths[0]), "target": str(paths[1])}
 
 
 def write_corpus(folder: Path, num_pairs: int = 300) -> DataConfig:
@@ -24,16 +52,12 @@ def write_corpus(folder: Path, num_pairs: int = 300) -> DataConfig:
     train[201] = train[200]
     train[30] = (valid[3][0], "leaked")
     train[40] = (" ".join(words[:80]), " ".join(words[80:160]))  # over 60 pieces
-    for name, rows in (("train", train), ("valid", valid)):
-        for side, suffix in enumerate(("xx", "yy")):
-            text = "".join(row[side] + "\n" for row in rows)
-            (folder / f"{name}.{suffix}").write_text(text, encoding="utf-8")
     return DataConfig(
         name="toy",
         source_lang="xx",
         target_lang="yy",
-        train=TrainSplitConfig(source=str(folder / "train.xx"), target=str(folder / "train.yy")),
-        valid=SplitConfig(source=str(folder / "valid.xx"), target=str(folder / "valid.yy")),
+        train=TrainSplitConfig(**write_pairs(folder, "train", train)),
+        valid=SplitConfig(**write_pairs(folder, "valid", valid)),
         tokenizer=TokenizerConfig(vocab_size=340),
         cleaning=CleaningConfig(max_pieces=60),
         cache_dir=str(folder / "cache"),

@@ -7,20 +7,19 @@ import pickle
 import random
 import re
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from toy_corpus import learnt
 
 from nmt.config import (
     CleaningConfig,
     CorpusConfig,
     DataConfig,
     Segmentation,
-    TokenizerConfig,
     TrainSplitConfig,
 )
 from nmt.copying.correspondence import Lexicon, Units, equal_units
@@ -28,7 +27,6 @@ from nmt.copying.insertion import count_placeholders, drawn_steps, renumbered
 from nmt.copying.strings import NUM_PLACEHOLDERS, PLACEHOLDERS, mask_pair
 from nmt.data.batches.blocks import Plan, inserter_of, pieces_of, steps_in_chains
 from nmt.data.store import Store
-from nmt.data.subwords.learning import train_tokenizer
 from nmt.data.subwords.tokenizer import Tokenizer
 from nmt.runtime.arrays import Side
 
@@ -54,13 +52,8 @@ def texts(count: int = 400) -> list[tuple[str, str]]:
 
 @cache
 def tokenizer(segmentation: Segmentation = Segmentation.bpe, joint: bool = True) -> Tokenizer:
-    import tempfile
-
-    config = TokenizerConfig(
-        segmentation=segmentation, vocab_size=420, joint=joint, user_symbols=["<t>", *PLACEHOLDERS]
-    )
-    with tempfile.TemporaryDirectory() as folder:
-        return train_tokenizer(lambda: iter(texts()), config, Path(folder))
+    symbols = ["<t>", *PLACEHOLDERS]
+    return learnt(texts(), segmentation=segmentation, vocab_size=420, joint=joint, user_symbols=symbols)
 
 
 def stored(pairs: list[tuple[str, str]], own: Tokenizer) -> Store:

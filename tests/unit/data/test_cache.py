@@ -5,6 +5,7 @@ from __future__ import annotations
 import builtins
 import errno
 import fcntl
+import itertools
 import os
 import shutil
 import time
@@ -28,29 +29,88 @@ from nmt.errors import UserError
 OLD, HALF, BUSY, NEW = (f"ids-{digit * 16}" for digit in "0123")
 
 
-@pytest.fixture
-def config(tmp_path: Path) -> DataConfig:
-    return write_corpus(tmp_path)
+def flipped(path: Path) -> None:
+    """Damage by the disk leaves the time."""
+    content, stat = bytearray(path.read_bytes()), path.stat()
+    content[-3] ^= 16
+    path.write_bytes(content)
+    os.utime(path, ns=(stat.st_atime_ns, stat.st_mtime_ns))
 
 
-@pytest.mark.parametrize("stage", ["text", "ids"])
-@pytest.mark.parametrize("damage", ["flipped", "cut", "header", "sum"])
-def test_what_was_damaged_meanwhile_is_made_again(
-    config: DataConfig,
+def replaced(content: bytes) -> Callable[[Path], None]:
+    def damage(path: Path) -> None:
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
+        path.write_bytes(content)
+
+    return damage
+
+
+def piped(path: Path) -> None:
+    """Reading a pipe would block."""
+    path.unlink()
+    os.mkfifo(path)
+
+
+def linked(path: Path) -> None:
+    path.unlink()
+    path.symlink_to("/dev/zero")
+
+
+@pytest.mark.parametrize(
+    ("stage", "name", "damage"),
+    [
+        ("text", "00002.safetensors", flipped),
+        ("tokenizer", "joint.spm", flipped),
+        ("ids", "00001.safetensors", flipped),
+        ("ids", "00003.safetensors", Path.unlink),
+        ("ids", ".", replaced(b"x")),
+        *(("ids", "manifest.json", replaced(content))
+          for content in (b"", b"{", b'{"facts": {}, "files": {}, "fingerprint": "0"}')),
+        *(("ids", name, damage) for name in ("manifest.json", "00001.safetensors")
+          for damage in (piped, linked, replaced(b"[" * 100_000))),
+    ],
+)  # fmt: skip
+def test_what_is_damaged_is_made_again(
     stage: str,
-    damage: str,
+    name: str,
+    damage: Callable[[Path], None],
+    prepared_config: DataConfig,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    config, path = prepared_config, folder(prepared_config, stage) / name
+    good, before = files(config), stamps(config)
+    damage(path)
+    if stage == "text":
+        shutil.rmtree(folder(config, "ids"))  # otherwise the text is not read
+    prepare(config, shard_pairs=SHARD)
+    assert files(config) == good
+    assert (f"{path} is damaged" in caplog.text) or damage is not flipped
+    if stage == "ids" and damage is flipped:
+        assert {key for key, stamp in stamps(config).items() if stamp != before[key]} == {
+            str(path.relative_to(str(config.cache_dir)))
+        }
+
+
+@pytest.mark.parametrize(
+    ("shards_done", "damage"),
+    [(0, None), (1, None), (3, None), (3, "flipped"), (3, "cut"), (3, "header"), (3, "sum")],
+)
+@pytest.mark.parametrize("stage", ["text", "ids"])
+def test_an_interrupted_preparation_goes_on(
+    stage: str,
+    shards_done: int,
+    damage: str | None,
+    config: DataConfig,
+    prepared_folder: Path,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """A file of an interrupted preparation changes before the preparation resumes."""
-    prepare(config, shard_pairs=SHARD)
-    good = files(config)
-    shutil.rmtree(str(config.cache_dir))
+    """Every shard is written once, but for one that changes before the preparation resumes."""
     kind: Any = {"text": clean_text.Cleaner, "ids": encoding.Encoder}[stage]
-    work = kind.__call__
+    work, calls = kind.__call__, itertools.count(1)
 
     def stopping(state: Any, task: Any) -> Any:
-        if (task[0] if stage == "text" else task).name == "00003.safetensors":
+        if next(calls) == shards_done + 1:
             raise KeyboardInterrupt
         return work(state, task)
 
@@ -58,54 +118,29 @@ def test_what_was_damaged_meanwhile_is_made_again(
     with pytest.raises(KeyboardInterrupt):
         prepare(config, shard_pairs=SHARD)
     monkeypatch.undo()
-    (damaged,) = Path(str(config.cache_dir)).glob(f"prepared/{stage}-*.part/00001.safetensors")
-    content = bytearray(damaged.read_bytes())
-    content[-3 if damage == "flipped" else 9] ^= 1
-    if damage == "cut":
-        del content[-9:]
-    if damage == "sum":
-        damaged.with_name(f"{damaged.name}.sum").write_bytes(b'{"bytes": 1')
-    else:
-        damaged.write_bytes(content)
-    kept = {path: path.stat().st_ino for path in damaged.parent.glob("*.safetensors") if path != damaged}
+    shards = list(Path(str(config.cache_dir)).glob(f"prepared/{stage}-*.part/*.safetensors"))
+    assert len(shards) == shards_done
+    inodes = {path.name: path.stat().st_ino for path in shards}
+    if damage is not None:
+        (damaged,) = (path for path in shards if path.name == "00001.safetensors")
+        content = bytearray(damaged.read_bytes())
+        content[-3 if damage == "flipped" else 9] ^= 1
+        if damage == "sum":
+            damaged.with_name(f"{damaged.name}.sum").write_bytes(b'{"bytes": 1')
+        else:
+            damaged.write_bytes(content[:-9] if damage == "cut" else content)
+        del inodes[damaged.name]
+        wanted = f"{damaged} is damaged"
     prepare(config, shard_pairs=SHARD)
-    assert files(config) == good
-    assert (f"{damaged} is damaged" in caplog.text) == (damage != "sum")
-    for path, inode in kept.items():
-        assert (folder(config, stage) / path.name).stat().st_ino == inode
+    assert files(config) == files(write_corpus(prepared_folder))
+    assert (
+        inodes.items() <= {path.name: path.stat().st_ino for path in folder(config, stage).iterdir()}.items()
+    )
+    assert damage is None or (wanted in caplog.text) == (damage != "sum")
 
 
-@pytest.mark.parametrize("name", ["manifest.json", "00001.safetensors"])
-@pytest.mark.parametrize("kind", ["pipe", "device", "deep"])
-def test_a_file_of_another_kind_is_made_again(config: DataConfig, name: str, kind: str) -> None:
-    """Reading a pipe would block."""
-    prepare(config, shard_pairs=SHARD)
-    good = files(config)
-    path = folder(config, "ids") / name
-    path.unlink()
-    if kind == "pipe":
-        os.mkfifo(path)
-    elif kind == "device":
-        path.symlink_to("/dev/zero")
-    else:
-        path.write_text("[" * 100_000)
-    prepare(config, shard_pairs=SHARD)
-    assert files(config) == good
-
-
-def test_a_file_in_the_place_of_a_prepared_folder_is_replaced(config: DataConfig) -> None:
-    prepare(config, shard_pairs=SHARD)
-    good = files(config)
-    place = folder(config, "ids")
-    shutil.rmtree(place)
-    place.write_text("x")
-    prepare(config, shard_pairs=SHARD)
-    assert files(config) == good
-
-
-def test_a_pipe_in_the_place_of_a_lock_is_left_alone(config: DataConfig) -> None:
-    prepare(config, shard_pairs=SHARD)
-    place = folder(config, "text")
+def test_a_pipe_in_the_place_of_a_lock_is_left_alone(prepared_config: DataConfig) -> None:
+    place = folder(prepared_config, "text")
     lock = place.with_name(f"{place.name}.lock")
     lock.unlink()
     os.mkfifo(lock)
@@ -115,18 +150,13 @@ def test_a_pipe_in_the_place_of_a_lock_is_left_alone(config: DataConfig) -> None
 
 
 @pytest.mark.parametrize(("days", "goes"), [(90, {OLD, f"{HALF}.part"}), (0, set())])
-def test_what_was_long_not_used_is_deleted(config: DataConfig, days: int, goes: set[str]) -> None:
-    prepare(config, shard_pairs=SHARD)
+def test_what_was_long_not_used_is_deleted(prepared_config: DataConfig, days: int, goes: set[str]) -> None:
+    config = prepared_config
     good = files(config)
     ids = folder(config, "ids")
     root = ids.parent
     shutil.copytree(ids, root / OLD)
-    foreign = [
-        root / "xyz",
-        root / "my-0123456789abcdef",
-        root / f"text-{'4' * 16}",
-        root / f"ids-{'5' * 16}",
-    ]
+    foreign = [root / name for name in ("xyz", "my-0123456789abcdef", f"text-{'4' * 16}", f"ids-{'5' * 16}")]
     for path in foreign:  # with a foreign manifest
         shutil.copytree(ids, path)
     (foreign[2] / "notes").write_text("mine")
@@ -245,8 +275,9 @@ def unwritable(root: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str
 
 
 def test_a_whole_cache_that_cannot_be_written_serves(
-    config: DataConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    prepared_config: DataConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    config = prepared_config
     first = prepare(config, shard_pairs=SHARD)
     before = stamps(config)
     with unwritable(Path(str(config.cache_dir)), monkeypatch) as tried:
@@ -261,24 +292,9 @@ def test_a_whole_cache_that_cannot_be_written_serves(
     assert stamps(config) == before
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="permissions do not bind the superuser")
-def test_a_whole_cache_without_permission_to_write_serves(config: DataConfig) -> None:
-    first = prepare(config, shard_pairs=SHARD)
-    root = Path(str(config.cache_dir))
-    folders = [root, *(path for path in root.rglob("*") if path.is_dir())]
-    for path in folders:
-        path.chmod(0o555)
-    try:
-        assert pairs(prepare(config, shard_pairs=SHARD)) == pairs(first)
-        with pytest.raises(UserError, match=r"permission is denied.*data\.cache_dir=FOLDER"):
-            prepare(replace(config, cleaning=replace(config.cleaning, max_pieces=50)), shard_pairs=SHARD)
-    finally:
-        for path in folders:
-            path.chmod(0o755)
-
-
-def test_long_pairs_make_more_shards(config: DataConfig, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_long_pairs_make_more_shards(prepared_config: DataConfig, monkeypatch: pytest.MonkeyPatch) -> None:
     """A damaged shard is rebuilt from the same lines."""
+    config = prepared_config
     plain = prepare(config, shard_pairs=SHARD)
     monkeypatch.setattr(corpus, "_BLOCK_CHARACTERS", 2000)
     shutil.rmtree(str(config.cache_dir))

@@ -3,36 +3,30 @@
 from __future__ import annotations
 
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from toy_corpus import learnt
 from toys import CopyModel, CopyState, pairs_of, translator_of
 
-from nmt.config import DecodingConfig, TokenizerConfig
+from nmt.config import DecodingConfig
 from nmt.copying.strings import NUM_PLACEHOLDERS, PLACEHOLDERS
-from nmt.data.subwords.learning import train_tokenizer
 from nmt.data.subwords.tokenizer import Tokenizer
 from nmt.data.subwords.vocabulary import EOS_ID
 from nmt.decoding.translation import BLANK, Translation, problems
 from nmt.decoding.translator import Translator
 
-VOCAB = 420
 LINE = "see https://a.b/c?d=1, or <b>words</b> of {name} (%s) at me@x.yz"
 STRINGS = ["https://a.b/c?d=1", "<b>", "</b>", "{name}", "%s", "me@x.yz"]
 
 
 @cache
 def tokenizer() -> Tokenizer:
-    import tempfile
-
     pairs = [(f"some words of {i} to see, or learn at me", f"and (the) others. {i}") for i in range(80)]
-    config = TokenizerConfig(vocab_size=VOCAB, user_symbols=["<2de>", *PLACEHOLDERS])
-    with tempfile.TemporaryDirectory() as folder:
-        return train_tokenizer(lambda: iter(pairs), config, Path(folder))
+    return learnt(pairs, vocab_size=420, user_symbols=["<2de>", *PLACEHOLDERS])
 
 
 def translator(model: CopyModel | None = None, **options: Any) -> Translator:
@@ -207,9 +201,8 @@ def test_scores_are_those_of_the_masked_pair() -> None:
     assert raw[2] == scored[2]
 
 
-def test_a_vocabulary_without_placeholders_changes_nothing(tmp_path: Path) -> None:
-    pairs = [("some words {a}", "and others {a}")] * 9
-    plain = train_tokenizer(lambda: iter(pairs), TokenizerConfig(vocab_size=300), tmp_path)
+def test_a_vocabulary_without_placeholders_changes_nothing() -> None:
+    plain = learnt([("some words {a}", "and others {a}")] * 9, vocab_size=300)
     assert not plain.placeholders
     model = CopyModel(plain.source_vocab_size)
     one = translator_of([model], plain, DecodingConfig())

@@ -11,13 +11,13 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from test_stream import content
+from toy_corpus import learnt, toy_pairs
 
-from nmt.config import CleaningConfig, CorpusConfig, DataConfig, TokenizerConfig, TrainSplitConfig
-from nmt.data.batches.batching import Batch
+from nmt.config import CleaningConfig, CorpusConfig, DataConfig, TrainSplitConfig
 from nmt.data.batches.blocks import begins_with, chains, concatenated, pack
 from nmt.data.batches.stream import BatchStream, Cursor
 from nmt.data.store import Store
-from nmt.data.subwords.learning import train_tokenizer
 from nmt.data.subwords.tokenizer import Tokenizer
 from nmt.runtime.arrays import Side
 
@@ -79,10 +79,8 @@ def test_each_pair_is_in_one_chain(rows: list[tuple[int, int, int]], fraction: f
 
 
 @pytest.fixture(scope="module")
-def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> Tokenizer:
-    pairs = [(f"some words {i} to learn pieces from", f"and the others {i}") for i in range(50)]
-    config = TokenizerConfig(vocab_size=310, user_symbols=["<t>"])
-    return train_tokenizer(lambda: iter(pairs), config, tmp_path_factory.mktemp("pieces"))
+def tokenizer() -> Tokenizer:
+    return learnt(toy_pairs(50), vocab_size=310, user_symbols=["<t>"])
 
 
 def data(concatenate: float, **more: Any) -> DataConfig:
@@ -104,13 +102,6 @@ def numbered(count: int, tag: int | None = None) -> Store:
     return Store.of([[*front, *part] for part in ids], [part[::-1] for part in ids])
 
 
-def sentences(batch: Batch | None) -> list[tuple[list[int], list[int]]]:
-    assert batch is not None
-    sources = batch.source_ids.split(batch.source.lengths)[: batch.num_sentences]
-    targets = batch.target_out.split(batch.target.lengths)[: batch.num_sentences]
-    return [(x[:-1].tolist(), y[:-1].tolist()) for x, y in zip(sources, targets, strict=True)]
-
-
 @pytest.mark.parametrize("fraction", [0.3, 1.0])
 def test_batches_hold_each_piece_once_an_epoch(tokenizer: Tokenizer, fraction: float) -> None:
     store = numbered(101)
@@ -118,7 +109,7 @@ def test_batches_hold_each_piece_once_an_epoch(tokenizer: Tokenizer, fraction: f
     longest, found, begin = 0, [], Cursor()
     for batch, cursor in stream:
         rows = stream.rows(begin, cursor)[0][1].tolist()
-        pairs = sentences(batch)
+        pairs = content(batch)
         # The rows of a batch are those of its pairs, joined in their order.
         assert [i for pair in pairs for i in pair[0]] == [i for row in rows for i in store.pair(row)[0]]
         assert [i for pair in pairs for i in pair[1]] == [i for row in rows for i in store.pair(row)[1]]
@@ -137,7 +128,7 @@ def test_the_tag_of_a_corpus_stays_in_front(tokenizer: Tokenizer) -> None:
     store = Store.joined([numbered(60, tag), numbered(43)])
     corpora = {"tagged": CorpusConfig(tag="<t>"), "plain": CorpusConfig()}
     stream = BatchStream(store, data(1.0, train=TrainSplitConfig(corpora=corpora)), 1, tokenizer)
-    batches = [sentences(batch) for batch, _ in itertools.islice(stream, 12)]
+    batches = [content(batch) for batch, _ in itertools.islice(stream, 12)]
     stream.close()
     kinds = set()
     for source, target in itertools.chain(*batches):

@@ -20,6 +20,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from toy_corpus import learnt, toy_pairs
 from waiting import prefetch_threads, wait_until
 
 from nmt.config import (
@@ -27,7 +28,6 @@ from nmt.config import (
     CorpusConfig,
     DataConfig,
     SamplingConfig,
-    TokenizerConfig,
     TrainSplitConfig,
 )
 from nmt.data.batches import stream as stream_module
@@ -35,7 +35,6 @@ from nmt.data.batches.batching import Batch
 from nmt.data.batches.blocks import Block, Plan
 from nmt.data.batches.stream import BatchStream, Cursor, num_loaders, validation_batches
 from nmt.data.store import Shard, Store
-from nmt.data.subwords.learning import train_tokenizer
 from nmt.data.subwords.tokenizer import Tokenizer
 from nmt.errors import UserError
 
@@ -44,13 +43,7 @@ Rows = list[tuple[list[int], list[int]]]
 
 @cache
 def tokenizer() -> Tokenizer:
-    import tempfile
-
-    random = Random(4)
-    words = ["".join(random.choices("abcde", k=random.randint(1, 7))) for _ in range(200)]
-    pairs = [(" ".join(random.choices(words, k=6)), " ".join(random.choices(words, k=6))) for _ in range(300)]
-    with tempfile.TemporaryDirectory() as folder:
-        return train_tokenizer(lambda: iter(pairs), TokenizerConfig(vocab_size=380), Path(folder))
+    return learnt(toy_pairs(300), vocab_size=380)
 
 
 @cache
@@ -112,17 +105,6 @@ def test_every_epoch_has_every_pair_once_in_another_order() -> None:
     assert found == epochs(3, options())
 
 
-@given(st.sampled_from([0.0, 0.2]), st.sampled_from([0.0, 0.5]), st.integers(0, 40))
-@settings(max_examples=12)
-def test_what_follows_a_cursor_does_not_depend_on_the_start(
-    alpha: float, concatenate: float, skipped: int
-) -> None:
-    data = options(sampling=SamplingConfig(alpha=alpha), concatenate=concatenate)
-    whole = first(60, data, Cursor())
-    start = whole[skipped - 1][1] if skipped else Cursor()
-    assert first(60 - skipped, data, start) == whole[skipped:]
-
-
 @given(st.sampled_from([0.0, 0.2]), st.integers(0, 20), st.integers(1, 20))
 @settings(max_examples=12)
 def test_the_rows_of_a_stretch(alpha: float, skipped: int, count: int) -> None:
@@ -149,13 +131,20 @@ def two_corpora() -> Store:
     return Store.joined([store(70), store(33)])
 
 
-@given(st.sampled_from([[1.0, 2.0], [0.5, 3.0], [0.001, 0.002]]), st.integers(0, 60))
-@settings(max_examples=12)
-def test_a_mixture_resumes_anywhere(weights: list[float], skipped: int) -> None:
-    data = mixed(weights)
-    whole = first(80, data, Cursor(), pairs=two_corpora())
+RESUMED = [
+    *(options(sampling=SamplingConfig(alpha=alpha), concatenate=concatenate)
+      for alpha, concatenate in ((0.0, 0.0), (0.2, 0.0), (0.0, 0.5), (0.2, 0.5))),
+    *map(mixed, ([1.0, 2.0], [0.5, 3.0], [0.001, 0.002])),
+]  # fmt: skip
+
+
+@given(st.sampled_from(RESUMED), st.integers(0, 60))
+@settings(max_examples=24)
+def test_what_follows_a_cursor_does_not_depend_on_the_start(data: DataConfig, skipped: int) -> None:
+    pairs = two_corpora() if data.train.corpora else store()
+    whole = first(80, data, Cursor(), pairs=pairs)
     start = whole[skipped - 1][1] if skipped else Cursor()
-    assert first(80 - skipped, data, start, pairs=two_corpora()) == whole[skipped:]
+    assert first(80 - skipped, data, start, pairs=pairs) == whole[skipped:]
 
 
 def test_a_mixture_draws_what_the_weights_say() -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from toy_corpus import pairs, stamps
+from toy_corpus import pairs, stamps, write_pairs
 
 from nmt.config import (
     CleaningConfig,
@@ -20,7 +20,6 @@ from nmt.config import (
     TokenizerConfig,
     TrainSplitConfig,
 )
-from nmt.data.cleaning import clean_text as duplicates
 from nmt.data.corpora.mixture import Mixture
 from nmt.data.preparation import prepare as preparation
 from nmt.data.preparation.prepare import Prepared, prepare
@@ -30,12 +29,6 @@ from nmt.errors import UserError
 SHARD = 16
 
 Pairs = list[tuple[str, str]]
-
-
-def write(folder: Path, name: str, pairs: Pairs) -> dict[str, str]:
-    for side, suffix in enumerate(("xx", "yy")):
-        (folder / f"{name}.{suffix}").write_text("".join(pair[side] + "\n" for pair in pairs))
-    return {"source": str(folder / f"{name}.xx"), "target": str(folder / f"{name}.yy")}
 
 
 def some_pairs(seed: int, count: int) -> Pairs:
@@ -58,12 +51,12 @@ def config(tmp_path: Path) -> DataConfig:
         target_lang="yy",
         train=TrainSplitConfig(
             corpora={
-                "a": CorpusConfig(**write(tmp_path, "a", A)),
-                "b": CorpusConfig(**write(tmp_path, "b", B), tag="<bt>", weight=2.0),
-                "c": CorpusConfig(**write(tmp_path, "c", C), weight=0.5),
+                "a": CorpusConfig(**write_pairs(tmp_path, "a", A)),
+                "b": CorpusConfig(**write_pairs(tmp_path, "b", B), tag="<bt>", weight=2.0),
+                "c": CorpusConfig(**write_pairs(tmp_path, "c", C), weight=0.5),
             }
         ),
-        valid=SplitConfig(**write(tmp_path, "valid", some_pairs(4, 5))),
+        valid=SplitConfig(**write_pairs(tmp_path, "valid", some_pairs(4, 5))),
         tokenizer=TokenizerConfig(vocab_size=320),
         cache_dir=str(tmp_path / "cache"),
         workers=1,
@@ -135,7 +128,7 @@ def test_report(config: DataConfig, caplog: pytest.LogCaptureFixture) -> None:
 def test_a_corpus_more_leaves_the_text_of_the_others(config: DataConfig, tmp_path: Path) -> None:
     prepare(config, shard_pairs=SHARD)
     before = stamps(config)
-    corpora = {**config.train.corpora, "d": CorpusConfig(**write(tmp_path, "d", some_pairs(5, 20)))}
+    corpora = {**config.train.corpora, "d": CorpusConfig(**write_pairs(tmp_path, "d", some_pairs(5, 20)))}
     more = prepare(replace(config, train=TrainSplitConfig(corpora=corpora)), shard_pairs=SHARD)
     assert more.train.sizes == (40, 28, 46, 20)
     # More text yields other pieces, so all ids are new.
@@ -163,8 +156,10 @@ def test_an_option_makes_again_what_it_touches(
 
 
 def test_one_named_corpus_is_the_same_as_one_without_a_name(config: DataConfig, tmp_path: Path) -> None:
-    plain = replace(config, train=TrainSplitConfig(**write(tmp_path, "c", C)))
-    named = replace(config, train=TrainSplitConfig(corpora={"c": CorpusConfig(**write(tmp_path, "c", C))}))
+    plain = replace(config, train=TrainSplitConfig(**write_pairs(tmp_path, "c", C)))
+    named = replace(
+        config, train=TrainSplitConfig(corpora={"c": CorpusConfig(**write_pairs(tmp_path, "c", C))})
+    )
     first = prepare(plain, shard_pairs=SHARD)
     before = stamps(config)
     second = prepare(named, shard_pairs=SHARD)
@@ -187,7 +182,7 @@ def dropped(prepared: Prepared) -> list[dict[str, int]]:
 
 
 def test_each_corpus_is_judged_by_its_own_languages(config: DataConfig, tmp_path: Path) -> None:
-    write(tmp_path, "c", [(source, "的一是不了人我在有他这为之大来以个中上们" * 2) for source, _ in C])
+    write_pairs(tmp_path, "c", [(source, "的一是不了人我在有他这为之大来以个中上们" * 2) for source, _ in C])
     rules = CleaningConfig(min_script=0.6, max_word=30)
     config = replace(config, source_lang="en", target_lang="de", cleaning=rules)
     with pytest.raises(UserError, match=r"^data\.train\.corpora\.c: no pairs remain .*over-long word 49"):
@@ -234,7 +229,7 @@ def test_a_tag_written_before_held_out_text_hides_no_leakage(
     config: DataConfig, tmp_path: Path, tag: str, left: int
 ) -> None:
     held_out = [(f"{tag} {source}", target + " y") for source, target in [A[20], *some_pairs(4, 5)]]
-    valid = SplitConfig(**write(tmp_path, "tagged", held_out))
+    valid = SplitConfig(**write_pairs(tmp_path, "tagged", held_out))
     assert prepare(replace(config, valid=valid), shard_pairs=SHARD).train.sizes[0] == left
 
 
@@ -258,21 +253,14 @@ NEAR = {"drop_near_duplicates": True}
         ([NEAR, NEAR, {"drop_duplicates": False}], [{}, {"duplicate": 2, "near_duplicate": 1}, {}]),
     ],
 )
-@pytest.mark.parametrize("part_pairs", [3, 1 << 22])
 def test_near_repeats_across_the_corpora_that_ask(
-    config: DataConfig,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    cleaning: list[dict[str, Any]],
-    expected: list[dict[str, int]],
-    part_pairs: int,
+    config: DataConfig, tmp_path: Path, cleaning: list[dict[str, Any]], expected: list[dict[str, int]]
 ) -> None:
-    monkeypatch.setattr(duplicates, "_PART_PAIRS", part_pairs)  # the number of pairs in memory at a time
     b, c = list(B), list(C)
     b[10] = (A[11][0] + ".", A[11][1])
     c[10], c[11] = (A[12][0].upper(), A[12][1] + " !"), (B[12][0], "»" + B[12][1])
     c[12] = (c[13][0] + ",", c[13][1])  # the earlier pair of two in `c`
-    write(tmp_path, "b", b), write(tmp_path, "c", c)
+    write_pairs(tmp_path, "b", b), write_pairs(tmp_path, "c", c)
     for name, options in zip("abc", cleaning, strict=True):
         config = change(config, name, cleaning=options)
     prepared = prepare(config, shard_pairs=SHARD)
@@ -309,7 +297,7 @@ def test_pieces_are_learnt_in_proportion_to_the_draws(
 
 
 def test_a_corpus_of_nothing_new_is_named(config: DataConfig, tmp_path: Path) -> None:
-    corpora = {**config.train.corpora, "d": CorpusConfig(**write(tmp_path, "d", A[:9]))}
+    corpora = {**config.train.corpora, "d": CorpusConfig(**write_pairs(tmp_path, "d", A[:9]))}
     with pytest.raises(UserError, match=r"^data\.train\.corpora\.d: no pairs remain .*occurs earlier 9 100"):
         prepare(replace(config, train=TrainSplitConfig(corpora=corpora)), shard_pairs=SHARD)
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
-from toy_corpus import SHARD, stamps, write_corpus
+from toy_corpus import SHARD, stamps
 
 from nmt.config import CleaningConfig, DataConfig
 from nmt.data.cache import fingerprint
@@ -33,42 +33,37 @@ class LetterRule(Rule):
         return source[:1] in self.first
 
 
-@pytest.fixture
-def config(tmp_path: Path) -> DataConfig:
-    """The data, prepared with the built-in rules."""
-    config = write_corpus(tmp_path)
-    prepare(config, shard_pairs=SHARD)
-    return config
-
-
 def dropped(config: DataConfig) -> int:
     report = prepare(config, shard_pairs=SHARD).report
     return int(report["cleaning"]["dropped"].get(LetterRule.name, 0))
 
 
 def test_a_rule_of_ones_own_is_applied_to_what_was_prepared(
-    config: DataConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    prepared_config: DataConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(RULES, LetterRule.name, LetterRule)
     lines = (tmp_path / "train.xx").read_text().split("\n")
     starts = [line[:1] for line in lines[:30] + lines[31:]]  # row 30 is dropped by another rule
-    assert dropped(config) == starts.count("a") > 2
+    assert dropped(prepared_config) == starts.count("a") > 2
     monkeypatch.setattr(LetterRule, "letter", "b")
-    assert dropped(config) == starts.count("b")
+    assert dropped(prepared_config) == starts.count("b")
     monkeypatch.setattr(LetterRule, "letter", "a")
     monkeypatch.setattr(LetterRule, "drops", lambda self, source, target: source.endswith("a"))
-    assert dropped(config) == starts.count("a")  # this change is invisible, so a new version is needed
+    assert dropped(prepared_config) == starts.count(
+        "a"
+    )  # this change is invisible, so a new version is needed
     monkeypatch.setattr(LetterRule, "version", 2)
-    assert dropped(config) not in (starts.count("a"), 0)
+    assert dropped(prepared_config) not in (starts.count("a"), 0)
 
 
 def test_rules_and_options_that_are_off_change_nothing(
-    config: DataConfig, monkeypatch: pytest.MonkeyPatch
+    prepared_config: DataConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     @dataclass
     class Wider(CleaningConfig):
         drop_odd: bool = False
 
+    config = prepared_config
     before = stamps(config)
     monkeypatch.setitem(RULES, LetterRule.name, LetterRule)
     monkeypatch.setattr(LetterRule, "letter", None)
@@ -79,7 +74,8 @@ def test_rules_and_options_that_are_off_change_nothing(
     assert stamps(config).keys() > before.keys()
 
 
-def test_other_text_held_out_cleans_again(config: DataConfig, tmp_path: Path) -> None:
+def test_other_text_held_out_cleans_again(prepared_config: DataConfig, tmp_path: Path) -> None:
+    config = prepared_config
     before = stamps(config)
     lines = (tmp_path / "valid.xx").read_text().split("\n")
     (tmp_path / "valid.xx").write_text("\n".join(["other words", *lines[1:]]))

@@ -8,7 +8,6 @@ from collections import Counter
 from collections.abc import Sequence
 from fractions import Fraction
 from functools import cache
-from pathlib import Path
 from random import Random
 from typing import Any
 
@@ -16,10 +15,10 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from toy_corpus import learnt, toy_pairs
 
-from nmt.config import Segmentation, TokenizerConfig
+from nmt.config import Segmentation
 from nmt.data.subwords import segmentation as ways_module
-from nmt.data.subwords.learning import train_tokenizer
 from nmt.data.subwords.segmentation import (
     WORD_START,
     BpeSegmenter,
@@ -207,14 +206,7 @@ def test_lookup_is_a_dictionary(values: dict[tuple[int, int], int]) -> None:
 @cache
 def tokenizer(segmentation: Segmentation) -> Tokenizer:
     """A tokenizer learnt from words over few letters, with user symbols."""
-    import tempfile
-
-    random = Random(4)
-    words = ["".join(random.choices("abcde", k=random.randint(1, 7))) for _ in range(200)]
-    pairs = [(" ".join(random.choices(words, k=6)), " ".join(random.choices(words, k=6))) for _ in range(400)]
-    config = TokenizerConfig(segmentation=segmentation, vocab_size=380, user_symbols=["<x>", "ce"])
-    with tempfile.TemporaryDirectory() as folder:
-        return train_tokenizer(lambda: iter(pairs), config, Path(folder))
+    return learnt(toy_pairs(400), segmentation=segmentation, vocab_size=380, user_symbols=["<x>", "ce"])
 
 
 TEXT = st.text(alphabet="abcde <>xéß\U0001f600", max_size=30)

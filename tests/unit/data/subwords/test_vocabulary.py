@@ -2,27 +2,19 @@
 
 from __future__ import annotations
 
-import random
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from toy_corpus import learnt, toy_pairs
 
-from nmt.config import Segmentation, TokenizerConfig
-from nmt.data.subwords.learning import train_tokenizer
+from nmt.config import Segmentation
 from nmt.data.subwords.tokenizer import Tokenizer
 from nmt.data.subwords.vocabulary import NO_WORD, words_at
 
 
 @pytest.fixture(scope="module", params=[Segmentation.unigram, Segmentation.bpe], ids=str)
-def tokenizer(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Tokenizer:
-    chance = random.Random(1)
-    words = ["".join(chance.choices("abcde", k=chance.randint(1, 5))) for _ in range(200)]
-    lines = [" ".join(chance.choices(words, k=6)) for _ in range(300)]
-    config = TokenizerConfig(vocab_size=330, segmentation=request.param, user_symbols=["<bt>"])
-    return train_tokenizer(
-        lambda: iter([(line, line) for line in lines]), config, tmp_path_factory.mktemp("s")
-    )
+def tokenizer(request: pytest.FixtureRequest) -> Tokenizer:
+    return learnt(toy_pairs(300), vocab_size=330, segmentation=request.param, user_symbols=["<bt>"])
 
 
 @pytest.mark.parametrize(
