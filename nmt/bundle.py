@@ -72,30 +72,12 @@ def save_bundle(
     """
     old = folder.with_name(f".{folder.name}.old")
     with fresh_folder(folder) as fresh:
-        write_files(fresh, config, weights, tokenizer, results)
+        write_model(fresh, config, weights, tokenizer)
+        write_results(fresh, config, tokenizer, results)
         if folder.exists():
             remove(old)
             folder.rename(old)
     remove(old)
-
-
-def write_files(
-    folder: Path,
-    config: TrainConfig,
-    weights: Mapping[str, Tensor],
-    tokenizer: Tokenizer,
-    results: Mapping[str, Any],
-    place: str = ".",
-) -> None:
-    """Writes the files of a model into an empty folder, and flushes them to disk.
-
-    The arguments are as for `write_model` and `bundle_card`.
-
-    Raises:
-        OSError: writing fails.
-    """
-    write_model(folder, config, weights, tokenizer)
-    write_results(folder, config, tokenizer, results, place)
 
 
 def write_model(

@@ -45,13 +45,7 @@ _LICENCES = frozenset(
 
 @dataclass(frozen=True)
 class Subject:
-    """The model that a card describes.
-
-    Attributes:
-        config: the options that it was trained with.
-        tokenizer: its vocabulary.
-        results: the content of its `results.json`.
-    """
+    """The model that a card describes, with the content of its `results.json`."""
 
     config: TrainConfig
     tokenizer: Tokenizer
@@ -131,7 +125,6 @@ def _file_ending(subject: Subject, side: str) -> str:
 
 
 def _sections(subject: Subject) -> Iterator[str]:
-    """Yields the sections, and the paragraphs before them."""
     config = subject.config
     pairs = config.data.language_pairs()
     if len(pairs) > 1:
@@ -290,15 +283,7 @@ def _longest_ticks(text: str) -> int:
 
 
 class Score(NamedTuple):
-    """A score on held-out data.
-
-    Attributes:
-        split: `test` or `valid`.
-        sentences: the number of sentences; None: it is not recorded.
-        metric: the key of the metric.
-        value: the score.
-        signature: the signature of the metric.
-    """
+    """A score on held-out data, `test` or `valid`; `sentences` is None if it is not recorded."""
 
     split: str
     sentences: int | None

@@ -22,12 +22,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Request:
-    """An input line.
+    """An input line: the text to translate, and phrases that its translation must contain.
 
     Attributes:
-        text: the text to translate.
         prefix: the beginning of its translation; may be empty.
-        constraints: phrases that its translation must contain.
         others: what the format copies to the output.
         added_words: number of words before the text that the format has added.
         error: the reason why the line can't be translated; `text` is then empty. None: it can.
@@ -202,11 +200,7 @@ def without_added_words(alignment: Alignment, request: Request) -> Alignment:
 
 
 def format_of(config: TranslateConfig) -> Format:
-    """Returns the format that the options select.
-
-    Raises:
-        UserError: the options contradict each other.
-    """
+    """Returns the format that the options select. Raises `UserError` if the options contradict each other."""
     if config.column is None:
         return JsonLines(config) if config.format == "jsonl" else Lines(config)
     if config.format == "jsonl":

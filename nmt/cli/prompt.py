@@ -36,10 +36,9 @@ _MIN_CELL = 3  # terminal columns of "100"
 
 @dataclass(frozen=True)
 class Settings:
-    """The settings that the commands change.
+    """The settings that the commands change: `scores` and `decoding` of the options, and more.
 
     Attributes:
-        config: its `scores` and `decoding`.
         prefix: each translation begins with it; may be empty.
         attention: whether to show the attention of each translation.
     """
@@ -103,7 +102,6 @@ def converse(
 
 
 def _responded(line: str, settings: Settings) -> Settings:
-    """Prints the answer to a command; returns the settings after it."""
     try:
         settings, answer = respond(line, settings)
     except UserError as error:
@@ -164,12 +162,9 @@ def _history() -> Iterator[None]:
 
 @dataclass(frozen=True)
 class Command:
-    """A command of the prompt.
+    """A command of the prompt: how it is typed, its help of one line, and its function.
 
-    Attributes:
-        usage: the command as it is typed.
-        help: one line.
-        apply: takes the text after the name, and the settings; returns new settings and the answer.
+    The function takes the text after the name, and the settings. It returns new settings and the answer.
     """
 
     usage: str

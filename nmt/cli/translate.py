@@ -78,11 +78,7 @@ WINDOW = 16
 
 
 def translate(config: TranslateConfig) -> None:
-    """Translates as `config` says.
-
-    Raises:
-        UserError: the model, the input or the output can't be used.
-    """
+    """Translates as `config` says. Raises `UserError` if the model, the input or the output can't be used."""
     form = format_of(config)  # reports contradictory options before the model is loaded
     lines, total = _open_input(config, form)
     _check_output(config)

@@ -60,7 +60,6 @@ class ExportConfig(Section):
         _check_comparison(self.check, self.references)
 
     def _check_copy(self) -> None:
-        """Refuses the options that have no meaning for a copy."""
         if self.quantization != "float32":
             raise UserError(f"quantization={self.quantization}: format={COPY} has float32 alone.")
         if self.check is not None:

@@ -139,11 +139,7 @@ def write_yaml(value: Any) -> str:
 
 
 def plain_value(text: str) -> Any:
-    """Returns the value of an unquoted scalar.
-
-    Raises:
-        ValueError: a number is too long.
-    """
+    """Returns the value of an unquoted scalar. Raises `ValueError` if a number is too long."""
     if text in _NULLS:
         return None
     if text in _TRUE or text in _FALSE:

@@ -58,11 +58,7 @@ def from_plain(schema: type[C], values: Any, key: str = "") -> C:
 
 
 def to_yaml(config: Any) -> str:
-    """Returns all options as YAML.
-
-    Raises:
-        UserError: a value is text that YAML can't hold.
-    """
+    """Returns all options as YAML. Raises `UserError` if a value is text that YAML can't hold."""
     try:
         return write_yaml(to_plain(config))
     except ValueError as error:

@@ -33,12 +33,9 @@ _DELETED = np.iinfo(np.int64).min
 
 
 class Inserter:
-    """Inserts placeholders into pairs of ids.
+    """Inserts placeholders, from the id `first` on, into pairs of ids.
 
-    Args:
-        first: the id of placeholder 0.
-        pieces: the pieces of the source and of the target.
-        pairs: the encoded pairs in which the lexicon is counted.
+    The lexicon is counted in the encoded `pairs`.
     """
 
     def __init__(self, first: int, pieces: tuple[Pieces, Pieces], pairs: tuple[Side, Side]) -> None:

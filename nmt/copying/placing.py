@@ -183,10 +183,7 @@ class _State:
 class PlacePlaceholders(SearchProcessor):
     """Allows the next id of the finished translation, missing placeholders, and a space before one.
 
-    Args:
-        options: the translations, and facts about tags and vocabulary.
-        state: the tensors; None before `start`.
-        width: K.
+    The tensors of `state` are None before `start`; `width` is K.
     """
 
     Options = PlacingOptions

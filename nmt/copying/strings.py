@@ -71,13 +71,7 @@ class Next(Enum):
 
 @dataclass(frozen=True)
 class Original:
-    """A string that a placeholder stands for.
-
-    Attributes:
-        text: the string.
-        before: what is before it.
-        after: what is after it.
-    """
+    """A string that a placeholder stands for, and what is before and after it."""
 
     text: str
     before: Next
@@ -141,9 +135,8 @@ def mask(text: str, tags: Collection[str] = ()) -> Masked:
 class Bare(NamedTuple):
     """A masked line without its XML and HTML tags.
 
-    Attributes:
-        text: the text. Its placeholders are numbered as if the line had never had tags.
-        numbers: the number in the line of each of its placeholders.
+    Its placeholders are numbered as if the line had never had tags; `numbers` has the number in the line of
+    each.
     """
 
     text: str
@@ -177,13 +170,7 @@ def without_tags(line: Masked) -> Bare | None:
 
 
 class TagPair(NamedTuple):
-    """An opening tag and its closing tag.
-
-    Attributes:
-        opening: the number of its placeholder.
-        closing: the same of the closing tag.
-        has_words: whether they enclose words.
-    """
+    """The numbers of the placeholders of an opening and a closing tag, and whether they enclose words."""
 
     opening: int
     closing: int
@@ -216,10 +203,7 @@ _SEPARATORS = frozenset("br hr p div li ul ol dl dt dd tr td th table h1 h2 h3 h
 class MaskedPair(NamedTuple):
     """A pair with placeholders in place of the strings that both sides have in common.
 
-    Attributes:
-        source: the source with placeholders.
-        target: the target with placeholders.
-        strings: the string of each placeholder, by number, as it is in the source.
+    `strings` has the string of each placeholder, by number, as it is in the source.
     """
 
     source: str

@@ -28,11 +28,9 @@ from nmt.search_processor import SearchProcessor
 
 @dataclass(frozen=True)
 class Restored:
-    """A translation with its strings.
+    """A translation with its strings and the links of its words.
 
     Attributes:
-        text: the text.
-        alignment: links of its words.
         appended: number of strings at its end that the search did not place.
     """
 

@@ -281,7 +281,6 @@ def _repair(folder: Path, files: dict[str, Any], repair: Callable[[str], None] |
 
 
 def _damaged(folder: Path, files: dict[str, Any]) -> list[str]:
-    """Returns the names of the files that differ from their checksums in `files`."""
     return [name for name, checksum in _checksums(folder, files).items() if checksum != files[name]]
 
 

@@ -40,11 +40,7 @@ class Shard:
         return Shard, (self.source, self.target, self.more, self.facts)
 
     def write(self, path: Path) -> None:
-        """Writes a safetensors file atomically.
-
-        Raises:
-            UserError: the file can't be written.
-        """
+        """Writes a safetensors file atomically. Raises `UserError` if the file can't be written."""
         arrays = dict(self.more)
         for name, side in (("source", self.source), ("target", self.target)):
             offsets = side.offsets - side.offsets[0]
@@ -54,11 +50,7 @@ class Shard:
 
     @classmethod
     def open(cls, path: Path) -> Shard:
-        """Memory-maps a file that `write` wrote.
-
-        Raises:
-            UserError: the file is missing or damaged.
-        """
+        """Memory-maps a file that `write` wrote. Raises `UserError` if the file is missing or damaged."""
         try:
             arrays, facts = map_safetensors(path)
             source, target = (Side(arrays.pop(n), arrays.pop(f"{n}_offsets")) for n in ("source", "target"))

@@ -75,9 +75,7 @@ class State:
 class Automaton:
     """Reads the ids of the hypotheses of one sentence.
 
-    Args:
-        phrases: one or more ids each. A phrase may occur several times.
-        continuing: the ids that continue a word.
+    A phrase has one or more ids, and may occur several times. The ids in `continuing` continue a word.
     """
 
     start: State

@@ -21,13 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class LoadedModels:
-    """Loaded models that translate together.
-
-    Attributes:
-        bundles: one or more, with the same vocabulary.
-        device: the device to compute on.
-        precision: precision of the matrix products.
-    """
+    """Loaded models with the same vocabulary, and the device and precision to compute in."""
 
     bundles: Sequence[Bundle]
     device: torch.device
@@ -74,14 +68,6 @@ class LoadedModels:
             translator.Translator(searcher, tokenizer, utility=utility),
             pairs.PairReader(searcher, tokenizer),
         )
-
-    def translator(self, decoding: DecodingConfig, utility: Utility | None = None) -> Translator:
-        """Builds a translator; see `readers`."""
-        return self.readers(decoding, utility)[0]
-
-    def pair_reader(self, decoding: DecodingConfig) -> PairReader:
-        """Builds a reader of given pairs; see `readers`."""
-        return self.readers(decoding)[1]
 
 
 def set_up(config: TranslateConfig | EvalConfig) -> tuple[torch.device, Precision]:

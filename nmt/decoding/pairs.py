@@ -16,12 +16,7 @@ from nmt.decoding.translator import empty_if_blank, encoded_sources
 
 
 class PairReader:
-    """Reads given pairs of sources and translations with the models of a searcher.
-
-    Args:
-        searcher: reads the ids; its options apply.
-        tokenizer: the tokenizer of the models.
-    """
+    """Reads given pairs of sources and translations with the models of a searcher, whose options apply."""
 
     def __init__(self, searcher: TorchSearcher, tokenizer: Tokenizer) -> None:
         self.searcher, self.tokenizer = searcher, tokenizer

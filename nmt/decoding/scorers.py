@@ -52,8 +52,7 @@ class HypothesisScorer(ABC):
 class LengthPenalty(HypothesisScorer):
     """The length penalty of GNMT: score = log_prob / ((5 + |Y|) / 6)^alpha (Wu et al. 2016, equation 14).
 
-    Attributes:
-        alpha: 0 or more; with 0 the score is the log-probability.
+    With alpha 0 the score is the log-probability.
     """
 
     alpha: float

@@ -36,12 +36,7 @@ _SHARE = 3  # caches take up to a third of the free memory, logits another, and 
 
 @dataclass(frozen=True)
 class BatchLimits:
-    """The largest batch.
-
-    Attributes:
-        tokens: source tokens, padding counted.
-        sentences: number of sentences.
-    """
+    """The largest batch: its source tokens, padding counted, and its sentences."""
 
     tokens: int
     sentences: int

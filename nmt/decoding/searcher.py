@@ -63,25 +63,19 @@ class Searcher(ABC):
     Attributes:
         config: the options of decoding.
         max_source_tokens: the maximum number of tokens of a source, EOS counted.
+        places_tags: whether it can place tags in finished translations (`Sentence.finished`).
+        has_attention: whether it can return the attention of the model.
     """
 
     config: DecodingConfig
     max_source_tokens: int
+    places_tags = False
+    has_attention = False
 
     @property
     def sentences_per_batch(self) -> int:
         """The largest number of sentences per batch."""
         return self.config.sentences_per_batch
-
-    @property
-    def places_tags(self) -> bool:
-        """Whether it can place tags in finished translations (`Sentence.finished`)."""
-        return False
-
-    @property
-    def has_attention(self) -> bool:
-        """Whether it can return the attention of the model."""
-        return False
 
     @property
     def num_processes(self) -> int:
@@ -130,10 +124,7 @@ class Searcher(ABC):
     ) -> Iterator[tuple[int, Result]]:
         """Yields the index and the result of each job; a searcher may do several jobs side by side.
 
-        Args:
-            work: does a job.
-            jobs: one for each batch.
-            batches: the sentences of each job.
+        There is a job for each batch of sentences.
         """
         yield from enumerate(map(work, jobs))
 

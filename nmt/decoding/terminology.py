@@ -28,11 +28,7 @@ Terms = Callable[[str], Sequence[str]]
 
 
 class Terminology:
-    """Finds the terms of a line.
-
-    Args:
-        terms: target terms by their source terms, which are split into words.
-    """
+    """Finds the terms of a line: target terms by their source terms, which are split into words."""
 
     def __init__(self, terms: Mapping[Parts, str]) -> None:
         self._terms = terms
@@ -122,9 +118,6 @@ def load_terminology(file: str | os.PathLike[str]) -> Terminology:
         numbers.setdefault(parts, number)
     return Terminology(terms)
 
-
-WORD_MARK = "\u2581"
-"""Begins the pieces that begin a word, in SentencePiece models."""
 
 _UNSPACED = ("CJK ", "HIRAGANA ", "KATAKANA ", "BOPOMOFO ", "THAI ", "LAO ", "KHMER ", "MYANMAR ")
 _BYTE = re.compile("<0x([0-9A-F]{2})>")

@@ -73,14 +73,13 @@ class TorchSearcher(Searcher):
 
     Attributes:
         ensemble: the models.
-        processors: those that are applied in every search.
         max_target_tokens: the maximum length of a translation that a model requires; None: none does.
-        device: see above.
-        precision: see above.
 
     Raises:
         UserError: a processor of `config` is not registered, or has a wrong option.
     """
+
+    has_attention = True
 
     def __init__(
         self,
@@ -99,6 +98,7 @@ class TorchSearcher(Searcher):
         self.max_target_tokens = min(
             (model.max_target_len for model in models if model.max_target_len is not None), default=None
         )
+        self.places_tags = self.max_target_tokens is None  # within a maximum length, tags might not fit
         self.ensemble = Ensemble([put_on(model, device) for model in models])
         self.config, self.device, self.precision = config, device, precision
         self._tokenizer, self._extra_processors = tokenizer, processors
@@ -122,16 +122,6 @@ class TorchSearcher(Searcher):
     def sentences_per_batch(self) -> int:
         """See `Searcher.sentences_per_batch`."""
         return self._limits.sentences
-
-    @property
-    def places_tags(self) -> bool:
-        """See `Searcher.places_tags`. With a maximum length of a model, tags might not fit any more."""
-        return self.max_target_tokens is None
-
-    @property
-    def has_attention(self) -> bool:
-        """See `Searcher.has_attention`."""
-        return True
 
     @property
     def num_processes(self) -> int:

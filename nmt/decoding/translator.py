@@ -70,12 +70,9 @@ class Line:
 
 
 class Translator:
-    """Translates lines of text.
+    """Translates lines of text with a searcher, whose options apply.
 
-    Args:
-        searcher: searches the translations; its options apply.
-        tokenizer: the tokenizer of the model.
-        utility: the metric of `decoding.mbr`; None if that is not set.
+    `utility` is the metric of `decoding.mbr`; None if that is not set.
     """
 
     def __init__(self, searcher: Searcher, tokenizer: Tokenizer, *, utility: Utility | None = None) -> None:

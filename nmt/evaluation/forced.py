@@ -21,12 +21,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ForcedReport:
-    """The scores of given translations.
+    """The scores of given translations, and the seconds that scoring took.
 
     Attributes:
         title: the model and the references, in one line.
         scored: the score of each pair.
-        seconds: the time that scoring took, in seconds.
         details: further entries of the JSON.
     """
 
@@ -111,7 +110,7 @@ def score_references(config: EvalConfig) -> ForcedReport:
     require_equal_counts(task.counts)
     loaded = LoadedModels(bundles, *set_up(config))
     decoding = replace(config.decoding, mbr=None)  # nothing is searched
-    reader = loaded.pair_reader(decoding)
+    _, reader = loaded.readers(decoding)
     pairs = list(zip(task.texts["source"], task.references[0], strict=True))
     start = time.monotonic()
     with progress(total=len(pairs), unit="pairs", description="Scoring") as bar:

@@ -81,8 +81,6 @@ class Task:
 
     Attributes:
         title: the first line of the report.
-        target_lang: language of the references.
-        options: options of scoring.
         texts: key → lines, for all texts except the references.
         references: the lines of each text of references; one or more texts.
         sources: the lines of the source text without tags; empty if it is not known.
@@ -259,7 +257,7 @@ def _changed(facts: Mapping[str, Any], recorded: Mapping[str, Any]) -> bool:
 def _translate(config: EvalConfig, bundles: Sequence[Bundle], task: Task) -> list[str]:
     loaded = LoadedModels(bundles, *set_up(config))
     utility = configured_utility(config.decoding, task.target_lang, config.evaluation)
-    translator = loaded.translator(config.decoding, utility)
+    translator, _ = loaded.readers(config.decoding, utility)
     sources = task.texts["source"]
     with progress(total=len(sources), unit="sentences", description="Translating") as bar:
         translations = translator.translate(sources, bar.update)

@@ -64,12 +64,9 @@ def check_decoding(decoding: DecodingConfig) -> None:
 
 @dataclass(frozen=True)
 class _Job:
-    """A sentence in the pieces of the engine.
+    """A sentence in the pieces of the engine; `index` is its place among the sentences of the call.
 
     Attributes:
-        index: its place among the sentences of the call.
-        source: the pieces of its source.
-        prefix: the first pieces of its translation.
         limit: the maximum number of tokens of its translation, EOS counted.
         placeholders: the ids of the placeholders of its source, in their order. A hypothesis that has exactly
             these is better than one that does not.
@@ -83,14 +80,9 @@ class _Job:
 
 
 class CTranslate2Searcher(Searcher):
-    """Searches with a loaded export.
+    """Searches with a loaded export, a `ctranslate2.Translator`, which several threads may use at once.
 
-    Args:
-        engine: a `ctranslate2.Translator`. Several threads may use it at once.
-        tokenizer: of the export.
-        config: the options of decoding.
-        record: of the export.
-        workers: the number of batches that the engine computes side by side.
+    `workers` is the number of batches that the engine computes side by side.
     """
 
     def __init__(

@@ -124,6 +124,6 @@ class PyTorchEngine(Engine):
         source_lang, target_lang = trained.data.source_lang, trained.data.target_lang
 
         def translator(decoding: DecodingConfig) -> Translator:
-            return models.translator(decoding, configured_utility(decoding, target_lang))
+            return models.readers(decoding, configured_utility(decoding, target_lang))[0]
 
         return LoadedModel(source_lang, target_lang, trained.decoding, 1, translator)

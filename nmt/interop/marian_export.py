@@ -10,14 +10,12 @@ import torch
 from torch import Tensor
 
 from nmt.bundle import Bundle
-from nmt.config import Activation, ModelConfig, Norm, Tie
+from nmt.config import ModelConfig, Norm, Tie
 from nmt.data.subwords.vocabulary import BOS_ID, EOS_ID, FORBIDDEN_IDS, PAD_ID
 from nmt.interop.interfaces import Exporter, tags_before
 from nmt.interop.marian_model import LAYOUT_KEY, MarianModel, halves_order, quiet, theirs_of
 from nmt.model.positions import SineOrder, Sinusoidal
 from nmt.model.transformer import Transformer
-
-_ACTIVATIONS = {Activation.relu: "relu", Activation.gelu: "gelu", Activation.silu: "silu"}
 
 
 class MarianExporter(Exporter):
@@ -136,7 +134,7 @@ def marian_config(
         decoder_ffn_dim=config.d_ff,
         encoder_attention_heads=config.heads,
         decoder_attention_heads=config.heads,
-        activation_function=_ACTIVATIONS[config.activation],
+        activation_function=config.activation.value,
         dropout=config.dropout,
         attention_dropout=0.0,
         activation_dropout=config.ffn_dropout,

@@ -195,11 +195,7 @@ class _Pieces:
 
     @classmethod
     def read(cls, folder: Path) -> _Pieces:
-        """Reads the files.
-
-        Raises:
-            UserError: a file is missing, or does not have the right form.
-        """
+        """Reads the files. Raises `UserError` if a file is missing, or does not have the right form."""
         settings = _json(folder, _TOKENIZER) if (folder / _TOKENIZER).is_file() else {}
         source_list = _list(folder, _SOURCE_LIST)
         target_list = _list(folder, _TARGET_LIST) if settings.get("separate_vocabs") else None

@@ -63,12 +63,7 @@ class Numbering:
 
 
 class MarianModel:
-    """A Marian model on the CPU in fp32; see `ForeignModel`.
-
-    Args:
-        folder: its folder.
-        numbering: its ids; None: they are the same as here.
-    """
+    """A Marian model on the CPU in fp32; see `ForeignModel`. Without a numbering, its ids are ours."""
 
     def __init__(self, folder: Path, numbering: Numbering | None = None) -> None:
         from transformers import MarianMTModel, MarianTokenizer

@@ -211,13 +211,7 @@ def forced(
 
 @dataclass(frozen=True)
 class Pairs:
-    """Pairs of sentences.
-
-    Attributes:
-        name: where they are from.
-        lines: the sources.
-        references: their translations.
-    """
+    """Sources with their translations, and a name for them."""
 
     name: str
     lines: Sequence[str]
@@ -229,7 +223,6 @@ class ComparedText:
     """The text of the comparison.
 
     Attributes:
-        name: where it is from.
         lines: the sources, without tags.
         references: their translations.
         untagged: the ids of `lines`.

@@ -21,15 +21,11 @@ _TARGET = "target.spm"
 
 @dataclass(frozen=True)
 class Record:
-    """The facts of an export.
+    """The facts of an export. All maximum numbers of tokens count EOS.
 
     Attributes:
         format: the format, as registered in `EXPORTERS`.
         quantization: the number format of its weights.
-        source_lang: code of the source language.
-        target_lang: code of the target language.
-        max_source_tokens: the maximum number of tokens of a source, EOS counted.
-        max_target_tokens: the maximum number of tokens of a translation, EOS counted.
         decoding: the options of decoding of the model.
         made_from: the fingerprint of what the export depends on; see `fingerprint_of`.
     """

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from nmt import __version__
-from nmt.bundle import Bundle, load_bundle, write_files, write_model, write_results
+from nmt.bundle import Bundle, load_bundle, write_model, write_results
 from nmt.card import CARD, Subject, export_card
 from nmt.config import DataConfig, EvalConfig, ExportConfig, ImportConfig, TrainConfig
 from nmt.config.interop import COPY
@@ -230,7 +230,8 @@ def write_copy(bundle: Bundle, folder: Path, place: str) -> None:
         UserError: the copy differs; this is an error of the disk or of nmt.
     """
     weights = bundle.model.state_dict()
-    write_files(folder, bundle.config, weights, bundle.tokenizer, bundle.results, place)
+    write_model(folder, bundle.config, weights, bundle.tokenizer)
+    write_results(folder, bundle.config, bundle.tokenizer, bundle.results, place)
     copy = load_bundle(folder)
     copied = copy.model.state_dict()
     same = (

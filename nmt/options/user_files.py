@@ -93,11 +93,7 @@ class UserFiles(ConfigSource):
 
 
 class Folder:
-    """The folder of `--config-dir`, or none.
-
-    Raises:
-        UserError: there is no such folder.
-    """
+    """The folder of `--config-dir`, or none. Raises `UserError` if there is no such folder."""
 
     def __init__(self, given: str | None) -> None:
         self._path = expanded(given).resolve() if given is not None else None

@@ -182,11 +182,7 @@ def _option_error(key: str, error: OSError) -> BaseException:
 
 
 def make_folder(path: Path) -> Path:
-    """Creates a folder and its missing parents.
-
-    Raises:
-        UserError: the folder can't be created.
-    """
+    """Creates a folder and its missing parents. Raises `UserError` if the folder can't be created."""
     with write_errors(path):
         try:
             path.mkdir(parents=True, exist_ok=True)

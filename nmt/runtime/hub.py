@@ -132,14 +132,7 @@ def model_folders(path: str | Path, key: str = "model_dir") -> list[Path]:
 
 @dataclass(frozen=True)
 class _Name:
-    """The parts of a name.
-
-    Attributes:
-        text: the name as given.
-        key: the option that gave it.
-        repository: `owner/name`.
-        revision: a branch, a tag or a commit; None: the branch `main`.
-    """
+    """The parts of a name, which the option `key` has given; without a revision it is the branch `main`."""
 
     text: str
     key: str

@@ -8,6 +8,7 @@ import os
 import re
 import sysconfig
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 from nmt.errors import UserError
@@ -146,18 +147,14 @@ def stray_file_error(error: OSError) -> UserError | None:
     return None if named.startswith(_PROGRAM_FOLDERS) else file_error(error)
 
 
-@contextlib.contextmanager
-def read_errors(path: Path) -> Iterator[None]:
+def read_errors(path: Path) -> AbstractContextManager[None]:
     """Turns OSErrors from finding or reading `path` into UserErrors."""
-    with _user_errors(path, "read"):
-        yield
+    return _user_errors(path, "read")
 
 
-@contextlib.contextmanager
-def write_errors(path: Path) -> Iterator[None]:
+def write_errors(path: Path) -> AbstractContextManager[None]:
     """Turns OSErrors from writing `path` into UserErrors."""
-    with _user_errors(path, "write"):
-        yield
+    return _user_errors(path, "write")
 
 
 @contextlib.contextmanager

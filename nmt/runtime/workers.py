@@ -95,7 +95,7 @@ class WorkerPool(Generic[Task, Result]):
             UserError: a process was killed, and its task can't be done again.
             Exception: a task raised it.
         """
-        work = _Work(self._processes, tasks, self._start, self._send, self._bury)
+        work = _Work(self, tasks)
         while work.submit():
             answers = work.receive()
             work.submit()
@@ -112,7 +112,7 @@ class WorkerPool(Generic[Task, Result]):
             UserError: a process was killed, and its task can't be done again.
             Exception: a task raised it.
         """
-        work = _Work(self._processes, tasks, self._start, self._send, self._bury)
+        work = _Work(self, tasks)
         answers: dict[int, _Answer] = {}
         for number in itertools.count():
             while work.submit(number + ahead) and number not in answers:
@@ -154,7 +154,6 @@ class WorkerPool(Generic[Task, Result]):
         log.warning(f"{self._killed}; continuing with {left} worker{'s' if left > 1 else ''}")
 
     def _close(self, pipe: Connection) -> None:
-        """Removes a process that has ended."""
         if thread := self._first_sends.pop(pipe, None):
             thread.join()  # it can't send any more
         pipe.close()
@@ -189,28 +188,12 @@ def run_ordered(
         yield from map(setup(), pending)
 
 
-class _Work(Generic[Task]):
-    """The tasks of one call of a pool: which process does which, and which wait.
+class _Work(Generic[Task, Result]):
+    """The tasks of one call of a pool: which process does which, and which wait."""
 
-    Args:
-        processes: the processes of the pool.
-        tasks: the tasks.
-        start: starts another process; returns the pipe to it, or None if there are enough.
-        send: sends a task to a process; returns False if the process is dead.
-        bury: removes a killed process, given the pipe to it and the number of processes that the same task
-            has killed.
-    """
-
-    def __init__(
-        self,
-        processes: dict[Connection, BaseProcess],
-        tasks: Iterable[Task],
-        start: Callable[[], Connection | None],
-        send: Callable[[Connection, Task], bool],
-        bury: Callable[[Connection, int], None],
-    ) -> None:
-        self._tasks, self._start, self._send, self._bury = enumerate(tasks), start, send, bury
-        self._idle, self._busy = [*reversed(processes)], dict[Connection, tuple[int, Task]]()
+    def __init__(self, pool: WorkerPool[Task, Result], tasks: Iterable[Task]) -> None:
+        self._pool, self._tasks = pool, enumerate(tasks)
+        self._idle, self._busy = [*reversed(pool._processes)], dict[Connection, tuple[int, Task]]()
         self._returned = deque[tuple[int, Task]]()  # of killed processes
         self._read = deque[tuple[int, Task]]()  # the next task, if it was read and no process was idle
         self._deaths = dict[int, int]()
@@ -218,10 +201,10 @@ class _Work(Generic[Task]):
 
     def submit(self, limit: float = float("inf")) -> bool:
         """Sends tasks with numbers below `limit` to all idle processes; returns whether any is busy."""
-        while self._has_task(limit) and (pipe := self._idle.pop() if self._idle else self._start()):
+        while self._has_task(limit) and (pipe := self._idle.pop() if self._idle else self._pool._start()):
             task = self._returned.popleft() if self._returned else self._read.popleft()
             self._busy[pipe] = task
-            if not self._send(pipe, task[1]):
+            if not self._pool._send(pipe, task[1]):
                 self._return_task(pipe)
         return bool(self._busy)
 
@@ -247,10 +230,9 @@ class _Work(Generic[Task]):
         return bool(self._returned or self._read)
 
     def _return_task(self, pipe: Connection) -> None:
-        """Takes back the task of a killed process."""
         number, task = self._busy.pop(pipe)
         self._deaths[number] = self._deaths.get(number, 0) + 1
-        self._bury(pipe, self._deaths[number])
+        self._pool._bury(pipe, self._deaths[number])
         self._returned.append((number, task))
 
 

@@ -42,9 +42,7 @@ class App:
         metrics: the figures of the server.
         lifespan: entered in the event loop before the first request, and left after the last one.
 
-    Attributes:
-        draining: whether the server stops; set by its owner.
-        asgi: the application.
+    `draining` says whether the server stops, and is set by its owner; `asgi` is the application.
     """
 
     def __init__(
@@ -94,7 +92,6 @@ class App:
         )
 
     async def _translate(self, request: Request) -> Response:
-        """Answers POST /translate."""
         start, status = time.monotonic(), 500
         try:
             with self._counted_bytes() as count:

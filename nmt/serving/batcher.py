@@ -188,7 +188,6 @@ class Batcher(Generic[Options, Result]):
         return batch
 
     def _translate_batch(self, batch: Sequence[tuple[Ticket[Options, Result], int]]) -> None:
-        """Translates a batch and finishes the tickets that have all results."""
         lines, options = [ticket.lines[line] for ticket, line in batch], batch[0][0].options
         start, error = time.monotonic(), None
         results: Sequence[Result] = ()

@@ -21,12 +21,7 @@ VANISHED = 499
 
 
 class Metrics:
-    """The figures of one server.
-
-    Args:
-        waiting: returns the number of lines that wait.
-        connections: returns the number of open connections.
-    """
+    """The figures of one server, which ask functions for the lines that wait and the open connections."""
 
     def __init__(self, waiting: Callable[[], int], connections: Callable[[], int]) -> None:
         disable_created_metrics()  # type: ignore[no-untyped-call]  # times of creation: half of all lines, and of no use here
@@ -53,12 +48,9 @@ class Metrics:
         Gauge("nmt_connections", "Open connections.", registry=registry).set_function(connections)
 
     def request(self, path: str, status: int, seconds: float | None = None) -> None:
-        """Counts a request.
+        """Counts a request of one of the server's paths or `other`, with an HTTP status or `VANISHED`.
 
-        Args:
-            path: one of the server's paths, or `other`.
-            status: HTTP status of the answer, or `VANISHED`.
-            seconds: of a request of translations.
+        `seconds` is given for a request of translations.
         """
         self._requests.labels(path, str(status)).inc()
         if seconds is not None:

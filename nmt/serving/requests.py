@@ -23,11 +23,9 @@ _FIELDS = 10_000  # most fields of a form
 
 @dataclass(frozen=True)
 class Text:
-    r"""A text as lines. Only `\n` and `\r\n` end a line.
+    r"""A text as lines without their ends, one or more; only `\n` and `\r\n` end a line.
 
-    Attributes:
-        lines: the lines without their ends, one or more.
-        ends: the end of each line; the last one may be empty.
+    `ends` has the end of each line; the last one may be empty.
     """
 
     lines: Sequence[str]
@@ -51,15 +49,13 @@ class Text:
 
 @dataclass(frozen=True)
 class TranslateRequest:
-    """A request of translations.
+    """A request of translations; the answer has the score of every line if `scores` is set.
 
     Attributes:
         texts: one or more texts, or none if the client gave an empty list.
         is_list: whether the client gave a list, so that the answer has lists, too.
         source: code of the source language; None or `auto`: any.
         target: code of the target language; None: any.
-        options: the options of the search.
-        scores: whether the answer has the score of every line.
     """
 
     texts: Sequence[Text]

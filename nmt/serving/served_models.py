@@ -68,8 +68,6 @@ class ServedModel:
             worker processes for this.
 
     Attributes:
-        source_lang: see above.
-        target_lang: see above.
         threads: the number of threads that may call `translate` at the same time.
         has_attention: whether translations can have attention.
     """

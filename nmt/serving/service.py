@@ -29,11 +29,8 @@ AUTO = "auto"
 class Service:
     """Translates requests with the model of their languages.
 
-    Args:
-        models: one or more, each for other languages.
-        limits: of the server.
-        wait: seconds that a request waits for others.
-        observe: called with the number of lines and the seconds of each batch.
+    Each of the models, one or more, has other languages. A request waits `wait` seconds for others.
+    `observe` gets the number of lines and the seconds of each batch.
     """
 
     def __init__(

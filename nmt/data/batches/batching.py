@@ -45,9 +45,7 @@ class Layout:
     def of(cls, lengths: Sequence[int] | Array, capacity: int = 0) -> Layout:
         """Returns the layout of sentences with these lengths, in this order.
 
-        Args:
-            lengths: the B lengths.
-            capacity: `cu_seqlens` has at least this number of elements; its last one is repeated.
+        `cu_seqlens` has at least `capacity` elements; its last one is repeated.
         """
         sizes = np.asarray(lengths, np.int64)
         offsets = offsets_of(sizes)
@@ -219,7 +217,6 @@ class Batch:
         )
 
     def _in(self, memory: Tensor) -> Batch:
-        """Returns the batch whose tensors are in `memory`."""
         tensors = self._tensors()
         pieces = torch.split(memory, [x.numel() * x.element_size() for x in tensors])
         return self._of([a.view(x.dtype) for a, x in zip(pieces, tensors, strict=True)], memory)

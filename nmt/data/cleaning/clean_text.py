@@ -37,23 +37,6 @@ _REPEATS = "repeats.safetensors"  # numbers of the pairs that occur earlier, cou
 _SAMPLE_SEED = 20170612
 
 
-@dataclass(frozen=True)
-class TextOptions:
-    """Options of cleaning other than the rules.
-
-    Attributes:
-        drop_duplicates: retain only the first of several equal pairs.
-        drop_near_duplicates: retain only the first of several pairs with the same `near_hash`.
-        shard_pairs: raw pairs per shard.
-        workers: number of processes.
-    """
-
-    drop_duplicates: bool
-    drop_near_duplicates: bool
-    shard_pairs: int
-    workers: int
-
-
 class Texts:
     """Memory-mapped cleaned pairs, in a folder that `clean_texts` wrote.
 
@@ -140,26 +123,33 @@ class Texts:
         return repeats
 
 
-def clean_texts(folder: Path, corpus: Corpus, rules: Sequence[Rule], options: TextOptions) -> Texts:
+def clean_texts(
+    folder: Path,
+    corpus: Corpus,
+    rules: Sequence[Rule],
+    cleaning: CleaningConfig,
+    shard_pairs: int,
+    workers: int,
+) -> Texts:
     """Reads and cleans a corpus, unless `folder`, whose name must identify all options, holds the result.
 
     Raises:
         UserError: the corpus can't be read, or the folder can't be written.
     """
-    setup = partial(Cleaner, list(rules), options.drop_near_duplicates)
+    setup = partial(Cleaner, list(rules), cleaning.drop_near_duplicates)
 
     def build(part: Path) -> dict[str, Any]:
-        tasks = _tasks(corpus, part, options.shard_pairs)
+        tasks = _tasks(corpus, part, shard_pairs)
         with progress(total=corpus.num_pairs, unit="pairs", description="Cleaning") as bar:
-            for num_pairs in run_ordered(setup, tasks, options.workers, *killed_workers(options.workers)):
+            for num_pairs in run_ordered(setup, tasks, workers, *killed_workers(workers)):
                 bar.update(num_pairs)
-        _write_repeats(part, options)
+        _write_repeats(part, cleaning)
         return {}
 
     def repair(name: str) -> None:
         if name == _REPEATS:
-            return _write_repeats(folder, options)
-        block = next(islice(corpus.blocks(options.shard_pairs), int(Path(name).stem), None))
+            return _write_repeats(folder, cleaning)
+        block = next(islice(corpus.blocks(shard_pairs), int(Path(name).stem), None))
         setup()((folder / name, _raw(block)))
 
     cached_or_built(folder, build, repair)
@@ -278,11 +268,11 @@ def _lines_at(side: Side, rows: Array) -> Side:
     return side.take(rows)
 
 
-def _write_repeats(folder: Path, options: TextOptions) -> None:
+def _write_repeats(folder: Path, cleaning: CleaningConfig) -> None:
     shards = [Shard.open(path) for path in _shard_paths(folder)]
-    equal = repeats([_stored_hashes(shard, "hashes") for shard in shards] if options.drop_duplicates else [])
+    equal = repeats([_stored_hashes(shard, "hashes") for shard in shards] if cleaning.drop_duplicates else [])
     near = repeats(
-        [_stored_hashes(shard, "near") for shard in shards] if options.drop_near_duplicates else []
+        [_stored_hashes(shard, "near") for shard in shards] if cleaning.drop_near_duplicates else []
     )
     _write_numbers(folder / _REPEATS, equal, near)
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from nmt.config import DataConfig, PairsConfig, SplitConfig
 from nmt.data.corpora.hub import open_hub
-from nmt.data.corpora.tables import Pair, TextBlock, read_table, table_reader
+from nmt.data.corpora.tables import Pair, TextBlock, table_reader
 from nmt.data.corpora.text import expand, file_facts, mispaired, read_blocks, read_lines
 from nmt.data.subwords.tokenizer import check_symbols
 from nmt.errors import UserError
@@ -280,7 +280,7 @@ def _from_tables(split: PairsConfig, data: DataConfig, key: str) -> Corpus:
 
 def _read_tables(files: list[Path], data: DataConfig) -> Iterator[TextBlock]:
     for path in files:
-        yield from read_table(path, data)
+        yield from table_reader(path)(path, data)
 
 
 def _from_test_set(split: PairsConfig, data: DataConfig, key: str) -> Corpus:

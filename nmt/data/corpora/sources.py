@@ -23,7 +23,6 @@ class Source:
     Attributes:
         name: name of the corpus; empty for a single corpus without a name.
         corpus: the raw pairs.
-        cleaning: the cleaning options.
         languages: language codes of source and target.
         tag: prefix of every source.
     """

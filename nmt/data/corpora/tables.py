@@ -29,21 +29,12 @@ _MAX_LISTED = 30  # keys in a message
 _MAX_DIGITS = 4000  # of an integer; Python refuses to convert more than 4,300
 
 
-def read_table(path: Path, data: DataConfig) -> Iterator[TextBlock]:
-    """Yields the pairs of a TSV, JSONL or Parquet file in order, block by block.
-
-    Args:
-        path: the file, with the suffix of its format. TSV and JSONL may be compressed like text files.
-        data: the options that name the columns: `source_key`, `target_key` and the two languages.
-
-    Raises:
-        UserError: the format is unknown, a column is missing, or a row is malformed (with its line).
-    """
-    return table_reader(path)(path, data)
-
-
 def table_reader(path: Path) -> Callable[[Path, DataConfig], Iterator[TextBlock]]:
-    """Returns the reader for a file, chosen by its name.
+    """Returns the reader for a TSV, JSONL or Parquet file, chosen by its name.
+
+    The reader takes the file, which may be compressed like text files unless it is Parquet, and the options
+    that name the columns. It yields the pairs in order, block by block. It raises `UserError` if a column is
+    missing, or a row is malformed (with its line).
 
     Raises:
         UserError: the name does not have the suffix of a supported format.

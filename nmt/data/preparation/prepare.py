@@ -14,7 +14,6 @@ from nmt.config import DataConfig, TokenizerConfig
 from nmt.copying.strings import PLACEHOLDERS, VERSION
 from nmt.data.cache import cache_errors, cached_or_built, fingerprint, forget_unused
 from nmt.data.cleaning.clean_text import (
-    TextOptions,
     Texts,
     clean_texts,
     killed_workers,
@@ -45,13 +44,12 @@ _SAMPLE_BYTES = 100_000_000
 
 @dataclass(frozen=True)
 class Prepared:
-    """The data for training.
+    """The data for training; `test` may be missing.
 
     Attributes:
         tokenizer: the tokenizer, learnt from the cleaned training text.
         train: encoded training pairs.
         valid: raw validation text.
-        test: raw test text, if given.
         valid_store: all validation pairs, encoded, with sides truncated to `VALID_PIECES`.
         report: the content of `results.json["data"]`. The same data and options give the same report.
         fingerprint: identifies the training pairs and their segmentation into pieces.
@@ -239,13 +237,10 @@ class _Stages:
         """Runs the first stage: cleans each corpus alone, then finds duplicates across corpora."""
         texts = []
         for source, rules, name in zip(self._sources, self._rules, self._text_fingerprints, strict=True):
-            options = TextOptions(
-                drop_duplicates=source.cleaning.drop_duplicates,
-                drop_near_duplicates=source.cleaning.drop_near_duplicates,
-                shard_pairs=self._shard_pairs,
-                workers=self._workers,
+            folder = self._folder("text", name)
+            texts.append(
+                clean_texts(folder, source.corpus, rules, source.cleaning, self._shard_pairs, self._workers)
             )
-            texts.append(clean_texts(self._folder("text", name), source.corpus, rules, options))
         if any(self._repeats_file(index) for index in range(len(texts))):
 
             def build(part: Path) -> dict[str, Any]:

@@ -11,8 +11,7 @@ Shapes: W words, L letters of the longest word, K letters of the longest piece.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Protocol
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import numpy as np
 
@@ -25,38 +24,6 @@ _MAX_CELLS = 1 << 19  # cells of a table: large enough for few steps, and it fit
 _NEVER = np.iinfo(np.int32).max  # the rank of two pieces that can't be merged
 _GOLDEN, _FACTOR_1, _FACTOR_2 = map(np.uint64, (0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB))
 _LARGE = 2.0**256
-
-
-class Segmenter(Protocol):
-    """A probability distribution over the segmentations of each word.
-
-    Attributes:
-        letters: the number of each letter that a word may contain.
-    """
-
-    letters: Mapping[str, int]
-
-    def draw(self, words: Side, numbers: Array) -> Side:
-        """Samples a segmentation of each word.
-
-        Args:
-            words: the letters of W words, at least one per word.
-            numbers: (W,) uint64 seeds.
-
-        Returns:
-            The ids of the pieces of each word.
-        """
-
-    def may_change(self, merges: Array, numbers: Array) -> Array:
-        """Returns False for each word whose sample is certain to be its present pieces: (W,) bool.
-
-        Such a word need not be sampled.
-
-        Args:
-            merges: (W,) number of letters minus number of pieces of each word, in its most likely
-                segmentation.
-            numbers: (W,) uint64 seeds.
-        """
 
 
 def uniform(numbers: Array, step: int) -> Array:
@@ -79,6 +46,9 @@ class UnigramSegmenter:
     samples the last piece in proportion to its share of that sum, then the piece before it, and so on. The
     samples follow the exact distribution. No logarithms are used, because their rounding depends on the
     machine. If a sum becomes very small or large, all sums that are still needed are rescaled together.
+
+    Attributes:
+        letters: the number of each letter that a word may contain.
     """
 
     def __init__(self, ids: Mapping[str, int], scores: Mapping[str, float], alpha: float) -> None:
@@ -101,13 +71,29 @@ class UnigramSegmenter:
             self._weights[node] = math.exp(alpha * scores[piece])
 
     def draw(self, words: Side, numbers: Array) -> Side:
-        """See `Segmenter`. Each word must have at least one segmentation."""
+        """Samples a segmentation of each word, which must have at least one.
+
+        Args:
+            words: the letters of W words, at least one per word.
+            numbers: (W,) uint64 seeds.
+
+        Returns:
+            The ids of the pieces of each word.
+        """
         # Equal words are adjacent, because they share the forward pass.
         order = np.lexsort((_hashes(words), words.lengths()))
         return _in_groups(self._draw, words, numbers, order, self._longest)
 
     def may_change(self, merges: Array, numbers: Array) -> Array:
-        """See `Segmenter`."""
+        """Returns False for each word whose sample is certain to be its present pieces: (W,) bool.
+
+        Such a word need not be sampled.
+
+        Args:
+            merges: (W,) number of letters minus number of pieces of each word, in its most likely
+                segmentation.
+            numbers: (W,) uint64 seeds.
+        """
         return np.ones(len(numbers), np.bool_)
 
     def _draw(self, letters: Array, sizes: Array, numbers: Array) -> Array:
@@ -172,7 +158,8 @@ class BpeSegmenter:
     """Samples with a BPE model by BPE-dropout (Provilkov et al. 2020, algorithm 1).
 
     At each step, every possible merge is dropped with probability alpha. The best of the others is applied,
-    until none is left. A higher score means that the piece was merged earlier in training.
+    until none is left. A higher score means that the piece was merged earlier in training. The attributes and
+    methods are those of `UnigramSegmenter`.
     """
 
     def __init__(self, ids: Mapping[str, int], scores: Mapping[str, float], alpha: float) -> None:
@@ -192,11 +179,11 @@ class BpeSegmenter:
         )
 
     def draw(self, words: Side, numbers: Array) -> Side:
-        """See `Segmenter`."""
+        """See `UnigramSegmenter.draw`."""
         return _in_groups(self._draw, words, numbers, np.argsort(words.lengths(), kind="stable"), 1)
 
     def may_change(self, merges: Array, numbers: Array) -> Array:
-        """See `Segmenter`. A word does not change if none of the merges that produce it is dropped."""
+        """Returns the same; a word does not change if none of the merges that produce it is dropped."""
         changed = np.zeros(len(numbers), np.bool_)
         rows, step = np.flatnonzero(merges), 0
         while len(rows):
@@ -281,9 +268,10 @@ class _Lookup:
         return ((mixed ^ (mixed >> np.uint64(32))) * _GOLDEN >> self._shift).view(np.int64)
 
 
-class _Draw(Protocol):
-    def __call__(self, letters: Array, sizes: Array, numbers: Array) -> Array:
-        """(W, L) letters, (W,) sizes and (W,) numbers to one row per word: ids plus 1, separated by zeros."""
+Segmenter = UnigramSegmenter | BpeSegmenter
+
+_Draw = Callable[[Array, Array, Array], Array]
+"""(W, L) letters, (W,) sizes and (W,) numbers to one row per word: ids plus 1, separated by zeros."""
 
 
 def _hashes(words: Side) -> Array:

@@ -82,14 +82,21 @@ class Tokenizer:
         self.joint = target_model is None
         self.source = SentencePieceVocabulary(source_model)
         self.target = self.source if target_model is None else SentencePieceVocabulary(target_model)
-        self.segmentation = segmentation_of(source_model)
+        if target_model is None:
+            self._hold({JOINT_FILE: source_model})
+        else:
+            self._hold({SOURCE_FILE: source_model, TARGET_FILE: target_model})
         symbols = _user_symbols(source_model)
         ids = {symbol: self.source_processor.piece_to_id(symbol) for symbol in symbols}
         self.source_symbols = {symbol: ids[symbol] for symbol in symbols if symbol not in PLACEHOLDERS}
         self.placeholders = _placeholders(symbols, [self.source_processor, self.target_processor])
+
+    def _hold(self, files: Mapping[str, bytes]) -> None:
+        """Sets the files of the vocabulary, and the attributes that they alone determine."""
+        self._files, self.segmentation = files, segmentation_of(self.source.model)
         digest = hashlib.sha256()
-        for model in self._models:
-            digest.update(len(model).to_bytes(8, "little") + model)
+        for content in files.values():
+            digest.update(len(content).to_bytes(8, "little") + content)
         self.fingerprint = digest.hexdigest()
 
     @property
@@ -111,10 +118,6 @@ class Tokenizer:
     def target_processor(self) -> spm.SentencePieceProcessor:
         """The SentencePiece model of the target side."""
         return self.target.processor
-
-    @property
-    def _models(self) -> list[bytes]:
-        return [self.source.model] if self.joint else [self.source.model, self.target.model]
 
     def encode_source(self, texts: Sequence[str]) -> list[list[int]]:
         """Returns the ids of each text, without BOS and EOS. An empty text has none.
@@ -186,12 +189,11 @@ class Tokenizer:
         return [next(words) if i >= NUM_SPECIAL else NO_WORD for i in ids]
 
     def save(self, folder: Path) -> None:
-        """Writes `joint.spm`, or `source.spm` and `target.spm`, to a folder."""
+        """Writes `joint.spm`, or `source.spm` and `target.spm`, to a folder; also a list of pieces."""
         make_folder(folder)
-        names = (JOINT_FILE,) if self.joint else (SOURCE_FILE, TARGET_FILE)
-        for name, model in zip(names, self._models, strict=True):
+        for name, content in self._files.items():
             with replaced(folder / name) as temporary:
-                temporary.write_bytes(model)
+                temporary.write_bytes(content)
 
     def split_tag(self, text: str) -> tuple[list[int], str]:
         """Splits a source into the id of its first word, if that is a user symbol, and the rest."""
@@ -238,35 +240,17 @@ class MarianTokenizer(Tokenizer):
     ) -> None:
         # The SentencePiece models differ even if both sides have the same list.
         self.joint = False
-        self._lists = _lists_content(source_names, target_names)
         self.source = MarianVocabulary(models[0], source_names)
         self.target = MarianVocabulary(models[1], source_names if target_names is None else target_names)
-        self.segmentation = segmentation_of(models[0])
         self.source_symbols = self.source.tags
         self.placeholders = range(0)
-        digest = hashlib.sha256()
-        for content in (*models, self._lists):
-            digest.update(len(content).to_bytes(8, "little") + content)
-        self.fingerprint = digest.hexdigest()
-
-    def save(self, folder: Path) -> None:
-        """Writes `source.spm`, `target.spm` and the list of pieces to a folder."""
-        make_folder(folder)
-        for name, content in (
-            (SOURCE_FILE, self.source.model),
-            (TARGET_FILE, self.target.model),
-            (PIECE_LIST, self._lists),
-        ):
-            with replaced(folder / name) as temporary:
-                temporary.write_bytes(content)
+        names = {"source": list(source_names), "target": None if target_names is None else list(target_names)}
+        lists = json.dumps(names, ensure_ascii=False).encode()
+        self._hold({SOURCE_FILE: models[0], TARGET_FILE: models[1], PIECE_LIST: lists})
 
     @classmethod
     def load(cls, folder: Path) -> MarianTokenizer:
-        """Reads the files that `save` wrote.
-
-        Raises:
-            UserError: a file is missing or damaged.
-        """
+        """Reads the files that `save` wrote. Raises `UserError` if a file is missing or damaged."""
         names = SOURCE_FILE, TARGET_FILE, PIECE_LIST
         for name in names:
             if not (folder / name).is_file():
@@ -367,11 +351,6 @@ def _submessage(message: bytes, wanted: int) -> bytes:
     if not isinstance(content, bytes):
         raise ValueError("not a SentencePiece model")
     return content
-
-
-def _lists_content(source: Sequence[str], target: Sequence[str] | None) -> bytes:
-    names = {"source": list(source), "target": None if target is None else list(target)}
-    return json.dumps(names, ensure_ascii=False).encode()
 
 
 def _names(content: Any, side: str) -> Any:

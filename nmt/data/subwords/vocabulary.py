@@ -123,12 +123,7 @@ class SentencePieceVocabulary(Vocabulary):
     @cached_property
     def names(self) -> Sequence[str]:
         """See `Vocabulary.names`."""
-        return [self.processor.id_to_piece(id) for id in range(self.size)]
-
-    @property
-    def size(self) -> int:
-        """The number of pieces."""
-        return int(self.processor.vocab_size())
+        return [self.processor.id_to_piece(id) for id in range(self.processor.vocab_size())]
 
     def is_byte(self, id: int) -> bool:
         """See `Vocabulary.is_byte`."""

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from nmt.config import DataConfig
-from nmt.data.corpora.tables import read_table
+from nmt.data.corpora.tables import table_reader
 from nmt.errors import UserError
 
 
@@ -21,7 +21,7 @@ def options(source: str = "source", target: str = "target") -> DataConfig:
 
 
 def read(path: Path, *keys: str) -> list[tuple[str, str]]:
-    return [pair for block in read_table(path, options(*keys)) for pair in zip(*block, strict=True)]
+    return [pair for block in table_reader(path)(path, options(*keys)) for pair in zip(*block, strict=True)]
 
 
 @pytest.mark.parametrize(
