@@ -20,24 +20,21 @@ from nmt.config.storage import from_yaml, to_yaml
 from nmt.data.subwords.tokenizer import Tokenizer
 from nmt.errors import UserError
 from nmt.model import Seq2Seq, build_model, model_class
-from nmt.runtime import (
-    config_file,
-    decoded,
-    enclosing_run,
-    find_model_folder,
-    fresh_folder,
-    is_hub_name,
-    log,
-    naming_plugins,
-    parse_json,
-    pieces_folder,
-    pinned,
+from nmt.runtime.checksums import (
+    SUMS,
+    file_sum,
     read_checked,
-    read_errors,
-    remove,
+    read_sections,
+    read_sums,
+    require_sum,
+    write_sums,
 )
-from nmt.runtime.checksums import SUMS, file_sum, read_sections, read_sums, require_sum, write_sums
-from nmt.runtime.model_files import CONFIG, STATE, WEIGHTS
+from nmt.runtime.files import decoded, fresh_folder, parse_json, remove
+from nmt.runtime.hub import find_model_folder, is_hub_name, pinned
+from nmt.runtime.model_files import CONFIG, STATE, WEIGHTS, config_file, enclosing_run, pieces_folder
+from nmt.runtime.os_errors import read_errors
+from nmt.runtime.plugins import naming_plugins
+from nmt.runtime.streams import log
 from nmt.runtime.tensors import read_header, read_tensors, write_tensors
 
 RESULTS = "results.json"

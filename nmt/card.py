@@ -21,7 +21,8 @@ from nmt.config.schema import text_option
 from nmt.config.storage import to_plain
 from nmt.data.subwords.tokenizer import Tokenizer
 from nmt.model import model_class
-from nmt.runtime import is_hub_name, printable
+from nmt.runtime.hub import is_hub_name
+from nmt.runtime.streams import printable
 
 CARD = "README.md"
 """The file name of a card."""

@@ -33,7 +33,7 @@ from statistics import median
 from typing import Any
 
 from nmt.data.corpora.text import expand, read_lines
-from nmt.runtime import available_cores
+from nmt.runtime.machine import available_cores
 
 LINES = 30
 WARM_UP_UPDATES = 3

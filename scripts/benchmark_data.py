@@ -59,7 +59,8 @@ from nmt.config import (
 from nmt.data.preparation.prepare import prepare
 from nmt.data.shuffle import Shuffle
 from nmt.data.subwords.tokenizer import Tokenizer
-from nmt.runtime import available_cores, log_to_stderr
+from nmt.runtime.machine import available_cores
+from nmt.runtime.streams import log_to_stderr
 from nmt.runtime.workers import run_ordered
 
 if TYPE_CHECKING:

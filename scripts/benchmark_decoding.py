@@ -40,7 +40,8 @@ import sacrebleu
 from benchmark_data import in_process
 
 from nmt.bundle import load_bundle
-from nmt.runtime import available_cores, log_to_stderr
+from nmt.runtime.machine import available_cores
+from nmt.runtime.streams import log_to_stderr
 
 SYSTEMS = ("nmt", "nmt+ctranslate2", "transformers", "ctranslate2")
 INT8 = ("nmt+ctranslate2", "ctranslate2")

@@ -48,8 +48,9 @@ from nmt.config.storage import from_yaml, to_yaml
 from nmt.data.preparation.prepare import Prepared, prepare
 from nmt.options.arguments import Arguments
 from nmt.options.compose import compose_jobs
-from nmt.runtime import available_cores, choose_device, log_to_stderr, set_threads
 from nmt.runtime.arrays import Side
+from nmt.runtime.machine import available_cores, choose_device, set_threads
+from nmt.runtime.streams import log_to_stderr
 
 if TYPE_CHECKING:
     import torch

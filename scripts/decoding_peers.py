@@ -17,7 +17,7 @@ from nmt.config import DecodingConfig, TranslateConfig
 from nmt.data.subwords.vocabulary import BOS_ID, EOS_ID, FORBIDDEN_IDS, PAD_ID
 from nmt.interop.ctranslate2_export import CTranslate2Exporter
 from nmt.interop.marian_export import MarianExporter
-from nmt.runtime import find_model_folder
+from nmt.runtime.hub import find_model_folder
 
 Translate = Callable[[Sequence[str], int], "list[str]"]
 """Translates lines with a beam size, from text to text."""

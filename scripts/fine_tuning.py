@@ -28,7 +28,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from nmt.runtime import parse_json, read_text, replaced
+from nmt.runtime.files import parse_json, read_text, replaced
 
 TOPIC = (
     "football soccer baseball basketball tennis rugby hockey volleyball golf golfer cricket lacrosse "

@@ -21,7 +21,7 @@ from pathlib import Path
 import sacrebleu
 
 import nmt
-from nmt.runtime import log_to_stderr
+from nmt.runtime.streams import log_to_stderr
 
 _WORD = re.compile(r"[^\W\d_]+")
 

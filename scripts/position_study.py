@@ -28,7 +28,7 @@ from position_experiments import captions, comparisons, layers, speed, tasks
 from position_experiments.experiment import Experiment, Place
 from tqdm import tqdm
 
-from nmt.runtime import replaced
+from nmt.runtime.files import replaced
 
 PARTS: Mapping[str, str] = {
     "tasks": "copy, reverse and sort, every encoding, three seeds",

@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
-from nmt.runtime import STOP_SIGNALS, short_spins
+from nmt.runtime.machine import short_spins
+from nmt.runtime.signals import STOP_SIGNALS
 
 short_spins()  # before torch is imported: the processes of a parallel test run share the cores
 

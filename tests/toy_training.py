@@ -11,7 +11,7 @@ from nmt.config import ModelConfig
 from nmt.data.batches.batching import Batch
 from nmt.model import Seq2Seq, build_model
 from nmt.model.gpu.half_weights import HalfWeights
-from nmt.runtime import mix
+from nmt.runtime.seeds import mix
 from nmt.training.processes.ranks import Ranks
 from nmt.training.update.loss import training_loss
 from nmt.training.update.optimizer import FlatGradients

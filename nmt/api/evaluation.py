@@ -14,7 +14,7 @@ from nmt.evaluation.task import evaluate as evaluated
 from nmt.options.arguments import require_text
 from nmt.options.compose import compose_jobs
 from nmt.options.overrides import quoted
-from nmt.runtime import import_plugins
+from nmt.runtime.plugins import import_plugins
 
 Text = Folder | Iterable[str]
 """The path of a text file, or its lines."""

@@ -15,9 +15,10 @@ from nmt.decoding.translation import log_problems
 from nmt.errors import UserError
 from nmt.evaluation.task import configured_utility
 from nmt.options.compose import changed_decoding
-from nmt.runtime import Guest, as_guest, import_plugins, log
-from nmt.runtime import progress as progress_bar
-from nmt.runtime.guest import torch_for_nmt
+from nmt.runtime.guest import Guest, as_guest, torch_for_nmt
+from nmt.runtime.plugins import import_plugins
+from nmt.runtime.streams import log
+from nmt.runtime.streams import progress as progress_bar
 
 if TYPE_CHECKING:
     from nmt.decoding.alignment import Alignment

@@ -8,8 +8,10 @@ from contextlib import contextmanager
 
 from nmt.errors import UserError
 from nmt.options.arguments import Arguments, require_option, require_text
-from nmt.runtime import Guest, as_guest, log, require_current_folder, stray_file_error
-from nmt.runtime.guest import preserved_host_state
+from nmt.runtime.files import require_current_folder
+from nmt.runtime.guest import Guest, as_guest, preserved_host_state
+from nmt.runtime.os_errors import stray_file_error
+from nmt.runtime.streams import log
 
 Folder = str | os.PathLike[str]
 

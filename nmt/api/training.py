@@ -10,7 +10,8 @@ from nmt.api.session import Folder, arguments_of, session
 from nmt.config import TrainConfig
 from nmt.errors import UserError
 from nmt.options.compose import compose_jobs
-from nmt.runtime import default_freed_memory, load_plugins
+from nmt.runtime.machine import default_freed_memory
+from nmt.runtime.plugins import load_plugins
 
 if TYPE_CHECKING:
     from nmt.training.run import TrainResult

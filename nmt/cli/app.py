@@ -12,22 +12,12 @@ from typing import NoReturn, TypeVar
 
 from nmt import __version__
 from nmt.errors import UserError
-from nmt.runtime import (
-    Terminated,
-    expandable_segments,
-    let_stop_signals_kill,
-    load_plugins,
-    log_to_stderr,
-    mark_line,
-    printable,
-    raise_on_stop_signals,
-    require_current_folder,
-    short_spins,
-    silence,
-    steady_streams,
-    stray_file_error,
-    write_errors,
-)
+from nmt.runtime.files import require_current_folder
+from nmt.runtime.machine import expandable_segments, short_spins
+from nmt.runtime.os_errors import stray_file_error, write_errors
+from nmt.runtime.plugins import load_plugins
+from nmt.runtime.signals import Terminated, let_stop_signals_kill, raise_on_stop_signals
+from nmt.runtime.streams import log_to_stderr, mark_line, printable, silence, steady_streams
 
 C = TypeVar("C")
 

@@ -14,7 +14,7 @@ from nmt.config import SCHEMAS
 from nmt.config.schema import alternatives, choices_of, walk
 from nmt.errors import UserError
 from nmt.options.arguments import FLAGS, GROUPS, group_names
-from nmt.runtime import expanded
+from nmt.runtime.files import expanded
 
 
 def script(shell: str) -> str:

@@ -30,7 +30,8 @@ from nmt.cli.app import put, run
 from nmt.config import EvalConfig
 from nmt.evaluation.forced import score_references
 from nmt.evaluation.task import evaluate as evaluated
-from nmt.runtime import log, written
+from nmt.runtime.files import written
+from nmt.runtime.streams import log
 
 
 def evaluate(config: EvalConfig) -> None:

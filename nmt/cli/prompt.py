@@ -19,7 +19,8 @@ from nmt.config import TranslateConfig
 from nmt.config.checks import shortened
 from nmt.errors import UserError
 from nmt.options.arguments import one_line
-from nmt.runtime import cache_folder, printable
+from nmt.runtime.files import cache_folder
+from nmt.runtime.streams import printable
 
 if TYPE_CHECKING:
     from nmt.decoding.translation import Translation

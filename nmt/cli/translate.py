@@ -55,18 +55,11 @@ from nmt.data.corpora.text import COMPRESSED, read_lines
 from nmt.decoding.terminology import Terms, configured_terms
 from nmt.decoding.translation import log_problems, pharaoh
 from nmt.errors import UserError
-from nmt.runtime import (
-    available_cores,
-    expanded,
-    log,
-    progress,
-    read_errors,
-    require_writable,
-    stat_or_none,
-    write_errors,
-    written,
-)
 from nmt.runtime.closable_queue import ClosableQueue
+from nmt.runtime.files import expanded, require_writable, stat_or_none, written
+from nmt.runtime.machine import available_cores
+from nmt.runtime.os_errors import read_errors, write_errors
+from nmt.runtime.streams import log, progress
 
 if TYPE_CHECKING:
     from nmt.decoding.translation import Translation

@@ -22,19 +22,11 @@ from pathlib import Path
 from typing import Any
 
 from nmt.errors import UserError
-from nmt.runtime import (
-    available_cores,
-    fsync_folder,
-    locked,
-    log,
-    make_folder,
-    parse_json,
-    progress,
-    read_bytes,
-    replaced,
-    write_errors,
-)
 from nmt.runtime.checksums import file_sum
+from nmt.runtime.files import fsync_folder, locked, make_folder, parse_json, read_bytes, replaced
+from nmt.runtime.machine import available_cores
+from nmt.runtime.os_errors import write_errors
+from nmt.runtime.streams import log, progress
 
 _MANIFEST = "manifest.json"
 _PART_SUFFIX = ".part"  # suffix of a folder that is being built

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from nmt.runtime import mix
+from nmt.runtime.seeds import mix
 
 Numbers = np.ndarray[Any, np.dtype[np.uint64]]
 

@@ -21,7 +21,7 @@ from nmt.copying.translation import Links
 from nmt.data.subwords.vocabulary import NO_WORD
 from nmt.errors import UserError
 from nmt.model import Seq2Seq
-from nmt.runtime import log
+from nmt.runtime.streams import log
 
 Alignment: TypeAlias = Links
 """The links of a translation."""

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 from nmt.config import DecodingConfig, EvalConfig, Precision, TranslateConfig, folders
 from nmt.errors import UserError
-from nmt.runtime import choose_device, choose_precision, naming_plugins, set_threads
+from nmt.runtime.machine import choose_device, choose_precision, set_threads
+from nmt.runtime.plugins import naming_plugins
 
 if TYPE_CHECKING:
     import torch

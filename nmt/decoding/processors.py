@@ -18,7 +18,7 @@ from torch import Tensor
 from nmt.config import DecodingConfig, typed_options
 from nmt.config.checks import between, check
 from nmt.decoding.beams import top_of_rows
-from nmt.runtime import Registry
+from nmt.runtime.plugins import Registry
 from nmt.search_processor import NoOptions as NoOptions
 from nmt.search_processor import SearchInput as SearchInput
 from nmt.search_processor import SearchProcessor as SearchProcessor

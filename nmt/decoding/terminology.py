@@ -20,7 +20,8 @@ from functools import lru_cache
 from nmt.config import TranslateConfig
 from nmt.data.corpora.text import read_lines
 from nmt.errors import UserError
-from nmt.runtime import expanded, read_errors
+from nmt.runtime.files import expanded
+from nmt.runtime.os_errors import read_errors
 
 Parts = tuple[str, ...]
 Terms = Callable[[str], Sequence[str]]

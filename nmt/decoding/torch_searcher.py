@@ -39,9 +39,10 @@ from nmt.decoding.searcher import Job, Result, Searcher, SearchRequest, Sentence
 from nmt.decoding.terminology import continuing_ids
 from nmt.errors import UserError
 from nmt.model import DecoderState, Seq2Seq, put_on
-from nmt.runtime import kept_freed_memory, log, memory_errors
 from nmt.runtime.fp32_products import fast_fp32_products
 from nmt.runtime.lazy import cached_property
+from nmt.runtime.machine import kept_freed_memory, memory_errors
+from nmt.runtime.streams import log
 from nmt.search_processor import SearchInput, SearchProcessor
 
 _DTYPES = {Precision.bf16: torch.bfloat16, Precision.fp16: torch.float16}

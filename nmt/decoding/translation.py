@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from nmt.copying.strings import NUM_PLACEHOLDERS
-from nmt.runtime import log
+from nmt.runtime.streams import log
 
 if TYPE_CHECKING:
     from torch import Tensor

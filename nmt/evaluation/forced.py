@@ -13,7 +13,7 @@ from nmt.decoding.loading import LoadedModels, set_up
 from nmt.errors import UserError
 from nmt.evaluation.scores import require_equal_counts
 from nmt.evaluation.task import as_option, check_keys, load_models, read_files, warn_of_cut_sources
-from nmt.runtime import log, progress
+from nmt.runtime.streams import log, progress
 
 if TYPE_CHECKING:
     from nmt.decoding.scoring import ScoredTarget

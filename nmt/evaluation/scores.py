@@ -11,7 +11,7 @@ from typing import Any, cast
 from nmt.errors import UserError
 from nmt.evaluation.metrics import Difference, Metric
 from nmt.evaluation.metrics.base import bootstrap_seed, selected
-from nmt.runtime import log
+from nmt.runtime.streams import log
 
 References = Sequence[str] | Sequence[Sequence[str]]
 """Reference translations, line for line: one text, or several texts with a translation of every source."""

@@ -33,7 +33,9 @@ from nmt.evaluation.scores import (
     score,
     score_groups,
 )
-from nmt.runtime import expanded, log, pinned, printable, progress, require_writable
+from nmt.runtime.files import expanded, require_writable
+from nmt.runtime.hub import pinned
+from nmt.runtime.streams import log, printable, progress
 
 if TYPE_CHECKING:
     from nmt.bundle import Bundle

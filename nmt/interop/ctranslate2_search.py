@@ -31,7 +31,7 @@ from nmt.decoding.search_batches import batches_by_length
 from nmt.decoding.searcher import Searcher, SearchRequest, Sentence
 from nmt.errors import UserError
 from nmt.interop.ctranslate2_export import SPECIAL, vocabularies
-from nmt.runtime import memory_errors
+from nmt.runtime.machine import memory_errors
 
 if TYPE_CHECKING:
     from nmt.data.subwords.tokenizer import Tokenizer

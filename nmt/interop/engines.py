@@ -16,7 +16,7 @@ from nmt.interop.ctranslate2_search import BACKEND, CTranslate2Searcher, check_d
 from nmt.interop.interfaces import Engine, LoadedModel
 from nmt.interop.record import Record
 from nmt.interop.stored_exports import is_export, read_export, stored_export
-from nmt.runtime import available_cores
+from nmt.runtime.machine import available_cores
 
 NAME = "ctranslate2"
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, ClassVar, Protocol
 
 from nmt.config import DecodingConfig, ModelConfig, ServeConfig, TranslateConfig
 from nmt.errors import UserError
-from nmt.runtime import Registry
+from nmt.runtime.plugins import Registry
 
 if TYPE_CHECKING:
     from torch import Tensor

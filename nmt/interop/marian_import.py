@@ -24,8 +24,10 @@ from nmt.data.subwords.vocabulary import BOS_ID, NUM_SPECIAL, PAD_ID
 from nmt.errors import UserError
 from nmt.interop.interfaces import Imported, Importer
 from nmt.interop.marian_model import LAYOUT_KEY, MarianModel, Numbering, halves_order, ours_of
-from nmt.runtime import log, parse_json, read_errors
+from nmt.runtime.files import parse_json
 from nmt.runtime.hub import brief
+from nmt.runtime.os_errors import read_errors
+from nmt.runtime.streams import log
 
 _ACTIVATIONS = {
     "relu": Activation.relu,

@@ -25,7 +25,8 @@ from nmt.errors import UserError
 from nmt.evaluation.scores import require_equal_counts
 from nmt.interop.interfaces import ForeignModel
 from nmt.model import Seq2Seq
-from nmt.runtime import expanded, log, progress
+from nmt.runtime.files import expanded
+from nmt.runtime.streams import log, progress
 
 TOLERANCE = 1e-4
 """Largest difference of the log-probabilities of a token in fp32; below -10, a tenth of it times their

@@ -11,9 +11,9 @@ from nmt.config import DecodingConfig
 from nmt.config.storage import from_plain, to_plain
 from nmt.data.cache import fingerprint
 from nmt.errors import UserError
-from nmt.runtime import EXPORT_REPORT, config_file, pieces_folder, read_errors
 from nmt.runtime.checksums import file_sums, read_sections
-from nmt.runtime.model_files import PIECE_LIST, PIECES, WEIGHTS
+from nmt.runtime.model_files import EXPORT_REPORT, PIECE_LIST, PIECES, WEIGHTS, config_file, pieces_folder
+from nmt.runtime.os_errors import read_errors
 
 _VERSION = 1  # increase it if the same model gives another export
 _TARGET = "target.spm"

@@ -14,19 +14,11 @@ from nmt.config import DecodingConfig, ExportConfig
 from nmt.errors import UserError
 from nmt.interop.record import Record, fingerprint_of, read_record
 from nmt.interop.tasks import export, exporter_of
-from nmt.runtime import (
-    EXPORT_REPORT,
-    cache_folder,
-    enclosing_run,
-    expanded,
-    find_model_folder,
-    is_hub_name,
-    locked,
-    log,
-    make_folder,
-    remove,
-)
 from nmt.runtime.checksums import SUMS, damaged_file
+from nmt.runtime.files import cache_folder, expanded, locked, make_folder, remove
+from nmt.runtime.hub import find_model_folder, is_hub_name
+from nmt.runtime.model_files import EXPORT_REPORT, enclosing_run
+from nmt.runtime.streams import log
 
 _LENGTH = 2048  # positions of an export; more if the options need them
 _SENTENCES = 200  # of the comparison

@@ -40,28 +40,23 @@ from nmt.interop.parity import (
     pairs_of_files,
 )
 from nmt.interop.record import record_of
-from nmt.runtime import (
-    EXPORT_REPORT,
-    expanded,
-    fresh_folder,
-    is_hub_name,
-    log,
-    make_folder,
-    pinned,
-    set_threads,
-    write_errors,
-)
 from nmt.runtime.checksums import write_sums
+from nmt.runtime.files import expanded, fresh_folder, make_folder
 from nmt.runtime.hub import (
     HUB,
     brief,
     hub_files,
+    is_hub_name,
     is_network_error,
     is_repository,
+    pinned,
     quiet_hub,
     require_repository,
 )
-from nmt.runtime.model_files import BUNDLE_FILES
+from nmt.runtime.machine import set_threads
+from nmt.runtime.model_files import BUNDLE_FILES, EXPORT_REPORT
+from nmt.runtime.os_errors import write_errors
+from nmt.runtime.streams import log
 
 
 def export(config: ExportConfig, key: str = "format") -> dict[str, Any]:

@@ -23,7 +23,7 @@ from nmt.model.seq2seq import (
     model_class,
 )
 from nmt.model.transformer import Transformer
-from nmt.runtime import Registry
+from nmt.runtime.plugins import Registry
 
 __all__ = [
     "BACKENDS",

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from nmt.config import ModelConfig
 from nmt.data.batches.batching import Layout
 from nmt.model.positions import Positions
-from nmt.runtime import Registry
+from nmt.runtime.plugins import Registry
 
 KeysValues: TypeAlias = "Tensor | tuple[Tensor, Tensor]"
 """(S, 2, H, E), keys and values; or a pair of (S, H, E)."""

@@ -25,7 +25,7 @@ from nmt.data.batches.batching import Batch
 from nmt.errors import UserError
 from nmt.model.backend import Backend
 from nmt.model.dropout import DropoutSource
-from nmt.runtime import Registry
+from nmt.runtime.plugins import Registry
 
 
 class DecoderState(Protocol):

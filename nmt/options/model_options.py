@@ -16,18 +16,11 @@ from nmt.config.plain_yaml import MOST_CHARACTERS
 from nmt.errors import UserError
 from nmt.options.messages import first_line
 from nmt.options.overrides import Setting
-from nmt.runtime import (
-    EXPORT_REPORT,
-    config_file,
-    decoded,
-    expanded,
-    is_hub_name,
-    pinned,
-    read_checked,
-    read_errors,
-)
-from nmt.runtime.checksums import read_sections
-from nmt.runtime.hub import model_folder_or_none
+from nmt.runtime.checksums import read_checked, read_sections
+from nmt.runtime.files import decoded, expanded
+from nmt.runtime.hub import is_hub_name, model_folder_or_none, pinned
+from nmt.runtime.model_files import EXPORT_REPORT, config_file
+from nmt.runtime.os_errors import read_errors
 
 _C = TypeVar("_C")
 

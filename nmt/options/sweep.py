@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 from nmt.errors import UserError
 from nmt.options.overrides import Setting
-from nmt.runtime import expanded
+from nmt.runtime.files import expanded
 
 C = TypeVar("C")
 

@@ -33,7 +33,7 @@ from nmt.options.arguments import configs_folder
 from nmt.options.messages import did_you_mean, first_line, wrong_value
 from nmt.options.overrides import quoted
 from nmt.options.yaml_files import Default, Entry, YamlFile, problems_of, read_yaml
-from nmt.runtime import expanded
+from nmt.runtime.files import expanded
 
 _ODD_NUMBER = re.compile(r"[-+]?(0[0-7_]+|[\d_]+(:[0-5]?\d)+(\.[\d_]*)?)")
 """Octal numbers, and numbers in base 60, as YAML reads 12:30."""

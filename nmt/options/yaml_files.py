@@ -22,7 +22,7 @@ from nmt.config.checks import shortened
 from nmt.config.plain_yaml import LONGEST_NUMBER, YamlProblem, line_of, pairs, strict_root
 from nmt.errors import UserError
 from nmt.options.messages import first_line
-from nmt.runtime import read_errors
+from nmt.runtime.os_errors import read_errors
 
 LARGEST = 256 * 1024
 """Size limit of a file, in bytes."""

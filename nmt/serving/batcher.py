@@ -17,7 +17,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
-from nmt.runtime import log
+from nmt.runtime.streams import log
 
 Options = TypeVar("Options", bound=Hashable)
 Result = TypeVar("Result")

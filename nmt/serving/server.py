@@ -15,7 +15,10 @@ import uvicorn
 
 from nmt.config import ServeConfig
 from nmt.errors import UserError
-from nmt.runtime import STOP_SIGNALS, expanded, log, read_errors, read_text, unignored
+from nmt.runtime.files import expanded, read_text
+from nmt.runtime.os_errors import read_errors
+from nmt.runtime.signals import STOP_SIGNALS, unignored
+from nmt.runtime.streams import log
 from nmt.serving.app import App
 from nmt.serving.connections import Connections
 from nmt.serving.metrics import Metrics

@@ -26,8 +26,9 @@ from nmt.data.subwords.vocabulary import EOS_ID
 from nmt.errors import UserError
 from nmt.model import model_class
 from nmt.model.gpu.graphs import padding_steps
-from nmt.runtime import choose_device, log, memory_errors
 from nmt.runtime.arrays import Array, Side, offsets_of
+from nmt.runtime.machine import choose_device, memory_errors
+from nmt.runtime.streams import log
 from nmt.training.figures.memory import MemoryMeter
 from nmt.training.processes.launcher import num_processes
 from nmt.training.processes.ranks import Ranks

@@ -22,19 +22,18 @@ from nmt.errors import UserError
 from nmt.evaluation.metrics import metric_kinds, metrics_for
 from nmt.model import check_model, ignored_options
 from nmt.model.gpu.graphs import check_capture
-from nmt.runtime import (
+from nmt.runtime.fp32_products import speed_up_fp32_products
+from nmt.runtime.machine import (
     available_cores,
     choose_device,
     choose_precision,
     expandable_segments,
     keep_freed_memory,
-    log,
-    mark_line,
-    naming_plugins,
     release_freed_memory,
     set_threads,
 )
-from nmt.runtime.fp32_products import speed_up_fp32_products
+from nmt.runtime.plugins import naming_plugins
+from nmt.runtime.streams import log, mark_line
 from nmt.training.batch_size import require_room, with_fitting_batches, with_former_split
 from nmt.training.finish import finish, finished_results, results_text
 from nmt.training.processes.launcher import (

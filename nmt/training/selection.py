@@ -17,7 +17,7 @@ from nmt.bundle import load_weights
 from nmt.config import Average, AveragingConfig, TrainConfig, TrainingConfig
 from nmt.errors import UserError
 from nmt.model import Seq2Seq
-from nmt.runtime import log, progress
+from nmt.runtime.streams import log, progress
 from nmt.training.processes.ranks import Ranks
 from nmt.training.state.checkpoint import CheckpointFolder, DamagedCheckpoint
 from nmt.training.state.progress import Progress, Saved

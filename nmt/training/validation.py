@@ -32,7 +32,7 @@ from nmt.decoding.translator import Translator
 from nmt.evaluation.metrics import METRICS, ScoringStopped, metrics_for
 from nmt.evaluation.scores import score_of, warn_of_left_out
 from nmt.model import Seq2Seq
-from nmt.runtime import UnknownName
+from nmt.runtime.plugins import UnknownName
 from nmt.training.processes.ranks import Ranks
 from nmt.training.update.objective import build_objective
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import sacrebleu
 
 from nmt.data.corpora.text import read_lines
-from nmt.runtime import replaced
+from nmt.runtime.files import replaced
 from position_experiments.experiment import Experiment, Place, Result, train
 from position_experiments.probes import position_probe
 from position_experiments.tasks import USABLE

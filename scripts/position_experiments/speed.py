@@ -16,8 +16,8 @@ from nmt.config.model import ENCODINGS
 from nmt.data.batches.batching import Batch
 from nmt.data.batches.stream import FILLED_TO
 from nmt.model import build_model
-from nmt.runtime import available_cores, set_threads
 from nmt.runtime.fp32_products import speed_up_fp32_products
+from nmt.runtime.machine import available_cores, set_threads
 from nmt.training.processes.ranks import Ranks
 from nmt.training.update.loss import training_loss
 from nmt.training.update.parallel import Replicated

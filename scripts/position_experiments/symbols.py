@@ -11,7 +11,7 @@ import string
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from nmt.runtime import replaced
+from nmt.runtime.files import replaced
 
 SYMBOLS = string.ascii_lowercase + string.digits
 LONGEST = 20

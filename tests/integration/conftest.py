@@ -13,7 +13,7 @@ import torch
 from commands import Toy
 from toy import write_toy
 
-from nmt.runtime import log
+from nmt.runtime.streams import log
 from nmt.training.figures import meter
 
 

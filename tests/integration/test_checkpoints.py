@@ -21,7 +21,7 @@ from nmt.bundle import load_bundle, load_bundles
 from nmt.config import Average, AveragingConfig, Resume, TokenizerConfig, TrainConfig
 from nmt.data.preparation.prepare import prepare
 from nmt.errors import UserError
-from nmt.runtime import find_model_folder
+from nmt.runtime.hub import find_model_folder
 from nmt.training.run import train
 from nmt.training.state.warm_start import initial_model, with_vocabulary
 from nmt.training.trainer import Trainer

@@ -15,7 +15,7 @@ from nmt.cli.evaluate import evaluate
 from nmt.config import CleaningConfig, CorpusConfig, EvalConfig, SplitConfig, TrainSplitConfig
 from nmt.decoding.torch_searcher import TorchSearcher
 from nmt.decoding.translator import Translator
-from nmt.runtime import choose_device
+from nmt.runtime.machine import choose_device
 from nmt.training.run import train
 from nmt.training.state.run_folder import RunFolder
 

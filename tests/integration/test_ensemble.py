@@ -12,7 +12,7 @@ from toy import write_toy
 from nmt.bundle import load_bundles
 from nmt.decoding.torch_searcher import TorchSearcher
 from nmt.decoding.translator import Translator
-from nmt.runtime import choose_device
+from nmt.runtime.machine import choose_device
 
 
 @pytest.fixture(scope="module")

@@ -29,7 +29,8 @@ from nmt.config import (
     TrainSplitConfig,
 )
 from nmt.errors import UserError
-from nmt.runtime import log, parse_json
+from nmt.runtime.files import parse_json
+from nmt.runtime.streams import log
 from nmt.training import run as run_module
 from nmt.training.run import train
 

@@ -13,7 +13,7 @@ import pytest
 from commands import SMALL, environment
 from toy import WORDS
 
-from nmt.runtime import parse_json
+from nmt.runtime.files import parse_json
 
 SCRIPT = Path(__file__).parents[2] / "scripts" / "fine_tuning.py"
 ARGUMENTS = ["corpus", "run", "--split=valid", "--json=out.json", *SMALL, "training.devices=1"]

@@ -16,7 +16,7 @@ from nmt.bundle import read_config
 from nmt.config import HubConfig, SplitConfig, TrainConfig, TrainSplitConfig
 from nmt.data.corpora.hub import open_hub
 from nmt.errors import UserError
-from nmt.runtime import log
+from nmt.runtime.streams import log
 from nmt.training.run import train
 
 OLD, NEW = "0" * 40, "1" * 40

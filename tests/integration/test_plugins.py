@@ -16,7 +16,7 @@ from nmt.config import TrainConfig
 from nmt.errors import UserError
 from nmt.options.arguments import Arguments
 from nmt.options.compose import compose_jobs
-from nmt.runtime import import_plugins
+from nmt.runtime.plugins import import_plugins
 from nmt.training.run import train
 
 DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "extending.md"

@@ -31,7 +31,7 @@ from omegaconf import OmegaConf
 from omegaconf.basecontainer import BaseContainer
 
 import nmt
-from nmt.runtime import STOP_SIGNALS
+from nmt.runtime.signals import STOP_SIGNALS
 
 DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "python.md"
 

@@ -13,7 +13,7 @@ import pytest
 from commands import Toy, command_line, environment
 
 from nmt.errors import UserError
-from nmt.runtime import Terminated
+from nmt.runtime.signals import Terminated
 from nmt.training.processes.launcher import launch
 from nmt.training.processes.stopping import StopRequest
 

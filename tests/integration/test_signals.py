@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from toy import toy_config, write_toy
 
-from nmt.runtime import STOP_SIGNALS, Terminated, raise_on_stop_signals
+from nmt.runtime.signals import STOP_SIGNALS, Terminated, raise_on_stop_signals
 from nmt.training import finish, run
 from nmt.training.processes.launcher import launch
 from nmt.training.processes.stopping import Stopped, StopRequest

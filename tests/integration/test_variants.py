@@ -13,7 +13,7 @@ from nmt.decoding.torch_searcher import TorchSearcher
 from nmt.decoding.translator import Translator
 from nmt.errors import UserError
 from nmt.model import POSITIONS
-from nmt.runtime import choose_device
+from nmt.runtime.machine import choose_device
 from nmt.training.run import train
 
 SCORES = {

@@ -22,8 +22,9 @@ from nmt.data.subwords.segmentation import Sampler
 from nmt.data.subwords.tokenizer import Tokenizer
 from nmt.data.subwords.vocabulary import NUM_SPECIAL, Vocabulary
 from nmt.errors import UserError
-from nmt.runtime import log, mix
 from nmt.runtime.arrays import Array, Side, offsets_of
+from nmt.runtime.seeds import mix
+from nmt.runtime.streams import log
 
 # Streams of random numbers at a place; corpora.mixture uses 0 and 4.
 _BATCHES, _SOURCE, _TARGET, _CHAINS, _INSERTED, _STEPS = 1, 2, 3, 5, 6, 7

@@ -28,8 +28,8 @@ from nmt.data.corpora.corpus import Corpus
 from nmt.data.corpora.tables import TextBlock
 from nmt.data.shuffle import Shuffle
 from nmt.data.store import Shard
-from nmt.runtime import progress
 from nmt.runtime.arrays import Array, Side, offsets_of, smallest_dtype
+from nmt.runtime.streams import progress
 from nmt.runtime.tensors import map_safetensors, safetensors_bytes
 from nmt.runtime.workers import run_ordered
 

@@ -25,8 +25,8 @@ from nmt.data.cleaning.rules.language import LanguageRule, ScriptRule
 from nmt.data.cleaning.rules.rule import Rule as Rule
 from nmt.data.cleaning.rules.rule import Setting
 from nmt.data.corpora.corpus import HeldOut
-from nmt.runtime import Registry
 from nmt.runtime.arrays import Array
+from nmt.runtime.plugins import Registry
 
 NUM_EXAMPLES = 3
 """Number of dropped pairs per rule in the report."""

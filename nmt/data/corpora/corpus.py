@@ -17,8 +17,8 @@ from nmt.data.corpora.tables import Pair, TextBlock, table_reader
 from nmt.data.corpora.text import expand, file_facts, mispaired, read_blocks, read_lines
 from nmt.data.subwords.tokenizer import check_symbols
 from nmt.errors import UserError
-from nmt.runtime import log
 from nmt.runtime.arrays import Array
+from nmt.runtime.streams import log
 
 _BLOCK_CHARACTERS = 1 << 25  # per block of `Corpus.blocks`; 65,536 typical pairs have about half of it
 

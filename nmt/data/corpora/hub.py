@@ -21,8 +21,11 @@ from nmt.data.cache import fingerprint
 from nmt.data.corpora.tables import Pair, TextBlock, arrow_blocks, arrow_names, arrow_type, choose_keys
 from nmt.data.corpora.text import file_facts
 from nmt.errors import UserError
-from nmt.runtime import expanded, file_error, guest, log, reason_of, stat_or_none
+from nmt.runtime.files import expanded, stat_or_none
+from nmt.runtime.guest import guest
 from nmt.runtime.hub import brief, is_commit, is_network_error, quiet_hub
+from nmt.runtime.os_errors import file_error, reason_of
+from nmt.runtime.streams import log
 
 _BLOCK_ROWS = 1024  # rows per block; a row may be a whole document
 _PATTERN = re.compile(r"[*?\[]|::")

@@ -11,8 +11,8 @@ import numpy as np
 from nmt.config import DataConfig
 from nmt.data.shuffle import Shuffle
 from nmt.errors import UserError
-from nmt.runtime import mix
 from nmt.runtime.arrays import Array, offsets_of
+from nmt.runtime.seeds import mix
 
 _EPOCH, _PASS = 0, 4  # uses of a seed; nmt.data.batches.blocks has 1 to 3
 _MAX_DRAWS = 2**32  # per epoch, the limit of `Shuffle`

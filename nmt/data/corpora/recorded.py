@@ -16,7 +16,8 @@ from nmt.config import DataConfig, SplitConfig
 from nmt.data.corpora.hub import local_folder
 from nmt.data.corpora.text import BUNDLED, bundled_folder, expand, file_facts
 from nmt.errors import UserError
-from nmt.runtime import read_errors, require_regular
+from nmt.runtime.files import require_regular
+from nmt.runtime.os_errors import read_errors
 
 _SYSTEM_FOLDERS = tuple(map(Path, ("/proc", "/sys")))  # reading them can block or have side effects
 _HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*", re.ASCII)

@@ -13,7 +13,7 @@ from nmt.data.corpora.corpus import Corpus, HeldOut, given_options, open_corpus
 from nmt.data.corpora.hub import hub_of
 from nmt.data.subwords.tokenizer import check_symbols
 from nmt.errors import UserError
-from nmt.runtime import log
+from nmt.runtime.streams import log
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from nmt.config import DataConfig
 from nmt.data.corpora.text import COMPRESSED, one_line, read_lines
 from nmt.errors import UserError
-from nmt.runtime import file_error
+from nmt.runtime.os_errors import file_error
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -21,17 +21,9 @@ from typing import Any
 
 import nmt
 from nmt.errors import UserError
-from nmt.runtime import (
-    cache_folder,
-    expanded,
-    make_folder,
-    progress,
-    read_errors,
-    read_text,
-    reason_of,
-    replaced,
-    stat_or_none,
-)
+from nmt.runtime.files import cache_folder, expanded, make_folder, read_text, replaced, stat_or_none
+from nmt.runtime.os_errors import read_errors, reason_of
+from nmt.runtime.streams import progress
 
 BUNDLED = "bundled:"
 """Prefix of paths in the bundled corpus, such as `bundled:quickstart/train.en.gz`."""

@@ -30,8 +30,10 @@ from nmt.data.store import Shard, Store
 from nmt.data.subwords.learning import num_characters, recommended_size, train_tokenizer
 from nmt.data.subwords.tokenizer import Tokenizer, find_tokenizer
 from nmt.errors import UserError
-from nmt.runtime import available_cores, cache_folder, expanded, log, progress
+from nmt.runtime.files import cache_folder, expanded
 from nmt.runtime.lazy import cached_property
+from nmt.runtime.machine import available_cores
+from nmt.runtime.streams import log, progress
 from nmt.runtime.workers import run_ordered
 
 FORMAT = 6  # of the cached data; with another number, all data are prepared again

@@ -18,8 +18,9 @@ from nmt.data.shuffle import Shuffle
 from nmt.data.store import Store
 from nmt.data.subwords.tokenizer import Tokenizer
 from nmt.data.subwords.vocabulary import NUM_SPECIAL, Vocabulary
-from nmt.runtime import log, make_folder, parse_json, read_text, replaced
 from nmt.runtime.arrays import Array
+from nmt.runtime.files import make_folder, parse_json, read_text, replaced
+from nmt.runtime.streams import log
 
 JSON_FILE, HTML_FILE = "data_report.json", "data_report.html"
 

@@ -20,7 +20,9 @@ from nmt.config import TokenizerConfig
 from nmt.data.subwords.tokenizer import Tokenizer, check_symbols
 from nmt.data.subwords.vocabulary import BOS_ID, EOS_ID, PAD_ID, UNK_ID, SentencePieceVocabulary
 from nmt.errors import UserError
-from nmt.runtime import STOP_SIGNALS, guest, log
+from nmt.runtime.guest import guest
+from nmt.runtime.signals import STOP_SIGNALS
+from nmt.runtime.streams import log
 
 SIZES = ((0, 2000), (10_000, 4000), (25_000, 8000), (100_000, 16_000), (1_000_000, 32_000))
 """Minimum number of cleaned pairs, and the number of pieces of a vocabulary that both languages share.

@@ -23,18 +23,12 @@ from nmt.data.subwords.vocabulary import (
     words_at,
 )
 from nmt.errors import UserError
-from nmt.runtime import (
-    holds_pieces,
-    make_folder,
-    model_folders,
-    parse_json,
-    pieces_folder,
-    read_checked,
-    read_errors,
-    replaced,
-)
 from nmt.runtime.arrays import Side, smallest_dtype
-from nmt.runtime.model_files import PIECE_LIST
+from nmt.runtime.checksums import read_checked
+from nmt.runtime.files import make_folder, parse_json, replaced
+from nmt.runtime.hub import model_folders
+from nmt.runtime.model_files import PIECE_LIST, holds_pieces, pieces_folder
+from nmt.runtime.os_errors import read_errors
 
 JOINT_FILE, SOURCE_FILE, TARGET_FILE = "joint.spm", "source.spm", "target.spm"
 

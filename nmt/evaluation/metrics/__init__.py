@@ -16,7 +16,7 @@ from nmt.evaluation.metrics.base import Text as Text
 from nmt.evaluation.metrics.comet import Comet
 from nmt.evaluation.metrics.overlap import Bleu, ChrF, ChrFPlusPlus, Ter
 from nmt.evaluation.metrics.overlap import tokenizer_for as tokenizer_for
-from nmt.runtime import Registry
+from nmt.runtime.plugins import Registry
 
 METRICS: Registry[type[Metric]] = Registry("metric")
 """Key → class of a metric. The class is called with the target language and the options of scoring."""

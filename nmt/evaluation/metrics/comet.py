@@ -20,7 +20,8 @@ from nmt.config import EvaluationConfig
 from nmt.config.checks import shortened
 from nmt.errors import UserError
 from nmt.evaluation.metrics.base import Metric, ScoringStopped, Text
-from nmt.runtime import expanded, write_errors
+from nmt.runtime.files import expanded
+from nmt.runtime.os_errors import write_errors
 
 _OPTION = "evaluation.comet.command"
 _POLL = 0.1  # seconds between two checks of the command

@@ -13,7 +13,7 @@ from nmt.model.gpu.attention import HALF, attention_without_padding, triton_kind
 from nmt.model.gpu.half_weights import HalfWeights
 from nmt.model.gpu.kernel import has_triton
 from nmt.model.seq2seq import Seq2Seq
-from nmt.runtime import log
+from nmt.runtime.streams import log
 
 
 class GpuBackend(Backend):

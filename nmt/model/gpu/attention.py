@@ -20,7 +20,7 @@ from torch import Tensor
 from nmt.data.batches.batching import Layout
 from nmt.model.attention import Attention, KeysValues, Pattern, Score
 from nmt.model.gpu.kernel import failure, has_triton
-from nmt.runtime import log
+from nmt.runtime.streams import log
 
 HALF = (torch.bfloat16, torch.float16)
 _WIDTHS = (16, 32, 64, 128)

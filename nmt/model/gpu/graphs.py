@@ -21,7 +21,7 @@ from nmt.config import Precision, Sharding, TrainingConfig
 from nmt.data.batches.batching import Batch
 from nmt.errors import UserError
 from nmt.model.seq2seq import Seq2Seq
-from nmt.runtime import log
+from nmt.runtime.streams import log
 
 _MOST = 32  # graphs; passes of other shapes are not recorded
 _STEPS = 16  # shapes per budget of tokens: padding takes half of such a step on average

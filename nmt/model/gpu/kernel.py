@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from nmt.data.batches.batching import Layout
-from nmt.runtime import log
+from nmt.runtime.streams import log
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 _LIBRARY: Any = torch.library.Library("nmt", "FRAGMENT")  # type: ignore[no-untyped-call]

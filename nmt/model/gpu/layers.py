@@ -35,7 +35,7 @@ from nmt.model.gpu.triton_attention import ProductGradient, Slot, TritonAttentio
 from nmt.model.positions import Places, Positions, Sinusoidal
 from nmt.model.seq2seq import Linear, Seq2Seq
 from nmt.model.transformer import DecoderLayer, EncoderLayer, Layer, Transformer
-from nmt.runtime import log
+from nmt.runtime.streams import log
 
 _WIDEST = 8192  # D that one program of the kernels can hold
 

@@ -16,8 +16,8 @@ from torch import Tensor, nn
 from nmt.config import PositionsConfig, typed_options
 from nmt.data.batches.batching import Batch, Layout
 from nmt.errors import UserError
-from nmt.runtime import Registry
 from nmt.runtime.lazy import cached_property
+from nmt.runtime.plugins import Registry
 
 TARGET_MARGIN = 50
 """The number of tokens by which a translation may exceed its source (section 6.1 of the paper)."""

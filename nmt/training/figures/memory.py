@@ -11,7 +11,7 @@ from pathlib import Path
 
 import torch
 
-from nmt.runtime import control_groups, release_freed_memory
+from nmt.runtime.machine import control_groups, release_freed_memory
 
 _KIB = 1024
 

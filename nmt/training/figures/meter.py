@@ -15,7 +15,8 @@ from torch import Tensor
 
 from nmt.config import Precision, TrainConfig
 from nmt.data.batches.blocks import budgets
-from nmt.runtime import available_cores, log, queued_seconds
+from nmt.runtime.machine import available_cores, queued_seconds
+from nmt.runtime.streams import log
 from nmt.training.processes.ranks import Ranks
 from nmt.training.state.progress import Progress
 from nmt.training.update.precision import product_dtype

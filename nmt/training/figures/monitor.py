@@ -20,7 +20,9 @@ from torch.profiler import ProfilerActivity, profile, schedule
 from torch.utils.tensorboard import summary
 
 from nmt.errors import UserError
-from nmt.runtime import log, make_folder, progress, read_errors, replaced, write_errors
+from nmt.runtime.files import make_folder, replaced
+from nmt.runtime.os_errors import read_errors, write_errors
+from nmt.runtime.streams import log, progress
 from nmt.training.figures.meter import Figures
 from nmt.training.state.progress import Progress
 from nmt.training.state.run_folder import RunFolder, require_run_folder

@@ -11,7 +11,8 @@ from glob import glob
 from multiprocessing import forkserver, set_forkserver_preload
 
 from nmt.config import TrainConfig
-from nmt.runtime import start_resource_tracker, wanted_processes
+from nmt.runtime.machine import wanted_processes
+from nmt.runtime.signals import start_resource_tracker
 
 START_METHOD = "forkserver" if sys.platform == "linux" else "spawn"  # macOS does not like forks
 

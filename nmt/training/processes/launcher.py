@@ -21,23 +21,13 @@ from tqdm import tqdm
 
 from nmt.config import TrainingConfig
 from nmt.errors import UserError
-from nmt.runtime import (
-    Guest,
-    Terminated,
-    as_guest,
-    available_cores,
-    guest,
-    ignore_stop_signals,
-    load_inherited_plugins,
-    log,
-    log_to_stderr,
-    mark_line,
-    raise_on_stop_signals,
-    share_terminal,
-    stray_file_error,
-    wanted_processes,
-    without_main_module,
-)
+from nmt.runtime.guest import Guest, as_guest, guest
+from nmt.runtime.machine import available_cores, wanted_processes
+from nmt.runtime.os_errors import stray_file_error
+from nmt.runtime.plugins import load_inherited_plugins
+from nmt.runtime.signals import Terminated, ignore_stop_signals, raise_on_stop_signals
+from nmt.runtime.streams import log, log_to_stderr, mark_line, share_terminal
+from nmt.runtime.workers import without_main_module
 from nmt.training.processes import fork_server
 from nmt.training.processes.stopping import StopRequest
 

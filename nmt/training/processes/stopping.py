@@ -8,7 +8,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from types import FrameType
 
-from nmt.runtime import guest, unignored
+from nmt.runtime.guest import guest
+from nmt.runtime.signals import unignored
 
 
 class Stopped(SystemExit):

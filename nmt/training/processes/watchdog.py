@@ -14,7 +14,8 @@ from io import BufferedRWPair
 from typing import Any, TypeAlias
 
 from nmt.errors import UserError
-from nmt.runtime import Terminated, log
+from nmt.runtime.signals import Terminated
+from nmt.runtime.streams import log
 from nmt.training.processes.ranks import Ranks
 from nmt.training.processes.stopping import Stopped
 

@@ -18,8 +18,10 @@ from typing import Any
 from torch import Tensor
 
 from nmt.errors import UserError
-from nmt.runtime import fsync_folder, log, make_folder, parse_json, read_text, remove, write_errors
 from nmt.runtime.checksums import file_sums, first_difference, read_sums, write_sums
+from nmt.runtime.files import fsync_folder, make_folder, parse_json, read_text, remove
+from nmt.runtime.os_errors import write_errors
+from nmt.runtime.streams import log
 from nmt.runtime.tensors import read_tensors, write_tensors
 from nmt.training.state.progress import Progress
 from nmt.training.state.run_folder import require_run_folder, require_same

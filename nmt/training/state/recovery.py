@@ -10,7 +10,9 @@ from nmt.config import Resume, TrainConfig
 from nmt.data.batches.stream import BatchStream, Cursor
 from nmt.data.preparation.prepare import Prepared
 from nmt.errors import UserError
-from nmt.runtime import abbreviated, checkpoint_name, checkpoint_names, expanded, log, update_of
+from nmt.runtime.files import expanded
+from nmt.runtime.model_files import abbreviated, checkpoint_name, checkpoint_names, update_of
+from nmt.runtime.streams import log
 from nmt.training.state.checkpoint import Checkpoint, CheckpointFolder, DamagedCheckpoint
 from nmt.training.state.progress import Progress, SkippedBatches
 from nmt.training.state.run_folder import RunFolder

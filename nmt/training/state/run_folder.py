@@ -18,21 +18,10 @@ from nmt.config import Resume, TrainConfig
 from nmt.config.checks import shortened
 from nmt.config.storage import to_plain, to_yaml
 from nmt.errors import UserError
-from nmt.runtime import (
-    expanded,
-    file_error,
-    locked,
-    log,
-    log_also_to,
-    make_folder,
-    parse_json,
-    read_text,
-    reason_of,
-    replaced,
-    stat_or_none,
-    write_errors,
-)
+from nmt.runtime.files import expanded, locked, make_folder, parse_json, read_text, replaced, stat_or_none
 from nmt.runtime.model_files import WEIGHTS
+from nmt.runtime.os_errors import file_error, reason_of, write_errors
+from nmt.runtime.streams import log, log_also_to
 from nmt.training.update.schedule import SCHEDULES
 
 _CHANGEABLE = frozenset(

@@ -18,19 +18,12 @@ from nmt.data.preparation.prepare import Prepared
 from nmt.data.subwords.tokenizer import Tokenizer
 from nmt.errors import UserError
 from nmt.model import Seq2Seq, build_model
-from nmt.runtime import (
-    config_file,
-    find_model_folder,
-    is_hub_name,
-    log,
-    mix,
-    pieces_folder,
-    pinned,
-    read_errors,
-)
 from nmt.runtime.checksums import file_sum
-from nmt.runtime.hub import is_commit
-from nmt.runtime.model_files import WEIGHTS
+from nmt.runtime.hub import find_model_folder, is_commit, is_hub_name, pinned
+from nmt.runtime.model_files import WEIGHTS, config_file, pieces_folder
+from nmt.runtime.os_errors import read_errors
+from nmt.runtime.seeds import mix
+from nmt.runtime.streams import log
 from nmt.training.state.run_folder import fixed_options
 from nmt.training.update.optimizer import trained_parameters
 

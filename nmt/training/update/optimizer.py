@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from nmt.config import OptimizerConfig, Sharding, TrainingConfig, typed_options
 from nmt.errors import UserError
-from nmt.runtime import Registry
+from nmt.runtime.plugins import Registry
 
 _MOMENTS = ("exp_avg", "exp_avg_sq")
 _STORED = (torch.float32, torch.float16, torch.bfloat16)

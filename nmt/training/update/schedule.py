@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 
 from nmt.config import ScheduleConfig, typed_options
 from nmt.errors import UserError
-from nmt.runtime import Registry
+from nmt.runtime.plugins import Registry
 
 
 def build_schedule(config: ScheduleConfig, d_model: int, max_updates: int) -> Schedule:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from nmt.runtime import STOP_SIGNALS
+from nmt.runtime.signals import STOP_SIGNALS
 
 
 @pytest.fixture(autouse=True)

@@ -13,7 +13,7 @@ from nmt.cli.app import _guarded, _require_apart
 from nmt.cli.train import main
 from nmt.config import EvalConfig, TranslateConfig
 from nmt.errors import UserError
-from nmt.runtime import Terminated
+from nmt.runtime.signals import Terminated
 
 
 def raising(error: BaseException) -> int:

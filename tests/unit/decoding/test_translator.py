@@ -15,7 +15,7 @@ from nmt.decoding.search_batches import batches_by_length
 from nmt.decoding.translation import BLANK
 from nmt.decoding.translator import Translator
 from nmt.errors import UserError
-from nmt.runtime import log
+from nmt.runtime.streams import log
 
 
 def translator(model: CopyModel | None = None, nothing: Sequence[str] = (), **options: float) -> Translator:

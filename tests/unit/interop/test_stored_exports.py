@@ -22,7 +22,7 @@ from nmt.interop.stored_exports import read_export, stored_export  # noqa: E402
 from nmt.interop.tasks import export  # noqa: E402
 from nmt.options.arguments import Arguments  # noqa: E402
 from nmt.options.compose import compose_jobs  # noqa: E402
-from nmt.runtime import find_model_folder  # noqa: E402
+from nmt.runtime.hub import find_model_folder  # noqa: E402
 
 
 @pytest.fixture

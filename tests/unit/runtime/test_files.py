@@ -12,20 +12,19 @@ import pytest
 
 from nmt.cli.app import _guarded
 from nmt.errors import UserError
-from nmt.runtime import (
-    files,
+from nmt.runtime import files
+from nmt.runtime.files import (
     fresh_folder,
     locked,
     make_folder,
-    read_errors,
     read_text,
     remove,
     replaced,
     require_writable,
     stat_or_none,
-    write_errors,
     written,
 )
+from nmt.runtime.os_errors import read_errors, write_errors
 
 BOTH = [
     (errno.EACCES, "permission is denied. Change its permissions"),

@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from nmt.runtime import Guest, as_guest, guest, log, log_also_to, progress
-from nmt.runtime.guest import preserved_host_state, torch_for_nmt
+from nmt.runtime.guest import Guest, as_guest, guest, preserved_host_state, torch_for_nmt
+from nmt.runtime.streams import log, log_also_to, progress
 
 
 class Kept(logging.Handler):
@@ -147,7 +147,7 @@ def test_processes_do_not_import_the_main_module(method: str, tmp_path: Path) ->
     script = tmp_path / "script.py"
     script.write_text(
         "import multiprocessing, time\n"
-        "from nmt.runtime import without_main_module\n"
+        "from nmt.runtime.workers import without_main_module\n"
         "print('main')\n"
         f"process = multiprocessing.get_context({method!r}).Process(target=time.sleep, args=(0,))\n"
         "with without_main_module():\n"

@@ -17,10 +17,10 @@ from nmt.config import ExportConfig, TranslateConfig
 from nmt.errors import UserError
 from nmt.options.arguments import Arguments
 from nmt.options.compose import compose_jobs
-from nmt.runtime import is_hub_name, log, model_folders, pinned
 from nmt.runtime.checksums import file_sum, sums_text
-from nmt.runtime.hub import require_repository
+from nmt.runtime.hub import is_hub_name, model_folders, pinned, require_repository
 from nmt.runtime.model_files import BUNDLE_FILES
+from nmt.runtime.streams import log
 
 COMMIT = "c" * 40
 NAME = f"hf://me/toy@{COMMIT}"

@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 
 from nmt.config import Precision
 from nmt.errors import UserError
-from nmt.runtime import (
+from nmt.runtime import machine
+from nmt.runtime.machine import (
     available_cores,
     choose_device,
     choose_precision,
@@ -24,10 +25,9 @@ from nmt.runtime import (
     expandable_segments,
     keep_freed_memory,
     kept_freed_memory,
-    machine,
-    mix,
     short_spins,
 )
+from nmt.runtime.seeds import mix
 
 
 def test_mix_is_what_it_always_was() -> None:

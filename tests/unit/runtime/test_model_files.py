@@ -9,14 +9,13 @@ from pathlib import Path
 import pytest
 
 from nmt.errors import UserError
-from nmt.runtime import (
+from nmt.runtime.hub import find_model_folder, model_folders
+from nmt.runtime.model_files import (
     abbreviated,
     checkpoint_name,
     checkpoint_names,
     config_file,
     enclosing_run,
-    find_model_folder,
-    model_folders,
     pieces_folder,
     update_of,
 )

@@ -11,7 +11,7 @@ import pytest
 TRACKER = """
 import os, signal, sys, time
 from multiprocessing import resource_tracker
-from nmt.runtime import start_resource_tracker
+from nmt.runtime.signals import start_resource_tracker
 
 start_resource_tracker()
 tracker = resource_tracker._resource_tracker

@@ -21,7 +21,9 @@ from typing import Any
 
 import pytest
 
-from nmt.runtime import Guest, as_guest, mark_line, progress, share_terminal, streams
+from nmt.runtime import streams
+from nmt.runtime.guest import Guest, as_guest
+from nmt.runtime.streams import mark_line, progress, share_terminal
 
 
 def rows(written: bytes) -> list[str]:
@@ -189,7 +191,7 @@ SESSION = """
 import sys, time
 from nmt.cli.app import end_with
 from nmt.errors import UserError
-from nmt.runtime import progress
+from nmt.runtime.streams import progress
 def work():
     bar = progress(total=100, unit="updates", description="training")
     bar.update(3)
@@ -231,7 +233,7 @@ def test_the_last_message_of_a_command(end: str, status: int, last: str) -> None
 
 def test_the_log_marks_warnings_and_escapes_control_characters() -> None:
     code = (
-        "from nmt.runtime import log, log_to_stderr\n"
+        "from nmt.runtime.streams import log, log_to_stderr\n"
         "log_to_stderr(); log_to_stderr()\n"
         "log.info('one'); log.warning('two \\x1b[2J'); log.error('three\\u202e')"
     )

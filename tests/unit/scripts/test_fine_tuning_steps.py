@@ -11,7 +11,7 @@ import fine_tuning
 import pytest
 from fine_tuning import SPLITS, TOPIC, VARIANTS, is_of_topic, main, split_by_topic, table
 
-from nmt.runtime import parse_json
+from nmt.runtime.files import parse_json
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from lingua import LanguageDetector
 import unicodedata
 
-from nmt.runtime import log
+from nmt.runtime.streams import log
 
 _MIN_LETTERS = 20  # detection is unreliable on shorter text
 _SEVERAL = {"no": ("nb", "nn"), "sh": ("hr", "sr", "bs")}

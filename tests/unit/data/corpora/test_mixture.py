@@ -14,7 +14,7 @@ from nmt.config import CorpusConfig, DataConfig, TrainSplitConfig
 from nmt.data.corpora.mixture import Mixture, apportioned, mean_draws
 from nmt.data.shuffle import Shuffle
 from nmt.errors import UserError
-from nmt.runtime import mix
+from nmt.runtime.seeds import mix
 
 WEIGHTS = st.sampled_from([0.01, 0.1, 0.3, 0.5, 1.0, 1.5, 2.0, 2.7])
 CORPORA = st.lists(st.tuples(st.integers(1, 30), WEIGHTS), min_size=1, max_size=4)

@@ -10,7 +10,8 @@ import pytest
 import torch
 
 from nmt.config import DataConfig, Precision, TrainConfig, TrainingConfig
-from nmt.runtime import machine, queued_seconds
+from nmt.runtime import machine
+from nmt.runtime.machine import queued_seconds
 from nmt.training.figures import meter as module
 from nmt.training.figures.meter import CpuContention, Meter, measured_ceiling, peak_memory, perplexity
 from nmt.training.state.progress import Progress

@@ -7,7 +7,8 @@ import threading
 
 import pytest
 
-from nmt.runtime import STOP_SIGNALS, Guest, as_guest
+from nmt.runtime.guest import Guest, as_guest
+from nmt.runtime.signals import STOP_SIGNALS
 from nmt.training.processes.stopping import Stopped, StopRequest
 
 

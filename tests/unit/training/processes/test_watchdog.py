@@ -16,7 +16,8 @@ import torch
 import torch.distributed as dist
 
 from nmt.errors import UserError
-from nmt.runtime import Terminated, log
+from nmt.runtime.signals import Terminated
+from nmt.runtime.streams import log
 from nmt.training.processes import watchdog
 from nmt.training.processes.ranks import Ranks
 from nmt.training.processes.watchdog import Watchdog, watched

@@ -26,7 +26,7 @@ from nmt.config import (
 )
 from nmt.config.storage import to_yaml
 from nmt.errors import UserError
-from nmt.runtime import log
+from nmt.runtime.streams import log
 from nmt.training.figures.monitor import Monitor
 from nmt.training.state.checkpoint import Checkpoint, CheckpointFolder
 from nmt.training.state.progress import Progress
