@@ -72,11 +72,11 @@ def numbers(text: str) -> list[int]:
 
 
 def inserted(
-    pairs: list[tuple[str, str]], own: Tokenizer, limit: int = 100, seed: int = 1, tagged: bool = False
+    pairs: list[tuple[str, str]], own: Tokenizer, limit: int = 100, seed: int = 1
 ) -> list[tuple[str, str]]:
     store = stored(pairs, own)
     source, target = store.take(np.arange(store.num_pairs))
-    tags = np.full(len(source), tagged)
+    tags = np.zeros(len(source), np.bool_)
     new = inserter_of(own, stored(texts(), own)).insert(source, target, tags, (limit, limit), seed)
     assert new[0].ids.dtype == source.ids.dtype
     return [(shown(x, own), shown(y, own, True)) for x, y in zip(*new, strict=True)]
@@ -316,11 +316,3 @@ def test_a_corpus_with_a_tag() -> None:
     options = data(train=TrainSplitConfig(corpora=corpora), concatenate=0.5, block_pairs=200)
     block = Plan(Store.joined([tagged, plain]), options, 1, own).block(0, 0)
     assert {one.tolist().index(tag) for one in block.source if tag in one.tolist()} == {0}
-
-
-def test_without_the_option_blocks_are_unchanged() -> None:
-    store, own = stored(texts(103), tokenizer()), tokenizer()
-    block = Plan(store, data(placeholders=False), 1, own).block(0, 0)
-    source, target = store.take(block.rows.flat())
-    assert block.source.flat().tolist() == source.flat().tolist()
-    assert block.target.flat().tolist() == target.flat().tolist()

@@ -6,9 +6,6 @@ import logging
 from pathlib import Path
 from typing import Any
 
-import datasets
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from omegaconf import OmegaConf
 
@@ -33,31 +30,30 @@ def options(corpora: dict[str, CorpusConfig], **more: Any) -> DataConfig:
     return DataConfig(source_lang="en", target_lang="de", train=train, **more)
 
 
-def test_one_corpus_has_no_name() -> None:
-    data = DataConfig(train=TrainSplitConfig(source="a.en", target="a.de"))
+@pytest.mark.parametrize("tag", [None, "<2de>"])
+def test_one_corpus_has_no_name(tag: str | None) -> None:
+    data = options({}, train={"source": "a.en", "target": "a.de", "tag": tag})
     (source,) = open_sources(data)
-    assert (source.name, source.tag, source.cleaning, source.corpus.key) == (
-        "",
-        None,
-        data.cleaning,
-        "data.train",
-    )
+    assert (source.name, source.tag, source.corpus.key) == ("", tag, "data.train")
+    assert source.cleaning == data.cleaning
 
 
 def test_files_globs_and_tables_side_by_side() -> None:
     found = open_sources(
         options(
-            {
+            cleaning=CleaningConfig(max_pieces=7),
+            corpora={
                 "text": CorpusConfig(source=["b.en", "a.en"], target=["b.de", "a.de"], tag="<2de>"),
                 "glob": CorpusConfig(source="?.en", target="?.de", cleaning={"max_ratio": 3}),
                 "table": CorpusConfig(path="t.jsonl"),
                 "odd": CorpusConfig(path="u.jsonl", source_key="src", target_key="tgt"),
-            }
+            },
         )
     )
     assert [source.name for source in found] == ["text", "glob", "table", "odd"]
     assert [source.tag for source in found] == ["<2de>", None, None, None]
     assert [source.cleaning.max_ratio for source in found] == [9.0, 3.0, 9.0, 9.0]
+    assert [source.cleaning.max_pieces for source in found] == [7] * 4
     assert [next(iter(source.corpus.pairs())) for source in found] == [
         ("b.en 1", "b.de 1"), ("a.en 1", "a.de 1"), ("x", "y"), ("u", "v"),
     ]  # fmt: skip
@@ -102,25 +98,6 @@ def test_languages_of_its_own() -> None:
     assert found[0].corpus.facts != found[1].corpus.facts
 
 
-def test_languages_of_its_own_in_a_set_of_the_hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "hf")
-    for name, lang in (("de-en", "de"), ("fr-en", "fr")):
-        (tmp_path / "wmt" / name).mkdir(parents=True)
-        table = pa.table({"translation": [{lang: f"{lang} 1", "en": "en 1"}]})
-        pq.write_table(table, tmp_path / "wmt" / name / "train-0.parquet")
-    corpora = {
-        "de": CorpusConfig(split="train", hub=HubConfig(name="de-en")),
-        "fr": CorpusConfig(split="train", hub=HubConfig(name="fr-en"), target_lang="fr"),
-    }
-    found = open_sources(options(corpora, hub=HubConfig(str(tmp_path / "wmt"))))
-    assert [next(iter(s.corpus.pairs())) for s in found] == [("en 1", "de 1"), ("en 1", "fr 1")]
-
-
-def test_one_corpus_may_have_a_tag() -> None:
-    (source,) = open_sources(options({}, train={"path": "t.jsonl", "tag": "<2de>"}))
-    assert source.tag == "<2de>"
-
-
 @pytest.mark.parametrize(
     ("corpora", "more", "message"),
     [
@@ -144,27 +121,19 @@ def test_one_corpus_may_have_a_tag() -> None:
             {},
             "data.train.corpora.a.tag: '</s>' is a special piece of the tokenizer",
         ),
-        (
-            {"a": CorpusConfig(path="t.jsonl", tag="a b")},
-            {},
-            "data.train.corpora.a.tag: 'a b' must be text without white space",
-        ),
-        (
-            {"a": CorpusConfig(path="t.jsonl", tag="")},
-            {},
-            "data.train.corpora.a.tag: '' must be text without",
+        *(
+            (
+                {"a": CorpusConfig(path="t.jsonl", tag=tag)},
+                {},
+                f"data.train.corpora.a.tag: '{tag}' must be text",
+            )
+            for tag in ("a b", "")
         ),
     ],
 )
 def test_mistakes(corpora: dict[str, CorpusConfig], more: dict[str, Any], message: str) -> None:
     with pytest.raises(UserError, match=f"^{message}"):
         open_sources(options(corpora, **more))
-
-
-def test_cleaning_of_its_own_is_on_top_of_what_is_shared() -> None:
-    corpora = {"a": CorpusConfig(path="t.jsonl", cleaning={"max_pieces": 7})}
-    (source,) = open_sources(options(corpora, cleaning=CleaningConfig(max_ratio=4.0)))
-    assert source.cleaning == CleaningConfig(max_ratio=4.0, max_pieces=7)
 
 
 def corpora(*tags: str | None) -> list[Source]:

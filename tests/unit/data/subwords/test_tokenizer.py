@@ -132,10 +132,7 @@ def assert_one_line(text: str) -> None:
         ("a\nb", "a b"),
         ("a\r\nb", "a  b"),
         ("\x00", " "),
-        (
-            "a\x00\x07\x1b[31m\x7f\x85b\u2028c\u2029\x0b\x0c\x1e",
-            "a    [31m  b c    ".replace("a    [", "a   ["),
-        ),
+        ("a\x00\x07\x1b[31m\x7f\x85b\u2028c\u2029\x0b\x0c\x1e", "a   [31m  b c"),
         ("a\tb", "a\tb"),
         ("a  b ", "a b"),  # SentencePiece joins runs of spaces
     ],
@@ -149,6 +146,7 @@ def test_specials(plain: Tokenizer) -> None:
     assert plain.encode_source([""]) == [[]]
     assert plain.encode_source([]) == plain.decode_target([]) == []
     assert plain.decode_target([[BOS_ID, PAD_ID, *ids, UNK_ID, EOS_ID], []]) == ["a", ""]
+    assert plain.decode_target([np.array(ids)]) == ["a"]  # as tensors give them
     assert (PAD_ID, BOS_ID, EOS_ID, UNK_ID) == (0, 1, 2, 3)
 
 
@@ -156,10 +154,6 @@ def test_bytes_that_are_no_character(plain: Tokenizer) -> None:
     start, *_, end = plain.encode_target(["你"])[0][-3:]
     assert "\ufffd" in plain.decode_target([[start]])[0]
     assert "\ufffd" in plain.decode_target([[end]])[0]
-
-
-def test_decoding_takes_what_tensors_give(plain: Tokenizer) -> None:
-    assert plain.decode_target([np.array(plain.encode_target(["a b"])[0])]) == ["a b"]
 
 
 class TestNormalization:
@@ -174,10 +168,10 @@ class TestNormalization:
         ],
     )
     def test_is_the_option(self, tmp_path: Path, normalization: Normalization, expected: str) -> None:
-        assert round_trip(train(tmp_path, normalization=normalization), "ﬁne Ａ\u200b½") == expected
-
-    def test_may_leave_nothing(self, tmp_path: Path) -> None:
-        assert train(tmp_path).encode_source(["\u200b", "\x07"]) == [[], []]
+        tokenizer = train(tmp_path, normalization=normalization)
+        assert round_trip(tokenizer, "ﬁne Ａ\u200b½") == expected
+        if normalization is Normalization.nmt_nfkc:  # which may leave nothing
+            assert tokenizer.encode_source(["\u200b", "\x07"]) == [[], []]
 
 
 @pytest.mark.parametrize("joint", [True, False])
@@ -205,14 +199,8 @@ class TestFiles:
         train(tmp_path, joint=joint)
         file = tmp_path / ("joint.spm" if joint else "target.spm")
         whole = file.read_bytes()
-        for content in (
-            b"",
-            b"garbage",
-            whole[:100],
-            whole[: len(whole) // 2],
-            whole[:-1000],
-            whole + b"\xff",
-        ):
+        half = whole[: len(whole) // 2]
+        for content in (b"", b"garbage", whole[:100], half, whole[:-1000], whole + b"\xff"):
             file.write_bytes(content)
             with pytest.raises(UserError, match="is damaged or from another program"):
                 Tokenizer.load(tmp_path)
