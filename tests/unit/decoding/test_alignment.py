@@ -123,14 +123,10 @@ def test_known_attention(shifts: list[Shift], options: dict[str, object]) -> Non
 
 def test_options_override_what_is_stored() -> None:
     stored = AlignmentHeads(((1, 0),), READING)
-    for options in (
-        {"alignment_heads": [[0, 1]], "alignment_shift": PREDICTING},
-        {"alignment_heads": [[0, 1], [1, 2]], "alignment_shift": PREDICTING},
-    ):
-        translator = copier([AttentiveCopy()], [stored], **options)
-        assert [
-            one.hypotheses[0].alignment for one in translator.translate(LINES, alignments=True)
-        ] == EXPECTED
+    for heads in ([[0, 1]], [[0, 1], [1, 2]]):
+        options = {"alignment_heads": heads, "alignment_shift": PREDICTING}
+        found = copier([AttentiveCopy()], [stored], **options).translate(LINES, alignments=True)
+        assert [one.hypotheses[0].alignment for one in found] == EXPECTED
 
 
 def test_prefixes_and_cut_lines() -> None:

@@ -73,14 +73,8 @@ class Random(CopyModel):
 
 
 def test_a_copy_is_the_same_text() -> None:
-    lines = [
-        LINE,
-        "",
-        "words",
-        "<2de> words {a}",
-        f"words {PLACEHOLDERS[5]} of {PLACEHOLDERS[5]}",
-        "{a}{b} words",
-    ]
+    twice = f"words {PLACEHOLDERS[5]} of {PLACEHOLDERS[5]}"
+    lines = [LINE, "", "words", "<2de> words {a}", twice, "{a}{b} words"]
     found = translator().translate(lines)
     assert texts(found)[:3] == lines[:3]
     assert texts(found)[4:] == lines[4:]
@@ -126,8 +120,6 @@ def test_every_hypothesis_has_every_string_once(kind: type[CopyModel], options: 
 
 PARTS = ["{a}", "{b}", "<i>", "</i>", "%s", "https://a.b", "words", "of", "see", ",", PLACEHOLDERS[2]]
 HOSTILE = ["<", "<a ", "{", "%", "http://", "@", "\u202e", "\u200f", "\x00", "\x85", "\r"]
-
-some_parts = st.lists(st.sampled_from(PARTS + HOSTILE), max_size=8)
 
 
 @settings(max_examples=30, deadline=None)

@@ -113,8 +113,8 @@ NGRAM = "no_repeat_ngram"
         (
             NGRAM,
             {"sise": 1},
-            ".sise: not an option of the processor no_repeat_ngram. It has size. "
-            "Did you mean decoding.processors.no_repeat_ngram.size?",
+            ".sise: not an option of the processor no_repeat_ngram. It has size. Did you mean "
+            "decoding.processors.no_repeat_ngram.size?",
         ),
         (NGRAM, {"size": 2.5}, ".size=2.5: must be a whole number."),
         (NGRAM, {"size": 0}, ".size=0: must be between 1 and 100."),

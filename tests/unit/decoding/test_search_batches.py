@@ -42,21 +42,15 @@ def translator(workers: int | str, model: CopyModel | None = None, **options: fl
 @pytest.mark.parametrize("workers", [2, 3])
 def test_translations_are_those_of_one_process(workers: int) -> None:
     alone, several = (translator(count, beam_size=3, nbest=2) for count in (1, workers))
-    assert several.translate(LINES) == alone.translate(LINES)
+    counts: list[int] = []
+    assert several.translate(LINES, counts.append) == alone.translate(LINES)
+    assert sum(counts) == len(LINES)
     prefixes = ["w5" if number % 3 else "" for number in range(len(LINES))]
-    assert several.translate(LINES, prefixes=prefixes) == alone.translate(LINES, prefixes=prefixes)
+    phrases = [[f"w{number % 4} w9"] if number % 2 else [] for number in range(len(LINES))]
+    for options in ({"prefixes": prefixes}, {"constraints": phrases}):
+        assert several.translate(LINES, **options) == alone.translate(LINES, **options)
     pairs = [(line, line) for line in LINES]
     assert pairs_of(several).score(pairs) == pairs_of(alone).score(pairs)
-
-
-def test_every_line_is_counted_once() -> None:
-    counts: list[int] = []
-    translator(2).translate(LINES, counts.append)
-    assert sum(counts) == len(LINES)
-
-
-def test_no_process_is_left() -> None:
-    translator(3).translate(LINES)
     assert multiprocessing.active_children() == []
 
 
@@ -188,13 +182,9 @@ def test_a_validation_on_a_gpu_has_the_same_batches_whatever_memory_is_free() ->
     assert with_fixed_limits(DecodingConfig(beam_size=1), gpu).max_sentences == 2048
     given = DecodingConfig(max_tokens=99, max_sentences=7)
     assert with_fixed_limits(given, gpu) == given
-    assert with_fixed_limits(DecodingConfig(), torch.device("cpu")) == DecodingConfig()
-
-
-def test_auto_on_the_cpu_and_given_numbers() -> None:
-    cpu = torch.device("cpu")
-    assert batch_limits(DecodingConfig(), [], cpu) == BatchLimits(8192, 128)
-    assert batch_limits(DecodingConfig(max_tokens=99, max_sentences=7), [], cpu) == BatchLimits(99, 7)
+    assert with_fixed_limits(DecodingConfig(), CPU) == DecodingConfig()
+    assert batch_limits(DecodingConfig(), [], CPU) == BatchLimits(8192, 128)
+    assert batch_limits(given, [], CPU) == BatchLimits(99, 7)
 
 
 @pytest.mark.parametrize(

@@ -242,16 +242,6 @@ def test_phrases_longer_than_the_model_allows_are_reported() -> None:
     assert found.unmet in [("u v",), ("x y",)]
 
 
-def test_constraints_in_workers() -> None:
-    lines = [f"w{number} w{number % 3} w1" for number in range(40)]
-    constraints = [[f"w{number % 4} w9"] if number % 2 else [] for number in range(40)]
-    alone, two = (
-        translator(workers=workers, max_sentences=4).translate(lines, constraints=constraints)
-        for workers in (1, 2)
-    )
-    assert alone == two and all(one.unmet == () for one in alone)
-
-
 def test_wrong_constraints() -> None:
     with pytest.raises(UserError, match="constraints of line 2: ' ' has no pieces. Remove it."):
         translator().translate(["a", "b"], constraints=[["c"], ["d", " "]])

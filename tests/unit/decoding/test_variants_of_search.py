@@ -9,12 +9,11 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from test_with_the_model import some_lines, untrained
+from test_with_the_model import untrained
 from toy_search import EOS, NextLogProbs, alphas, run, tables
-from toys import CopyModel, CopyState, WordTokenizer, translator_of
+from toys import CopyModel, CopyState, WordTokenizer, some_lines, translator_of
 
-from nmt.config import DecodingConfig, TokenizerConfig
-from nmt.data.subwords.learning import train_tokenizer
+from nmt.config import DecodingConfig
 from nmt.data.subwords.tokenizer import Tokenizer
 from nmt.data.subwords.vocabulary import EOS_ID
 from nmt.decoding.candidates import has_loop
@@ -99,14 +98,6 @@ def test_coverage_by_hand() -> None:
     assert only.score == pytest.approx(-1.0 + 0.1 * math.log(0.25))
     [nothing] = ranked_by_coverage([hypothesis(-1.0, [1.0, 0.0])], 2, 1.0, 1)
     assert -90 < nothing.score < -80
-
-
-@pytest.fixture(scope="module")
-def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> Tokenizer:
-    pairs = [(line, line) for line in some_lines(1, 100)]
-    return train_tokenizer(
-        lambda: iter(pairs), TokenizerConfig(vocab_size=300), tmp_path_factory.mktemp("tokenizer")
-    )
 
 
 def real(tokenizer: Tokenizer, **options: Any) -> Translator:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -10,11 +9,10 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from toys import pairs_of, translator_of
+from toys import pairs_of, some_lines, translator_of
 
-from nmt.config import DecodingConfig, ModelConfig, Precision, Shift, Tie, TokenizerConfig
+from nmt.config import DecodingConfig, ModelConfig, Precision, Shift, Tie
 from nmt.data.batches.batching import Batch
-from nmt.data.subwords.learning import train_tokenizer
 from nmt.data.subwords.tokenizer import Tokenizer
 from nmt.data.subwords.vocabulary import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 from nmt.decoding.alignment import AlignmentHeads
@@ -26,20 +24,6 @@ from nmt.decoding.search import Hypothesis, beam_search
 from nmt.model import Transformer
 
 CPU = torch.device("cpu")
-
-
-def some_lines(seed: int, count: int) -> list[str]:
-    generator = random.Random(seed)
-    words = "red green blue old new big small cat dog bird house tree sees likes finds".split()
-    return [" ".join(generator.choices(words, k=generator.randint(1, 9))) for _ in range(count)]
-
-
-@pytest.fixture(scope="module")
-def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> Tokenizer:
-    pairs = [(line, line) for line in some_lines(1, 100)]
-    return train_tokenizer(
-        lambda: iter(pairs), TokenizerConfig(vocab_size=300), tmp_path_factory.mktemp("tokenizer")
-    )
 
 
 @pytest.fixture(scope="module")
@@ -83,7 +67,7 @@ def search(
 
 @pytest.mark.parametrize("beam", [1, 4])
 @pytest.mark.parametrize("others", [0, 2], ids=["one model", "three models"])
-def test_scores_are_those_of_reading_the_translation(
+def test_scores_are_those_of_reading_the_translation_and_of_forced_scoring(
     model: Transformer, tokenizer: Tokenizer, beam: int, others: int
 ) -> None:
     """With several models, the score uses the mean of their probabilities for each piece."""
@@ -101,21 +85,13 @@ def test_scores_are_those_of_reading_the_translation(
     for (_, one), read in zip(pairs, chosen.split(list(batch.target.lengths)), strict=True):
         assert one.log_prob == pytest.approx(read.sum().item(), abs=1e-5 * len(read))
         assert one.score == pytest.approx(one.log_prob / ((5 + len(read)) / 6) ** 0.6, rel=1e-6)
-
-
-@pytest.mark.parametrize("others", [0, 2], ids=["one model", "three models"])
-def test_forced_scores_are_those_of_the_search(model: Transformer, tokenizer: Tokenizer, others: int) -> None:
-    models = [model, *(untrained(tokenizer, seed, decoder_layers=seed) for seed in range(1, 1 + others))]
-    sources = tokenizer.encode_source(some_lines(8, 12))
-    found = search(models, sources, DecodingConfig(beam_size=3, nbest=3))
-    pairs = [(source, one) for source, several in zip(sources, found, strict=True) for one in several]
-    batch, ensemble = Batch.of([source for source, _ in pairs], [()] * len(pairs)), Ensemble(models)
-    targets = [one.ids for _, one in pairs]
+    ensemble, targets = Ensemble(models), [one.ids for _, one in pairs]
+    start = Batch.of([source for source, _ in pairs], [()] * len(pairs))
     with torch.inference_mode():
-        scores = forced_score(ensemble.step, ensemble.start(batch), targets, bos_id=BOS_ID, eos_id=EOS_ID)
-    for (_, one), log_probs in zip(pairs, scores, strict=True):
-        assert len(log_probs) == len(one.ids) + 1
-        assert sum(log_probs) == pytest.approx(one.log_prob, abs=1e-5 * len(log_probs))
+        scores = forced_score(ensemble.step, ensemble.start(start), targets, bos_id=BOS_ID, eos_id=EOS_ID)
+    for (_, one), forced in zip(pairs, scores, strict=True):
+        assert len(forced) == len(one.ids) + 1
+        assert sum(forced) == pytest.approx(one.log_prob, abs=1e-5 * len(forced))
 
 
 def test_attention_of_an_ensemble_is_the_mean(model: Transformer, tokenizer: Tokenizer) -> None:
@@ -183,12 +159,8 @@ def test_the_text_is_the_same_in_every_batch(
         config = DecodingConfig(**options, **more)
         translator = translator_of([model, other], tokenizer, config, precision=Precision.fp32)
         return [
-            (
-                [one.text for one in found.hypotheses],
-                [one.score for one in found.hypotheses],
-                found.num_tokens,
-            )
-            for found in translator.translate(lines)
+            ([one.text for one in each.hypotheses], [one.score for one in each.hypotheses], each.num_tokens)
+            for each in translator.translate(lines)
         ]
 
     together = translate(lines)
@@ -197,15 +169,6 @@ def test_the_text_is_the_same_in_every_batch(
     for i, (texts, scores, num_tokens) in zip(order, apart, strict=True):
         assert (texts, num_tokens) == (together[i][0], together[i][2])
         assert scores == pytest.approx(together[i][1], abs=1e-5 * num_tokens)
-
-
-def test_translations_of_a_prefix_begin_with_its_text(model: Transformer, tokenizer: Tokenizer) -> None:
-    translator = translator_of([model], tokenizer, DecodingConfig(beam_size=3))
-    lines, prefixes = some_lines(5, 8), [*some_lines(6, 6), "", "unseen wörds"]
-    found = translator.translate(lines, prefixes=prefixes)
-    for one, prefix in zip(found, prefixes, strict=True):
-        assert one.hypotheses[0].text.startswith(prefix)
-    assert found[6].hypotheses[0].text == translator.translate(lines)[6].hypotheses[0].text
 
 
 def test_attention_of_a_line_does_not_depend_on_its_batch(model: Transformer, tokenizer: Tokenizer) -> None:

@@ -74,6 +74,13 @@ def history(state: ToyState) -> Tensor:
     )
 
 
+def has_own_attention(sentence: int, hypothesis: Hypothesis) -> bool:
+    """Whether the attention is that of each token: `history` of the ids before it."""
+    ids = hypothesis.ids
+    rows = [[sentence, digits(ids[:length]), length] for length in range(len(ids) + 1)]
+    return hypothesis.attention is not None and hypothesis.attention.tolist() == rows
+
+
 def digits(ids: Sequence[int]) -> int:
     """Returns ids below 10 as the digits of a number."""
     return int("".join(map(str, (1, *ids))))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -33,6 +34,13 @@ def pairs_of(translator: Translator) -> PairReader:
     """Returns a reader of given pairs with the models and options of a translator."""
     assert isinstance(translator.searcher, TorchSearcher)
     return PairReader(translator.searcher, translator.tokenizer)
+
+
+def some_lines(seed: int, count: int) -> list[str]:
+    """Returns lines of one to nine words."""
+    generator = random.Random(seed)
+    words = "red green blue old new big small cat dog bird house tree sees likes finds".split()
+    return [" ".join(generator.choices(words, k=generator.randint(1, 9))) for _ in range(count)]
 
 
 class WordTokenizer:
