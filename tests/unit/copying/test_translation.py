@@ -4,16 +4,10 @@ from __future__ import annotations
 
 from hypothesis import given
 from hypothesis import strategies as st
+from test_strings import written
 
-from nmt.copying.strings import NUM_PLACEHOLDERS, PLACEHOLDERS, mask, mask_pair, restore
+from nmt.copying.strings import PLACEHOLDERS, mask, mask_pair, restore
 from nmt.copying.translation import RawWords, identity_links, raw_links
-
-
-def written(text: str) -> str:
-    """The text with placeholder 0 for ⟦0⟧."""
-    for number in reversed(range(NUM_PLACEHOLDERS)):
-        text = text.replace(f"⟦{number}⟧", PLACEHOLDERS[number])
-    return text
 
 
 def links(line: str, target: str, given_links: tuple[tuple[int, int], ...]) -> tuple[str, str]:

@@ -9,14 +9,16 @@ from collections.abc import Collection, Sequence
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from toy_processors import Where, no_repeat, prefix
 from toy_search import (
     NextLogProbs,
+    Where,
     alphas,
     assert_same,
     constant,
     exhaustive_search,
     has_own_attention,
+    no_repeat,
+    prefix,
     random_table,
     run,
     tables,

@@ -12,13 +12,13 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from toy_processors import Where
 from toy_search import (
     BOS,
     EOS,
     NextLogProbs,
     ToyModel,
     ToyState,
+    Where,
     constant,
     has_own_attention,
     run,

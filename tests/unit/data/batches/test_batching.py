@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from nmt.data.batches.batching import IGNORED_ID, Batch, Layout
+from nmt.data.batches.batching import IGNORED_ID, Batch
 from nmt.data.subwords.vocabulary import BOS_ID, EOS_ID
 
 PAIRS = st.lists(st.tuples(st.integers(0, 14), st.integers(0, 14)), max_size=60)
@@ -30,19 +30,6 @@ def test_twice_is_the_batch_of_the_pairs_and_the_pairs_again(lengths: list[tuple
         assert (a.cu_seqlens.dtype, a.lengths, a.max_len) == (b.cu_seqlens.dtype, b.lengths, b.max_len)
 
 
-def test_batch_of_literal_pairs() -> None:
-    batch = Batch.of([[7, 8], [9]], [[5], []])
-    assert batch.source_ids.tolist() == [7, 8, 2, 9, 2]
-    assert batch.target_in.tolist() == [1, 5, 1]
-    assert batch.target_out.tolist() == [5, 2, 2]
-    assert batch.source.cu_seqlens.tolist() == [0, 3, 5]
-    assert batch.target.cu_seqlens.tolist() == [0, 2, 3]
-    assert batch.source.positions.tolist() == [0, 1, 2, 0, 1]
-    assert batch.target.lengths == (2, 1)
-    assert (batch.source.max_len, batch.target.max_len) == (3, 2)
-    assert (batch.num_sentences, batch.num_target_tokens) == (2, 3)
-
-
 def test_dtypes() -> None:
     batch = Batch.of([[4]], [[5]])
     assert {batch.source_ids.dtype, batch.target_in.dtype, batch.target_out.dtype} == {torch.int64}
@@ -50,12 +37,6 @@ def test_dtypes() -> None:
     assert batch.source.positions.dtype == torch.int64
     moved = batch.to("cpu", non_blocking=True)
     assert torch.equal(moved.target_out, batch.target_out) and moved.target.lengths == batch.target.lengths
-
-
-def test_layout_of_nothing() -> None:
-    layout = Layout.of([])
-    assert layout.cu_seqlens.tolist() == [0]
-    assert (layout.lengths, layout.max_len, len(layout.positions)) == ((), 0, 0)
 
 
 @given(st.lists(st.tuples(st.lists(st.integers(3, 99)), st.lists(st.integers(3, 99))), max_size=8))
@@ -66,6 +47,9 @@ def test_batch_against_naive(pairs: list[tuple[list[int], list[int]]]) -> None:
     assert batch.target_out.tolist() == [i for _, y in pairs for i in [*y, 2]]
     assert batch.source.positions.tolist() == [i for x, _ in pairs for i in range(len(x) + 1)]
     assert batch.target.lengths == tuple(len(y) + 1 for _, y in pairs)
+    assert batch.source.cu_seqlens.tolist() == [0, *accumulate(len(x) + 1 for x, _ in pairs)]
+    assert batch.source.max_len == max((len(x) + 1 for x, _ in pairs), default=0)
+    assert (batch.num_sentences, batch.num_target_tokens) == (len(pairs), len(batch.target_out))
 
 
 @given(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9)), min_size=1, max_size=9), st.integers(1, 16))

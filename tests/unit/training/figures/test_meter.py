@@ -1,18 +1,23 @@
-"""The figures of training from literal sums, the peak speed behind the MFU, and the warning of busy cores."""
+"""The figures of training from literal sums, the warning of busy cores, and the memory that work takes."""
 
 from __future__ import annotations
 
+import ctypes
 import logging
 import math
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
 from nmt.config import DataConfig, Precision, TrainConfig, TrainingConfig
 from nmt.runtime import machine
 from nmt.runtime.machine import queued_seconds
+from nmt.training.figures import memory
 from nmt.training.figures import meter as module
+from nmt.training.figures.memory import MemoryMeter, _left_by
 from nmt.training.figures.meter import CpuContention, Meter, measured_ceiling, peak_memory, perplexity
 from nmt.training.state.progress import Progress
 from nmt.training.update.training_step import Counters
@@ -159,3 +164,60 @@ def test_the_wait_of_all_threads_is_added_up(tmp_path: machine.Path) -> None:
     (tmp_path / "7/schedstat").write_text("0 0 0\n")
     (tmp_path / "8/schedstat").write_text("0 0 0\n")
     assert queued_seconds(tmp_path) is None  # a kernel without these counts
+
+
+MIB = 2**20
+
+
+def test_the_meter_sees_what_was_taken_and_given_back() -> None:
+    meter = MemoryMeter(torch.device("cpu"), 1)
+    meter.start()
+    torch.ones(64 * MIB // 4).sum()
+    assert 48 * MIB < meter.taken() < 96 * MIB  # it may reuse pages that were freed before
+    meter.start()
+    assert meter.taken() < 32 * MIB
+
+
+def test_holes_count_as_free() -> None:
+    blocks = [np.ones(MIB // 128) for _ in range(1024)]
+    last = blocks.pop()
+    before = memory._freed()
+    del blocks
+    reported = hasattr(ctypes.CDLL(None), "mallinfo2")  # glibc reports it
+    assert memory._freed() - before > 48 * MIB if reported else memory._freed() == 0
+    assert last[0] == 1.0
+
+
+@pytest.mark.parametrize(
+    ("processes", "limit", "expected"),
+    [(1, memory.resource.RLIM_INFINITY, 900), (3, memory.resource.RLIM_INFINITY, 260), (1, 700, 307)],
+)
+def test_the_tightest_limit_counts(
+    processes: int, limit: int, expected: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each of three processes gets a third of the free memory plus the 60 of this process, minus these 60."""
+    monkeypatch.setattr(memory, "_available", lambda: 1000)
+    monkeypatch.setattr(memory, "_left_by", lambda groups: [2000, 900])
+    monkeypatch.setattr(memory, "_freed", lambda: 7)
+    monkeypatch.setattr(memory, "_status", {"VmRSS": 60, "VmSize": 400}.__getitem__)
+    monkeypatch.setattr(memory.resource, "getrlimit", lambda kind: (limit, limit))
+    assert MemoryMeter(torch.device("cpu"), processes).free() == expected
+
+
+def test_the_tightest_control_group_counts(tmp_path: Path) -> None:
+    inner = tmp_path / "root/outer/inner"
+    inner.mkdir(parents=True)
+    for folder, limit, used, cached in ((inner.parent, "1000", "400", 100), (inner, "max", "300", 50)):
+        (folder / "memory.max").write_text(f"{limit}\n")
+        (folder / "memory.current").write_text(f"{used}\n")
+        (folder / "memory.stat").write_text(f"anon 5\ninactive_file {cached}\nactive_file 7\n")
+    assert _left_by([inner, inner.parent, tmp_path / "root"]) == [700]
+    assert _left_by([tmp_path / "root"]) == []
+
+
+@pytest.mark.parametrize("status", [None, "VmRSS: 5 kB\n"])
+def test_a_system_without_the_figures_raises_an_error(status: str | None, tmp_path: Path) -> None:
+    if status is not None:
+        (tmp_path / "status").write_text(status)
+    with pytest.raises(OSError):
+        memory._kibibytes(tmp_path / "status", "VmHWM")

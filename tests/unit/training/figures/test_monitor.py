@@ -87,11 +87,7 @@ def test_figures_follow_a_folder_that_is_moved(tmp_path: Path, capfd: pytest.Cap
 @pytest.mark.parametrize(
     "line",
     [
-        "[]",
-        "7",
-        "null",
-        '"text"',
-        "[" * 5000,
+        *("[]", "7", "null", '"text"', "[" * 5000),
         '{"kind": "train", "update": "1", "time": 1.0}',
         '{"kind": "train", "update": 1}',
         '{"kind": "train", "update": 1, "time": "now"}',

@@ -14,15 +14,7 @@ from nmt.training.processes.stopping import Stopped, StopRequest
 
 @pytest.mark.parametrize(
     "signum",
-    [
-        signal.SIGINT,
-        signal.SIGTERM,
-        signal.SIGHUP,
-        signal.SIGQUIT,
-        signal.SIGUSR1,
-        signal.SIGUSR2,
-        signal.SIGXCPU,
-    ],
+    [signal.Signals[f"SIG{name}"] for name in "INT TERM HUP QUIT USR1 USR2 XCPU".split()],
 )
 def test_a_signal_is_heard_and_the_handlers_are_put_back(signum: signal.Signals) -> None:
     before = list(map(signal.getsignal, STOP_SIGNALS))

@@ -119,14 +119,7 @@ def test_missing_counters(key: str) -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        "",
-        "[]",
-        "7",
-        "null",
-        "[" * 100_000,
-        '{"a": 1, "a": 2}',
-        "9" * 5000,
-        '{"format_version": 1}',
+        *("", "[]", "7", "null", "[" * 100_000, '{"a": 1, "a": 2}', "9" * 5000, '{"format_version": 1}'),
         '{"format_version": 2, "progress": {}, "fingerprints": {"data": "d"}, "sha256": {}}',
         "\x00\xff",
     ]

@@ -367,15 +367,8 @@ def test_a_name_that_is_not_utf8_is_logged(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "results",
     [
-        [],
-        7,
-        None,
-        "text",
-        {"test": []},
-        {"training": [1]},
-        {"data": 5},
-        {"valid": "high"},
-        {"data": {"valid": []}},
+        *([], 7, None, "text", {"test": []}, {"training": [1]}),
+        *({"data": 5}, {"valid": "high"}, {"data": {"valid": []}}),
     ],
     ids=str,
 )
