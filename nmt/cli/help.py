@@ -74,15 +74,10 @@ def _option(line: str, field: dataclasses.Field[Any], hint: Any, documentation: 
 
 
 def _section(kind: type[Any], key: str) -> Iterator[str]:
+    summary = (inspect.getdoc(kind) or "").partition("\n")[0]
     yield ""
-    yield from textwrap.wrap(
-        f"{key}: {_first_line(kind)}", 116, initial_indent="  ", subsequent_indent=" " * 6
-    )
+    yield from textwrap.wrap(f"{key}: {summary}", 116, initial_indent="  ", subsequent_indent=" " * 6)
     yield from _options(kind, f"{key}.")
-
-
-def _first_line(kind: type[Any]) -> str:
-    return (inspect.getdoc(kind) or "").partition("\n")[0]
 
 
 def default_text(field: dataclasses.Field[Any]) -> str:

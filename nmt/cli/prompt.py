@@ -298,7 +298,8 @@ def attention_table(
         lines += [""] if number else []
         lines.append(_row("", label, columns[start:end], sizes[start:end]))
         for row, values in zip(rows, weights, strict=False):
-            lines.append(_row(row, label, map(_percent, values[start:end]), sizes[start:end]))
+            cells = [str(round(100 * weight) or ".") for weight in values[start:end]]
+            lines.append(_row(row, label, cells, sizes[start:end]))
     for name, tokens in (("source", source), ("target", target)):
         if len(tokens) > MAX_TOKENS:
             lines.append(f"The first {MAX_TOKENS} of {len(tokens):,} {name} tokens are shown.")
@@ -317,14 +318,9 @@ def _blocks(sizes: Sequence[int], width: int) -> Iterator[tuple[int, int]]:
         yield start, len(sizes)
 
 
-def _row(label: str, label_size: int, cells: Sequence[str] | Iterator[str], sizes: Sequence[int]) -> str:
+def _row(label: str, label_size: int, cells: Sequence[str], sizes: Sequence[int]) -> str:
     padded = (" " * (size - _width(cell)) + cell for cell, size in zip(cells, sizes, strict=True))
     return " ".join([label + " " * (label_size - _width(label)), *padded])
-
-
-def _percent(weight: float) -> str:
-    number = round(100 * weight)
-    return str(number) if number else "."
 
 
 def _visible(token: str) -> str:

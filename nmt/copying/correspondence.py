@@ -55,7 +55,7 @@ class Pieces:
         letters = [piece.removeprefix(WORD_START) for piece in pieces]
         self.starts = np.array([piece.startswith(WORD_START) for piece in pieces])
         self.text = np.array([any(map(_is_letter, part)) for part in letters])
-        self.names = np.array([any(map(_is_digit_or_upper, part)) for part in letters])
+        self.names = np.array([any(c.isdigit() or c.isupper() for c in part) for part in letters])
         self.names[[*bytes_]] = False
         self.closing = np.array([bool(piece) and _CLOSING.issuperset(piece) for piece in pieces])
         codes = [
@@ -182,10 +182,6 @@ def _powers(count: int) -> Array:
     powers = np.full(count, _BASE, np.uint64)
     powers[:1] = 1
     return np.cumprod(powers, dtype=np.uint64)
-
-
-def _is_digit_or_upper(character: str) -> bool:
-    return character.isdigit() or character.isupper()
 
 
 def _is_letter(character: str) -> bool:

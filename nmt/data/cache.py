@@ -98,7 +98,8 @@ def cached_or_built(
         manifest = _manifest(folder)
         if manifest is None or not checked and _damaged(folder, manifest["files"]):
             make_folder(folder.parent)
-            with locked(_lock_file(folder), lambda: _log_waiting(folder)):
+            waiting = "waiting for another process that is preparing %s"
+            with locked(_lock_file(folder), lambda: log.info(waiting, folder)):
                 manifest = _manifest(folder)
                 if manifest is None or not _repair(folder, manifest["files"], repair):
                     manifest = _build(folder, build)
@@ -296,10 +297,6 @@ def _checksums(folder: Path, names: Iterable[str]) -> dict[str, Any]:
         progress(total=None, unit="files", description="checking prepared data") as bar,
     ):
         return dict(zip(chosen, threads.map(checksum, chosen), strict=True))
-
-
-def _log_waiting(folder: Path) -> None:
-    log.info("waiting for another process that is preparing %s", folder)
 
 
 def _lock_file(folder: Path) -> Path:

@@ -7,7 +7,7 @@ step retains, V ids, N = nbest, t tokens so far (BOS counted), S positions of th
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 import torch
 import torch.nn.functional as F
@@ -64,14 +64,7 @@ class Beams:
 
     def take(self, rows: Tensor) -> Beams:
         """Returns the beams of the sentences `rows`, (B',) int64."""
-        return Beams(
-            ids=self.ids[rows],
-            log_probs=self.log_probs[rows],
-            complete_ids=self.complete_ids[rows],
-            complete_log_probs=self.complete_log_probs[rows],
-            complete_scores=self.complete_scores[rows],
-            max_lengths=self.max_lengths[rows],
-        )
+        return Beams(*(getattr(self, field.name)[rows] for field in fields(self)))
 
 
 @dataclass(frozen=True, slots=True)

@@ -50,7 +50,8 @@ class Terminology:
         lower = [part.lower() for part in exact]
         targets, position = [], 0
         while position < len(exact):
-            if position and begins_inside(exact[position - 1], exact[position]):
+            # Inside a word that begins in the part before
+            if position and _is_hangul(exact[position - 1][-1]) and _is_hangul(exact[position][0]):
                 position += 1
                 continue
             matches = [self._match(exact, position), self._match(lower, position)]
@@ -144,11 +145,6 @@ def split_words(text: str) -> list[str]:
             is_open = is_word and not is_alone
         space = ""
     return parts
-
-
-def begins_inside(before: str, part: str) -> bool:
-    """Returns whether a part of `split_words` is inside a word that begins in the part before it."""
-    return _is_hangul(before[-1]) and _is_hangul(part[0])
 
 
 def continuing_ids(pieces: Iterable[str]) -> frozenset[int]:

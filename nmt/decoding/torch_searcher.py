@@ -181,7 +181,7 @@ class TorchSearcher(Searcher):
         Raises:
             UserError: a probability is NaN, or a batch does not fit into memory.
         """
-        return self._read(self._forced_score, pairs, advance)
+        return self._read(partial(self._forced, forced_score, self.ensemble), pairs, advance)
 
     def attention(
         self, pairs: Sequence[Pair], advance: Callable[[int], object]
@@ -191,7 +191,7 @@ class TorchSearcher(Searcher):
         Raises:
             UserError: as for `score`; or a model has no attention to the source, or no such head.
         """
-        return self._read(self._forced_attention, pairs, advance)
+        return self._read(partial(self._forced, forced_attention, self._aligning), pairs, advance)
 
     def choose_heads(self, pairs: Sequence[Pair], more: Sequence[Pair] = ()) -> HeadChoice | None:
         """Chooses the heads that align words, for a searcher with one model; see `choose_heads`.
@@ -298,7 +298,8 @@ class TorchSearcher(Searcher):
                 for sentence, hypotheses in zip(sentences, ranked, strict=True)
                 for hypothesis in hypotheses
             ]
-            attention = iter(self._forced_attention(pairs))
+            weights = self._forced(forced_attention, self._aligning, pairs)
+            attention = iter(weights)
         return [
             [replace(hypothesis, attention=next(attention)) for hypothesis in hypotheses]
             for hypotheses in ranked
@@ -367,21 +368,14 @@ class TorchSearcher(Searcher):
         jobs = [[pairs[index] for index in batch] for batch in batches]
         return self._results(work, jobs, batches, advance)
 
-    def _forced_score(self, pairs: Sequence[Pair]) -> list[tuple[float, ...]]:
+    def _forced(
+        self, function: Callable[..., list[Result]], ensemble: Ensemble, pairs: Sequence[Pair]
+    ) -> list[Result]:
+        """Calls `forced_score` or `forced_attention` with the targets of pairs."""
         sources, targets = zip(*pairs, strict=True)
         with self._inference():
-            state = self.ensemble.start(Batch.of(sources, [()] * len(sources)).to(self.device))
-            return forced_score(
-                self.ensemble.step, state, targets, bos_id=BOS_ID, eos_id=EOS_ID, device=self.device
-            )
-
-    def _forced_attention(self, pairs: Sequence[Pair]) -> list[Tensor]:
-        sources, targets = zip(*pairs, strict=True)
-        with self._inference():
-            state = self._aligning.start(Batch.of(sources, [()] * len(sources)).to(self.device))
-            return forced_attention(
-                self._aligning.step, state, targets, bos_id=BOS_ID, eos_id=EOS_ID, device=self.device
-            )
+            state = ensemble.start(Batch.of(sources, [()] * len(sources)).to(self.device))
+            return function(ensemble.step, state, targets, bos_id=BOS_ID, eos_id=EOS_ID, device=self.device)
 
     @contextlib.contextmanager
     def _inference(self) -> Iterator[None]:

@@ -213,7 +213,7 @@ def read_text(key: str, written: str, option: TextOption) -> str | list[str] | N
     """
     if option.optional and written == "null":
         return None
-    if _is_list(written):
+    if written.startswith("[") and _closing(written, 0) == len(written) - 1:
         items = split(written[1:-1]) if written[1:-1].strip() else []
         if option.several:
             return [_unquoted(item) for item in items]
@@ -235,10 +235,6 @@ def split(text: str) -> list[str]:
         if end == len(text):
             return items
         start = end + 1
-
-
-def _is_list(text: str) -> bool:
-    return text.startswith("[") and _closing(text, 0) == len(text) - 1
 
 
 def _end(text: str, start: int, closer: str = "") -> int:

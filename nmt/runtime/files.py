@@ -173,12 +173,10 @@ def require_writable(path: Path, key: str) -> None:
         if not os.access(folder, os.W_OK | os.X_OK):
             raise UserError(f"{key}: the folder {folder} is not writable. Choose another.")
     except OSError as error:
-        raise _option_error(key, error) from error
-
-
-def _option_error(key: str, error: OSError) -> BaseException:
-    reason = reason_of(error)
-    return error if reason is None else UserError(f"{key}: {reason}")
+        reason = reason_of(error)
+        if reason is None:
+            raise
+        raise UserError(f"{key}: {reason}") from error
 
 
 def make_folder(path: Path) -> Path:

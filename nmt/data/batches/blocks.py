@@ -258,11 +258,10 @@ def pack(
                 batches.append(opened.pop(0)[0])
             opened.append(([row], [max_target - target, max_source - source]))
     batches.extend(rows for rows, _ in opened)
-    return [_by_length(np.asarray(rows), source_lengths, target_lengths) for rows in batches]
-
-
-def _by_length(rows: Array, source_lengths: Array, target_lengths: Array) -> Array:
-    return rows[np.lexsort((rows, target_lengths[rows], source_lengths[rows]))]
+    return [
+        rows[np.lexsort((rows, target_lengths[rows], source_lengths[rows]))]
+        for rows in map(np.asarray, batches)
+    ]
 
 
 def chains(

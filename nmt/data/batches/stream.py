@@ -88,7 +88,7 @@ class BatchStream:
         # use, one ready, and one being computed (65,536 pairs of 30 pieces per side take about 10 MB). With
         # processes, each of them holds one more.
         self._blocks = Prefetch(_blocks(self._plan, start, workers), 1)
-        batches = _batches(_steps(self._blocks, start.batch), pick or _pick_all, pin, padded_to)
+        batches = _batches(_steps(self._blocks, start.batch), pick or (lambda number: True), pin, padded_to)
         self._items = Prefetch(batches, AHEAD * world)
 
     def __iter__(self) -> Iterator[tuple[Batch | None, Cursor]]:
@@ -208,10 +208,6 @@ def _maker(plan: Plan) -> Callable[[tuple[int, int]], Block]:
 def _after(place: tuple[int, int], following: tuple[int, int]) -> Cursor:
     """Returns the place after a block: the next block of its epoch, or the next epoch, even if empty."""
     return Cursor(*following) if following[0] == place[0] else Cursor(place[0] + 1)
-
-
-def _pick_all(number: int) -> bool:
-    return True
 
 
 Item = TypeVar("Item")

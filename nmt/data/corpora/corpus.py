@@ -284,16 +284,34 @@ def _read_tables(files: list[Path], data: DataConfig) -> Iterator[TextBlock]:
 
 
 def _from_test_set(split: PairsConfig, data: DataConfig, key: str) -> Corpus:
-    assert split.sacrebleu is not None
-    source, target = find_test_set(split.sacrebleu, data.source_lang, data.target_lang, f"{key}.sacrebleu")
+    """The first use of a test set of sacreBLEU downloads it."""
+    from sacrebleu import utils
+    from sacrebleu.dataset import DATASETS
+
+    name, option = split.sacrebleu, f"{key}.sacrebleu={split.sacrebleu}"
+    assert name is not None
+    if name not in DATASETS:
+        near = difflib.get_close_matches(name, DATASETS, n=4, cutoff=0.4) or ["wmt14/full", "wmt20"]
+        raise UserError(f"{option}: not a test set of sacreBLEU. Did you mean {', '.join(near)}?")
     languages = f"{data.source_lang}-{data.target_lang}"
+    pairs = utils.get_langpairs_for_testset(name)
+    if languages not in pairs:
+        raise UserError(f"{option}: does not have {languages}, only {', '.join(sorted(pairs))}")
+    try:
+        source = Path(utils.get_source_file(name, languages))
+        target = Path(utils.get_reference_files(name, languages)[0])
+    except (OSError, SystemExit) as error:  # sacreBLEU exits if a download is damaged
+        raise UserError(
+            f"{option}: could not be downloaded to {utils.SACREBLEU_DIR} ({error}). Connect to the network "
+            f"once, or give local files: {key}.source= and target="
+        ) from None
     facts = {
-        "sacrebleu": split.sacrebleu,
+        "sacrebleu": name,
         "languages": languages,
         "source": [file_facts(source)],
         "target": [file_facts(target)],
     }
-    return Corpus(f"{split.sacrebleu} {languages}", facts, partial(_read_text, [(source, target)], key), key)
+    return Corpus(f"{name} {languages}", facts, partial(_read_text, [(source, target)], key), key)
 
 
 def _from_hub(split: PairsConfig, data: DataConfig, key: str) -> Corpus:
@@ -306,30 +324,3 @@ def _from_hub(split: PairsConfig, data: DataConfig, key: str) -> Corpus:
 
 def _names(files: list[Path]) -> str:
     return files[0].name + (f" and {len(files) - 1} more" if len(files) > 1 else "")
-
-
-def find_test_set(name: str, source_lang: str, target_lang: str, key: str) -> tuple[Path, Path]:
-    """Finds the text files of a test set of sacreBLEU: source and first reference; may download them.
-
-    Raises:
-        UserError: there is no such set, it lacks the languages, or it can't be downloaded.
-    """
-    from sacrebleu import utils
-    from sacrebleu.dataset import DATASETS
-
-    if name not in DATASETS:
-        near = difflib.get_close_matches(name, DATASETS, n=4, cutoff=0.4) or ["wmt14/full", "wmt20"]
-        raise UserError(f"{key}={name}: not a test set of sacreBLEU. Did you mean {', '.join(near)}?")
-    languages = f"{source_lang}-{target_lang}"
-    pairs = utils.get_langpairs_for_testset(name)
-    if languages not in pairs:
-        raise UserError(f"{key}={name}: does not have {languages}, only {', '.join(sorted(pairs))}")
-    try:
-        source = utils.get_source_file(name, languages)
-        references = utils.get_reference_files(name, languages)
-    except (OSError, SystemExit) as error:  # sacreBLEU exits if a download is damaged
-        raise UserError(
-            f"{key}={name}: could not be downloaded to {utils.SACREBLEU_DIR} ({error}). Connect to the "
-            f"network once, or give local files: {key.replace('sacrebleu', 'source')}= and target="
-        ) from None
-    return Path(source), Path(references[0])

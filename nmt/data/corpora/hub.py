@@ -69,7 +69,11 @@ def open_hub(data: DataConfig, split: str, key: str) -> HubSplit:
     folder = local_folder(data.hub)
     if folder:
         _require_plain_name(f"data.hub.path={data.hub.path}", folder)
-    builder = _local_builder(datasets, folder, data.hub) if folder else _remote_builder(datasets, data.hub)
+        builder = _local_builder(datasets, folder, data.hub)
+    else:  # at one commit; without a network, the cached version
+        builder = _cached_builder(datasets, data.hub) or _load_builder(
+            datasets, data.hub, *_resolve(data.hub)
+        )
     splits = [str(name) for name in (builder.config.data_files or builder.info.splits or ())]
     bases = [part.split("[")[0] for part in split.split("+")]
     if splits and not set(bases) <= set(splits):
@@ -198,11 +202,6 @@ def _builder_by_content(datasets: Any, folder: Path, **chosen: str | None) -> An
     }
     cache = expanded(_cache(datasets)) / "by-content" / fingerprint(contents)[:16]
     return datasets.load_dataset_builder(str(folder), cache_dir=str(cache), **chosen)
-
-
-def _remote_builder(datasets: Any, hub: HubConfig) -> Any:
-    """Returns a builder for a hub data set at one commit; without a network, for the cached version."""
-    return _cached_builder(datasets, hub) or _load_builder(datasets, hub, *_resolve(hub))
 
 
 def _cached_builder(datasets: Any, hub: HubConfig) -> Any:

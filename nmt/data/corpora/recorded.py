@@ -52,7 +52,8 @@ def _require_files(value: Any, key: str, recorded: Any) -> None:
     files = [(name, path) for name in names for path in _files(name, key)]
     known = recorded if isinstance(recorded, list) and len(recorded) == len(files) else [None] * len(files)
     for (name, path), facts in zip(files, known, strict=True):
-        if not _is_bundled(name, path) and not _is_recorded(path, facts):
+        is_bundled = name.startswith(BUNDLED) and path.resolve().is_relative_to(bundled_folder().resolve())
+        if not is_bundled and not _is_recorded(path, facts):
             raise NotRecorded(f"{key}={name}: not the file that the model's results.json has recorded")
 
 
@@ -62,10 +63,6 @@ def _files(name: str, key: str) -> list[Path]:
         if glob.has_magic(str(Path(name).parent)) and not Path(name).exists():
             raise NotRecorded(f"{key}={name}: a pattern that matches folders")
         return expand(name, key, several=False)
-
-
-def _is_bundled(name: str, path: Path) -> bool:
-    return name.startswith(BUNDLED) and path.resolve().is_relative_to(bundled_folder().resolve())
 
 
 def _is_recorded(path: Path, facts: Any) -> bool:

@@ -210,7 +210,8 @@ def _read_parquet(path: Path, data: DataConfig) -> Iterator[TextBlock]:
     except (pa.ArrowException, OSError) as error:
         if isinstance(error, OSError) and (line := file_error(error, path, "read")) is not None:
             raise line from error
-        raise UserError(f"{path}: not a valid Parquet file ({_first_line(error)})") from None
+        first, *_ = [*str(error).strip().splitlines(), type(error).__name__]
+        raise UserError(f"{path}: not a valid Parquet file ({first})") from None
 
 
 READERS: dict[str, Callable[[Path, DataConfig], Iterator[TextBlock]]] = {
@@ -344,7 +345,3 @@ def _is_utf8(text: pa.StringScalar) -> bool:
     except UnicodeDecodeError:
         return False
     return True
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[0]

@@ -241,16 +241,14 @@ def mispaired(
 def _keys(
     sources: Sequence[Path], targets: Sequence[Path], languages: Sequence[str], whole: bool
 ) -> tuple[list[tuple[str, ...]], list[tuple[str, ...]]]:
-    source_words, target_words = ([_words(path, whole) for path in side] for side in (sources, targets))
+    source_words, target_words = (
+        [_split(str(path) if whole else path.name) for path in side] for side in (sources, targets)
+    )
     known = _SIDES | _ENDINGS | {word for code in languages for word in _split(code)}
     return (
         [_without(words, known | _side_words(source_words, target_words)) for words in source_words],
         [_without(words, known | _side_words(target_words, source_words)) for words in target_words],
     )
-
-
-def _words(path: Path, whole: bool) -> list[str]:
-    return _split(str(path) if whole else path.name)
 
 
 def _split(name: str) -> list[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
-from functools import cache, partial, reduce
+from functools import partial, reduce
 from pathlib import Path
 from typing import Any
 
@@ -173,7 +173,6 @@ class _Stages:
         ]
         self._text_fingerprints = list(map(self._text_fingerprint, sources, self._rules))
         self._tags = tags
-        self._texts = cache(self._cleaned)
 
     @cached_property
     def tokenizer_options(self) -> TokenizerConfig:
@@ -209,7 +208,11 @@ class _Stages:
 
     @cached_property
     def _tokenizer_folder(self) -> Path:
-        return self._folder("tokenizer", self._tokenizer_fingerprint())
+        """Its name identifies the given tokenizer, or everything that the training depends on."""
+        if self._existing is not None:
+            return self._folder("tokenizer", fingerprint([FORMAT, self._existing.fingerprint]))
+        facts = [FORMAT, spm.__version__, self._mixture, asdict(self.tokenizer_options)]
+        return self._folder("tokenizer", fingerprint([*facts, *self._placeholder_facts]))
 
     def tokenizer(self) -> Tokenizer:
         """Trains the tokenizer, or copies the given tokenizer."""
@@ -235,8 +238,9 @@ class _Stages:
         fingerprints = [self._ids_fingerprint(index, tokenizer) for index in range(len(self._sources))]
         return fingerprints[0] if len(fingerprints) == 1 else fingerprint(fingerprints)
 
-    def _cleaned(self) -> list[Texts]:
-        """Runs the first stage: cleans each corpus alone, then finds duplicates across corpora."""
+    @cached_property
+    def _texts(self) -> list[Texts]:
+        """The result of the first stage, which cleans each corpus, then finds duplicates across corpora."""
         texts = []
         for source, rules, name in zip(self._sources, self._rules, self._text_fingerprints, strict=True):
             folder = self._folder("text", name)
@@ -258,9 +262,9 @@ class _Stages:
 
     def _nonempty_texts(self) -> list[Texts]:
         """Returns the result of the first stage; raises `UserError` if no pairs of a corpus remain."""
-        for source, texts in zip(self._sources, self._texts(), strict=True):
+        for source, texts in zip(self._sources, self._texts, strict=True):
             _check_not_empty(source, texts.report())
-        return self._texts()
+        return self._texts
 
     def _encoded(self, index: int, tokenizer: Tokenizer) -> tuple[Store, CleaningReport]:
         source = self._sources[index]
@@ -278,7 +282,7 @@ class _Stages:
         tables: list[str] = []
 
         def build(part: Path) -> dict[str, Any]:
-            texts = self._texts()[index]
+            texts = self._texts[index]
             report = texts.report()
             paths = [part / _shard_name(shard) for shard in range(texts.num_shards)]
             missing = [path for path in paths if not path.exists()]
@@ -294,7 +298,7 @@ class _Stages:
             return {"shards": [path.name for path in paths], "report": report_to_json(report)}
 
         def repair(name: str) -> None:
-            self._texts()
+            _ = self._texts  # runs the first stage
             setup()(folder / name)
 
         facts = cached_or_built(folder, build, repair, checked=self._checked)
@@ -305,13 +309,6 @@ class _Stages:
         else:
             log.info("%s: already prepared, %d of %d pairs retained", title, report.kept, report.total)
         return Store.open(folder / name for name in facts["shards"]), report
-
-    def _tokenizer_fingerprint(self) -> str:
-        """Returns a fingerprint of the given tokenizer, or of everything that the training depends on."""
-        if self._existing is not None:
-            return fingerprint([FORMAT, self._existing.fingerprint])
-        facts = [FORMAT, spm.__version__, self._mixture, asdict(self.tokenizer_options)]
-        return fingerprint([*facts, *self._placeholder_facts])
 
     @property
     def _placeholder_facts(self) -> list[Any]:

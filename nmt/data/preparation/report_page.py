@@ -55,21 +55,13 @@ def _environment() -> Environment:
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
-    environment.filters.update(thousands=_thousands, percent=_percent, px=_px, visible=visible)
+    environment.filters.update(thousands="{:,}".format, percent=_percent, px="{:.1f}".format, visible=visible)
     return environment
-
-
-def _thousands(count: int) -> str:
-    return f"{count:,}"
 
 
 def _percent(part: float, whole: float) -> str:
     share = part / max(whole, 1)
     return "<0.01%" if 0 < share < 0.00005 else f"{share:.2%}"
-
-
-def _px(coordinate: float) -> str:
-    return f"{coordinate:.1f}"
 
 
 class Tick(NamedTuple):

@@ -13,7 +13,7 @@ from __future__ import annotations
 import re
 from abc import ABC, abstractmethod
 from bisect import bisect_right
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from itertools import accumulate
 
@@ -135,7 +135,17 @@ class SentencePieceVocabulary(Vocabulary):
 
     def word_numbers(self, text: str) -> list[int]:
         """See `Vocabulary.word_numbers`."""
-        return words_of_text(text, self._begins)
+        # Each part between spaces is encoded alone, as `Words` does it.
+        parts = [(match.start(), match[0]) for match in re.finditer("[^ ]+", text)]
+        messages = self.processor.encode(
+            [part for _, part in parts], out_type="serialized_proto", num_threads=1
+        )
+        begins = [
+            len(text[:start].encode()) + begin
+            for (start, _), message in zip(parts, messages, strict=True)
+            for begin in piece_begins(message)
+        ]
+        return words_at(text, text, begins)
 
     def decode(self, ids: Sequence[Sequence[int]]) -> list[str]:
         """See `Vocabulary.decode`."""
@@ -146,11 +156,6 @@ class SentencePieceVocabulary(Vocabulary):
         """See `Vocabulary.decoded_begins`."""
         message: bytes = self.processor.decode(list(ids), out_type="serialized_proto")
         return self.processor.decode(list(ids)), piece_begins(message)
-
-    def _begins(self, parts: list[str]) -> list[list[int]]:
-        """Returns for each part of a text the first byte of each of its pieces."""
-        messages = self.processor.encode(parts, out_type="serialized_proto", num_threads=1)
-        return list(map(piece_begins, messages))
 
 
 _BYTE = re.compile("<0x[0-9A-F]{2}>")
@@ -289,19 +294,6 @@ def _varint(message: bytes, at: int) -> tuple[int, int]:
 
 NO_WORD = -1
 """The number of a piece that belongs to no word, such as a space at the end."""
-
-
-def words_of_text(text: str, encode: Callable[[list[str]], list[list[int]]]) -> list[int]:
-    """Returns the number of the word of each piece of a text.
-
-    Each part between spaces is encoded alone, as `Words` does it; `encode` returns the first byte of its
-    pieces.
-    """
-    parts = [(match.start(), match[0]) for match in re.finditer("[^ ]+", text)]
-    starts = [len(text[:start].encode()) for start, _ in parts]
-    part_begins = encode([part for _, part in parts]) if parts else []
-    begins = [start + begin for start, part in zip(starts, part_begins, strict=True) for begin in part]
-    return words_at(text, text, begins)
 
 
 def words_at(text: str, shown: str, begins: Sequence[int]) -> list[int]:

@@ -36,7 +36,14 @@ class LanguageRule(Rule):
 
     def __init__(self, confidence: float, source_lang: str, target_lang: str) -> None:
         self.confidence = confidence
-        known = known_languages()
+        try:
+            from lingua import Language
+        except ImportError as error:
+            raise UserError(
+                "data.cleaning.langid_confidence: lingua-language-detector is not installed. "
+                'Run pip install "nmt[langid]", or set data.cleaning.langid_confidence=0.'
+            ) from error
+        known = frozenset(language.iso_code_639_1.name.lower() for language in Language.all())
         self.expected = tuple(_codes(code) for code in (source_lang, target_lang))
         for code, codes in zip((source_lang, target_lang), self.expected, strict=True):
             if not codes <= known:
@@ -67,22 +74,6 @@ class LanguageRule(Rule):
             return False
         first = detector().compute_language_confidence_values(text)[0]
         return first.value >= self.confidence and first.language.iso_code_639_1.name.lower() not in codes
-
-
-def known_languages() -> frozenset[str]:
-    """Returns the ISO 639-1 codes of the languages that the detector distinguishes.
-
-    Raises:
-        UserError: the package is not installed.
-    """
-    try:
-        from lingua import Language
-    except ImportError as error:
-        raise UserError(
-            "data.cleaning.langid_confidence: lingua-language-detector is not installed. "
-            'Run pip install "nmt[langid]", or set data.cleaning.langid_confidence=0.'
-        ) from error
-    return frozenset(language.iso_code_639_1.name.lower() for language in Language.all())
 
 
 @cache
