@@ -17,9 +17,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from nmt.data.batches.batching import Layout
 from nmt.model.attention import Attention, KeysValues, Pattern, Score
-from nmt.model.gpu.kernel import failure, has_triton
+from nmt.model.gpu.kernel import attends_right, failure, has_triton
 from nmt.runtime.streams import log
 
 HALF = (torch.bfloat16, torch.float16)
@@ -68,22 +67,17 @@ def supports_flash(device: torch.device, dtype: torch.dtype, width: int) -> bool
 
 @cache
 def flash_runs(device: torch.device, dtype: torch.dtype, width: int) -> bool:
-    """Whether flash attention runs on this device, tried once.
+    """Whether flash attention runs on this device for heads of this width, tried once.
 
     A build of torch may have the operator but not the kernel, or not for the GPU at hand. The memory probe
     tries it first, so that the warning comes before the first batch.
-
-    Args:
-        device: of the tensors.
-        dtype: of the tensors.
-        width: E.
     """
 
-    def attend(qkv: Tensor, layout: Layout) -> Tensor:
+    def attend(qkv: Tensor, pattern: Pattern) -> Tensor:
         q, k, v = qkv.unbind(1)
-        return attend_flash(q, k, v, Pattern(layout, layout, 1, width, 1 / width**0.5, causal=True))
+        return attend_flash(q, k, v, pattern)
 
-    reason = failure(attend, device, dtype, width)
+    reason = failure(lambda: attends_right(attend, device, dtype, width))
     if reason is not None:
         log.warning(
             "this build of torch has no flash attention for %s with heads of %d on %s (%s). Attention pads "

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from nmt.data.batches.batching import Layout
+from nmt.model.attention import Pattern
 from nmt.runtime.streams import log
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
@@ -63,34 +64,20 @@ def has_triton() -> bool:
     return find_spec("triton") is not None
 
 
-def failure(
-    attend: Callable[[Tensor, Layout], Tensor], device: torch.device, dtype: torch.dtype, width: int
-) -> str | None:
-    """Tries a kernel for attention on a sentence of two tokens, with its gradient.
+def attends_right(
+    attend: Callable[[Tensor, Pattern], Tensor], device: torch.device, dtype: torch.dtype, width: int
+) -> bool:
+    """Whether a kernel computes the attention of a sentence of two tokens, with its gradient.
 
-    Args:
-        attend: causal self-attention: (N, 3, H, E) queries, keys and values, and their layout → (N, H, E).
-        device: of the tensors.
-        dtype: of the tensors.
-        width: E.
-
-    Returns:
-        The reason why the kernel can't be used; None if it can.
-
-    Raises:
-        OutOfMemoryError: there is too little memory to try it.
+    `attend` maps queries, keys and values, (N, 3, 1, width), to (N, 1, width).
     """
-
-    def is_right() -> bool:
-        layout = Layout.of([2]).to(device)
-        qkv = torch.ones(2, 3, 1, width, dtype=dtype, device=device, requires_grad=True)
-        out = attend(qkv, layout)
-        (grad,) = torch.autograd.grad(out, qkv, torch.ones_like(out))
-        # The first token sees itself, the second one both.
-        return bool((out == 1).all()) and grad[:, 2, 0, 0].tolist() == [1.5, 0.5]
-
+    layout = Layout.of([2]).to(device)
+    qkv = torch.ones(2, 3, 1, width, dtype=dtype, device=device, requires_grad=True)
     with torch.autocast(device.type, enabled=False):
-        return reason_of(is_right)
+        out = attend(qkv, Pattern(layout, layout, 1, width, 1 / width**0.5, causal=True))
+        (grad,) = torch.autograd.grad(out, qkv, torch.ones_like(out))
+    # The first token sees itself, the second one both.
+    return bool((out == 1).all()) and grad[:, 2, 0, 0].tolist() == [1.5, 0.5]
 
 
 def right(name: str, place: object, is_right: Callable[[], bool]) -> bool:
@@ -99,27 +86,24 @@ def right(name: str, place: object, is_right: Callable[[], bool]) -> bool:
     Args:
         name: of the kernels, such as "attention kernels".
         place: where they are tried, for the warning.
-        is_right: see `reason_of`.
+        is_right: see `failure`.
     """
-    reason = reason_of(is_right)
-    report(name, place, reason)
-    return reason is None
-
-
-def report(name: str, place: object, reason: str | None) -> None:
-    """Logs a warning if there is a reason why kernels can't be used."""
+    reason = failure(is_right)
     if reason is not None:
         log.warning(
             "the %s of nmt do not run on %s (%s). Those of torch are used instead, which are slower",
             *(name, place, reason),
         )
+    return reason is None
 
 
-def reason_of(is_right: Callable[[], bool]) -> str | None:
-    """Tries kernels; see `failure`.
+def failure(is_right: Callable[[], bool]) -> str | None:
+    """Tries kernels, and returns the reason why they can't be used; None if they can.
 
-    Args:
-        is_right: computes something with gradients, and returns whether the results are right.
+    `is_right` computes something with gradients, and returns whether the results are right.
+
+    Raises:
+        OutOfMemoryError: there is too little memory to try them.
     """
     try:
         with torch.inference_mode(False), torch.enable_grad():

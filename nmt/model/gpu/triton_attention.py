@@ -9,37 +9,29 @@ product with H * E columns each.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import cache
+from functools import cache, partial
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from nmt.data.batches.batching import Layout
-from nmt.model.attention import Score
+from nmt.model.attention import Pattern, Score
 from nmt.model.gpu import attention_kernels
 from nmt.model.gpu.attention import FlatAttention
-from nmt.model.gpu.kernel import failure, report
+from nmt.model.gpu.kernel import attends_right, right
 
 
 @cache
 def runs(device: torch.device, dtype: torch.dtype, width: int) -> bool:
-    """Whether the kernels of nmt run on this device, tried once.
+    """Whether the kernels of nmt run on this device for heads of this width, tried once.
 
     Triton may be installed but unable to compile, because it lacks a C compiler.
-
-    Args:
-        device: of the tensors.
-        dtype: of the tensors.
-        width: E.
     """
-
-    def attend(qkv: Tensor, layout: Layout) -> Tensor:
-        return attend_joined(qkv, layout, causal=True, window=None, scale=1.0)
-
-    reason = failure(attend, device, dtype, width)
-    report("attention kernels", f"{device} with heads of {width}", reason)
-    return reason is None
+    return right(
+        "attention kernels",
+        f"{device} with heads of {width}",
+        lambda: attends_right(attend_joined, device, dtype, width),
+    )
 
 
 @cache
@@ -47,16 +39,16 @@ def sums_biases(device: torch.device, dtype: torch.dtype, width: int) -> bool:
     """Whether the kernels also sum gradients over tokens on this device, tried once; see `runs`."""
     gradient = ProductGradient(3)
 
-    def attend(qkv: Tensor, layout: Layout) -> Tensor:
-        return attend_joined(qkv, layout, causal=True, window=None, scale=1.0, gradient=gradient)
-
-    reason = failure(attend, device, dtype, width)
-    if reason is None:
+    def is_right() -> bool:
+        if not attends_right(partial(attend_joined, gradient=gradient), device, dtype, width):
+            return False
         _, sums = gradient.take(gradient.whole) or (None, torch.zeros(3))
         # Equal keys: the gradients of queries and keys are 0, and those of the values add up to 2.
-        reason = None if sums.view(3, -1)[:, 0].tolist() == [0.0, 0.0, 2.0] else "its sums are wrong"
-    report("sums of attention kernels", f"{device} with heads of {width}", reason)
-    return reason is None
+        if sums.view(3, -1)[:, 0].tolist() != [0.0, 0.0, 2.0]:
+            raise ValueError("its sums are wrong")
+        return True
+
+    return right("sums of attention kernels", f"{device} with heads of {width}", is_right)
 
 
 class TritonAttention(FlatAttention):
@@ -66,54 +58,32 @@ class TritonAttention(FlatAttention):
         self, qkv: Tensor, score: Score, layer: int, gradient: ProductGradient | None = None
     ) -> Tensor:
         """See `Attention.self_attend`; receives its gradient in `gradient`, if that is given."""
-        pattern = self.pattern
-        if pattern.rotates:
+        if self.pattern.rotates:
             return super().self_attend(qkv, score, layer)
-        assert pattern.scale is not None
-        return attend_joined(
-            qkv,
-            pattern.queries,
-            causal=pattern.causal,
-            window=pattern.window,
-            scale=pattern.scale,
-            gradient=gradient,
-        ).flatten(1)
+        return attend_joined(qkv, self.pattern, gradient).flatten(1)
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, slots: Sequence[Slot | None] = ()) -> Tensor:
         """See `FlatAttention.attend`; the gradients of q, k and v are written to `slots`, if given."""
-        pattern = self.pattern
-        window, scale = -1 if pattern.window is None else pattern.window, pattern.scale
-        q, k, v = (_adjacent(x) for x in (q, k, v))
+        inputs = [_adjacent(x) for x in (q, k, v)]
         # Without a gradient, nothing would take it from there.
-        used = [slot if x.requires_grad else None for x, slot in zip((q, k, v), slots, strict=False)]
-        out: Tensor = _attend(q, k, v, pattern.queries, pattern.keys, pattern.causal, window, scale, used)
+        used = [slot if x.requires_grad else None for x, slot in zip(inputs, slots, strict=False)]
+        out: Tensor = _attend(self.pattern, used, *inputs)
         return out
 
 
-def attend_joined(
-    qkv: Tensor,
-    layout: Layout,
-    *,
-    causal: bool,
-    window: int | None,
-    scale: float,
-    gradient: ProductGradient | None = None,
-) -> Tensor:
-    """Self-attention within sentences.
+def attend_joined(qkv: Tensor, pattern: Pattern, gradient: ProductGradient | None = None) -> Tensor:
+    """Self-attention within sentences, without the rotation of a positional encoding.
 
     Args:
         qkv: (N, 3, H, E), contiguous; queries, keys and values.
-        layout: of the stream.
-        causal: whether a query sees only the keys up to its position.
-        window: the number of keys that a query sees on either side; None: all.
-        scale: factor on the dot products.
+        pattern: the keys that each query sees.
         gradient: receives the gradient of `qkv` and its sums; None: the sums are not computed.
 
     Returns:
         (N, H, E).
     """
-    gradient = gradient if qkv.requires_grad else None
-    out: Tensor = _self_attend(qkv, layout, causal, -1 if window is None else window, scale, gradient)
+    used = gradient if qkv.requires_grad else None
+    out: Tensor = _attend(pattern, [] if used is None else [Slot(used, part) for part in range(3)], qkv)
     return out
 
 
@@ -122,101 +92,51 @@ def _adjacent(x: Tensor) -> Tensor:
     return x if x.stride()[1:] == (x.shape[2], 1) else x.contiguous()
 
 
-class _SelfAttend(torch.autograd.Function):
-    """`attend_joined`; the gradient is one tensor, like the input."""
-
-    @staticmethod
-    def forward(
-        ctx: Any,
-        qkv: Tensor,
-        layout: Layout,
-        causal: bool,
-        window: int,
-        scale: float,
-        gradient: ProductGradient | None,
-    ) -> Tensor:
-        q, k, v = qkv.unbind(1)
-        out, sums = attention_kernels.flat_attention(
-            q, k, v, layout.sentences, layout.cu_seqlens, causal, window, scale
-        )
-        ctx.save_for_backward(qkv, out, sums)
-        ctx.layout, ctx.options, ctx.gradient = layout, (causal, window, scale), gradient
-        return out
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        qkv, out, sums = ctx.saved_tensors
-        inputs, gradient = qkv.unbind(1), ctx.gradient
-        if gradient is None:
-            whole = torch.empty_like(qkv)
-            places = [(part, None) for part in whole.unbind(1)]
-        else:
-            places = [gradient.begin(part, x) for part, x in enumerate(inputs)]
-            whole = gradient.whole
-        _write_gradients(grad, out, sums, inputs, places, ctx.layout, ctx.layout, ctx.options)
-        return whole, None, None, None, None, None
-
-
 class _Attend(torch.autograd.Function):
-    """`TritonAttention.attend`."""
+    """Attention of queries, keys and values. If they are one tensor, so is their gradient."""
 
     @staticmethod
-    def forward(
-        ctx: Any,
-        q: Tensor,
-        k: Tensor,
-        v: Tensor,
-        queries: Layout,
-        keys: Layout,
-        causal: bool,
-        window: int,
-        scale: float,
-        slots: Sequence[Slot | None],
-    ) -> Tensor:
+    def forward(ctx: Any, pattern: Pattern, slots: Sequence[Slot | None], *tensors: Tensor) -> Tensor:
+        (q, k, v), options = _three(tensors), _options(pattern)
         out, sums = attention_kernels.flat_attention(
-            q, k, v, queries.sentences, keys.cu_seqlens, causal, window, scale
+            q, k, v, pattern.queries.sentences, pattern.keys.cu_seqlens, *options
         )
-        ctx.save_for_backward(q, k, v, out, sums)
-        ctx.queries, ctx.keys, ctx.options, ctx.slots = queries, keys, (causal, window, scale), slots
+        ctx.save_for_backward(*tensors, out, sums)
+        ctx.pattern, ctx.slots = pattern, slots
         return out
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        q, k, v, out, sums = ctx.saved_tensors
-        inputs, slots = (q, k, v), ctx.slots or (None,) * 3
-        if any(slots):
-            slots = [slot or Slot(ProductGradient(1), 0) for slot in slots]
-            places = [slot.gradient.begin(slot.part, x) for slot, x in zip(slots, inputs, strict=True)]
+        *tensors, out, sums = ctx.saved_tensors
+        (q, k, v), pattern = _three(tensors), ctx.pattern
+        added = [q.new_empty(0, q.shape[1:].numel(), dtype=torch.float32)] * 3
+        if any(ctx.slots):
+            slots = [slot or Slot(ProductGradient(1), 0) for slot in ctx.slots]
+            places = [slot.gradient.begin(slot.part, x) for slot, x in zip(slots, (q, k, v), strict=True)]
+            gradients, added = ([place[i] for place in places] for i in (0, 1))
+            wholes = gradients if len(tensors) == 3 else [slots[0].gradient.whole]
         else:
-            places = [(x.new_empty(x.shape), None) for x in inputs]
-        _write_gradients(grad, out, sums, inputs, places, ctx.queries, ctx.keys, ctx.options)
-        return *(gradient for gradient, _ in places), *(None,) * 6
+            wholes = [x.new_empty(x.shape) for x in tensors]
+            gradients = list(_three(wholes))
+        attention_kernels.flat_attention_backward(
+            *(grad.contiguous(), out, sums, q, k, v, pattern.queries.sentences, pattern.queries.cu_seqlens),
+            *(pattern.keys.sentences, pattern.keys.cu_seqlens, *_options(pattern), *gradients, *added),
+        )
+        return None, None, *wholes
 
 
-def _write_gradients(
-    grad: Tensor,
-    out: Tensor,
-    sums: Tensor,
-    inputs: Sequence[Tensor],
-    places: Sequence[tuple[Tensor, Tensor | None]],
-    queries: Layout,
-    keys: Layout,
-    options: tuple[bool, int, float],
-) -> None:
-    """Writes the gradients of queries, keys and values to their places, and the sums to those that exist."""
-    q, k, v = inputs
-    causal, window, scale = options
-    gradients, added = zip(*places, strict=True)
-    no_sums = q.new_empty(0, q.shape[1:].numel(), dtype=torch.float32)
-    attention_kernels.flat_attention_backward(
-        *(grad.contiguous(), out, sums, q, k, v, queries.sentences, queries.cu_seqlens),
-        *(keys.sentences, keys.cu_seqlens, causal, window, scale, *gradients),
-        *(no_sums if each is None else each for each in added),
-    )
-
-
-_self_attend: Callable[..., Any] = _SelfAttend.apply
 _attend: Callable[..., Any] = _Attend.apply
+
+
+def _three(tensors: Sequence[Tensor]) -> tuple[Tensor, Tensor, Tensor]:
+    """Returns queries, keys and values, which may be parts of one tensor."""
+    q, k, v = tensors[0].unbind(1) if len(tensors) == 1 else tensors
+    return q, k, v
+
+
+def _options(pattern: Pattern) -> tuple[bool, int, float]:
+    assert pattern.scale is not None
+    return pattern.causal, -1 if pattern.window is None else pattern.window, pattern.scale
 
 
 class ProductGradient:

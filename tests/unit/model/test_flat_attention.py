@@ -11,6 +11,7 @@ from torch import Tensor
 from triton_programs import compiled, interpreted
 
 from nmt.data.batches.batching import Layout
+from nmt.model.attention import Pattern
 
 pytest.importorskip("triton", reason="Triton is not installed: it exists for Linux only")
 from nmt.model.gpu import triton_attention
@@ -62,7 +63,7 @@ def test_kernels_that_do_not_run_are_reported_once_and_not_used(
 def test_sums_that_do_not_run_do_not_switch_the_kernels_off(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    def attend(qkv: Tensor, layout: Layout, *, gradient: object = None, **options: object) -> Tensor:
+    def attend(qkv: Tensor, pattern: Pattern, gradient: object = None) -> Tensor:
         if gradient is not None:
             raise RuntimeError("no sums")
         first, both = qkv[:1, 2], qkv[:, 2].mean(0, keepdim=True)
@@ -107,7 +108,7 @@ def test_a_gpu_computes_the_same_in_every_run() -> None:
     qkv = torch.randn(shape, generator=generator, device="cuda", dtype=torch.bfloat16, requires_grad=True)
     found = []
     for _ in range(2):
-        out = triton_attention.attend_joined(qkv, layout, causal=True, window=None, scale=0.125)
+        out = triton_attention.attend_joined(qkv, Pattern(layout, layout, 8, 64, 0.125, causal=True))
         (grad,) = torch.autograd.grad(out, qkv, torch.ones_like(out))
         found.append((out, grad))
     assert all(torch.equal(a, b) for a, b in zip(*found, strict=True))
