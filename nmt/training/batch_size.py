@@ -61,9 +61,7 @@ def require_room(config: TrainConfig, processes: int) -> None:
     The search runs in one process, before the others start. A sharded model needs all of them, and the memory
     that it leaves free on each differs.
 
-    Args:
-        config: the options of the run.
-        processes: how many processes train on this machine.
+    `processes` train on this machine.
 
     Raises:
         OutOfMemory: the free memory is too small.
@@ -122,10 +120,7 @@ def with_fitting_batches(config: TrainConfig, prepared: Prepared, processes: int
     micro-batches as fit, the same number for each process. With `training.sharding=full` on several processes
     batches can't be tried; then the micro-batches are as given, but at least one per process.
 
-    Args:
-        config: the options of the run, every other `auto` replaced.
-        prepared: the data of the run.
-        processes: how many processes share the memory of this machine.
+    `processes` share the memory of this machine.
 
     Raises:
         UserError: not even the smallest batch fits into memory.
@@ -171,12 +166,6 @@ def probe_memory(step: TrainingStep, store: Store, config: TrainConfig, loss_sca
     If they fit, training won't run out of memory. The probe changes no state: the next update zeroes the
     gradients and seeds dropout again.
 
-    Args:
-        step: the model in training.
-        store: the training pairs.
-        config: the options of the run; `data.max_tokens` is a number.
-        loss_scale: of the run.
-
     Raises:
         OutOfMemory: the batches don't fit into memory.
     """
@@ -193,10 +182,8 @@ def largest_batches(store: Store, data: DataConfig) -> list[Batch]:
     The first ones are full of the longest sources and the longest targets, because the memory of attention
     is quadratic in their lengths. The last one has the most sentences.
 
-    Args:
-        store: the training pairs; only their lengths are used.
-        data: the token budgets, and whether sampling, concatenation or placeholders make sentences longer
-            than they are in the store.
+    Of the pairs in `store` only the lengths are used. Sampling, concatenation and placeholders make sentences
+    longer than they are there.
     """
     target_budget, source_budget = budgets(data)
     grows = data.sampling.alpha > 0.0 or data.concatenate > 0.0 or data.placeholders
@@ -378,12 +365,7 @@ def _batch_memory_errors(data: DataConfig, micro_batches: int) -> AbstractContex
 
 
 def _model_memory_errors(model: nn.Module, options: TrainingConfig) -> AbstractContextManager[None]:
-    """Turns running out of memory into an `OutOfMemory` error about the size of the model.
-
-    Args:
-        model: the model to set up for training.
-        options: of the training; they determine what memory holds in addition to the weights.
-    """
+    """Turns running out of memory into an `OutOfMemory` error about the size of the model."""
 
     def error() -> OutOfMemory:
         count = sum(parameter.numel() for parameter in model.parameters())

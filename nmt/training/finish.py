@@ -215,14 +215,8 @@ def _scores(
 
     All ranks translate. Only rank 0 scores and writes; the others return an empty result.
 
-    Args:
-        searcher: of the model.
-        config: the options of the run.
-        prepared: the data of the run.
-        folder: receives the translations.
-        ranks: the processes that share the work.
-        name: of the model in file names and on the progress bar; empty: the final model.
-        valid: translations of the validation set that the model has made already.
+    `name` is that of the model in file names and on the progress bar; empty: the final model. `valid` are
+    translations of the validation set that the model has made already.
     """
     results, translator = {}, Translator(searcher, prepared.tokenizer)
     for split, text, hypotheses in (("test", prepared.test, None), ("valid", prepared.valid, valid)):

@@ -126,9 +126,8 @@ def run_launched(config_text: str) -> TrainResult | None:
 def _run_joined(config: TrainConfig, *, parent_reports: bool) -> TrainResult | None:
     """Joins the other ranks, and runs with them; all end together.
 
-    Args:
-        config: the options; those of rank 0 hold.
-        parent_reports: whether the parent of all ranks reports their failures. Otherwise rank 0 does.
+    The options of rank 0 hold. Failures are reported by rank 0, or with `parent_reports` by the parent of all
+    ranks.
     """
     try:
         ranks = Ranks.from_environment(choose_device("auto"))
@@ -149,9 +148,7 @@ def _run_joined(config: TrainConfig, *, parent_reports: bool) -> TrainResult | N
 def run_rank(config: TrainConfig, ranks: Ranks) -> TrainResult | None:
     """Runs in one rank. Rank 0 does everything that is done once: it prepares the data, saves and logs.
 
-    Args:
-        config: the options; those of rank 0 hold.
-        ranks: this process and the others.
+    The options of rank 0 hold.
 
     Returns:
         The result; None in all ranks but the first.
@@ -268,10 +265,7 @@ def _checked_and_prepared(
 ) -> tuple[TrainConfig, Prepared]:
     """Checks the options, prepares the data, and resolves each `auto` that depends on the data.
 
-    Args:
-        config: the options of the run.
-        folder: the folder of the run.
-        processes: how many processes train on this machine.
+    `processes` train on this machine.
     """
     plugins, origin = folder.plugins(), f"The run in {folder.path} was started"
     if not plugins and config.start_from is not None:

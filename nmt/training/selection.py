@@ -185,11 +185,7 @@ def candidates(
     n are `count` and its halves, rounded up, down to 2 (5, 3, 2). With a running mean, the last weights
     without it are a candidate too. Candidates of the same checkpoints are merged.
 
-    Args:
-        checkpoints: as for `averaged_updates`.
-        config: kind and number.
-        extras: as for `averaged_updates`.
-        ema: whether the checkpoints hold running means.
+    `checkpoints` and `extras` are as for `averaged_updates`; with `ema` they hold running means.
 
     Returns:
         The candidates, those of the fewest checkpoints first, then the earliest; of equals, the first wins.
@@ -222,13 +218,7 @@ def select_best(
 
     All ranks call it together. Only rank 0 reads checkpoints.
 
-    Args:
-        config: the options of the run.
-        possible: the candidates, in rank 0.
-        checkpoints: the checkpoints of the run.
-        model: the weights of each candidate are loaded into it in turn.
-        validator: of that model, on the whole validation set.
-        ranks: the processes that share the work.
+    Rank 0 has the `possible` candidates. The validator is that of `model`, on the whole validation set.
 
     Returns:
         The selection; only rank 0 has the weights.
@@ -298,9 +288,7 @@ def weights_of(candidate: Candidate, checkpoints: CheckpointFolder) -> dict[str,
 def average(updates: Sequence[int], weights: Callable[[int], Mapping[str, Tensor]]) -> dict[str, Tensor]:
     """Returns the mean of the weights after each of `updates`, summed in float64.
 
-    Args:
-        updates: at least one.
-        weights: returns the weights after an update; one set at a time is in memory.
+    One set of weights at a time is in memory.
     """
     first = weights(updates[0])
     dtypes = {name: tensor.dtype for name, tensor in first.items()}

@@ -51,12 +51,8 @@ _SAMPLE_CHARACTERS = 100  # of each side of a sample in the log; complete in met
 class Trainer:
     """A model in training, and the counters of the run.
 
-    Args:
-        config: the options of the run, every `auto` replaced except that of `data.loaders`.
-        prepared: the data of the run.
-        folder: the folder of the run; only the main process writes to it.
-        ranks: the processes that share the work.
-        stop: polled between updates; once it returns true, the state is saved and training stops.
+    Of the options, every `auto` is replaced except that of `data.loaders`. Only the main process writes to
+    the folder. `stop` is polled between updates; once it returns true, the state is saved and training stops.
     """
 
     def __init__(

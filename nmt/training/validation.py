@@ -73,14 +73,7 @@ class SharedSearcher(TorchSearcher):
 
     All ranks call it with the same sentences.
 
-    Args:
-        model: the model.
-        tokenizer: of the model.
-        config: the options of decoding.
-        ranks: the processes; the device of this one computes.
-        precision: of the matrix products.
-        fixed: whether the batches must not depend on the free memory of a GPU.
-        stop: polled after each batch.
+    With `fixed`, the batches do not depend on the free memory of a GPU. `stop` is polled after each batch.
     """
 
     def __init__(
@@ -222,9 +215,7 @@ class Validator:
     ) -> list[str]:
         """Returns the best translation of each source, in order.
 
-        Args:
-            advance: called with the number of lines of each finished batch.
-            stop: polled after each batch.
+        `advance` is called with the number of lines of each finished batch, and `stop` polled after it.
 
         Raises:
             ValidationStopped: `stop` became true in this rank or in another one.
@@ -239,10 +230,7 @@ class Validator:
     def score(self, key: str, hypotheses: Sequence[str], stop: Callable[[], bool] = bool) -> float | None:
         """Scores translations of the sources in one metric, as `nmt-eval` does.
 
-        Args:
-            key: of the metric.
-            hypotheses: the translations.
-            stop: polled by slow metrics.
+        `stop` is polled by slow metrics.
 
         Returns:
             The score; None if the metric has none.
@@ -272,13 +260,8 @@ def validator_for(
 ) -> Validator:
     """Returns a validator on the validation set of a run.
 
-    Args:
-        model: the model to validate.
-        config: the options of the run.
-        prepared: the data of the run.
-        ranks: the processes that share the work.
-        final: whether to validate as for the final scores: on the whole set, in fp32. Otherwise the first
-            `training.validate_sentences` sentences are used, in the precision of the training.
+    It computes the `final` scores on the whole set, in fp32; otherwise those of the first
+    `training.validate_sentences` sentences, in the precision of the training.
     """
     held_out, store, options = prepared.valid, prepared.valid_store, config.training
     count = (0 if final else options.validate_sentences) or len(held_out.sources)

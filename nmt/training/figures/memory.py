@@ -19,9 +19,7 @@ _KIB = 1024
 class MemoryMeter:
     """Measures memory on one device: on a GPU by its allocator, on the CPU by the figures in `/proc`.
 
-    Args:
-        device: the device of the work.
-        processes: number of processes that share the memory of this machine; on GPUs each has a separate GPU.
+    The memory of this machine is shared by `processes`; on GPUs each has a separate GPU.
     """
 
     def __init__(self, device: torch.device, processes: int) -> None:

@@ -30,12 +30,8 @@ _NO_UPDATES: Counters[float] = Counters(*[0.0] * NUM_COUNTERS)
 class Meter:
     """Sums updates between two calls of `clear` and computes their figures.
 
-    Args:
-        config: of the run.
-        progress: the progress at the start of this session.
-        ceiling: peak operations per second of all devices of the run together.
-        device: the device whose memory is reported.
-        cores: warns when other programs use the CPU cores; None: the run does not compute on the CPU.
+    `ceiling` is the peak of operations per second of all devices of the run together. `cores` warns when
+    other programs use the CPU cores; None: the run does not compute on the CPU.
     """
 
     def __init__(
@@ -57,11 +53,8 @@ class Meter:
     def add(self, totals: Counters[float], norm: float, seconds: float, waited: float) -> None:
         """Adds an update.
 
-        Args:
-            totals: its counters, over all processes.
-            norm: the norm of its gradient.
-            seconds: duration of the update.
-            waited: total seconds of waiting for data, in all updates of this session so far.
+        `totals` are over all processes. `waited` are the seconds of waiting for data in all updates of this
+        session so far.
         """
         self._updates += 1
         self._totals = Counters(*map(operator.add, self._totals, totals))
@@ -200,12 +193,8 @@ class CpuContention:
     MFU shows that training is slow, but not why. Its ceiling is measured on the same busy machine. Linux
     counts how long each thread was ready to run without a core: that is the time that other threads took.
 
-    Args:
-        threads: number of computing threads of this process.
-        processes: number of processes of the run on this machine.
-        queued: returns the seconds that the threads of this process have waited for a core so far; None:
-            unknown.
-        clock: returns the time in seconds.
+    `queued` returns the seconds that the threads of this process have waited for a core so far; None:
+    unknown.
     """
 
     def __init__(

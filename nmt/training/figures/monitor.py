@@ -35,10 +35,7 @@ class Monitor:
     `update` and `time`. The TensorBoard file is created from it, so both are truncated in the same way when a
     run is resumed.
 
-    Args:
-        folder: of the run.
-        run: the progress of the run; later records are deleted.
-        max_updates: the end of the progress bar.
+    Records after the progress `run` are deleted.
 
     Raises:
         UserError: here and in all methods: the disk is full, or the folder is not writable.

@@ -121,12 +121,8 @@ def _run_rank(
 ) -> Any:
     """The entry point of each rank: runs `work`; the agent tells the parent what it returns or raises.
 
-    Args:
-        work: see `launch`.
-        argument: passed to `work`.
-        stop: the file that requests a stop.
-        changed: environment variables that have changed in the parent; None: removed.
-        host: the call from Python that the parent serves; None if the parent is a command.
+    `stop` is the file that requests a stop. `changed` are the environment variables that have changed in the
+    parent; None: removed. `host` is the call from Python that the parent serves; None: it is a command.
     """
     for key, value in changed.items():
         if value is None:

@@ -152,9 +152,7 @@ class Ranks:
     def meet(self, problem: str | None, seconds: float = _JOIN_SECONDS) -> None:
         """Waits until all ranks have reported whether they can take part.
 
-        Args:
-            problem: why this process can't take part; None: it can.
-            seconds: how long to wait for the others.
+        `problem` is the reason why this process can't take part; None: it can.
 
         Raises:
             UserError: in all processes: one can't take part, or ranks are missing.

@@ -15,8 +15,7 @@ from nmt.runtime.signals import unignored
 class Stopped(SystemExit):
     """Raised after a signal stopped a run and its state was saved; exit status 128 + the signal number.
 
-    Args:
-        signum: the signal number; None if another process received the signal.
+    `signum` is None if another process received the signal.
     """
 
     def __init__(self, signum: int | None) -> None:

@@ -41,10 +41,8 @@ def watched(ranks: Ranks, *, logs: bool) -> Iterator[None]:
     waits for a dead one on another machine would wait until the timeout of the process group. A process whose
     work is done waits for rank 0, so that the launchers of all machines end together.
 
-    Args:
-        ranks: the processes.
-        logs: whether to log the first failure, once. False if the parent of all ranks does it. They then stay
-            a moment longer than the one that failed, so that the parent finds that one.
+    The first failure is logged once with `logs`. Otherwise the parent of all ranks does it, and they stay a
+    moment longer than the one that failed, so that the parent finds that one.
 
     Raises:
         UserError: rank 0 can't be reached from this machine.
@@ -80,13 +78,9 @@ class Watchdog:
     The message has `status` and `text` of a failure, or a `status` of 0. If a connection closes without a
     message, the process was killed or its machine died.
 
-    Args:
-        rank: of this process.
-        streams: rank → connection: to all ranks if this is rank 0, else to rank 0.
-        hosts: the name of the machine of each rank.
-        logs: whether this process logs the failures of others: rank 0, and one process on each other machine
-            for the end of rank 0.
-        end: ends this process.
+    Rank 0 has `streams` to all other ranks, and they to rank 0. `hosts` has the machine of each rank.
+    Failures of others are logged (`logs`) by rank 0, and the end of rank 0 by one process on each other
+    machine. `end` ends this process.
     """
 
     def __init__(

@@ -54,12 +54,10 @@ class DamagedCheckpoint(Exception):
 class CheckpointFolder:
     """The checkpoints of one run.
 
-    Args:
-        folder: `RUN_DIR/checkpoints`; created by the first `save`.
-        fingerprints: name → fingerprint of an input of the run, such as its data. Stored in each checkpoint,
-            and compared when it is loaded.
-        options: name → value of the options that must not change; stored and compared in the same way. An
-            option that only one side has was added or removed by another version of nmt, and is ignored.
+    The first `save` creates the folder. `fingerprints` are those of the inputs of the run, such as its data,
+    and `options` are those that must not change, by name. Both are stored in each checkpoint, and compared
+    when it is loaded. An option that only one side has was added or removed by another version of nmt, and is
+    ignored.
     """
 
     def __init__(
@@ -72,9 +70,7 @@ class CheckpointFolder:
     def save(self, checkpoint: Checkpoint, facts: Mapping[str, Any]) -> Path:
         """Writes a checkpoint atomically; replaces one of the same update.
 
-        Args:
-            checkpoint: the checkpoint to write.
-            facts: further entries of `state.json`, for other programs and people.
+        `facts` are further entries of `state.json`, for other programs and people.
 
         Raises:
             UserError: it can't be written; existing checkpoints are unchanged.
@@ -274,9 +270,7 @@ class Saver:
     only when the new one is safely on disk. Errors are reported later, by `check`, which is called after each
     update. Call `wait` before reading or changing the folder.
 
-    Args:
-        folder: the folder of the checkpoints.
-        pool: a pool of one thread.
+    The pool has one thread.
     """
 
     def __init__(self, folder: CheckpointFolder, pool: ThreadPoolExecutor) -> None:
@@ -288,10 +282,8 @@ class Saver:
     ) -> None:
         """Waits for the previous checkpoint, copies this one and starts to write it.
 
-        Args:
-            checkpoint: may be changed as soon as this returns.
-            facts: further entries of `state.json`.
-            keep: the updates whose checkpoints are retained once it is written; None: all.
+        The checkpoint may be changed as soon as this returns. Once it is written, the checkpoints of the
+        updates `keep` are retained; None: all.
 
         Raises:
             UserError: the previous checkpoint can't be written.

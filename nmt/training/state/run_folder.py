@@ -209,9 +209,7 @@ class RunFolder:
     def claimed(self, config: TrainConfig, check: Callable[[], object] = bool) -> Iterator[None]:
         """Holds the lock of the folder; writes `config.yaml` and logs to `train.log`.
 
-        Args:
-            config: the options of the run.
-            check: called with the lock, before anything is written; it may raise an error.
+        `check` is called with the lock, before anything is written; it may raise an error.
 
         Raises:
             UserError: another process holds the lock, or the folder can't be written to.
@@ -338,12 +336,8 @@ def require_same(
 ) -> None:
     """Requires that these options of a run have not changed since `where` was written.
 
-    Args:
-        where: the run folder or the checkpoint.
-        saved: full name → value of the options in `where`.
-        new: the same of the options given now.
-        keys: the names to compare.
-        note: a reason that the message gives, with a space before it.
+    `saved` are the options in `where`, the run folder or the checkpoint, and `new` those given now: full name
+    → value. `note` is a reason that the message gives, with a space before it.
 
     Raises:
         UserError: some have changed; the message has the names, old and new values of the first ones.

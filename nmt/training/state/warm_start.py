@@ -64,9 +64,7 @@ def with_vocabulary(config: TrainConfig, begun: TrainConfig | None = None) -> Tr
 
     A model on the hub gets the commit of this moment.
 
-    Args:
-        config: the options.
-        begun: the options of the run that is resumed, or None. It retains its commits.
+    A resumed run retains the commits of its options, `begun`.
 
     Raises:
         UserError: `start_from` is not a model, or one of another shape.
@@ -144,10 +142,8 @@ def freeze(model: Seq2Seq, parts: Sequence[str]) -> None:
     `decoder.0.cross_attention.q.weight`. `*` stands for any text. A part also selects the modules of the
     model whose names begin with it and `_`: `encoder` includes `encoder_norm` and `encoder_positions`.
 
-    Args:
-        model: its weights are changed to `requires_grad=False`. A weight with several names is frozen if one
-            of them is selected.
-        parts: as `training.freeze`.
+    The weights are changed to `requires_grad=False`. A weight with several names is frozen if one of them is
+    selected.
 
     Raises:
         UserError: a part selects no weight, or no weight is left to train.

@@ -25,10 +25,7 @@ class RunningMean:
     A checkpoint holds the mean in the place of the weights, because its readers need the mean. The weights
     that training resumes from are stored with the optimizer's state, as `trained.NAME`.
 
-    Args:
-        parallel: the model in training; only `in_place` changes it.
-        decay: share of the old mean; 0: there is no mean.
-        is_main: whether this process uses what `state` returns.
+    `decay` is the share of the old mean; 0: there is no mean. Only `is_main` uses what `state` returns.
     """
 
     def __init__(self, parallel: Parallel, decay: float, *, is_main: bool = True) -> None:

@@ -212,12 +212,7 @@ def _in_parts(
 ) -> None:
     """Replaces the logits of each pass, (R, V), by their gradients, a part of the rows at a time.
 
-    Args:
-        scores: the logits.
-        ids: (R,) int64, the targets.
-        figures: (3, R), receives for each token -log p, its logit, and the divergence.
-        options: of the loss.
-        gradient: whether the gradients are needed; otherwise `scores` have no meaning afterwards.
+    It does what a `LossKernel` does. Without `gradient`, `scores` have no meaning afterwards.
     """
     for rows in _parts(len(ids), _rows_of_losses(scores[0])):
         logits = [score[rows] for score in scores]
@@ -294,9 +289,7 @@ def _softmax(scores: Tensor, out: Tensor | None = None) -> tuple[Tensor, Tensor,
     log p[v] = logit[v] - (highest logit - log of its p), where that p is 1 / V or more. So the log-softmax is
     not computed.
 
-    Args:
-        scores: (R, V) logits.
-        out: receives the softmax; may be `scores`.
+    `out` receives the softmax; it may be `scores`.
     """
     highest = scores.amax(-1, keepdim=True)
     p = torch.softmax(scores, dim=-1, out=out)

@@ -77,10 +77,8 @@ class StartPenalty:
     and after clipping, where Adam adds weight decay. So `training.clip_norm` and the logged gradient norm
     concern the loss alone, and neither loss scale nor number of processes matters.
 
-    Args:
-        weights: the trained weights by name, or the shards of them in this process, with their starting
-            values, which are copied. Training changes the tensors.
-        strength: of the penalty.
+    `weights` are the trained weights by name, or the shards of them in this process, with their starting
+    values, which are copied.
     """
 
     def __init__(self, weights: Mapping[str, Tensor], strength: float) -> None:
@@ -100,9 +98,7 @@ class FlatGradients:
     Zeroing, scaling, the norm and the sum over processes are then one call each. The buffer ends with extra
     numbers, so that the same sum over processes also sums the counters of an update.
 
-    Args:
-        parameters: the trained parameters. Their `grad` is set here and must not be replaced.
-        num_extras: length of `extras`.
+    The `grad` of the parameters is set here and must not be replaced.
 
     Attributes:
         buffer: (size,) fp32: the gradients, then the extras.
@@ -247,10 +243,7 @@ class Adam(Optimizer):
     def step(self, rate: float, finite: Tensor | None = None, divisor: Tensor | None = None) -> None:
         """Makes one fused call; with weight decay, one for the weights that decay and one for the others.
 
-        Args:
-            rate: see `Optimizer.step`.
-            finite: see `Optimizer.step`.
-            divisor: () fp32, by which the gradients are divided first, in the same pass over them.
+        `divisor`, () fp32: the gradients are divided by it first, in the same pass over them.
         """
         config = self.config
         self._step.add_(1.0 if finite is None else finite)

@@ -297,9 +297,7 @@ def _buckets(starts: Sequence[int], end: int) -> list[range]:
     The parameters of the last layers are the last ones of the buffer, and the backward pass computes their
     gradients first.
 
-    Args:
-        starts: the place of each parameter in the buffer.
-        end: the end of the last one.
+    `starts` are the places of the parameters in the buffer, and `end` is the end of the last one.
     """
     buckets, stop = [], len(starts)
     for number in reversed(range(len(starts))):

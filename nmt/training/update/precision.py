@@ -52,10 +52,7 @@ class HoldsLossScale(Protocol):
 def adapt_loss_scale(progress: HoldsLossScale, precision: Precision, finite: bool) -> bool:
     """Halves the scale after an overflow; doubles it after 2000 finite updates (Micikevicius et al. 2018).
 
-    Args:
-        progress: holds the scale; changed in place.
-        precision: of the run.
-        finite: whether the gradient of the last update was finite.
+    `finite` says whether the gradient of the last update was finite.
 
     Returns:
         Whether the scale can be the cause of a non-finite update, so that a smaller one may avoid it.

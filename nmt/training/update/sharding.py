@@ -32,11 +32,7 @@ class Sharded:
     last. Processes may then have unequal numbers of micro-batches, since they communicate in the first and
     the last only.
 
-    Args:
-        model: unsharded, on the CPU, so that no device ever holds more of it than it needs.
-        options: the `training` section.
-        ranks: the processes.
-        num_extras: length of `extras`.
+    The model is unsharded and on the CPU, so that no device ever holds more of it than it needs.
     """
 
     def __init__(self, model: Seq2Seq, options: TrainingConfig, ranks: Ranks, num_extras: int) -> None:

@@ -28,10 +28,7 @@ class TrainingStep:
 
     All processes call each method together, except `add`.
 
-    Args:
-        model: the model to train; its weights are moved to the device of `ranks`.
-        options: the `training` section.
-        ranks: the processes that share the work.
+    The weights of the model are moved to the device of `ranks`.
 
     Attributes:
         model: the model that computes the micro-batches.
@@ -61,8 +58,7 @@ class TrainingStep:
     def begin(self, loss_scale: float = 1.0) -> None:
         """Begins an update, also if `apply` did not end the one before.
 
-        Args:
-            loss_scale: the loss is multiplied by it, so that fp16 can represent its gradient. A power of two.
+        `loss_scale`, a power of two, multiplies the loss, so that fp16 can represent its gradient.
         """
         self._loss_scale = loss_scale
         self.parallel.zero()
@@ -87,10 +83,7 @@ class TrainingStep:
     def apply(self, rate: float, *, stop: bool, seconds: float) -> UpdateCheck:
         """Sums over the processes and takes the step of the optimizer, unless the update is not finite.
 
-        Args:
-            rate: the learning rate.
-            stop: the stop request of this process, for `counters`.
-            seconds: of the training so far, for `counters`.
+        The counters get the stop request of this process, and the seconds of the training so far.
 
         Returns:
             Whether the update is applied, and the counters over all processes.
