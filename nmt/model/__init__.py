@@ -59,10 +59,8 @@ BACKENDS["cuda"] = GpuBackend
 def put_on(model: M, device: torch.device, kernels: Collection[Kernel] = ()) -> M:
     """Moves a model to a device, and chooses how that device computes it.
 
-    Args:
-        model: changed in place. If it is on the device already, its backend stays.
-        device: the device.
-        kernels: those of `training.unmeasured_kernels`.
+    The model is changed in place. If it is on the device already, its backend stays. `kernels` are those of
+    `training.unmeasured_kernels`.
 
     Returns:
         The model.

@@ -110,10 +110,7 @@ class Attention(ABC):
 class ObservedAttention(Attention):
     """Another cross-attention, whose weights are computed too, as autograd differentiates them.
 
-    Args:
-        attention: the other one.
-        queries: layout of the stream of the queries.
-        keys: layout of the stream of the keys.
+    `queries` and `keys` are the layouts of their streams.
     """
 
     def __init__(self, attention: Attention, queries: Layout, keys: Layout) -> None:
@@ -161,12 +158,8 @@ def attention_weights(q: Tensor, k: Tensor, scale: float, added: Tensor | None =
 def flat_attention_weights(q: Tensor, k: Tensor, queries: Layout, keys: Layout, score: Score) -> Tensor:
     """Returns the weights of an attention between flat streams, as autograd differentiates them.
 
-    Args:
-        q: (N, H, E), queries.
-        k: (M, H, E), keys of another stream with the same sentences.
-        queries: the layout of `q`.
-        keys: the layout of `k`.
-        score: the score function.
+    `q` is (N, H, E), and `k` (M, H, E), of a stream with the same sentences; their layouts are `queries` and
+    `keys`.
 
     Returns:
         (N, H, L) fp32 or wider; L is the length of the longest sentence of `keys`. A query has the weight 0
@@ -196,9 +189,7 @@ def normalised(scores: Tensor) -> Tensor:
 def normalised_backward(grad: Tensor, weights: Tensor) -> Tensor:
     """Returns the gradient of the scores.
 
-    Args:
-        grad: (..., Lk), the gradient of the weights.
-        weights: (..., Lk), of `normalised`.
+    `grad` is the gradient of `weights`, the result of `normalised`, (..., Lk) both.
     """
     if weights.device.type == "cpu" and weights.shape[-1] < FEWEST_KEYS:
         product = grad * weights
@@ -216,10 +207,6 @@ class Score(nn.Module):
 
     A score that is a multiple of the dot product overrides `factor`; all kernels support it. Any other score
     overrides `forward`. `__init__` initialises the parameters.
-
-    Args:
-        heads: H.
-        width: E.
 
     Attributes:
         scale: `factor(width)`.

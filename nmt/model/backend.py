@@ -30,10 +30,7 @@ class Layers(Protocol):
     def hidden(self, model: Any, batch: Batch, sources: Sequence[Attention]) -> Tensor:
         """Returns the hidden states of a batch.
 
-        Args:
-            model: the Transformer.
-            batch: the sentence pairs.
-            sources: the cross-attention of each layer.
+        `sources` is the cross-attention of each layer of the Transformer.
 
         Returns:
             (T, D), for T target tokens.
@@ -91,9 +88,7 @@ class Backend:
     def attention(self, pattern: Pattern, dtype: torch.dtype) -> Attention:
         """Returns the attention of a batch.
 
-        Args:
-            pattern: the keys that each query sees.
-            dtype: of queries, keys and values.
+        `dtype` is that of queries, keys and values.
         """
         kind = PaddedAttention if pattern.is_plain else VariantAttention
         return kind(pattern, self.group_overhead)
@@ -118,9 +113,7 @@ class Backend:
 def converted_once(x: Tensor, count: int) -> tuple[Tensor, ...]:
     """Returns a tensor for several users; under autocast, it is converted once for all of them.
 
-    Args:
-        x: operand of a matrix product of each user.
-        count: number of users.
+    `x` is an operand of a matrix product of each of `count` users.
     """
     device = x.device.type
     if not torch.is_autocast_enabled(device):

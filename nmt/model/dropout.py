@@ -27,9 +27,7 @@ class DropoutSource:
     def seed(self, seed: int, device: torch.device | None = None) -> None:
         """Seeds the generator of the CPU, and that of `device` if it is a CUDA device.
 
-        Args:
-            seed: any integer of 63 bits.
-            device: the device of the model.
+        The seed is any integer of 63 bits.
         """
         self._generator = np.random.Generator(np.random.SFC64(seed))
         self._seed = seed
@@ -73,10 +71,8 @@ class Dropout(nn.Module):
 
     The mean does not change. See Srivastava et al. 2014, and section 5.4 of "Attention Is All You Need".
 
-    Args:
-        rate: probability that a value becomes zero; rounded to 1/65536.
-        source: the generator of random numbers, shared by the whole model.
-        rows: zero whole rows instead of single values.
+    With `rows` it zeroes whole rows. The rate is rounded to 1/65536. The whole model shares the source of
+    random numbers.
     """
 
     def __init__(self, rate: float, source: DropoutSource, *, rows: bool = False) -> None:
@@ -89,9 +85,7 @@ class Dropout(nn.Module):
     def forward(self, x: Tensor, residual: Tensor | None = None) -> Tensor:
         """Returns dropout(x), or `residual` + dropout(x).
 
-        Args:
-            x: any shape; (N, D) with `rows`.
-            residual: the shape of `x`.
+        `x` has any shape; with `rows` it is (N, D).
         """
         if not self.training or self.threshold == 0:
             return x if residual is None else residual + x

@@ -55,11 +55,6 @@ class RecurrentModel(Seq2Seq):
     It uses these options of the `model` section: the numbers of layers, `d_model`, `tie`, `dropout` and
     `word_dropout`.
 
-    Args:
-        config: the `model` section.
-        source_vocab_size: number of source pieces.
-        target_vocab_size: number of target pieces.
-
     Raises:
         UserError: `model.tie=all` with two vocabularies, or an odd `model.d_model`.
     """
@@ -213,10 +208,8 @@ _CELLS: dict[Cell, Callable[..., Any]] = {Cell.gru: nn.GRUCell, Cell.lstm: nn.LS
 class BidirectionalLayer(nn.Module):
     """A bidirectional recurrent layer over a packed stream.
 
-    Args:
-        cell: the unit.
-        d_model: D; each direction has D / 2 dimensions.
-        dropout: on the input; None for the first layer, whose input is the result of a dropout.
+    Each direction has D / 2 dimensions. `dropout` is on the input; None for the first layer, whose input is
+    the result of a dropout.
     """
 
     def __init__(self, cell: Cell, d_model: int, dropout: Dropout | None) -> None:
@@ -250,12 +243,7 @@ class Memory:
 
     @classmethod
     def of(cls, flat: Tensor, source: Layout) -> Memory:
-        """Pads the outputs of the encoder.
-
-        Args:
-            flat: (S, D).
-            source: the layout of `flat`.
-        """
+        """Pads the outputs of the encoder, (S, D)."""
         lengths = np.array(source.lengths)
         starts = np.cumsum(lengths) - lengths
         places = np.arange(source.max_len)
@@ -288,11 +276,7 @@ cell state of each LSTM unit."""
 class RecurrentDecoder(nn.Module, ABC):
     """The base class of the decoders: a stack of recurrent units with attention to the source.
 
-    Args:
-        cell: the unit.
-        d_model: D.
-        layers: number of units in the stack.
-        dropout: between the units.
+    `layers` is the number of units in the stack; `dropout` is between them.
     """
 
     key: Linear
@@ -309,10 +293,9 @@ class RecurrentDecoder(nn.Module, ABC):
     def forward(self, embedded: Tensor, memory: Memory, sizes: Tensor) -> Tensor:
         """Decodes with teacher forcing, step by step.
 
-        Args:
-            embedded: (T, D), packed: the first tokens of all sentences, then the second tokens, and so on.
-            memory: of the sentences in descending order of target length.
-            sizes: (L,) int64 on the CPU, the number of sentences that have a token at each step.
+        `embedded`, (T, D), is packed: the first tokens of all sentences, then the second tokens, and so on.
+        `memory` has the sentences in descending order of target length. `sizes`, (L,) int64 on the CPU, are
+        the numbers of sentences that have a token at each step.
 
         Returns:
             (T, D), packed.

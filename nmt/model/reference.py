@@ -24,11 +24,8 @@ Weights = Mapping[str, Tensor]
 def naive_hidden(weights: Weights, config: ModelConfig, source: list[int], target: list[int]) -> Tensor:
     """Returns the (T, D) hidden states of one pair.
 
-    Args:
-        weights: as in `Transformer.state_dict`.
-        config: the `model` section.
-        source: S ids, the last one EOS.
-        target: T ids, the first one BOS.
+    `weights` are as in `Transformer.state_dict`. `source` has S ids, the last one EOS, and `target` T ids,
+    the first one BOS.
     """
 
     def sublayer(at: str, x: Tensor, function: Callable[..., Tensor], *more: Tensor) -> Tensor:

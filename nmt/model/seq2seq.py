@@ -175,8 +175,7 @@ class Seq2Seq(nn.Module, ABC):
     def start(self, batch: Batch) -> DecoderState:
         """Encodes the sources for a search.
 
-        Args:
-            batch: its targets are not read.
+        The targets of the batch are not read.
 
         Returns:
             The state of one empty hypothesis per sentence.
@@ -219,10 +218,7 @@ class Seq2Seq(nn.Module, ABC):
     ) -> tuple[Tensor, Any, Tensor]:
         """Does a `step` and returns the attention to the source, the mean over some heads.
 
-        Args:
-            ids: see `step`.
-            state: see `step`.
-            heads: the layer and the number of each head, from 0. Empty: all heads of the last layer.
+        `heads` are the layer and the number of each head, from 0. Empty: all heads of the last layer.
 
         Returns:
             The two values of `step`, and (B, K, S), the attention weights; see `step_with_heads`.
@@ -353,11 +349,6 @@ def ignored_options(config: ModelConfig) -> list[str]:
 
 def build_model(config: ModelConfig, source_vocab_size: int, target_vocab_size: int) -> Seq2Seq:
     """Builds a model with random weights.
-
-    Args:
-        config: the `model` section.
-        source_vocab_size: number of source pieces.
-        target_vocab_size: number of target pieces.
 
     Raises:
         UserError: the architecture is unknown, or its options contradict each other.

@@ -42,11 +42,6 @@ def training_flops(config: ModelConfig, target_vocab_size: int, batch: Batch) ->
     The backward pass takes twice as many: one product for the gradient of each factor. Self-attention of the
     decoder counts as the full square t_b x t_b, although the causal mask hides half of it. This is customary
     (Chowdhery et al. 2022, appendix B). Padding is not counted, and no operations except matrix products.
-
-    Args:
-        config: the `model` section.
-        target_vocab_size: V.
-        batch: the batch that the model reads.
     """
     d, f = config.d_model, config.d_ff
     lengths = batch.source.lengths, batch.target.lengths

@@ -41,11 +41,6 @@ from nmt.model.size import num_weights, training_flops
 class Transformer(Seq2Seq):
     """Encoder, decoder, embeddings and output projection; see `Seq2Seq` for the methods.
 
-    Args:
-        config: the `model` section.
-        source_vocab_size: number of source pieces.
-        target_vocab_size: number of target pieces.
-
     Raises:
         UserError: `model.tie=all` with two vocabularies.
     """
@@ -109,11 +104,7 @@ class Transformer(Seq2Seq):
         return hidden
 
     def encode(self, source_ids: Tensor, source: Layout) -> Tensor:
-        """Encodes the sources.
-
-        Args:
-            source_ids: (S,) int64.
-            source: the layout of `source_ids`.
+        """Encodes the sources, (S,) int64.
 
         Returns:
             (S, D), the memory that cross-attention reads.
@@ -310,10 +301,7 @@ def _shape(config: ModelConfig, *, causal: bool) -> Shape:
 class Layer(nn.Module):
     """The base class of encoder and decoder layers: sub-layers, each with a residual connection and a norm.
 
-    Args:
-        config: the `model` section.
-        randomness: the source of dropout masks.
-        number: index of the layer, from 0.
+    `number` is the index of the layer, from 0.
     """
 
     def __init__(self, config: ModelConfig, randomness: DropoutSource, number: int) -> None:

@@ -77,12 +77,8 @@ class CachedDecoderState(Attention):
     ) -> CachedDecoderState:
         """Returns the state of one empty hypothesis per sentence.
 
-        Args:
-            keys_values: (flat source tokens, 2, H, E), the keys and values of each layer, projected from the
-                output of the encoder.
-            source: the layout of the source tokens.
-            positions: see the attributes.
-            window: see the attributes.
+        `keys_values` are those of each layer, (flat source tokens, 2, H, E), projected from the output of the
+        encoder.
         """
         first = keys_values[0]
         device, (_, two, heads, width) = first.device, first.shape
@@ -229,10 +225,7 @@ class CachedDecoderState(Attention):
 
         The cache must have room for one more token; see `grown`.
 
-        Args:
-            qkv: (B * K, 3, H, E), queries, keys and values of the newest tokens.
-            score: the score of the layer.
-            layer: index of the decoder layer.
+        `qkv`, (B * K, 3, H, E), are queries, keys and values of the newest tokens.
 
         Returns:
             (B * K, D).
@@ -261,11 +254,7 @@ class CachedDecoderState(Attention):
     def _with_bias(self, mask: Tensor | None, q: Tensor, positions: Positions, layer: int) -> Tensor | None:
         """Adds the bias of the positional encoding to a mask; see `hidden_slots`.
 
-        Args:
-            mask: broadcasts to (G, H, K or 1, L * C).
-            q: (B * K, H, E), queries.
-            positions: the encoding.
-            layer: index of the decoder layer.
+        The mask broadcasts to (G, H, K or 1, L * C), and `q` is (B * K, H, E).
         """
         bias = positions.bias(q[:, :, None], *self._distances, layer)
         if bias is None:
@@ -284,11 +273,7 @@ class CachedDecoderState(Attention):
     def cross_attend(self, q: Tensor, keys_values: KeysValues | None, score: Score, layer: int) -> Tensor:
         """Attends to the sources; one matrix product takes all hypotheses of a sentence as queries.
 
-        Args:
-            q: (B * K, H, E), queries.
-            keys_values: None, since `cross` holds them.
-            score: the score of the layer.
-            layer: index of the decoder layer.
+        `q` is (B * K, H, E), and `keys_values` None, since `cross` holds them.
 
         Returns:
             (B * K, D).

@@ -234,12 +234,8 @@ class PaddingMap:
     ) -> PaddingMap:
         """Builds the mapping.
 
-        Args:
-            firsts: for each group, (B,) the indices of the first tokens of its sentences.
-            lengths: for each group, (B,) the lengths of its sentences.
-            parts: P.
-            heads: H.
-            device: the device of the stream.
+        `firsts` are the indices of the first tokens of the sentences of each group, and `lengths` their
+        lengths, (B,) each. `parts` is P.
         """
         rows, real, shapes = [], [], []
         for first, length in zip(firsts, lengths, strict=True):
@@ -260,9 +256,7 @@ class PaddingMap:
     def pad(self, flat: Tensor, *, zeros: bool = False) -> list[Tensor]:
         """(N, P, H, E) → (P, B * H, L, E) for each group.
 
-        Args:
-            flat: the stream.
-            zeros: whether to fill padding with 0; otherwise it holds finite values.
+        With `zeros`, padding is 0; otherwise it holds finite values.
         """
         rows = flat.reshape(-1, flat.shape[-1])
         return self.views(selected(rows, self.to_padded, self.padding if zeros else None))

@@ -168,10 +168,7 @@ class Window:
     block and of its neighbours. So a block is computed as a short sentence of r queries and 2 r (causal) or
     3 r keys, in time O(L r).
 
-    Args:
-        attention: the attention of the batch.
-        group: the sentences of the group.
-        size: r.
+    `size` is r.
     """
 
     def __init__(self, attention: PaddedAttention, group: Group, size: int) -> None:

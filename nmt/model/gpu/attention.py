@@ -26,13 +26,7 @@ _WIDTHS = (16, 32, 64, 128)
 
 
 def attention_without_padding(pattern: Pattern, device: torch.device, dtype: torch.dtype) -> Attention | None:
-    """Returns the fastest attention without padding that computes a pattern; None if there is none.
-
-    Args:
-        pattern: the keys that each query sees.
-        device: a CUDA device.
-        dtype: of queries, keys and values.
-    """
+    """Returns the fastest attention without padding that computes a pattern; None if there is none."""
     if pattern.scale is None or pattern.acts_on_scores:
         return None
     kind = triton_kind(device, dtype, pattern.width)
@@ -88,11 +82,7 @@ def flash_runs(device: torch.device, dtype: torch.dtype, width: int) -> bool:
 
 
 class FlatAttention(Attention):
-    """Attention that reads queries, keys and values of a batch without padding.
-
-    Args:
-        pattern: the keys that each query sees.
-    """
+    """Attention that reads queries, keys and values of a batch without padding."""
 
     def __init__(self, pattern: Pattern) -> None:
         self.pattern = pattern

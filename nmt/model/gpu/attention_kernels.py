@@ -92,27 +92,12 @@ def flat_attention_backward(
 ) -> None:
     """Computes the gradients of `flat_attention` and, on request, their sums over each tile of tokens.
 
-    Args:
-        grad: (Nq, H, E), of its outputs; contiguous.
-        out: (Nq, H, E), its outputs.
-        sums: (H, Nq), as it returned them.
-        q: see `flat_attention`, as all others up to `scale`.
-        k: see `q`.
-        v: see `q`.
-        q_sentences: see `q`.
-        q_seqlens: (B + 1,) int32, where the queries of each sentence begin, and where the last ones end.
-        k_sentences: (Nk,) int32, the sentence of each key.
-        k_seqlens: see `q`.
-        causal: see `q`.
-        window: see `q`.
-        scale: see `q`.
-        grad_q: (Nq, H, E), receives the gradient of `q`; a token's values are adjacent, here and below.
-        grad_k: (Nk, H, E), receives that of `k`.
-        grad_v: (Nk, H, E), receives that of `v`.
-        added_q: (P, H * E) fp32, receives the sums of the gradient of `q`; P is `num_tiles` of `q`. The
-            values of a row are adjacent, here and below. All three are (0, H * E): no sums are computed.
-        added_k: (P, H * E) fp32, receives those of `k`; P is `num_tiles` of `k`.
-        added_v: (P, H * E) fp32, receives those of `v`.
+    `grad`, `out` and `sums` are its results and the gradient of the first; `grad` is contiguous. All
+    arguments from `q` to `scale` are as in `flat_attention`; `q_seqlens` and `k_sentences` are the same for
+    the other stream. `grad_q`, `grad_k` and `grad_v` receive the gradients of `q`, `k` and `v`, and have
+    their shapes; a token's values are adjacent. `added_q`, `added_k` and `added_v`, (P, H * E) fp32, receive
+    their sums; P is `num_tiles`, and the values of a row are adjacent. If all three are (0, H * E), no sums
+    are computed.
     """
     _check(q, k, v)
     _check(grad_q, grad_k, grad_v)

@@ -39,9 +39,7 @@ def padding_steps(max_target: int, max_source: int) -> tuple[int, int]:
 def check_capture(options: TrainingConfig, model: Seq2Seq | None = None) -> None:
     """Requires options with which the passes of a model on a GPU can be recorded.
 
-    Args:
-        options: the `training` section.
-        model: on the GPU, in training mode, with copies of its weights in bf16; None: it is not built yet.
+    The model is on the GPU, in training mode, with copies of its weights in bf16; None: it is not built yet.
 
     Raises:
         UserError: `training.cuda_graphs=true` and another option exclude each other.
@@ -141,9 +139,7 @@ class CapturedPasses:
     def run(self, batch: Batch, *, last: bool) -> None:
         """Runs the passes of a batch; then starts the sum over the processes, if it is the `last` batch.
 
-        Args:
-            batch: in one piece of memory; see `Batch.pin_memory`.
-            last: whether it is the last one of this process in the update.
+        The batch is in one piece of memory; see `Batch.pin_memory`.
         """
         key = (batch.shape, self._parallel.noted_gradients)
         recorded = self._recorded.get(key)

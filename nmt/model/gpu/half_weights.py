@@ -19,10 +19,8 @@ from nmt.model.seq2seq import Seq2Seq
 class HalfWeights:
     """The copies of a model's weights, and the gradients of all its trained weights.
 
-    Args:
-        model: its layers receive the copies. The `grad` of each of its trained parameters is where gradients
-            are summed. Copies of frozen weights get no gradient either.
-        dtype: of the copies.
+    The layers of the model receive the copies. Gradients are summed in the `grad` of each of its trained
+    parameters. Copies of frozen weights get no gradient either.
     """
 
     def __init__(self, model: Seq2Seq, dtype: torch.dtype) -> None:
@@ -55,8 +53,7 @@ class HalfWeights:
     def add_gradients(self, numbers: range | None = None) -> None:
         """Adds the gradients of a micro-batch to the sums, after its backward pass.
 
-        Args:
-            numbers: of the parameters whose gradients are computed already; None: all.
+        The gradients of the parameters `numbers` are computed already; None: all.
         """
         # Autograd has left each gradient as it was computed, since there was none before.
         numbers = range(len(self._weights)) if numbers is None else numbers

@@ -83,10 +83,7 @@ def attends_right(
 def right(name: str, place: object, is_right: Callable[[], bool]) -> bool:
     """Tries kernels and returns whether they run and are right; logs a warning if not.
 
-    Args:
-        name: of the kernels, such as "attention kernels".
-        place: where they are tried, for the warning.
-        is_right: see `failure`.
+    `place` is where they are tried, for the warning. For `is_right` see `failure`.
     """
     reason = failure(is_right)
     if reason is not None:

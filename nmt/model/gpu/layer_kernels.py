@@ -81,9 +81,7 @@ def _results(
 def _check(x: Tensor, **others: tuple[Tensor, tuple[int, ...]]) -> None:
     """Checks what a kernel can't: shapes, memory layout and devices.
 
-    Args:
-        x: a tensor of the kernel.
-        others: name → another tensor, and the shape that it must have.
+    Each other tensor, by name, must have the shape that is given with it.
     """
     assert x.is_contiguous()
     for name, (tensor, shape) in others.items():
@@ -105,15 +103,8 @@ def residual_norm_backward(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Computes the gradients of `residual_norm`.
 
-    Args:
-        grad: (N, D), of its result; contiguous.
-        total: (N, D), as it was returned.
-        statistics: (N, 2), as they were returned.
-        weight: (D,), the gain of the norm.
-        y_dtype: the dtype of `y`.
-        rate: see `residual_norm`.
-        seed: see `residual_norm`.
-        mask: see `residual_norm`.
+    `grad`, (N, D), is the gradient of its result; contiguous. `total` and `statistics` are as it returned
+    them, and the others as it received them; `y_dtype` is the dtype of `y`.
 
     Returns:
         The gradients of y, (N, D), and of x, (N, D); (P, 3, D) fp32, whose sums over the P programs are the
@@ -234,12 +225,7 @@ def _embedded(
 def embed_backward(grad: Tensor, factor: float, rate: float, seed: Tensor, mask: int) -> Tensor:
     """Computes the gradient of the rows of `weight` that `embed` has read.
 
-    Args:
-        grad: (N, D), of the result; contiguous.
-        factor: see `embed`.
-        rate: see `embed`.
-        seed: see `embed`.
-        mask: see `embed`.
+    `grad`, (N, D), is the gradient of the result; contiguous. The others are as for `embed`.
 
     Returns:
         (N, D) fp32.

@@ -55,13 +55,7 @@ class Stream:
 
 
 class FusedLayers:
-    """Computes a Transformer in training; see `nmt.model.backend.Layers`.
-
-    Args:
-        model: one for which `unsupported` returns None.
-        dtype: of the matrix products.
-        kernels: those of `training.unmeasured_kernels`.
-    """
+    """Computes a Transformer in training; see `nmt.model.backend.Layers`."""
 
     def __init__(self, model: Transformer, dtype: torch.dtype, kernels: Collection[Kernel]) -> None:
         self._dtype = dtype
@@ -162,11 +156,7 @@ class FusedLayers:
     ) -> tuple[Tensor, Tensor, ProductGradient | None]:
         """Computes a product whose input is also a residual connection.
 
-        Args:
-            stream: the input.
-            linear: has copies.
-            attention: reads the product.
-            parts: of the product: queries, or queries, keys and values.
+        `attention` reads the product of `linear`, which has `parts`: queries, or queries, keys and values.
 
         Returns:
             `stream.x` for the residual connection, (N, D); the product with its bias, (N, parts * D); and the
@@ -193,12 +183,7 @@ class FusedLayers:
     def _end(self, y: Tensor, bias: Tensor, dropout: Dropout, x: Tensor, norm: nn.LayerNorm) -> Stream:
         """Ends a sub-layer: LayerNorm(x + dropout(y + bias)).
 
-        Args:
-            y: (N, D), its last product.
-            bias: (D,), of the product.
-            dropout: of the sub-layer.
-            x: (N, D), the input of the sub-layer.
-            norm: of the sub-layer.
+        `y`, (N, D), is its last product, and `bias`, (D,), the bias of that; `x`, (N, D), is its input.
         """
         rate, seed = _rate_and_seed(dropout, x.device)
         return self._stream(*products.end_sublayer(y, bias, x, norm.weight, norm.bias, norm.eps, rate, seed))

@@ -106,16 +106,9 @@ def rdrop_(
 ) -> None:
     """Replaces the logits of both passes by their gradients; `loss.training_loss` has the objective.
 
-    Args:
-        first: (R, V), logits of the first pass, as in `cross_entropy_`.
-        second: (R, V), logits of the second pass.
-        ids: (R,) int64, the target of each row; contiguous.
-        figures: (3, R) fp32. Row 0 receives the mean of both -log softmax(logits)[id], row 1 the mean of both
-            logits[id], row 2 the divergence times `weight`.
-        peak: 1 - label smoothing.
-        weight: a quarter of `training.rdrop`.
-        scale: the loss scale.
-        loss_rows: see `cross_entropy_`.
+    `first` and `second`, (R, V), are the logits of the passes. Row 0 of `figures` receives the mean of both
+    -log softmax(logits)[id], row 1 the mean of both logits[id], and row 2 the divergence times `weight`,
+    which is a quarter of `training.rdrop`. The others are as for `cross_entropy_`.
     """
     _check(ids, figures, first, second)
     if len(first):

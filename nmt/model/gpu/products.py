@@ -63,11 +63,8 @@ def _with_sum(grad: Tensor) -> tuple[Tensor, Tensor]:
 def _of_fork(grad_x: Tensor | None, grad: Tensor, weight: Tensor, dtype: torch.dtype) -> Tensor:
     """Returns the gradient of the input of a product that is also a residual connection, (N, D).
 
-    Args:
-        grad_x: (N, D), the gradient of the residual connection; None if it is 0.
-        grad: (N, M), that of the product.
-        weight: (M, D), of the product.
-        dtype: of the input.
+    `grad_x`, (N, D), is the gradient of the residual connection; None if it is 0. `grad`, (N, M), is that of
+    the product with `weight`, (M, D). `dtype` is that of the input.
     """
     return _product(grad, weight, dtype) if grad_x is None else _add_product(grad_x, grad, weight)
 
@@ -118,11 +115,8 @@ feed_forward: Callable[..., tuple[Tensor, Tensor]] = _FeedForward.apply
 def _before_relu(grad: Tensor, weight: Tensor, hidden: Tensor, in_product: bool) -> tuple[Tensor, Tensor]:
     """Returns the gradient before a ReLU, (N, F), and sums of it over some tokens each, (P, F) fp32.
 
-    Args:
-        grad: (N, D), the gradient of the product that reads the hidden layer.
-        weight: (D, F), its weights.
-        hidden: (N, F), the results of the ReLU.
-        in_product: whether to use `relu_product`, if it runs here.
+    `grad`, (N, D), is the gradient of the product that reads `hidden`, (N, F), the results of the ReLU;
+    `weight`, (D, F), is its weights.
     """
     if in_product and relu_product.supports(weight) and relu_product.runs(grad.device, grad.dtype):
         return relu_product.relu_product(grad, weight, hidden)

@@ -90,12 +90,7 @@ def _results(grad: Tensor, weight: Tensor, out: Tensor) -> tuple[Tensor, Tensor]
 
 @cache
 def runs(device: torch.device, dtype: torch.dtype) -> bool:
-    """Whether the kernel is used on this device: tried once, unless Triton has no fast products there.
-
-    Args:
-        device: of the tensors.
-        dtype: of the tensors.
-    """
+    """Whether the kernel is used on this device: tried once, unless Triton has no fast products there."""
 
     def is_right() -> bool:
         # Sizes like those of models, multiples of 256, and of 16 for tokens: what Triton compiles for them is

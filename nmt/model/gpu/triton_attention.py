@@ -74,10 +74,7 @@ class TritonAttention(FlatAttention):
 def attend_joined(qkv: Tensor, pattern: Pattern, gradient: ProductGradient | None = None) -> Tensor:
     """Self-attention within sentences, without the rotation of a positional encoding.
 
-    Args:
-        qkv: (N, 3, H, E), contiguous; queries, keys and values.
-        pattern: the keys that each query sees.
-        gradient: receives the gradient of `qkv` and its sums; None: the sums are not computed.
+    `qkv` is contiguous. `gradient` receives its gradient and the sums of it; None: they are not computed.
 
     Returns:
         (N, H, E).
@@ -146,8 +143,7 @@ class ProductGradient:
     the product's gradient over tokens, and the kernels hold that gradient when they compute it. If several
     attentions read one product, each of them writes to its part of one tensor.
 
-    Args:
-        num_parts: C.
+    `num_parts` is C.
     """
 
     def __init__(self, num_parts: int) -> None:
@@ -167,9 +163,7 @@ class ProductGradient:
 
         Every backward pass has memory of its own, also if one of them did not reach `take`.
 
-        Args:
-            part: number of the part.
-            x: (N, H, E), the part.
+        `x`, (N, H, E), is the part.
 
         Returns:
             (N, H, E) like `x`, and (P, H * E) fp32, for P tiles of tokens.
@@ -185,8 +179,7 @@ class ProductGradient:
     def take(self, *grads: Tensor) -> tuple[Tensor, Tensor] | None:
         """Returns the gradient and its sum over tokens, and forgets both.
 
-        Args:
-            grads: what the backward pass of the product receives: one gradient of all parts, or one for each.
+        The backward pass of the product receives `grads`: one gradient of all parts, or one for each.
 
         Returns:
             (N, C * H * E), and (C * H * E,) fp32. None if `grads` are not what was written, for example

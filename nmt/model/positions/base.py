@@ -204,10 +204,6 @@ POSITIONS: Registry[type[Positions]] = Registry("positional encoding")
 def build_positions(config: PositionsConfig, shape: Shape) -> Positions:
     """Builds the encoding of the encoder or, if `shape.causal`, of the decoder.
 
-    Args:
-        config: the `model.positions` section.
-        shape: properties of the encoder or decoder.
-
     Raises:
         UserError: no encoding of that name is registered, or an option is unknown or has a wrong value.
     """
