@@ -33,7 +33,7 @@ from nmt.training.state.progress import Progress
 from nmt.training.state.run_folder import RunFolder
 from nmt.training.state.warm_start import initial_model, new_model, start_fingerprint
 from nmt.training.trainer import open_checkpoints
-from nmt.training.validation import Criterion, SharedSearcher, criterion_for, validator_for
+from nmt.training.validation import Criterion, SharedSearcher, Validator, criterion_for
 
 
 def finish(
@@ -56,7 +56,7 @@ def finish(
     run = Progress.from_dict(ranks.share(newest and newest.as_dict()))
     model = put_on(new_model(config, prepared), ranks.device)
     # In fp32, as in nmt-translate and nmt-eval, which then compute the same scores.
-    validator = validator_for(model, config, prepared, ranks, final=True)
+    validator = Validator(model, config, prepared, ranks, final=True)
     possible = final_candidates(config, checkpoints, run) if ranks.is_main else []
     selection = select_best(config, possible, checkpoints, model, validator, ranks)
     _log_selection(selection)
@@ -291,13 +291,10 @@ def _warn_if_one_checkpoint_was_better(
 def _quality_in_training(
     config: TrainConfig, prepared: Prepared, model: Seq2Seq, criterion: Criterion, ranks: Ranks
 ) -> float:
-    validator = validator_for(model, config, prepared, ranks)
-    if criterion.metric is None:
-        return criterion.quality(validator.losses()[0])
+    validator = Validator(model, config, prepared, ranks)
     with progress(total=validator.num_sentences, unit="sentences", description="validating") as bar:
-        hypotheses = validator.hypotheses(bar.update if ranks.is_main else lambda num_lines: None)
-        score = validator.score(criterion.metric, hypotheses) if ranks.is_main else None
-    return criterion.quality(ranks.share(score))
+        loss, score, _ = validator.judge(criterion, bar.update)
+    return criterion.quality(score if criterion.metric else loss)
 
 
 def _facts(config: TrainConfig, run: Progress, selection: Selection, num_parameters: int) -> dict[str, Any]:

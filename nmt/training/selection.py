@@ -246,28 +246,11 @@ def select_best(
     with progress(total=len(possible) * validator.num_sentences, unit="sentences", description=words) as bar:
         for candidate in possible:
             load(candidate)
-            advance = bar.update if ranks.is_main else lambda num_lines: None
-            scored.append(_scored(candidate, criterion, validator, ranks, advance))
+            scored.append(ScoredCandidate(candidate, criterion, *validator.judge(criterion, bar.update)))
             if len(scored) == 1:
                 _log_expected_time(len(possible), validator, time.perf_counter() - started)
     best = max(scored, key=lambda other: other.quality)  # the first of equals
     return Selection(scored, best, load(best.candidate), time.perf_counter() - started)
-
-
-def _scored(
-    candidate: Candidate,
-    criterion: Criterion,
-    validator: Validator,
-    ranks: Ranks,
-    advance: Callable[[int], object],
-) -> ScoredCandidate:
-    loss = validator.losses()[0]
-    if not criterion.metric:
-        advance(validator.num_sentences)
-        return ScoredCandidate(candidate, criterion, loss)
-    hypotheses = validator.hypotheses(advance)
-    score = ranks.share(validator.score(criterion.metric, hypotheses) if ranks.is_main else None)
-    return ScoredCandidate(candidate, criterion, loss, score, hypotheses)
 
 
 def weights_of(candidate: Candidate, checkpoints: CheckpointFolder) -> dict[str, Tensor]:

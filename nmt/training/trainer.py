@@ -43,7 +43,7 @@ from nmt.training.update.parallel import State
 from nmt.training.update.precision import adapt_loss_scale, first_loss_scale
 from nmt.training.update.schedule import build_schedule, learning_rate
 from nmt.training.update.training_step import Counters, uses_graphs
-from nmt.training.validation import Validation, ValidationStopped, criterion_for, validator_for
+from nmt.training.validation import Validation, ValidationStopped, Validator, criterion_for
 
 _SAMPLE_CHARACTERS = 100  # of each side of a sample in the log; complete in metrics.jsonl and TensorBoard
 
@@ -304,7 +304,7 @@ class Trainer:
             self._saver = stack.enter_context(saving(self.checkpoints))
             monitor = Monitor(self.folder, self.progress, self.options.max_updates)
             self._monitor = stack.enter_context(closing(monitor))
-        self._validator = validator_for(self.parallel.whole, config, self.prepared, ranks)
+        self._validator = Validator(self.parallel.whole, config, self.prepared, ranks)
         wanted = self.options.profile and ranks.is_main
         self._profiled = stack.enter_context(profiling(self.folder.profile, wanted=wanted))
         self.model.train()

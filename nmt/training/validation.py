@@ -18,9 +18,7 @@ import torch
 from torch import Tensor
 
 from nmt.config import DecodingConfig, Precision, TrainConfig
-from nmt.data.batches.batching import Batch
 from nmt.data.batches.stream import validation_batches
-from nmt.data.corpora.corpus import HeldOut
 from nmt.data.preparation.prepare import Prepared
 from nmt.data.store import Shard, Store
 from nmt.data.subwords.tokenizer import Tokenizer
@@ -129,35 +127,26 @@ def _hypothesis(fields: tuple[Sequence[int], float, float, Sequence[int]]) -> Hy
 
 
 class Validator:
-    """Validates one model on one data set, as often as needed. All ranks call each method together.
+    """Validates one model on the validation set of a run, as often as needed; all ranks call it together.
 
-    Args:
-        model: the model; not changed.
-        tokenizer: of the model.
-        batches: the data set as batches, for the loss.
-        held_out: the same data set as raw text.
-        metrics: keys of the metrics of a validation.
-        config: the options of the run: decoding, evaluation and the label smoothing of the loss.
-        ranks: the processes that share the work.
-        precision: of the matrix products, for both loss and translation.
+    It computes the `final` scores on the whole set, in fp32; otherwise those of the first
+    `training.validate_sentences` sentences, in the precision of the training.
     """
 
     def __init__(
-        self,
-        model: Seq2Seq,
-        tokenizer: Tokenizer,
-        batches: Sequence[Batch],
-        held_out: HeldOut,
-        metrics: Sequence[str],
-        config: TrainConfig,
-        *,
-        ranks: Ranks,
-        precision: Precision,
+        self, model: Seq2Seq, config: TrainConfig, prepared: Prepared, ranks: Ranks, *, final: bool = False
     ) -> None:
-        self._model, self._tokenizer, self._ranks, self._precision = model, tokenizer, ranks, precision
-        self._batches, self._held_out, self._inputs = batches, held_out, held_out.inputs
-        self._metrics, self._config = metrics, config
+        self._model, self._config, self._tokenizer, self._ranks = model, config, prepared.tokenizer, ranks
+        self._precision = Precision.fp32 if final else config.training.precision
         self._objective = build_objective(config.training)
+        held_out, store = prepared.valid, prepared.valid_store
+        count = (0 if final else config.training.validate_sentences) or len(held_out.sources)
+        if count < store.num_pairs:
+            store = Store([Shard(*store.take(np.arange(count)))])
+        self._batches = validation_batches(store, int(config.data.max_tokens))
+        sources, references = held_out.sources[:count], held_out.references[:count]
+        self._held_out = replace(held_out, sources=sources, references=references, groups=None)
+        self._inputs = self._held_out.inputs
 
     def validate(self, stop: Callable[[], bool]) -> Validation:
         """Computes loss and translations; leaves the model in the mode it was in.
@@ -171,7 +160,7 @@ class Validator:
         loss, nll = self.losses(stop)
         hypotheses = self.hypotheses(stop=stop)
         # By default, TER is computed only at the end of the run, as it is the slowest metric.
-        metrics = self._metrics if self._ranks.is_main else ()
+        metrics = validation_metrics(self._config) if self._ranks.is_main else ()
         scores = {key: self.score(key, hypotheses, stop) for key in metrics}
         return Validation(loss, nll, scores, self._samples(hypotheses))
 
@@ -201,6 +190,22 @@ class Validator:
             total += torch.tensor(shares[number % ranks.world][number // ranks.world], dtype=torch.float64)
         loss, nll = (total / sum(batch.num_target_tokens for batch in self._batches)).tolist()
         return loss, nll
+
+    def judge(
+        self, criterion: Criterion, advance: Callable[[int], object]
+    ) -> tuple[float, float | None, list[str] | None]:
+        """Returns the loss, and with a metric its score and the translations; the same in all ranks.
+
+        `advance` is called in rank 0 with the number of lines of each finished batch.
+        """
+        main, loss = self._ranks.is_main, self.losses()[0]
+        if criterion.metric is None:
+            if main:
+                advance(self.num_sentences)
+            return loss, None, None
+        hypotheses = self.hypotheses(advance if main else lambda num_lines: None)
+        score = self._ranks.share(self.score(criterion.metric, hypotheses) if main else None)
+        return loss, score, hypotheses
 
     @property
     def num_sentences(self) -> int:
@@ -253,31 +258,6 @@ class Validator:
         rows = sorted({count * part // _NUM_SAMPLES for part in range(_NUM_SAMPLES)})
         texts = {"source": self._inputs, "reference": self._held_out.references, "hypothesis": hypotheses}
         return [{name: lines[row] for name, lines in texts.items()} for row in rows]
-
-
-def validator_for(
-    model: Seq2Seq, config: TrainConfig, prepared: Prepared, ranks: Ranks, *, final: bool = False
-) -> Validator:
-    """Returns a validator on the validation set of a run.
-
-    It computes the `final` scores on the whole set, in fp32; otherwise those of the first
-    `training.validate_sentences` sentences, in the precision of the training.
-    """
-    held_out, store, options = prepared.valid, prepared.valid_store, config.training
-    count = (0 if final else options.validate_sentences) or len(held_out.sources)
-    if count < store.num_pairs:
-        store = Store([Shard(*store.take(np.arange(count)))])
-    references = held_out.references[:count]
-    return Validator(
-        model,
-        prepared.tokenizer,
-        validation_batches(store, int(config.data.max_tokens)),
-        replace(held_out, sources=held_out.sources[:count], references=references, groups=None),
-        validation_metrics(config),
-        config,
-        ranks=ranks,
-        precision=Precision.fp32 if final else options.precision,
-    )
 
 
 def validation_metrics(config: TrainConfig) -> list[str]:

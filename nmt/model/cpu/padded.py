@@ -96,9 +96,13 @@ class PaddedAttention(Attention):
     def _joined_map(self) -> PaddingMap:
         return self._map(self.pattern.queries, [group.queries for group in self.groups], 3)
 
-    def maps(self, num_streams: int) -> list[PaddingMap]:
-        """Returns the padding maps of the streams of `attend`."""
-        return [self._joined_map] if num_streams == 1 else [self.query_map, self._key_value_map]
+    def maps(self, num_streams: int) -> Iterator[PaddingMap]:
+        """Yields the padding maps of the streams of `attend`."""
+        if num_streams == 1:
+            yield self._joined_map
+        else:
+            yield self.query_map
+            yield self._key_value_map
 
     def masks(self, dtype: torch.dtype) -> list[Tensor | None]:
         """Returns the mask of each group: (B * H or 1, Lq or 1, Lk), 0 or -inf; None if it would be all 0."""
@@ -154,7 +158,7 @@ class _Attend(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        saved, maps = ctx.saved_tensors, ctx.attention.maps(len(ctx.shapes))
+        saved, maps = ctx.saved_tensors, list(ctx.attention.maps(len(ctx.shapes)))
         with fp32_products(grad.device):
             rows, views = zip(*(padding_map.empty(grad) for padding_map in maps), strict=True)
             # The gradients of keys and values sum over queries: padded queries must contribute 0.

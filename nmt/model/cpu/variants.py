@@ -41,9 +41,9 @@ class VariantAttention(PaddedAttention):
                 self._attend_in(number, padded, score, layer).reshape(-1, padded[2].shape[-1])
                 for number, padded in enumerate(inputs)
             ]
-            to_flat, to_padded = self.query_map.to_flat, self.query_map.to_padded
+            rows, query_map = torch.cat(outputs), self.query_map
             # The gradient of padded queries is 0, so that they contribute 0 to all sums.
-            rows = gathered(torch.cat(outputs), to_flat, to_padded, self.query_map.padding)
+            rows = gathered(rows, query_map.to_flat, query_map.to_padded, query_map.padding)
         length, _, *head = streams[0].shape
         return rows.view(length, 1, *head).to(streams[0].dtype)
 

@@ -12,7 +12,7 @@ import math
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -20,6 +20,7 @@ from torch import Tensor
 from nmt.config import Precision, Sharding, TrainingConfig
 from nmt.data.batches.batching import Batch
 from nmt.errors import UserError
+from nmt.model.gpu.half_weights import HalfWeights
 from nmt.model.seq2seq import Seq2Seq
 from nmt.runtime.streams import log
 
@@ -63,25 +64,6 @@ def check_capture(options: TrainingConfig, model: Seq2Seq | None = None) -> None
         raise UserError(f"training.cuda_graphs=true: {reason}. Set training.cuda_graphs=false.")
 
 
-class Gradients(Protocol):
-    """The gradients of a model in training; see `nmt.training.update.parallel.Replicated`."""
-
-    model: Seq2Seq
-
-    @property
-    def noted_gradients(self) -> frozenset[int]:
-        """What Python has noted about the gradients of an update so far."""
-
-    def note_gradients(self, noted: frozenset[int]) -> None:
-        """Sets `noted_gradients`."""
-
-    def drop_gradients(self) -> None:
-        """Forgets the gradients of a micro-batch whose backward pass was interrupted."""
-
-    def exchange(self) -> None:
-        """Starts the sum of the gradients over the processes."""
-
-
 @dataclass(frozen=True)
 class _Recorded:
     """A CUDA graph.
@@ -89,14 +71,14 @@ class _Recorded:
     Attributes:
         graph: the graph.
         batch: the batch whose memory it reads.
-        noted: `Gradients.noted_gradients` after the passes.
+        has_gradient: `HalfWeights.has_gradient` after the passes.
         buffers: the buffers of the model when it was recorded. A model may replace them, such as a table of
             positions that a longer sentence needs; the graph still reads those.
     """
 
     graph: Any
     batch: Batch
-    noted: frozenset[int]
+    has_gradient: frozenset[int]
     buffers: Sequence[Tensor]
 
 
@@ -108,9 +90,11 @@ class CapturedPasses:
 
     Args:
         passes: runs forward and backward pass of a batch on the GPU, with the same dropout whenever it is
-            called. It changes only tensors that are never replaced, and what `parallel` notes about
-            gradients. It must not hold this object, because graphs in a cycle would be freed too late.
-        parallel: the model and its gradients.
+            called. It changes only tensors that are never replaced, and what `weights` notes about gradients.
+            It must not hold this object, because graphs in a cycle would be freed too late.
+        model: the model.
+        weights: its copies and gradients.
+        exchange: starts the sum of the gradients over the processes.
         device: the GPU.
 
     Attributes:
@@ -118,8 +102,16 @@ class CapturedPasses:
             the passes run without graphs from then on.
     """
 
-    def __init__(self, passes: Callable[[Batch], None], parallel: Gradients, device: torch.device) -> None:
-        self._passes, self._parallel, self._device = passes, parallel, device
+    def __init__(
+        self,
+        passes: Callable[[Batch], None],
+        model: Seq2Seq,
+        weights: HalfWeights,
+        exchange: Callable[[], None],
+        device: torch.device,
+    ) -> None:
+        self._passes, self._model, self._weights, self._device = passes, model, weights, device
+        self._exchange = exchange
         self._most = _MOST
         self._stream: Any = None
         self.needs_memory = False
@@ -141,7 +133,7 @@ class CapturedPasses:
 
         The batch is in one piece of memory; see `Batch.pin_memory`.
         """
-        key = (batch.shape, self._parallel.noted_gradients)
+        key = (batch.shape, self._weights.has_gradient)
         recorded = self._recorded.get(key)
         if recorded is None and key in self._seen and len(self._recorded) < self._most:
             recorded = self._record_or_warn(batch)
@@ -154,9 +146,9 @@ class CapturedPasses:
             assert batch.memory is not None and recorded.batch.memory is not None
             recorded.batch.memory.copy_(batch.memory, non_blocking=True)
             recorded.graph.replay()
-            self._parallel.note_gradients(recorded.noted)
+            self._weights.has_gradient = recorded.has_gradient
         if last:
-            self._parallel.exchange()
+            self._exchange()
 
     def run_once(self, batch: Batch) -> None:
         """Runs the passes of a batch without a graph."""
@@ -164,7 +156,7 @@ class CapturedPasses:
 
     def _record_or_warn(self, batch: Batch) -> _Recorded | None:
         """Records the passes of a batch; if torch can't, warns, and returns None from then on."""
-        before = self._parallel.noted_gradients
+        before = self._weights.has_gradient
         try:
             return self._record(batch)
         except RuntimeError as error:
@@ -177,14 +169,14 @@ class CapturedPasses:
             )
             self._most = 0
         finally:
-            self._parallel.note_gradients(before)
-        self._parallel.drop_gradients()
+            self._weights.has_gradient = before
+        self._weights.detach()
         self.clear()  # the memory of all graphs is needed for the passes without them
         return None
 
     def _record(self, batch: Batch) -> _Recorded:
         """Records the passes of a batch, without running them."""
-        static, buffers = batch.to(self._device, non_blocking=True), [*self._parallel.model.buffers()]
+        static, buffers = batch.to(self._device, non_blocking=True), [*self._model.buffers()]
         graph: Any = torch.cuda.CUDAGraph()
         # The graphs share their memory: none needs what another leaves behind.
         pool = self._pool or torch.cuda.graph_pool_handle()
@@ -197,7 +189,7 @@ class CapturedPasses:
             with torch.cuda.graph(graph, pool=pool, **options):
                 self._passes(static)
         self._pool = pool
-        return _Recorded(graph, static, self._parallel.noted_gradients, buffers)
+        return _Recorded(graph, static, self._weights.has_gradient, buffers)
 
 
 @contextmanager

@@ -113,14 +113,14 @@ class Replicated:
         self.gradients = FlatGradients(self._trained.values(), num_extras)
         self.extras = self.gradients.extras
         self._ranks, self.initial_gradient = ranks, torch.ones((), device=ranks.device)
-        self._half = self.model.backend.half_weights(self.model, product_dtype(options.precision))
+        self.half = self.model.backend.half_weights(self.model, product_dtype(options.precision))
         self._adam_divides = ranks.device.type == "cuda" and Kernel.adam_divisor in options.unmeasured_kernels
         self._exchange = None
         if ranks.world > 1:
             leaves = [[weight] for weight in self._trained.values()]
             self._exchange = BucketedExchange(
                 self.gradients,
-                leaves if self._half is None else self._half.leaves(),
+                leaves if self.half is None else self.half.leaves(),
                 ranks,
                 self._collect,
                 exchange_dtype(options.gradient_exchange),
@@ -135,8 +135,8 @@ class Replicated:
         if self._exchange is not None:
             self._exchange.finish()  # that of a memory probe
         self.gradients.zero()
-        if self._half is not None:
-            self._half.begin()
+        if self.half is not None:
+            self.half.begin()
 
     def backward(self, loss: Tensor, *, last: bool) -> None:
         """Adds the gradient of a micro-batch; during the last one, starts the sum over the processes."""
@@ -144,23 +144,8 @@ class Replicated:
             self._exchange.backward(loss, self.initial_gradient)
             return
         torch.autograd.backward(loss, self.initial_gradient)
-        if self._half is not None:
-            self._half.add_gradients()
-
-    @property
-    def noted_gradients(self) -> frozenset[int]:
-        """Indices of the weights that already have a summed gradient; see `HalfWeights.has_gradient`."""
-        return frozenset() if self._half is None else self._half.has_gradient
-
-    def note_gradients(self, noted: frozenset[int]) -> None:
-        """Sets `noted_gradients`, after a backward pass that a CUDA graph has run."""
-        if self._half is not None:
-            self._half.has_gradient = noted
-
-    def drop_gradients(self) -> None:
-        """Forgets the gradients of a micro-batch whose backward pass was interrupted."""
-        if self._half is not None:
-            self._half.detach()
+        if self.half is not None:
+            self.half.add_gradients()
 
     def exchange(self) -> None:
         """Starts the sum of the gradients over the processes, after backward passes of CUDA graphs."""
@@ -172,8 +157,8 @@ class Replicated:
         if self._exchange is not None:
             self._exchange.finish()
             self._ranks.sum_(self.extras)
-        if self._half is not None:
-            self._half.end()
+        if self.half is not None:
+            self.half.end()
         return torch.cat([self.extras, self.gradients.norm()[None]])
 
     def step(self, rate: float, factor: Tensor, finite: Tensor) -> None:
@@ -194,8 +179,8 @@ class Replicated:
 
     def _collect(self, numbers: range) -> None:
         """Adds the gradients of these parameters, which the backward pass has computed, to the buffer."""
-        if self._half is not None:
-            self._half.add_gradients(numbers)
+        if self.half is not None:
+            self.half.add_gradients(numbers)
 
     def restore(self, state: State | None, begun: bool, where: Path) -> None:
         """Loads the state in rank 0, then copies it to the others; copies the initial weights too."""

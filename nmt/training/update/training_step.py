@@ -51,9 +51,10 @@ class TrainingStep:
         self.captured: CapturedPasses | None = None
         if uses_graphs(options, ranks):
             check_capture(options, self.model.train())
-            assert isinstance(self.parallel, Replicated)
+            parallel = self.parallel
+            assert isinstance(parallel, Replicated) and parallel.half is not None
             passes = partial(TrainingStep._passes, weakref.proxy(self), last=False)
-            self.captured = CapturedPasses(passes, self.parallel, ranks.device)
+            self.captured = CapturedPasses(passes, self.model, parallel.half, parallel.exchange, ranks.device)
 
     def begin(self, loss_scale: float = 1.0) -> None:
         """Begins an update, also if `apply` did not end the one before.

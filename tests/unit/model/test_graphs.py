@@ -17,30 +17,22 @@ from nmt.data.batches.batching import Batch
 from nmt.errors import UserError
 from nmt.model import Seq2Seq
 from nmt.model.gpu.graphs import CapturedPasses, check_capture, padding_steps
+from nmt.model.gpu.half_weights import HalfWeights
 from nmt.model.transformer import Transformer
 from nmt.training.update.loss import training_loss
-from nmt.training.update.parallel import Replicated
 
 CPU = torch.device("cpu")
 NONE, ALL = frozenset[int](), frozenset({0, 1})
 
 
-class Gradients:
-    """What `CapturedPasses` uses of `Replicated`."""
+class Weights:
+    """What `CapturedPasses` uses of `HalfWeights`."""
 
     def __init__(self) -> None:
-        self.noted_gradients = NONE
-        self.exchanges = self.dropped = 0
-        self.model = torch.nn.Linear(1, 1)
-        self.model.register_buffer("table", torch.zeros(3))
+        self.has_gradient = NONE
+        self.dropped = 0
 
-    def note_gradients(self, noted: frozenset[int]) -> None:
-        self.noted_gradients = noted
-
-    def exchange(self) -> None:
-        self.exchanges += 1
-
-    def drop_gradients(self) -> None:
+    def detach(self) -> None:
         self.dropped += 1
 
 
@@ -48,7 +40,8 @@ class Machine:
     """Stand-ins for `torch.cuda.graph` and `torch.cuda.CUDAGraph`: a graph reads its batch when it is run."""
 
     def __init__(self) -> None:
-        self.parallel = Gradients()
+        self.weights, self.model, self.exchanges = Weights(), torch.nn.Linear(1, 1), 0
+        self.model.register_buffer("table", torch.zeros(3))
         self.sums: list[int] = []
         """The sum of the targets of every pass that was run."""
         self.recorded: list[Batch] = []
@@ -58,10 +51,14 @@ class Machine:
         self.ended: list[object] = []
         self.recording = False
         self.error: Exception | None = None
-        self.captured = CapturedPasses(self.passes, cast(Replicated, self.parallel), CPU)
+        model, weights = cast(Seq2Seq, self.model), cast(HalfWeights, self.weights)
+        self.captured = CapturedPasses(self.passes, model, weights, self.exchange, CPU)
+
+    def exchange(self) -> None:
+        self.exchanges += 1
 
     def passes(self, batch: Batch) -> None:
-        self.parallel.noted_gradients = ALL
+        self.weights.has_gradient = ALL
         if self.recording:
             self.recorded.append(batch)
             if self.error:
@@ -98,7 +95,7 @@ class Machine:
 
     def run(self, *targets: int, last: bool = True) -> None:
         """Runs an update with one micro-batch for each target, whose pair has two tokens."""
-        self.parallel.noted_gradients = NONE
+        self.weights.has_gradient = NONE
         for number, target in enumerate(targets):
             batch = Batch.of([[5]], [[target]])
             pinned = replace(batch, memory=torch.cat([x.view(torch.uint8) for x in batch._tensors()]))
@@ -123,8 +120,8 @@ def test_a_shape_is_recorded_when_it_comes_again_and_every_batch_is_computed(mac
         machine.run(target)
     assert machine.sums == [12, 13, 14, 15]  # with EOS, 2
     assert len(machine.recorded) == machine.captured.num_graphs == 1
-    assert machine.parallel.noted_gradients == ALL
-    assert machine.parallel.exchanges == 4
+    assert machine.weights.has_gradient == ALL
+    assert machine.exchanges == 4
 
 
 def test_the_first_micro_batch_of_an_update_has_a_graph_of_its_own(machine: Machine) -> None:
@@ -134,7 +131,7 @@ def test_the_first_micro_batch_of_an_update_has_a_graph_of_its_own(machine: Mach
     assert machine.captured.num_graphs == 2
     assert machine.pools == ["pool 0", "pool 0"] and machine.streams == ["stream 0", "stream 0"]
     assert machine.current[-1] == "the stream of the thread" and not machine.ended
-    assert machine.parallel.exchanges == 3
+    assert machine.exchanges == 3
 
 
 def test_there_are_not_too_many_graphs(machine: Machine) -> None:
@@ -158,7 +155,7 @@ def test_without_graphs_training_goes_on(machine: Machine, caplog: pytest.LogCap
     for target in (10, 11, 12):
         machine.run(target)
     assert machine.sums == [12, 13, 14]
-    assert machine.captured.num_graphs == 0 and machine.parallel.dropped == 1
+    assert machine.captured.num_graphs == 0 and machine.weights.dropped == 1
     assert machine.current[-1] == "the stream of the thread" and machine.ended == ["pool 0"]
     assert caplog.messages == [
         "training.cuda_graphs=true: this machine can't record the passes (operation not permitted when "
@@ -191,10 +188,10 @@ def test_too_little_memory_is_an_error_of_the_probe_only(error: Exception, machi
 
 
 def test_a_graph_holds_the_buffers_that_the_model_replaces(machine: Machine) -> None:
-    table = machine.parallel.model.table
+    table = machine.model.table
     for _ in range(2):
         machine.run(10)
-    machine.parallel.model.table = torch.zeros(9)
+    machine.model.table = torch.zeros(9)
     [recorded] = machine.captured._recorded.values()
     assert any(buffer is table for buffer in recorded.buffers)
 
