@@ -66,7 +66,7 @@ def finish(
     known = selection.best.hypotheses
     results: dict[str, Any] = _scores(searcher, config, prepared, folder, ranks, valid=known)
     if ranks.is_main:
-        results["training"] = _facts(config, run, selection, model.num_parameters) | _machine(ranks.device)
+        results["training"] = _facts(config, run, selection, model)
         results["data"] = prepared.report
         if (alignment := _alignment(searcher, model, prepared)) is not None:
             results["alignment"] = alignment
@@ -106,8 +106,12 @@ def _alignment(searcher: SharedSearcher, model: Seq2Seq, prepared: Prepared) -> 
         return None
     start, train, valid = time.monotonic(), prepared.train, prepared.valid_store
     sample = np.random.default_rng(1).integers(0, train.num_pairs, min(train.num_pairs, _LEXICON_PAIRS))
-    more, pairs = train.take(sample), valid.take(np.arange(valid.num_pairs))
-    choice = searcher.choose_heads(*(list(zip(*map(_lists, sides), strict=True)) for sides in (pairs, more)))
+    choice = searcher.choose_heads(
+        *(
+            [(source.tolist(), target.tolist()) for source, target in zip(*sides, strict=True)]
+            for sides in (valid.take(np.arange(valid.num_pairs)), train.take(sample))
+        )
+    )
     if choice is None:
         log.info("alignments: the validation set has too few reliable links to choose heads")
         return None
@@ -118,10 +122,6 @@ def _alignment(searcher: SharedSearcher, model: Seq2Seq, prepared: Prepared) -> 
         *(100 * choice.agreement, choice.links, 100 * choice.default_agreement, time.monotonic() - start),
     )
     return choice.as_dict()
-
-
-def _lists(side: Side) -> list[list[int]]:
-    return [ids.tolist() for ids in side]
 
 
 def finished_results(config: TrainConfig, folder: RunFolder) -> dict[str, Any] | None:
@@ -297,7 +297,8 @@ def _quality_in_training(
     return criterion.quality(score if criterion.metric else loss)
 
 
-def _facts(config: TrainConfig, run: Progress, selection: Selection, num_parameters: int) -> dict[str, Any]:
+def _facts(config: TrainConfig, run: Progress, selection: Selection, model: Seq2Seq) -> dict[str, Any]:
+    """Returns the facts of the training; those of the machine are of its end, since it may have changed."""
     options, criterion = config.training, criterion_for(config.training.criterion)
     best, validated = None, run.best_of_all
     if validated is not None and validated.quality is not None:
@@ -316,16 +317,10 @@ def _facts(config: TrainConfig, run: Progress, selection: Selection, num_paramet
         "candidates": [candidate.as_dict() for candidate in selection.scored],
         "judging_seconds": round(selection.seconds, 2),
         "skipped_updates": run.skipped_updates,
-        "parameters": num_parameters,
+        "parameters": model.num_parameters,
         "precision": options.precision.value,
         "processes": int(options.devices),
-    }
-
-
-def _machine(device: torch.device) -> dict[str, Any]:
-    """Returns the facts of the machine at the end of training; earlier parts may have run on another."""
-    return {
-        "device": device_name(device),
+        "device": device_name(model.output_weight.device),
         "cores": available_cores(),
         "torch": torch.__version__,
         "nmt": __version__,

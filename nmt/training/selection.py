@@ -126,13 +126,15 @@ def final_candidates(config: TrainConfig, checkpoints: CheckpointFolder, run: Pr
             *(_averaging_options(options.averaging), _listed(removed)),
         )
     while possible := _possible(run, options, present):
-        damaged = {update for update in _updates(possible) if not _readable(checkpoints, update)}
+        otherwise = "the final model is chosen without it"
+        damaged = {each for each in _updates(possible) if not _can(checkpoints.weights, each, otherwise)}
         if not damaged:
             _warn_of_few(options, possible)
+            otherwise = "its weights without the running mean are left out of the candidates"
             return [
                 candidate
                 for candidate in possible
-                if not candidate.without_ema or _loadable(checkpoints, candidate.updates[-1])
+                if not candidate.without_ema or _can(checkpoints.load, candidate.updates[-1], otherwise)
             ]
         present -= damaged
     raise UserError(f"{checkpoints.folder}: no checkpoint can be read. Remove the run folder to train again.")
@@ -342,20 +344,12 @@ def _updates(possible: Sequence[Candidate]) -> set[int]:
     return {update for candidate in possible for update in candidate.updates}
 
 
-def _readable(checkpoints: CheckpointFolder, update: int) -> bool:
+def _can(read: Callable[[int], object], update: int, otherwise: str) -> bool:
+    """Whether a checkpoint can be read; if not, the log says what happens otherwise."""
     try:
-        checkpoints.weights(update)
+        read(update)
     except DamagedCheckpoint as damage:
-        log.warning("%s; the final model is chosen without it", damage)
-        return False
-    return True
-
-
-def _loadable(checkpoints: CheckpointFolder, update: int) -> bool:
-    try:
-        checkpoints.load(update)
-    except DamagedCheckpoint as damage:
-        log.warning("%s; its weights without the running mean are left out of the candidates", damage)
+        log.warning("%s; %s", damage, otherwise)
         return False
     return True
 

@@ -63,7 +63,12 @@ class Validation:
 
     def in_words(self) -> str:
         """Formats the scores for the log: `, BLEU 27.30, chrF 56.12`."""
-        return "".join(f", {_short_name(key)} {_rounded(key, value)}" for key, value in self.scores.items())
+        words = ""
+        for key, value in self.scores.items():
+            metric = METRICS[key]
+            number = "-" if value is None else f"{value:.{metric.digits}f}"
+            words += f", {metric.short_name or metric.name} {number}"
+        return words
 
 
 class SharedSearcher(TorchSearcher):
@@ -268,14 +273,6 @@ def validation_metrics(config: TrainConfig) -> list[str]:
     """
     criterion, keys = criterion_for(config.training.criterion), config.training.validate_metrics
     return list(dict.fromkeys([*keys, criterion.metric] if criterion.metric else keys))
-
-
-def _short_name(key: str) -> str:
-    return METRICS[key].short_name or METRICS[key].name
-
-
-def _rounded(key: str, value: float | None) -> str:
-    return "-" if value is None else f"{value:.{METRICS[key].digits}f}"
 
 
 LOSS = "loss"

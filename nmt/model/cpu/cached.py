@@ -127,11 +127,11 @@ class CachedDecoderState(Attention):
             places = rows % self.num_hypotheses
             ancestors = ancestors.gather(1, places[:, :, None].expand(-1, -1, self.length))
             if wanted > slots:
-                cache = _widened(cache, self.length, wanted)
+                cache = _enlarged(cache, self.length, wanted)
         elif ancestors is not None:
             cache, ancestors = _separated(cache, ancestors, rows % self.num_hypotheses), None
         elif not (own and wanted == 1):
-            cache = _copied(self.cache, rows.flatten(), self.length)
+            cache = _enlarged(self.cache, self.length, slots, rows.flatten())
         return replace(
             self,
             cross=cross,
@@ -171,7 +171,7 @@ class CachedDecoderState(Attention):
         """Returns the state with room for one more token."""
         cache, ancestors, length = self.cache, self.ancestors, self.length
         if length == cache.shape[2]:
-            cache = _with_room(cache, length)
+            cache = _enlarged(cache, length, cache.shape[3])
         if ancestors is not None and self.num_hypotheses < cache.shape[3]:
             cache[:, :, length, self.num_hypotheses :] = 0
         if ancestors is not None:
@@ -318,37 +318,19 @@ def _per_hypothesis(x: Tensor, groups: int) -> Tensor:
     return x.view(groups, -1, *x.shape[1:]).transpose(1, 2).flatten(0, 1)
 
 
-def _room(cache: Tensor, count: int, slots: int, length: int) -> Tensor:
-    """Returns a cache with room for further tokens; its first `length` tokens are to be filled."""
-    layers, two, _, _, _, heads, width = cache.shape
+def _enlarged(cache: Tensor, length: int, slots: int, rows: Tensor | None = None) -> Tensor:
+    """Returns a cache of `length` tokens with room for more, and with so many slots; or its caches `rows`."""
+    layers, two, _, old_slots, count, heads, width = cache.shape
     fewest = math.ceil(_fewest_keys(cache.device) / slots)
     size = max(length + max(_CHUNK, length // 2), fewest)
+    count = count if rows is None else len(rows)
     new = cache.new_empty(layers, two, size, slots, count, heads, width)
     new[:, :, length:fewest] = 0
+    used = cache[:, :, :length]
+    new[:, :, :length, :old_slots] = used if rows is None else used.index_select(4, rows)
+    if slots > old_slots:
+        new[:, :, :length, old_slots:] = 0
     return new
-
-
-def _with_room(cache: Tensor, length: int) -> Tensor:
-    """Returns the cache of `length` tokens with room for further ones."""
-    longer = _room(cache, cache.shape[4], cache.shape[3], length)
-    longer[:, :, :length] = cache[:, :, :length]
-    return longer
-
-
-def _copied(cache: Tensor, rows: Tensor, length: int) -> Tensor:
-    """Returns the caches `rows`, (G',) int64, with room for further tokens."""
-    copy = _room(cache, len(rows), cache.shape[3], length)
-    copy[:, :, :length] = cache[:, :, :length].index_select(4, rows)
-    return copy
-
-
-def _widened(cache: Tensor, length: int, slots: int) -> Tensor:
-    """Returns the cache with more slots per token."""
-    old = cache.shape[3]
-    wider = _room(cache, cache.shape[4], slots, length)
-    wider[:, :, :length, :old] = cache[:, :, :length]
-    wider[:, :, :length, old:] = 0
-    return wider
 
 
 def _separated(cache: Tensor, ancestors: Tensor, places: Tensor) -> Tensor:
@@ -365,4 +347,4 @@ def _separated(cache: Tensor, ancestors: Tensor, places: Tensor) -> Tensor:
     rows = torch.arange(count, device=cache.device).repeat_interleave(wanted)
     used = cache[:, :, :length].index_select(4, rows)
     index = slots.t()[None, None, :, None, :, None, None].expand(layers, two, -1, 1, -1, heads, width)
-    return _with_room(used.gather(3, index), length)
+    return _enlarged(used.gather(3, index), length, 1)
