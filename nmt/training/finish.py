@@ -21,7 +21,6 @@ from nmt.evaluation.metrics import metrics_for
 from nmt.evaluation.report import Report
 from nmt.evaluation.scores import Scores, score, score_groups
 from nmt.model import Seq2Seq, put_on
-from nmt.runtime.arrays import Side
 from nmt.runtime.files import parse_json, read_text, replaced
 from nmt.runtime.machine import available_cores, device_name
 from nmt.runtime.model_files import CONFIG
