@@ -9,7 +9,8 @@ The tests of a mutant are those that execute its lines, as the first command rec
 `COVERAGE_CORE=ctrace` where Python's own monitoring is the default, which records no tests).
 
 A mutant is located by its module, its function and the text of its expression. So the same list can be run
-after code has moved: `--renames` is a JSON object, old path → new path, or old `PATH:FUNCTION` → new one.
+after code has moved: `--renames` is a JSON object, old path → new path, or old `PATH:FUNCTION` → new one, or
+`PATH:FUNCTION:TEXT` → the same with the new text, where names in it have changed.
 That of the list of this folder is `mutant_renames.json`.
 Other code that has moved is looked up by the function and the text. A mutant whose code is not found counts
 as `gone`. The checkout itself is not changed: the tests run in a copy.
@@ -129,16 +130,21 @@ def choose(tree: Path, count: int, seed: int) -> list[Mutant]:
 
 def located(mutant: Mutant, tree: Path, renames: dict[str, str]) -> tuple[Path, str, tuple[int, int]] | None:
     """Returns the module that has the code of a mutant now, its text with the error, and its lines."""
-    renamed = renames.get(f"{mutant.module}:{mutant.function}", renames.get(mutant.module, mutant.module))
-    module, _, function = renamed.partition(":")
-    wanted = replace(mutant, function=function or mutant.function)
+    keys = (
+        f"{mutant.module}:{mutant.function}:{mutant.old}",
+        f"{mutant.module}:{mutant.function}",
+        mutant.module,
+    )
+    renamed = next((renames[key] for key in keys if key in renames), mutant.module)
+    module, function, old = (*renamed.split(":", 2), "", "")[:3]
+    wanted = replace(mutant, function=function or mutant.function, old=old or mutant.old)
     for path in [tree / module, *sorted((tree / "nmt").rglob("*.py"))]:
         text = path.read_text() if path.is_file() else ""
         if wanted.function.split(".")[-1] in text:
             for found, node in mutants_of(mutant.module, text):
-                if found == wanted:
+                if replace(found, new=mutant.new) == wanted:
                     assert isinstance(node, ast.expr | ast.stmt) and node.end_lineno
-                    return path, with_change(text, node, mutant.new), (node.lineno, node.end_lineno)
+                    return path, with_change(text, node, found.new), (node.lineno, node.end_lineno)
     return None
 
 
