@@ -36,6 +36,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, TypeVar
 
@@ -102,7 +103,7 @@ def translate(config: TranslateConfig) -> None:
         )
         with _open_output(config) as out, _open_alignments(config) as links:
             window = _window(config, translator.searcher.sentences_per_batch)
-            filter_lines(translate_all, config, window, lines, total, out, links)
+            filter_lines(translate_all, form, window, lines, total, out, links)
 
 
 def main() -> None:
@@ -161,7 +162,7 @@ def translation_of_requests(
 
 def filter_lines(
     translate_all: TranslateRequests,
-    config: TranslateConfig,
+    form: Format,
     window: int,
     lines: Iterable[str],
     total: int | None,
@@ -172,7 +173,7 @@ def filter_lines(
 
     Args:
         translate_all: translates requests.
-        config: its `scores`, `format`, `column`, `output` and `decoding` are used.
+        form: the format of the lines, with the options.
         window: the number of lines that are translated together.
         lines: the input.
         total: the number of lines. None: unknown, because another program or the user is still writing them.
@@ -180,17 +181,12 @@ def filter_lines(
         out: the file for the translations.
         links: the file for the alignments; None: no alignments.
     """
-    start, num_lines, num_tokens = time.monotonic(), 0, 0
-    form = format_of(config)
-    hide = total is None or (config.output is None and sys.stdout.isatty())
-    with contextlib.ExitStack() as stack:
-        bar = (
-            None
-            if hide
-            else stack.enter_context(progress(total=total, unit="lines", description="Translating"))
-        )
-        requests = (form.read(line, number) for number, line in enumerate(lines, 1))
-        windows = full_windows(requests, window) if total is not None else ready_windows(requests, window)
+    config, start = form.config, time.monotonic()
+    num_lines = num_tokens = 0
+    requests = (form.read(line, number) for number, line in enumerate(lines, 1))
+    windows = full_windows(requests, window) if total is not None else ready_windows(requests, window)
+    hidden = total is None or (config.output is None and sys.stdout.isatty())
+    with progress(total=total, unit="lines", description="Translating", hidden=hidden) as bar:
         for part in windows:
             for request, translation in zip(part, translate_all(part), strict=True):
                 num_lines += 1
@@ -202,8 +198,7 @@ def filter_lines(
                     out.flush()
                     if links is not None:
                         links.flush()
-                if bar is not None:
-                    bar.update(1)
+                bar.update(1)
                 if request.error is not None:
                     log.warning(request.error)
                 log_problems(translation, num_lines)
@@ -364,13 +359,8 @@ def _open_output(config: TranslateConfig) -> Iterator[BinaryIO]:
         yield out
 
 
-@contextlib.contextmanager
-def _open_alignments(config: TranslateConfig) -> Iterator[BinaryIO | None]:
-    if config.alignments is None:
-        yield None
-        return
-    with written(Path(config.alignments)) as links:
-        yield links
+def _open_alignments(config: TranslateConfig) -> AbstractContextManager[BinaryIO | None]:
+    return contextlib.nullcontext() if config.alignments is None else written(Path(config.alignments))
 
 
 if __name__ == "__main__":

@@ -10,13 +10,12 @@ the lexicon.
 
 from __future__ import annotations
 
-import unicodedata
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from nmt.copying.strings import WORD_START
+from nmt.copying.strings import WORD_START, is_letter
 from nmt.runtime.arrays import Array, Side
 
 SAMPLE_PAIRS = 50_000
@@ -54,7 +53,7 @@ class Pieces:
     def __init__(self, pieces: Sequence[str], bytes_: Collection[int], symbols: Collection[int]) -> None:
         letters = [piece.removeprefix(WORD_START) for piece in pieces]
         self.starts = np.array([piece.startswith(WORD_START) for piece in pieces])
-        self.text = np.array([any(map(_is_letter, part)) for part in letters])
+        self.text = np.array([any(map(is_letter, part)) for part in letters])
         self.names = np.array([any(c.isdigit() or c.isupper() for c in part) for part in letters])
         self.names[[*bytes_]] = False
         self.closing = np.array([bool(piece) and _CLOSING.issuperset(piece) for piece in pieces])
@@ -182,10 +181,6 @@ def _powers(count: int) -> Array:
     powers = np.full(count, _BASE, np.uint64)
     powers[:1] = 1
     return np.cumprod(powers, dtype=np.uint64)
-
-
-def _is_letter(character: str) -> bool:
-    return unicodedata.category(character)[0] in "LMN"
 
 
 def _words(side: Side, pieces: Pieces) -> tuple[Array, Array]:

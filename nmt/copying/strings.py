@@ -27,15 +27,20 @@ WORD_START = "\u2581"
 """SentencePiece's replacement for a space, with which a piece begins that begins a word."""
 
 _OWN = f"[{PLACEHOLDERS[0]}-{PLACEHOLDERS[-1]}]"
-# As in the cleaning rule about addresses: letters of other scripts may follow an address without a space.
-_LETTERS = "A-Za-z0-9À-ÖØ-öø-\u037d\u037f-\u0386\u0388-\u052f"
-_PATH = rf"{_LETTERS}._~:/?#@!$&'*+,;=%|-"
+# RFC 3986 allows only ASCII, but hosts and paths are often displayed with these letters too. Letters of other
+# scripts may follow an address without a space: Chinese, Japanese, Thai, or a Korean particle.
+ADDRESS_LETTERS = "A-Za-z0-9À-ÖØ-öø-\u037d\u037f-\u0386\u0388-\u052f"
+_PATH = rf"{ADDRESS_LETTERS}._~:/?#@!$&'*+,;=%|-"
 _URL = (
-    rf"(?:(?<![A-Za-z0-9+.-])[A-Za-z][A-Za-z0-9+.-]{{1,15}}://|(?<![{_LETTERS}])www\.)(?=[/{_LETTERS}{{%\[])"
+    rf"(?:(?<![A-Za-z0-9+.-])[A-Za-z][A-Za-z0-9+.-]{{1,15}}://|(?<![{ADDRESS_LETTERS}])www\.)"
+    rf"(?=[/{ADDRESS_LETTERS}{{%\[])"
     rf"(?:[{_PATH}]++|\([{_PATH}]*+\)|\[[{_PATH}]*+\]|\{{[{_PATH}]*+\}})++"
 )
 # The part before an @ is matched only from its first letter: matching from every letter takes quadratic time.
-_EMAIL = rf"(?<![{_LETTERS}_.+-])[{_LETTERS}_.+-]++@[{_LETTERS}_-]++(?:\.[{_LETTERS}_-]++)++"
+_EMAIL = (
+    rf"(?<![{ADDRESS_LETTERS}_.+-])[{ADDRESS_LETTERS}_.+-]++@"
+    rf"[{ADDRESS_LETTERS}_-]++(?:\.[{ADDRESS_LETTERS}_-]++)++"
+)
 _CONTROL = r"\x00-\x08\x0a-\x1f\x7f-\x9f\u2028\u2029"  # without the tab
 _TAG = (
     r"<(?:[/?!]?[A-Za-z0-9][\w:.-]*+"
@@ -94,10 +99,15 @@ class Masked:
     skipped: int = 0
 
 
-def find(text: str, begin: int = 0) -> list[tuple[int, int]]:
-    """Returns the beginning and the end of each string to replace, from `begin` on, in order."""
+def find(text: str, tags: Collection[str] = ()) -> list[tuple[int, int]]:
+    """Returns the beginning and the end of each string to replace, in order.
+
+    The first word is not replaced if it is one of `tags`.
+    """
     if not _HINT.search(text):
         return []
+    first = text.split(None, 1)[:1]
+    begin = text.index(first[0]) + len(first[0]) if first and first[0] in tags else 0
     spans = []
     for match in STRING.finditer(text, begin):
         start, end = match.span()
@@ -117,9 +127,7 @@ def mask(text: str, tags: Collection[str] = ()) -> Masked:
     pieces. `restore` removes it. If a line has too many strings, the last placeholder stands for all text
     from its string to the last string. The first word is not replaced if it is one of `tags`.
     """
-    first = text.split(None, 1)[:1]
-    begin = text.index(first[0]) + len(first[0]) if first and first[0] in tags else 0
-    spans = find(text, begin)
+    spans = find(text, tags)
     if not spans:
         return Masked(text)
     skipped = 0
@@ -220,10 +228,8 @@ def mask_pair(source: str, target: str, tags: Collection[str] = ()) -> MaskedPai
     """
     if not (_HINT.search(source) or _HINT.search(target)):
         return MaskedPair(source, target)
-    first = source.split(None, 1)[:1]
-    begin = source.index(first[0]) + len(first[0]) if first and first[0] in tags else 0
     sides = (source, target)
-    spans = (find(source, begin), find(target))
+    spans = (find(source, tags), find(target))
     places: list[dict[str, list[int]]] = []  # of each side: string → its places in the list of spans
     for text, side_spans in zip(sides, spans, strict=True):
         by_string = defaultdict(list)
@@ -287,12 +293,12 @@ def _joined(neighbour: Next, text: str, is_same_string: bool) -> bool:
 
 def _touches(character: str, is_string: bool) -> bool:
     """Returns whether a string would join a letter or another string, unlike in the source."""
-    return _is_letter(character) if character else is_string
+    return is_letter(character) if character else is_string
 
 
 def has_words(text: str) -> bool:
     """Returns whether a masked line has something to translate: a letter, a digit or a control character."""
-    return any(unicodedata.category(character)[0] in "LMN" or character in _CONTROLS for character in text)
+    return any(is_letter(character) or character in _CONTROLS for character in text)
 
 
 def mask_texts(texts: Sequence[str], strings: Sequence[Original]) -> list[str]:
@@ -347,10 +353,11 @@ def _neighbour(character: str, is_string: bool) -> Next:
     """Returns what is next to a string: a character, or if there is none, perhaps another string."""
     if not character:
         return Next.string if is_string else Next.space
-    if _is_letter(character):
+    if is_letter(character):
         return Next.letter
     return Next.space if character.isspace() else Next.other
 
 
-def _is_letter(character: str) -> bool:
+def is_letter(character: str) -> bool:
+    """Returns whether a character is a letter, a mark or a digit."""
     return unicodedata.category(character)[0] in "LMN"

@@ -20,14 +20,14 @@ log = logging.getLogger("nmt")
 """The log of the program; the commands write it to standard error."""
 
 
-def progress(*, total: int | None, unit: str, description: str) -> tqdm[Any]:
+def progress(*, total: int | None, unit: str, description: str, hidden: bool = False) -> tqdm[Any]:
     """Returns a progress bar with a rate on standard error, shown once the work has taken two seconds.
 
     Use it as a context manager and call `update(n)`. If standard error is not a terminal, the bar prints a
     line every 30 seconds and redraws nothing. A guest shows a bar only if its caller asked for progress.
     """
     call = guest()
-    if call is not None and not call.progress:
+    if hidden or (call is not None and not call.progress):
         return _terminal_bar()(total=total, disable=True)
     live = sys.stderr.isatty()
     raw = _raw_stderr()

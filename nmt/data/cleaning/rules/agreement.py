@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from operator import attrgetter
 from typing import NamedTuple
 
+from nmt.copying.strings import ADDRESS_LETTERS
 from nmt.data.cleaning.rules.rule import Rule
 
 # Beginnings of the words for thousand, million and so on, in the languages of Europe and some of Asia. A dot
@@ -33,13 +34,11 @@ _DIGITS = re.compile(r"\d+")
 _DIGIT = re.compile(r"\d")
 _LARGEST_WORD = 12
 
-# RFC 3986 allows only ASCII, but hosts and paths are often displayed with these letters too. Letters of other
-# scripts may follow an address without a space: Chinese, Japanese, Thai, or a Korean particle.
-_LETTERS = "A-Za-z0-9À-ÖØ-öø-\u037d\u037f-\u0386\u0388-\u052f"
 # The part before an @ is matched only from its first letter: matching from every letter takes quadratic time.
 _ADDRESS = re.compile(
-    rf"(?:https?://|www\.)[{_LETTERS}._~:/?#@!$&*+,;=%-]+"
-    rf"|(?<![{_LETTERS}_.+-])[{_LETTERS}_.+-]+@[{_LETTERS}_-]+(?:\.[{_LETTERS}_-]+)+"
+    rf"(?:https?://|www\.)[{ADDRESS_LETTERS}._~:/?#@!$&*+,;=%-]+"
+    rf"|(?<![{ADDRESS_LETTERS}_.+-])[{ADDRESS_LETTERS}_.+-]+@"
+    rf"[{ADDRESS_LETTERS}_-]+(?:\.[{ADDRESS_LETTERS}_-]+)+"
 )
 
 
