@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from test_transformer import PAIRS, batch_of, decode
+from test_transformer import PAIRS, assert_same_with_gradients, batch_of, decode
 from torch import Tensor
 
 from nmt.config import ModelConfig, Norm, PositionsConfig, Tie, TrainConfig
@@ -100,14 +100,7 @@ def test_forward_and_gradients_are_the_naive_ones(config: ModelConfig) -> None:
     model = build(config)
     fast = torch.cat(log_probs(model))
     slow = torch.cat([naive(model, source, target) for source, target in PAIRS])
-    torch.testing.assert_close(fast, slow, rtol=0, atol=1e-12)
-    grad, weights = torch.randn(slow.shape, dtype=slow.dtype), dict(model.named_parameters())
-    expected = torch.autograd.grad(slow, list(weights.values()), grad)
-    found = torch.autograd.grad(fast, list(weights.values()), grad)
-    for name, got, wanted in zip(weights, found, expected, strict=True):
-        torch.testing.assert_close(
-            got, wanted, rtol=1e-10, atol=1e-11, msg=lambda t, name=name: f"{name}: {t}"
-        )
+    assert_same_with_gradients(model, fast, slow)
 
 
 @VARIANTS

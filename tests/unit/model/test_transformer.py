@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,8 +17,10 @@ from torch import Tensor
 from nmt.config import Activation, ModelConfig, Norm, Tie
 from nmt.data.batches.batching import Batch
 from nmt.errors import UserError
-from nmt.model import Transformer
+from nmt.model import Seq2Seq, Transformer
+from nmt.model.attention import Score
 from nmt.model.backend import Backend
+from nmt.model.cpu.cached import CachedDecoderState
 from nmt.model.positions import Places
 from nmt.model.reference import naive_hidden, naive_log_probs
 
@@ -61,6 +64,16 @@ def sentences(model: Transformer, pairs: list[tuple[list[int], list[int]]]) -> l
     return list(model.logits(model(batch)).log_softmax(-1).split(batch.target.lengths))
 
 
+def assert_same_with_gradients(model: Seq2Seq, fast: Tensor, slow: Tensor) -> None:
+    torch.testing.assert_close(fast, slow, rtol=0, atol=1e-12)
+    grad, weights = torch.randn(slow.shape, dtype=slow.dtype), dict(model.named_parameters())
+    found, expected = (torch.autograd.grad(x, list(weights.values()), grad) for x in (fast, slow))
+    for name, got, wanted in zip(weights, found, expected, strict=True):
+        torch.testing.assert_close(
+            got, wanted, rtol=1e-10, atol=1e-11, msg=lambda t, name=name: f"{name}: {t}"
+        )
+
+
 @VARIANTS
 def test_forward_and_gradients_are_the_naive_ones(config: ModelConfig) -> None:
     model = build(config)
@@ -72,15 +85,7 @@ def test_forward_and_gradients_are_the_naive_ones(config: ModelConfig) -> None:
             for source, target in PAIRS
         ]
     )
-    torch.testing.assert_close(fast, slow, rtol=0, atol=1e-12)
-    grad = torch.randn(slow.shape, dtype=slow.dtype)
-    expected = torch.autograd.grad(slow, list(weights.values()), grad)
-    for name, got, wanted in zip(
-        weights, torch.autograd.grad(fast, list(weights.values()), grad), expected, strict=True
-    ):
-        torch.testing.assert_close(
-            got, wanted, rtol=1e-10, atol=1e-11, msg=lambda text, name=name: f"{name}: {text}"
-        )
+    assert_same_with_gradients(model, fast, slow)
 
 
 @VARIANTS
@@ -359,3 +364,82 @@ def test_one_matrix_for_two_vocabularies_is_the_users_mistake() -> None:
     with pytest.raises(UserError, match=r"model\.tie=all: .* 10 .* 12.*data\.tokenizer\.joint=true"):
         Transformer(TINY, 10, 12)
     assert Transformer(replace(TINY, tie=Tie.target), 10, 12).output_weight.shape == (12, 12)
+
+
+SOURCES = [[5, 6, 7, 8], [], [9, 8, 7, 6, 5, 4, 5], [4]]
+HYPOTHESES = 2
+
+
+@pytest.fixture
+def model() -> Transformer:
+    return build(replace(TINY, encoder_layers=1))
+
+
+@torch.no_grad()
+def start_of(model: Transformer, sources: list[list[int]]) -> CachedDecoderState:
+    return model.start(Batch.of(sources, [()] * len(sources)))
+
+
+def steps(
+    model: Transformer, sources: list[list[int]], *, recorded: bool
+) -> tuple[Tensor, CachedDecoderState]:
+    """Steps with BOS, then with two hypotheses a sentence that read different pieces."""
+    state = start_of(model, sources)
+    _, state = model.step(torch.ones(len(sources), 1, dtype=torch.int64), state)
+    state = state.select(torch.arange(len(sources))[:, None].expand(-1, HYPOTHESES))
+    ids = torch.tensor([4, 7]).expand(len(sources), HYPOTHESES)
+    return model.step(ids, state.recording() if recorded else state)
+
+
+def test_recording_changes_no_log_probability(model: Transformer) -> None:
+    plain, state = steps(model, SOURCES, recorded=False)
+    same, recorded = steps(model, SOURCES, recorded=True)
+    assert torch.equal(same, plain)
+    assert state.attention is None
+    assert recorded.attention is not None and list(recorded.attention) == [0, 1]
+
+
+def test_weights_are_the_softmax_of_scaled_products(
+    model: Transformer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    queries: dict[int, Tensor] = {}
+    attend = CachedDecoderState.cross_attend
+
+    def watched(self: CachedDecoderState, q: Tensor, keys_values: None, score: Score, layer: int) -> Tensor:
+        queries[layer] = q
+        return attend(self, q, keys_values, score, layer)
+
+    monkeypatch.setattr(CachedDecoderState, "cross_attend", watched)
+    _, state = steps(model, SOURCES, recorded=True)
+    assert state.attention is not None
+    for layer, weights in state.attention.items():
+        assert weights.shape == (len(SOURCES), TINY.heads, HYPOTHESES, 8)
+        keys = state.cross[layer, 0]  # (B, H, S, E)
+        q = queries[layer].view(len(SOURCES), HYPOTHESES, TINY.heads, 4)
+        for sentence, source in enumerate(SOURCES):
+            places = len(source) + 1
+            for head in range(TINY.heads):
+                scores = q[sentence, :, head] @ keys[sentence, head, :places].T / math.sqrt(4)
+                found = weights[sentence, head]
+                torch.testing.assert_close(found[:, :places], scores.softmax(-1), rtol=0, atol=1e-13)
+                assert (found[:, places:] == 0).all()
+
+
+def test_every_step_has_its_own_weights(model: Transformer) -> None:
+    _, first = model.step(torch.ones(4, 1, dtype=torch.int64), start_of(model, SOURCES).recording())
+    kept = first.attention
+    _, second = model.step(torch.full((4, 1), 5), first.recording())
+    assert kept is not None and second.attention is not None
+    assert first.attention is kept
+    assert not torch.equal(kept[0], second.attention[0])
+
+
+def test_recorded_attention_does_not_depend_on_neighbours(model: Transformer) -> None:
+    _, together = steps(model, SOURCES, recorded=True)
+    assert together.attention is not None
+    for sentence, source in enumerate(SOURCES):
+        _, alone = steps(model, [source], recorded=True)
+        assert alone.attention is not None
+        for layer, weights in alone.attention.items():
+            expected = together.attention[layer][sentence, :, :, : len(source) + 1]
+            torch.testing.assert_close(weights[0], expected, rtol=0, atol=1e-12)

@@ -286,13 +286,3 @@ def test_symbols_and_bytes_stay_and_what_is_around_them_is_drawn(segmentation: S
         assert {"".join(part) for part in lefts} == {WORD_START + left}
         assert {"".join(part) for part in rights} == {right}
         assert len(lefts) > 1 and len(rights) > 1
-
-
-@pytest.mark.parametrize("segmentation", list(Segmentation))
-def test_another_seed_another_cut(segmentation: Segmentation) -> None:
-    own = tokenizer(segmentation)
-    before = Side.of(own.encode_source(["abcd bcdab abd abdca"] * 5))
-    sampler = Sampler(own.source, segmentation, 0.3)
-    drawn = {tuple(sampler.resegment(before, seed).ids.tolist()) for seed in range(10)}
-    assert len(drawn) == 10
-    assert len({tuple(ids.tolist()) for ids in sampler.resegment(before, 1)}) > 1
